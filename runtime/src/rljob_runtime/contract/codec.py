@@ -1,0 +1,120 @@
+"""Strict JSON codec for the contract's frozen dataclasses: camelCase keys outside, snake_case fields inside.
+
+Used only by the other modules of the contract. It decodes by the annotations of the class, so a field is described
+once, and it fails with the path of what is wrong rather than with a traceback from deep inside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import types
+import typing
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class ContractError(ValueError):
+    """A document does not fit the contract; the message names the path, what was seen and what is expected."""
+
+
+def camel(name: str) -> str:
+    """Turn a field name into its JSON key: `total_steps` -> `totalSteps`."""
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def encode(value: Any) -> Any:  # noqa: ANN401 - any member of the contract's closed set of types
+    """Turn a dataclass of the contract into plain JSON values; None fields are left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = ((camel(f.name), getattr(value, f.name)) for f in dataclasses.fields(value))
+        return {key: encode(member) for key, member in fields if member is not None}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (list, tuple)):
+        return [encode(member) for member in value]
+    if isinstance(value, dict):
+        return {key: encode(member) for key, member in value.items()}
+    return value
+
+
+def dumps(value: object) -> bytes:
+    """Canonical bytes: the same value always gives the same bytes, so a hash identifies it."""
+    text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return text.encode()
+
+
+def loads(kind: type[T], data: bytes | str) -> T:
+    """Read one document; raises ContractError naming the path of the first violation."""
+    try:
+        raw = json.loads(data)
+    except ValueError as error:
+        raise ContractError(f"{kind.__name__}: not JSON: {error}") from error
+    return _decode(kind, raw, kind.__name__)  # type: ignore[no-any-return]
+
+
+def _decode(kind: Any, raw: Any, path: str) -> Any:  # noqa: ANN401 - driven by annotations
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(kind, raw, path)
+    if origin in (tuple, list):
+        if not isinstance(raw, list):
+            raise ContractError(f"{path}: expected a list, got {type(raw).__name__}")
+        member = typing.get_args(kind)[0]
+        return origin(_decode(member, item, f"{path}[{index}]") for index, item in enumerate(raw))
+    if origin is dict:
+        if not isinstance(raw, dict):
+            raise ContractError(f"{path}: expected an object, got {type(raw).__name__}")
+        member = typing.get_args(kind)[1]
+        return {key: _decode(member, item, f"{path}.{key}") for key, item in raw.items()}
+    if dataclasses.is_dataclass(kind):
+        return _decode_dataclass(kind, raw, path)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        try:
+            return kind(raw)
+        except ValueError:
+            allowed = ", ".join(str(member.value) for member in kind)
+            raise ContractError(f"{path}: {raw!r} is not one of {allowed}") from None
+    return _decode_scalar(kind, raw, path)
+
+
+def _decode_scalar(kind: Any, raw: Any, path: str) -> Any:  # noqa: ANN401 - driven by annotations
+    if kind is float and isinstance(raw, int) and not isinstance(raw, bool):
+        return float(raw)
+    if type(raw) is kind:
+        return raw
+    raise ContractError(f"{path}: expected {getattr(kind, '__name__', kind)}, got {type(raw).__name__}")
+
+
+def _decode_union(kind: Any, raw: Any, path: str) -> Any:  # noqa: ANN401 - driven by annotations
+    members = typing.get_args(kind)
+    if raw is None and type(None) in members:
+        return None
+    problems = []
+    # An int is also a valid float: exact types first, so that 3 stays 3.
+    for member in sorted(members, key=lambda m: m is not type(raw)):
+        if member is type(None):
+            continue
+        try:
+            return _decode(member, raw, path)
+        except ContractError as error:
+            problems.append(str(error))
+    raise ContractError(problems[0])
+
+
+def _decode_dataclass(kind: Any, raw: Any, path: str) -> Any:  # noqa: ANN401 - driven by annotations
+    if not isinstance(raw, dict):
+        raise ContractError(f"{path}: expected an object, got {type(raw).__name__}")
+    hints = typing.get_type_hints(kind)
+    fields = {camel(f.name): f for f in dataclasses.fields(kind)}
+    if unknown := sorted(set(raw) - set(fields)):
+        raise ContractError(f"{path}: unknown keys {', '.join(unknown)}; operator and image are of different versions")
+    values = {}
+    for key, field in fields.items():
+        if key in raw:
+            values[field.name] = _decode(hints[field.name], raw[key], f"{path}.{key}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ContractError(f"{path}.{key}: missing")
+    return kind(**values)

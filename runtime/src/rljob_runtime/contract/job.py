@@ -1,0 +1,81 @@
+"""job.json: what the launcher runs, rendered by the operator once per cluster generation and mounted read-only.
+
+It holds no data of an attempt (those travel in the submission's environment) and no secret.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from dataclasses import dataclass
+
+from rljob_runtime.contract import codec
+
+CONTRACT_VERSION = 1
+
+OverrideScalar = str | int | float | bool | None
+OverrideValue = OverrideScalar | list[OverrideScalar] | dict[str, OverrideScalar]
+"""A value of a Hydra override: a JSON scalar, a list of scalars, or one level of mapping."""
+
+
+class Platform(enum.StrEnum):
+    """Where the workers compute: the same Ray resource `NPU` on both."""
+
+    NPU = "npu"
+    CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class RequiredPath:
+    """A file or folder that must exist in the pods before Ray work starts (exit 64 names field and path)."""
+
+    field: str
+    """The manifest's field, for the message: `reward.path`."""
+    path: str
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """One RLJob as the launcher sees it."""
+
+    version: int
+    namespace: str
+    name: str
+    uid: str
+    cluster_name: str
+    cluster_generation: int
+    platform: Platform
+    nodes: int
+    """Worker pods."""
+    devices: int
+    """NPU units (dies) of all nodes together."""
+    dies_per_card: int
+    """2 on A3, 1 elsewhere: cards = devices / dies_per_card."""
+    total_steps: int
+    overrides: dict[str, OverrideValue]
+    """Hydra key -> value, for verl's `ppo_trainer` configuration; keys that verl's schema lacks carry a leading `+`."""
+    required_paths: tuple[RequiredPath, ...] = ()
+    checkpoint_path: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a document of another contract version."""
+        if self.version != CONTRACT_VERSION:
+            raise codec.ContractError(f"JobConfig.version: {self.version}, this image speaks {CONTRACT_VERSION}")
+
+    @property
+    def cards(self) -> float:
+        """Cards of the job: the denominator of every per-card figure."""
+        return self.devices / self.dies_per_card
+
+    def to_json(self) -> bytes:
+        """Give canonical bytes."""
+        return codec.dumps(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> JobConfig:
+        """Read one; raises ContractError."""
+        return codec.loads(cls, data)
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes, in hex: what the submission names and the launcher checks."""
+        return hashlib.sha256(self.to_json()).hexdigest()

@@ -1,0 +1,67 @@
+"""Names that both sides must agree on: environment variables, ports, files and folders.
+
+Names of environment variables are part of the API of the image: they change only with CONTRACT_VERSION.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class AttemptVariable(enum.StrEnum):
+    """Set by the submission's `runtime_env.env_vars`: data of one attempt."""
+
+    ATTEMPT = "RLJOB_ATTEMPT"
+    SUBMISSION_ID = "RLJOB_SUBMISSION_ID"
+    HEAD_POD_UID = "RLJOB_HEAD_POD_UID"
+    JOB_DIGEST = "RLJOB_JOB_DIGEST"
+
+
+class PodVariable(enum.StrEnum):
+    """Set on the pods: the same for every attempt of a cluster generation."""
+
+    POD_UID = "RLJOB_POD_UID"
+    """From the downward API."""
+    CONFIG = "RLJOB_CONFIG"
+    """Path of job.json."""
+    SPOOL = "RLJOB_SPOOL"
+    """Folder of the spool: an emptyDir that the head's containers share."""
+    TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name that Ray and KubeRay use, not a secret
+    """Bearer token of Ray's dashboard and of the exporter's API."""
+
+
+class Port(enum.IntEnum):
+    """Ports of the exporter sidecar, clear of Ray's 6379, 8000, 8080, 8265, 10001 and 52365."""
+
+    METRICS = 8090
+    """`/metrics`, without token."""
+    API = 8091
+    """`/v1/progress`, `/v1/stop`, with token."""
+
+
+class SpoolFile(enum.StrEnum):
+    """Files in the spool; `attempt-<n>/` holds those of attempt n."""
+
+    CURRENT = "current.json"
+    """Progress of the current attempt, replaced atomically."""
+    STOP = "stop.json"
+    """A StopRequest, in the attempt's folder."""
+    STEPS = "steps.jsonl"
+    """One line a step with every metric, in the attempt's folder."""
+    ROLLOUT_TARGETS = "rollout-targets.yml"
+    """Prometheus scrape file that verl writes: addresses of vLLM's own metrics."""
+
+
+@dataclass(frozen=True)
+class HeadPaths:
+    """Where things are mounted in the head and worker containers."""
+
+    config_folder: str = "/etc/rljob"
+    config: str = "/etc/rljob/job.json"
+    spool: str = "/var/run/rljob"
+
+
+def head_paths() -> HeadPaths:
+    """Give the mount points."""
+    return HeadPaths()

@@ -1,0 +1,84 @@
+"""What the exporter answers at `/v1/progress`, and what `POST /v1/stop` takes.
+
+The answer carries the pod's uid and the submission id, so that the operator can drop an answer of something else.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from rljob_runtime.contract import codec
+from rljob_runtime.contract.exit_codes import Outcome
+
+
+class Phase(enum.StrEnum):
+    """Where an attempt stands."""
+
+    IDLE = "Idle"
+    """No attempt was submitted to this pod yet."""
+    STARTING = "Starting"
+    TRAINING = "Training"
+    """At least one step is complete."""
+    STOPPING = "Stopping"
+    ENDED = "Ended"
+
+
+class StopMode(enum.StrEnum):
+    """How to stop: after the current step, abandoning the rollout in progress, or at once."""
+
+    AFTER_STEP = "AfterStep"
+    ABORT_ROLLOUT = "AbortRollout"
+    IMMEDIATE = "Immediate"
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """Body of `POST /v1/stop`; a request for another attempt is refused with 409."""
+
+    attempt: int
+    mode: StopMode
+
+    def to_json(self) -> bytes:
+        """Give canonical bytes."""
+        return codec.dumps(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> StopRequest:
+        """Read one; raises ContractError."""
+        return codec.loads(cls, data)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One answer of `/v1/progress`; figures are of the last complete step and absent until seen."""
+
+    pod_uid: str
+    phase: Phase
+    attempt: int = 0
+    submission_id: str = ""
+    step: int = 0
+    total_steps: int = 0
+    observed_time: float = 0.0
+    """Unix seconds at which the last step (or phase) was recorded."""
+    start_time: float = 0.0
+    """Unix seconds at which the launcher began; 0 until then."""
+    reward: float | None = None
+    """Mean of the step's `critic/score/mean`."""
+    response_tokens_mean: float | None = None
+    tokens_per_second_per_card: float | None = None
+    """Prompt and response tokens of the trained batch / whole step seconds / cards."""
+    first_dp_idle_ratio: float | None = None
+    cluster_idle_ratio: float | None = None
+    step_seconds: float | None = None
+    checkpoint_step: int | None = None
+    outcome: Outcome | None = None
+
+    def to_json(self) -> bytes:
+        """Give canonical bytes."""
+        return codec.dumps(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Progress:
+        """Read one; raises ContractError."""
+        return codec.loads(cls, data)
