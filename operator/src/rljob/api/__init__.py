@@ -1,0 +1,1 @@
+"""Types of the API group rljob.dev and the CRDs generated from them."""

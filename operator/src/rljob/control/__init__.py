@@ -1,0 +1,1 @@
+"""The machinery around the pure core: store, key queue, worker, resync and lease; asyncio, no kopf, no HTTP."""

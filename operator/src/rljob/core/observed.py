@@ -1,0 +1,88 @@
+"""What was seen of one RLJob: the only input of `reconcile` beside the time.
+
+`control` gathers it: the RLJob and its RayClusters and head pod from the store, the rest by requests that
+`core.needs` asks for. Absent (None) means "was asked for and is not there"; `UNSEEN` means "was not asked for, or
+could not be had": a decision must never take the one for the other.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rljob_runtime.contract import Progress
+
+Manifest = Mapping[str, Any]
+"""A Kubernetes object as JSON."""
+
+
+class Unseen(enum.Enum):
+    """The type of UNSEEN."""
+
+    UNSEEN = "unseen"
+
+
+UNSEEN = Unseen.UNSEEN
+
+
+class RayJobState(enum.StrEnum):
+    """States of Ray's job API (ray.job_submission.JobStatus)."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the driver is gone."""
+        return self in (RayJobState.STOPPED, RayJobState.SUCCEEDED, RayJobState.FAILED)
+
+
+@dataclass(frozen=True)
+class RayJob:
+    """One answer of `GET /api/jobs/<submission id>` at the intended head pod."""
+
+    submission_id: str
+    state: RayJobState
+    message: str = ""
+    driver_exit_code: int | None = None
+    log_tail: str = ""
+    """The last lines of the driver's log, at most 4 kB; fetched only when the job ended."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An effect that can never work: the name is taken by an object of somebody else."""
+
+    kind: str
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A snapshot of one RLJob's world."""
+
+    job: Manifest
+    """The RLJob with metadata, spec and status, at its committed resourceVersion."""
+    clusters: tuple[Manifest, ...] = ()
+    """Every RayCluster that carries this job's uid label."""
+    head_pod: Manifest | None = None
+    """The head pod of the intended cluster."""
+    pods: tuple[Manifest, ...] | Unseen = UNSEEN
+    """All pods of the intended cluster, or of the initializers; for the diagnosis of what does not start."""
+    config: Manifest | None | Unseen = UNSEEN
+    """The frozen ConfigMap of the intended cluster generation."""
+    snapshot: Manifest | None | Unseen = UNSEEN
+    """The ConfigMap with the merged spec."""
+    initializers: Mapping[str, Manifest | None] = field(default_factory=dict)
+    """Initializer Jobs by name; empty when not asked for."""
+    ray_job: RayJob | None | Unseen = UNSEEN
+    """None: the intended head pod answered that it does not know the submission."""
+    progress: Progress | Unseen = UNSEEN
+    """The exporter's answer, already checked against pod uid and submission id."""
+    refusals: tuple[Refusal, ...] = ()

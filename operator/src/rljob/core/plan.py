@@ -1,0 +1,99 @@
+"""What to do next about one RLJob: the only output of `reconcile`.
+
+A plan is either an intent (a status write, with the events that tell people about it) or effects whose intent stands
+in the observed status. `control.worker` carries it out; each effect may be the last that is carried out.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from rljob.core.observed import Manifest
+
+
+class EventType(enum.StrEnum):
+    """Types of Kubernetes events."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True)
+class EventNote:
+    """A Kubernetes event on the RLJob: one per transition."""
+
+    type: EventType
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class CreateObject:
+    """POST a manifest. AlreadyExists: adopt if controller uid and intent annotation match, else a Refusal."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class CreateToken:
+    """POST the Secret with the token of a Ray cluster; the executor derives it, so that no plan holds a secret.
+
+    AlreadyExists counts as done: the operator may create Secrets, not read them, and the token is a function of its key.
+    """
+
+    manifest: Manifest
+    """The Secret without data."""
+    job_uid: str
+    cluster_name: str
+
+
+@dataclass(frozen=True)
+class DeleteObject:
+    """DELETE with a uid precondition, after a live read that the RLJob still stands at the observed resourceVersion."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class SubmitJob:
+    """POST the Ray job to the intended head pod; "already exists" counts as submitted."""
+
+    pod_ip: str
+    pod_uid: str
+    job_uid: str
+    cluster_name: str
+    submission_id: str
+    entrypoint: str
+    environment: tuple[tuple[str, str], ...]
+    metadata: tuple[tuple[str, str], ...]
+
+
+Effect = CreateObject | CreateToken | DeleteObject | SubmitJob
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The next step. Empty means: the world is as it should be; look again after `requeue_after_seconds`, if given."""
+
+    status: Manifest | None = None
+    """The whole desired status, written with the observed resourceVersion as precondition."""
+    effects: tuple[Effect, ...] = ()
+    events: tuple[EventNote, ...] = ()
+    requeue_after_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """Hold law 3."""
+        if self.status is not None and self.effects:
+            raise AssertionError("a plan holds an intent or effects, never both")
+        if self.events and self.status is None:
+            raise AssertionError("events go with the status write that they tell of")
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is to be written."""
+        return self.status is None and not self.effects

@@ -1,0 +1,1 @@
+"""Chains of small named checks: facts in, violations out, no I/O."""

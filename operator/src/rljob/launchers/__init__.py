@@ -1,0 +1,1 @@
+"""From the typed spec to the configuration of a training framework; verl is the first."""
