@@ -75,13 +75,13 @@ class Observed:
     """The head pod of the intended cluster."""
     pods: tuple[Manifest, ...] | Unseen = UNSEEN
     """All pods of the intended cluster, or of the initializers; for the diagnosis of what does not start."""
-    config: Manifest | None | Unseen = UNSEEN
+    config: Manifest | Unseen | None = UNSEEN
     """The frozen ConfigMap of the intended cluster generation."""
-    snapshot: Manifest | None | Unseen = UNSEEN
+    snapshot: Manifest | Unseen | None = UNSEEN
     """The ConfigMap with the merged spec."""
     initializers: Mapping[str, Manifest | None] = field(default_factory=dict)
     """Initializer Jobs by name; empty when not asked for."""
-    ray_job: RayJob | None | Unseen = UNSEEN
+    ray_job: RayJob | Unseen | None = UNSEEN
     """None: the intended head pod answered that it does not know the submission."""
     progress: Progress | Unseen = UNSEEN
     """The exporter's answer, already checked against pod uid and submission id."""

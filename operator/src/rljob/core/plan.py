@@ -39,7 +39,7 @@ class CreateObject:
 class CreateToken:
     """POST the Secret with the token of a Ray cluster; the executor derives it, so that no plan holds a secret.
 
-    AlreadyExists counts as done: the operator may create Secrets, not read them, and the token is a function of its key.
+    AlreadyExists counts as done: the operator may create Secrets, not read them; its key determines the token.
     """
 
     manifest: Manifest

@@ -1,0 +1,69 @@
+"""From pydantic's JSON schema to the structural OpenAPI v3 schema that a CRD allows.
+
+pydantic emits references, nullable unions, titles, defaults and numeric exclusive bounds; the API server refuses the
+first two and a recipe must be able to leave out what has a default. This module is a pure function over the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rljob.api.base import LIST_KEYS
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Schema = dict[str, Any]
+_DROPPED = frozenset({"title", "default", "required", "$defs", "discriminator", "examples"})
+
+
+class UnsupportedSchemaError(TypeError):
+    """A type has no structural form; the message names the path."""
+
+
+def structural_schema(model: type[BaseModel]) -> Schema:
+    """Give the structural schema of a model, without defaults and required fields."""
+    raw = model.model_json_schema(by_alias=True, mode="validation")
+    return _convert(raw, raw.get("$defs", {}), model.__name__)
+
+
+def _convert(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> Schema:
+    node = _resolve(node, definitions)
+    if "anyOf" in node:
+        node = _without_null(node, definitions, path)
+    result: Schema = {}
+    for key, value in node.items():
+        if key in _DROPPED or (key == "additionalProperties" and value is False):
+            continue
+        if key == "properties":
+            result[key] = {name: _convert(child, definitions, f"{path}.{name}") for name, child in value.items()}
+        elif key in ("items", "additionalProperties"):
+            result[key] = _convert(value, definitions, f"{path}[]") if isinstance(value, Mapping) else value
+        elif key == "const":
+            result["enum"] = [value]
+        elif key == "description":
+            result[key] = " ".join(str(value).split())
+        else:
+            result[key] = value
+    if keys := result.get(LIST_KEYS):
+        # The API server needs the keys of a map-list to be there.
+        result["items"]["required"] = list(keys)
+    if "allOf" in result or "oneOf" in result:
+        raise UnsupportedSchemaError(f"{path}: unions have no structural form; use one type or base.Anything")
+    return result
+
+
+def _resolve(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "$ref" not in node:
+        return node
+    target = definitions[str(node["$ref"]).rsplit("/", 1)[1]]
+    return {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+
+
+def _without_null(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    members = [member for member in node["anyOf"] if member.get("type") != "null"]
+    if len(members) != 1:
+        raise UnsupportedSchemaError(f"{path}: unions have no structural form; use one type or base.Anything")
+    outer = {key: value for key, value in node.items() if key != "anyOf"}
+    return {**_resolve(members[0], definitions), **outer}
