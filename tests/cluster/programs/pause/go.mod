@@ -1,0 +1,3 @@
+module rljob.dev/tests/cluster/programs/pause
+
+go 1.26

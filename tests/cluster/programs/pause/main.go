@@ -1,0 +1,24 @@
+// Command pause holds a pod's namespaces open. It is the first process of every
+// sandbox, so it also reaps the zombies that a shared PID namespace leaves to it.
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
+	for received := range signals {
+		if received != syscall.SIGCHLD {
+			return
+		}
+		for {
+			if child, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || child <= 0 {
+				break
+			}
+		}
+	}
+}
