@@ -1,0 +1,91 @@
+"""The kinds of objects that the operator touches, as data: enough to make a URL without asking the API server.
+
+Every layer that speaks of an object's kind uses these constants; the adapters know no other kind. `WATCHED` is what
+the store holds. A kind whose CRD is not installed answers 404 to LIST, which is how its absence is discovered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rljob.core.observed import Manifest
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One row of the REST mapping."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for core."""
+        group, _, version = self.api_version.rpartition("/")
+        return group if version else ""
+
+    @property
+    def version(self) -> str:
+        """The version within the group."""
+        return self.api_version.rpartition("/")[2]
+
+    @property
+    def resource(self) -> str:
+        """The name that RBAC and metrics use: `rayclusters.ray.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
+        """Give the URL path of a collection, an object or its subresource."""
+        parts = ["apis" if self.group else "api", self.api_version]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/" + "/".join(parts)
+
+
+RLJOB = Kind("rljob.dev/v1alpha1", "RLJob", "rljobs")
+RAY_CLUSTER = Kind("ray.io/v1", "RayCluster", "rayclusters")
+POD = Kind("v1", "Pod", "pods")
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SECRET = Kind("v1", "Secret", "secrets")
+JOB = Kind("batch/v1", "Job", "jobs")
+POD_GROUP = Kind("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups")
+EVENT = Kind("events.k8s.io/v1", "Event", "events")
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+
+KINDS = {
+    (kind.api_version, kind.kind): kind
+    for kind in (RLJOB, RAY_CLUSTER, POD, CONFIG_MAP, SECRET, JOB, POD_GROUP, EVENT, LEASE)
+}
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A kind that the store holds, narrowed by labels on the server."""
+
+    kind: Kind
+    label_selector: str = ""
+
+
+WATCHED = (
+    Watch(RLJOB),
+    Watch(RAY_CLUSTER, "rljob.dev/job-uid"),
+    Watch(POD, "rljob.dev/job,ray.io/node-type=head"),
+)
+
+
+def kind_of(manifest: Manifest) -> Kind:
+    """Give the kind of a manifest; an unknown one is a bug in the caller."""
+    return kind_named(str(manifest.get("apiVersion")), str(manifest.get("kind")))
+
+
+def kind_named(api_version: str, kind: str) -> Kind:
+    """Give the kind by its names."""
+    try:
+        return KINDS[api_version, kind]
+    except KeyError:
+        raise ValueError(f"{api_version} {kind} is not in rljob.cluster.kinds; add a row") from None

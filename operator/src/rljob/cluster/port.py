@@ -1,0 +1,66 @@
+"""The ports: all that the operator may ask of the Kubernetes API and of a Ray head pod.
+
+`control` and `telemetry` code against these protocols; `kube.py`, `ray.py`, `fake.py` and `fake_ray.py` implement them.
+Objects are plain JSON as the server gave them. Every call is bounded in time by its adapter and fails with an error of
+`cluster.errors`. Results belong to the caller's reading: nobody changes a manifest that came through a port.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from rljob.core.observed import Manifest, RayJob
+
+if TYPE_CHECKING:
+    from rljob.cluster.kinds import Kind
+    from rljob.core.needs import Head
+    from rljob.core.plan import SubmitJob
+    from rljob_runtime.contract import Progress
+
+FIELD_MANAGER = "rljob-operator"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A consistent LIST: every object as of one resourceVersion."""
+
+    items: tuple[Manifest, ...]
+    resource_version: str
+
+
+class Cluster(Protocol):
+    """The Kubernetes API, as far as the operator uses it."""
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Manifest:
+        """Read one object live (a quorum read); raises NotFound."""
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, label_selector: str = "", limit: int | None = None
+    ) -> Listing:
+        """Read a collection live, in pages, at most `limit` objects; raises NotFound if the kind is not served."""
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """POST; raises AlreadyExists."""
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        """PUT with the manifest's resourceVersion as precondition; raises Conflict. Only for the Lease."""
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        """DELETE in the background with a uid precondition; raises Conflict if the name is somebody else's by now."""
+
+    async def apply_status(self, manifest: Manifest) -> Manifest:
+        """Apply `status` on the server; the manifest's uid and resourceVersion are preconditions; raises Conflict."""
+
+
+class RayApi(Protocol):
+    """A Ray head pod: our exporter's progress and Ray's own job API, always at the pod's own address."""
+
+    async def progress(self, head: Head) -> Progress:
+        """Ask the exporter."""
+
+    async def job(self, head: Head, submission_id: str) -> RayJob | None:
+        """Ask the job API; None: this head does not know the submission."""
+
+    async def submit(self, job: SubmitJob) -> None:
+        """POST the job; returns as well when this head already has the submission."""
