@@ -9,12 +9,18 @@ from __future__ import annotations
 import enum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from rljob.api.base import ATOMIC, Count, Long, Metric, Model, NonNegative, ObjectName, Text, Time, keyed_by
 
 Message = Annotated[str, Field(max_length=2048)]
 Word = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
+
+
+class StatusModel(Model):
+    """Part of the status: fields of another operator version are passed over, so that an upgrade can be undone."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class ConditionType(enum.StrEnum):
@@ -36,7 +42,7 @@ class ConditionStatus(enum.StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Condition(Model):
+class Condition(StatusModel):
     """As metav1.Condition."""
 
     type: Word
@@ -59,7 +65,7 @@ class State(enum.StrEnum):
     FAILED = "Failed"
 
 
-class Decision(Model):
+class Decision(StatusModel):
     """A value that the operator chose, and why."""
 
     name: Text
@@ -67,7 +73,7 @@ class Decision(Model):
     reason: Text
 
 
-class Resolved(Model):
+class Resolved(StatusModel):
     """What was fixed when the job began."""
 
     snapshot_name: ObjectName
@@ -78,7 +84,7 @@ class Resolved(Model):
     decisions: Annotated[list[Decision], Field(max_length=32, json_schema_extra=ATOMIC)] = []
 
 
-class Intent(Model):
+class Intent(StatusModel):
     """What the operator is about to do, written before it does it."""
 
     cluster_generation: Count
@@ -102,7 +108,7 @@ class AttemptOutcome(enum.StrEnum):
     """Its cluster or head pod is gone."""
 
 
-class Attempt(Model):
+class Attempt(StatusModel):
     """One run of the driver."""
 
     number: Count
@@ -117,7 +123,7 @@ class Attempt(Model):
     last_step: NonNegative = 0
 
 
-class Progress(Model):
+class Progress(StatusModel):
     """The last step that was seen."""
 
     step: NonNegative = 0
@@ -137,14 +143,14 @@ class Progress(Model):
     """When the trainer recorded the step."""
 
 
-class RayClusterStatus(Model):
+class RayClusterStatus(StatusModel):
     """Where to look."""
 
     name: ObjectName
     dashboard_url: Text | None = Field(default=None, alias="dashboardURL")
 
 
-class RLJobStatus(Model):
+class RLJobStatus(StatusModel):
     """What is known of the job."""
 
     observed_generation: Long = 0

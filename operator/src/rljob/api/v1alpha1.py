@@ -22,7 +22,6 @@ from rljob.api.base import (
     NonNegative,
     ObjectName,
     Path,
-    Text,
     keyed_by,
     rule,
 )
@@ -212,13 +211,6 @@ class Deadlines(Model):
     """Between two steps; Atlas runs have steps of over two hours."""
 
 
-class Stop(Model):
-    """How the pods end."""
-
-    grace_seconds: Count = 120
-    """Time to save and leave."""
-
-
 class Cleanup(Model):
     """What remains after the end."""
 
@@ -260,7 +252,6 @@ class RLJobSpec(Model):
     rollout: Rollout = Rollout()
     checkpoint: Checkpoint | None = None
     deadlines: Deadlines = Deadlines()
-    stop: Stop = Stop()
     cleanup: Cleanup = Cleanup()
     observability: Observability = Observability()
     verl: Verl = Verl()
@@ -276,4 +267,3 @@ NAME_RULES = [
         "metadata.name must be lower-case letters, digits and '-', beginning with a letter (DNS-1035)",
     ),
 ]
-__all__ = ["API_VERSION", "GROUP", "MAX_NAME_LENGTH", "VERSION", "RLJobSpec", "Text"]

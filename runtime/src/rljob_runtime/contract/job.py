@@ -56,6 +56,8 @@ class JobConfig:
     """Hydra key -> value, for verl's `ppo_trainer` configuration; keys that verl's schema lacks carry a leading `+`."""
     required_paths: tuple[RequiredPath, ...] = ()
     checkpoint_path: str | None = None
+    log_path: str | None = None
+    """Folder on a shared volume: records are mirrored to `<log_path>/<cluster_name>/attempt-<n>/` as they grow."""
 
     def __post_init__(self) -> None:
         """Refuse a document of another contract version."""

@@ -1,0 +1,44 @@
+"""Names of child objects: made from the job's uid, so that a re-created job never meets the children of its namesake.
+
+A job's name has at most 40 characters; KubeRay allows 53 for a RayCluster (validation.go of v1.6.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UID_CHARACTERS = 5
+
+
+@dataclass(frozen=True)
+class JobIdentity:
+    """Which RLJob: what every child refers to."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def prefix(self) -> str:
+        """Common beginning of the children's names."""
+        return f"{self.name}-{self.uid.replace('-', '')[:UID_CHARACTERS]}"
+
+
+def cluster_name(job: JobIdentity, generation: int) -> str:
+    """RayCluster, its Secret and its ConfigMap."""
+    return f"{job.prefix}-{generation}"
+
+
+def submission_id(cluster: str, attempt: int) -> str:
+    """Ray job of one attempt."""
+    return f"{cluster}-{attempt}"
+
+
+def snapshot_name(job: JobIdentity) -> str:
+    """ConfigMap with the merged spec."""
+    return f"{job.prefix}-spec"
+
+
+def initializer_name(job: JobIdentity, initializer: str) -> str:
+    """Job of one initializer; Kubernetes allows 63 characters because it becomes a label of the pods."""
+    return f"{job.prefix}-{initializer}"[:63].rstrip("-")

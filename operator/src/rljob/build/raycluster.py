@@ -1,0 +1,184 @@
+"""The RayCluster of one cluster generation, and its Secret.
+
+One head pod without NPU (Ray's head, the driver, the exporter), one worker pod a node. It is made by POST once and
+never written again (design law 4). Facts of KubeRay are of v1.6.2 (ray-operator/controllers/ray/common/pod.go).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rljob.api.pods import PodTemplate
+from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
+from rljob.build import labels, pods
+from rljob.build.accelerators import ACCELERATORS
+from rljob.build.metadata import child_metadata, job_labels
+from rljob.build.names import JobIdentity, cluster_name
+from rljob_runtime.contract import PodVariable, Port, head_paths
+
+TOKEN_KEY = "auth_token"  # noqa: S105 - the key that KubeRay reads, not a secret
+SHARED_MEMORY_VOLUME = "shared-memory"
+SPOOL_VOLUME = "rljob-spool"
+CONFIG_VOLUME = "rljob-config"
+RAY_RESOURCE = "NPU"
+"""Name of the Ray resource that verl asks for on Ascend (verl/single_controller/ray/base.py)."""
+
+
+def build_token_secret(job: JobIdentity, generation: int) -> dict[str, Any]:
+    """Give the Secret that KubeRay's token mode reads, named as the cluster; the executor adds its data."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": child_metadata(job, cluster_name(job, generation), f"cluster/{generation}"),
+        "type": "Opaque",
+        "immutable": True,
+    }
+
+
+def build_raycluster(job: JobIdentity, spec: RLJobSpec, generation: int, job_digest: str) -> dict[str, Any]:
+    """Give the RayCluster; `job_digest` is that of the job.json in the ConfigMap of the same name."""
+    name = cluster_name(job, generation)
+    marks = {labels.CLUSTER_GENERATION: str(generation)}
+    if spec.scheduling.queue_name is not None:
+        marks[labels.KUEUE_QUEUE] = spec.scheduling.queue_name
+    metadata = child_metadata(job, name, f"cluster/{generation}", marks)
+    metadata["annotations"][labels.JOB_DIGEST] = job_digest
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": metadata,
+        "spec": {
+            "rayVersion": spec.runtime.ray_version,
+            "authOptions": {"mode": "token"},
+            # A queued cluster waits for Kueue, which turns this off when it admits the workload.
+            **({"suspend": True} if spec.scheduling.queue_name is not None else {}),
+            "headGroupSpec": _head_group(job, spec, name, generation),
+            "workerGroupSpecs": [_worker_group(job, spec, group, name, generation) for group in spec.worker_groups],
+        },
+    }
+
+
+def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -> dict[str, Any]:
+    template = spec.head.template
+    shared = spec.worker_groups[0].template
+    ray = _ray_container("ray-head", spec, template, {}, pods.user_mounts(shared, template))
+    return {
+        # The driver is an actor without CPUs; one CPU lets Ray place its own small helpers here.
+        "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "1"},  # noqa: S104 - KubeRay's head Service needs it
+        "template": _pod(job, spec, template, generation, name, [ray, _exporter(spec, name)], [shared, template]),
+    }
+
+
+def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: str, generation: int) -> dict[str, Any]:
+    facts = ACCELERATORS[spec.accelerator.class_]
+    devices = {facts.resource: group.devices_per_node}
+    ray = _ray_container("ray-worker", spec, group.template, devices, pods.user_mounts(group.template))
+    return {
+        "groupName": group.name,
+        "replicas": group.nodes,
+        "minReplicas": group.nodes,
+        "maxReplicas": group.nodes,
+        "numOfHosts": 1,
+        "rayStartParams": _worker_start_params(group, facts.ray_cpus_per_device),
+        "template": _pod(job, spec, group.template, generation, name, [ray], [group.template]),
+    }
+
+
+def _worker_start_params(group: WorkerGroup, cpus_per_device: int | None) -> dict[str, str]:
+    # KubeRay passes the value to a shell, so the JSON is quoted once more (kuberay issue 1984).
+    quoted = json.dumps(json.dumps({RAY_RESOURCE: group.devices_per_node}))
+    params = {"resources": quoted}
+    if cpus_per_device is not None:
+        params["num-cpus"] = str(cpus_per_device * group.devices_per_node)
+    return params
+
+
+def _pod(
+    job: JobIdentity,
+    spec: RLJobSpec,
+    template: PodTemplate,
+    generation: int,
+    config_name: str,
+    containers: list[dict[str, Any]],
+    volume_templates: list[PodTemplate],
+) -> dict[str, Any]:
+    own = job_labels(job) | {labels.CLUSTER_GENERATION: str(generation)}
+    return {
+        "metadata": {"labels": dict(template.labels) | own, "annotations": dict(template.annotations)},
+        "spec": {
+            # A restarted Ray process has lost its state: the pod is replaced, never its container.
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "nodeSelector": dict(template.node_selector),
+            "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in template.tolerations],
+            "volumes": [
+                {"name": SPOOL_VOLUME, "emptyDir": {}},
+                {
+                    "name": CONFIG_VOLUME,
+                    "configMap": {"name": config_name, "items": [{"key": "job.json", "path": "job.json"}]},
+                },
+                *_shared_memory(template),
+                *pods.user_volumes(*volume_templates),
+                *pods.code_volumes(spec),
+            ],
+            "containers": containers,
+            **pods.pull_secrets(spec),
+        },
+    }
+
+
+def _shared_memory(template: PodTemplate) -> list[dict[str, Any]]:
+    if template.shared_memory is None:
+        return []
+    return [{"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": template.shared_memory}}]
+
+
+def _ray_container(
+    name: str, spec: RLJobSpec, template: PodTemplate, devices: dict[str, int], mounts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    shm = [{"name": SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}] if template.shared_memory else []  # noqa: S108
+    return {
+        "name": name,
+        "image": spec.runtime.image,
+        "imagePullPolicy": spec.runtime.image_pull_policy,
+        "env": _contract_env() + pods.user_env(template),
+        "resources": pods.resources(template, devices),
+        "volumeMounts": [*_contract_mounts(), *shm, *mounts, *pods.code_mounts(spec)],
+    }
+
+
+def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
+    token = {"name": PodVariable.TOKEN.value, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": TOKEN_KEY}}}
+    return {
+        "name": "exporter",
+        "image": spec.runtime.image,
+        "imagePullPolicy": spec.runtime.image_pull_policy,
+        "command": ["python", "-m", "rljob_runtime", "exporter"],
+        "env": [*_contract_env(), token],
+        "ports": [
+            {"name": "rljob-metrics", "containerPort": Port.METRICS.value},
+            {"name": "rljob-api", "containerPort": Port.API.value},
+        ],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": Port.METRICS.value}, "periodSeconds": 30},
+        # Without requests the pod would lose its Guaranteed class to a helper.
+        "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
+        "volumeMounts": _contract_mounts(),
+    }
+
+
+def _contract_env() -> list[dict[str, Any]]:
+    paths = head_paths()
+    return [
+        {"name": PodVariable.POD_UID.value, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": PodVariable.CONFIG.value, "value": paths.config},
+        {"name": PodVariable.SPOOL.value, "value": paths.spool},
+    ]
+
+
+def _contract_mounts() -> list[dict[str, Any]]:
+    paths = head_paths()
+    return [
+        {"name": SPOOL_VOLUME, "mountPath": paths.spool},
+        {"name": CONFIG_VOLUME, "mountPath": paths.config_folder, "readOnly": True},
+    ]
