@@ -1,0 +1,45 @@
+# Every target that is meant for people carries a `##` line; `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PY := .venv/bin/python
+
+# The environment is checked before everything else; up to date, that takes a few milliseconds.
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: venv
+venv: ## make or update .venv from the hashed locks
+	@scripts/bootstrap
+
+.PHONY: check
+check: venv ## the two-minute loop: format, lint, types, unit and property tests
+	@$(PY) -m scripts.test check
+
+.PHONY: test
+test: venv ## all that decides whether a change may land
+	@$(PY) -m scripts.test
+
+.PHONY: format
+format: venv ## let ruff format and fix what it can
+	@.venv/bin/ruff format --quiet . && .venv/bin/ruff check --fix --quiet .
+
+.PHONY: lint
+lint: venv ## ruff and mypy only
+	@$(PY) -m scripts.test format lint types
+
+.PHONY: generate
+generate: venv ## write the generated files: CRDs
+	@$(PY) -m scripts.generate
+
+.PHONY: verify
+verify: venv ## fail when a generated file is stale
+	@$(PY) -m scripts.generate --check
+
+.PHONY: lock
+lock: venv ## resolve all requirements anew and write the hashed locks
+	@scripts/lock
+
+.PHONY: clean
+clean: ## remove what tests and tools left in the checkout; the cluster and its cache stay
+	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

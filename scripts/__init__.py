@@ -1,0 +1,1 @@
+"""What the Makefile runs: generators, the test stages and the demo."""

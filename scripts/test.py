@@ -1,0 +1,76 @@
+"""The stages of `make test` and `make check`: one row a stage. `python -m scripts.test [check | all | <stage> ...]`.
+
+Add a stage by adding a row; `scripts.stages` runs them. The rows of a lane run in the order of the table, lanes run
+side by side: what compiles for long begins at once, in the background, while the quick stages run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from scripts.stages import Stage, run
+
+PYTHON = sys.executable
+BIN = PYTHON.rsplit("/", 1)[0]
+PYTEST = (PYTHON, "-m", "pytest", "--timeout=600")
+CODE = ("operator", "runtime", "scripts", "tests")
+
+# The hard limit of CI is 90 minutes; cleaning up must fit in as well.
+BUDGET_MINUTES = 85.0
+
+CHECK = (
+    Stage("format", "ruff format --check", (f"{BIN}/ruff", "format", "--check", "--quiet", "."), 1),
+    Stage("lint", "ruff check", (f"{BIN}/ruff", "check", "--output-format", "concise", "."), 1),
+    Stage("types", "mypy --strict", (f"{BIN}/mypy", *CODE), 5),
+    Stage("imports", "import contracts", (f"{BIN}/lint-imports", "--no-logo"), 1),
+    Stage(
+        "unit",
+        "unit and property tests, house rules",
+        (*PYTEST, "-n", "2", "operator/tests", "runtime/tests", "tests/house"),
+        6,
+    ),
+)
+
+FULL = (
+    Stage("programs", "compile the cluster's programs", (PYTHON, "-m", "tests.cluster", "build"), 45, lane="programs"),
+    *CHECK,
+    Stage("generated", "generated files are fresh", (PYTHON, "-m", "scripts.generate", "--check"), 1),
+)
+
+
+def choose(words: list[str]) -> tuple[Stage, ...]:
+    """The stages that the words of the command line name, with what those come after."""
+    if words in ([], ["all"]):
+        return FULL
+    if words == ["check"]:
+        return CHECK
+    rows = {stage.name: stage for stage in FULL}
+    if unknown := sorted(set(words) - set(rows)):
+        raise SystemExit(f"no stage {', '.join(unknown)}; there are all, check, {', '.join(rows)}")
+    wanted: set[str] = set()
+    pending = list(words)
+    while pending:
+        name = pending.pop()
+        if name not in wanted:
+            wanted.add(name)
+            pending.extend(rows[name].after)
+    return tuple(stage for stage in FULL if stage.name in wanted)
+
+
+def main() -> None:
+    """Run the chosen stages; exit code 1 when one did not pass."""
+    parser = argparse.ArgumentParser(prog="scripts.test", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("stages", nargs="*", help="check, all (default), or names of stages")
+    parser.add_argument("--list", action="store_true", help="list the stages and end")
+    arguments = parser.parse_args()
+    stages = choose(arguments.stages)
+    if arguments.list:
+        for stage in stages:
+            print(f"{stage.name:<12} {stage.lane:<9} {stage.what}")
+        return
+    sys.exit(0 if run(stages, budget_minutes=BUDGET_MINUTES) else 1)
+
+
+if __name__ == "__main__":
+    main()
