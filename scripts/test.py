@@ -35,6 +35,13 @@ CHECK = (
 FULL = (
     Stage("programs", "compile the cluster's programs", (PYTHON, "-m", "tests.cluster", "build"), 45, lane="programs"),
     *CHECK,
+    Stage(
+        "chart",
+        "the chart: lint, golden manifests, refusals",
+        (*PYTEST, "-m", "not e2e", "tests/chart"),
+        3,
+        after=("programs",),
+    ),
     Stage("generated", "generated files are fresh", (PYTHON, "-m", "scripts.generate", "--check"), 1),
 )
 

@@ -1,0 +1,1 @@
+"""The Helm chart: rendered, refused, and run on the local cluster."""

@@ -1,0 +1,61 @@
+"""Calling helm on our chart: rendering to objects, and what helm says when it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster import programs
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "rljob-operator"
+VALUES = Path(__file__).parent / "values"
+NAMESPACE = "rljob-system"
+RELEASE = "rljob-operator"
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What helm said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+@cache
+def binary() -> Path:
+    """The helm of the local cluster's programs."""
+    programs.build(["helm"])
+    return programs.binary("helm")
+
+
+def helm(*words: str | Path, kubeconfig: Path | None = None, timeout_seconds: float = 300) -> Answer:
+    """Run helm; without a kubeconfig it can reach no cluster."""
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig or "/nonexistent")}
+    done = subprocess.run(
+        [binary(), *words], env=environment, capture_output=True, text=True, timeout=timeout_seconds, check=False
+    )
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def render(*words: str | Path) -> list[Manifest]:
+    """Render the chart; fails when helm refuses."""
+    answer = helm("template", RELEASE, CHART, "--namespace", NAMESPACE, *words)
+    assert answer.code == 0, answer.stderr
+    return [document for document in yaml.safe_load_all(answer.stdout) if document]
+
+
+def pick(manifests: list[Manifest], kind: str, name: str = RELEASE) -> Manifest:
+    """The one object of that kind and name."""
+    found = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"] == name]
+    assert len(found) == 1, [(m["kind"], m["metadata"]["name"]) for m in manifests]
+    return found[0]

@@ -1,0 +1,138 @@
+"""What the chart renders to: golden manifests, least rights, a restricted pod, values that are refused.
+
+RLJOB_WRITE_GOLDEN=1 writes the golden files anew; they are reviewed as code.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.helm import CHART, NAMESPACE, ROOT, VALUES, Manifest, helm, pick, render
+
+GOLDEN = Path(__file__).parent / "golden"
+PROFILES = ("default", "everything", "namespaced", "bare")
+
+
+def values_of(profile: str) -> list[str]:
+    return [] if profile == "default" else ["--values", str(VALUES / f"{profile}.yaml")]
+
+
+def rules_of(manifests: list[Manifest]) -> list[dict[str, Any]]:
+    return [rule for m in manifests if m["kind"] in ("Role", "ClusterRole") for rule in m["rules"]]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_lint_is_strict_and_content(profile: str) -> None:
+    answer = helm("lint", "--strict", CHART, *values_of(profile))
+    assert answer.code == 0, answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_rendered_manifests_are_those_that_were_reviewed(profile: str) -> None:
+    manifests = render(*values_of(profile), "--set", "crds.enabled=false")
+    for manifest in manifests:
+        if manifest["kind"] == "Secret":
+            manifest["data"]["key"] = "<32 random bytes>"
+    text = yaml.safe_dump_all(manifests, sort_keys=True, width=120)
+    golden = GOLDEN / f"{profile}.yaml"
+    if os.environ.get("RLJOB_WRITE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+def test_crds_are_rendered_as_generated_and_kept_at_uninstall() -> None:
+    rendered = pick(render(), "CustomResourceDefinition", "rljobs.rljob.dev")
+    assert rendered["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert rendered == yaml.safe_load((ROOT / "crds/rljobs.rljob.dev.yaml").read_text())
+
+
+def test_no_rule_has_a_wildcard() -> None:
+    for rule in rules_of(render()):
+        assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
+
+
+def test_secrets_can_be_created_and_nothing_else() -> None:
+    assert [rule["verbs"] for rule in rules_of(render()) if "secrets" in rule["resources"]] == [["create"]]
+
+
+def test_leases_are_reached_in_the_own_namespace_only() -> None:
+    manifests = render()
+    holders = [m for m in manifests if m["kind"] in ("Role", "ClusterRole") and "leases" in str(m["rules"])]
+    assert [(m["kind"], m["metadata"]["namespace"]) for m in holders] == [("Role", NAMESPACE)]
+
+
+def test_the_role_is_what_the_operator_says_it_needs() -> None:
+    readme = (ROOT / "operator/src/rljob/cluster/README.md").read_text()
+    table = readme.split("### Permissions: ClusterRole")[1].split("###")[0]
+    rows = re.findall(r'^\| ("?[a-z0-9.]*"?) \| ([a-z/]+) \| ([a-z, ]+) \|', table, re.MULTILINE)
+    wanted = {(group.strip('"'), resource): set(verbs.strip().split(", ")) for group, resource, verbs in rows}
+    assert len(wanted) >= 8
+    role = pick(render(), "ClusterRole")
+    assert {(r["apiGroups"][0], r["resources"][0]): set(r["verbs"]) for r in role["rules"]} == wanted
+
+
+def test_with_a_watched_namespace_nothing_is_cluster_wide() -> None:
+    manifests = render(*values_of("namespaced"))
+    assert {m["kind"] for m in manifests} == {"Deployment", "Role", "RoleBinding", "Secret", "ServiceAccount"}
+    assert "--namespace=team-a" in pick(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_the_pod_is_restricted() -> None:
+    pod = pick(render(), "Deployment")["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["runAsUser"] == 65532
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_the_token_key_has_32_random_bytes() -> None:
+    keys = {pick(render(), "Secret", "rljob-operator-token-key")["data"]["key"] for _ in range(2)}
+    assert len(keys) == 2
+    assert all(len(base64.b64decode(key)) == 32 for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("operator.workers=0", "minimum"),
+        ("operator.workers=many", "got string, want integer"),
+        ("operator.logLevel=LOUD", "value must be one of"),
+        ("operator.watchNamespace=Team_A", "does not match pattern"),
+        ("image.pullPolicy=Sometimes", "value must be one of"),
+        ("image.digest=abc", "does not match pattern"),
+        ("replicas=3", "additional properties 'replicas' not allowed"),
+        ("metrics.serviceMonitor.intervall=3s", "additional properties 'intervall' not allowed"),
+        ("metrics.serviceMonitor.enabled=true,metrics.service.enabled=false", "needs metrics.service.enabled"),
+        ("serviceAccount.create=false", "serviceAccount.name is needed"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(setting: str, complaint: str) -> None:
+    answer = helm("template", "x", CHART, "--set", setting)
+    assert answer.code != 0
+    assert complaint in answer.stderr
+
+
+def test_every_value_of_the_schema_has_its_default_and_place_in_the_values() -> None:
+    def compare(schema: dict[str, Any], values: dict[str, Any], path: str) -> list[str]:
+        missing = [f"{path}{key}" for key in schema["properties"] if key not in values]
+        for key, child in schema["properties"].items():
+            if "properties" in child and key in values:
+                missing += compare(child, values[key], f"{path}{key}.")
+        return missing
+
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert compare(schema, values, "") == ["global", "resources.claims"]
