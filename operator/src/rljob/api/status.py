@@ -81,6 +81,8 @@ class Resolved(StatusModel):
     nodes: Count
     devices: Count
     cards: Metric
+    initializers: Annotated[list[ObjectName], Field(max_length=8, json_schema_extra=ATOMIC)] = []
+    """Names of the Jobs that run first."""
     decisions: Annotated[list[Decision], Field(max_length=32, json_schema_extra=ATOMIC)] = []
 
 

@@ -6,6 +6,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+
+from rljob.api.status import ConditionType, RLJobStatus
+from rljob.build import labels
+from rljob.core import status
+from rljob.core.observed import Manifest, Unseen
+from rljob.core.steps.starting import cluster_is_ready
+from rljob.core.view import identity, intended_cluster
+from rljob_runtime.contract import Phase, Progress
+
+SILENT_SECONDS = 60.0
+"""A step record this old makes the job API worth a question: a killed driver leaves no word."""
 
 
 @dataclass(frozen=True)
@@ -33,5 +45,66 @@ class Needs:
     head: Head | None = None
     """Set when the exporter or the job API is to be asked."""
     progress: bool = False
+    """Ask the exporter; then ask the job API too if `needs_ray_job` says so."""
     ray_job_id: str | None = None
-    """GET this submission at the head."""
+    """The submission to ask the job API for: at once without `progress`, else if `needs_ray_job`."""
+
+
+def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime) -> Needs:
+    """Give the requests for one job. `now` is for rules that depend on time; none does so far."""
+    del now
+    current = status.read_status(job)
+    if (
+        "deletionTimestamp" in job["metadata"]
+        or current.intent is None
+        or status.is_true(current, ConditionType.FINISHED)
+    ):
+        return Needs()
+    cluster = intended_cluster(current, clusters)
+    if cluster is None:
+        return _before_cluster(job, current)
+    if current.intent.attempt == 0:
+        selector = f"{labels.RAY_CLUSTER}={current.intent.cluster_name}"
+        return Needs() if cluster_is_ready(cluster, head_pod) else Needs(pods_selector=selector)
+    return _at_head(job, current, head_pod)
+
+
+def _before_cluster(job: Manifest, current: RLJobStatus) -> Needs:
+    if current.intent is None or current.resolved is None or current.intent.cluster_uid is not None:
+        return Needs()
+    me = identity(job)
+    ready = status.is_true(current, ConditionType.INITIALIZED)
+    awaited = () if ready else tuple(current.resolved.initializers)
+    pods = f"{labels.JOB_UID}={me.uid},{labels.INITIALIZER}"
+    return Needs(
+        snapshot_name=current.resolved.snapshot_name,
+        config_name=current.intent.cluster_name if ready else None,
+        initializer_names=awaited,
+        pods_selector=pods if awaited else None,
+    )
+
+
+def _at_head(job: Manifest, current: RLJobStatus, head_pod: Manifest | None) -> Needs:
+    intent = current.intent
+    if intent is None or head_pod is None or head_pod["metadata"]["uid"] != intent.head_pod_uid:
+        return Needs()
+    pod_ip = (head_pod.get("status") or {}).get("podIP")
+    if not pod_ip:
+        return Needs()
+    head = Head(
+        pod_ip=str(pod_ip),
+        pod_uid=head_pod["metadata"]["uid"],
+        job_uid=identity(job).uid,
+        cluster_name=intent.cluster_name,
+    )
+    submitted = any(attempt.submission_id == intent.submission_id for attempt in current.attempts)
+    return Needs(head=head, progress=submitted, ray_job_id=intent.submission_id)
+
+
+def needs_ray_job(progress: Progress | Unseen, now: datetime) -> bool:
+    """Say whether the exporter's answer leaves a question that only the job API can answer."""
+    if isinstance(progress, Unseen) or progress.phase in (Phase.IDLE, Phase.STARTING):
+        return True
+    if progress.phase is Phase.ENDED:
+        return progress.outcome is None
+    return now.timestamp() - progress.observed_time > SILENT_SECONDS

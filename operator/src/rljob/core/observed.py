@@ -86,3 +86,5 @@ class Observed:
     progress: Progress | Unseen = UNSEEN
     """The exporter's answer, already checked against pod uid and submission id."""
     refusals: tuple[Refusal, ...] = ()
+    progress_write_seconds: float = 30.0
+    """Shortest time between two status writes that only tell of a further step."""

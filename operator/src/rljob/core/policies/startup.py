@@ -1,0 +1,129 @@
+"""Why does it not start? Pods in, the most telling reason out: a chain of checks, the first that finds something wins.
+
+Each reason is a documented constant that stands in conditions and events; each message names the pod.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rljob.core.observed import Manifest
+
+MESSAGE_LIMIT = 600
+"""Characters kept of what the kubelet or scheduler says."""
+
+
+class StartReason(enum.StrEnum):
+    """Why pods do not run yet."""
+
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    """An image cannot be pulled: name, registry or pull secret is wrong."""
+    POD_UNSCHEDULABLE = "PodUnschedulable"
+    """No node offers what the pod asks for."""
+    CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid"
+    """A ConfigMap, Secret or key that the pod names does not exist, or its command cannot run."""
+    CONTAINER_FAILED = "ContainerFailed"
+    """A container ended although it should run."""
+    POD_STARTING = "PodStarting"
+    """Scheduled, pulling images or waiting for readiness: nothing is wrong so far."""
+    NO_PODS = "NoPods"
+    """Nobody made the pods: KubeRay does not run, is suspended by a queue, or the namespace's quota is used up."""
+
+
+PROBLEMS = frozenset(StartReason) - {StartReason.POD_STARTING, StartReason.NO_PODS}
+"""Reasons that deserve a warning event at once."""
+
+# kubernetes v1.36.2: pkg/kubelet/images/types.go, pkg/kubelet/kuberuntime/kuberuntime_container.go
+_IMAGE_REASONS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+)
+_CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The most telling reason."""
+
+    reason: StartReason
+    message: str
+
+
+def diagnose(pods: Iterable[Manifest]) -> Diagnosis:
+    """Give the first finding of the chain."""
+    ordered = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+    for check in CHECKS:
+        for pod in ordered:
+            if (found := check(pod)) is not None:
+                return found
+    return Diagnosis(StartReason.NO_PODS, "no pod exists yet")
+
+
+def _image(pod: Manifest) -> Diagnosis | None:
+    return _waiting(pod, _IMAGE_REASONS, StartReason.IMAGE_PULL_FAILED)
+
+
+def _config(pod: Manifest) -> Diagnosis | None:
+    return _waiting(pod, _CONFIG_REASONS, StartReason.CONTAINER_CONFIG_INVALID)
+
+
+def _waiting(pod: Manifest, reasons: frozenset[str], reason: StartReason) -> Diagnosis | None:
+    for status in _containers(pod):
+        waiting = status.get("state", {}).get("waiting") or {}
+        if waiting.get("reason") in reasons:
+            detail = _short(waiting.get("message", ""))
+            return Diagnosis(reason, f"pod {_name(pod)}, container {status['name']}: {waiting['reason']}: {detail}")
+    return None
+
+
+def _unschedulable(pod: Manifest) -> Diagnosis | None:
+    for condition in pod.get("status", {}).get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            detail = _short(condition.get("message", ""))
+            return Diagnosis(
+                StartReason.POD_UNSCHEDULABLE, f"pod {_name(pod)}: {condition.get('reason', 'Pending')}: {detail}"
+            )
+    return None
+
+
+def _failed(pod: Manifest) -> Diagnosis | None:
+    for status in _containers(pod):
+        ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated") or {}
+        if ended.get("exitCode", 0) != 0:
+            detail = _short(ended.get("message") or "")
+            text = f"pod {_name(pod)}, container {status['name']}: {ended.get('reason', 'Error')}, exit code "
+            return Diagnosis(StartReason.CONTAINER_FAILED, f"{text}{ended['exitCode']}: {detail}".rstrip(": "))
+    return None
+
+
+def _starting(pod: Manifest) -> Diagnosis | None:
+    if _is_ready(pod):
+        return None
+    waiting = [s for s in _containers(pod) if not s.get("ready", False)]
+    names = ", ".join(status["name"] for status in waiting) or "its containers"
+    return Diagnosis(StartReason.POD_STARTING, f"pod {_name(pod)} waits for {names}")
+
+
+CHECKS: tuple[Callable[[Manifest], Diagnosis | None], ...] = (_image, _config, _unschedulable, _failed, _starting)
+
+
+def _containers(pod: Manifest) -> Iterator[dict[str, Any]]:
+    status = pod.get("status", {})
+    yield from status.get("initContainerStatuses") or ()
+    yield from status.get("containerStatuses") or ()
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def _name(pod: Manifest) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= MESSAGE_LIMIT else flat[: MESSAGE_LIMIT - 1] + "…"

@@ -1,0 +1,208 @@
+"""Is this spec worth an NPU? Types first, then a chain of small checks; all violations are told at once.
+
+Called by `reconcile` before anything is made, and by `rljob validate`. A check gets a spec whose types hold; it never
+sees the cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from rljob.api.base import DNS_LABEL
+from rljob.api.pods import PodTemplate
+from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
+from rljob.build.accelerators import ACCELERATORS
+from rljob.core.policies.violation import Violation
+from rljob.launchers import verl
+
+Check = Callable[[RLJobSpec], Iterator[Violation]]
+
+RESERVED_VOLUMES = frozenset({"rljob-code", "rljob-spool", "rljob-config", "shared-memory"})
+
+
+def validate(name: str, raw_spec: Mapping[str, Any]) -> tuple[RLJobSpec | None, tuple[Violation, ...]]:
+    """Give the spec with its defaults and no violation, or None and every violation."""
+    named = tuple(_name_violations(name))
+    try:
+        spec = RLJobSpec.model_validate(raw_spec)
+    except ValidationError as error:
+        return None, named + tuple(_type_violations(error))
+    violations = named + tuple(violation for check in CHECKS for violation in check(spec))
+    return (None, violations) if violations else (spec, ())
+
+
+def _name_violations(name: str) -> Iterator[Violation]:
+    """Say for `rljob validate` what CEL says on the API server."""
+    if len(name) > MAX_NAME_LENGTH:
+        yield Violation(
+            "metadata.name",
+            f"{len(name)} characters; at most {MAX_NAME_LENGTH} are allowed, since names of pods are made from it",
+        )
+    if not re.match(DNS_LABEL, name):
+        yield Violation(
+            "metadata.name", f"{name!r} must be lower-case letters, digits and '-', beginning with a letter (DNS-1035)"
+        )
+
+
+def _type_violations(error: ValidationError) -> Iterator[Violation]:
+    for problem in error.errors(include_url=False, include_context=False):
+        field = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+        match problem["type"]:
+            case "missing":
+                yield Violation(field, "is required and not set")
+            case "extra_forbidden":
+                yield Violation(field, "is no field of RLJob; see `kubectl explain rljob.spec`")
+            case _:
+                yield Violation(field, f"{_seen(problem['input'])}{problem['msg']}")
+
+
+def _seen(value: object) -> str:
+    return f"{value!r}: " if isinstance(value, (str, int, float, bool)) else ""
+
+
+def _devices_fit_node(spec: RLJobSpec) -> Iterator[Violation]:
+    facts = ACCELERATORS[spec.accelerator.class_]
+    for index, group in enumerate(spec.worker_groups):
+        if group.devices_per_node > facts.devices_per_node:
+            yield Violation(
+                f"spec.workerGroups[{index}].devicesPerNode",
+                f"{group.devices_per_node} devices, but a node of class {spec.accelerator.class_} has "
+                f"{facts.devices_per_node}; lower it and raise nodes",
+            )
+        if group.devices_per_node % facts.dies_per_card and group.devices_per_node != 1:
+            yield Violation(
+                f"spec.workerGroups[{index}].devicesPerNode",
+                f"{group.devices_per_node} devices split a card: class {spec.accelerator.class_} has "
+                f"{facts.dies_per_card} dies a card; use a multiple of {facts.dies_per_card}",
+            )
+
+
+def _tensor_parallel_divides(spec: RLJobSpec) -> Iterator[Violation]:
+    group, tensor = spec.worker_groups[0], spec.rollout.parallelism.tensor
+    if group.devices_per_node % tensor:
+        yield Violation(
+            "spec.rollout.parallelism.tensor",
+            f"{tensor} does not divide workerGroups[0].devicesPerNode {group.devices_per_node}, so a replica would "
+            f"span nodes; use one of {_divisors(group.devices_per_node)}",
+        )
+
+
+def _mini_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
+    batch, mini = spec.trainer.global_batch_size, verl.mini_batch(spec)
+    if batch % mini:
+        yield Violation(
+            "spec.trainer.miniBatchSize",
+            f"{mini} does not divide trainer.globalBatchSize {batch}; use one of {_divisors(batch)}",
+        )
+
+
+def _batches_divide_over_devices(spec: RLJobSpec) -> Iterator[Violation]:
+    """Check what verl asserts for FSDP: each device trains whole samples (verl/utils/config.py, v0.9.1)."""
+    group, count, samples = spec.worker_groups[0], verl.devices(spec), spec.trainer.samples_per_prompt
+    for field, prompts in (
+        ("globalBatchSize", spec.trainer.global_batch_size),
+        ("miniBatchSize", spec.trainer.mini_batch_size),
+    ):
+        if prompts is not None and prompts * samples % count:
+            yield Violation(
+                f"spec.trainer.{field}",
+                f"{prompts} prompts × trainer.samplesPerPrompt {samples} = {prompts * samples} samples do not divide "
+                f"over {count} devices (workerGroups[0].nodes {group.nodes} × devicesPerNode "
+                f"{group.devices_per_node}); set {field} to {_next_multiple(prompts, samples, count)}",
+            )
+
+
+def _micro_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
+    share = verl.mini_batch(spec) * spec.trainer.samples_per_prompt // verl.devices(spec)
+    micro = spec.trainer.micro_batch_size_per_device
+    if micro is not None and share and share % micro:
+        yield Violation(
+            "spec.trainer.microBatchSizePerDevice",
+            f"{micro} does not divide a device's {share} samples of a mini batch; use one of {_divisors(share)}",
+        )
+
+
+def _group_has_peers(spec: RLJobSpec) -> Iterator[Violation]:
+    if spec.trainer.samples_per_prompt < 2:
+        yield Violation(
+            "spec.trainer.samplesPerPrompt",
+            f"{spec.trainer.samples_per_prompt}: GRPO compares the responses of a prompt, so the advantage of a "
+            "single one is always 0; use 2 or more (8 is usual)",
+        )
+
+
+def _code_type_matches(spec: RLJobSpec) -> Iterator[Violation]:
+    if (spec.code.type == "ConfigMap") != (spec.code.config_map is not None):
+        yield Violation("spec.code", "type ConfigMap goes with configMap, and only with it; set both or neither")
+
+
+def _mounts_have_volumes(spec: RLJobSpec) -> Iterator[Violation]:
+    shared = spec.worker_groups[0].template
+    yield from _template_violations("spec.workerGroups[0].template", shared, {v.name for v in shared.volumes})
+    known = {v.name for v in (*shared.volumes, *spec.head.template.volumes)}
+    yield from _template_violations("spec.head.template", spec.head.template, known)
+
+
+def _template_violations(field: str, template: PodTemplate, known: set[str]) -> Iterator[Violation]:
+    for index, volume in enumerate(template.volumes):
+        sources = volume.model_dump(exclude_none=True, exclude={"name"})
+        if volume.name in RESERVED_VOLUMES:
+            yield Violation(f"{field}.volumes[{index}].name", f"{volume.name} is taken by the operator; rename it")
+        if len(sources) != 1:
+            yield Violation(
+                f"{field}.volumes[{index}]",
+                f"has {len(sources)} sources; set exactly one of persistentVolumeClaim, configMap, hostPath, "
+                "emptyDir, nfs",
+            )
+    for index, mount in enumerate(template.volume_mounts):
+        if mount.name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            yield Violation(f"{field}.volumeMounts[{index}].name", f"no volume {mount.name}; volumes are: {listed}")
+
+
+def _overrides_are_free(spec: RLJobSpec) -> Iterator[Violation]:
+    for key, value in spec.verl.overrides.items():
+        field = f"spec.verl.overrides[{key}]"
+        if (typed := verl.TYPED_KEYS.get(key.lstrip("+"))) is not None:
+            yield Violation(field, f"is set by spec.{typed}; set it there")
+        if not _is_override_value(value):
+            yield Violation(field, f"{type(value).__name__} is no JSON scalar, list of scalars or map of scalars")
+
+
+def _is_override_value(value: object) -> bool:
+    members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else (value,)
+    return all(member is None or isinstance(member, (str, int, float, bool)) for member in members)
+
+
+def _initializers_are_distinct(spec: RLJobSpec) -> Iterator[Violation]:
+    names = [initializer.name for initializer in spec.initializers]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield Violation(f"spec.initializers[{index}].name", f"{name} is used twice; rename one")
+
+
+CHECKS: tuple[Check, ...] = (
+    _devices_fit_node,
+    _tensor_parallel_divides,
+    _mini_batch_divides,
+    _batches_divide_over_devices,
+    _micro_batch_divides,
+    _group_has_peers,
+    _code_type_matches,
+    _mounts_have_volumes,
+    _overrides_are_free,
+    _initializers_are_distinct,
+)
+
+
+def _divisors(number: int) -> str:
+    found = [candidate for candidate in range(1, min(number, 4096) + 1) if number % candidate == 0]
+    return ", ".join(str(candidate) for candidate in found[-8:])
+
+
+def _next_multiple(prompts: int, samples: int, count: int) -> int:
+    return next(candidate for candidate in range(prompts, prompts + count + 1) if candidate * samples % count == 0)

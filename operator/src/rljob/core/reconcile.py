@@ -1,0 +1,48 @@
+"""The one entry point: given all that was seen of an RLJob, what is to be done next.
+
+Contract: total, deterministic, no I/O. The order of STEPS is the life of a job, read from the end: what is finished
+stays finished, what is not valid is not begun, and each later step relies on what the earlier ones let pass. The first
+step that has something to do, or must wait, decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from rljob.core.observed import Observed
+from rljob.core.plan import Plan
+from rljob.core.steps import finishing, preparing, running, starting
+from rljob.core.view import View
+
+Step = Callable[[View], Plan | None]
+
+STEPS: tuple[Step, ...] = (
+    finishing.leave_deleted,  # garbage collection does the rest
+    finishing.clean_up,  # Finished is final: free the NPUs, then nothing
+    finishing.give_up_refused,  # a name belongs to somebody else
+    preparing.validate_spec,  # nothing begins with a wrong spec
+    preparing.intend,  # write down names and numbers before anything is made
+    preparing.tell_changes,  # the job goes on with the spec that it started with
+    starting.find_lost_cluster,  # our cluster was there and is gone
+    preparing.freeze_spec,
+    preparing.initialize,  # before any NPU is held
+    starting.freeze_cluster,
+    starting.create_cluster,
+    starting.record_cluster,
+    starting.await_pods,
+    starting.intend_attempt,
+    running.find_lost_head,
+    running.submit,
+    running.record_submission,
+    running.follow,
+)
+
+
+def reconcile(observed: Observed, now: datetime) -> Plan:
+    """Give the next step; an empty plan means that the world is as it should be."""
+    view = View(observed=observed, now=now)
+    for step in STEPS:
+        if (plan := step(view)) is not None:
+            return plan
+    return Plan()

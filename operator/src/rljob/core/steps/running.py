@@ -1,0 +1,186 @@
+"""From the intent to submit to the end of the driver: submit once, follow the steps, notice the end and the losses."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from rljob.api.status import Attempt, ConditionStatus, ConditionType, Progress, RLJobStatus, State
+from rljob.build import labels
+from rljob.core import clock, status
+from rljob.core.observed import RayJob, Unseen
+from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
+from rljob.core.policies.outcome import outcome_of
+from rljob.core.reasons import Reason
+from rljob.core.steps.finishing import end, fail
+from rljob.core.view import View
+from rljob.launchers import verl
+from rljob_runtime.contract import AttemptVariable, Outcome, Phase
+from rljob_runtime.contract import Progress as Answer
+
+SUBMIT_POLL_SECONDS = 2.0
+POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
+"""Bounds of the exporter's polling: a tenth of a step."""
+
+
+def find_lost_head(view: View) -> Plan | None:
+    """End the job when the pod that held the driver is gone: Ray's state, and the driver, died with it."""
+    if view.intent.head_pod_uid is None:
+        return None
+    pod = view.observed.head_pod
+    if pod is not None and pod["metadata"]["uid"] == view.intent.head_pod_uid:
+        return None
+    gone = "is gone" if pod is None else "was replaced"
+    return fail(view, Reason.HEAD_LOST, f"the head pod of {view.intent.cluster_name} {gone}, and the driver with it")
+
+
+def submit(view: View) -> Plan | None:
+    """Submit the intended attempt to the intended pod: asked for before, so that it is never sent twice for nothing."""
+    if view.attempt is not None:
+        return None
+    if view.now >= clock.from_text(view.intent.start_deadline):
+        return fail(view, Reason.START_DEADLINE_EXCEEDED, "Ray's job API did not take the submission")
+    if isinstance(view.observed.ray_job, Unseen):
+        return Plan(requeue_after_seconds=SUBMIT_POLL_SECONDS)
+    if view.observed.ray_job is not None:
+        return None
+    return Plan(effects=(_submission(view),), requeue_after_seconds=SUBMIT_POLL_SECONDS)
+
+
+def _submission(view: View) -> SubmitJob:
+    pod, cluster, intent = view.observed.head_pod, view.cluster, view.intent
+    if pod is None or cluster is None or intent.submission_id is None or intent.head_pod_uid is None:
+        raise AssertionError("find_lost_head and find_lost_cluster let none of these pass")
+    digest = cluster["metadata"].get("annotations", {}).get(labels.JOB_DIGEST, "")
+    environment = {
+        AttemptVariable.ATTEMPT: str(intent.attempt),
+        AttemptVariable.SUBMISSION_ID: intent.submission_id,
+        AttemptVariable.HEAD_POD_UID: intent.head_pod_uid,
+        AttemptVariable.JOB_DIGEST: digest,
+    }
+    return SubmitJob(
+        pod_ip=str(pod["status"]["podIP"]),
+        pod_uid=intent.head_pod_uid,
+        job_uid=view.job.uid,
+        cluster_name=intent.cluster_name,
+        submission_id=intent.submission_id,
+        entrypoint=verl.ENTRYPOINT,
+        environment=tuple((name.value, value) for name, value in environment.items()),
+        metadata=(("rljob", f"{view.job.namespace}/{view.job.name}"), ("job-uid", view.job.uid)),
+    )
+
+
+def record_submission(view: View) -> Plan | None:
+    """Write down that Ray has the submission: from now on its absence is a loss."""
+    if view.attempt is not None:
+        return None
+    intent = view.intent
+    if intent.submission_id is None:
+        raise AssertionError("intend_attempt sets the submission id")
+    attempt = Attempt(
+        number=intent.attempt,
+        cluster_name=intent.cluster_name,
+        submission_id=intent.submission_id,
+        submitted_time=clock.to_text(view.now),
+    )
+    new = view.status.model_copy(update={"attempts": [*view.status.attempts, attempt][-10:]})
+    new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, Reason.SUBMITTED)
+    new = view.writer.summarised(new, State.STARTING, Reason.SUBMITTED, "the driver is starting")
+    return view.write(new, EventNote(EventType.NORMAL, Reason.SUBMITTED, f"Ray job {intent.submission_id}"))
+
+
+def follow(view: View) -> Plan | None:
+    """Take over steps, notice the end, hold the deadlines."""
+    attempt = view.attempt
+    if attempt is None:
+        return None
+    answer = None if isinstance(view.observed.progress, Unseen) else view.observed.progress
+    ray_job = None if isinstance(view.observed.ray_job, Unseen) else view.observed.ray_job
+    if (outcome := _outcome(view, answer, ray_job)) is not None:
+        return end(_with_progress(view, answer), view, outcome)
+    if view.observed.ray_job is None:
+        return fail(view, Reason.DRIVER_LOST, f"Ray no longer knows the submission {attempt.submission_id}")
+    if (overdue := _overdue(view, attempt, answer)) is not None:
+        return fail(view, *overdue)
+    wait = _poll_seconds(answer)
+    if answer is None or not _worth_writing(view, answer):
+        return Plan(requeue_after_seconds=wait)
+    return _write_progress(view, answer, wait)
+
+
+def _outcome(view: View, answer: Answer | None, ray_job: RayJob | None) -> Outcome | None:
+    if answer is not None and answer.phase is Phase.ENDED and answer.outcome is not None:
+        return answer.outcome
+    if ray_job is not None and ray_job.state.ended:
+        return outcome_of(ray_job, last_step=view.status.progress.step if view.status.progress else 0)
+    return None
+
+
+def _overdue(view: View, attempt: Attempt, answer: Answer | None) -> tuple[Reason, str] | None:
+    deadlines, submitted = view.deadlines, clock.from_text(attempt.submitted_time)
+    if deadlines.active_seconds and view.now >= submitted + timedelta(seconds=deadlines.active_seconds):
+        return Reason.ACTIVE_DEADLINE_EXCEEDED, f"deadlines.activeSeconds {deadlines.active_seconds} passed"
+    seen = answer.observed_time if answer is not None else 0.0
+    written = clock.from_text(observed) if (observed := _observed_time(view.status)) else submitted
+    last = max(clock.from_unix(seen), written, submitted)
+    if view.now >= last + timedelta(seconds=deadlines.progress_seconds):
+        message = f"no step since {clock.to_text(last)}: deadlines.progressSeconds {deadlines.progress_seconds} passed"
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, message
+    return None
+
+
+def _observed_time(current: RLJobStatus) -> str | None:
+    return current.progress.observed_time if current.progress else None
+
+
+def _poll_seconds(answer: Answer | None) -> float:
+    step = answer.step_seconds if answer is not None and answer.step_seconds else 0.0
+    return min(max(step / 10, POLL_SECONDS_MIN), POLL_SECONDS_MAX)
+
+
+def _worth_writing(view: View, answer: Answer) -> bool:
+    """Transitions at once, further steps at most every `progress_write_seconds`."""
+    old = view.status.progress
+    if answer.step == 0:
+        return False
+    if old is None or old.observed_time is None or view.status.state is not State.TRAINING:
+        return True
+    if answer.step == old.step:
+        return False
+    elapsed = clock.from_unix(answer.observed_time) - clock.from_text(old.observed_time)
+    return elapsed.total_seconds() >= view.observed.progress_write_seconds or answer.step == answer.total_steps
+
+
+def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
+    new = _with_progress(view, answer)
+    message = f"step {answer.step}/{answer.total_steps}"
+    # The condition tells of the transition only; a message with the step would make every step one.
+    new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, Reason.TRAINING)
+    new = view.writer.summarised(new, State.TRAINING, Reason.TRAINING)
+    began = view.status.state is not State.TRAINING
+    events = (EventNote(EventType.NORMAL, Reason.TRAINING, f"first step seen: {message}"),) if began else ()
+    return view.write(new, *events, requeue=wait)
+
+
+def _with_progress(view: View, answer: Answer | None) -> RLJobStatus:
+    if answer is None or answer.step == 0:
+        return view.status
+    remaining = (answer.total_steps - answer.step) * (answer.step_seconds or 0.0)
+    observed = clock.from_unix(answer.observed_time)
+    progress = Progress(
+        step=answer.step,
+        total_steps=answer.total_steps,
+        summary=f"{answer.step}/{answer.total_steps}",
+        reward=status.metric(answer.reward),
+        response_tokens_mean=status.metric(answer.response_tokens_mean),
+        tokens_per_second_per_card=status.metric(answer.tokens_per_second_per_card),
+        first_dp_idle_ratio=status.metric(answer.first_dp_idle_ratio),
+        cluster_idle_ratio=status.metric(answer.cluster_idle_ratio),
+        step_seconds=status.metric(answer.step_seconds),
+        eta=clock.to_text(observed + timedelta(seconds=remaining)) if answer.step < answer.total_steps else None,
+        observed_time=clock.to_text(observed),
+    )
+    update: dict[str, object] = {"progress": progress}
+    if view.attempt is not None and view.attempt.start_time is None and answer.start_time:
+        started = view.attempt.model_copy(update={"start_time": clock.to_text(clock.from_unix(answer.start_time))})
+        update["attempts"] = [*view.status.attempts[:-1], started]
+    return view.status.model_copy(update=update)

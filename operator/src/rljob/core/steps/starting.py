@@ -1,0 +1,142 @@
+"""From the frozen spec to a cluster whose pods are all ready, and the intent to submit to it."""
+
+from __future__ import annotations
+
+from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, State
+from rljob.build import configmap, names
+from rljob.build.raycluster import build_token_secret
+from rljob.core import clock
+from rljob.core.observed import Manifest, Unseen
+from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
+from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagnose
+from rljob.core.reasons import Reason
+from rljob.core.steps.finishing import delete_cluster, fail
+from rljob.core.view import View
+from rljob.launchers import verl
+
+LOOK_AGAIN_SECONDS = 5.0
+POD_POLL_SECONDS = 5.0
+DASHBOARD_PORT = 8265
+"""https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"""
+
+
+def find_lost_cluster(view: View) -> Plan | None:
+    """End the job when the cluster that we had is gone: without restarts, a second one would begin from zero."""
+    if view.cluster is not None or view.intent.cluster_uid is None:
+        return None
+    return fail(view, Reason.CLUSTER_LOST, f"RayCluster {view.intent.cluster_name} was deleted by somebody else")
+
+
+def freeze_cluster(view: View) -> Plan | None:
+    """Make the token and the frozen rendering; the cluster is made from the rendering only."""
+    if view.cluster is not None:
+        return None
+    if isinstance(view.observed.config, Unseen):
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    if view.observed.config is not None:
+        return None
+    spec = view.frozen_spec
+    if spec is None:
+        return fail(view, Reason.SNAPSHOT_LOST, f"ConfigMap {names.snapshot_name(view.job)} was deleted")
+    generation, name = view.intent.cluster_generation, view.intent.cluster_name
+    config = verl.job_config(view.job, spec, generation)
+    return Plan(
+        effects=(
+            CreateToken(build_token_secret(view.job, generation), job_uid=view.job.uid, cluster_name=name),
+            CreateObject(configmap.build_cluster_config(view.job, spec, generation, config)),
+        )
+    )
+
+
+def create_cluster(view: View) -> Plan | None:
+    """Make the cluster, after every other one of this job is gone: never two at a time."""
+    others = [c for c in view.observed.clusters if c["metadata"]["name"] != view.intent.cluster_name]
+    if others:
+        doomed = tuple(delete_cluster(c) for c in others if "deletionTimestamp" not in c["metadata"])
+        return Plan(effects=doomed, requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    if view.cluster is not None or not isinstance(view.observed.config, dict):
+        return None
+    return Plan(effects=(CreateObject(configmap.read_raycluster(view.observed.config)),))
+
+
+def record_cluster(view: View) -> Plan | None:
+    """Write down the uid: from now on its absence is a loss."""
+    if view.cluster is None or view.intent.cluster_uid == view.cluster["metadata"]["uid"]:
+        return None
+    if view.intent.cluster_uid is not None:
+        return fail(view, Reason.CLUSTER_LOST, f"RayCluster {view.intent.cluster_name} was replaced by somebody else")
+    name, namespace = view.intent.cluster_name, view.job.namespace
+    new = view.status.model_copy(
+        update={
+            "intent": view.intent.model_copy(update={"cluster_uid": view.cluster["metadata"]["uid"]}),
+            "ray_cluster": RayClusterStatus(
+                name=name, dashboard_url=f"http://{name}-head-svc.{namespace}.svc:{DASHBOARD_PORT}"
+            ),
+        }
+    )
+    new = view.writer.with_condition(
+        new, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.CLUSTER_CREATED, f"RayCluster {name}"
+    )
+    new = view.writer.summarised(new, State.STARTING, Reason.CLUSTER_CREATED)
+    return view.write(new, EventNote(EventType.NORMAL, Reason.CLUSTER_CREATED, f"RayCluster {name}"))
+
+
+def await_pods(view: View) -> Plan | None:
+    """Wait for every pod, say what holds them up, and give up at the deadline."""
+    if view.intent.attempt > 0 or view.cluster is None or cluster_is_ready(view.cluster, view.observed.head_pod):
+        return None
+    found = _diagnose(view)
+    if view.now >= clock.from_text(view.intent.start_deadline):
+        return fail(view, Reason.START_DEADLINE_EXCEEDED, f"{found.reason}: {found.message}")
+    queued = view.cluster["spec"].get("suspend", False)
+    reason = Reason.WAITING_FOR_QUEUE.value if queued else found.reason.value
+    message = "the queue has not admitted the cluster" if queued else found.message
+    new = view.writer.with_condition(view.status, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message)
+    new = view.writer.summarised(new, State.STARTING, reason, message)
+    kind = EventType.WARNING if found.reason in PROBLEMS else EventType.NORMAL
+    return view.write(new, EventNote(kind, reason, message), requeue=POD_POLL_SECONDS)
+
+
+def _diagnose(view: View) -> Diagnosis:
+    if isinstance(view.observed.pods, Unseen):
+        return Diagnosis(StartReason.POD_STARTING, "the pods were not looked at yet")
+    return diagnose(view.observed.pods)
+
+
+def cluster_is_ready(cluster: Manifest, head_pod: Manifest | None) -> bool:
+    """Judge by the live facts; KubeRay's `state` never goes back from ready (kubernetes-peers.md §1.6)."""
+    state = cluster.get("status") or {}
+    wanted = sum(int(group.get("replicas", 0)) for group in cluster["spec"]["workerGroupSpecs"])
+    return (
+        head_pod is not None
+        and pod_is_ready(head_pod)
+        and "deletionTimestamp" not in cluster["metadata"]
+        and int(state.get("readyWorkerReplicas", 0)) >= wanted
+    )
+
+
+def pod_is_ready(pod: Manifest) -> bool:
+    """Whether the kubelet says Ready."""
+    state = pod.get("status") or {}
+    return bool(state.get("podIP")) and any(
+        entry["type"] == "Ready" and entry["status"] == "True" for entry in state.get("conditions") or ()
+    )
+
+
+def intend_attempt(view: View) -> Plan | None:
+    """Write down which submission will go to which head pod."""
+    if view.intent.attempt > 0 or view.cluster is None or view.observed.head_pod is None:
+        return None
+    attempt = 1
+    intent = view.intent.model_copy(
+        update={
+            "attempt": attempt,
+            "submission_id": names.submission_id(view.intent.cluster_name, attempt),
+            "head_pod_uid": view.observed.head_pod["metadata"]["uid"],
+            "time": clock.to_text(view.now),
+        }
+    )
+    new = view.status.model_copy(update={"intent": intent})
+    new = view.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.TRUE, Reason.CLUSTER_READY)
+    new = view.writer.summarised(new, State.STARTING, Reason.CLUSTER_READY)
+    return view.write(new, EventNote(EventType.NORMAL, Reason.CLUSTER_READY, f"RayCluster {intent.cluster_name}"))
