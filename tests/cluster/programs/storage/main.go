@@ -36,11 +36,11 @@ const (
 
 // provisioner makes a folder and a volume for a claim, and removes both after it.
 type provisioner struct {
-	client kubernetes.Interface
-	name   string
-	folder string
-	queue  workqueue.TypedRateLimitingInterface[string]
-	claims cache.Store
+	client  kubernetes.Interface
+	name    string
+	folder  string
+	queue   workqueue.TypedRateLimitingInterface[string]
+	claims  cache.Store
 	volumes cache.Store
 }
 

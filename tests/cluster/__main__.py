@@ -1,0 +1,124 @@
+"""The command line: `python -m tests.cluster <command>` from the root of the repository."""
+
+import argparse
+import os
+import sys
+
+from tests.cluster import leaks, lifecycle, npu, processes, programs
+from tests.cluster.errors import ClusterError
+from tests.cluster.nodes import Node
+from tests.cluster.paths import state
+
+FAILED = 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        return int(_COMMANDS[chosen.command](chosen) or 0)
+    except ClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+
+
+def _up(chosen: argparse.Namespace) -> None:
+    _require_root()
+    lifecycle.up(state(), node_count=chosen.nodes, npus=chosen.npus)
+
+
+def _down(chosen: argparse.Namespace) -> None:
+    _require_root()
+    lifecycle.down(state(), purge=chosen.purge)
+
+
+def _status(_: argparse.Namespace) -> int:
+    well, lines = lifecycle.status(state())
+    print("\n".join(lines))
+    return 0 if well else FAILED
+
+
+def _leaks(_: argparse.Namespace) -> int:
+    found = leaks.find(state()).lines()
+    print("\n".join(found) if found else "nothing of the cluster is left on this machine")
+    return FAILED if found else 0
+
+
+def _build(chosen: argparse.Namespace) -> None:
+    seconds = programs.build(chosen.names)
+    print(f"built {len(seconds)} programs" if seconds else "nothing to build")
+
+
+def _path(chosen: argparse.Namespace) -> None:
+    programs.build([chosen.name])
+    print(programs.entry(chosen.name))
+
+
+def _kubeconfig(_: argparse.Namespace) -> None:
+    path = state().admin_kubeconfig
+    if not path.exists():
+        raise ClusterError("no cluster has been started here; run `python -m tests.cluster up`")
+    print(path)
+
+
+def _npu(chosen: argparse.Namespace) -> None:
+    node = Node(chosen.node, state())
+    if chosen.verb == "list":
+        print(npu.command(node, "list"))
+        return
+    if not chosen.device:
+        raise ClusterError(f"say which device: `python -m tests.cluster npu {chosen.verb} Ascend910-0`")
+    npu.set_health(node, chosen.device, healthy=chosen.verb == "healthy")
+
+
+def _logs(chosen: argparse.Namespace) -> None:
+    print(processes.tail(lifecycle.log_of(state(), chosen.component), chosen.lines))
+
+
+_COMMANDS = {
+    "build": _build,
+    "down": _down,
+    "kubeconfig": _kubeconfig,
+    "leaks": _leaks,
+    "logs": _logs,
+    "npu": _npu,
+    "path": _path,
+    "status": _status,
+    "up": _up,
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description="The local Kubernetes.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build", help="compile the programs that are missing")
+    build.add_argument("names", nargs="*", help="all but those on request, when none is named")
+    up = commands.add_parser("up", help="start or repair the cluster")
+    up.add_argument("--nodes", type=int, choices=(1, 2), help="default: as it is, or 1")
+    up.add_argument("--npus", type=int, help="NPUs of each node; default: as it is, or 4")
+    down = commands.add_parser("down", help="take the cluster away")
+    down.add_argument("--purge", action="store_true", help="images, keys and logs too")
+    commands.add_parser("status", help="what runs; exit code 1 when something does not")
+    commands.add_parser("leaks", help="what is left on the machine; exit code 1 when anything is")
+    commands.add_parser("kubeconfig", help="print the path of the admin's client configuration")
+    path = commands.add_parser("path", help="print the folder of a program, after building it if need be")
+    path.add_argument("name")
+    device = commands.add_parser("npu", help="turn a fake NPU unhealthy or healthy, or list them")
+    device.add_argument("verb", choices=("unhealthy", "healthy", "list"))
+    device.add_argument("device", nargs="?", help="Ascend910-0, Ascend910-1, …")
+    device.add_argument("--node", type=int, default=1)
+    logs = commands.add_parser("logs", help="the end of a component's log")
+    logs.add_argument("component")
+    logs.add_argument("--lines", type=int, default=100)
+    return parser
+
+
+def _require_root() -> None:
+    if os.geteuid() != 0:
+        raise ClusterError("the cluster makes namespaces, mounts and cgroups: run this as root")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""A client of the cluster's API server: a few verbs over HTTPS with the admin's certificate.
+
+`up` asks many small questions; a kubectl for each would cost a process of 130 MB.
+Objects are applied server-side under one field manager, so `up` may run again and again.
+"""
+
+import http.client
+import json
+import ssl
+from typing import Any
+
+from tests.cluster.errors import ClusterError
+from tests.cluster.paths import API_PORT, HOST_ADDRESS, State
+
+TIMEOUT_SECONDS = 15
+FIELD_MANAGER = "rljob-cluster"
+PLURALS = {
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "ConfigMap": "configmaps",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "Deployment": "deployments",
+    "EndpointSlice": "endpointslices",
+    "Namespace": "namespaces",
+    "Node": "nodes",
+    "Service": "services",
+    "ServiceAccount": "serviceaccounts",
+    "StorageClass": "storageclasses",
+}
+
+Object = dict[str, Any]
+
+
+class Api:
+    """One cluster's API, as its admin."""
+
+    def __init__(self, state: State) -> None:
+        """Read the keys; nothing is sent yet."""
+        self._tls = ssl.create_default_context(cafile=str(state.pki / "ca.crt"))
+        self._tls.load_cert_chain(state.pki / "admin.crt", state.pki / "admin.key")
+
+    def ready(self) -> bool:
+        """Whether the API server says that it is ready."""
+        try:
+            return self._send("GET", "/readyz")[0] == http.client.OK
+        except OSError:
+            return False
+
+    def get(self, path: str) -> Object | None:
+        """The object at a path, or None where there is none."""
+        code, body = self._send("GET", path)
+        if code == http.client.NOT_FOUND:
+            return None
+        return self._parsed("GET", path, code, body)
+
+    def apply(self, wanted: Object) -> Object:
+        """Apply an object server-side."""
+        return self.apply_text(object_path(wanted), json.dumps(wanted))
+
+    def apply_text(self, path: str, text: str) -> Object:
+        """Apply an object that is YAML or JSON text already."""
+        path = f"{path}?fieldManager={FIELD_MANAGER}&force=true"
+        code, body = self._send("PATCH", path, text, "application/apply-patch+yaml")
+        return self._parsed("PATCH", path, code, body)
+
+    def delete(self, path: str) -> None:
+        """Delete an object; that it is gone already is no error."""
+        code, body = self._send("DELETE", path)
+        if code != http.client.NOT_FOUND:
+            self._parsed("DELETE", path, code, body)
+
+    def _send(self, verb: str, path: str, body: str | None = None, kind: str = "") -> tuple[int, bytes]:
+        connection = http.client.HTTPSConnection(HOST_ADDRESS, API_PORT, timeout=TIMEOUT_SECONDS, context=self._tls)
+        try:
+            headers = {"Accept": "application/json", **({"Content-Type": kind} if kind else {})}
+            connection.request(verb, path, body.encode() if body is not None else None, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    @staticmethod
+    def _parsed(verb: str, path: str, code: int, body: bytes) -> Object:
+        if code >= http.client.BAD_REQUEST:
+            raise ClusterError(f"{verb} {path}: HTTP {code}: {body.decode(errors='replace')[:800]}")
+        parsed: Object = json.loads(body)
+        return parsed
+
+
+def object_path(wanted: Object) -> str:
+    """The path of an object, from its kind and name."""
+    version, metadata = str(wanted["apiVersion"]), wanted["metadata"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    space = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+    return f"{root}{space}/{PLURALS[wanted['kind']]}/{metadata['name']}"

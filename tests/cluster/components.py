@@ -1,0 +1,238 @@
+"""The long-running programs of the cluster as a table: command, files, and how each shows that it works.
+
+The order is the order of starting; it is also the only knowledge that `up`, `down`,
+`status` and `logs` have of what the cluster consists of.
+"""
+
+import os
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import paths, programs
+from tests.cluster.api import Api
+from tests.cluster.nodes import Node
+from tests.cluster.packages import SYSTEM_PATH
+from tests.cluster.paths import State
+
+# Virtual machines of CI are slow to read a cold 130 MB binary.
+READY_SECONDS = 120.0
+PROBE_SECONDS = 2
+
+
+@dataclass(frozen=True)
+class Component:
+    """One program to keep running."""
+
+    name: str
+    command: tuple[str, ...]
+    ready: Callable[[], bool]
+    # Files whose change means that the program must be started again.
+    files: tuple[Path, ...] = ()
+
+
+def control_plane(state: State) -> list[Component]:
+    """The control plane and what serves the whole cluster."""
+    pki, kubeconfig = state.pki, str(state.admin_kubeconfig)
+    kube = programs.entry("kube")
+    api = Api(state)
+    return [
+        _etcd(state),
+        _api_server(state, api),
+        Component(
+            "controller-manager",
+            (
+                str(kube / "kube-controller-manager"),
+                f"--kubeconfig={kubeconfig}",
+                "--bind-address=127.0.0.1",
+                "--leader-elect=false",
+                "--use-service-account-credentials",
+                f"--service-account-private-key-file={pki / 'sa.key'}",
+                f"--root-ca-file={pki / 'ca.crt'}",
+                f"--cluster-signing-cert-file={pki / 'ca.crt'}",
+                f"--cluster-signing-key-file={pki / 'ca.key'}",
+                f"--cluster-cidr={paths.POD_NETWORK}",
+                "--allocate-node-cidrs=false",
+                # A lost node is noticed after 20 s instead of 50, so that tests can wait for it.
+                "--node-monitor-grace-period=20s",
+            ),
+            lambda: _listens("127.0.0.1", 10257),
+        ),
+        Component(
+            "scheduler",
+            (
+                str(kube / "kube-scheduler"),
+                f"--kubeconfig={kubeconfig}",
+                "--bind-address=127.0.0.1",
+                "--leader-elect=false",
+            ),
+            lambda: _listens("127.0.0.1", 10259),
+        ),
+        Component(
+            "coredns",
+            (str(programs.entry("coredns") / "coredns"), "-conf", str(state.folder / "Corefile")),
+            lambda: _answers(f"http://127.0.0.1:{paths.COREDNS_HEALTH_PORT}/health"),
+            files=(state.folder / "Corefile",),
+        ),
+        Component(
+            "storage",
+            (
+                str(programs.entry("storage") / "storage"),
+                f"--kubeconfig={kubeconfig}",
+                f"--folder={state.volumes}",
+            ),
+            lambda: True,
+        ),
+    ]
+
+
+def _etcd(state: State) -> Component:
+    client = f"http://127.0.0.1:{paths.ETCD_PORT}"
+    peer = f"http://127.0.0.1:{paths.ETCD_PEER_PORT}"
+    return Component(
+        "etcd",
+        (
+            str(programs.entry("etcd") / "etcd"),
+            f"--data-dir={state.etcd}",
+            # The cluster does not outlive the machine, so nothing is lost with it.
+            "--unsafe-no-fsync",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+        ),
+        lambda: _answers(f"{client}/health"),
+    )
+
+
+def _api_server(state: State, api: Api) -> Component:
+    pki = state.pki
+    return Component(
+        "apiserver",
+        (
+            str(programs.entry("kube") / "kube-apiserver"),
+            f"--etcd-servers=http://127.0.0.1:{paths.ETCD_PORT}",
+            f"--bind-address={paths.HOST_ADDRESS}",
+            f"--advertise-address={paths.HOST_ADDRESS}",
+            f"--secure-port={paths.API_PORT}",
+            f"--client-ca-file={pki / 'ca.crt'}",
+            f"--tls-cert-file={pki / 'apiserver.crt'}",
+            f"--tls-private-key-file={pki / 'apiserver.key'}",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-signing-key-file={pki / 'sa.key'}",
+            f"--service-account-key-file={pki / 'sa.pub'}",
+            f"--service-cluster-ip-range={paths.SERVICE_NETWORK}",
+            "--authorization-mode=Node,RBAC",
+            "--allow-privileged=true",
+            f"--kubelet-certificate-authority={pki / 'ca.crt'}",
+            f"--kubelet-client-certificate={pki / 'admin.crt'}",
+            f"--kubelet-client-key={pki / 'admin.key'}",
+            "--kubelet-preferred-address-types=InternalIP",
+        ),
+        api.ready,
+        files=(pki / "ca.crt", pki / "apiserver.crt"),
+    )
+
+
+def of_node(node: Node, npus: int) -> list[Component]:
+    """The programs that make a node."""
+    enter = tuple(node.enter())
+    kube, containerd = programs.entry("kube"), programs.entry("containerd")
+    kubelet = (
+        str(kube / "kubelet"),
+        f"--config={node.folder / 'kubelet.yaml'}",
+        f"--kubeconfig={node.folder / 'kubelet.kubeconfig'}",
+        f"--hostname-override={node.name}",
+        f"--node-ip={node.address}",
+        f"--root-dir={node.kubelet_root}",
+    )
+    proxy = (str(kube / "kube-proxy"), f"--config={node.folder / 'proxy.yaml'}")
+    plugin = (
+        str(programs.entry("fakenpu") / "fakenpu"),
+        f"--node={node.name}",
+        f"--npus={npus}",
+        f"--kubeconfig={node.state.admin_kubeconfig}",
+        f"--kubelet-root={node.kubelet_root}",
+        f"--control={node.npu_socket}",
+    )
+    return [
+        Component(
+            f"containerd-{node.name}",
+            (*enter, str(containerd / "containerd"), "--config", str(node.folder / "containerd.toml")),
+            lambda: _accepts(node.containerd_socket),
+            files=(node.folder / "containerd.toml",),
+        ),
+        Component(
+            f"kubelet-{node.name}",
+            (*enter, *kubelet),
+            lambda: _listens(node.address, 10250),
+            files=(node.folder / "kubelet.yaml", node.folder / "kubelet.kubeconfig"),
+        ),
+        Component(
+            f"kube-proxy-{node.name}",
+            (*enter, *proxy),
+            lambda: _listens(node.gateway, 10249),
+            files=(node.folder / "proxy.yaml",),
+        ),
+        Component(f"fakenpu-{node.name}", plugin, lambda: _accepts(node.npu_socket)),
+    ]
+
+
+def corefile(state: State) -> str:
+    """DNS for the cluster's own names; nothing is forwarded, so a test cannot depend on the outside."""
+    return f""".:53 {{
+  bind {paths.HOST_ADDRESS}
+  errors
+  health 127.0.0.1:{paths.COREDNS_HEALTH_PORT}
+  kubernetes cluster.local in-addr.arpa {{
+    kubeconfig {state.admin_kubeconfig}
+    pods insecure
+  }}
+  cache 5
+}}
+"""
+
+
+def environment(state: State) -> dict[str, str]:
+    """What the components inherit: the PATH that finds runc and the shim, and our mark.
+
+    The rest of the caller's environment stays out, for a cluster must not depend on
+    the terminal that started it.
+    """
+    search = f"{programs.entry('containerd')}:{SYSTEM_PATH}"
+    return {
+        "PATH": search,
+        "HOME": "/root",
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        paths.MARK_VARIABLE: str(state.folder),
+    }
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=PROBE_SECONDS) as answer:  # noqa: S310  (our own http address)
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=PROBE_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _accepts(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(PROBE_SECONDS)
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,72 @@
+"""The images of a node: what containerd holds, and bringing in what it lacks.
+
+An image whose name already points at the wanted manifest is not touched; of any
+other only the missing blobs travel. So a change of code costs its own small layer.
+"""
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from tests.cluster import oci, programs
+from tests.cluster.errors import ClusterError
+from tests.cluster.nodes import Node
+from tests.cluster.oci import Image
+from tests.cluster.shell import run
+
+IMPORT_DEADLINE_SECONDS = 1800
+# The kubelet finds images in this containerd namespace only.
+NAMESPACE = "k8s.io"
+
+
+def ctr(node: Node) -> list[str]:
+    """The words that begin a ctr command for the node's containerd."""
+    program = programs.entry("containerd") / "ctr"
+    return [str(program), "--address", str(node.containerd_socket), "--namespace", NAMESPACE]
+
+
+def digests(node: Node) -> dict[str, str]:
+    """The node's images: name to manifest digest."""
+    rows = [line.split() for line in run([*ctr(node), "images", "list"]).splitlines()[1:]]
+    return {row[0]: row[2] for row in rows if len(row) > 2}
+
+
+def ensure_image(node: Node, image: Image) -> bool:
+    """Bring an image in unless it is there; whether anything was done."""
+    if digests(node).get(image.tag) == image.manifest.digest:
+        return False
+    held = set(run([*ctr(node), "content", "list", "--quiet"]).split())
+    started = time.monotonic()
+    _import(node, image, held - {image.manifest.digest})
+    now = digests(node).get(image.tag)
+    if now != image.manifest.digest:
+        raise ClusterError(f"{image.tag} on {node.name} is {now} after its import, not {image.manifest.digest}")
+    megabytes = sum(blob.size for blob in image.blobs if blob.digest not in held) / 1e6
+    seconds = time.monotonic() - started
+    print(f"image  {image.tag} -> {node.name}: {megabytes:.0f} MB in {seconds:.1f} s", flush=True)
+    return True
+
+
+def _import(node: Node, image: Image, held: set[str]) -> None:
+    command = [*ctr(node), "images", "import", "--snapshotter", "overlayfs", "-"]
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=said)
+        broken = False
+        try:
+            if child.stdin is not None:
+                with child.stdin as stream:
+                    oci.write_tar(image, stream, without=held)
+        except BrokenPipeError:
+            broken = True
+        code = child.wait(timeout=IMPORT_DEADLINE_SECONDS)
+        if code or broken:
+            said.seek(0)
+            text = said.read().decode(errors="replace")[-2000:]
+            raise ClusterError(f"containerd of {node.name} does not take {image.tag} (code {code}): {text}")
+
+
+def architecture(binary: Path) -> str:
+    """The architecture of a compiled program, by the machine number in its ELF header."""
+    number = int.from_bytes(binary.open("rb").read(20)[18:20], "little")
+    return {0x3E: "amd64", 0xB7: "arm64"}[number]

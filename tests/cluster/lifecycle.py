@@ -1,0 +1,246 @@
+"""Bringing the cluster up and taking it down.
+
+`up` compares what should run with what runs and changes only the difference, so it is
+also the repair: a component that died is started again, one whose command or files
+changed is replaced. When nothing of the cluster runs any more, what is left of it
+is removed and a new one begins; images, keys and compiled programs are kept.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.cluster import addons, components, imagestore, leaks, mounts, network, nodes, oci, packages, pki, processes, programs
+from tests.cluster.api import Api
+from tests.cluster.components import Component
+from tests.cluster.errors import ClusterError
+from tests.cluster.nodes import Node
+from tests.cluster.paths import State
+from tests.cluster.programs import locked
+
+NODE_READY_SECONDS = 120.0
+KUBERAY_READY_SECONDS = 180.0
+NPU_RESOURCE = "huawei.com/Ascend910"
+DEFAULT_NODES = 1
+DEFAULT_NPUS = 4
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the caller of `up` may choose."""
+
+    nodes: int = DEFAULT_NODES
+    npus_per_node: int = DEFAULT_NPUS
+
+
+def up(state: State, *, node_count: int | None = None, npus: int | None = None) -> None:
+    """Make the cluster run; without numbers, with as many nodes and NPUs as it has."""
+    packages.ensure_packages(packages.CLUSTER_PACKAGES)
+    programs.build()
+    state.folder.mkdir(parents=True, exist_ok=True)
+    with locked(state.lock):
+        started = time.monotonic()
+        fresh = not any(processes.running(path) for path in state.pids.glob("*.pid"))
+        if fresh:
+            _say("clear", "what an earlier cluster left", lambda: leaks.sweep(state))
+        settings = _choose(state, node_count=node_count, npus=npus, fresh=fresh)
+        changed = _bring_up(state, settings)
+        seconds = time.monotonic() - started
+        word = "ready" if changed else "unchanged"
+        print(f"up     {word} after {seconds:.1f} s; export KUBECONFIG={state.admin_kubeconfig}", flush=True)
+
+
+def down(state: State, *, purge: bool = False) -> None:
+    """Take the cluster away; with purge also images, keys and logs."""
+    state.folder.mkdir(parents=True, exist_ok=True)
+    with locked(state.lock):
+        leaks.sweep(state)
+        if purge:
+            for path in state.folder.iterdir():
+                if path != state.lock:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    print("down   nothing of the cluster runs any more", flush=True)
+
+
+def settings_of(state: State) -> Settings | None:
+    """What the running cluster was brought up with."""
+    try:
+        return Settings(**json.loads((state.pids / "settings.json").read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def nodes_of(state: State, count: int) -> list[Node]:
+    """The nodes of a cluster of that size."""
+    return [Node(index, state) for index in range(1, count + 1)]
+
+
+def all_components(state: State, settings: Settings) -> list[Component]:
+    """Every component of the cluster, in the order of starting."""
+    listed = components.control_plane(state)
+    for node in nodes_of(state, settings.nodes):
+        listed += components.of_node(node, settings.npus_per_node)
+    return listed
+
+
+def status(state: State) -> tuple[bool, list[str]]:
+    """Whether all is well, and a line for each component and node."""
+    settings = settings_of(state)
+    if settings is None:
+        return False, ["no cluster; `python -m tests.cluster up` starts one"]
+    lines, well = [], True
+    for component in all_components(state, settings):
+        process = processes.running(state.pids / f"{component.name}.pid")
+        answers = process is not None and component.ready()
+        well = well and answers
+        seen = "ready" if answers else "running, does not answer" if process else "not running"
+        lines.append(f"{component.name:22} {seen}{f' (pid {process.pid})' if process else ''}")
+    api = Api(state)
+    if not api.ready():
+        return False, lines
+    for node in nodes_of(state, settings.nodes):
+        ready, npus = _node_state(api, node)
+        well = well and ready
+        lines.append(f"{node.name:22} {'Ready' if ready else 'NotReady'}, {npus} NPUs allocatable")
+    available = addons.kuberay_available(api)
+    lines.append(f"{'kuberay':22} {'Available' if available else 'not Available'}")
+    return well and available, lines
+
+
+def log_of(state: State, component: str) -> Path:
+    """The log of a component."""
+    path = state.logs / f"{component}.log"
+    if not path.exists():
+        known = ", ".join(sorted(path.stem for path in state.logs.glob("*.log"))) or "none yet"
+        raise ClusterError(f"no log of {component!r}; there are logs of: {known}")
+    return path
+
+
+def _choose(state: State, *, node_count: int | None, npus: int | None, fresh: bool) -> Settings:
+    present = None if fresh else settings_of(state)
+    base = present or Settings()
+    chosen = Settings(nodes=node_count or base.nodes, npus_per_node=npus or base.npus_per_node)
+    if present and chosen.nodes < present.nodes:
+        raise ClusterError(f"the cluster has {present.nodes} nodes; run `down` before `up --nodes {chosen.nodes}`")
+    state.pids.mkdir(parents=True, exist_ok=True)
+    (state.pids / "settings.json").write_text(json.dumps(asdict(chosen)))
+    return chosen
+
+
+def _bring_up(state: State, settings: Settings) -> bool:
+    members = nodes_of(state, settings.nodes)
+    _prepare(state, members)
+    by_name = {component.name: component for component in all_components(state, settings)}
+    runtimes = [f"containerd-{node.name}" for node in members]
+    changed = _start(state, [by_name.pop("etcd")])
+    # The API server and the container runtimes do not need each other.
+    changed |= _start(state, [by_name.pop(name) for name in ("apiserver", *runtimes)])
+    images = own_images()
+    for node in members:
+        for image in images:
+            changed |= imagestore.ensure_image(node, image)
+    changed |= _start(state, list(by_name.values()))
+    api = Api(state)
+    changed |= addons.install(api)
+    for node in members:
+        _wait_for_node(state, api, node, settings.npus_per_node)
+    if not addons.kuberay_available(api):
+        changed = True
+        _say("wait", "KubeRay", lambda: _wait_for_kuberay(state, api))
+    return changed
+
+
+def own_images() -> list[oci.Image]:
+    """The images that the cluster itself runs, made from its own programs."""
+    pause, operator = programs.binary("pause"), programs.binary("kuberay", "ray-operator")
+    architecture = imagestore.architecture(pause)
+    return [
+        oci.binary_image(nodes.PAUSE_IMAGE, pause, "/pause", architecture=architecture),
+        oci.binary_image(addons.KUBERAY_IMAGE, operator, "/manager", architecture=architecture),
+    ]
+
+
+def _prepare(state: State, members: Iterable[Node]) -> None:
+    pki.ensure_keys(state)
+    state.run.mkdir(parents=True, exist_ok=True)
+    state.volumes.mkdir(parents=True, exist_ok=True)
+    corefile = components.corefile(state)
+    (state.folder / "Corefile").write_text(corefile)
+    for node in members:
+        mounts.ensure_mount_namespace(node)
+        network.ensure_network(node)
+        network.ensure_cgroup(node)
+        certificate = pki.kubelet_certificate(node.name, node.address)
+        pki.ensure_certificate(state.pki, certificate)
+        nodes.write_configuration(node)
+        pki.write_kubeconfig(state.pki, certificate.name, node.folder / "kubelet.kubeconfig")
+
+
+def _start(state: State, wanted: list[Component]) -> bool:
+    """Start what does not run as wanted, all at once, then wait until each answers."""
+    environment = components.environment(state)
+    begun = []
+    for component in wanted:
+        pid_file = state.pids / f"{component.name}.pid"
+        present = processes.running(pid_file)
+        if present and present.fingerprint == processes.fingerprint(component.command, component.files):
+            continue
+        if present:
+            processes.end([present], grace_seconds=10)
+        started = time.monotonic()
+        process = processes.start(
+            component.command,
+            pid_file=pid_file,
+            log=state.logs / f"{component.name}.log",
+            environment=environment,
+            files=component.files,
+        )
+        begun.append((component, process, started))
+    for component, process, started in begun:
+        log = state.logs / f"{component.name}.log"
+        processes.wait_until(
+            component.ready, what=component.name, seconds=components.READY_SECONDS, log=log, process=process
+        )
+        print(f"start  {component.name}: ready after {time.monotonic() - started:.1f} s", flush=True)
+    return bool(begun)
+
+
+def _node_state(api: Api, node: Node) -> tuple[bool, int]:
+    found = api.get(f"/api/v1/nodes/{node.name}")
+    if found is None:
+        return False, 0
+    conditions = {item["type"]: item["status"] for item in found["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True", int(found["status"].get("allocatable", {}).get(NPU_RESOURCE, 0))
+
+
+def _wait_for_node(state: State, api: Api, node: Node, npus: int) -> None:
+    def ready() -> bool:
+        found = api.get(f"/api/v1/nodes/{node.name}")
+        capacity = int(found["status"].get("capacity", {}).get(NPU_RESOURCE, 0)) if found else 0
+        # Capacity, not allocatable: a test may have made a device unhealthy.
+        return _node_state(api, node)[0] and capacity == npus
+
+    if not ready():
+        what = f"{node.name} Ready with {npus} NPUs"
+        log = state.logs / f"kubelet-{node.name}.log"
+        _say("wait", what, lambda: processes.wait_until(ready, what=what, seconds=NODE_READY_SECONDS, log=log))
+
+
+def _wait_for_kuberay(state: State, api: Api) -> None:
+    processes.wait_until(
+        lambda: addons.kuberay_available(api),
+        what="KubeRay's Deployment Available",
+        seconds=KUBERAY_READY_SECONDS,
+        log=state.logs / "kubelet-node-1.log",
+    )
+
+
+def _say(word: str, what: str, action: Callable[[], None]) -> None:
+    started = time.monotonic()
+    print(f"{word:6} {what}", flush=True)
+    action()
+    if (seconds := time.monotonic() - started) > 1:
+        print(f"{'':6} done after {seconds:.1f} s", flush=True)

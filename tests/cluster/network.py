@@ -1,0 +1,122 @@
+"""The network and the cgroups under the nodes: made before the first program starts.
+
+Everything is named after the cluster, so `leaks` finds it and `down` removes it
+whoever made it. Each function looks first and changes only what differs.
+"""
+
+import contextlib
+import json
+from pathlib import Path
+
+from tests.cluster.errors import ClusterError
+from tests.cluster.nodes import CGROUP, Node
+from tests.cluster.shell import run, succeeds
+
+CGROUP_MOUNTS = Path("/sys/fs/cgroup")
+
+
+def ensure_network(node: Node) -> None:
+    """Make the bridge of a node and, for a node in a namespace, the way there and back."""
+    if node.namespace:
+        _ensure_namespace(node)
+    _sysctl(node, "net/ipv4/ip_forward", "1")
+    _ensure_bridge(node)
+
+
+def _ensure_bridge(node: Node) -> None:
+    enter = node.enter_network()
+    if succeeds([*enter, "ip", "link", "show", node.bridge]):
+        return
+    run([*enter, "ip", "link", "add", node.bridge, "type", "bridge"])
+    run([*enter, "ip", "addr", "add", f"{node.gateway}/24", "dev", node.bridge])
+    run([*enter, "ip", "link", "set", node.bridge, "up"])
+
+
+def _ensure_namespace(node: Node) -> None:
+    name, outside = str(node.namespace), host_link(node)
+    if not Path(f"/run/netns/{name}").exists():
+        run(["ip", "netns", "add", name])
+    enter = node.enter_network()
+    if not succeeds(["ip", "link", "show", outside]):
+        run(["ip", "link", "add", outside, "type", "veth", "peer", "name", "uplink", "netns", name])
+        run(["ip", "addr", "add", f"{node.host_end}/30", "dev", outside])
+        run(["ip", "link", "set", outside, "up"])
+        run([*enter, "ip", "link", "set", "lo", "up"])
+        run([*enter, "ip", "addr", "add", f"{node.address}/30", "dev", "uplink"])
+        run([*enter, "ip", "link", "set", "uplink", "up"])
+        run([*enter, "ip", "route", "add", "default", "via", node.host_end])
+    run(["ip", "route", "replace", node.pod_network, "via", node.address])
+
+
+def host_link(node: Node) -> str:
+    """The host's end of the link to a node in a namespace; set it down for a partition."""
+    return f"rljob{node.index}up"
+
+
+def _sysctl(node: Node, name: str, value: str) -> None:
+    run([*node.enter_network(), "sysctl", "-qw", f"{name.replace('/', '.')}={value}"])
+
+
+def links() -> list[str]:
+    """Our interfaces in the machine's network: bridges, uplinks and what is plugged into a bridge."""
+    found = json.loads(run(["ip", "-json", "link", "show"]) or "[]")
+    return [
+        str(link["ifname"])
+        for link in found
+        if str(link["ifname"]).startswith("rljob") or str(link.get("master", "")).startswith("rljob")
+    ]
+
+
+def namespaces() -> list[str]:
+    """Our named network namespaces."""
+    folder = Path("/run/netns")
+    return sorted(path.name for path in folder.glob("rljob-*")) if folder.exists() else []
+
+
+def tables() -> list[str]:
+    """The nftables tables that kube-proxy made on this machine."""
+    try:
+        listed = run(["nft", "list", "tables"])
+    except ClusterError:
+        return []
+    return [line.removeprefix("table ") for line in listed.splitlines() if line.endswith(" kube-proxy")]
+
+
+def hierarchies() -> list[Path]:
+    """The cgroup hierarchies: one with v2, one for each controller with v1."""
+    if (CGROUP_MOUNTS / "cgroup.controllers").exists():
+        return [CGROUP_MOUNTS]
+    return [path for path in sorted(CGROUP_MOUNTS.iterdir()) if path.is_dir() and path.name != "unified"]
+
+
+def ensure_cgroup(node: Node) -> None:
+    """Make the group above a node's pods; the kubelet demands that it exists."""
+    for hierarchy in hierarchies():
+        group = hierarchy
+        for part in node.cgroup.strip("/").split("/"):
+            parent, group = group, group / part
+            group.mkdir(exist_ok=True)
+            _inherit(parent, group)
+
+
+def _inherit(parent: Path, group: Path) -> None:
+    # cpuset of v1 starts empty, and no process may enter an empty set.
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        if (group / name).exists() and not (group / name).read_text().strip():
+            (group / name).write_text((parent / name).read_text())
+    # v2 hands controllers down only when the parent says so.
+    offered = parent / "cgroup.controllers"
+    if offered.exists():
+        for controller in offered.read_text().split():
+            with contextlib.suppress(OSError):
+                (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def cgroups() -> list[Path]:
+    """Our groups in every hierarchy, the deepest first, as they must be removed."""
+    found: list[Path] = []
+    for hierarchy in hierarchies():
+        top = hierarchy / CGROUP
+        if top.exists():
+            found += [top, *(path for path in top.rglob("*") if path.is_dir())]
+    return sorted(found, key=lambda path: len(path.parts), reverse=True)

@@ -1,0 +1,231 @@
+"""The nodes of the cluster, and the configuration files of the programs that make one.
+
+The first node is the machine itself. Any further node is a network namespace with
+its own bridge, containerd, kubelet and kube-proxy on the same machine. All paths of
+a node are below its own folders, and all its cgroups below its own group.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tests.cluster import paths
+from tests.cluster.paths import State
+
+PAUSE_IMAGE = "rljob.local/pause:1"
+CGROUP = "rljob-cluster"
+CNI_PROGRAMS = "/usr/lib/cni"
+CNI_NETWORK = "rljob"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: its place in the network and on the disk."""
+
+    index: int
+    state: State
+
+    @property
+    def name(self) -> str:
+        """Its name in the API."""
+        return f"node-{self.index}"
+
+    @property
+    def folder(self) -> Path:
+        """What it keeps on the disk."""
+        return self.state.node(self.name)
+
+    @property
+    def run(self) -> Path:
+        """Its sockets."""
+        return self.state.node_run(self.name)
+
+    @property
+    def kubelet_root(self) -> Path:
+        """The kubelet's own folder."""
+        return self.folder / "kubelet"
+
+    @property
+    def images(self) -> Path:
+        """The root of containerd; it survives `down`."""
+        return self.folder / "containerd"
+
+    @property
+    def containerd_socket(self) -> Path:
+        """Where containerd listens."""
+        return self.run / "containerd.sock"
+
+    @property
+    def npu_socket(self) -> Path:
+        """Where the fake NPU plug-in takes commands."""
+        return self.run / "npu.sock"
+
+    @property
+    def bridge(self) -> str:
+        """The bridge that its pods are plugged into."""
+        return f"rljob{self.index}"
+
+    @property
+    def pod_network(self) -> str:
+        """The addresses of its pods."""
+        return f"10.244.{self.index}.0/24"
+
+    @property
+    def gateway(self) -> str:
+        """The bridge's own address."""
+        return f"10.244.{self.index}.1"
+
+    @property
+    def namespace(self) -> str | None:
+        """Its network namespace; None for the machine's own."""
+        return None if self.index == 1 else f"rljob-{self.name}"
+
+    @property
+    def address(self) -> str:
+        """The address that the API server reaches its kubelet at."""
+        return self.gateway if self.namespace is None else f"10.250.{self.index}.2"
+
+    @property
+    def host_end(self) -> str:
+        """The host's address on the link to a node in a namespace."""
+        return f"10.250.{self.index}.1"
+
+    @property
+    def cgroup(self) -> str:
+        """The group above all its pods."""
+        return f"/{CGROUP}/{self.name}"
+
+    @property
+    def mount_namespace(self) -> Path:
+        """The file that keeps the node's mount namespace."""
+        return self.run / "mount-namespace"
+
+    def enter_network(self) -> list[str]:
+        """The words before a command that put it into the node's network."""
+        return ["nsenter", f"--net=/run/netns/{self.namespace}", "--"] if self.namespace else []
+
+    def enter(self) -> list[str]:
+        """The words before a program of the node: its network, and its view of the mounts."""
+        network = [f"--net=/run/netns/{self.namespace}"] if self.namespace else []
+        return ["nsenter", f"--mount={self.mount_namespace}", *network, "--"]
+
+
+def write_configuration(node: Node) -> None:
+    """Write the files that the programs of a node read."""
+    (node.folder / "cni").mkdir(parents=True, exist_ok=True)
+    node.run.mkdir(parents=True, exist_ok=True)
+    _write(node.folder / "cni" / "10-bridge.conflist", json.dumps(cni_configuration(node), indent=1))
+    _write(node.folder / "containerd.toml", containerd_configuration(node))
+    _write(node.folder / "resolv.conf", "")
+    _write(node.folder / "kubelet.yaml", yaml.safe_dump(kubelet_configuration(node)))
+    _write(node.folder / "proxy.yaml", yaml.safe_dump(proxy_configuration(node)))
+
+
+def cni_configuration(node: Node) -> dict[str, object]:
+    """Pods on one bridge, addresses from the node's network, no masquerading."""
+    bridge = {
+        "type": "bridge",
+        "bridge": node.bridge,
+        "isGateway": True,
+        "ipMasq": False,
+        "hairpinMode": True,
+        "ipam": {
+            "type": "host-local",
+            "dataDir": str(node.run / "ipam"),
+            "ranges": [[{"subnet": node.pod_network, "gateway": node.gateway}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        },
+    }
+    return {"cniVersion": "1.0.0", "name": CNI_NETWORK, "plugins": [bridge]}
+
+
+def containerd_configuration(node: Node) -> str:
+    """A private containerd.
+
+    restrict_oom_score_adj: root of a container or small virtual machine may lack
+    CAP_SYS_RESOURCE; then no sandbox starts, because runc cannot lower the score.
+    netns_mounts_under_state_dir: what is below our folder can be told to be ours.
+    """
+    return f"""version = 3
+root = "{node.images}"
+state = "{node.run}/containerd"
+[grpc]
+  address = "{node.containerd_socket}"
+[ttrpc]
+  address = "{node.containerd_socket}.ttrpc"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{PAUSE_IMAGE}"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+    SystemdCgroup = false
+    Root = "{node.run}/runc"
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["{CNI_PROGRAMS}"]
+  conf_dir = "{node.folder}/cni"
+"""
+
+
+def kubelet_configuration(node: Node) -> dict[str, object]:
+    """A kubelet that shares its machine: swap, cgroup v1 and a foreign root file system are fine."""
+    pki = node.state.pki
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": node.address,
+        "healthzPort": 0,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": node.cgroup,
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "containerRuntimeEndpoint": f"unix://{node.containerd_socket}",
+        "clusterDNS": [paths.DNS_SERVICE_ADDRESS],
+        "clusterDomain": "cluster.local",
+        "resolvConf": str(node.folder / "resolv.conf"),
+        "podLogsDir": str(node.folder / "pod-logs"),
+        "tlsCertFile": str(pki / f"kubelet-{node.name}.crt"),
+        "tlsPrivateKeyFile": str(pki / f"kubelet-{node.name}.key"),
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(pki / "ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        # Images are imported, never pulled: one that was collected could not come back.
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+        "enforceNodeAllocatable": [],
+        "localStorageCapacityIsolation": False,
+        "shutdownGracePeriod": "0s",
+        # Nodes of one machine must notice a lost one within a test's patience.
+        "nodeStatusUpdateFrequency": "4s",
+    }
+
+
+def proxy_configuration(node: Node) -> dict[str, object]:
+    """A kube-proxy that programs nftables in the node's network."""
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "clusterCIDR": paths.POD_NETWORK,
+        "clientConnection": {"kubeconfig": str(node.state.admin_kubeconfig)},
+        "hostnameOverride": node.name,
+        "healthzBindAddress": f"{node.gateway}:10256",
+        "metricsBindAddress": f"{node.gateway}:10249",
+        # The kernel's limits belong to the machine.
+        "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+    }
+
+
+def _write(path: Path, content: str) -> None:
+    if not path.exists() or path.read_text() != content:
+        path.write_text(content)

@@ -1,0 +1,216 @@
+"""The programs of the cluster: which there are, and how they are compiled once per machine.
+
+Each folder under `programs/` is a Go module of its own. A compiled program lives
+in a cache entry named by a hash of everything that decides its content; an entry
+appears by a rename, so it is complete whenever it exists. A lock per program keeps
+two checkouts from compiling the same thing. Nothing here starts a program.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.cluster.errors import ClusterError
+from tests.cluster.paths import PROGRAMS, cache_folder
+from tests.cluster.shell import run
+
+BUILD_DEADLINE_SECONDS = 3600
+KEPT_ENTRIES = 3
+# A program that runs from an old entry may still read it: entries this young stay.
+KEPT_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True)
+class Program:
+    """A module under `programs/` and what comes out of it."""
+
+    name: str
+    binaries: tuple[str, ...]
+    # Packages named as tools in go.mod are built instead of the module's own main.
+    tools: bool = False
+    variables: tuple[str, ...] = ()
+    # Other names of the first binary: one that looks at the name it is called by.
+    aliases: tuple[str, ...] = ()
+    # Folders of an upstream module that belong to the program, kept beside it.
+    shared: tuple[tuple[str, str], ...] = ()
+    on_request: bool = False
+
+
+_KUBE_VERSION = (
+    "k8s.io/component-base/version.gitVersion=v1.36.2",
+    "k8s.io/component-base/version.gitMajor=1",
+    "k8s.io/component-base/version.gitMinor=36",
+    "k8s.io/component-base/version.gitTreeState=clean",
+    "k8s.io/client-go/pkg/version.gitVersion=v1.36.2",
+)
+
+PROGRAM_TABLE = (
+    Program(
+        "kube",
+        ("kube",),
+        variables=_KUBE_VERSION,
+        aliases=(
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kubelet",
+            "kube-proxy",
+            "kubectl",
+        ),
+    ),
+    Program("etcd", ("etcd",)),
+    Program("coredns", ("coredns",)),
+    Program(
+        "containerd",
+        ("containerd", "containerd-shim-runc-v2", "ctr"),
+        tools=True,
+        variables=("github.com/containerd/containerd/v2/version.Version=v2.2.0",),
+    ),
+    Program(
+        "kuberay",
+        ("ray-operator",),
+        tools=True,
+        shared=(
+            ("github.com/ray-project/kuberay/ray-operator", "config/crd/bases"),
+            ("github.com/ray-project/kuberay/ray-operator", "config/rbac"),
+        ),
+    ),
+    Program("helm", ("helm",), tools=True, variables=("helm.sh/helm/v4/internal/version.version=v4.2.4",)),
+    Program("pause", ("pause",)),
+    Program("fakenpu", ("fakenpu",)),
+    Program("storage", ("storage",)),
+    Program("kwok", ("kwok",), tools=True, on_request=True),
+)
+
+
+def program(name: str) -> Program:
+    """The program of that name."""
+    for known in PROGRAM_TABLE:
+        if known.name == name:
+            return known
+    names = ", ".join(known.name for known in PROGRAM_TABLE)
+    raise ClusterError(f"no program {name!r}; there are {names}")
+
+
+@cache
+def go_version() -> str:
+    """The version of the compiler, which decides what comes out of it."""
+    return run(["go", "env", "GOVERSION"], environment=go_environment()).strip()
+
+
+def go_environment() -> dict[str, str]:
+    """The environment for the compiler: static binaries, and never another toolchain."""
+    return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
+def cache_key(built: Program, module: Path, compiler: str) -> str:
+    """A hash of all that decides the content of a program's cache entry."""
+    digest = hashlib.sha256(f"{compiler}\n{built!r}\n".encode())
+    for path in sorted(module.iterdir()):
+        if path.is_file():
+            content = path.read_bytes()
+            digest.update(f"{path.name} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()[:24]
+
+
+def entry(name: str) -> Path:
+    """The folder where the program is, or will be once it is built."""
+    key = cache_key(program(name), PROGRAMS / name, go_version())
+    return cache_folder() / "bin" / f"{name}-{key}"
+
+
+def binary(name: str, executable: str | None = None) -> Path:
+    """The path of an executable of a built program."""
+    path = entry(name) / (executable or name)
+    if not path.exists():
+        raise ClusterError(f"{name} is not built yet: run `python -m tests.cluster build {name}`")
+    return path
+
+
+def build(names: Iterable[str] = ()) -> dict[str, float]:
+    """Build what is missing and return the seconds that each program took.
+
+    Without names: everything that is not built on request only.
+    """
+    chosen = [program(name) for name in names] or [known for known in PROGRAM_TABLE if not known.on_request]
+    missing = [known for known in chosen if not entry(known.name).exists()]
+    if not missing:
+        return {}
+    if shutil.which("go") is None:
+        raise ClusterError("the Go compiler is missing; install Go 1.26 or newer to build the cluster's programs")
+    # Two at a time: the largest program leaves a core idle for most of its build.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        seconds = list(pool.map(_build_one, missing))
+    return dict(zip((known.name for known in missing), seconds, strict=True))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file for the time of the block; wait for whoever holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build_one(built: Program) -> float:
+    started = time.monotonic()
+    target = entry(built.name)
+    with locked(cache_folder() / "locks" / f"{built.name}.lock"):
+        if not target.exists():
+            print(f"build  {built.name}: compiling", flush=True)
+            _compile(built, target)
+            _prune(built.name, target)
+    seconds = time.monotonic() - started
+    print(f"build  {built.name}: ready after {seconds:.0f} s", flush=True)
+    return seconds
+
+
+def _compile(built: Program, target: Path) -> None:
+    module = PROGRAMS / built.name
+    # The lock is held, so a folder left by a killed build belongs to nobody.
+    fresh = target.with_name(f".{built.name}.building")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    flags = " ".join(["-s -w", *(f"-X {variable}" for variable in built.variables)])
+    output = f"{fresh}/" if built.tools else str(fresh / built.binaries[0])
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags", flags, "-o", output]
+    run(
+        [*command, "tool" if built.tools else "."],
+        folder=module,
+        environment=go_environment(),
+        timeout_seconds=BUILD_DEADLINE_SECONDS,
+    )
+    for name in built.binaries:
+        if not (fresh / name).exists():
+            raise ClusterError(f"building {built.name} made no {name}; its go.mod no longer names that tool")
+    for alias in built.aliases:
+        (fresh / alias).symlink_to(built.binaries[0])
+    for upstream, folder in built.shared:
+        source = run(
+            ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", upstream],
+            folder=module,
+            environment=go_environment(),
+        ).strip()
+        # copyfile, not copy: files of the module cache are read-only.
+        shutil.copytree(Path(source) / folder, fresh / folder, copy_function=shutil.copyfile)
+    fresh.rename(target)
+
+
+def _prune(name: str, current: Path) -> None:
+    oldest_kept = time.time() - KEPT_SECONDS
+    entries = [path for path in current.parent.glob(f"{name}-*") if path != current]
+    entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in entries[KEPT_ENTRIES - 1 :]:
+        if path.stat().st_mtime < oldest_kept:
+            shutil.rmtree(path, ignore_errors=True)
+
