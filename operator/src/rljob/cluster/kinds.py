@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from rljob.core.observed import Manifest
@@ -43,7 +44,7 @@ class Kind:
         if namespace:
             parts += ["namespaces", namespace]
         parts.append(self.plural)
-        parts += [part for part in (name, subresource) if part]
+        parts += [quote(part, safe="") for part in (name, subresource) if part]
         return "/" + "/".join(parts)
 
 

@@ -1,0 +1,356 @@
+"""An API server in memory with the semantics that control loops trip over, and with faults on demand.
+
+It implements `Cluster` for tests, property tests and simulations: uids, resourceVersions, preconditions, the status
+subresource, finalizers, deletion with grace, garbage collection by owner references, and a watch. `tests/contract`
+runs one suite against it and a real API server, so what it promises is what the real one does.
+
+    cluster = FakeCluster()
+    job = cluster.put({...})                       # as a user would: not counted as a write of the operator
+    cluster.watch(engine.feed)                     # every later event goes to the callback
+    cluster.faults.append(fail_write(3, Unavailable("down"), committed=True))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rljob.cluster import errors
+from rljob.cluster.kinds import EVENT, RAY_CLUSTER, RLJOB, Kind, kind_of
+from rljob.cluster.port import Listing
+from rljob.cluster.selectors import matches
+from rljob.core.observed import Manifest
+
+Event = tuple[str, Kind, Manifest]
+EventCallback = Callable[[str, Kind, Manifest], None]
+"""Called with ADDED, MODIFIED or DELETED, the kind and the object."""
+
+_WITH_STATUS = (RLJOB, RAY_CLUSTER)
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_READS = ("get", "list")
+_Key = tuple[Kind, str, str]
+_Objects = dict[_Key, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request of the operator, as faults and assertions see it."""
+
+    number: int
+    """Counts writes from 1; 0 for reads."""
+    verb: str
+    kind: Kind
+    namespace: str
+    name: str
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it would change the world."""
+        return self.verb not in _READS
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a fault does to a call."""
+
+    error: errors.ClusterError
+    committed: bool = False
+    """The write is done and only its answer is lost."""
+
+
+Fault = Callable[[Call], Failure | None]
+
+
+def fail_write(number: int, error: errors.ClusterError, *, committed: bool = False) -> Fault:
+    """Let the n-th write of the operator fail."""
+    return lambda call: Failure(error, committed) if call.number == number else None
+
+
+def fail_calls(verb: str, kind: Kind, error: errors.ClusterError, *, times: int, committed: bool = False) -> Fault:
+    """Let the next calls with this verb and kind fail."""
+    left = iter(range(times))
+
+    def fault(call: Call) -> Failure | None:
+        wanted = call.verb == verb and call.kind == kind
+        return Failure(error, committed) if wanted and next(left, None) is not None else None
+
+    return fault
+
+
+class FakeCluster:
+    """`Cluster` in memory; the methods that are not of the port play the user, KubeRay and the garbage collector."""
+
+    def __init__(self, now: Callable[[], datetime] = lambda: _EPOCH) -> None:
+        self.calls: list[Call] = []
+        """Every write that was tried, Kubernetes events excepted."""
+        self.faults: list[Fault] = []
+        self.unserved: set[Kind] = set()
+        """Kinds whose CRD is not installed."""
+        self.lingering: set[Kind] = set()
+        """Kinds whose objects stay, with a deletionTimestamp, until `finish_deletion`: grace periods."""
+        self._now = now
+        self._objects: _Objects = {}
+        self._frozen: _Objects | None = None
+        self._version = 100
+        self._uids = 0
+        self._watchers: list[EventCallback] = []
+        self._held: deque[Event] | None = None
+
+    # The port.
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Manifest:
+        """See `Cluster.get`."""
+        await self._enter("get", kind, namespace, name)
+        found = self._seen().get((kind, namespace, name))
+        if found is None:
+            raise errors.NotFound(f"{kind.resource} {namespace}/{name} not found")
+        return copy.deepcopy(found)
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, label_selector: str = "", limit: int | None = None
+    ) -> Listing:
+        """See `Cluster.list`."""
+        await self._enter("list", kind, namespace or "", "")
+        found = [
+            item
+            for key, item in _sorted(self._seen())
+            if key[0] == kind and namespace in (None, "", key[1]) and matches(label_selector, _labels(item))
+        ]
+        return Listing(tuple(copy.deepcopy(found[:limit])), str(self._version))
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """See `Cluster.create`."""
+        kind, namespace, name = _key(manifest)
+        async with self._write("create", kind, namespace, name):
+            if (kind, namespace, name) in self._objects:
+                raise errors.AlreadyExists(f"{kind.resource} {namespace}/{name} already exists")
+            return self.put(manifest, status=False)
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        """See `Cluster.replace`."""
+        kind, namespace, name = _key(manifest)
+        async with self._write("update", kind, namespace, name):
+            current = self._expect(kind, namespace, name, manifest["metadata"].get("resourceVersion"))
+            changed = copy.deepcopy(dict(manifest))
+            changed["metadata"] = {**current["metadata"], **changed["metadata"]}
+            return self._commit(kind, changed)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        """See `Cluster.delete`."""
+        async with self._write("delete", kind, namespace, name):
+            current = self._expect(kind, namespace, name, None)
+            if current["metadata"]["uid"] != uid:
+                raise errors.Conflict(f"{kind.resource} {namespace}/{name}: uid is {current['metadata']['uid']}")
+            self._begin_deletion(kind, current)
+
+    async def apply_status(self, manifest: Manifest) -> Manifest:
+        """See `Cluster.apply_status`; the whole status has one owner here."""
+        kind, namespace, name = _key(manifest)
+        metadata = manifest["metadata"]
+        async with self._write("patch", kind, namespace, name):
+            current = self._expect(kind, namespace, name, metadata.get("resourceVersion"))
+            if metadata.get("uid") not in (None, current["metadata"]["uid"]):
+                raise errors.Conflict(f"{kind.resource} {namespace}/{name}: uid is {current['metadata']['uid']}")
+            return self._commit(kind, {**current, "status": without_nulls(manifest.get("status", {}))})
+
+    # The rest of the world.
+
+    @property
+    def writes(self) -> int:
+        """How many writes the operator tried."""
+        return len(self.calls)
+
+    def objects(self, kind: Kind) -> tuple[Manifest, ...]:
+        """Give every object of a kind, by name."""
+        return tuple(copy.deepcopy(item) for key, item in _sorted(self._objects) if key[0] == kind)
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        """Give one object, or None."""
+        return copy.deepcopy(self._objects.get((kind, namespace, name)))
+
+    def put(self, manifest: Manifest, *, status: bool = True) -> Manifest:
+        """Create an object as somebody else; with its status if `status`."""
+        kind, _, _ = _key(manifest)
+        created = copy.deepcopy(dict(manifest))
+        if not status and kind in _WITH_STATUS:
+            created.pop("status", None)
+        self._uids += 1
+        created["metadata"] = {
+            **created["metadata"],
+            "uid": f"{self._uids:08x}-0000-4000-8000-{self._uids:012x}",
+            "creationTimestamp": self._now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "generation": 1,
+        }
+        return self._commit(kind, created)
+
+    def edit(self, kind: Kind, namespace: str, name: str, change: Callable[[dict[str, Any]], None]) -> Manifest:
+        """Change an object as somebody else; a change of anything but metadata and status is a new generation."""
+        changed = copy.deepcopy(self._objects[kind, namespace, name])
+        change(changed)
+        return self._commit(kind, changed)
+
+    def remove(self, kind: Kind, namespace: str, name: str) -> None:
+        """Delete an object as somebody else."""
+        self._begin_deletion(kind, self._objects[kind, namespace, name])
+
+    def finish_deletion(self, kind: Kind, namespace: str, name: str) -> None:
+        """End the grace period of an object that lingers."""
+        current = self._objects[kind, namespace, name]
+        current["metadata"].pop("finalizers", None)
+        self._vanish(kind, current)
+
+    def watch(self, callback: EventCallback) -> None:
+        """Send every later event to the callback."""
+        self._watchers.append(callback)
+
+    def unwatch(self, callback: EventCallback) -> None:
+        """Send it no more: a dead operator."""
+        self._watchers.remove(callback)
+
+    def hold_events(self) -> None:
+        """Deliver no events until they are released: a slow or dead watch."""
+        self._held = deque()
+
+    def release_events(self, order: Callable[[Sequence[Event]], Sequence[Event]] = tuple) -> None:
+        """Deliver the held events as `order` gives them: permuted, doubled, or some lost."""
+        held, self._held = self._held or (), None
+        for event in order(tuple(held)):
+            self._deliver(*event)
+
+    def freeze_reads(self) -> None:
+        """Answer reads from the state of now until `thaw_reads`: an API server that lags."""
+        self._frozen = copy.deepcopy(self._objects)
+
+    def thaw_reads(self) -> None:
+        """Answer reads from the present again."""
+        self._frozen = None
+
+    # Inside.
+
+    def _seen(self) -> _Objects:
+        return self._objects if self._frozen is None else self._frozen
+
+    async def _enter(self, verb: str, kind: Kind, namespace: str, name: str) -> Failure | None:
+        """Count a call and let faults act on it; gives a failure that is due after the commit."""
+        await asyncio.sleep(0)
+        counted = verb not in _READS and kind != EVENT
+        call = Call(self.writes + 1 if counted else 0, verb, kind, namespace, name)
+        if counted:
+            self.calls.append(call)
+        failure = next((failure for fault in self.faults if (failure := fault(call))), None)
+        if failure is not None and not failure.committed:
+            raise failure.error
+        if kind in self.unserved:
+            raise errors.NotFound(f"the server does not serve {kind.resource}")
+        return failure
+
+    def _write(self, verb: str, kind: Kind, namespace: str, name: str) -> _Write:
+        return _Write(self, verb, kind, namespace, name)
+
+    def _expect(self, kind: Kind, namespace: str, name: str, version: str | None) -> dict[str, Any]:
+        current = self._objects.get((kind, namespace, name))
+        if current is None:
+            raise errors.NotFound(f"{kind.resource} {namespace}/{name} not found")
+        if version not in (None, current["metadata"]["resourceVersion"]):
+            raise errors.Conflict(f"{kind.resource} {namespace}/{name}: the object has been modified")
+        return current
+
+    def _commit(self, kind: Kind, changed: dict[str, Any]) -> Manifest:
+        """Store an object under a new resourceVersion, unless nothing changed; tell the watchers."""
+        key = _key(changed)
+        current = self._objects.get(key)
+        if current is not None and _canonical(current) == _canonical(changed):
+            return copy.deepcopy(current)
+        if current is not None and _canonical(_desired(current)) != _canonical(_desired(changed)):
+            changed["metadata"]["generation"] = current["metadata"].get("generation", 1) + 1
+        self._version += 1
+        changed["metadata"]["resourceVersion"] = str(self._version)
+        self._objects[key] = changed
+        self._deliver("ADDED" if current is None else "MODIFIED", kind, changed)
+        leaving = changed["metadata"].get("deletionTimestamp") and not changed["metadata"].get("finalizers")
+        if leaving and kind not in self.lingering:
+            self._vanish(kind, changed)
+        return copy.deepcopy(changed)
+
+    def _begin_deletion(self, kind: Kind, current: dict[str, Any]) -> None:
+        metadata = current["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return
+        if metadata.get("finalizers") or kind in self.lingering:
+            changed = copy.deepcopy(current)
+            changed["metadata"]["deletionTimestamp"] = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            self._commit(kind, changed)
+        else:
+            self._vanish(kind, current)
+
+    def _vanish(self, kind: Kind, current: dict[str, Any]) -> None:
+        """Remove an object and, as the garbage collector does, what it owned."""
+        del self._objects[_key(current)]
+        self._version += 1
+        last = copy.deepcopy(current)
+        last["metadata"]["resourceVersion"] = str(self._version)
+        self._deliver("DELETED", kind, last)
+        for key, item in list(self._objects.items()):
+            owners = {owner["uid"] for owner in item["metadata"].get("ownerReferences", ())}
+            alive = {other["metadata"]["uid"] for other in self._objects.values()}
+            if last["metadata"]["uid"] in owners and not owners & alive and key in self._objects:
+                self._begin_deletion(key[0], item)
+
+    def _deliver(self, event: str, kind: Kind, manifest: Manifest) -> None:
+        if self._held is not None:
+            self._held.append((event, kind, copy.deepcopy(manifest)))
+            return
+        for callback in list(self._watchers):
+            callback(event, kind, copy.deepcopy(manifest))
+
+
+class _Write:
+    """The frame of a write: counted, failed before or after the commit as the faults say."""
+
+    def __init__(self, cluster: FakeCluster, verb: str, kind: Kind, namespace: str, name: str) -> None:
+        self._cluster = cluster
+        self._call = (verb, kind, namespace, name)
+        self._failure: Failure | None = None
+
+    async def __aenter__(self) -> None:
+        self._failure = await self._cluster._enter(*self._call)  # noqa: SLF001 - one class in two parts
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None and self._failure is not None:
+            raise self._failure.error
+
+
+def without_nulls(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Drop keys with null, as the API server does for fields that are not nullable."""
+    if isinstance(value, dict):
+        return {key: without_nulls(member) for key, member in value.items() if member is not None}
+    if isinstance(value, list | tuple):
+        return [without_nulls(member) for member in value]
+    return value
+
+
+def _key(manifest: Manifest) -> _Key:
+    metadata = manifest["metadata"]
+    return kind_of(manifest), metadata["namespace"], metadata["name"]
+
+
+def _sorted(objects: _Objects) -> list[tuple[_Key, dict[str, Any]]]:
+    return sorted(objects.items(), key=lambda entry: entry[0][1:])
+
+
+def _labels(manifest: Manifest) -> dict[str, str]:
+    return manifest["metadata"].get("labels") or {}
+
+
+def _desired(manifest: Manifest) -> dict[str, Any]:
+    return {key: value for key, value in manifest.items() if key not in ("metadata", "status")}
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,242 @@
+"""The Kubernetes API through kubernetes.aio's transport: plain JSON in, plain JSON out.
+
+Of the library only authentication, TLS and the HTTP call are used; its models drop fields that they do not know. This
+is the single place where a request gets its timeout, waits for the limiter, is counted and logged, and where a status
+code becomes an error of `cluster.errors`. Nothing is retried here: the caller's queue does that, level-triggered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.config import load_incluster_config, load_kube_config
+
+from rljob.cluster import errors
+from rljob.cluster.kinds import LEASE, SECRET, Kind, kind_of
+from rljob.cluster.port import FIELD_MANAGER, Listing
+from rljob.core.observed import Manifest
+from rljob.telemetry.log import Log
+
+if TYPE_CHECKING:
+    from rljob.cluster.limiter import TokenBucket
+    from rljob.telemetry.metrics import Metrics
+
+PAGE = 500
+"""Objects per page of a LIST: client-go's pager uses the same."""
+REQUEST_SECONDS = 30.0
+LEASE_SECONDS = 5.0
+"""A Lease answer that comes later than this is of no use: the holder must know within its deadline of 10 s."""
+MESSAGE_LIMIT = 500
+
+_JSON = "application/json"
+_APPLY = "application/apply-patch+yaml"
+_WRITES = frozenset({"create", "update", "patch", "delete"})
+_METHODS = {"get": "GET", "list": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
+
+log = Log(__name__)
+
+
+async def load_configuration(kubeconfig: str) -> Configuration:
+    """Read the credentials: of the kubeconfig if one is named, else of the pod's service account."""
+    configuration = Configuration()
+    if kubeconfig:
+        await load_kube_config(config_file=kubeconfig, client_configuration=configuration, persist_config=False)
+    else:
+        load_incluster_config(client_configuration=configuration)
+    configuration.retries = None
+    return configuration
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One request, before authentication."""
+
+    verb: str
+    kind: Kind
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: Manifest | None = None
+    content_type: str = _JSON
+
+    @property
+    def writes(self) -> bool:
+        return self.verb in _WRITES
+
+
+class KubeCluster:
+    """`Cluster` on a real API server."""
+
+    def __init__(self, configuration: Configuration, metrics: Metrics, limiter: TokenBucket) -> None:
+        self._client = ApiClient(configuration)
+        self._client.user_agent = FIELD_MANAGER
+        self._metrics = metrics
+        self._limiter = limiter
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Manifest:
+        """See `Cluster.get`."""
+        return await self._request(_Call("get", kind, kind.path(namespace, name)))
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, label_selector: str = "", limit: int | None = None
+    ) -> Listing:
+        """See `Cluster.list`."""
+        try:
+            return await self._list(kind, namespace, label_selector, limit)
+        except _ExpiredError:
+            # The continue token outlived etcd's history: only a list from the start is consistent.
+            return await self._list(kind, namespace, label_selector, limit)
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """See `Cluster.create`."""
+        kind = kind_of(manifest)
+        path = kind.path(manifest["metadata"]["namespace"])
+        return await self._request(_Call("create", kind, path, (("fieldManager", FIELD_MANAGER),), manifest))
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        """See `Cluster.replace`."""
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        path = kind.path(metadata["namespace"], metadata["name"])
+        return await self._request(_Call("update", kind, path, (("fieldManager", FIELD_MANAGER),), manifest))
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        """See `Cluster.delete`."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        await self._request(_Call("delete", kind, kind.path(namespace, name), body=body))
+
+    async def apply_status(self, manifest: Manifest) -> Manifest:
+        """See `Cluster.apply_status`."""
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        path = kind.path(metadata["namespace"], metadata["name"], "status")
+        query = (("fieldManager", FIELD_MANAGER), ("force", "true"))
+        return await self._request(_Call("patch", kind, path, query, manifest, _APPLY))
+
+    async def _list(self, kind: Kind, namespace: str | None, label_selector: str, limit: int | None) -> Listing:
+        items: list[Manifest] = []
+        token = ""
+        while True:
+            page = PAGE if limit is None else min(PAGE, limit - len(items))
+            query = [("limit", str(page))]
+            query += [("labelSelector", label_selector)] if label_selector else []
+            query += [("continue", token)] if token else []
+            answer = await self._request(_Call("list", kind, kind.path(namespace), tuple(query)))
+            # Items of a list carry neither apiVersion nor kind; with them each is a manifest like any other.
+            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer["items"]]
+            token = answer["metadata"].get("continue", "")
+            if not token or (limit is not None and len(items) >= limit):
+                return Listing(tuple(items), answer["metadata"]["resourceVersion"])
+
+    async def _request(self, call: _Call) -> Manifest:
+        if call.kind is not LEASE:
+            # The Lease must not wait behind a storm of our own making.
+            self._metrics.api_throttle_seconds.observe(await self._limiter.take())
+        began = time.monotonic()
+        code = "none"
+        try:
+            status, headers, text = await self._send(call)
+            code = str(status)
+        except TimeoutError as error:
+            code = "timeout"
+            raise _lost(call, "no answer in time") from error
+        except aiohttp.ClientConnectorError as error:
+            raise errors.Unavailable(f"{call.verb} {call.path}: no connection: {error}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _lost(call, str(error) or type(error).__name__) from error
+        finally:
+            self._account(call, code, time.monotonic() - began)
+        if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            raise _error(call, status, headers, text)
+        return _decode(call, text)
+
+    async def _send(self, call: _Call) -> tuple[int, Manifest, bytes]:
+        seconds = LEASE_SECONDS if call.kind is LEASE else REQUEST_SECONDS
+        async with asyncio.timeout(seconds):
+            method, url, headers, body, _ = await self._client.param_serialize(
+                _METHODS[call.verb],
+                call.path,
+                query_params=list(call.query),
+                header_params={"Accept": _JSON, "Content-Type": call.content_type},
+                body=call.body,
+                auth_settings=["BearerToken"],
+            )
+            timeout = aiohttp.ClientTimeout(total=seconds)
+            answer = await self._client.call_api(method, url, headers, body, _request_timeout=timeout)
+            return answer.status, answer.headers, await answer.read()
+
+    def _account(self, call: _Call, code: str, seconds: float) -> None:
+        self._metrics.api_requests.labels(call.verb, call.kind.resource, code).inc()
+        self._metrics.api_request_seconds.labels(call.verb).observe(seconds)
+        if call.writes and code.startswith("2"):
+            self._metrics.api_writes.labels(call.verb, call.kind.resource).inc()
+        say = log.info if call.writes and call.kind is not LEASE else log.debug
+        say("API request", verb=call.verb, path=call.path, code=code, milliseconds=round(seconds * 1000, 1))
+
+
+class _ExpiredError(Exception):
+    """410: a page of a list is no longer to be had."""
+
+
+def _lost(call: _Call, why: str) -> errors.Unavailable:
+    kind = errors.OutcomeUnknown if call.writes else errors.Unavailable
+    return kind(f"{call.verb} {call.path}: {why}")
+
+
+def _decode(call: _Call, text: bytes) -> Manifest:
+    try:
+        answer = json.loads(text)
+    except ValueError as error:
+        raise _lost(call, "the answer is not JSON") from error
+    if not isinstance(answer, dict):
+        raise _lost(call, "the answer is not an object")
+    return answer
+
+
+def _error(call: _Call, status: int, headers: Manifest, text: bytes) -> Exception:
+    """Give the error for a status code; the server's Status object says the rest."""
+    try:
+        body: dict[str, Any] = json.loads(text)
+    except ValueError:
+        body = {}
+    said = str(body.get("message") or HTTPStatus(status).phrase)[:MESSAGE_LIMIT]
+    if call.kind is SECRET:
+        said = str(body.get("reason") or HTTPStatus(status).phrase)  # a message may quote what it refuses
+    message = f"{call.verb} {call.path}: {status} {said}"
+    match status:
+        case 404:
+            return errors.NotFound(message)
+        case 409:
+            taken = body.get("reason") == "AlreadyExists"
+            return errors.AlreadyExists(message) if taken else errors.Conflict(message)
+        case 410:
+            return _ExpiredError(message)
+        case 401 | 403:
+            return errors.Forbidden(message)
+        case 429:
+            return errors.RateLimited(message, _retry_after(headers))
+        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return errors.OutcomeUnknown(message) if call.writes else errors.Unavailable(message)
+        case _:
+            return errors.Invalid(message)
+
+
+def _retry_after(headers: Manifest) -> float:
+    try:
+        return min(max(float(headers.get("Retry-After", "1")), 1.0), 60.0)
+    except ValueError:
+        return 1.0

@@ -1,0 +1,43 @@
+"""A token bucket: how fast the operator may ask the API server, however many workers it has."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+class TokenBucket:
+    """Grants `per_second` requests on average and `burst` at once; those who wait are served in order.
+
+    A caller takes its token at once, possibly below zero, and sleeps until the bucket would have held it. So nobody
+    overtakes, and there is no task or queue behind it.
+    """
+
+    def __init__(
+        self,
+        per_second: float,
+        burst: int,
+        monotonic: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._tokens = float(burst)
+        self._seen = monotonic()
+
+    async def take(self) -> float:
+        """Wait for one token; gives the seconds waited."""
+        now = self._monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._seen) * self._per_second)
+        self._seen = now
+        self._tokens -= 1
+        if self._tokens >= 0:
+            return 0.0
+        wait = -self._tokens / self._per_second
+        await self._sleep(wait)
+        return wait

@@ -1,0 +1,193 @@
+"""A Ray head pod over HTTP: our exporter's progress and Ray's own job API, at the pod's IP and never through a Service.
+
+Answers come from inside the user's pods and are judged as such: no redirects, at most 64 KiB, a short deadline, strict
+parsing. An answer about another pod or submission is dropped by `control.observe`. A young head refuses connections and
+then says "No available agent" for some seconds; both are ordinary and are told apart from a refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from rljob.cluster import errors
+from rljob.core.needs import Head
+from rljob.core.observed import RayJob, RayJobState
+from rljob_runtime.contract import ContractError, Port, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rljob.cluster.token import TokenKey
+    from rljob.core.plan import SubmitJob
+    from rljob.telemetry.metrics import Metrics
+
+DASHBOARD_PORT = 8265
+ANSWER_BYTES = 64 * 1024
+READ_SECONDS = 2.0
+SUBMIT_SECONDS = 10.0
+"""Ray starts a supervisor actor before it answers the POST."""
+LOG_TAIL_CHARACTERS = 4096
+LOG_BYTES = 4 * LOG_TAIL_CHARACTERS
+"""Ray's `/logs` gives the whole driver log as one JSON string; of the stream only the end is held."""
+MESSAGE_CHARACTERS = 1500
+
+_ALREADY = "already exists"
+"""Ray 2.60 answers a submission id that it knows with 500 and this text."""
+_NOT_YET = "No available agent"
+
+
+class RayClient:
+    """`RayApi` over HTTP."""
+
+    def __init__(self, key: TokenKey, metrics: Metrics) -> None:
+        self._key = key
+        self._metrics = metrics
+        # A pod's address is reached directly: proxies of the environment are for the outside (trust_env stays off).
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, limit_per_host=4))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def progress(self, head: Head) -> Progress:
+        """See `RayApi.progress`."""
+        url = f"http://{_host(head.pod_ip)}:{Port.API}/v1/progress"
+        status, text = await self._ask("progress", "GET", url, head)
+        _expect_ok("progress", status, text)
+        try:
+            return Progress.from_json(text)
+        except (ContractError, UnicodeDecodeError) as error:
+            raise errors.HeadNonsense(f"progress: {error}") from error
+
+    async def job(self, head: Head, submission_id: str) -> RayJob | None:
+        """See `RayApi.job`."""
+        status, text = await self._ask("job", "GET", f"{_jobs(head.pod_ip)}{submission_id}", head)
+        if status == HTTPStatus.NOT_FOUND:
+            return None
+        _expect_ok("job", status, text)
+        job = _parse_job(submission_id, text)
+        if not job.state.ended:
+            return job
+        return RayJob(job.submission_id, job.state, job.message, job.driver_exit_code, await self._tail(head, job))
+
+    async def submit(self, job: SubmitJob) -> None:
+        """See `RayApi.submit`."""
+        body = {
+            "submission_id": job.submission_id,
+            "entrypoint": job.entrypoint,
+            "runtime_env": {"env_vars": dict(job.environment)},
+            "metadata": dict(job.metadata),
+        }
+        head = Head(job.pod_ip, job.pod_uid, job.job_uid, job.cluster_name)
+        status, text = await self._ask("submit", "POST", _jobs(job.pod_ip), head, body, SUBMIT_SECONDS)
+        said = text.decode(errors="replace")
+        if _ALREADY in said and job.submission_id in said:
+            return
+        if _NOT_YET in said:
+            raise errors.HeadBusy("submit: the head has no job agent yet")
+        _expect_ok("submit", status, text)
+
+    async def _tail(self, head: Head, job: RayJob) -> str:
+        """Read the end of the driver's log; the job's end is news enough without it."""
+        url = f"{_jobs(head.pod_ip)}{job.submission_id}/logs"
+        try:
+            status, text = await self._ask("logs", "GET", url, head, seconds=SUBMIT_SECONDS, read=_read_end)
+            _expect_ok("logs", status, text)
+        except errors.RayError:
+            return ""
+        return _log_tail(text)
+
+    async def _ask(
+        self,
+        call: str,
+        method: str,
+        url: str,
+        head: Head,
+        body: dict[str, Any] | None = None,
+        seconds: float = READ_SECONDS,
+        read: Callable[[aiohttp.StreamReader], Awaitable[bytes]] | None = None,
+    ) -> tuple[int, bytes]:
+        headers = {"Authorization": f"Bearer {self._key.token(head.job_uid, head.cluster_name)}"}
+        code = "none"
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self._session.request(method, url, headers=headers, json=body, allow_redirects=False) as answer,
+            ):
+                code = str(answer.status)
+                return answer.status, await (read or _read_all)(answer.content)
+        except TimeoutError as error:
+            code = "timeout"
+            raise errors.HeadUnreachable(f"{call}: no answer within {seconds:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise errors.HeadUnreachable(f"{call}: {type(error).__name__}") from error
+        finally:
+            self._metrics.ray_requests.labels(call, code).inc()
+
+
+async def _read_all(content: aiohttp.StreamReader) -> bytes:
+    chunks = bytearray()
+    async for chunk in content.iter_chunked(16 * 1024):
+        chunks += chunk
+        if len(chunks) > ANSWER_BYTES:
+            raise errors.HeadNonsense(f"the answer is longer than {ANSWER_BYTES} bytes")
+    return bytes(chunks)
+
+
+async def _read_end(content: aiohttp.StreamReader) -> bytes:
+    end = b""
+    async for chunk in content.iter_chunked(64 * 1024):
+        end = (end + chunk)[-LOG_BYTES:]
+    return end
+
+
+def _log_tail(end: bytes) -> str:
+    """Give the last characters of `{"logs": "…"}` of which only the end is there: from its first whole line on."""
+    text = end.decode(errors="replace")
+    if not text.startswith("{"):
+        text = '{"logs": "' + text.partition("\\n")[2]
+    try:
+        return str(json.loads(text)["logs"])[-LOG_TAIL_CHARACTERS:]
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _host(pod_ip: str) -> str:
+    return f"[{pod_ip}]" if ":" in pod_ip else pod_ip
+
+
+def _jobs(pod_ip: str) -> str:
+    return f"http://{_host(pod_ip)}:{DASHBOARD_PORT}/api/jobs/"
+
+
+def _expect_ok(call: str, status: int, text: bytes) -> None:
+    if status == HTTPStatus.OK:
+        return
+    said = text.decode(errors="replace")[-200:]
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        raise errors.HeadRefused(f"{call}: {status}; the head has another token than this operator's key gives")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+        raise errors.HeadBusy(f"{call}: {status} {said}")
+    raise errors.HeadNonsense(f"{call}: {status} {said}")
+
+
+def _parse_job(submission_id: str, text: bytes) -> RayJob:
+    try:
+        raw = json.loads(text)
+        code = raw.get("driver_exit_code")
+        job = RayJob(
+            submission_id=str(raw["submission_id"]),
+            state=RayJobState(raw["status"]),
+            message=str(raw.get("message") or "")[-MESSAGE_CHARACTERS:],
+            driver_exit_code=code if isinstance(code, int) else None,
+        )
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise errors.HeadNonsense(f"job: {type(error).__name__}: {error}") from error
+    if job.submission_id != submission_id:
+        raise errors.HeadNonsense(f"job: asked for {submission_id}, got {job.submission_id}")
+    return job
