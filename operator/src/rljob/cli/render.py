@@ -1,0 +1,38 @@
+"""What the operator would make of an RLJob, before anything is made. Pure: a manifest in, text out.
+
+The uid of a job exists only once it is created; until then names and references show a stand-in.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.initializer import build_initializer
+from rljob.build.names import JobIdentity
+from rljob.build.raycluster import build_raycluster
+from rljob.launchers.verl import job_config
+
+STAND_IN_UID = "00000000-0000-0000-0000-000000000000"
+FIRST_GENERATION = 1
+
+
+def render(job: JobIdentity, spec: RLJobSpec, part: str) -> str:
+    """Give the initializers and the RayCluster as YAML, and job.json; or only one of them."""
+    config = job_config(job, spec, FIRST_GENERATION)
+    job_json = json.dumps(json.loads(config.to_json()), indent=2, ensure_ascii=False)
+    cluster = _yaml(build_raycluster(job, spec, FIRST_GENERATION, config.digest()))
+    initializers = [_yaml(build_initializer(job, spec, initializer)) for initializer in spec.initializers]
+    if part == "job":
+        return job_json
+    if part == "raycluster":
+        return cluster
+    return "\n---\n".join([*initializers, cluster, f"# job.json, as the pods see it\n{job_json}"])
+
+
+def _yaml(manifest: dict[str, Any]) -> str:
+    text: str = yaml.safe_dump(manifest, sort_keys=False, width=120)
+    return text.rstrip()

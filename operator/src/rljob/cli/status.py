@@ -1,0 +1,89 @@
+"""An RLJob's status as text for people: where it stands, how fast, what was tried. Pure: a manifest in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+BAR_WIDTH = 30
+_ABSENT = "-"
+
+
+def describe(job: Mapping[str, Any]) -> str:
+    """Give the whole page."""
+    status = job.get("status") or {}
+    metadata = job["metadata"]
+    head = [f"{metadata.get('namespace', 'default')}/{metadata['name']}  {status.get('state', 'Unknown')}"]
+    if status.get("message"):
+        head.append(f"{status.get('reason', '')}: {status['message']}")
+    sections = ["\n".join(head)]
+    if progress := status.get("progress"):
+        sections.append(describe_progress(progress))
+    if cluster := status.get("rayCluster"):
+        sections.append(f"RayCluster {cluster['name']}  {cluster.get('dashboardURL', '')}".rstrip())
+    if conditions := status.get("conditions"):
+        sections.append(_conditions(conditions))
+    if attempts := status.get("attempts"):
+        sections.append(_attempts(attempts))
+    return "\n\n".join(sections)
+
+
+def describe_progress(progress: Mapping[str, Any]) -> str:
+    """Give the bar and the figures of the last step."""
+    figures = (
+        ("reward", "reward", ""),
+        ("TPS/card", "tokensPerSecondPerCard", ""),
+        ("step", "stepSeconds", " s"),
+        ("DP idle", "clusterIdleRatio", ""),
+        ("first DP idle", "firstDPIdleRatio", ""),
+    )
+    told = [f"{label} {progress[key]}{unit}" for label, key, unit in figures if progress.get(key) is not None]
+    if progress.get("eta"):
+        told.append(f"ends about {progress['eta']}")
+    bar = progress_bar(int(progress.get("step", 0)), int(progress.get("totalSteps", 0)))
+    return "\n".join([bar, *(["  ".join(told)] if told else [])])
+
+
+def progress_bar(step: int, total: int, width: int = BAR_WIDTH) -> str:
+    """Draw `[#####.....] 12/40`."""
+    filled = min(width, width * step // total) if total else 0
+    return f"[{'#' * filled}{'.' * (width - filled)}] {step}/{total or '?'}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Align columns; the last one is left as it is."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+def _conditions(conditions: Sequence[Mapping[str, Any]]) -> str:
+    head = ("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE")
+    rows = (
+        (
+            condition["type"],
+            condition["status"],
+            condition.get("reason", _ABSENT),
+            condition.get("lastTransitionTime", _ABSENT),
+            condition.get("message", "").replace("\n", " "),
+        )
+        for condition in conditions
+    )
+    return table([head, *rows])
+
+
+def _attempts(attempts: Sequence[Mapping[str, Any]]) -> str:
+    rows = [("ATTEMPT", "RAYCLUSTER", "SUBMITTED", "ENDED", "LAST STEP", "OUTCOME")]
+    for attempt in attempts:
+        reason = f" ({attempt['reason']})" if attempt.get("reason") else ""
+        rows.append(
+            (
+                str(attempt["number"]),
+                attempt["clusterName"],
+                attempt.get("submittedTime", _ABSENT),
+                attempt.get("endTime", _ABSENT),
+                str(attempt.get("lastStep", 0)),
+                attempt.get("outcome", "running") + reason,
+            )
+        )
+    return table(rows)

@@ -1,0 +1,98 @@
+"""`rljob validate` and `rljob render` on files."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rljob.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[4]
+QUICKSTART = ROOT / "examples/quickstart.yaml"
+
+
+def quickstart() -> dict[str, Any]:
+    document: dict[str, Any] = next(yaml.safe_load_all(QUICKSTART.read_text()))
+    return document
+
+
+def written(tmp_path: Path, *documents: object) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    return str(path)
+
+
+def test_the_quickstart_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "-f", str(QUICKSTART)]) == 0
+    assert capsys.readouterr().out == f"{QUICKSTART}: quickstart is valid\n"
+
+
+def test_a_manifest_is_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(QUICKSTART.read_text()))
+    assert main(["validate", "-f", "-"]) == 0
+
+
+def test_all_violations_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = quickstart()
+    job["metadata"]["name"] = "Quick"
+    job["spec"]["trainer"] |= {"globalBatchSize": 33, "samplesPerPrompt": 1}
+    assert main(["validate", "-f", written(tmp_path, job)]) == 1
+    told = capsys.readouterr().err
+    assert "metadata.name" in told
+    assert "spec.trainer.globalBatchSize" in told
+    assert "spec.trainer.samplesPerPrompt" in told
+
+
+@pytest.mark.parametrize(
+    ("documents", "complaint"),
+    [
+        ([{"kind": "ConfigMap"}], "holds no RLJob; found ConfigMap"),
+        ([], "holds no RLJob; found nothing"),
+        ([["a list"]], "holds no RLJob; found something without kind"),
+        ([{"kind": "RLJob", "apiVersion": "rljob.dev/v9"}], "this version reads rljob.dev/v1alpha1"),
+        ([{"kind": "RLJob", "apiVersion": "rljob.dev/v1alpha1", "spec": "x"}], "are mappings"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[object], complaint: str
+) -> None:
+    assert main(["validate", "-f", written(tmp_path, *documents)]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_missing_file_and_broken_yaml_are_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [")
+    assert main(["validate", "-f", str(tmp_path / "absent.yaml")]) == 2
+    assert main(["validate", "-f", str(broken)]) == 2
+    told = capsys.readouterr().err
+    assert "No such file" in told
+    assert "not YAML" in told
+
+
+def test_render_prints_initializer_raycluster_and_job_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "-f", str(QUICKSTART)]) == 0
+    documents = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [document.get("kind") for document in documents] == ["Job", "RayCluster", None]
+    assert documents[1]["metadata"]["name"] == documents[2]["clusterName"] == "quickstart-00000-1"
+
+
+def test_render_prints_one_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "-f", str(QUICKSTART), "--part", "job", "--uid", "abcdef01-2"]) == 0
+    assert json.loads(capsys.readouterr().out)["clusterName"] == "quickstart-abcde-1"
+    assert main(["render", "-f", str(QUICKSTART), "--part", "raycluster"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["kind"] == "RayCluster"
+
+
+def test_an_invalid_job_is_not_rendered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = quickstart()
+    del job["spec"]["model"]
+    assert main(["render", "-f", written(tmp_path, job)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "spec.model: is required and not set" in captured.err

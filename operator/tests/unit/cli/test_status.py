@@ -1,0 +1,129 @@
+"""`rljob status`: what people see of a job, and how a missing cluster is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob.cli.main import main
+from rljob.cli.status import describe, progress_bar
+
+JOB: dict[str, Any] = {
+    "metadata": {"namespace": "team-a", "name": "sums"},
+    "status": {
+        "state": "Training",
+        "reason": "StepSeen",
+        "message": "step 12 of 40",
+        "progress": {
+            "step": 12,
+            "totalSteps": 40,
+            "reward": "0.71",
+            "tokensPerSecondPerCard": "310.2",
+            "stepSeconds": "3.7",
+            "clusterIdleRatio": "0.12",
+            "eta": "2026-01-01T00:02:00Z",
+        },
+        "rayCluster": {"name": "sums-abcde-1", "dashboardURL": "http://10.0.0.1:8265"},
+        "conditions": [
+            {
+                "type": "Validated",
+                "status": "True",
+                "reason": "Valid",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+                "message": "",
+            }
+        ],
+        "attempts": [
+            {
+                "number": 1,
+                "clusterName": "sums-abcde-1",
+                "submissionId": "sums-abcde-1-1",
+                "submittedTime": "2026-01-01T00:01:00Z",
+                "lastStep": 12,
+            }
+        ],
+    },
+}
+PAGE = """\
+team-a/sums  Training
+StepSeen: step 12 of 40
+
+[#########.....................] 12/40
+reward 0.71  TPS/card 310.2  step 3.7 s  DP idle 0.12  ends about 2026-01-01T00:02:00Z
+
+RayCluster sums-abcde-1  http://10.0.0.1:8265
+
+CONDITION  STATUS  REASON  SINCE                 MESSAGE
+Validated  True    Valid   2026-01-01T00:00:00Z
+
+ATTEMPT  RAYCLUSTER    SUBMITTED             ENDED  LAST STEP  OUTCOME
+1        sums-abcde-1  2026-01-01T00:01:00Z  -      12         running"""
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubectl that prints `answer`, or fails with `error`."""
+    script = tmp_path / "kubectl"
+    script.write_text(
+        '#!/bin/sh\ncd "$(dirname "$0")"\necho "$@" >words\n[ ! -f error ] || { cat error >&2; exit 1; }\ncat answer\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+def test_the_page_tells_state_figures_conditions_and_attempts() -> None:
+    assert describe(JOB) == PAGE
+
+
+def test_a_job_that_nobody_looked_at_yet_is_unknown() -> None:
+    assert describe({"metadata": {"name": "new"}}) == "default/new  Unknown"
+
+
+def test_the_bar_is_bounded() -> None:
+    assert progress_bar(0, 0, 4) == "[....] 0/?"
+    assert progress_bar(3, 4, 4) == "[###.] 3/4"
+    assert progress_bar(9, 4, 4) == "[####] 9/4"
+
+
+def test_status_asks_kubectl(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (kubectl / "answer").write_text(json.dumps(JOB))
+    assert main(["status", "sums", "-n", "team-a", "--context", "c"]) == 0
+    assert capsys.readouterr().out == PAGE + "\n"
+    words = (kubectl / "words").read_text().strip()
+    assert words == "get rljobs.rljob.dev sums --output json --namespace team-a --context c"
+
+
+def test_a_failed_job_is_exit_code_1(kubectl: Path) -> None:
+    (kubectl / "answer").write_text(json.dumps({"metadata": {"name": "x"}, "status": {"state": "Failed"}}))
+    assert main(["status", "x"]) == 1
+
+
+def test_what_kubectl_complains_of_is_passed_on(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (kubectl / "error").write_text('rljobs.rljob.dev "x" not found')
+    assert main(["status", "x"]) == 2
+    assert 'rljobs.rljob.dev "x" not found' in capsys.readouterr().err
+
+
+def test_without_kubectl_the_error_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["status", "x"]) == 2
+    assert "kubectl is not on the PATH" in capsys.readouterr().err
+
+
+def test_a_cluster_that_does_not_answer_is_told(
+    kubectl: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hang(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("kubectl", 20)
+
+    assert kubectl.exists()
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert main(["status", "x"]) == 2
+    assert "is the cluster up?" in capsys.readouterr().err
