@@ -3,8 +3,9 @@
 import argparse
 import os
 import sys
+from pathlib import Path
 
-from tests.cluster import leaks, lifecycle, npu, processes, programs
+from tests.cluster import images, imagestore, leaks, lifecycle, npu, processes, programs
 from tests.cluster.errors import ClusterError
 from tests.cluster.nodes import Node
 from tests.cluster.paths import state
@@ -73,6 +74,22 @@ def _npu(chosen: argparse.Namespace) -> None:
     npu.set_health(node, chosen.device, healthy=chosen.verb == "healthy")
 
 
+def _image(chosen: argparse.Namespace) -> None:
+    _require_root()
+    if chosen.verb == "build":
+        named = images.TABLE.get(chosen.source)
+        folder = images.recipe_of_folder
+        recipe = named or folder(Path(chosen.source), chosen.tag or "", chosen.build_arg)
+        print(images.build(recipe).manifest.digest)
+        return
+    nodes = lifecycle.running_nodes(state())
+    if chosen.verb == "load":
+        images.load(chosen.names or images.LOADED, nodes)
+        return
+    for node in nodes:
+        imagestore.ensure_image(node, images.built(chosen.tag))
+
+
 def _logs(chosen: argparse.Namespace) -> None:
     print(processes.tail(lifecycle.log_of(state(), chosen.component), chosen.lines))
 
@@ -80,6 +97,7 @@ def _logs(chosen: argparse.Namespace) -> None:
 _COMMANDS = {
     "build": _build,
     "down": _down,
+    "image": _image,
     "kubeconfig": _kubeconfig,
     "leaks": _leaks,
     "logs": _logs,
@@ -109,10 +127,23 @@ def _parser() -> argparse.ArgumentParser:
     device.add_argument("verb", choices=("unhealthy", "healthy", "list"))
     device.add_argument("device", nargs="?", help="Ascend910-0, Ascend910-1, …")
     device.add_argument("--node", type=int, default=1)
+    _add_image_commands(commands.add_parser("image", help="build images and bring them into the nodes"))
     logs = commands.add_parser("logs", help="the end of a component's log")
     logs.add_argument("component")
     logs.add_argument("--lines", type=int, default=100)
     return parser
+
+
+def _add_image_commands(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    build = verbs.add_parser("build", help="build an image unless an equal one is in the cache")
+    build.add_argument("source", help=f"a folder with a Dockerfile, or one of {', '.join(images.TABLE)}")
+    build.add_argument("--tag", help="needed for a folder")
+    build.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE")
+    bring = verbs.add_parser("import", help="bring a built image into every node")
+    bring.add_argument("tag")
+    load = verbs.add_parser("load", help="build images of the table and bring them into every node")
+    load.add_argument("names", nargs="*", help=f"default: {' '.join(images.LOADED)}")
 
 
 def _require_root() -> None:

@@ -13,7 +13,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.cluster import addons, components, imagestore, leaks, mounts, network, nodes, oci, packages, pki, processes, programs
+from tests.cluster import (
+    addons,
+    components,
+    imagestore,
+    leaks,
+    mounts,
+    network,
+    nodes,
+    oci,
+    packages,
+    pki,
+    processes,
+    programs,
+)
 from tests.cluster.api import Api
 from tests.cluster.components import Component
 from tests.cluster.errors import ClusterError
@@ -76,6 +89,14 @@ def settings_of(state: State) -> Settings | None:
 def nodes_of(state: State, count: int) -> list[Node]:
     """The nodes of a cluster of that size."""
     return [Node(index, state) for index in range(1, count + 1)]
+
+
+def running_nodes(state: State) -> list[Node]:
+    """The nodes of the cluster that is up."""
+    settings = settings_of(state)
+    if settings is None:
+        raise ClusterError("no cluster is up; run `python -m tests.cluster up`")
+    return nodes_of(state, settings.nodes)
 
 
 def all_components(state: State, settings: Settings) -> list[Component]:

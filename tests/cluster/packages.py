@@ -30,7 +30,7 @@ CLUSTER_PACKAGES = (
     Package("openssl", "openssl"),
     Package("util-linux", "nsenter"),
 )
-IMAGE_PACKAGES = (Package("buildah", "buildah"), Package("debootstrap", "debootstrap"))
+IMAGE_PACKAGES = (Package("buildah", "buildah"), Package("debootstrap", "debootstrap"), Package("skopeo", "skopeo"))
 
 
 def ensure_packages(packages: tuple[Package, ...]) -> None:

@@ -65,7 +65,7 @@ def ensure_keys(state: State) -> None:
         for old in folder.iterdir():
             old.unlink()
         _key(folder / "ca.key")
-        request = ["openssl", "req", "-x509", "-new", "-key", folder / "ca.key", "-subj", "/CN=rljob-cluster"]
+        request = ["openssl", "req", "-x509", "-new", "-key", str(folder / "ca.key"), "-subj", "/CN=rljob-cluster"]
         run([*request, "-days", str(VALID_DAYS), "-out", authority])
     if not (folder / "sa.pub").exists():
         _key(folder / "sa.key")
@@ -82,12 +82,23 @@ def ensure_certificate(folder: Path, wanted: Certificate) -> None:
         return
     key, request, extensions = (folder / f"{wanted.name}.{suffix}" for suffix in ("key", "csr", "ext"))
     _key(key)
-    run(["openssl", "req", "-new", "-key", key, "-subj", wanted.subject, "-out", request])
+    run(["openssl", "req", "-new", "-key", str(key), "-subj", wanted.subject, "-out", request])
     lines = [f"extendedKeyUsage={','.join(wanted.usages)}"]
     if wanted.names:
         lines.append(f"subjectAltName={','.join(wanted.names)}")
     extensions.write_text("\n".join(lines) + "\n")
-    sign = ["openssl", "x509", "-req", "-in", request, "-CA", folder / "ca.crt", "-CAkey", folder / "ca.key"]
+    authority = folder / "ca.crt"
+    sign: list[str | Path] = [
+        "openssl",
+        "x509",
+        "-req",
+        "-in",
+        request,
+        "-CA",
+        authority,
+        "-CAkey",
+        authority.with_suffix(".key"),
+    ]
     run([*sign, "-CAcreateserial", "-days", str(VALID_DAYS), "-extfile", extensions, "-out", made])
 
 
@@ -100,9 +111,7 @@ def write_kubeconfig(folder: Path, certificate: str, path: Path) -> None:
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {"name": "rljob", "cluster": {"server": API_URL, "certificate-authority-data": inline("ca.crt")}}
-        ],
+        "clusters": [{"name": "rljob", "cluster": {"server": API_URL, "certificate-authority-data": inline("ca.crt")}}],
         "users": [
             {
                 "name": certificate,

@@ -213,4 +213,3 @@ def _prune(name: str, current: Path) -> None:
     for path in entries[KEPT_ENTRIES - 1 :]:
         if path.stat().st_mtime < oldest_kept:
             shutil.rmtree(path, ignore_errors=True)
-

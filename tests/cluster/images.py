@@ -1,0 +1,193 @@
+"""The images of the project as a table, and building what changed of them.
+
+An image is named by a hash of its inputs: its Dockerfile, arguments, files, and the
+image it stands on. Built images are kept in an OCI layout in the cache, so that an
+unchanged one is neither built nor imported again, and a changed one brings only
+its new layers. `python -m tests.cluster image load operator` does both steps.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import buildah, imagestore, oci
+from tests.cluster.errors import ClusterError
+from tests.cluster.nodes import Node
+from tests.cluster.packages import IMAGE_PACKAGES, ensure_packages
+from tests.cluster.paths import REPOSITORY, cache_folder
+from tests.cluster.programs import locked
+
+KEY_LENGTH = 24
+# What tools leave in a source tree; it decides nothing.
+IGNORED_PARTS = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".venv", ".git"})
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an image is made, and from what."""
+
+    tag: str
+    dockerfile: Path
+    inputs: tuple[str, ...]
+    context: Path = REPOSITORY
+    stage: str = ""
+    arguments: tuple[tuple[str, str], ...] = ()
+    # The build argument that names the image below, and which of the table that is; "" is the Debian base.
+    base_argument: str = "BASE_IMAGE"
+    base: str = ""
+
+
+_RUNTIME = REPOSITORY / "images" / "runtime" / "Dockerfile"
+
+TABLE: Mapping[str, Recipe] = {
+    "operator": Recipe(
+        tag="rljob.local/operator:dev",
+        dockerfile=REPOSITORY / "images" / "operator" / "Dockerfile",
+        inputs=(
+            "requirements/operator.txt",
+            "requirements/build.txt",
+            "operator/pyproject.toml",
+            "operator/README.md",
+            "operator/src/**/*",
+            "runtime/pyproject.toml",
+            "runtime/README.md",
+            "runtime/src/**/*",
+        ),
+    ),
+    # The stage `dependencies` of the runtime's Dockerfile: gigabytes that change rarely.
+    "runtime-deps-cpu": Recipe(
+        tag="rljob.local/runtime-deps:cpu",
+        dockerfile=_RUNTIME,
+        stage="dependencies",
+        inputs=("images/runtime/*", "requirements/runtime-cpu.txt", "requirements/build.txt", "requirements/uv.txt"),
+    ),
+    # The same Dockerfile to its end, on top of that stage: our code, kilobytes that change often.
+    "runtime-cpu": Recipe(
+        tag="rljob.local/runtime:cpu",
+        dockerfile=_RUNTIME,
+        base="runtime-deps-cpu",
+        base_argument="DEPENDENCIES_IMAGE",
+        inputs=("images/runtime/*", "runtime/pyproject.toml", "runtime/README.md", "runtime/src/**/*"),
+    ),
+}
+
+# What a cluster needs to run an RLJob; the other entries are parts of these.
+LOADED = ("operator", "runtime-cpu")
+
+
+def recipe_of_folder(folder: Path, tag: str, arguments: Iterable[str]) -> Recipe:
+    """The recipe of any folder with a Dockerfile; arguments are NAME=VALUE."""
+    dockerfile = folder.resolve() / "Dockerfile"
+    if not tag:
+        raise ClusterError("say --tag NAME:TAG for an image that is built from a folder")
+    if not dockerfile.is_file():
+        raise ClusterError(f"{folder} is neither in the table ({', '.join(TABLE)}) nor a folder with a Dockerfile")
+    pairs = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not equals:
+            raise ClusterError(f"--build-arg {argument}: say NAME=VALUE")
+        pairs.append((name, value))
+    return Recipe(tag, dockerfile, ("**/*",), context=folder.resolve(), arguments=tuple(pairs))
+
+
+def recipe_named(name: str) -> Recipe:
+    """An entry of the table."""
+    if name not in TABLE:
+        raise ClusterError(f"no image {name!r} in the table; there are {', '.join(TABLE)}")
+    return TABLE[name]
+
+
+def key_of(recipe: Recipe) -> str:
+    """The hash of everything that decides what an image contains."""
+    below = key_of(TABLE[recipe.base]) if recipe.base else buildah.base_key()
+    parts = (recipe.tag, recipe.stage, recipe.base_argument, below, repr(recipe.arguments))
+    digest = hashlib.sha256("\n".join(parts).encode())
+    for path in _input_files(recipe):
+        digest.update(f"\n{path.relative_to(recipe.context)} {path.stat().st_mode & 0o111:o} ".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:KEY_LENGTH]
+
+
+def build(recipe: Recipe) -> oci.Image:
+    """Build an image unless an equal one is in the cache."""
+    name = slug(recipe.tag)
+    reference = f"{name}-{key_of(recipe)}"
+    with locked(cache_folder() / "locks" / "images.lock"):
+        if not buildah.in_layout(reference):
+            ensure_packages(IMAGE_PACKAGES)
+            local = _build_local(recipe)
+            started = time.monotonic()
+            buildah.push(local, reference)
+            print(f"image  {recipe.tag}: stored in {time.monotonic() - started:.1f} s", flush=True)
+            buildah.prune(name, keep=reference)
+        _pointer(recipe.tag).write_text(reference)
+    return _named(reference, recipe.tag)
+
+
+def built(tag: str) -> oci.Image:
+    """The image that was last built under a tag."""
+    pointer = _pointer(tag)
+    if not pointer.exists():
+        raise ClusterError(f"{tag} was not built here; see `python -m tests.cluster image build --help`")
+    return _named(pointer.read_text(), tag)
+
+
+def load(names: Iterable[str], nodes: Iterable[Node]) -> None:
+    """Build images of the table and bring them into every node."""
+    made = [build(recipe_named(name)) for name in names]
+    for node in nodes:
+        for image in made:
+            imagestore.ensure_image(node, image)
+
+
+def slug(tag: str) -> str:
+    """A tag as a file name."""
+    return re.sub(r"[^a-z0-9.]+", "-", tag.lower())
+
+
+def _named(reference: str, tag: str) -> oci.Image:
+    stored = oci.layout_image(buildah.layout(), reference)
+    return oci.Image(tag, stored.manifest, stored.blobs)
+
+
+def _pointer(tag: str) -> Path:
+    folder = cache_folder() / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{slug(tag)}.last"
+
+
+def _build_local(recipe: Recipe) -> str:
+    """Build into buildah's own store, with the images below, and return the name there."""
+    local = f"localhost/rljob/{slug(recipe.tag)}:{key_of(recipe)}"
+    if buildah.has(local):
+        return local
+    below = _build_local(TABLE[recipe.base]) if recipe.base else buildah.ensure_base()
+    started = time.monotonic()
+    print(f"image  {recipe.tag}: building", flush=True)
+    buildah.build(
+        local,
+        dockerfile=recipe.dockerfile,
+        context=recipe.context,
+        stage=recipe.stage,
+        arguments={**dict(recipe.arguments), recipe.base_argument: below},
+    )
+    print(f"image  {recipe.tag}: built in {time.monotonic() - started:.1f} s", flush=True)
+    return local
+
+
+def _input_files(recipe: Recipe) -> list[Path]:
+    found = {recipe.dockerfile}
+    for pattern in recipe.inputs:
+        matched = [path for path in recipe.context.glob(pattern) if path.is_file()]
+        found.update(path for path in matched if not _ignored(path.relative_to(recipe.context)))
+    if not recipe.dockerfile.is_file():
+        raise ClusterError(f"{recipe.dockerfile} is missing: the image {recipe.tag} cannot be built from this checkout")
+    return sorted(found)
+
+
+def _ignored(path: Path) -> bool:
+    return not IGNORED_PARTS.isdisjoint(path.parts) or any(part.endswith(".egg-info") for part in path.parts)
