@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Any
 
 from rljob.cluster import errors
 from rljob.cluster.kinds import EVENT, RAY_CLUSTER, RLJOB, Kind, kind_of
+from rljob.cluster.manifests import same_json, without_nulls
 from rljob.cluster.port import Listing
 from rljob.cluster.selectors import matches
 from rljob.core.observed import Manifest
@@ -265,9 +265,9 @@ class FakeCluster:
         """Store an object under a new resourceVersion, unless nothing changed; tell the watchers."""
         key = _key(changed)
         current = self._objects.get(key)
-        if current is not None and _canonical(current) == _canonical(changed):
+        if current is not None and same_json(current, changed):
             return copy.deepcopy(current)
-        if current is not None and _canonical(_desired(current)) != _canonical(_desired(changed)):
+        if current is not None and not same_json(_desired(current), _desired(changed)):
             changed["metadata"]["generation"] = current["metadata"].get("generation", 1) + 1
         self._version += 1
         changed["metadata"]["resourceVersion"] = str(self._version)
@@ -326,15 +326,6 @@ class _Write:
             raise self._failure.error
 
 
-def without_nulls(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Drop keys with null, as the API server does for fields that are not nullable."""
-    if isinstance(value, dict):
-        return {key: without_nulls(member) for key, member in value.items() if member is not None}
-    if isinstance(value, list | tuple):
-        return [without_nulls(member) for member in value]
-    return value
-
-
 def _key(manifest: Manifest) -> _Key:
     metadata = manifest["metadata"]
     return kind_of(manifest), metadata["namespace"], metadata["name"]
@@ -350,7 +341,3 @@ def _labels(manifest: Manifest) -> dict[str, str]:
 
 def _desired(manifest: Manifest) -> dict[str, Any]:
     return {key: value for key, value in manifest.items() if key not in ("metadata", "status")}
-
-
-def _canonical(value: object) -> str:
-    return json.dumps(value, sort_keys=True)

@@ -49,8 +49,8 @@ class Log:
         """Say what went wrong and is dealt with."""
         self._logger.warning(message, extra={"fields": fields})
 
-    def error(self, message: str, error: BaseException | None = None, **fields: object) -> None:
-        """Say what went wrong and needs a person, with the traceback of `error`."""
+    def failure(self, message: str, error: BaseException, **fields: object) -> None:
+        """Say what went wrong and needs a person, with the traceback."""
         self._logger.error(message, exc_info=error, extra={"fields": fields})
 
 

@@ -1,0 +1,163 @@
+"""The operator process: `python -m rljob`. It wires the parts, holds the Lease, and ends when any part ends.
+
+Order: settings, log, health server, Lease, store, then workers, resync and watches side by side. SIGTERM ends it with 0
+after the Lease is given back. Everything else that ends a part (a lost Lease, a watch that died, a bug) ends the process
+with 1, and the restart is the way back: running jobs do not notice either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import kopf
+
+from rljob.cluster.kube import KubeCluster, load_configuration
+from rljob.cluster.limiter import TokenBucket
+from rljob.cluster.ray import RayClient
+from rljob.cluster.token import TokenKey
+from rljob.config import Config, ConfigError, read_config
+from rljob.control.clock import SystemClock
+from rljob.control.lease import LeaseHolder
+from rljob.control.reconciler import Reconciler
+from rljob.control.resync import Resync
+from rljob.control.worker import work
+from rljob.handlers import watch
+from rljob.telemetry.health import HealthServer
+from rljob.telemetry.log import Log, configure
+from rljob.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kubernetes.aio.client.configuration import Configuration
+
+EXIT_OK = 0
+EXIT_BROKEN = 1
+EXIT_CONFIG = 64
+"""EX_USAGE of sysexits.h, as in the runtime."""
+
+log = Log("rljob")
+
+
+@dataclass
+class Operator:
+    """The parts of a running process."""
+
+    config: Config
+    metrics: Metrics
+    lease: LeaseHolder
+    reconciler: Reconciler
+    resync: Resync
+    leads: bool = False
+
+    async def lead(self) -> NoReturn:
+        """Take the Lease and work until something ends or the caller cancels."""
+        await self.lease.acquire()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.lease.hold(), name="lease")
+                await self.resync.prime()
+                self.leads = True
+                group.create_task(work(self.reconciler, self.config.workers), name="workers")
+                group.create_task(self.resync.run(), name="resync")
+                group.create_task(watch(self.resync, self.reconciler.feed, self._login), name="watches")
+                log.info("Leading", workers=self.config.workers, jobs=len(self.resync.reconciler.store.job_keys()))
+        finally:
+            self.leads = False
+            await self.lease.release()
+        raise AssertionError("the parts of an operator never end by themselves")
+
+    def live(self) -> str | None:
+        """Say what is stuck; the answer itself proves the event loop."""
+        age, limit = self.resync.age_seconds(), 2 * self.config.resync_seconds + 60
+        if self.leads and age is not None and age > limit:
+            return f"the last resync is {age:.0f} s old, more than {limit} s"
+        return None
+
+    def ready(self) -> str | None:
+        """Say why this process does not reconcile."""
+        return None if self.leads else "standby: another process holds the Lease, or the store is not primed"
+
+    async def _login(self) -> kopf.ConnectionInfo:
+        return await connection_info(await load_configuration(self.config.kubeconfig))
+
+
+@contextlib.asynccontextmanager
+async def assemble(config: Config) -> AsyncIterator[Operator]:
+    """Make the parts and close their connections at the end."""
+    metrics, clock = Metrics(), SystemClock()
+    key = TokenKey.from_file(config.token_key_file)
+    limiter = TokenBucket(config.api_requests_per_second, config.api_burst, clock.monotonic)
+    cluster = KubeCluster(await load_configuration(config.kubeconfig), metrics, limiter)
+    ray = RayClient(key, metrics)
+    reconciler = Reconciler.build(cluster, ray, clock, key, metrics=metrics, identity=config.identity)
+    lease = LeaseHolder(cluster, clock, metrics, config.lease_namespace, config.lease_name, config.identity)
+    resync = Resync(reconciler, config.resync_seconds, config.identity, config.namespace or None)
+    try:
+        yield Operator(config, metrics, lease, reconciler, resync)
+    finally:
+        await ray.close()
+        await cluster.close()
+
+
+async def run(config: Config) -> int:
+    """Run the operator until SIGTERM or until a part breaks; gives the exit code."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with (
+        assemble(config) as operator,
+        HealthServer(config.http_port, operator.live, operator.ready, operator.metrics),
+    ):
+        leading = asyncio.create_task(operator.lead(), name="lead")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        asked = not leading.done()
+        leading.cancel()
+        (ended,) = await asyncio.gather(leading, return_exceptions=True)
+    if asked and isinstance(ended, asyncio.CancelledError):
+        log.info("Stopped on request")
+        return EXIT_OK
+    log.failure("The operator ends", ended)
+    return EXIT_BROKEN
+
+
+async def connection_info(configuration: Configuration) -> kopf.ConnectionInfo:
+    """Give kopf the same credentials that our own client uses."""
+    header: str = await configuration.get_api_key_with_prefix("BearerToken") or ""
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        token=header.split(" ", 1)[-1] or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        proxy_url=configuration.proxy,
+    )
+
+
+def main() -> int:
+    """Read the settings and run."""
+    try:
+        config = read_config(sys.argv[1:], os.environ)
+    except ConfigError as error:
+        sys.stderr.write(f"rljob: {error}\n")
+        return EXIT_CONFIG
+    configure(config.log_level)
+    try:
+        return asyncio.run(run(config))
+    except ValueError as error:
+        log.failure("The operator cannot start", error)
+        return EXIT_CONFIG
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Settings of the operator process: one frozen value, read once from flags and environment variables.
+
+A field `api_burst` is the flag `--api-burst` and the variable `RLJOB_API_BURST`; a flag wins. What each needs in the
+cluster (permissions, ports, probes) is in cluster/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import socket
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_PLAIN_VARIABLES = {"kubeconfig": "KUBECONFIG"}
+"""Settings that have a well-known variable of their own."""
+
+
+class ConfigError(ValueError):
+    """A setting cannot be used; the message names the flag and the variable."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings."""
+
+    namespace: str = ""
+    """Namespace whose RLJobs are reconciled; empty for all."""
+    workers: int = 8
+    """Jobs that are reconciled at the same time."""
+    token_key_file: Path = Path("/etc/rljob/token/key")
+    """File with the key that the tokens of Ray clusters are derived from: a mounted Secret of at least 32 bytes."""
+    http_port: int = 8080
+    """Port of /healthz, /readyz and /metrics."""
+    lease_namespace: str = ""
+    """Namespace of the Lease; empty for the pod's own."""
+    lease_name: str = "rljob-operator"
+    """Name of the Lease."""
+    identity: str = ""
+    """Name of this process in the Lease and in events; empty for the host name and a random part."""
+    resync_seconds: int = 300
+    """Pause between two comparisons of the store with the API server."""
+    api_requests_per_second: int = 20
+    """Requests to the API server that are allowed on average."""
+    api_burst: int = 40
+    """Requests to the API server that are allowed at once."""
+    log_level: str = "INFO"
+    """Least level of log lines: DEBUG, INFO, WARNING or ERROR."""
+    kubeconfig: str = ""
+    """Kubeconfig file; empty for the pod's service account."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, before anything starts."""
+        for name in ("workers", "resync_seconds", "api_requests_per_second", "api_burst"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{_both(name)} is {getattr(self, name)}; give at least 1")
+        if not 0 <= self.http_port < 2**16:
+            raise ConfigError(f"{_both('http_port')} is {self.http_port}; give a port number")
+        if self.log_level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+            raise ConfigError(f"{_both('log_level')} is {self.log_level!r}; give DEBUG, INFO, WARNING or ERROR")
+
+
+def read_config(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """Read the settings; `--help` prints them all and exits."""
+    parser = argparse.ArgumentParser(prog="python -m rljob", description="The RLJob operator.")
+    for field in dataclasses.fields(Config):
+        parser.add_argument(
+            _flag(field.name), dest=field.name, help=f"default {field.default!r}, or {_variable(field)}"
+        )
+    given = vars(parser.parse_args(arguments))
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Config):
+        text = given[field.name] if given[field.name] is not None else environ.get(_variable(field))
+        if text is not None:
+            values[field.name] = _parse(field, text)
+    config = Config(**values)
+    return dataclasses.replace(
+        config,
+        lease_namespace=config.lease_namespace or _own_namespace(),
+        identity=config.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}",
+    )
+
+
+def _parse(field: dataclasses.Field[Any], text: str) -> object:
+    try:
+        return type(field.default)(text)
+    except ValueError:
+        raise ConfigError(f"{_both(field.name)} is {text!r}; give a whole number") from None
+
+
+def _own_namespace() -> str:
+    return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "default"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _variable(field: dataclasses.Field[Any]) -> str:
+    return _PLAIN_VARIABLES.get(field.name, f"RLJOB_{field.name.upper()}")
+
+
+def _both(name: str) -> str:
+    return f"{_flag(name)} (or RLJOB_{name.upper()})"

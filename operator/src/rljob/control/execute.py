@@ -1,0 +1,186 @@
+"""Carries out a Plan, one write at a time, such that each may be the last.
+
+Every write is safe to repeat: names are deterministic, creation adopts what an earlier life of this operator made,
+deletion names a uid, a submission has an id, a status names the version that it was decided on. What the server answers
+goes into the store, so that the next round sees our own writes before any watch tells of them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from rljob.build.labels import INTENT
+from rljob.cluster import errors
+from rljob.cluster.kinds import RLJOB, WATCHED, kind_named, kind_of
+from rljob.cluster.manifests import annotation, controller_uid, same_json, without_nulls
+from rljob.cluster.port import Cluster, RayApi
+from rljob.cluster.token import TokenKey
+from rljob.control.refusals import Refusals
+from rljob.control.store import Store
+from rljob.core.observed import Manifest, Observed, Refusal
+from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Effect, Plan, SubmitJob
+from rljob.telemetry.events import EventRecorder
+from rljob.telemetry.log import Log
+from rljob.telemetry.metrics import Metrics
+
+TOKEN_SECRET_KEY = "auth_token"  # noqa: S105 - the key that KubeRay reads in `authOptions: {mode: token}`
+_WATCHED_KINDS = frozenset(watch.kind for watch in WATCHED)
+
+log = Log(__name__)
+
+AfterWrite = Callable[[str], None]
+"""Called with a word on each write that was committed; what it raises stops the executor there."""
+
+
+class StaleError(Exception):
+    """The world is not the observed one any more: nothing is wrong, look again."""
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Writes to the cluster and to heads."""
+
+    cluster: Cluster
+    ray: RayApi
+    store: Store
+    refusals: Refusals
+    recorder: EventRecorder
+    key: TokenKey
+    metrics: Metrics
+    after_write: AfterWrite = lambda _: None
+
+    async def execute(self, observed: Observed, plan: Plan) -> bool:
+        """Carry out a plan; whether the world may have changed. Raises StaleError and errors of the outside."""
+        if plan.status is not None:
+            return await self._write_status(observed.job, plan)
+        for effect in plan.effects:
+            await self._carry_out(observed.job, effect)
+        return bool(plan.effects)
+
+    async def _write_status(self, job: Manifest, plan: Plan) -> bool:
+        desired = without_nulls(dict(plan.status or {}))
+        if same_json(desired, job.get("status", {})):
+            return False
+        metadata = {name: job["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
+        manifest = {"apiVersion": RLJOB.api_version, "kind": RLJOB.kind, "metadata": metadata, "status": desired}
+        try:
+            written = await self.cluster.apply_status(manifest)
+        except errors.Conflict as error:
+            await self._refresh_job(job)
+            raise StaleError(str(error)) from error
+        except errors.NotFound as error:
+            self.store.vanished(RLJOB, job["metadata"]["uid"])
+            raise StaleError(str(error)) from error
+        self.store.put(RLJOB, written)
+        if not same_json(desired, written.get("status", {})):
+            # The CRD's schema does not know a field, or another writer owns one: a round would never settle.
+            self.metrics.status_differs.inc()
+            log.warning("The server keeps another status than was sent", **_name(job))
+        self.after_write("status")
+        for note in plan.events:
+            await self.recorder.record(written, note)
+        changed: bool = written["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]
+        return changed
+
+    async def _carry_out(self, job: Manifest, effect: Effect) -> None:
+        match effect:
+            case CreateObject(manifest):
+                await self._create(job, manifest)
+            case CreateToken():
+                await self._create_token(effect)
+            case DeleteObject():
+                await self._delete(job, effect)
+            case SubmitJob():
+                await self.ray.submit(effect)
+                self.after_write("submit")
+
+    async def _create(self, job: Manifest, manifest: Manifest) -> None:
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        try:
+            made = await self.cluster.create(manifest)
+        except errors.AlreadyExists:
+            made = await self._adopt(job, manifest)
+        except errors.Invalid as error:
+            self._refuse(job, Refusal(kind.kind, metadata["name"], str(error)))
+        if kind in _WATCHED_KINDS:
+            self.store.put(kind, made)
+        self.after_write(f"create {kind.kind}")
+
+    async def _adopt(self, job: Manifest, manifest: Manifest) -> Manifest:
+        """Give the object that has the name, if an earlier life of this operator made it for the same intent."""
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        try:
+            found = await self.cluster.get(kind, metadata["namespace"], metadata["name"])
+        except errors.NotFound as error:
+            raise StaleError(f"{kind.kind} {metadata['name']} was there and is gone") from error
+        if controller_uid(found) != controller_uid(manifest):
+            self._refuse(job, Refusal(kind.kind, metadata["name"], "the name belongs to an object of another owner"))
+        if annotation(found, INTENT) != annotation(manifest, INTENT):
+            self._refuse(job, Refusal(kind.kind, metadata["name"], f"it was made for another intent ({INTENT})"))
+        if found["metadata"].get("deletionTimestamp"):
+            raise errors.Conflict(f"{kind.kind} {metadata['name']} is being deleted; waiting for its name")
+        return found
+
+    async def _create_token(self, effect: CreateToken) -> None:
+        token = self.key.token(effect.job_uid, effect.cluster_name)
+        data = {TOKEN_SECRET_KEY: base64.b64encode(token.encode()).decode()}
+        try:
+            await self.cluster.create({**effect.manifest, "data": data})
+        except errors.AlreadyExists:
+            # The token is a function of our key: made by an earlier life it is the same, made by another it is useless.
+            return
+        self.after_write("create Secret")
+
+    async def _delete(self, job: Manifest, effect: DeleteObject) -> None:
+        """Delete after a live read of the job: destruction is never decided on an old world."""
+        await self._confirm(job)
+        kind = kind_named(effect.api_version, effect.kind)
+        try:
+            await self.cluster.delete(kind, effect.namespace, effect.name, effect.uid)
+        except (errors.NotFound, errors.Conflict):
+            log.info("Already gone", object_kind=effect.kind, name=effect.name, uid=effect.uid)
+        if kind in _WATCHED_KINDS:
+            await self._refresh(effect)
+        self.after_write(f"delete {effect.kind}")
+
+    async def _confirm(self, job: Manifest) -> None:
+        seen = job["metadata"]
+        try:
+            live = await self.cluster.get(RLJOB, seen["namespace"], seen["name"])
+        except errors.NotFound as error:
+            self.store.vanished(RLJOB, seen["uid"])
+            raise StaleError("the job is gone; its children go with it") from error
+        if live["metadata"]["resourceVersion"] != seen["resourceVersion"]:
+            self.store.put(RLJOB, live)
+            raise StaleError("the job has changed since it was observed")
+
+    async def _refresh(self, effect: DeleteObject) -> None:
+        """Let the store know what became of a deleted object, or the next round would delete it again."""
+        kind = kind_named(effect.api_version, effect.kind)
+        try:
+            live = await self.cluster.get(kind, effect.namespace, effect.name)
+        except errors.NotFound:
+            self.store.vanished(kind, effect.uid)
+            return
+        if live["metadata"]["uid"] != effect.uid:
+            self.store.vanished(kind, effect.uid)
+        self.store.put(kind, live)
+
+    async def _refresh_job(self, job: Manifest) -> None:
+        seen = job["metadata"]
+        try:
+            self.store.put(RLJOB, await self.cluster.get(RLJOB, seen["namespace"], seen["name"]))
+        except errors.NotFound:
+            self.store.vanished(RLJOB, seen["uid"])
+
+    def _refuse(self, job: Manifest, refusal: Refusal) -> NoReturn:
+        self.refusals.remember(job, refusal)
+        log.warning("An effect can never work", object_kind=refusal.kind, name=refusal.name, why=refusal.why)
+        raise StaleError(refusal.why)
+
+
+def _name(job: Manifest) -> dict[str, str]:
+    return {"job": f"{job['metadata']['namespace']}/{job['metadata']['name']}"}

@@ -1,0 +1,171 @@
+"""Gathers the `Observed` of one job: from the store what watches deliver, and by requests what `needs` asks for.
+
+Requests run side by side, each bounded by its adapter. A request that fails gives UNSEEN and not None: "could not be
+had" must never be taken for "is not there". An answer of a head that is about another pod or another submission than
+the intended ones is dropped here, in one place for the real and the fake adapter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rljob.cluster.errors import NotFound, OutsideError, Unavailable
+from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER
+from rljob.cluster.manifests import controller_uid
+from rljob.cluster.port import Cluster, RayApi
+from rljob.control.core import Core
+from rljob.control.refusals import Refusals
+from rljob.control.store import Key, Store
+from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, Unseen
+from rljob.telemetry.log import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from rljob.core.needs import Head, Needs
+    from rljob_runtime.contract import Progress
+
+PODS_LIMIT = 500
+"""Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""
+
+log = Log(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Reads the world of one job."""
+
+    cluster: Cluster
+    ray: RayApi
+    store: Store
+    refusals: Refusals
+    core: Core
+
+    async def observe(self, key: Key, now: datetime) -> Observed | None:
+        """Give all that can be seen of a job; None if it is gone."""
+        job = self.store.job(key)
+        if job is None:
+            return None
+        self._expect_visible(job)
+        uid = job["metadata"]["uid"]
+        clusters = _controlled_by({uid}, self.store.children(RAY_CLUSTER, key, uid))
+        heads = _controlled_by({item["metadata"]["uid"] for item in clusters}, self.store.children(POD, key, uid))
+        head_pod = intended_head(job, heads)
+        needs = self.core.needs(job, clusters, head_pod, now)
+        namespace = key.namespace
+        async with asyncio.TaskGroup() as group:
+            start = group.create_task
+            snapshot = start(self._get(needs.snapshot_name, namespace))
+            config = start(self._get(needs.config_name, namespace))
+            pods = start(self._pods(needs.pods_selector, namespace))
+            initializers = start(self._initializers(needs.initializer_names, namespace))
+            head = start(self._ask_head(needs, job, now))
+        progress, ray_job = head.result()
+        return Observed(
+            job=job,
+            clusters=clusters,
+            head_pod=head_pod,
+            pods=pods.result(),
+            config=config.result(),
+            snapshot=snapshot.result(),
+            initializers=initializers.result(),
+            ray_job=ray_job,
+            progress=progress,
+            refusals=self.refusals.of(job),
+        )
+
+    async def _get(self, name: str | None, namespace: str) -> Manifest | Unseen | None:
+        if name is None:
+            return UNSEEN
+        return await _seen("config map", lambda: _or_none(self.cluster.get(CONFIG_MAP, namespace, name)))
+
+    async def _initializers(self, names: tuple[str, ...], namespace: str) -> dict[str, Manifest | None]:
+        async def get(name: str) -> Manifest | Unseen | None:
+            return await _seen("initializer", lambda: _or_none(self.cluster.get(JOB, namespace, name)))
+
+        found = await asyncio.gather(*(get(name) for name in names))
+        return {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
+
+    async def _pods(self, selector: str | None, namespace: str) -> tuple[Manifest, ...] | Unseen:
+        if selector is None:
+            return UNSEEN
+        listing = await _seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
+        return listing if isinstance(listing, Unseen) else listing.items
+
+    def _expect_visible(self, job: Manifest) -> None:
+        """Refuse to look at a job whose cluster may be there although no LIST can show it."""
+        if _intent(job).get("clusterUID") and RAY_CLUSTER not in self.store.served:
+            raise Unavailable(f"{RAY_CLUSTER.resource} is not served, so nothing is known of this job's cluster")
+
+    async def _ask_head(
+        self, needs: Needs, job: Manifest, now: datetime
+    ) -> tuple[Progress | Unseen, RayJob | Unseen | None]:
+        """Ask the exporter, and the job API only if a question is left."""
+        head, submission_id = needs.head, needs.ray_job_id
+        if head is None:
+            return UNSEEN, UNSEEN
+        progress: Progress | Unseen = UNSEEN
+        if needs.progress:
+            progress = _about(await _seen("progress", lambda: self.ray.progress(head)), head, job)
+        if submission_id is None or (needs.progress and not self.core.needs_ray_job(progress, now)):
+            return progress, UNSEEN
+        return progress, await _seen("ray job", lambda: self.ray.job(head, submission_id))
+
+
+def intended_head(job: Manifest, heads: tuple[Manifest, ...]) -> Manifest | None:
+    """Choose the head pod of the intended cluster; of several, the intended one, then one that is not leaving."""
+    intent = _intent(job)
+    name = intent.get("clusterName")
+    mine = [pod for pod in heads if name and pod["metadata"].get("labels", {}).get("ray.io/cluster") == name]
+
+    def rank(pod: Manifest) -> tuple[bool, bool, str, str]:
+        metadata = pod["metadata"]
+        intended = metadata["uid"] == intent.get("headPodUID")
+        leaving = bool(metadata.get("deletionTimestamp"))
+        return intended, not leaving, metadata.get("creationTimestamp", ""), metadata["uid"]
+
+    return max(mine, key=rank, default=None)
+
+
+def _controlled_by(uids: set[str], manifests: tuple[Manifest, ...]) -> tuple[Manifest, ...]:
+    """Keep what these owners control: labels can be copied by anybody, a head pod gets our token."""
+    return tuple(item for item in manifests if controller_uid(item) in uids)
+
+
+def _about(progress: Progress | Unseen, head: Head, job: Manifest) -> Progress | Unseen:
+    """Drop an answer about another pod or submission; a head that has seen no attempt names none."""
+    if isinstance(progress, Unseen):
+        return UNSEEN
+    submissions = ("", _intent(job).get("submissionId", progress.submission_id))
+    if progress.pod_uid == head.pod_uid and progress.submission_id in submissions:
+        return progress
+    log.warning(
+        "Dropped an answer about something else",
+        pod_uid=progress.pod_uid,
+        submission_id=progress.submission_id,
+        wanted_pod_uid=head.pod_uid,
+    )
+    return UNSEEN
+
+
+def _intent(job: Manifest) -> dict[str, Any]:
+    return (job.get("status") or {}).get("intent") or {}
+
+
+async def _or_none(request: Awaitable[T]) -> T | None:
+    try:
+        return await request
+    except NotFound:
+        return None
+
+
+async def _seen(what: str, ask: Callable[[], Awaitable[T]]) -> T | Unseen:
+    try:
+        return await ask()
+    except OutsideError as error:
+        log.info("Could not be observed", what=what, reason=error.reason, error=str(error))
+        return UNSEEN

@@ -1,0 +1,154 @@
+"""The queue of keys between events and workers, with the semantics of client-go's workqueue.
+
+Three sets make it level-triggered. `dirty` holds the keys that need work, `processing` those that a worker has, and the
+queue itself the keys that are dirty and not processing, in order. Adding a dirty key changes nothing, so a thousand
+events cost one round. A key that turns dirty while a worker has it is not given to a second worker; it goes back into
+the queue when the first one is done, so no event is lost and no key is ever in two hands.
+
+Delays are kept in a heap: of several wishes for one key the earliest wins. Backoff grows by failure from half a second
+to five minutes; its jitter is a hash of the key and the attempt, so that a run can be repeated exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rljob.telemetry.metrics import Metrics
+
+Key = TypeVar("Key")
+
+BACKOFF_FIRST_SECONDS = 0.5
+BACKOFF_LAST_SECONDS = 300.0
+JITTER = 0.2
+"""A delay is stretched by up to this fraction, so that keys that failed together do not return together."""
+
+
+class KeyQueue(Generic[Key]):
+    """Keys that need a round; one event loop only."""
+
+    def __init__(self, monotonic: Callable[[], float], metrics: Metrics) -> None:
+        self._monotonic = monotonic
+        self._metrics = metrics
+        self._queue: OrderedDict[Key, float] = OrderedDict()
+        self._dirty: set[Key] = set()
+        self._processing: dict[Key, float] = {}
+        self._failures: dict[Key, int] = {}
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._pushed = 0
+        self._wake = asyncio.Event()
+        metrics.queue_depth.set_function(lambda: len(self._queue))
+        metrics.queue_longest_running.set_function(self._longest_running)
+
+    def add(self, key: Key) -> None:
+        """Ask for a round as soon as possible."""
+        self._due.pop(key, None)
+        if key in self._dirty:
+            return
+        self._dirty.add(key)
+        self._metrics.queue_adds.inc()
+        if key not in self._processing:
+            self._enqueue(key)
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Ask for a round after a delay; an earlier wish stands, and a key that is dirty needs no other."""
+        if seconds <= 0:
+            self.add(key)
+            return
+        due = self._monotonic() + seconds
+        if key in self._dirty or self._due.get(key, due + 1) <= due:
+            return
+        self._due[key] = due
+        self._pushed += 1
+        heapq.heappush(self._heap, (due, self._pushed, key))
+        self._wake.set()
+
+    def add_failed(self, key: Key, at_least_seconds: float = 0.0) -> float:
+        """Ask for another round after this key's backoff; gives the delay."""
+        attempt = self._failures.get(key, 0)
+        self._failures[key] = attempt + 1
+        self._metrics.queue_retries.inc()
+        delay = max(backoff_seconds(str(key), attempt), at_least_seconds)
+        self.add_after(key, delay)
+        return delay
+
+    def forget(self, key: Key) -> None:
+        """Start the key's backoff anew: its round went well."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: Key) -> int:
+        """How often the key failed in a row."""
+        return self._failures.get(key, 0)
+
+    def get_nowait(self) -> Key | None:
+        """Take the next key, or None; it stays in processing until `done`."""
+        self._promote()
+        if not self._queue:
+            return None
+        key, since = self._queue.popitem(last=False)
+        now = self._monotonic()
+        self._dirty.discard(key)
+        self._processing[key] = now
+        self._metrics.queue_wait_seconds.observe(now - since)
+        return key
+
+    async def get(self) -> Key:
+        """Wait for the next key."""
+        while (key := self.get_nowait()) is None:
+            self._wake.clear()
+            delay = self.next_due_seconds()
+            try:
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+        if self._queue:
+            self._wake.set()
+        return key
+
+    def done(self, key: Key) -> None:
+        """Give a key back; if it turned dirty meanwhile, it waits for its next round."""
+        self._metrics.queue_work_seconds.observe(self._monotonic() - self._processing.pop(key))
+        if key in self._dirty:
+            self._enqueue(key)
+
+    def next_due_seconds(self) -> float | None:
+        """Seconds until the earliest delayed key, or None."""
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return max(0.0, self._heap[0][0] - self._monotonic()) if self._heap else None
+
+    def __len__(self) -> int:
+        """How many keys wait for a worker, delayed ones not counted."""
+        return len(self._queue)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is at work; delayed keys may be."""
+        return not self._queue and not self._processing
+
+    def _enqueue(self, key: Key) -> None:
+        self._queue[key] = self._monotonic()
+        self._wake.set()
+
+    def _promote(self) -> None:
+        while self.next_due_seconds() == 0.0:
+            _, _, key = heapq.heappop(self._heap)
+            self.add(key)
+
+    def _longest_running(self) -> float:
+        return self._monotonic() - min(self._processing.values(), default=self._monotonic())
+
+
+def backoff_seconds(key: str, attempt: int) -> float:
+    """Give the delay after the n-th failure in a row, counted from 0; the same for the same key and attempt."""
+    base = min(BACKOFF_FIRST_SECONDS * 2.0 ** min(attempt, 32), BACKOFF_LAST_SECONDS / (1 + JITTER))
+    digest = hashlib.sha256(f"{key}/{attempt}".encode()).digest()
+    return base * (1 + JITTER * int.from_bytes(digest[:4], "big") / 2**32)

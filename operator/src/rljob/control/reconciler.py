@@ -1,0 +1,151 @@
+"""One round of one job: observe, reconcile, execute. Also the whole operator without its processes.
+
+In production `__main__` feeds it from watches and lets the workers of `worker.py` call `round`; in tests `simulate.py`
+drives the same object by hand with frozen time.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rljob.cluster.errors import NotFound
+from rljob.cluster.kinds import RLJOB, WATCHED, Kind
+from rljob.cluster.port import Cluster, RayApi
+from rljob.control.clock import Clock
+from rljob.control.core import Core
+from rljob.control.execute import AfterWrite, Executor, StaleError
+from rljob.control.observe import Observer
+from rljob.control.queue import KeyQueue
+from rljob.control.refusals import Refusals
+from rljob.control.store import Key, Store
+from rljob.core.plan import EventNote, EventType
+from rljob.telemetry.events import EventRecorder
+from rljob.telemetry.log import Log
+from rljob.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from rljob.cluster.token import TokenKey
+    from rljob.core.observed import Manifest
+
+ROUNDS_IN_A_ROW = 20
+"""Twice what the core promises; a job that still writes is put on backoff instead of burning the API server."""
+
+log = Log(__name__)
+
+
+class Result(enum.StrEnum):
+    """What a round came to."""
+
+    SETTLED = "settled"
+    """Nothing to write."""
+    WROTE = "wrote"
+    STALE = "stale"
+    """The world had moved on; nothing is wrong."""
+    GONE = "gone"
+    """The job does not exist any more."""
+
+
+@dataclass
+class Reconciler:
+    """Everything between events and writes."""
+
+    cluster: Cluster
+    observer: Observer
+    executor: Executor
+    store: Store
+    queue: KeyQueue[Key]
+    refusals: Refusals
+    core: Core
+    clock: Clock
+    metrics: Metrics
+    _streaks: dict[Key, int] = field(default_factory=dict)
+    """Rounds in a row that did not settle."""
+
+    @classmethod
+    def build(
+        cls,
+        cluster: Cluster,
+        ray: RayApi,
+        clock: Clock,
+        key: TokenKey,
+        *,
+        core: Core | None = None,
+        metrics: Metrics | None = None,
+        identity: str = "rljob-operator",
+        after_write: AfterWrite = lambda _: None,
+    ) -> Reconciler:
+        """Wire the parts around a cluster and its heads."""
+        metrics, core = metrics or Metrics(), core or Core()
+        queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics)
+        store, refusals = Store(queue.add), Refusals()
+        for watch in WATCHED:
+            metrics.store_objects.labels(watch.kind.resource).set_function(partial(store.count, watch.kind))
+        recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)
+        executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, after_write)
+        observer = Observer(cluster, ray, store, refusals, core)
+        return cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics)
+
+    def feed(self, event: str, kind: Kind, manifest: Manifest) -> None:
+        """Take a watch event: record it, and queue the job that it is about."""
+        self.metrics.watch_events.labels(kind.resource, event.lower()).inc()
+        self.metrics.watch_last_event.labels(kind.resource).set(self.clock.now().timestamp())
+        if event == "DELETED":
+            self.store.remove(kind, manifest)
+        else:
+            self.store.put(kind, manifest)
+
+    async def prime(self, namespace: str | None = None) -> None:
+        """Fill the store from LISTs before any watch."""
+        served = set()
+        for watch in WATCHED:
+            try:
+                self.store.merge(watch.kind, await self.cluster.list(watch.kind, namespace, watch.label_selector))
+                served.add(watch.kind)
+            except NotFound:
+                log.warning("Kind is not served; is its CRD installed?", kind=watch.kind.resource)
+        # What the first LIST brings was never missed.
+        self.store.unconfirmed()
+        self.store.served = frozenset(served)
+
+    async def round(self, key: Key) -> Result:
+        """Run one round; asks the queue for the next one, if there is to be one. Raises what the outside raises."""
+        result, after = await self._round(key)
+        self.metrics.reconciles.labels(result).inc()
+        if result in (Result.SETTLED, Result.GONE):
+            self._streaks.pop(key, None)
+            self.queue.forget(key)
+            if after is not None:
+                self.queue.add_after(key, after)
+            return result
+        self._streaks[key] = self._streaks.get(key, 0) + 1
+        if self._streaks[key] % ROUNDS_IN_A_ROW == 0:
+            seconds = self.queue.add_failed(key)
+            log.warning("Job does not settle", job=key, rounds=self._streaks[key], seconds=seconds)
+        else:
+            self.queue.add(key)
+        return result
+
+    async def warn(self, key: Key, message: str) -> None:
+        """Tell the owner of a job that its reconcile fails."""
+        job = self.store.job(key)
+        if job is not None:
+            await self.executor.recorder.record(job, EventNote(EventType.WARNING, "ReconcileError", message))
+
+    def forget_gone(self) -> None:
+        """Drop what is remembered of jobs that are gone."""
+        self.refusals.keep_only(self.store.uids(RLJOB))
+
+    async def _round(self, key: Key) -> tuple[Result, float | None]:
+        observed = await self.observer.observe(key, self.clock.now())
+        if observed is None:
+            return Result.GONE, None
+        plan = self.core.reconcile(observed, self.clock.now())
+        try:
+            wrote = await self.executor.execute(observed, plan)
+        except StaleError as error:
+            log.info("Looking again", job=key, why=str(error))
+            return Result.STALE, None
+        return (Result.WROTE, None) if wrote else (Result.SETTLED, plan.requeue_after_seconds)

@@ -1,0 +1,45 @@
+"""Effects that can never work, remembered in memory until the job is edited or gone.
+
+The executor finds them (a name that is somebody else's, a manifest that the server refuses), the core turns them into a
+condition. A restart forgets them; the next try finds them again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rljob.core.observed import Manifest, Refusal
+
+PER_JOB = 16
+"""Refusals kept per job; more would say nothing new."""
+
+
+class Refusals:
+    """By job uid and generation: an edited job gets a new chance."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, tuple[int, tuple[Refusal, ...]]] = {}
+
+    def remember(self, job: Manifest, refusal: Refusal) -> None:
+        """Keep a refusal for this generation of the job."""
+        known = self.of(job)
+        if refusal not in known:
+            self._by_uid[_uid(job)] = (_generation(job), (*known, refusal)[-PER_JOB:])
+
+    def of(self, job: Manifest) -> tuple[Refusal, ...]:
+        """Give the refusals of this generation of the job."""
+        generation, refusals = self._by_uid.get(_uid(job), (0, ()))
+        return refusals if generation == _generation(job) else ()
+
+    def keep_only(self, uids: set[str]) -> None:
+        """Forget jobs that are gone."""
+        self._by_uid = {uid: kept for uid, kept in self._by_uid.items() if uid in uids}
+
+
+def _uid(job: Manifest) -> str:
+    return str(job["metadata"]["uid"])
+
+
+def _generation(job: Manifest) -> int:
+    return int(job["metadata"].get("generation", 1))

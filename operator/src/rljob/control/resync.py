@@ -1,0 +1,118 @@
+"""Compares the store with the API server every few minutes, because a watch can lose an event and not know.
+
+Each resync LISTs every watched kind, merges it, counts what no watch had told, and queues every job once, spread over
+half a minute. The same LIST discovers which kinds are served: 404 means that a CRD is not installed, and `served` tells
+the watches when that changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from rljob.cluster.errors import NotFound, OutsideError
+from rljob.cluster.kinds import WATCHED, Kind, Watch
+from rljob.control.reconciler import Reconciler
+from rljob.telemetry.log import Log
+
+JITTER = 0.1
+SETTLE_SECONDS = 10.0
+"""Time that an event on its way has to arrive before its absence counts as drift."""
+SPREAD_SECONDS = 30.0
+FIRST_RETRY_SECONDS = 5.0
+
+log = Log(__name__)
+
+
+@dataclass
+class Resync:
+    """The periodic LIST."""
+
+    reconciler: Reconciler
+    interval_seconds: float
+    identity: str
+    namespace: str | None = None
+    settle_seconds: float = SETTLE_SECONDS
+    served_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _last_success: float | None = None
+    _runs: int = 0
+
+    async def prime(self) -> None:
+        """Fill the store for the first time."""
+        await self.reconciler.prime(self.namespace)
+        self._tell_served(self.reconciler.store.served)
+        self._succeed()
+
+    async def run(self) -> NoReturn:
+        """Resync for ever; sooner after a failure."""
+        delay = self._jittered(self.interval_seconds)
+        while True:
+            await asyncio.sleep(delay)
+            succeeded = await self.once()
+            delay = self._jittered(self.interval_seconds if succeeded else FIRST_RETRY_SECONDS)
+
+    async def once(self) -> bool:
+        """Resync now; whether every LIST was answered."""
+        self._runs += 1
+        store = self.reconciler.store
+        answers = {watch.kind: await self._list(watch) for watch in WATCHED}
+        silent = {kind for kind, answer in answers.items() if answer is None}
+        # A kind that could not be listed is where it was.
+        self._take_served(frozenset(kind for kind, answer in answers.items() if answer) | (store.served & silent))
+        for key in store.job_keys():
+            self.reconciler.queue.add_after(key, SPREAD_SECONDS * _fraction(f"{key}"))
+        self.reconciler.forget_gone()
+        if silent:
+            return False
+        await asyncio.sleep(self.settle_seconds)
+        self._count_drift()
+        self._succeed()
+        return True
+
+    def age_seconds(self) -> float | None:
+        """Seconds since the last complete resync; None before the first."""
+        return None if self._last_success is None else self.reconciler.clock.monotonic() - self._last_success
+
+    async def _list(self, watch: Watch) -> bool | None:
+        """Merge one kind: True if listed, False if the kind is not served, None if there was no answer."""
+        try:
+            listing = await self.reconciler.cluster.list(watch.kind, self.namespace, watch.label_selector)
+        except NotFound:
+            # What is held of it stays: a server that starts may not know its CRDs yet, and running jobs are sacred.
+            return False
+        except OutsideError as error:
+            self.reconciler.metrics.resync_failures.labels(watch.kind.resource).inc()
+            log.warning("Resync could not list", kind=watch.kind.resource, reason=error.reason, error=str(error))
+            return None
+        self.reconciler.store.merge(watch.kind, listing)
+        return True
+
+    def _count_drift(self) -> None:
+        for drift in self.reconciler.store.unconfirmed():
+            self.reconciler.metrics.resync_drift.labels(drift.kind.resource, drift.drift).inc()
+            log.warning("A watch had lost a change", kind=drift.kind.resource, drift=drift.drift, job=drift.key)
+
+    def _take_served(self, served: frozenset[Kind]) -> None:
+        if served != self.reconciler.store.served:
+            self.reconciler.store.served = served
+            self._tell_served(served)
+            self.served_changed.set()
+
+    def _tell_served(self, served: frozenset[Kind]) -> None:
+        for watch in WATCHED:
+            self.reconciler.metrics.kind_served.labels(watch.kind.resource).set(watch.kind in served)
+        log.info("Kinds served", kinds=sorted(kind.resource for kind in served))
+
+    def _succeed(self) -> None:
+        self._last_success = self.reconciler.clock.monotonic()
+        self.reconciler.metrics.resync_last_success.set(self.reconciler.clock.now().timestamp())
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * (1 + JITTER * (2 * _fraction(f"{self.identity}/{self._runs}") - 1))
+
+
+def _fraction(text: str) -> float:
+    """Give a number in [0, 1) that depends on the text alone."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32

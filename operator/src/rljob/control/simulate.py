@@ -1,0 +1,55 @@
+"""Drives a Reconciler by hand with frozen time: for tests, property tests and simulations.
+
+    clock = FrozenClock()
+    cluster, ray = FakeCluster(clock.now), FakeRay()
+    reconciler = Reconciler.build(cluster, ray, clock, TokenKey(b"k" * 32))
+    cluster.watch(reconciler.feed)
+    await reconciler.prime()
+    await settle(reconciler)                     # all rounds that are due now
+    await live(reconciler, clock, seconds=3600)  # an hour, jumping from one due round to the next
+
+A crash is an exception that `after_write` raises, or `cluster.faults`; a restart is a new Reconciler over the same
+cluster and ray, after `cluster.unwatch(old.feed)`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rljob.control.worker import attempt
+
+if TYPE_CHECKING:
+    from rljob.control.clock import FrozenClock
+    from rljob.control.reconciler import Reconciler
+
+
+class UnsettledError(AssertionError):
+    """A world did not come to rest: plans are never empty."""
+
+
+class CrashError(BaseException):
+    """Raised from `after_write` to stop an operator after a write; no handler in the operator catches it."""
+
+
+async def settle(reconciler: Reconciler, limit: int = 1000) -> int:
+    """Run the rounds that are due now until nothing waits; gives their number. Failed jobs stay on their backoff."""
+    for rounds in range(limit):
+        key = reconciler.queue.get_nowait()
+        if key is None:
+            return rounds
+        try:
+            await attempt(reconciler, key)
+        finally:
+            reconciler.queue.done(key)
+    raise UnsettledError(f"not settled after {limit} rounds")
+
+
+async def live(reconciler: Reconciler, clock: FrozenClock, seconds: float, limit: int = 1000) -> int:
+    """Let time pass, running each delayed round when it is due; gives the number of rounds."""
+    end = clock.monotonic() + seconds
+    rounds = await settle(reconciler, limit)
+    while (delay := reconciler.queue.next_due_seconds()) is not None and clock.monotonic() + delay <= end:
+        clock.advance(delay)
+        rounds += await settle(reconciler, limit)
+    clock.advance(max(0.0, end - clock.monotonic()))
+    return rounds

@@ -1,0 +1,212 @@
+"""What the operator knows of the cluster without asking: every watched object, as new as was ever seen.
+
+It is primed by an own LIST before any watch starts, fed by watch events, by the answers to our own writes and by the
+LIST of every resync. These sources race, so the store believes the higher resourceVersion: an event older than the
+object that we just wrote is ignored, doubled events change nothing, and a deletion that was seen is not undone by an
+older event. It never decides; destructive steps read live.
+
+resourceVersions are compared as numbers, which Kubernetes guarantees for one kind of one cluster (KEP-5504) and which
+etcd always made true. A version that is no number is believed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from rljob.build.labels import JOB, JOB_UID
+from rljob.cluster.kinds import RLJOB, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rljob.cluster.port import Listing
+    from rljob.core.observed import Manifest
+
+TOMBSTONES = 10_000
+"""Deletions remembered between two resyncs; beyond it the oldest are forgotten and the next LIST settles the rest."""
+
+_FOR_EVER = "for ever"
+"""The tombstone of a uid that a live read did not find."""
+
+
+class Key(NamedTuple):
+    """Which RLJob."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class DriftKind(enum.StrEnum):
+    """What a LIST found that no watch had told."""
+
+    MISSED_ADD = "missed_add"
+    MISSED_UPDATE = "missed_update"
+    MISSED_DELETE = "missed_delete"
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One object that the store had wrong at a resync."""
+
+    kind: Kind
+    drift: DriftKind
+    uid: str
+    key: Key | None
+
+
+class Store:
+    """Watched objects by kind and uid; `changed` hears of every job whose world changed."""
+
+    def __init__(self, changed: Callable[[Key], None]) -> None:
+        self.served: frozenset[Kind] = frozenset()
+        """Kinds that the last LIST found served; of the others, nothing can be said."""
+        self._changed = changed
+        self._objects: dict[Kind, dict[str, Manifest]] = defaultdict(dict)
+        self._by_key: dict[tuple[Kind, Key], set[str]] = defaultdict(set)
+        self._gone: OrderedDict[str, str] = OrderedDict()
+        self._unconfirmed: dict[str, Drift] = {}
+
+    def put(self, kind: Kind, manifest: Manifest) -> bool:
+        """Take an object from an event or from the answer to our write; whether it was news."""
+        uid, version = _uid(manifest), _version(manifest)
+        self._unconfirmed.pop(uid, None)
+        return self._put(kind, uid, version, manifest)
+
+    def remove(self, kind: Kind, manifest: Manifest) -> bool:
+        """Take a deletion from an event; whether it was news."""
+        uid, version = _uid(manifest), _version(manifest)
+        self._unconfirmed.pop(uid, None)
+        return self._remove(kind, uid, version)
+
+    def merge(self, kind: Kind, listing: Listing) -> list[Drift]:
+        """Take a whole LIST; gives what the store had wrong, until an event confirms it (`unconfirmed`)."""
+        drifts: list[Drift] = []
+        held = self._objects[kind]
+        for manifest in listing.items:
+            known = _uid(manifest) in held
+            if self._put(kind, _uid(manifest), _version(manifest), manifest):
+                drift = DriftKind.MISSED_UPDATE if known else DriftKind.MISSED_ADD
+                drifts.append(Drift(kind, drift, _uid(manifest), owner_key(kind, manifest)))
+        listed = {_uid(manifest) for manifest in listing.items}
+        for uid in [uid for uid in held if uid not in listed]:
+            manifest = held[uid]
+            # Made after the LIST was taken: absent from it, and yet there.
+            if _newer(_version(manifest), listing.resource_version):
+                continue
+            drifts.append(Drift(kind, DriftKind.MISSED_DELETE, uid, owner_key(kind, manifest)))
+            self._remove(kind, uid, listing.resource_version)
+        self._unconfirmed.update({drift.uid: drift for drift in drifts})
+        return drifts
+
+    def unconfirmed(self) -> list[Drift]:
+        """Give, once, the drifts that no event has confirmed since their merge: a watch had lost them."""
+        drifts = list(self._unconfirmed.values())
+        self._unconfirmed.clear()
+        return drifts
+
+    def vanished(self, kind: Kind, uid: str) -> None:
+        """Take the news of a live read that an object is gone: a uid never returns."""
+        self._remove(kind, uid, _FOR_EVER)
+
+    def job(self, key: Key) -> Manifest | None:
+        """Give the RLJob, or None."""
+        found = self.children(RLJOB, key)
+        # During a delete and re-create both may be known for a moment: the newest is the one that has the name.
+        return max(found, key=lambda item: _number(_version(item)) or 0, default=None)
+
+    def children(self, kind: Kind, key: Key, job_uid: str | None = None) -> tuple[Manifest, ...]:
+        """Give the objects of a kind that carry the job's labels, by name; all incarnations unless a uid is given."""
+        held = self._objects[kind]
+        found = (held[uid] for uid in self._by_key.get((kind, key), ()))
+        mine = (item for item in found if job_uid is None or _labels(item).get(JOB_UID) == job_uid)
+        return tuple(sorted(mine, key=lambda item: (str(item["metadata"]["name"]), _uid(item))))
+
+    def job_keys(self) -> list[Key]:
+        """Give the key of every RLJob."""
+        return sorted(
+            {Key(item["metadata"]["namespace"], item["metadata"]["name"]) for item in self._objects[RLJOB].values()}
+        )
+
+    def uids(self, kind: Kind) -> set[str]:
+        """Give the uids of a kind's objects."""
+        return set(self._objects[kind])
+
+    def count(self, kind: Kind) -> int:
+        """How many objects of a kind are held."""
+        return len(self._objects[kind])
+
+    def _put(self, kind: Kind, uid: str, version: str, manifest: Manifest) -> bool:
+        current = self._objects[kind].get(uid)
+        if current is not None and not _newer(version, _version(current)):
+            return False
+        gone = self._gone.get(uid)
+        if gone is not None and (gone == _FOR_EVER or not _newer(version, gone)):
+            return False
+        # It had only left our label selector, and is back.
+        self._gone.pop(uid, None)
+        self._unindex(kind, uid)
+        self._objects[kind][uid] = manifest
+        key = owner_key(kind, manifest)
+        if key is not None:
+            self._by_key[kind, key].add(uid)
+            self._changed(key)
+        return True
+
+    def _remove(self, kind: Kind, uid: str, version: str) -> bool:
+        current = self._objects[kind].get(uid)
+        if current is not None and version != _FOR_EVER and _newer(_version(current), version):
+            return False
+        self._unindex(kind, uid)
+        self._objects[kind].pop(uid, None)
+        buried = self._gone.get(uid, version)
+        self._gone[uid] = buried if buried == _FOR_EVER or _newer(buried, version) else version
+        while len(self._gone) > TOMBSTONES:
+            self._gone.popitem(last=False)
+        return current is not None
+
+    def _unindex(self, kind: Kind, uid: str) -> None:
+        current = self._objects[kind].get(uid)
+        key = owner_key(kind, current) if current is not None else None
+        if key is None:
+            return
+        self._by_key[kind, key].discard(uid)
+        if not self._by_key[kind, key]:
+            del self._by_key[kind, key]
+        self._changed(key)
+
+
+def owner_key(kind: Kind, manifest: Manifest) -> Key | None:
+    """Give the job that an object belongs to: itself, or the one that its labels name."""
+    metadata = manifest["metadata"]
+    name = metadata["name"] if kind == RLJOB else _labels(manifest).get(JOB)
+    return Key(metadata["namespace"], name) if name else None
+
+
+def _labels(manifest: Manifest) -> dict[str, str]:
+    return manifest["metadata"].get("labels") or {}
+
+
+def _uid(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["uid"])
+
+
+def _version(manifest: Manifest) -> str:
+    return str(manifest["metadata"].get("resourceVersion", ""))
+
+
+def _number(version: str) -> int | None:
+    return int(version) if version.isdecimal() else None
+
+
+def _newer(version: str, than: str) -> bool:
+    """Whether a version is later than another; equal ones are not, and what cannot be compared is believed."""
+    left, right = _number(version), _number(than)
+    if left is None or right is None:
+        return version != than
+    return left > right

@@ -1,0 +1,65 @@
+"""The workers: each takes a key, runs its round, and turns what goes wrong into a delay.
+
+A failure stays with its key: others go on. What the outside does (timeouts, overload, a young head) is retried with
+backoff and told in the log; what needs a person (permissions, a bug of ours) becomes a Warning event as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NoReturn
+
+from rljob.cluster.errors import OutsideError, RateLimited
+from rljob.telemetry.log import Log
+
+if TYPE_CHECKING:
+    from rljob.control.reconciler import Reconciler, Result
+    from rljob.control.store import Key
+
+ROUND_SECONDS = 180.0
+"""A round makes a handful of requests of at most 30 s; one that lasts longer hangs in something unforeseen."""
+
+log = Log(__name__)
+
+
+async def work(reconciler: Reconciler, workers: int) -> NoReturn:
+    """Run the workers for ever; ends by cancellation."""
+    async with asyncio.TaskGroup() as group:
+        for number in range(workers):
+            group.create_task(_work(reconciler), name=f"worker-{number}")
+    raise AssertionError("workers end by cancellation only")
+
+
+async def _work(reconciler: Reconciler) -> NoReturn:
+    while True:
+        key = await reconciler.queue.get()
+        with reconciler.metrics.active_workers.track_inprogress(), reconciler.metrics.reconcile_seconds.time():
+            try:
+                await attempt(reconciler, key)
+            finally:
+                reconciler.queue.done(key)
+
+
+async def attempt(reconciler: Reconciler, key: Key) -> Result | None:
+    """Run one round; None if it failed, and then the key is on backoff."""
+    try:
+        async with asyncio.timeout(ROUND_SECONDS):
+            return await reconciler.round(key)
+    except (OutsideError, TimeoutError) as error:
+        reason = error.reason if isinstance(error, OutsideError) else "RoundTimeout"
+        pause = error.retry_after_seconds if isinstance(error, RateLimited) else 0.0
+        seconds = _back_off(reconciler, key, reason, pause)
+        log.warning("Round failed", job=key, reason=reason, error=str(error), seconds=round(seconds, 1))
+        if isinstance(error, OutsideError) and not error.transient:
+            await reconciler.warn(key, str(error))
+    except Exception as error:  # noqa: BLE001 - a bug met by one job must not stop the reconcile of all others
+        seconds = _back_off(reconciler, key, "Bug", 0.0)
+        log.failure("Round crashed", error, job=key, seconds=round(seconds, 1))
+        await reconciler.warn(key, f"internal error ({type(error).__name__}); the operator's log has the trace")
+    return None
+
+
+def _back_off(reconciler: Reconciler, key: Key, reason: str, at_least: float) -> float:
+    reconciler.metrics.reconciles.labels("error").inc()
+    reconciler.metrics.reconcile_errors.labels(reason).inc()
+    return reconciler.queue.add_failed(key, at_least)
