@@ -36,6 +36,27 @@ generate: venv ## write the generated files: CRDs
 verify: venv ## fail when a generated file is stale
 	@$(PY) -m scripts.generate --check
 
+.PHONY: chart
+chart: venv ## lint the chart and compare it with its golden manifests
+	@$(PY) -m scripts.test chart
+
+.PHONY: images
+images: venv ## build the images of operator and runtime, unless nothing changed
+	@$(PY) -m tests.cluster image build operator
+	@$(PY) -m tests.cluster image build runtime-cpu
+
+.PHONY: cluster-up
+cluster-up: venv ## start or repair the local Kubernetes with KubeRay and fake NPUs
+	@$(PY) -m tests.cluster up
+
+.PHONY: cluster-down
+cluster-down: venv ## take the local Kubernetes away
+	@$(PY) -m tests.cluster down
+
+.PHONY: kubeconfig
+kubeconfig: venv ## print the path of the local cluster's kubeconfig
+	@$(PY) -m tests.cluster kubeconfig
+
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks
 	@scripts/lock

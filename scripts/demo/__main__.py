@@ -1,0 +1,150 @@
+"""The demo from top to bottom: build, cluster, operator, job, result. `make demo` runs it.
+
+DEMO_CLUSTER=existing takes the cluster of the current kubeconfig, where KubeRay runs and the two images can be pulled
+(DEMO_OPERATOR_IMAGE, DEMO_RUNTIME_IMAGE). The cluster stays up; a second run builds and imports nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from rljob.cli.status import describe, table
+from scripts.demo import operator, records, steps
+from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture, cluster, cluster_answer
+from scripts.demo.errors import DemoError
+from scripts.demo.follow import Patience, follow
+from scripts.demo.plot import plot
+
+QUICKSTART = ROOT / "examples" / "quickstart.yaml"
+NAME, NAMESPACE = "quickstart", "default"
+BUILD_SECONDS = 3600
+UP_SECONDS = 900
+
+
+@contextmanager
+def chapter(title: str) -> Iterator[None]:
+    """Head a part of the demo and tell how long it took."""
+    print(f"== {title}", flush=True)
+    started = time.monotonic()
+    yield
+    print(f"   done in {time.monotonic() - started:.0f} s\n", flush=True)
+
+
+def main() -> int:
+    """Run the demo; exit code 1 when a part fails."""
+    try:
+        kubernetes = existing_cluster() if os.environ.get("DEMO_CLUSTER") == "existing" else local_cluster()
+        show_result(kubernetes, train(kubernetes))
+    except DemoError as error:
+        print(f"\ndemo failed: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped; the cluster and the job are left as they are", file=sys.stderr)
+        return 130
+    return 0
+
+
+def local_cluster() -> Kubernetes:
+    """Build what is missing, start the local Kubernetes, install the operator there."""
+    # Images need nothing of the programs: both compile side by side, and the cluster starts meanwhile.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        images = pool.submit(build_images)
+        with chapter("compile the programs of the local Kubernetes; the images in the background (all cached)"):
+            cluster("build", seconds=BUILD_SECONDS)
+        with chapter("start the local Kubernetes with KubeRay and fake NPUs"):
+            cluster("up", seconds=UP_SECONDS)
+        with chapter("bring the images into the node"):
+            images.result()
+            cluster("image", "load", seconds=BUILD_SECONDS)
+    kubernetes = Kubernetes(Path(cluster_answer("kubeconfig")))
+    with chapter("install the operator by its Helm chart"):
+        image_id = cluster_answer("image", "build", "operator")
+        helm = Path(cluster_answer("path", "helm")) / "helm"
+        operator.install(kubernetes, helm, "rljob.local/operator:dev", image_id)
+    return kubernetes
+
+
+def build_images() -> None:
+    """Build the images of operator and runtime, unless equal ones are in the cache."""
+    for name in ("operator", "runtime-cpu"):
+        cluster("image", "build", name, seconds=BUILD_SECONDS)
+
+
+def existing_cluster() -> Kubernetes:
+    """Install the operator into the cluster of the current kubeconfig."""
+    kubernetes = Kubernetes(None)
+    context = kubernetes.run("config", "current-context").strip()
+    if kubernetes.get("crd", "rayclusters.ray.io") is None:
+        raise DemoError(f"the cluster of context {context} has no KubeRay; install it first (kuberay-operator >= 1.6)")
+    with chapter(f"install the operator into the cluster of context {context}"):
+        image = os.environ.get("DEMO_OPERATOR_IMAGE", "rljob.local/operator:dev")
+        operator.install(kubernetes, operator.helm_of_path(), image, "")
+    return kubernetes
+
+
+def train(kubernetes: Kubernetes) -> Manifest:
+    """Run the quickstart to its end; raises DemoError with the reason when it did not succeed."""
+    with chapter(f"run {QUICKSTART.relative_to(ROOT)}"):
+        apply_anew(kubernetes)
+        job = follow(kubernetes, NAMESPACE, NAME, Patience())
+    if job["status"]["state"] != "Succeeded":
+        print(describe(job))
+        raise DemoError(failure(job, kubernetes))
+    return job
+
+
+def apply_anew(kubernetes: Kubernetes) -> None:
+    """Delete an earlier quickstart job, keep its volume, apply the manifest."""
+    words = ("--namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout", "120s")
+    kubernetes.run("delete", "rljob", NAME, *words, timeout_seconds=150)
+    documents: list[Manifest] = list(yaml.safe_load_all(QUICKSTART.read_text()))
+    for document in documents:
+        if document["kind"] == "RLJob" and "DEMO_RUNTIME_IMAGE" in os.environ:
+            document["spec"]["runtime"]["image"] = os.environ["DEMO_RUNTIME_IMAGE"]
+    text = yaml.safe_dump_all(documents)
+    print(kubernetes.run("apply", "--namespace", NAMESPACE, "--filename", "-", text=text), end="", flush=True)
+
+
+def failure(job: Manifest, kubernetes: Kubernetes) -> str:
+    """The reason, and where to look."""
+    status = job["status"]
+    export = f"export KUBECONFIG={kubernetes.kubeconfig}; " if kubernetes.kubeconfig else ""
+    return (
+        f"the job ended {status['state']}: {status.get('reason', '')}: {status.get('message', '')}\n"
+        f"look further:\n  {export}kubectl describe rljob {NAME}\n"
+        f"  kubectl get pods --selector rljob.dev/job={NAME}\n"
+        f"  kubectl -n {operator.NAMESPACE} logs deployment/{operator.RELEASE}"
+    )
+
+
+def show_result(kubernetes: Kubernetes, job: Manifest) -> None:
+    """The reward curve, the figures, and where to look next."""
+    run = steps.parse(records.fetch_steps(kubernetes, job))
+    if not run:
+        raise DemoError("the job succeeded but left no step records; that is a defect")
+    print(plot([step.reward for step in run], title="reward (mean of the step's answers) over steps"), end="\n\n")
+    print(table(steps.figure_table(run)), end="\n\n")
+    wide = ("get", "rljobs", "--namespace", NAMESPACE)
+    print(capture((kubernetes.kubectl, *wide), environment=kubernetes.environment), end="\n")
+    print("look around:")
+    if kubernetes.kubeconfig:
+        print(f"  export KUBECONFIG={kubernetes.kubeconfig}")
+    print("  kubectl get rljobs --output wide")
+    print("  .venv/bin/rljob status quickstart")
+    print("  kubectl get rljob quickstart --output yaml")
+    print(f"  kubectl --namespace {operator.NAMESPACE} logs deployment/{operator.RELEASE}")
+    print("  .venv/bin/rljob render --file examples/quickstart.yaml")
+    if kubernetes.kubeconfig:
+        print("  make cluster-down")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

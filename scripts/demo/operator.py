@@ -1,0 +1,50 @@
+"""Installing the operator by its chart, as a user would; an unchanged release is not rolled."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from scripts.demo.commands import ROOT, Kubernetes, capture
+from scripts.demo.errors import DemoError
+
+CHART = ROOT / "charts" / "rljob-operator"
+NAMESPACE = "rljob-system"
+RELEASE = "rljob-operator"
+INSTALL_SECONDS = 300
+
+
+def install(kubernetes: Kubernetes, helm: Path | str, image: str, image_id: str) -> None:
+    """Install or upgrade the chart and wait until the operator is ready.
+
+    The local image keeps its tag when its content changes; its digest as a pod annotation makes the pod roll then, and
+    only then.
+    """
+    repository, _, tag = image.rpartition(":")
+    settings = {"image.repository": repository, "image.tag": tag}
+    if image_id:
+        settings[r"podAnnotations.rljob\.dev/image"] = image_id
+    words = [str(helm), "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"]
+    words += ["--wait", "--timeout", f"{INSTALL_SECONDS}s"]
+    for key, value in settings.items():
+        words += ["--set-string", f"{key}={value}"]
+    try:
+        capture(words, environment=kubernetes.environment, seconds=INSTALL_SECONDS + 30)
+    except DemoError as error:
+        raise DemoError(f"{error}\n{_why(kubernetes)}") from error
+
+
+def _why(kubernetes: Kubernetes) -> str:
+    """The operator's own words."""
+    selector = f"app.kubernetes.io/instance={RELEASE}"
+    pods = kubernetes.run("get", "pods", "--namespace", NAMESPACE, "--selector", selector, "--output", "wide")
+    try:
+        logs = kubernetes.run("logs", "--namespace", NAMESPACE, "--selector", selector, "--tail", "15")
+    except DemoError:
+        logs = ""
+    return f"{pods}\n{logs}".strip()
+
+
+def helm_of_path() -> str:
+    """The user's helm, for a cluster of the user's."""
+    return os.environ.get("HELM", "helm")
