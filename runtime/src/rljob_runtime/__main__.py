@@ -1,0 +1,52 @@
+"""Command line of the runtime image: what the operator's pods and submissions call.
+
+python -m rljob_runtime launch      entrypoint of the Ray job
+python -m rljob_runtime exporter    the head's sidecar
+python -m rljob_runtime stop        the head's preStop hook
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from rljob_runtime.contract import PodVariable, StopMode, head_paths
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one subcommand; each imports only what it needs."""
+    options = parser().parse_args(arguments)
+    spool = Path(os.environ.get(PodVariable.SPOOL) or head_paths().spool)
+    if options.command == "exporter":
+        from rljob_runtime.exporter.server import serve
+
+        return serve(os.environ, spool)
+    if options.command == "stop":
+        from rljob_runtime.spool import Spool
+        from rljob_runtime.stop import stop
+
+        return 0 if stop(Spool(spool), options.mode, options.wait) else 1
+    from rljob_runtime.launch import Patience, launch, leave
+
+    patience = Patience(options.devices_wait_seconds, options.predecessor_wait_seconds)
+    leave(launch(os.environ, patience))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    root = argparse.ArgumentParser(prog="rljob_runtime", description=__doc__)
+    commands = root.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("launch", help="run one attempt; the Ray job's entrypoint")
+    run.add_argument("--devices-wait-seconds", type=float, default=300.0, help="for the nodes' devices to be there")
+    run.add_argument("--predecessor-wait-seconds", type=float, default=60.0, help="for an earlier run to be gone")
+    commands.add_parser("exporter", help="serve metrics and progress; the head's sidecar")
+    halt = commands.add_parser("stop", help="ask the trainer to stop and wait for it; the head's preStop hook")
+    halt.add_argument("--mode", type=StopMode, default=StopMode.AFTER_STEP, choices=list(StopMode))
+    halt.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="how long to wait for the end")
+    return root
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,179 @@
+"""The exporter's two HTTP servers: metrics for anyone in the cluster, progress and stop for the holder of the token."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from rljob_runtime.contract import (
+    ContractError,
+    Phase,
+    PodVariable,
+    Port,
+    Progress,
+    StopRequest,
+    head_paths,
+)
+from rljob_runtime.exporter import metrics, rollout
+from rljob_runtime.exporter.text import CONTENT_TYPE, render
+from rljob_runtime.spool import Spool
+
+BODY_LIMIT = 64 * 1024
+IO_TIMEOUT_SECONDS = 5
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """What both servers answer from."""
+
+    spool: Spool
+    config: Path
+    pod_uid: str
+    token: str
+
+    def progress(self) -> Progress:
+        """Give the current attempt's progress, or that there is none."""
+        return self.spool.progress() or Progress(pod_uid=self.pod_uid, phase=Phase.IDLE)
+
+    def metrics_page(self) -> str:
+        """Give one scrape."""
+        labels = metrics.job_labels(self.config)
+        families = metrics.collect(self.spool, labels)
+        replicas = rollout.scrape(rollout.targets(self.spool.rollout_targets_file), labels, families)
+        return render([*families, *replicas.values()])
+
+    def authorized(self, header: str) -> bool:
+        """Compare the bearer token in constant time; without a token nobody is let in."""
+        scheme, _, given = header.partition(" ")
+        matches = hmac.compare_digest(given.strip().encode(), self.token.encode())
+        return bool(self.token) and scheme.lower() == "bearer" and matches
+
+
+class Handler(BaseHTTPRequestHandler):
+    """What both servers share."""
+
+    exporter: Exporter
+    protocol_version = "HTTP/1.1"
+    server_version = "rljob-exporter"
+    sys_version = ""
+    timeout = IO_TIMEOUT_SECONDS
+
+    def answer(self, status: HTTPStatus, body: str | bytes, content_type: str = "application/json") -> None:
+        """Send a whole answer."""
+        data = body.encode() if isinstance(body, str) else body
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def refuse(self, status: HTTPStatus, message: str) -> None:
+        """Send an error as text and close: an unread body must not be taken for the next request."""
+        self.close_connection = True
+        self.answer(status, f"{message}\n", "text/plain; charset=utf-8")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's signature
+        """Be silent about requests: two a minute for the whole life of a job say nothing."""
+
+
+class MetricsHandler(Handler):
+    """`/metrics` and `/healthz`."""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        if self.path == "/metrics":
+            self.answer(HTTPStatus.OK, self.exporter.metrics_page(), CONTENT_TYPE)
+        elif self.path == "/healthz":
+            self.answer(HTTPStatus.OK, "ok\n", "text/plain; charset=utf-8")
+        else:
+            self.refuse(HTTPStatus.NOT_FOUND, "see /metrics and /healthz")
+
+
+class ApiHandler(Handler):
+    """`/v1/progress`, `/v1/stop` and `/healthz`."""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        if self.path == "/healthz":
+            self.answer(HTTPStatus.OK, "ok\n", "text/plain; charset=utf-8")
+        elif not self._allowed():
+            return
+        elif self.path == "/v1/progress":
+            self.answer(HTTPStatus.OK, self.exporter.progress().to_json())
+        else:
+            self.refuse(HTTPStatus.NOT_FOUND, "see /v1/progress and /v1/stop")
+
+    def do_POST(self) -> None:
+        """Take a stop request."""
+        if not self._allowed():
+            return
+        if self.path != "/v1/stop":
+            self.refuse(HTTPStatus.NOT_FOUND, "see /v1/stop")
+            return
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit():
+            self.refuse(HTTPStatus.LENGTH_REQUIRED, "send Content-Length")
+            return
+        if int(length) > BODY_LIMIT:
+            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {BODY_LIMIT} bytes")
+            return
+        try:
+            request = StopRequest.from_json(self.rfile.read(int(length)))
+        except (ContractError, UnicodeDecodeError) as error:
+            self.refuse(HTTPStatus.BAD_REQUEST, str(error))
+            return
+        self._stop(request)
+
+    def _stop(self, request: StopRequest) -> None:
+        progress = self.exporter.progress()
+        if request.attempt != progress.attempt:
+            self.refuse(HTTPStatus.CONFLICT, f"attempt {progress.attempt} runs here, not {request.attempt}")
+            return
+        if progress.phase is not Phase.ENDED:
+            self.exporter.spool.request_stop(request)
+        self.answer(HTTPStatus.ACCEPTED, progress.to_json())
+
+    def _allowed(self) -> bool:
+        if self.exporter.authorized(self.headers.get("Authorization", "")):
+            return True
+        self.refuse(HTTPStatus.UNAUTHORIZED, "send Authorization: Bearer with the cluster's token")
+        return False
+
+
+class Server(ThreadingHTTPServer):
+    """A thread for each connection; none of them keeps the process alive."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+def make_server(handler: type[Handler], exporter: Exporter, address: tuple[str, int]) -> Server:
+    """Bind a server whose handlers answer from `exporter`."""
+    bound = type(handler.__name__, (handler,), {"exporter": exporter})
+    return Server(address, bound)
+
+
+def serve(environ: Mapping[str, str], spool: Path) -> int:
+    """Serve until the process is ended."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    exporter = Exporter(
+        spool=Spool(spool),
+        config=Path(environ.get(PodVariable.CONFIG) or head_paths().config),
+        pod_uid=environ.get(PodVariable.POD_UID, ""),
+        token=environ.get(PodVariable.TOKEN, ""),
+    )
+    if not exporter.token:
+        log.warning("%s is not set: progress and stop are refused to everyone", PodVariable.TOKEN.value)
+    api = make_server(ApiHandler, exporter, ("", Port.API))
+    threading.Thread(target=api.serve_forever, daemon=True).start()
+    log.info("metrics on port %d, progress and stop on port %d, pid %d", Port.METRICS, Port.API, os.getpid())
+    make_server(MetricsHandler, exporter, ("", Port.METRICS)).serve_forever()
+    return 0

@@ -1,0 +1,81 @@
+"""Prometheus' text format: families of samples to text, and vLLM's text to families that can be joined."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SAMPLE_LINE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})?[ \t]+(?P<value>[^ \t]+)")
+
+
+@dataclass
+class Family:
+    """A metric with its samples: `(name with suffix, label text, value text)`."""
+
+    name: str
+    kind: str
+    description: str
+    samples: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def escape(value: str) -> str:
+    """Escape a label's value."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def label_text(labels: Mapping[str, str]) -> str:
+    """Write labels as they stand between the braces."""
+    return ",".join(f'{name}="{escape(value)}"' for name, value in labels.items())
+
+
+def render(families: Iterable[Family]) -> str:
+    """Write families; one without samples is left out."""
+    lines = []
+    for family in families:
+        if family.samples:
+            lines.append(f"# HELP {family.name} {family.description}")
+            lines.append(f"# TYPE {family.name} {family.kind}")
+            lines.extend(f"{name}{{{labels}}} {value}" for name, labels, value in family.samples)
+    return "\n".join(lines) + "\n"
+
+
+def parse(text: str, prefix: str, extra_labels: str) -> dict[str, Family]:
+    """Read the families whose names begin with `prefix`, adding labels to each sample."""
+    families: dict[str, Family] = {}
+    current: Family | None = None
+    for line in text.splitlines():
+        if line.startswith("#"):
+            current = _header(line, prefix, families, current)
+            continue
+        match = SAMPLE_LINE.match(line)
+        # Within one family's block, `_bucket`, `_sum`, `_count`, `_created` and `_total` follow its header.
+        if match is None or current is None or not match["name"].startswith(current.name):
+            continue
+        labels = ",".join(part for part in (match["labels"], extra_labels) if part)
+        current.samples.append((match["name"], labels, match["value"]))
+    return families
+
+
+def join(into: dict[str, Family], more: Mapping[str, Family]) -> None:
+    """Add the samples of another scrape, so that each family stands once in the output."""
+    for name, family in more.items():
+        known = into.setdefault(name, Family(name, family.kind, family.description))
+        known.samples.extend(family.samples)
+
+
+def _header(line: str, prefix: str, families: dict[str, Family], current: Family | None) -> Family | None:
+    words = line.split(" ", 3)
+    if len(words) < 3 or words[1] not in ("HELP", "TYPE"):
+        return current
+    name = words[2]
+    if not name.startswith(prefix):
+        return None
+    family = families.setdefault(name, Family(name, "untyped", ""))
+    rest = words[3] if len(words) > 3 else ""
+    if words[1] == "HELP":
+        family.description = rest
+    else:
+        family.kind = rest.strip()
+    return family

@@ -1,0 +1,141 @@
+"""From job.json to verl's configuration: the real `ppo_trainer` schema, composed and checked before Ray work starts.
+
+Values are set as the typed JSON scalars that they are, never as command-line text, so nothing needs quoting. Keys that
+choose a configuration group (`model_engine`, `actor@...`) go through Hydra's own composition, which decides what the
+schema looks like.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rljob_runtime import wiring
+from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue
+from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.spool import Spool
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+CONFIG_MODULE = "verl.trainer.config"
+CONFIG_NAME = "ppo_trainer"
+GROUPS = frozenset({"model_engine"})
+"""Groups of ppo_trainer.yaml's defaults list without an `@` in their name (verl 0.9.1)."""
+
+
+def compose(job: JobConfig, spool: Spool, scratch: Path) -> DictConfig:
+    """Give verl's configuration for the job; raises RefusedError (exit 64) for what verl would not take."""
+    overrides = with_launcher_keys(job, spool, scratch)
+    config = _compose_groups({key: value for key, value in overrides.items() if is_group(key)})
+    values = {key: value for key, value in overrides.items() if not is_group(key)}
+    known = set(flatten(config))
+    if problems := [unknown_key(key, known) for key in values if not key.startswith("+") and key not in known]:
+        raise RefusedError(ExitCode.BAD_CONFIG, "UnknownOverride", "; ".join(problems))
+    for key, value in values.items():
+        _set(config, key, value)
+    return config
+
+
+def with_launcher_keys(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValue]:
+    """Join the job's overrides with the launcher's own keys and defaults, in the order in which they apply."""
+    fixed = wiring.fixed(job, spool, scratch)
+    wanted = {plain(key): value for key, value in fixed.items()}
+    clashes = [
+        f"{key}: is the launcher's ({wiring.FIXED[plain(key)]}); remove it from the overrides"
+        for key, value in job.overrides.items()
+        if plain(key) in wanted and value != wanted[plain(key)]
+    ]
+    if clashes:
+        raise RefusedError(ExitCode.BAD_CONFIG, "ReservedOverride", "; ".join(clashes))
+    set_by_job = [plain(key) for key in job.overrides]
+    defaults = {key: value for key, value in wiring.defaults(job).items() if not touched(plain(key), set_by_job)}
+    return defaults | job.overrides | fixed
+
+
+def plain(key: str) -> str:
+    """Drop Hydra's mark of a key that the schema lacks."""
+    return key.lstrip("+")
+
+
+def touched(key: str, by: Iterable[str]) -> bool:
+    """Tell whether one of `by` is the key, lies below it or holds it."""
+    return any(other == key or other.startswith(f"{key}.") or key.startswith(f"{other}.") for other in by)
+
+
+def is_group(key: str) -> bool:
+    """Tell whether a key chooses a configuration group rather than a value."""
+    return "@" in key or plain(key) in GROUPS
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """Say that verl has no such key, and which one may have been meant."""
+    names = sorted(known)
+    near = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
+    if not near:
+        # A wrong path with the right last word: `actor.optim.lr`.
+        last = key.rsplit(".", 1)[-1]
+        near = difflib.get_close_matches(
+            key, [name for name in names if name.rsplit(".", 1)[-1] == last], n=1, cutoff=0
+        )
+    hint = f"did you mean {near[0]}?" if near else "see verl/trainer/config for its keys"
+    return f"{key}: verl's {CONFIG_NAME} has no such key; {hint} (a new key is written with a leading +)"
+
+
+def flatten(config: DictConfig) -> list[str]:
+    """List every key of the schema, inner nodes too."""
+    from omegaconf import OmegaConf
+
+    names: list[str] = []
+
+    def walk(node: Mapping[str, Any], path: str) -> None:
+        for name, value in node.items():
+            names.append(f"{path}{name}")
+            if isinstance(value, Mapping):
+                walk(value, f"{path}{name}.")
+
+    walk(OmegaConf.to_container(config, resolve=False), "")
+    return names
+
+
+def validate(config: DictConfig) -> None:
+    """Run verl's own checks; its assertions and value errors become exit 64."""
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+    from verl.utils.device import auto_set_device
+
+    auto_set_device(config)
+    try:
+        validate_config(
+            config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
+        )
+    except Exception as error:
+        raise RefusedError(ExitCode.BAD_CONFIG, "InvalidConfig", f"verl refuses the configuration: {error}") from error
+
+
+def _compose_groups(groups: Mapping[str, OverrideValue]) -> DictConfig:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+    from hydra.errors import HydraException
+
+    choices = [f"{key}={value}" for key, value in groups.items()]
+    try:
+        with initialize_config_module(CONFIG_MODULE, version_base=None):
+            return hydra_compose(CONFIG_NAME, overrides=choices)
+    except HydraException as error:
+        raise RefusedError(ExitCode.BAD_CONFIG, "UnknownOverride", f"{', '.join(choices)}: {error}") from error
+
+
+def _set(config: DictConfig, key: str, value: OverrideValue) -> None:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        OmegaConf.update(config, plain(key), value, merge=True, force_add=key.startswith("+"))
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0]
+        raise RefusedError(
+            ExitCode.BAD_CONFIG, "InvalidOverride", f"{key}: {value!r} does not fit: {reason}"
+        ) from error

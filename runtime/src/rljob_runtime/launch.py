@@ -1,0 +1,238 @@
+"""`python -m rljob_runtime launch`: the entrypoint of the Ray job, run on the head pod for one attempt.
+
+Checks that this is the intended place, composes verl's configuration, waits for the cluster, claims the checkpoints and
+runs verl with our trainer. However it ends, its last line is one JSON `Outcome`, the spool holds the same, and the exit
+code says whether another attempt makes sense.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from rljob_runtime import checkpoint, preflight, ray_cluster, wiring
+from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
+from rljob_runtime.outcomes import RefusedError, from_error
+from rljob_runtime.spool import Spool
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
+
+SHUTDOWN_SECONDS = 20.0
+"""Ray's disconnection may hang when the cluster is half gone; the outcome must be printed all the same."""
+IMMEDIATE_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for what should be there soon."""
+
+    devices_seconds: float = 300.0
+    predecessor_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One attempt that passed the checks of identity."""
+
+    attempt: preflight.Attempt
+    job: JobConfig
+    spool: Spool
+    patience: Patience
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of the attempt's files that nobody needs afterwards."""
+        return self.spool.attempt_folder(self.attempt.number)
+
+
+def launch(environ: Mapping[str, str], patience: Patience) -> Outcome:
+    """Run one attempt and give its outcome; never raises."""
+    spool: Spool | None = None
+    try:
+        attempt = preflight.read_attempt(environ)
+        job = preflight.read_job(environ)
+        spool = Spool(attempt.spool)
+        with ray_cluster.head_lock(spool.root, patience.predecessor_seconds):
+            begin(spool, attempt, job)
+            outcome = run(Launch(attempt, job, spool, patience), environ)
+            end(spool, outcome)
+            return outcome
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the operator must learn of it
+        if not isinstance(error, RefusedError):
+            traceback.print_exc()
+        progress = spool.progress() if spool else None
+        outcome = from_error(error, last_step=progress.step if progress else 0)
+        if spool is not None and progress is not None and not refused_by_lock(error):
+            end(spool, outcome)
+        return outcome
+
+
+def refused_by_lock(error: BaseException) -> bool:
+    """Tell whether the spool still belongs to another launcher's attempt."""
+    return isinstance(error, RefusedError) and error.reason == "HeadBusy"
+
+
+def begin(spool: Spool, attempt: preflight.Attempt, job: JobConfig) -> None:
+    """Show that the attempt has begun."""
+    spool.rollout_targets_file.unlink(missing_ok=True)
+    now = time.time()
+    spool.write_progress(
+        Progress(
+            pod_uid=attempt.pod_uid,
+            phase=Phase.STARTING,
+            attempt=attempt.number,
+            submission_id=attempt.submission_id,
+            total_steps=job.total_steps,
+            observed_time=now,
+            start_time=now,
+        )
+    )
+
+
+def end(spool: Spool, outcome: Outcome) -> None:
+    """Show that the attempt has ended."""
+    spool.update_progress(phase=Phase.ENDED, outcome=outcome)
+
+
+def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
+    """Compose, check, wait, train."""
+    install_stop_handlers(launch)
+    os.environ.update(wiring.environment(launch.job, environ))
+    from rljob_runtime import hydra_config
+
+    config = hydra_config.compose(launch.job, launch.spool, launch.scratch)
+    require_plugin(launch.job)
+    hydra_config.validate(config)
+    add_environment(config, wiring.environment(launch.job, environ))
+    refuse_if_stopped(launch)
+
+    with ExitStack() as stack:
+        from verl.trainer.main_ppo import run_ppo
+
+        from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
+
+        stack.callback(shut_down_ray)
+        runner = PinnedTaskRunner(
+            launch.job, launch.attempt.number, launch.spool, connected=lambda: prepare_cluster(launch, runner)
+        )
+        run_ppo(config, task_runner_class=runner)
+        result = runner.result()
+    if result.stopped_by is None:
+        return Outcome(int(ExitCode.DONE), "Completed", f"trained {result.step} steps", last_step=result.step)
+    return stopped(launch, result.step, result.stopped_by)
+
+
+def prepare_cluster(launch: Launch, runner: PinnedTaskRunner) -> None:
+    """Do what needs a connection to Ray, before anything of verl exists in the cluster."""
+    # ray.init installs a SIGTERM handler of its own, which aborts.
+    install_stop_handlers(launch, runner)
+    preflight.check_paths(launch.job, ray_cluster.missing_paths_by_node(launch.job, launch.patience.devices_seconds))
+    ray_cluster.wait_for_predecessor(launch.patience.predecessor_seconds)
+    ray_cluster.wait_for_devices(launch.job, launch.patience.devices_seconds)
+    if launch.job.checkpoint_path:
+        folder = Path(launch.job.checkpoint_path)
+        checkpoint.claim(folder, checkpoint.Owner(launch.job.uid, launch.attempt.number))
+        checkpoint.repair_tracker(folder)
+    refuse_if_stopped(launch)
+
+
+def require_plugin(job: JobConfig) -> None:
+    """Refuse to go on with a verl that does not know us: it would compute on the wrong platform."""
+    import verl  # noqa: F401 - loads the entry points
+
+    module = sys.modules.get("rljob_runtime.verl_plugin.plugin")
+    loaded = getattr(module, "LOADED", [])
+    if "rljob" not in loaded or (job.platform.value == "cpu" and "cpu" not in loaded):
+        raise RefusedError(
+            ExitCode.BAD_CONFIG,
+            "PluginMissing",
+            "verl did not load the entry point rljob of group verl.plugins: the image must contain rljob-runtime with "
+            "its dist-info, VERL_USE_EXTERNAL_PLUGINS must not exclude it; a load error is printed above",
+        )
+
+
+def add_environment(config: DictConfig, variables: Mapping[str, str]) -> None:
+    """Let verl's own ray.init hand the variables to every process of the job."""
+    from omegaconf import OmegaConf
+
+    for name, value in variables.items():
+        OmegaConf.update(config, f"ray_kwargs.ray_init.runtime_env.env_vars.{name}", value, force_add=True)
+
+
+def install_stop_handlers(launch: Launch, runner: PinnedTaskRunner | None = None) -> None:
+    """Turn SIGTERM into a stop request; the first call also watches for a stop that cannot wait for the trainer."""
+
+    def on_term(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's signature
+        request = StopRequest(attempt=launch.attempt.number, mode=StopMode.AFTER_STEP)
+        launch.spool.request_stop(request)
+        if runner is not None:
+            # Not from the handler itself: Ray's client may hold a lock in the interrupted frame.
+            threading.Thread(target=runner.request_stop, args=(request.mode,), daemon=True).start()
+
+    signal.signal(signal.SIGTERM, on_term)
+    if runner is None:
+        threading.Thread(target=watch_for_immediate_stop, args=(launch,), daemon=True).start()
+
+
+def watch_for_immediate_stop(launch: Launch) -> None:
+    """End the process when asked to stop at once: with its driver gone, Ray ends every actor of the job."""
+    while True:
+        request = launch.spool.stop_request(launch.attempt.number)
+        if request is not None and request.mode is StopMode.IMMEDIATE:
+            progress = launch.spool.progress()
+            outcome = stopped(launch, progress.step if progress else 0, StopMode.IMMEDIATE)
+            end(launch.spool, outcome)
+            leave(outcome)
+        time.sleep(IMMEDIATE_POLL_SECONDS)
+
+
+def refuse_if_stopped(launch: Launch) -> None:
+    """Do not begin what somebody already asked to stop."""
+    request = launch.spool.stop_request(launch.attempt.number)
+    if request is not None:
+        raise RefusedError(ExitCode.STOPPED, "StoppedBeforeStart", "stopped on request before the first step")
+
+
+def stopped(launch: Launch, step: int, mode: StopMode) -> Outcome:
+    """Give the outcome of a stop on request."""
+    progress = launch.spool.progress()
+    saved = progress.checkpoint_step if progress else None
+    if saved is None:
+        message = f"{mode.value} at step {step}; nothing is saved"
+        return Outcome(int(ExitCode.STOPPED), "StoppedWithoutCheckpoint", message, last_step=step)
+    return Outcome(
+        int(ExitCode.STOPPED), "Stopped", f"{mode.value} at step {step}; step {saved} is saved", last_step=step
+    )
+
+
+def shut_down_ray() -> None:
+    """Disconnect, bounded."""
+    import ray
+
+    thread = threading.Thread(target=ray.shutdown, daemon=True)
+    thread.start()
+    thread.join(SHUTDOWN_SECONDS)
+
+
+def leave(outcome: Outcome) -> None:
+    """Print the outcome as the last line and end the process at once.
+
+    Interpreter teardown would take seconds, and the libraries' exit handlers might print after the last line.
+    """
+    sys.stderr.flush()
+    sys.stdout.write(f"\n{outcome.to_json().decode()}\n")
+    sys.stdout.flush()
+    os._exit(outcome.exit_code)

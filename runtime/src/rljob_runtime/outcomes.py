@@ -1,0 +1,73 @@
+"""From whatever ended a run to the launcher's exit code and the true cause.
+
+Ray wraps the exception of a worker once for each actor on the way to the driver, and its text repeats whole tracebacks.
+What a person needs is the innermost exception; what the operator needs is whether another attempt can help.
+"""
+
+from __future__ import annotations
+
+from rljob_runtime.checkpoint import FencedError
+from rljob_runtime.contract import ExitCode, Outcome
+
+MESSAGE_LIMIT = 1500
+"""Contract: Outcome.message."""
+
+PLACE_ERRORS = {
+    "NodeDiedError": "NodeLost",
+    "NodeUnschedulableError": "NodeLost",
+    "RaySystemError": "RayUnavailable",
+    "RpcError": "RayUnavailable",
+    "OutOfMemoryError": "OutOfMemory",
+}
+"""Ray's exceptions (ray/exceptions.py, 2.60) that tell of the place, not of the run."""
+
+NODE_DEATH_WORDS = ("node died", "its node has died", "node was terminated", "node is dead")
+"""An actor's death by its node has no class of its own; ray's text says so (ActorDiedError)."""
+
+
+class RefusedError(Exception):
+    """The launcher will not go on: carries the exit code, a reason and what to do."""
+
+    def __init__(self, code: ExitCode, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+
+
+def bounded(message: str) -> str:
+    """Bring a message to one line and cut a long one in the middle: the cause stands at its ends."""
+    message = " ".join(message.split())
+    if len(message) <= MESSAGE_LIMIT:
+        return message
+    half = (MESSAGE_LIMIT - 5) // 2
+    return f"{message[:half]} ... {message[-half:]}"
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Unwrap Ray's task errors (`.cause`) and explicit chains (`raise ... from`)."""
+    seen = {id(error)}
+    while True:
+        inner = getattr(error, "cause", None)
+        if not isinstance(inner, BaseException):
+            inner = error.__cause__
+        if inner is None or id(inner) in seen:
+            return error
+        seen.add(id(inner))
+        error = inner
+
+
+def from_error(error: BaseException, last_step: int = 0) -> Outcome:
+    """Name the end of a run that raised."""
+    if isinstance(error, RefusedError):
+        return Outcome(int(error.code), error.reason, bounded(str(error)), last_step=last_step)
+    cause = innermost(error)
+    # Ray gives a task error the class of its cause as a second base, so its name says "RayTaskError(ValueError)".
+    name = type(cause).__name__
+    text = bounded(f"{name}: {cause}".strip())
+    if isinstance(cause, FencedError):
+        return Outcome(int(ExitCode.ENVIRONMENT), "Fenced", text, last_step=last_step)
+    if name in PLACE_ERRORS:
+        return Outcome(int(ExitCode.ENVIRONMENT), PLACE_ERRORS[name], text, last_step=last_step)
+    if name == "ActorDiedError" and any(words in str(cause).lower() for words in NODE_DEATH_WORDS):
+        return Outcome(int(ExitCode.ENVIRONMENT), "NodeLost", text, last_step=last_step)
+    return Outcome(int(ExitCode.FAILED), "RunFailed", text, last_step=last_step)

@@ -1,0 +1,111 @@
+"""What the launcher asks of the Ray cluster before verl starts: its devices, its nodes, and no other run in it.
+
+Every wait is bounded; what does not come in time is an environment fault (exit 65), which another attempt may cure.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from rljob_runtime.contract import ExitCode, JobConfig
+from rljob_runtime.outcomes import RefusedError
+
+RESOURCE = "NPU"
+QUEUE_ACTOR = ("TransferQueueController", "transfer_queue")
+"""A fixed name (TransferQueue 0.1.11, interface.py): a second run would attach to the first and destroy it."""
+POLL_SECONDS = 0.5
+
+
+@contextmanager
+def head_lock(spool: Path, wait_seconds: float) -> Iterator[None]:
+    """Hold the head's lock: one launcher at a time. The kernel frees it when the process ends, however it ends."""
+    import fcntl
+
+    spool.mkdir(parents=True, exist_ok=True)
+    with (spool / "launch.lock").open("a") as file:
+
+        def take() -> bool:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        _wait(
+            take, wait_seconds, "HeadBusy", lambda: f"another launcher still runs in this pod ({file.name} is locked)"
+        )
+        yield
+
+
+def wait_for_predecessor(wait_seconds: float) -> None:
+    """Wait until no verl run is left in this Ray cluster."""
+    import ray
+
+    def gone() -> bool:
+        name, namespace = QUEUE_ACTOR
+        try:
+            ray.get_actor(name, namespace=namespace)
+        except ValueError:
+            return True
+        return False
+
+    _wait(gone, wait_seconds, "ClusterBusy", lambda: "another verl run is alive in this Ray cluster and does not end")
+
+
+def wait_for_devices(job: JobConfig, wait_seconds: float) -> None:
+    """Wait until the cluster has the job's nodes with their devices, and until nobody uses them."""
+    import ray
+
+    per_node = job.devices // job.nodes
+
+    def complete() -> bool:
+        free = ray.available_resources().get(RESOURCE, 0)
+        return _nodes_with(per_node) >= job.nodes and free >= job.devices
+
+    def seen() -> str:
+        free = ray.available_resources().get(RESOURCE, 0)
+        return (
+            f"wanted {job.nodes} nodes with {per_node} {RESOURCE} each, saw {_nodes_with(per_node)} "
+            f"and {free:g} of {job.devices} devices free after {wait_seconds:g} s"
+        )
+
+    _wait(complete, wait_seconds, "DevicesMissing", seen)
+
+
+def missing_paths_by_node(job: JobConfig, wait_seconds: float) -> Callable[[list[str]], Mapping[str, list[str]]]:
+    """Give a function that asks each worker node which of some paths it lacks."""
+
+    def ask(paths: list[str]) -> Mapping[str, list[str]]:
+        import ray
+
+        from rljob_runtime.preflight import missing_here
+
+        wait_for_devices(job, wait_seconds)
+        # `node:<address>` is a resource that every Ray node has; it pins a task without costing anything.
+        names = [node["NodeManagerAddress"] for node in ray.nodes() if _has_devices(node, 1)]
+        task = ray.remote(missing_here)
+        answers = ray.get([task.options(num_cpus=0, resources={f"node:{name}": 0.001}).remote(paths) for name in names])
+        return {path: [name for name, lacking in zip(names, answers, strict=True) if path in lacking] for path in paths}
+
+    return ask
+
+
+def _nodes_with(devices: int) -> int:
+    import ray
+
+    return sum(1 for node in ray.nodes() if _has_devices(node, devices))
+
+
+def _has_devices(node: Mapping[str, Mapping[str, float]], devices: int) -> bool:
+    return bool(node["Alive"]) and node["Resources"].get(RESOURCE, 0) >= devices
+
+
+def _wait(done: Callable[[], bool], wait_seconds: float, reason: str, describe: Callable[[], str]) -> None:
+    deadline = time.monotonic() + wait_seconds
+    while not done():
+        if time.monotonic() >= deadline:
+            raise RefusedError(ExitCode.ENVIRONMENT, reason, describe())
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,129 @@
+"""The spool: a folder on the head pod through which trainer, launcher, exporter and preStop hook talk.
+
+It is an emptyDir that outlives the driver. The launcher writes the beginning and the end of an attempt, the trainer
+(pinned to the head, so it sees the same folder) what lies between; the exporter and the hook only read progress and
+leave stop requests. Each small file is replaced atomically; `steps.jsonl` is appended, and a reader ignores a last
+line that a crash cut off.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime.contract import ContractError, Progress, SpoolFile, StopMode, StopRequest
+from rljob_runtime.files import write_atomically
+
+TAIL_BYTES = 256 * 1024
+"""A step's line is about 8 kB; this holds the last one even with many times verl's usual hundred keys."""
+
+STRENGTH = {StopMode.AFTER_STEP: 0, StopMode.ABORT_ROLLOUT: 1, StopMode.IMMEDIATE: 2}
+"""A later request may hasten a stop, never slow it down."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One line of steps.jsonl."""
+
+    step: int
+    time: float
+    """Unix seconds."""
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Spool:
+    """The folder; every method opens, does one thing and closes."""
+
+    root: Path
+
+    def progress(self) -> Progress | None:
+        """Read current.json; None before the first attempt."""
+        try:
+            return Progress.from_json((self.root / SpoolFile.CURRENT).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def write_progress(self, progress: Progress) -> None:
+        """Replace current.json."""
+        write_atomically(self.root / SpoolFile.CURRENT, progress.to_json())
+
+    def update_progress(self, **changes: Any) -> Progress:  # noqa: ANN401 - fields of Progress
+        """Change some fields of the current attempt and stamp the time."""
+        current = self.progress()
+        if current is None:
+            raise ContractError(f"{self.root / SpoolFile.CURRENT}: missing; the launcher writes it before anyone else")
+        changed = dataclasses.replace(current, observed_time=time.time(), **changes)
+        self.write_progress(changed)
+        return changed
+
+    def attempt_folder(self, attempt: int) -> Path:
+        """Folder of one attempt's files."""
+        return self.root / f"attempt-{attempt}"
+
+    @property
+    def rollout_targets_file(self) -> Path:
+        """Where verl writes the addresses of vLLM's metrics; of the current attempt only."""
+        return self.root / SpoolFile.ROLLOUT_TARGETS
+
+    def append_step(self, attempt: int, record: StepRecord) -> None:
+        """Add a step's line in one write."""
+        path = self.attempt_folder(attempt) / SpoolFile.STEPS
+        path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(
+            {
+                "step": record.step,
+                "time": record.time,
+                "metrics": {k: _json_number(v) for k, v in record.metrics.items()},
+            }
+        )
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line.encode() + b"\n")
+        finally:
+            os.close(descriptor)
+
+    def last_step(self, attempt: int) -> StepRecord | None:
+        """Read the newest complete line."""
+        try:
+            with (self.attempt_folder(attempt) / SpoolFile.STEPS).open("rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - TAIL_BYTES))
+                lines = file.read().split(b"\n")
+        except FileNotFoundError:
+            return None
+        for line in reversed(lines):
+            try:
+                raw = json.loads(line)
+                metrics = {key: float(value) for key, value in raw["metrics"].items()}
+                return StepRecord(step=int(raw["step"]), time=float(raw["time"]), metrics=metrics)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
+        return None
+
+    def stop_request(self, attempt: int) -> StopRequest | None:
+        """Read the stop request for an attempt; an unreadable one counts as the gentlest."""
+        try:
+            return StopRequest.from_json((self.attempt_folder(attempt) / SpoolFile.STOP).read_bytes())
+        except FileNotFoundError:
+            return None
+        except ContractError:
+            return StopRequest(attempt=attempt, mode=StopMode.AFTER_STEP)
+
+    def request_stop(self, request: StopRequest) -> None:
+        """Leave a stop request; a weaker one than what is there changes nothing."""
+        earlier = self.stop_request(request.attempt)
+        if earlier is None or STRENGTH[request.mode] > STRENGTH[earlier.mode]:
+            write_atomically(self.attempt_folder(request.attempt) / SpoolFile.STOP, request.to_json())
+
+
+def _json_number(value: float) -> float | str:
+    """JSON has no NaN; `float()` reads these words back."""
+    return value if math.isfinite(value) else str(value)

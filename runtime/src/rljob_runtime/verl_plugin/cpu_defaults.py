@@ -1,0 +1,66 @@
+"""What verl and vLLM need to compute on CPUs, so that a manifest for NPUs runs there unchanged.
+
+The launcher applies these when the platform is `cpu`, for keys that job.json leaves alone. Data only.
+"""
+
+from __future__ import annotations
+
+from rljob_runtime.contract import OverrideValue
+
+FP32 = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+"""`fsdp_config.dtype` alone leaves bf16 autocast on (verl/workers/engine/fsdp/transformer_impl.py, 0.9.1)."""
+
+ACTOR = "actor_rollout_ref.actor"
+REF = "actor_rollout_ref.ref"
+ROLLOUT = "actor_rollout_ref.rollout"
+
+SETTINGS: dict[str, OverrideValue] = {
+    "trainer.device": "cpu",
+    # FSDP1 cannot synchronise module states without an accelerator.
+    f"{ACTOR}.strategy": "fsdp2",
+    f"{REF}.strategy": "fsdp2",
+    f"{ACTOR}.fsdp_config.strategy": "fsdp2",
+    f"{REF}.fsdp_config.strategy": "fsdp2",
+    f"+{ACTOR}.fsdp_config.mixed_precision": dict(FP32),
+    f"+{REF}.fsdp_config.mixed_precision": dict(FP32),
+    # Compiling needs a C++ compiler, which the image does not have.
+    f"{ACTOR}.use_torch_compile": False,
+    f"{REF}.use_torch_compile": False,
+    f"{ACTOR}.fsdp_config.use_torch_compile": False,
+    f"{REF}.fsdp_config.use_torch_compile": False,
+    # No flash attention on CPUs.
+    "actor_rollout_ref.model.use_remove_padding": False,
+    "+actor_rollout_ref.model.override_config.attn_implementation": "eager",
+    "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+    f"{ROLLOUT}.name": "vllm",
+    f"{ROLLOUT}.dtype": "float32",
+    f"{ROLLOUT}.enforce_eager": True,
+    # Sleeping gives device memory back to the trainer; there is none to give.
+    f"{ROLLOUT}.free_cache_engine": False,
+    f"+{ROLLOUT}.enable_sleep_mode": False,
+    f"{ROLLOUT}.gpu_memory_utilization": 0.1,
+    f"{ROLLOUT}.max_num_seqs": 128,
+    # Without it vLLM takes a tenth of the machine's memory for each replica.
+    f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": 64 * 1024 * 1024,
+    f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": 64,
+    # One process each where verl starts eight: three gigabytes less, no slower on few cores.
+    f"{ROLLOUT}.agent.num_workers": 1,
+    "reward.num_workers": 1,
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+    "data.dataloader_num_workers": 0,
+}
+
+POLL_SECONDS = 0.1
+"""How often the trainer looks for finished answers; verl's 2 s (replay_buffer.py) would dominate steps of 3 s."""
+
+ENVIRONMENT = {
+    "VERL_PLATFORM": "cpu",
+    # verl has FSDP engines for the devices cuda and npu only; the npu one computes on whatever the platform says.
+    "VERL_ENGINE_DEVICE": "npu",
+    "VLLM_TARGET_DEVICE": "cpu",
+    # vLLM would bind its threads to the cores of a NUMA node, the same ones for every replica.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""For the driver and, through Ray's runtime environment, for every process of the job; what the pod sets wins."""

@@ -1,0 +1,56 @@
+"""The two symbols of torch that verl uses in a way a CPU cannot follow, replaced before verl reads them.
+
+Each replacement checks that the original still looks as it was read, and fails loudly otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import torch.distributed
+from torch.distributed import fsdp
+
+MARK = "_rljob"
+
+
+def apply() -> None:
+    """Replace both; once for each process."""
+    # Not `__wrapped__`: torch decorates the original itself.
+    if not hasattr(torch.distributed.init_process_group, MARK):
+        _one_backend_for_each_device()
+    if not issubclass(fsdp.CPUOffloadPolicy, UnpinnedOffloadPolicy):
+        fsdp.CPUOffloadPolicy = UnpinnedOffloadPolicy
+
+
+def _one_backend_for_each_device() -> None:
+    """Let verl (utils/distributed.py, 0.9.1) ask for "cpu:gloo,cpu:gloo", which torch refuses as a duplicate device."""
+    original = torch.distributed.init_process_group
+    first = next(iter(inspect.signature(original).parameters))
+    if first != "backend":
+        raise TypeError(f"torch.distributed.init_process_group takes {first!r} first, expected 'backend'")
+
+    @functools.wraps(original)
+    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        original(without_duplicates(backend), *args, **kwargs)
+
+    setattr(init_process_group, MARK, True)
+    torch.distributed.init_process_group = init_process_group
+
+
+def without_duplicates(backend: str | None) -> str | None:
+    """Join equal devices: "cpu:gloo,cpu:gloo" -> "gloo"."""
+    if not backend or "," not in backend:
+        return backend
+    devices = dict(part.split(":", 1) for part in backend.split(","))
+    if len(devices) == 1:
+        return next(iter(devices.values()))
+    return ",".join(f"{device}:{name}" for device, name in devices.items())
+
+
+class UnpinnedOffloadPolicy(fsdp.CPUOffloadPolicy):  # type: ignore[misc] # torch is not typed here
+    """Offloading without pinned memory: verl pins it for the reference model, and pinning needs an accelerator."""
+
+    def __init__(self, pin_memory: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - torch's signature
+        super().__init__(pin_memory=False)

@@ -1,0 +1,36 @@
+"""verl's default load balancer with a clock: when each replica got its first request and gave its last answer.
+
+verl makes it an actor (`rollout.router_config_path`); the trainer reads and resets the times between phases of a step.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from verl.workers.rollout.router import GlobalRequestLoadBalancer
+
+from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
+
+
+class TimedRouter(GlobalRequestLoadBalancer):  # type: ignore[misc] # verl ships no types
+    """Routes as verl does; sticky sessions, then the replica with the fewest requests."""
+
+    def __init__(self, servers: dict[str, Any], yaml_config: dict[str, Any] | None = None) -> None:  # noqa: ARG002
+        super().__init__(servers=servers)
+        self._times = ReplicaTimes(time.time)
+
+    def acquire_server(self, request_id: str) -> tuple[str, Any]:
+        """Choose a replica for a request and note the time."""
+        server_id, handle = super().acquire_server(request_id)
+        self._times.acquired(server_id)
+        return server_id, handle
+
+    def release_server(self, server_id: str, request_id: str | None = None) -> None:
+        """Note the time of an answer."""
+        super().release_server(server_id, request_id)
+        self._times.released(server_id)
+
+    def take_window(self) -> dict[str, dict[str, float | int | None]]:
+        """Give the times since the last call, for every replica, and begin anew."""
+        return self._times.take(self.get_all_servers())

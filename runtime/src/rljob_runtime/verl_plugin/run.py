@@ -1,0 +1,118 @@
+"""What the trainer knows about the attempt it runs, and how it talks to the spool.
+
+The task runner installs one `Run` per process before verl builds the trainer, because verl hands a trainer nothing but
+its configuration.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime import checkpoint, figures
+from rljob_runtime.contract import JobConfig, Phase, StopMode
+from rljob_runtime.spool import STRENGTH, Spool, StepRecord
+
+_installed: list[Run] = []
+
+
+@dataclass
+class Run:
+    """One attempt inside the trainer's process."""
+
+    job: JobConfig
+    attempt: int
+    spool: Spool
+    called: StopMode | None = field(default=None, init=False)
+    """A stop that came by an actor call; one that came through the spool is read there."""
+    reported: StopMode | None = field(default=None, init=False)
+
+    def request_stop(self, mode: StopMode) -> None:
+        """Take a stop by an actor call."""
+        if self.called is None or STRENGTH[mode] > STRENGTH[self.called]:
+            self.called = mode
+
+    def stop_mode(self) -> StopMode | None:
+        """Tell how the attempt was asked to stop, if it was; the first time is shown as phase Stopping."""
+        request = self.spool.stop_request(self.attempt)
+        asked = [mode for mode in (self.called, request.mode if request else None) if mode is not None]
+        mode = max(asked, key=STRENGTH.__getitem__, default=None)
+        if mode is not None and self.reported is None:
+            self.reported = mode
+            self.spool.update_progress(phase=Phase.STOPPING)
+        return mode
+
+    @property
+    def checkpoint_folder(self) -> Path | None:
+        """Folder of the job's checkpoints; None if it keeps none."""
+        return Path(self.job.checkpoint_path) if self.job.checkpoint_path else None
+
+    def check_owner(self) -> None:
+        """Raise FencedError if a newer attempt owns the checkpoints."""
+        if self.checkpoint_folder is not None:
+            checkpoint.check(self.checkpoint_folder, checkpoint.Owner(self.job.uid, self.attempt))
+
+    def saved(self, step: int) -> None:
+        """Show a checkpoint."""
+        if self.checkpoint_folder is not None:
+            self.spool.update_progress(checkpoint_step=step)
+
+    def resumed(self, step: int) -> None:
+        """Show the step from which the attempt goes on."""
+        if step > 0:
+            self.spool.update_progress(step=step, checkpoint_step=step)
+
+    def own_figures(self, metrics: Mapping[str, float], window: figures.RolloutWindow) -> dict[str, float]:
+        """Compute our figures of a step from verl's metrics and the replicas' times."""
+        rollout = figures.rollout_figures(window)
+        return rollout | figures.throughput_figures(
+            metrics,
+            rollout_seconds=rollout.get(figures.ROLLOUT_SECONDS),
+            devices=self.job.devices,
+            dies_per_card=self.job.dies_per_card,
+        )
+
+    def record(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append a step's line and show its figures."""
+        self.spool.append_step(self.attempt, StepRecord(step=step, time=time.time(), metrics=metrics))
+
+        def finite(key: str) -> float | None:
+            value = metrics.get(key)
+            return value if value is not None and abs(value) < float("inf") else None
+
+        self.spool.update_progress(
+            phase=Phase.STOPPING if self.reported else Phase.TRAINING,
+            step=step,
+            reward=finite("critic/score/mean"),
+            response_tokens_mean=finite("response_length/mean"),
+            tokens_per_second_per_card=finite(figures.STEP_TPS_PER_CARD),
+            first_dp_idle_ratio=finite(figures.FIRST_DP_IDLE),
+            cluster_idle_ratio=finite(figures.CLUSTER_IDLE),
+            step_seconds=finite("timing_s/step"),
+        )
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Keep what is a number: verl mixes in numpy scalars and now and then a table."""
+    kept = {}
+    for key, value in metrics.items():
+        try:
+            kept[str(key)] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return kept
+
+
+def install(run: Run) -> None:
+    """Make `run` the process's attempt."""
+    _installed[:] = [run]
+
+
+def current() -> Run:
+    """Give the process's attempt."""
+    if not _installed:
+        raise RuntimeError("the rljob trainer was started by something else than rljob_runtime's task runner")
+    return _installed[0]

@@ -1,0 +1,109 @@
+"""verl's task runner, pinned to the head pod and reachable while it runs.
+
+`run_ppo` makes a task runner with `.remote()` and calls `.run.remote(config)`; `PinnedTaskRunner` answers to both, so
+that the launcher can place the actor, wait for the cluster once Ray is connected, and keep the result.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from verl.trainer.main_ppo import TaskRunnerV1
+
+from rljob_runtime.contract import JobConfig, StopMode
+from rljob_runtime.spool import Spool
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+HEAD_RESOURCE = "node:__internal_head__"
+"""Ray's resource of the head node (ray/_private/resource_spec.py): on the head the trainer sees the spool."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How the trainer's loop ended."""
+
+    step: int
+    stopped_by: StopMode | None
+
+
+class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] # the class behind Ray's wrapper
+    """Runs in an actor with two threads, so that a stop is heard while `run` runs."""
+
+    def __init__(self, job: bytes, attempt: int, spool: str) -> None:
+        super().__init__()
+        from rljob_runtime.verl_plugin.run import Run, install
+
+        self._run = Run(JobConfig.from_json(job), attempt, Spool(Path(spool)))
+        install(self._run)
+
+    def run(self, config: DictConfig) -> Result:
+        """Train; the import registers the trainer in this process."""
+        import rljob_runtime.verl_plugin.trainer  # noqa: F401
+
+        logging.getLogger(__name__).warning("trainer runs on %s, pid %d", socket.gethostname(), os.getpid())
+        super().run(config)
+        trainer = self.trainer
+        # After its last step verl has counted one further; after a stop or a resume at the end it may not have.
+        return Result(step=min(trainer.global_steps, trainer.total_training_steps), stopped_by=trainer.stopped_by)
+
+    def request_stop(self, mode: str) -> None:
+        """Ask the trainer to stop."""
+        self._run.request_stop(StopMode(mode))
+
+
+class PinnedTaskRunner:
+    """Stands in for the actor class in `run_ppo`."""
+
+    def __init__(self, job: JobConfig, attempt: int, spool: Spool, connected: Callable[[], None]) -> None:
+        self._arguments = (job.to_json(), attempt, str(spool.root))
+        self._connected = connected
+        self._actor: Any = None
+        self._result: Any = None
+
+    def remote(self) -> PinnedTaskRunner:
+        """Make the actor on the head; `run_ppo` calls this right after it has connected to Ray."""
+        self._connected()
+        # It must not ask for a CPU: a head may offer none.
+        options = {"num_cpus": 0, "max_concurrency": 2, "resources": {HEAD_RESOURCE: 0.001}}
+        self._actor = ray.remote(RLJobTaskRunner).options(**options).remote(*self._arguments)
+        return self
+
+    @property
+    def run(self) -> RunMethod:
+        """Give what `run_ppo` calls as `runner.run.remote(config)`."""
+        return RunMethod(self)
+
+    def start(self, config: DictConfig) -> Any:  # noqa: ANN401 - a Ray object reference
+        """Start the run and keep the reference to its result, which `run_ppo` only waits for."""
+        self._result = self._actor.run.remote(config)
+        return self._result
+
+    def request_stop(self, mode: StopMode) -> None:
+        """Pass a stop on to the actor, if it lives already."""
+        if self._actor is not None:
+            self._actor.request_stop.remote(mode.value)
+
+    def result(self) -> Result:
+        """Give the finished run's result."""
+        result: Result = ray.get(self._result)
+        return result
+
+
+@dataclass(frozen=True)
+class RunMethod:
+    """Looks like an actor's method."""
+
+    runner: PinnedTaskRunner
+
+    def remote(self, config: DictConfig) -> Any:  # noqa: ANN401 - a Ray object reference
+        """Start the run."""
+        return self.runner.start(config)

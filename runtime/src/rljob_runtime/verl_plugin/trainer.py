@@ -1,0 +1,169 @@
+"""verl's synchronous trainer, which also stops on request, fences its saves and tells its figures.
+
+Registered under its own name (`trainer.v1.trainer_mode`); everything it changes goes through methods that verl means to
+be overridden, and runtime/tests/upstream checks that they are still there. Order of a step in verl's `fit` (0.9.1):
+on_step_begin, prepare and sample, train, periodic save, on_step_end, validation, _compute_metrics.
+"""
+
+from __future__ import annotations
+
+import time
+import types
+from typing import TYPE_CHECKING, Any
+
+import ray
+from omegaconf import open_dict
+from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+
+from rljob_runtime import checkpoint
+from rljob_runtime.contract import Platform, StopMode
+from rljob_runtime.figures import RolloutWindow
+from rljob_runtime.verl_plugin import cpu_defaults, run
+from rljob_runtime.verl_plugin.replica_times import from_plain
+from rljob_runtime.wiring import TRAINER_NAME
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from verl.experimental.agent_loop import AgentLoopManager
+    from verl.trainer.ppo.v1.replay_buffer import KVBatchMeta, ReplayBuffer
+
+STOP_POLL_SECONDS = 0.2
+"""How often a rollout in progress looks for a stop request."""
+
+
+class RolloutAbandonedError(BaseException):
+    """Leaves a rollout in progress; a BaseException, so that no `except Exception` on the way swallows it."""
+
+
+@register_trainer(TRAINER_NAME)
+class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
+    """One attempt's trainer."""
+
+    # The base's, which has no types.
+    global_steps: int
+    total_training_steps: int
+    train_dataloader: Any
+
+    def __init__(self, config: DictConfig) -> None:
+        self._run = run.current()
+        self.stopped_by: StopMode | None = None
+        self._window = RolloutWindow()
+        self._data_before: dict[str, Any] = {}
+        # verl compares the mode with the literal "sync" in eight places; another name silently gets the async rules.
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = "sync"
+        super().__init__(config)
+
+    # Waiting for generation: the only place where a rollout can be abandoned.
+
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        buffer = super()._build_replay_buffer()
+        if self._run.job.platform is Platform.CPU:
+            buffer.poll_interval = cpu_defaults.POLL_SECONDS
+
+        def wait(replay_buffer: ReplayBuffer, partition_id: str, last_debug_time: float) -> float:
+            deadline = time.monotonic() + replay_buffer.poll_interval
+            while True:
+                if partition_id == "train" and self._run.stop_mode() is StopMode.ABORT_ROLLOUT:
+                    raise RolloutAbandonedError
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return last_debug_time
+                time.sleep(min(STOP_POLL_SECONDS, left))
+
+        buffer._wait_for_next_poll = types.MethodType(wait, buffer)  # noqa: SLF001
+        return buffer
+
+    # The run from its begin to its end.
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        self._run.resumed(self.global_steps)
+
+    def on_step_begin(self) -> None:
+        """Keep the data's place before this step's prompts are drawn, and start the replicas' clock."""
+        super().on_step_begin()
+        self._data_before = self.train_dataloader.state_dict()
+        self._take_window()
+
+    def on_step_end(self) -> None:
+        """Read the replicas' clock, then stop here if asked to."""
+        # All answers of the step's rollout have arrived by now, and a validation's have not begun.
+        self._window = self._take_window()
+        mode = self._run.stop_mode()
+        if mode is None or self.global_steps >= self.total_training_steps:
+            super().on_step_end()
+            return
+        self.stopped_by = mode
+        self._save_once()
+        # Leave through the loop's own condition: the step is still logged and the queue cleared. Nobody will generate
+        # again, so the weights need not be sent to the replicas, unless a validation is due.
+        self.total_training_steps = self.global_steps
+        frequency = self.config.trainer.test_freq
+        if frequency > 0 and self.global_steps % frequency == 0:
+            super().on_step_end()
+        else:
+            self.timing_raw.setdefault("update_weights", 0.0)
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
+        """Train one step, or abandon its rollout."""
+        try:
+            return super().step(metrics, timing_raw)
+        except RolloutAbandonedError:
+            self._abandon_rollout()
+            raise
+
+    def fit(self, agent_loop_manager: AgentLoopManager) -> None:
+        """Train until the last step or a stop."""
+        try:
+            super().fit(agent_loop_manager)
+        except RolloutAbandonedError:
+            self.on_train_end()
+            self._shutdown_dump_executor()
+
+    def _abandon_rollout(self) -> None:
+        """Save step k-1 while step k's rollout is given up: the weights are still those of k-1."""
+        self.checkpoint_manager.abort_replicas()
+        self.checkpoint_manager.sleep_replicas()
+        self.stopped_by = StopMode.ABORT_ROLLOUT
+        self.global_steps -= 1
+        if self.global_steps <= 0:
+            return  # nothing was trained: a fresh start is the same
+        # The checkpoint must draw the abandoned prompts again, so it gets the data's place from before them.
+        dataloader = self.train_dataloader
+        self.train_dataloader = types.SimpleNamespace(state_dict=lambda: self._data_before)
+        try:
+            self._save_once()
+        finally:
+            self.train_dataloader = dataloader
+
+    # Saving.
+
+    def _save_once(self) -> None:
+        folder = self._run.checkpoint_folder
+        if folder is not None and checkpoint.tracked_step(folder) != self.global_steps:
+            self._save_checkpoint()
+
+    def _save_checkpoint(self) -> None:
+        self._run.check_owner()
+        super()._save_checkpoint()
+        self._run.saved(self.global_steps)
+
+    # Figures.
+
+    def _take_window(self) -> RolloutWindow:
+        router = self.llm_server_manager.global_load_balancer
+        return from_plain(ray.get(router.take_window.remote()))
+
+    def _compute_metrics(
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, Any],
+        timing_raw: dict[str, float],
+        global_steps: int,
+        epoch: int,
+    ) -> None:
+        """Add our figures to verl's and record the step; this is the last stop before verl's own loggers."""
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        metrics.update(self._run.own_figures(run.numbers(metrics), self._window))
+        self._run.record(global_steps, run.numbers(metrics))

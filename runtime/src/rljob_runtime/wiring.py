@@ -1,0 +1,79 @@
+"""The Hydra keys that belong to the launcher, with the reason for each, and the defaults it fills in.
+
+`FIXED` keys connect verl to this runtime: a job that sets one of them is refused, because the run would lose its
+progress, its stop or its place. `defaults` are filled in only where job.json is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rljob_runtime.contract import JobConfig, OverrideValue, Platform
+from rljob_runtime.spool import Spool
+from rljob_runtime.verl_plugin import cpu_defaults
+
+TRAINER_NAME = "rljob_sync"
+ROUTER_CONFIG = Path(__file__).parent / "verl_plugin" / "router.yaml"
+
+FIXED = {
+    "trainer.use_v1": "the stop and the metrics hang on verl's V1 trainer",
+    "trainer.v1.trainer_mode": "it selects our trainer",
+    "trainer.total_training_steps": "it is the job's trainer.steps",
+    "trainer.default_local_dir": "it is the job's checkpoint.path",
+    "actor_rollout_ref.rollout.router_config_path": "our router times the replicas",
+    "actor_rollout_ref.rollout.prometheus.enable": "the exporter finds vLLM's metrics through it",
+    "actor_rollout_ref.rollout.prometheus.file": "the exporter reads it",
+    "actor_rollout_ref.rollout.disable_log_stats": "vLLM counts nothing without it",
+    "transfer_queue.backend.SimpleStorage.required_node_resource": "the head has no CPUs for storage units",
+    "ray_kwargs.ray_init.address": "the job runs in the cluster of its own pods",
+}
+
+
+def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValue]:
+    """Give the values of the launcher's own keys."""
+    values: dict[str, OverrideValue] = {
+        "trainer.use_v1": True,
+        "trainer.v1.trainer_mode": TRAINER_NAME,
+        "trainer.total_training_steps": job.total_steps,
+        "trainer.default_local_dir": job.checkpoint_path or str(scratch / "checkpoints"),
+        "actor_rollout_ref.rollout.router_config_path": str(ROUTER_CONFIG),
+        "actor_rollout_ref.rollout.prometheus.enable": True,
+        "actor_rollout_ref.rollout.prometheus.file": str(spool.rollout_targets_file),
+        "actor_rollout_ref.rollout.disable_log_stats": False,
+        "+transfer_queue.backend.SimpleStorage.required_node_resource": "NPU",
+        "+ray_kwargs.ray_init.address": "auto",
+    }
+    if {key.lstrip("+") for key in values} != set(FIXED):
+        raise AssertionError("wiring.fixed and wiring.FIXED name different keys")
+    return values
+
+
+def defaults(job: JobConfig) -> dict[str, OverrideValue]:
+    """Give what job.json may set and usually does not."""
+    values: dict[str, OverrideValue] = {
+        "trainer.nnodes": job.nodes,
+        "trainer.n_gpus_per_node": job.devices // job.nodes,
+        # verl stops at the first of steps and epochs; an epoch has at least one step, so the steps decide.
+        "trainer.total_epochs": job.total_steps,
+        "trainer.resume_mode": "auto" if job.checkpoint_path else "disable",
+        "trainer.logger": ["console"],
+        "trainer.project_name": job.namespace,
+        "trainer.experiment_name": job.name,
+        "trainer.val_before_train": False,
+        # verl asks for one of each pair, even where dynamic batches would decide.
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 16,
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": 16,
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16,
+        # Two storage units a node carry the batch (verl's eight do not fit a small cluster and then hang, verl#7656).
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": max(2, 2 * job.nodes),
+    }
+    if job.platform is Platform.CPU:
+        values |= cpu_defaults.SETTINGS
+    return values
+
+
+def environment(job: JobConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """Give the variables that every process of the job needs; what the pod sets wins."""
+    wanted = cpu_defaults.ENVIRONMENT if job.platform is Platform.CPU else {"VERL_PLATFORM": "huawei"}
+    return {name: environ.get(name, value) for name, value in wanted.items()}

@@ -1,0 +1,111 @@
+"""The border to the operator: documents survive the way there and back, and strangers are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_runtime.contract import (
+    CONTRACT_VERSION,
+    ContractError,
+    ExitCode,
+    JobConfig,
+    Outcome,
+    Phase,
+    Platform,
+    Progress,
+    RequiredPath,
+    StopMode,
+    StopRequest,
+)
+
+text = st.text(max_size=20)
+number = st.floats(allow_nan=False, allow_infinity=False)
+scalar = st.none() | st.booleans() | st.integers() | number | text
+override = scalar | st.lists(scalar, max_size=3) | st.dictionaries(text, scalar, max_size=3)
+jobs = st.builds(
+    JobConfig,
+    version=st.just(CONTRACT_VERSION),
+    namespace=text,
+    name=text,
+    uid=text,
+    cluster_name=text,
+    cluster_generation=st.integers(1, 9),
+    platform=st.sampled_from(Platform),
+    nodes=st.integers(1, 64),
+    devices=st.integers(1, 1024),
+    dies_per_card=st.sampled_from([1, 2]),
+    total_steps=st.integers(1, 10**6),
+    overrides=st.dictionaries(text, override, max_size=5),
+    required_paths=st.lists(st.builds(RequiredPath, field=text, path=text), max_size=3).map(tuple),
+    checkpoint_path=st.none() | text,
+)
+outcomes = st.builds(Outcome, exit_code=st.sampled_from(ExitCode).map(int), reason=text, message=text)
+maybe = st.none() | number
+progresses = st.builds(
+    Progress,
+    pod_uid=text,
+    phase=st.sampled_from(Phase),
+    step=st.integers(0),
+    reward=maybe,
+    first_dp_idle_ratio=maybe,
+    checkpoint_step=st.none() | st.integers(0),
+    outcome=st.none() | outcomes,
+)
+
+
+@given(jobs)
+def test_a_job_survives_the_way_there_and_back(job: JobConfig) -> None:
+    assert JobConfig.from_json(job.to_json()) == job
+    assert JobConfig.from_json(job.to_json()).digest() == job.digest()
+
+
+@given(progresses)
+def test_progress_survives_the_way_there_and_back(progress: Progress) -> None:
+    assert Progress.from_json(progress.to_json()) == progress
+
+
+@given(st.integers(0), st.sampled_from(StopMode))
+def test_a_stop_request_survives_the_way_there_and_back(attempt: int, mode: StopMode) -> None:
+    request = StopRequest(attempt=attempt, mode=mode)
+    assert StopRequest.from_json(request.to_json()) == request
+
+
+@given(outcomes)
+def test_an_outcome_is_one_line(outcome: Outcome) -> None:
+    assert b"\n" not in outcome.to_json()
+
+
+def test_an_unknown_key_is_refused_with_its_name() -> None:
+    with pytest.raises(ContractError, match="unknown keys colour"):
+        StopRequest.from_json(b'{"attempt":1,"mode":"AfterStep","colour":"red"}')
+
+
+def test_a_job_of_another_contract_version_is_refused() -> None:
+    with pytest.raises(ContractError, match="this image speaks"):
+        JobConfig.from_json(json.dumps({**_plain_job(), "version": CONTRACT_VERSION + 1}))
+
+
+def test_a_wrong_type_is_refused_with_its_path() -> None:
+    with pytest.raises(ContractError, match=r"JobConfig\.devices: expected int, got str"):
+        JobConfig.from_json(json.dumps({**_plain_job(), "devices": "2"}))
+
+
+def _plain_job() -> dict[str, object]:
+    return {
+        "version": CONTRACT_VERSION,
+        "namespace": "ns",
+        "name": "job",
+        "uid": "u",
+        "clusterName": "c",
+        "clusterGeneration": 1,
+        "platform": "cpu",
+        "nodes": 1,
+        "devices": 2,
+        "diesPerCard": 2,
+        "totalSteps": 4,
+        "overrides": {},
+    }

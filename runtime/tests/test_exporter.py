@@ -1,0 +1,248 @@
+"""The exporter over real HTTP: who is let in, what a stop does, and whether Prometheus can read the page."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rljob_runtime.contract import ExitCode, Outcome, Phase, Progress, StopMode, StopRequest
+from rljob_runtime.exporter import catalogue, rollout
+from rljob_runtime.exporter.server import ApiHandler, Exporter, MetricsHandler, make_server
+from rljob_runtime.spool import Spool, StepRecord
+from runtime.tests.conftest import MakeJob
+
+TOKEN = "correct-horse"
+VLLM_PAGE = """# HELP vllm:num_requests_running Number of requests.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+# HELP vllm:e2e_request_latency_seconds Histogram of latency.
+# TYPE vllm:e2e_request_latency_seconds histogram
+vllm:e2e_request_latency_seconds_bucket{engine="0",le="+Inf",model_name="m"} 2.0
+vllm:e2e_request_latency_seconds_count{engine="0",model_name="m"} 2.0
+vllm:e2e_request_latency_seconds_sum{engine="0",model_name="m"} 0.5
+# HELP python_info Python.
+# TYPE python_info gauge
+python_info{version="3"} 1.0
+"""
+
+
+class Replica(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = VLLM_PAGE.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def started(server: ThreadingHTTPServer) -> ThreadingHTTPServer:
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    return server
+
+
+@pytest.fixture
+def exporter(spool: Spool, make_job: MakeJob, tmp_path: Path) -> Exporter:
+    config = tmp_path / "job.json"
+    config.write_bytes(make_job().to_json())
+    return Exporter(spool=spool, config=config, pod_uid="pod-1", token=TOKEN)
+
+
+@pytest.fixture
+def api(exporter: Exporter) -> Iterator[int]:
+    server = started(make_server(ApiHandler, exporter, ("127.0.0.1", 0)))
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def training(spool: Spool) -> None:
+    spool.write_progress(
+        Progress(pod_uid="pod-1", phase=Phase.TRAINING, attempt=2, submission_id="s-2", step=3, total_steps=40)
+    )
+
+
+def call(port: int, method: str, path: str, token: str | None = TOKEN, body: bytes | None = None) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    connection.request(method, path, body=body, headers=headers)
+    answer = connection.getresponse()
+    data = answer.read()
+    connection.close()
+    return answer.status, data
+
+
+def test_before_the_first_attempt_the_phase_is_idle(api: int) -> None:
+    status, body = call(api, "GET", "/v1/progress")
+    assert status == 200
+    assert Progress.from_json(body) == Progress(pod_uid="pod-1", phase=Phase.IDLE)
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", f"{TOKEN}x"])
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/progress"), ("POST", "/v1/stop"), ("GET", "/nowhere")])
+def test_without_the_token_nobody_is_let_in(api: int, method: str, path: str, token: str | None) -> None:
+    assert call(api, method, path, token)[0] == 401
+
+
+def test_without_a_configured_token_nobody_is_let_in(exporter: Exporter) -> None:
+    assert not Exporter(exporter.spool, exporter.config, "pod-1", token="").authorized("Bearer ")
+
+
+@pytest.mark.usefixtures("training")
+def test_a_stop_reaches_the_spool(api: int, spool: Spool) -> None:
+    request = StopRequest(attempt=2, mode=StopMode.ABORT_ROLLOUT)
+    status, body = call(api, "POST", "/v1/stop", body=request.to_json())
+    assert status == 202
+    assert Progress.from_json(body).attempt == 2
+    assert spool.stop_request(2) == request
+
+
+@pytest.mark.usefixtures("training")
+def test_a_stop_for_another_attempt_is_a_conflict(api: int, spool: Spool) -> None:
+    body = StopRequest(attempt=1, mode=StopMode.AFTER_STEP).to_json()
+    assert call(api, "POST", "/v1/stop", body=body)[0] == 409
+    assert spool.stop_request(1) is None
+
+
+def test_a_stop_after_the_end_changes_nothing(api: int, spool: Spool) -> None:
+    outcome = Outcome(int(ExitCode.DONE), "Completed", "")
+    spool.write_progress(Progress(pod_uid="pod-1", phase=Phase.ENDED, attempt=1, outcome=outcome))
+    body = StopRequest(attempt=1, mode=StopMode.AFTER_STEP).to_json()
+    assert call(api, "POST", "/v1/stop", body=body)[0] == 202
+    assert spool.stop_request(1) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"", 400), (b"\xff", 400), (b"{}", 400), (b'{"attempt":2,"mode":"Never"}', 400), (b"x" * 65_537, 413)],
+)
+@pytest.mark.usefixtures("training")
+def test_a_bad_body_is_refused(api: int, body: bytes, status: int) -> None:
+    assert call(api, "POST", "/v1/stop", body=body)[0] == status
+
+
+def test_unknown_paths_are_not_found(api: int) -> None:
+    assert call(api, "GET", "/v1/other")[0] == 404
+    assert call(api, "POST", "/v1/other", body=b"")[0] == 404
+
+
+def test_both_ports_answer_health_without_token(api: int, exporter: Exporter) -> None:
+    server = started(make_server(MetricsHandler, exporter, ("127.0.0.1", 0)))
+    port = server.server_address[1]
+    assert call(api, "GET", "/healthz", token=None) == (200, b"ok\n")
+    assert call(port, "GET", "/healthz", token=None) == (200, b"ok\n")
+    assert call(port, "GET", "/v1/progress")[0] == 404
+    server.shutdown()
+    server.server_close()
+
+
+def families(page: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    return {f.name: [(s.labels, s.value) for s in f.samples] for f in text_string_to_metric_families(page)}
+
+
+@pytest.mark.usefixtures("training")
+def test_prometheus_reads_the_page(exporter: Exporter, spool: Spool) -> None:
+    spool.append_step(
+        2,
+        StepRecord(
+            step=3,
+            time=1.0,
+            metrics={
+                "critic/score/mean": 0.5,
+                "actor/entropy": float("nan"),
+                "timing_s/gen": 2.0,
+                "rljob/rollout_seconds": 1.5,
+                "rljob/first_dp_idle_ratio": 0.25,
+                "rljob/cluster_idle_ratio": 0.125,
+                "rljob/replica/0/finish_seconds": 1.5,
+                "rljob/replica/0/requests": 4.0,
+                "rljob/tokens_per_second/step/prompt_and_response/card": 100.0,
+            },
+        ),
+    )
+    seen = families(exporter.metrics_page())
+    job = {"rljob": "sums", "rljob_namespace": "team-a"}
+    assert seen["rljob_step"] == [(job, 3.0)]
+    assert seen["rljob_reward_mean"] == [(job, 0.5)]
+    assert seen["rljob_first_dp_idle_ratio"] == [(job, 0.25)]
+    assert seen["rljob_cluster_idle_ratio"] == [(job, 0.125)]
+    assert ({**job, "stage": "rollout"}, 1.5) in seen["rljob_stage_seconds"]
+    assert ({**job, "stage": "gen"}, 2.0) in seen["rljob_stage_seconds"]
+    labels = {**job, "stage": "step", "tokens": "prompt_and_response", "per": "card"}
+    assert seen["rljob_tokens_per_second"] == [(labels, 100.0)]
+    assert ({**job, "key": "critic/score/mean"}, 0.5) in seen["rljob_verl_metric"]
+    assert [value for labels, value in seen["rljob_phase"] if labels["phase"] == "Training"] == [1.0]
+    assert set(seen) <= {metric.name for metric in catalogue.CATALOGUE}
+
+
+def test_an_empty_spool_gives_an_empty_page(exporter: Exporter) -> None:
+    assert exporter.metrics_page().strip() == ""
+
+
+@pytest.mark.usefixtures("training")
+def test_vllm_metrics_of_all_replicas_are_joined(exporter: Exporter, spool: Spool) -> None:
+    replica = started(ThreadingHTTPServer(("127.0.0.1", 0), Replica))
+    address = f"127.0.0.1:{replica.server_address[1]}"
+    write_targets(spool.rollout_targets_file, [address, "127.0.0.1:9", address])
+    page = exporter.metrics_page()
+    seen = families(page)
+    replicas = [labels["replica"] for labels, _ in seen["vllm:num_requests_running"]]
+    assert replicas == ["0", "2"]
+    assert len(seen["vllm:e2e_request_latency_seconds"]) == 2 * 3
+    assert [value for _, value in seen["rljob_exporter_replica_up"]] == [1.0, 0.0, 1.0]
+    assert "python_info" not in seen
+    assert page.count("# TYPE vllm:num_requests_running") == 1
+    replica.shutdown()
+    replica.server_close()
+
+
+@pytest.mark.usefixtures("training")
+def test_replicas_beyond_the_limit_are_counted(
+    exporter: Exporter, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout, "MAX_REPLICAS", 1)
+    write_targets(spool.rollout_targets_file, ["127.0.0.1:9", "127.0.0.1:9", "127.0.0.1:9"])
+    assert families(exporter.metrics_page())["rljob_exporter_replicas_skipped"][0][1] == 2.0
+
+
+def test_a_damaged_targets_file_means_no_replicas(tmp_path: Path) -> None:
+    file = tmp_path / "targets.yml"
+    for content in ("", "scrape_configs: 3", "{", "scrape_configs: [{job_name: ray}]"):
+        file.write_text(content)
+        assert rollout.targets(file) == []
+
+
+def test_it_starts_quickly_and_stays_small(tmp_path: Path) -> None:
+    code = (
+        "import sys, resource; import rljob_runtime.exporter.server, rljob_runtime.__main__, yaml;"
+        "assert not {'torch', 'verl', 'ray', 'vllm', 'numpy'} & set(sys.modules);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    begin = time.monotonic()
+    output = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert int(output.stdout) < 60 * 1024
+    assert time.monotonic() - begin < 10
+
+
+def write_targets(path: Path, addresses: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "scrape_configs": [
+            {"job_name": "ray", "file_sd_configs": [{"files": ["/x.json"]}]},
+            {"job_name": "rollout", "static_configs": [{"targets": addresses}]},
+        ]
+    }
+    path.write_text(json.dumps(document))

@@ -1,0 +1,72 @@
+"""From an exception to the exit code and the cause that a person needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from rljob_runtime.checkpoint import FencedError
+from rljob_runtime.contract import ExitCode
+from rljob_runtime.outcomes import MESSAGE_LIMIT, RefusedError, bounded, from_error
+
+
+class RayTaskError(Exception):
+    """Shaped as Ray's: the worker's exception in `cause`."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"traceback of {cause}")
+        self.cause = cause
+
+
+def named(name: str, text: str) -> Exception:
+    return type(name, (Exception,), {})(text)
+
+
+def test_the_innermost_exception_is_the_cause() -> None:
+    outcome = from_error(RayTaskError(RayTaskError(KeyError("reward"))), last_step=7)
+    assert (outcome.exit_code, outcome.reason, outcome.last_step) == (ExitCode.FAILED, "RunFailed", 7)
+    assert outcome.message == "KeyError: 'reward'"
+
+
+def test_an_explicit_chain_is_followed() -> None:
+    error = ValueError("outer")
+    error.__cause__ = OSError("disk full")
+    assert from_error(error).message == "OSError: disk full"
+
+
+def test_a_cycle_ends() -> None:
+    first, second = ValueError("a"), ValueError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert from_error(first).message == "ValueError: b"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (FencedError("attempt 3 owns it"), "Fenced"),
+        (named("NodeDiedError", "gone"), "NodeLost"),
+        (named("ActorDiedError", "The actor died because its node has died."), "NodeLost"),
+        (named("OutOfMemoryError", "killed"), "OutOfMemory"),
+        (named("RaySystemError", "no GCS"), "RayUnavailable"),
+    ],
+)
+def test_a_fault_of_the_place_is_retried(error: Exception, reason: str) -> None:
+    outcome = from_error(RayTaskError(error))
+    assert (outcome.exit_code, outcome.reason) == (ExitCode.ENVIRONMENT, reason)
+
+
+def test_an_actor_that_died_of_itself_is_a_failure_of_the_run() -> None:
+    error = named("ActorDiedError", "The actor died unexpectedly: segmentation fault")
+    assert from_error(error).exit_code == ExitCode.FAILED
+
+
+def test_a_refusal_keeps_its_code_and_reason() -> None:
+    outcome = from_error(RefusedError(ExitCode.BAD_CONFIG, "PathMissing", "reward.path: /x"))
+    assert (outcome.exit_code, outcome.reason, outcome.message) == (64, "PathMissing", "reward.path: /x")
+
+
+def test_a_long_message_keeps_both_ends_on_one_line() -> None:
+    text = bounded("begin " + "x\n" * 5000 + " end")
+    assert len(text) <= MESSAGE_LIMIT
+    assert text.startswith("begin")
+    assert text.endswith("end")
+    assert "\n" not in text

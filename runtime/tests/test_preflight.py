@@ -1,0 +1,173 @@
+"""The launcher's checks before anything is spent, and how it ends whatever happens."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, RequiredPath, StopMode
+from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.preflight import check_paths, missing_here, read_attempt, read_job
+from rljob_runtime.ray_cluster import head_lock
+from rljob_runtime.spool import Spool
+from rljob_runtime.stop import stop
+from runtime.tests.conftest import MakeJob
+
+
+@pytest.fixture
+def environ(tmp_path: Path, make_job: MakeJob) -> dict[str, str]:
+    config = tmp_path / "job.json"
+    config.write_bytes(make_job().to_json())
+    return {
+        "RLJOB_ATTEMPT": "2",
+        "RLJOB_SUBMISSION_ID": "sums-2",
+        "RLJOB_HEAD_POD_UID": "pod-1",
+        "RLJOB_POD_UID": "pod-1",
+        "RLJOB_JOB_DIGEST": make_job().digest(),
+        "RLJOB_CONFIG": str(config),
+        "RLJOB_SPOOL": str(tmp_path / "spool"),
+    }
+
+
+def test_the_intended_pod_and_config_are_accepted(environ: dict[str, str], make_job: MakeJob) -> None:
+    assert read_attempt(environ).number == 2
+    assert read_job(environ) == make_job()
+
+
+def test_another_pod_is_refused(environ: dict[str, str]) -> None:
+    with pytest.raises(RefusedError, match="is for pod pod-1, but this is pod pod-2") as caught:
+        read_attempt({**environ, "RLJOB_POD_UID": "pod-2"})
+    assert (caught.value.code, caught.value.reason) == (ExitCode.ENVIRONMENT, "WrongPod")
+
+
+@pytest.mark.parametrize("name", ["RLJOB_ATTEMPT", "RLJOB_SUBMISSION_ID", "RLJOB_HEAD_POD_UID", "RLJOB_POD_UID"])
+def test_a_missing_variable_is_named(environ: dict[str, str], name: str) -> None:
+    with pytest.raises(RefusedError, match=f"{name} is not set") as caught:
+        read_attempt({**environ, name: ""})
+    assert caught.value.code is ExitCode.ENVIRONMENT
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "one"])
+def test_an_attempt_is_counted_from_one(environ: dict[str, str], number: str) -> None:
+    with pytest.raises(RefusedError, match="expected a number from 1"):
+        read_attempt({**environ, "RLJOB_ATTEMPT": number})
+
+
+def test_a_config_of_another_generation_is_refused(environ: dict[str, str], make_job: MakeJob) -> None:
+    Path(environ["RLJOB_CONFIG"]).write_bytes(make_job(cluster_generation=2).to_json())
+    with pytest.raises(RefusedError, match="another cluster generation") as caught:
+        read_job(environ)
+    assert (caught.value.code, caught.value.reason) == (ExitCode.ENVIRONMENT, "WrongConfig")
+
+
+def test_an_absent_config_may_come_later_but_a_broken_one_never_works(environ: dict[str, str]) -> None:
+    Path(environ["RLJOB_CONFIG"]).write_text("{}")
+    with pytest.raises(RefusedError) as broken:
+        read_job(environ)
+    Path(environ["RLJOB_CONFIG"]).unlink()
+    with pytest.raises(RefusedError) as absent:
+        read_job(environ)
+    assert (broken.value.code, absent.value.code) == (ExitCode.BAD_CONFIG, ExitCode.ENVIRONMENT)
+
+
+def job_with_path(make_job: MakeJob, path: Path, nodes: int = 2) -> JobConfig:
+    return make_job(nodes=nodes, required_paths=(RequiredPath("reward.path", str(path)),))
+
+
+def test_paths_that_exist_ask_no_other_node(make_job: MakeJob, tmp_path: Path) -> None:
+    check_paths(job_with_path(make_job, tmp_path), lambda _: pytest.fail("asked"))
+
+
+def test_a_path_that_no_pod_has_is_a_mistake_in_the_manifest(make_job: MakeJob, tmp_path: Path) -> None:
+    job = job_with_path(make_job, tmp_path / "reward.py")
+    with pytest.raises(RefusedError, match=rf"reward\.path: {tmp_path}/reward\.py does not exist in any pod") as caught:
+        check_paths(job, lambda paths: {path: ["w1", "w2"] for path in paths})
+    assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "PathMissing")
+
+
+def test_a_path_that_some_pods_have_is_a_fault_of_the_place(make_job: MakeJob, tmp_path: Path) -> None:
+    job = job_with_path(make_job, tmp_path / "reward.py")
+    with pytest.raises(RefusedError, match="some workers have it") as caught:
+        check_paths(job, lambda paths: {path: ["w1"] for path in paths})
+    assert caught.value.code is ExitCode.ENVIRONMENT
+
+
+def test_each_node_lists_what_it_lacks(tmp_path: Path) -> None:
+    assert missing_here([str(tmp_path), str(tmp_path / "x")]) == [str(tmp_path / "x")]
+
+
+def test_two_launchers_do_not_share_a_head(tmp_path: Path) -> None:
+    with head_lock(tmp_path, 0):
+        with pytest.raises(RefusedError, match="another launcher still runs") as caught, head_lock(tmp_path, 0):
+            pass
+        assert caught.value.reason == "HeadBusy"
+    with head_lock(tmp_path, 0):
+        pass
+
+
+def run_launcher(environ: dict[str, str]) -> tuple[int, Outcome]:
+    done = subprocess.run(
+        [sys.executable, "-m", "rljob_runtime", "launch"], env=environ, capture_output=True, text=True, check=False
+    )
+    return done.returncode, Outcome.from_json(done.stdout.splitlines()[-1])
+
+
+def test_the_last_line_is_the_outcome_and_the_exit_code_its_code(environ: dict[str, str]) -> None:
+    code, outcome = run_launcher({**environ, "RLJOB_POD_UID": "pod-2"})
+    assert (code, outcome.exit_code, outcome.reason) == (65, 65, "WrongPod")
+
+
+def test_a_failure_after_the_beginning_is_in_the_spool_too(environ: dict[str, str]) -> None:
+    # The development environment has no verl: the launcher gets as far as importing it.
+    code, outcome = run_launcher(environ)
+    progress = Spool(Path(environ["RLJOB_SPOOL"])).progress()
+    assert (code, outcome.reason) == (1, "RunFailed")
+    assert (progress.phase, progress.outcome, progress.attempt) == (Phase.ENDED, outcome, 2)
+
+
+def test_a_refusal_of_identity_leaves_the_spool_to_its_owner(environ: dict[str, str]) -> None:
+    spool = Spool(Path(environ["RLJOB_SPOOL"]))
+    running = Progress(pod_uid="pod-1", phase=Phase.TRAINING, attempt=3, step=9)
+    spool.write_progress(running)
+    run_launcher({**environ, "RLJOB_HEAD_POD_UID": "pod-9"})
+    assert spool.progress() == running
+
+
+def test_the_hook_returns_at_once_when_nothing_runs(spool: Spool) -> None:
+    assert stop(spool, StopMode.AFTER_STEP, 0)
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.ENDED, attempt=1))
+    assert stop(spool, StopMode.AFTER_STEP, 0)
+
+
+def test_the_hook_asks_and_waits_for_the_end(spool: Spool) -> None:
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
+
+    def trainer() -> None:
+        while spool.stop_request(1) is None:
+            time.sleep(0.01)
+        spool.update_progress(phase=Phase.ENDED)
+
+    thread = threading.Thread(target=trainer)
+    thread.start()
+    assert stop(spool, StopMode.ABORT_ROLLOUT, 10)
+    thread.join()
+    assert spool.stop_request(1).mode is StopMode.ABORT_ROLLOUT
+
+
+def test_the_hook_gives_up_in_time(spool: Spool) -> None:
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
+    assert not stop(spool, StopMode.AFTER_STEP, 0.1)
+
+
+def test_the_command_line_of_the_hook(environ: dict[str, str]) -> None:
+    Spool(Path(environ["RLJOB_SPOOL"])).write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=4))
+    arguments = [sys.executable, "-m", "rljob_runtime", "stop", "--mode", "AbortRollout", "--wait", "0.1"]
+    assert subprocess.run(arguments, env=environ, check=False).returncode == 1
+    request = json.loads((Path(environ["RLJOB_SPOOL"]) / "attempt-4" / "stop.json").read_text())
+    assert request == {"attempt": 4, "mode": "AbortRollout"}

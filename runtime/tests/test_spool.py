@@ -1,0 +1,110 @@
+"""The spool: nobody ever reads half a file, and a stop is only ever hastened."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.contract import ContractError, Phase, Progress, SpoolFile, StopMode, StopRequest
+from rljob_runtime.files import write_atomically
+from rljob_runtime.spool import Spool, StepRecord
+
+
+def test_before_the_first_attempt_there_is_no_progress(spool: Spool) -> None:
+    assert spool.progress() is None
+    assert spool.last_step(1) is None
+    assert spool.stop_request(1) is None
+
+
+def test_progress_is_changed_field_by_field(spool: Spool) -> None:
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING, attempt=2, total_steps=9))
+    spool.update_progress(phase=Phase.TRAINING, step=3)
+    progress = spool.progress()
+    assert (progress.attempt, progress.total_steps, progress.step, progress.phase) == (2, 9, 3, Phase.TRAINING)
+    assert progress.observed_time > 0
+
+
+def test_nobody_updates_what_the_launcher_did_not_begin(spool: Spool) -> None:
+    with pytest.raises(ContractError, match="the launcher writes it before anyone else"):
+        spool.update_progress(step=1)
+
+
+def test_a_reader_never_sees_a_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "value"
+    contents = [bytes([65 + n]) * 200_000 for n in range(2)]
+    write_atomically(path, contents[0])
+    done = threading.Event()
+
+    def write() -> None:
+        for n in range(100):
+            write_atomically(path, contents[n % 2])
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    reads = 0
+    while not done.is_set():
+        assert path.read_bytes() in contents
+        reads += 1
+    writer.join()
+    assert reads > 0
+    assert os.listdir(tmp_path) == ["value"]  # noqa: PTH208 - names only
+
+
+def test_a_failed_write_leaves_the_old_content_and_no_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "value"
+    write_atomically(path, b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, b"new", durable=True)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["value"]  # noqa: PTH208
+
+
+def test_the_last_complete_line_counts(spool: Spool) -> None:
+    for step in (1, 2):
+        spool.append_step(1, StepRecord(step=step, time=10.0 + step, metrics={"reward": step / 4}))
+    with (spool.attempt_folder(1) / SpoolFile.STEPS).open("ab") as file:
+        file.write(b'{"step": 3, "time": 13.0, "metr')
+    assert spool.last_step(1) == StepRecord(step=2, time=12.0, metrics={"reward": 0.5})
+
+
+def test_figures_that_json_cannot_say_survive(spool: Spool) -> None:
+    spool.append_step(1, StepRecord(step=1, time=1.0, metrics={"loss": float("nan"), "max": float("inf")}))
+    metrics = spool.last_step(1).metrics
+    assert metrics["loss"] != metrics["loss"]
+    assert metrics["max"] == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "result"),
+    [
+        (StopMode.AFTER_STEP, StopMode.ABORT_ROLLOUT, StopMode.ABORT_ROLLOUT),
+        (StopMode.ABORT_ROLLOUT, StopMode.AFTER_STEP, StopMode.ABORT_ROLLOUT),
+        (StopMode.AFTER_STEP, StopMode.IMMEDIATE, StopMode.IMMEDIATE),
+        (StopMode.IMMEDIATE, StopMode.ABORT_ROLLOUT, StopMode.IMMEDIATE),
+    ],
+)
+def test_a_stop_is_hastened_but_never_slowed_down(
+    spool: Spool, first: StopMode, second: StopMode, result: StopMode
+) -> None:
+    spool.request_stop(StopRequest(attempt=1, mode=first))
+    spool.request_stop(StopRequest(attempt=1, mode=second))
+    assert spool.stop_request(1).mode is result
+
+
+def test_an_unreadable_stop_request_still_stops(spool: Spool) -> None:
+    write_atomically(spool.attempt_folder(1) / SpoolFile.STOP, b"please")
+    assert spool.stop_request(1).mode is StopMode.AFTER_STEP
+
+
+def test_a_stop_is_for_one_attempt(spool: Spool) -> None:
+    spool.request_stop(StopRequest(attempt=1, mode=StopMode.AFTER_STEP))
+    assert Spool(spool.root).stop_request(2) is None
