@@ -7,12 +7,17 @@ Objects are applied server-side under one field manager, so `up` may run again a
 import http.client
 import json
 import ssl
+import time
 from typing import Any
 
 from tests.cluster.errors import ClusterError
 from tests.cluster.paths import API_PORT, HOST_ADDRESS, State
 
-TIMEOUT_SECONDS = 15
+# A machine that compiles on all its cores answers late; every verb here may be repeated.
+TIMEOUT_SECONDS = 30
+PROBE_SECONDS = 5
+ATTEMPTS = 4
+PAUSE_SECONDS = 1.0
 FIELD_MANAGER = "rljob-cluster"
 PLURALS = {
     "ClusterRole": "clusterroles",
@@ -42,8 +47,8 @@ class Api:
     def ready(self) -> bool:
         """Whether the API server says that it is ready."""
         try:
-            return self._send("GET", "/readyz")[0] == http.client.OK
-        except OSError:
+            return self._once("GET", "/readyz", None, "", PROBE_SECONDS)[0] == http.client.OK
+        except (OSError, http.client.HTTPException):
             return False
 
     def get(self, path: str) -> Object | None:
@@ -70,7 +75,24 @@ class Api:
             self._parsed("DELETE", path, code, body)
 
     def _send(self, verb: str, path: str, body: str | None = None, kind: str = "") -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(HOST_ADDRESS, API_PORT, timeout=TIMEOUT_SECONDS, context=self._tls)
+        seen = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(PAUSE_SECONDS)
+            try:
+                code, answer = self._once(verb, path, body, kind, TIMEOUT_SECONDS)
+            except (OSError, http.client.HTTPException) as error:
+                seen = repr(error)
+                continue
+            if code < http.client.INTERNAL_SERVER_ERROR and code != http.client.TOO_MANY_REQUESTS:
+                return code, answer
+            seen = f"HTTP {code}: {answer.decode(errors='replace')[:400]}"
+        raise ClusterError(
+            f"{verb} {path}: {seen} at each of {ATTEMPTS} attempts; see `python -m tests.cluster logs apiserver`"
+        )
+
+    def _once(self, verb: str, path: str, body: str | None, kind: str, seconds: float) -> tuple[int, bytes]:
+        connection = http.client.HTTPSConnection(HOST_ADDRESS, API_PORT, timeout=seconds, context=self._tls)
         try:
             headers = {"Accept": "application/json", **({"Content-Type": kind} if kind else {})}
             connection.request(verb, path, body.encode() if body is not None else None, headers)

@@ -36,9 +36,19 @@ from tests.cluster.programs import locked
 
 NODE_READY_SECONDS = 120.0
 KUBERAY_READY_SECONDS = 180.0
+RESTARTS = 5
 NPU_RESOURCE = "huawei.com/Ascend910"
 DEFAULT_NODES = 1
 DEFAULT_NPUS = 4
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Something to wait for, with its deadline."""
+
+    what: str
+    check: Callable[[], bool]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,8 @@ def up(state: State, *, node_count: int | None = None, npus: int | None = None) 
         started = time.monotonic()
         fresh = not any(processes.running(path) for path in state.pids.glob("*.pid"))
         if fresh:
-            _say("clear", "what an earlier cluster left", lambda: leaks.sweep(state))
+            leaks.sweep(state)
+            _keep_older_logs(state)
         settings = _choose(state, node_count=node_count, npus=npus, fresh=fresh)
         changed = _bring_up(state, settings)
         seconds = time.monotonic() - started
@@ -154,7 +165,8 @@ def _choose(state: State, *, node_count: int | None, npus: int | None, fresh: bo
 def _bring_up(state: State, settings: Settings) -> bool:
     members = nodes_of(state, settings.nodes)
     _prepare(state, members)
-    by_name = {component.name: component for component in all_components(state, settings)}
+    everything = all_components(state, settings)
+    by_name = {component.name: component for component in everything}
     runtimes = [f"containerd-{node.name}" for node in members]
     changed = _start(state, [by_name.pop("etcd")])
     # The API server and the container runtimes do not need each other.
@@ -166,11 +178,10 @@ def _bring_up(state: State, settings: Settings) -> bool:
     changed |= _start(state, list(by_name.values()))
     api = Api(state)
     changed |= addons.install(api)
-    for node in members:
-        _wait_for_node(state, api, node, settings.npus_per_node)
-    if not addons.kuberay_available(api):
-        changed = True
-        _say("wait", "KubeRay", lambda: _wait_for_kuberay(state, api))
+    waits = [_node_wait(api, node, settings.npus_per_node) for node in members]
+    waits.append(Wait("KubeRay Available", lambda: addons.kuberay_available(api), KUBERAY_READY_SECONDS))
+    for wait in waits:
+        changed |= _wait(state, everything, wait)
     return changed
 
 
@@ -215,15 +226,18 @@ def _start(state: State, wanted: list[Component]) -> bool:
         process = processes.start(
             component.command,
             pid_file=pid_file,
-            log=state.logs / f"{component.name}.log",
+            log=_log(state, component),
             environment=environment,
             files=component.files,
         )
         begun.append((component, process, started))
     for component, process, started in begun:
-        log = state.logs / f"{component.name}.log"
         processes.wait_until(
-            component.ready, what=component.name, seconds=components.READY_SECONDS, log=log, process=process
+            component.ready,
+            what=component.name,
+            seconds=components.READY_SECONDS,
+            log=_log(state, component),
+            process=process,
         )
         print(f"start  {component.name}: ready after {time.monotonic() - started:.1f} s", flush=True)
     return bool(begun)
@@ -237,31 +251,47 @@ def _node_state(api: Api, node: Node) -> tuple[bool, int]:
     return conditions.get("Ready") == "True", int(found["status"].get("allocatable", {}).get(NPU_RESOURCE, 0))
 
 
-def _wait_for_node(state: State, api: Api, node: Node, npus: int) -> None:
+def _node_wait(api: Api, node: Node, npus: int) -> Wait:
     def ready() -> bool:
         found = api.get(f"/api/v1/nodes/{node.name}")
         capacity = int(found["status"].get("capacity", {}).get(NPU_RESOURCE, 0)) if found else 0
         # Capacity, not allocatable: a test may have made a device unhealthy.
         return _node_state(api, node)[0] and capacity == npus
 
-    if not ready():
-        what = f"{node.name} Ready with {npus} NPUs"
-        log = state.logs / f"kubelet-{node.name}.log"
-        _say("wait", what, lambda: processes.wait_until(ready, what=what, seconds=NODE_READY_SECONDS, log=log))
+    return Wait(f"{node.name} Ready with {npus} NPUs", ready, NODE_READY_SECONDS)
 
 
-def _wait_for_kuberay(state: State, api: Api) -> None:
-    processes.wait_until(
-        lambda: addons.kuberay_available(api),
-        what="KubeRay's Deployment Available",
-        seconds=KUBERAY_READY_SECONDS,
-        log=state.logs / "kubelet-node-1.log",
-    )
+def _wait(state: State, everything: list[Component], wait: Wait) -> bool:
+    """Wait for something that takes all components together; whether it took any time.
+
+    A component may give up meanwhile: on a busy machine the controller manager ends when
+    the API server is not healthy within ten seconds. It is started again, a few times.
+    """
+    if wait.check():
+        return False
+    started, restarts = time.monotonic(), 0
+    print(f"wait   {wait.what}", flush=True)
+    while not wait.check():
+        processes.reap()
+        ended = [item for item in everything if not processes.running(state.pids / f"{item.name}.pid")]
+        if time.monotonic() - started > wait.seconds or restarts >= RESTARTS:
+            named = ended or [item for item in everything if item.name.startswith(("controller", "kubelet"))]
+            tails = "\n".join(f"{item.name}:\n{processes.tail(_log(state, item), 8)}" for item in named)
+            raise ClusterError(f"not within {wait.seconds:.0f} s: {wait.what}; the ends of the logs\n{tails}")
+        if ended:
+            restarts += 1
+            print(f"again  {', '.join(item.name for item in ended)} ended", flush=True)
+            _start(state, ended)
+        time.sleep(processes.POLL_SECONDS)
+    print(f"       done after {time.monotonic() - started:.1f} s", flush=True)
+    return True
 
 
-def _say(word: str, what: str, action: Callable[[], None]) -> None:
-    started = time.monotonic()
-    print(f"{word:6} {what}", flush=True)
-    action()
-    if (seconds := time.monotonic() - started) > 1:
-        print(f"{'':6} done after {seconds:.1f} s", flush=True)
+def _log(state: State, component: Component) -> Path:
+    return state.logs / f"{component.name}.log"
+
+
+def _keep_older_logs(state: State) -> None:
+    """Begin new logs with a new cluster, and keep those of the one before."""
+    for path in state.logs.glob("*.log"):
+        path.replace(path.with_suffix(".previous"))

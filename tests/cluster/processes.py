@@ -20,6 +20,8 @@ from tests.cluster.errors import ClusterError
 
 POLL_SECONDS = 0.1
 SHOWN_LOG_LINES = 30
+# The kubelet repeats this every ten seconds where it does not know the disk; it is harmless.
+NOISE = "cannot find filesystem info for device"
 # Field 22 of /proc/<pid>/stat, counted from the state that follows the command name.
 START_TIME_FIELD = 19
 
@@ -169,4 +171,5 @@ def tail(log: Path, lines: int = SHOWN_LOG_LINES) -> str:
         content = log.read_text(errors="replace")
     except FileNotFoundError:
         return "(no log)"
-    return "\n".join(content.splitlines()[-lines:])
+    told = [line for line in content.splitlines() if NOISE not in line]
+    return "\n".join(told[-lines:])

@@ -1,0 +1,1 @@
+"""Tests against real programs: the local cluster, an API server, KubeRay."""
