@@ -1,0 +1,42 @@
+"""Fixtures of the whole-product tests: a cluster in which the product is installed, and a namespace of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import quickstart
+from tests.kube import Kube, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATOR_NAMESPACE = "rljob-system"
+NAMESPACE = "rljob-e2e"
+
+
+def _cluster(*words: str) -> str:
+    command = [sys.executable, "-m", "tests.cluster", *words]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=120).stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def admin() -> Kube:
+    """Give kubectl for the operator's namespace of the running local cluster."""
+    return Kube(f"{_cluster('path', 'kube')}/kubectl", _cluster("kubeconfig"), OPERATOR_NAMESPACE)
+
+
+@pytest.fixture(scope="session")
+def kube(admin: Kube) -> Iterator[Kube]:
+    """Give kubectl for a fresh namespace that holds the quickstart's code and storage."""
+    if not admin.find("deployments", "app.kubernetes.io/name=rljob-operator"):
+        raise AssertionError("the operator is not installed; run `make test` or `python -m scripts.test product`")
+    mine = admin.in_namespace(NAMESPACE)
+    mine.delete("namespace", NAMESPACE)
+    mine.run("create", "namespace", NAMESPACE)
+    mine.apply(*quickstart.surroundings())
+    yield mine
+    mine.delete("namespace", NAMESPACE, wait=False)
+    wait_for("the namespace is gone", lambda: mine.get("namespace", NAMESPACE) is None, 180)

@@ -1,0 +1,46 @@
+"""The quickstart's manifests, and variants of its RLJob for tests."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Manifest = dict[str, Any]
+PATH = Path(__file__).resolve().parents[2] / "examples" / "quickstart.yaml"
+
+
+def manifests() -> list[Manifest]:
+    """Give every document of examples/quickstart.yaml."""
+    return [document for document in yaml.safe_load_all(PATH.read_text()) if document]
+
+
+def rljob() -> Manifest:
+    """Give the RLJob of the quickstart."""
+    return next(document for document in manifests() if document["kind"] == "RLJob")
+
+
+def surroundings() -> list[Manifest]:
+    """Give what stands beside the RLJob: code and storage."""
+    return [document for document in manifests() if document["kind"] != "RLJob"]
+
+
+def variant(name: str, **fields: Any) -> Manifest:  # noqa: ANN401 - JSON values
+    """Give the quickstart's RLJob under another name, with fields set by path: `trainer__steps=3`."""
+    job = copy.deepcopy(rljob())
+    job["metadata"] = {"name": name}
+    for path, value in fields.items():
+        *parents, last = path.split("__")
+        place = job["spec"]
+        for parent in parents:
+            place = place[int(parent)] if isinstance(place, list) else place.setdefault(parent, {})
+        place[last] = value
+    return job
+
+
+CLAIM = "quickstart"
+"""PersistentVolumeClaim of the quickstart."""
+MOUNT = "/data"
+"""Where it is mounted."""

@@ -1,0 +1,62 @@
+"""What does not start says why: the message names the pod and the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e import quickstart
+from tests.kube import Kube, Manifest, wait_for
+
+pytestmark = pytest.mark.e2e
+
+CASES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
+    "image": (
+        {"runtime__image": "rljob.local/no-such-image:1", "initializers": []},
+        "ImagePullFailed",
+        ("pod image-", "no-such-image"),
+    ),
+    "initializer-image": (
+        {"runtime__image": "rljob.local/no-such-image:1"},
+        "ImagePullFailed",
+        ("initializer prepare: pod initializer-image-", "no-such-image"),
+    ),
+    "npus": (
+        {"workerGroups__0__devicesPerNode": 16, "initializers": []},
+        "PodUnschedulable",
+        ("pod npus-", "Insufficient huawei.com/Ascend910"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "fields", "reason", "parts"), [(k, *v) for k, v in CASES.items()], ids=CASES)
+def test_the_reason_names_the_pod(
+    kube: Kube, name: str, fields: dict[str, Any], reason: str, parts: tuple[str, ...]
+) -> None:
+    kube.apply(quickstart.variant(name, **fields))
+
+    def told() -> Manifest | None:
+        status = (kube.get("rljob", name) or {}).get("status", {})
+        return status if status.get("reason") == reason else None
+
+    status = wait_for(f"reason {reason}", told, 120)
+    assert all(part in status["message"] for part in parts), status["message"]
+    assert reason in kube.run("get", "rljob", name, "-o", "wide")
+    wait_for("a warning event", lambda: [e for e in kube.events(name) if e.get("reason") == reason], 30)
+    kube.delete("rljob", name)
+
+
+def test_the_start_deadline_ends_it(kube: Kube) -> None:
+    kube.apply(
+        quickstart.variant(
+            "late", runtime__image="rljob.local/no-such-image:1", initializers=[], deadlines={"startSeconds": 20}
+        )
+    )
+    kube.run("wait", "rljob/late", "--for=condition=Finished", "--timeout=90s", seconds=120)
+    status = (kube.get("rljob", "late") or {})["status"]
+    assert status["state"] == "Failed"
+    assert status["reason"] == "StartDeadlineExceeded"
+    assert "no-such-image" in status["message"]
+    wait_for("the cluster is freed", lambda: not kube.find("rayclusters", "rljob.dev/job=late"), 60)
+    kube.delete("rljob", "late")

@@ -1,0 +1,97 @@
+"""A small handle on a cluster for tests: kubectl with JSON, waits with deadlines, HTTP to pods.
+
+Used by tests/e2e and tests/integration. It goes through kubectl on purpose: that is what users have.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Manifest = dict[str, Any]
+T = TypeVar("T")
+
+
+class KubectlError(AssertionError):
+    """kubectl failed; the text is what it said."""
+
+
+@dataclass(frozen=True)
+class Kube:
+    """kubectl against one cluster and one namespace."""
+
+    kubectl: str
+    kubeconfig: str
+    namespace: str = "default"
+
+    def in_namespace(self, namespace: str) -> Kube:
+        """Give the same handle for another namespace."""
+        return Kube(self.kubectl, self.kubeconfig, namespace)
+
+    def run(self, *arguments: str, text: str | None = None, seconds: float = 60) -> str:
+        """Run kubectl; raises KubectlError with what it said."""
+        command = [self.kubectl, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *arguments]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds, check=False)
+        if done.returncode != 0:
+            raise KubectlError(done.stderr.strip())
+        return done.stdout
+
+    def apply(self, *manifests: Manifest) -> str:
+        """Apply manifests as a user would."""
+        return self.run("apply", "-f", "-", text="\n---\n".join(json.dumps(manifest) for manifest in manifests))
+
+    def get(self, kind: str, name: str) -> Manifest | None:
+        """Get an object, or None."""
+        try:
+            found: Manifest = json.loads(self.run("get", kind, name, "-o", "json"))
+        except KubectlError as error:
+            if "NotFound" in str(error):
+                return None
+            raise
+        return found
+
+    def find(self, kind: str, selector: str = "") -> list[Manifest]:
+        """List objects of the namespace."""
+        options = ["-l", selector] if selector else []
+        items: list[Manifest] = json.loads(self.run("get", kind, *options, "-o", "json"))["items"]
+        return items
+
+    def delete(self, kind: str, name: str, *, wait: bool = True) -> None:
+        """Delete an object if it exists."""
+        self.run("delete", kind, name, "--ignore-not-found", f"--wait={str(wait).lower()}", seconds=180)
+
+    def events(self, name: str) -> list[Manifest]:
+        """List the events about an object of that name."""
+        found = self.find("events.events.k8s.io")
+        return [event for event in found if (event.get("regarding") or {}).get("name") == name]
+
+
+def wait_for(what: str, look: Callable[[], T | None], seconds: float, every: float = 1.0) -> T:
+    """Look until there is something; fail with `what` at the deadline."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if (found := look()) is not None and found is not False:
+            return found
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(every)
+
+
+def http_get(url: str, token: str | None = None, seconds: float = 5) -> str:
+    """GET a URL of a pod."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - a pod's address
+    with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310 - a pod's address
+        text: str = answer.read().decode()
+    return text
+
+
+def condition(job: Manifest | None, kind: str) -> Manifest | None:
+    """Find a condition of an object."""
+    conditions = ((job or {}).get("status") or {}).get("conditions") or []
+    return next((entry for entry in conditions if entry["type"] == kind), None)
