@@ -9,6 +9,7 @@ for package indexes through files mounted for its time; they enter no layer.
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,8 @@ from tests.cluster.paths import cache_folder
 from tests.cluster.shell import run
 
 BUILD_DEADLINE_SECONDS = 3600
+SHORT_DEADLINE_SECONDS = 120
+SHOWN_LOG_LINES = 40
 KEPT_IMAGES = 3
 SUITE = "bookworm"
 # What public Python images bring and the project's Dockerfiles rely on.
@@ -78,7 +81,17 @@ def build(
 ) -> None:
     """Build a Dockerfile under a name in buildah's store."""
     with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
-        command = ["build", "--isolation", "chroot", "--layers", "--pull=false", "--format", "oci"]
+        command = [
+            "build",
+            "--signature-policy",
+            str(_policy()),
+            "--isolation",
+            "chroot",
+            "--layers",
+            "--pull=false",
+            "--format",
+            "oci",
+        ]
         command += ["--file", str(dockerfile), "--tag", name]
         if stage:
             command += ["--target", stage]
@@ -87,7 +100,8 @@ def build(
         if os.environ.get("RLJOB_BASE_IMAGE"):
             command.remove("--pull=false")
         command += hostconfig.build_options(Path(scratch))
-        _buildah([*command, str(context)], timeout_seconds=BUILD_DEADLINE_SECONDS)
+        log = _store() / f"build-{re.sub('[^a-z0-9.]+', '-', name)}.log"
+        _run_logged([*command, str(context)], log)
 
 
 def in_layout(reference: str) -> bool:
@@ -181,25 +195,30 @@ def _policy() -> Path:
     return path
 
 
-def _buildah(command: list[str], *, timeout_seconds: float = 120) -> str:
+def _words() -> list[str]:
     store = _store()
-    words = ["buildah", "--storage-driver", "overlay", "--root", str(store / "root"), "--runroot", str(store / "run")]
-    takes_policy = ["--signature-policy", str(_policy())] if command[0] == "build" else []
-    log = store / f"{command[0]}.log"
+    return ["buildah", "--storage-driver", "overlay", "--root", str(store / "root"), "--runroot", str(store / "run")]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "TMPDIR": str(_scratch())}
+
+
+def _buildah(command: list[str]) -> str:
+    return run([*_words(), *command], environment=_environment(), timeout_seconds=SHORT_DEADLINE_SECONDS)
+
+
+def _run_logged(command: list[str], log: Path) -> None:
+    """Run a long command whose output can be followed in a file while it runs."""
     with log.open("w") as output:
-        try:
-            done = subprocess.run(
-                [*words, command[0], *takes_policy, *command[1:]],
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env={**os.environ, "TMPDIR": str(_scratch())},
-                timeout=timeout_seconds,
-                check=False,
-                text=True,
-            )
-        except FileNotFoundError as error:
-            raise ClusterError("buildah is missing; `python -m tests.cluster image build` installs it") from error
+        done = subprocess.run(
+            [*_words(), *command],
+            stdout=output,
+            stderr=output,
+            env=_environment(),
+            timeout=BUILD_DEADLINE_SECONDS,
+            check=False,
+        )
     if done.returncode:
-        said = "\n".join((done.stdout + log.read_text(errors="replace")).splitlines()[-40:])
-        raise ClusterError(f"buildah {command[0]} ended with code {done.returncode}; {log}:\n{said}")
-    return done.stdout
+        said = "\n".join(log.read_text(errors="replace").splitlines()[-SHOWN_LOG_LINES:])
+        raise ClusterError(f"buildah ended with code {done.returncode}; the end of {log}:\n{said}")

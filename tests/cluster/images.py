@@ -35,9 +35,10 @@ class Recipe:
     context: Path = REPOSITORY
     stage: str = ""
     arguments: tuple[tuple[str, str], ...] = ()
-    # The build argument that names the image below, and which of the table that is; "" is the Debian base.
-    base_argument: str = "BASE_IMAGE"
+    # An image of the table to stand on, and the build argument that names it. BASE_IMAGE is
+    # always given: the base that debootstrap made.
     base: str = ""
+    base_argument: str = "BASE_IMAGE"
 
 
 _RUNTIME = REPOSITORY / "images" / "runtime" / "Dockerfile"
@@ -62,7 +63,7 @@ TABLE: Mapping[str, Recipe] = {
         tag="rljob.local/runtime-deps:cpu",
         dockerfile=_RUNTIME,
         stage="dependencies",
-        inputs=("images/runtime/*", "requirements/runtime-cpu.txt", "requirements/build.txt", "requirements/uv.txt"),
+        inputs=("images/runtime/*", "requirements/runtime-cpu.txt", "requirements/uv.txt"),
     ),
     # The same Dockerfile to its end, on top of that stage: our code, kilobytes that change often.
     "runtime-cpu": Recipe(
@@ -70,7 +71,7 @@ TABLE: Mapping[str, Recipe] = {
         dockerfile=_RUNTIME,
         base="runtime-deps-cpu",
         base_argument="DEPENDENCIES_IMAGE",
-        inputs=("images/runtime/*", "runtime/pyproject.toml", "runtime/README.md", "runtime/src/**/*"),
+        inputs=("requirements/build.txt", "runtime/pyproject.toml", "runtime/README.md", "runtime/src/**/*"),
     ),
 }
 
@@ -116,15 +117,18 @@ def build(recipe: Recipe) -> oci.Image:
     """Build an image unless an equal one is in the cache."""
     name = slug(recipe.tag)
     reference = f"{name}-{key_of(recipe)}"
-    with locked(cache_folder() / "locks" / "images.lock"):
-        if not buildah.in_layout(reference):
-            ensure_packages(IMAGE_PACKAGES)
-            local = _build_local(recipe)
+    with locked(_lock("layout")):
+        stored = buildah.in_layout(reference)
+    if not stored:
+        ensure_packages(IMAGE_PACKAGES)
+        local = _build_local(recipe)
+        # The layout has one index, so one writer; what builds for minutes holds only its own lock.
+        with locked(_lock("layout")):
             started = time.monotonic()
             buildah.push(local, reference)
-            print(f"image  {recipe.tag}: stored in {time.monotonic() - started:.1f} s", flush=True)
             buildah.prune(name, keep=reference)
-        _pointer(recipe.tag).write_text(reference)
+        print(f"image  {recipe.tag}: stored in {time.monotonic() - started:.1f} s", flush=True)
+    _pointer(recipe.tag).write_text(reference)
     return _named(reference, recipe.tag)
 
 
@@ -160,21 +164,25 @@ def _pointer(tag: str) -> Path:
     return folder / f"{slug(tag)}.last"
 
 
+def _lock(name: str) -> Path:
+    return cache_folder() / "locks" / f"image-{name}.lock"
+
+
 def _build_local(recipe: Recipe) -> str:
     """Build into buildah's own store, with the images below, and return the name there."""
     local = f"localhost/rljob/{slug(recipe.tag)}:{key_of(recipe)}"
-    if buildah.has(local):
-        return local
-    below = _build_local(TABLE[recipe.base]) if recipe.base else buildah.ensure_base()
-    started = time.monotonic()
-    print(f"image  {recipe.tag}: building", flush=True)
-    buildah.build(
-        local,
-        dockerfile=recipe.dockerfile,
-        context=recipe.context,
-        stage=recipe.stage,
-        arguments={**dict(recipe.arguments), recipe.base_argument: below},
-    )
+    with locked(_lock("base")):
+        arguments = {**dict(recipe.arguments), "BASE_IMAGE": buildah.ensure_base()}
+    if recipe.base:
+        arguments[recipe.base_argument] = _build_local(TABLE[recipe.base])
+    with locked(_lock(slug(recipe.tag))):
+        if buildah.has(local):
+            return local
+        started = time.monotonic()
+        print(f"image  {recipe.tag}: building", flush=True)
+        buildah.build(
+            local, dockerfile=recipe.dockerfile, context=recipe.context, stage=recipe.stage, arguments=arguments
+        )
     print(f"image  {recipe.tag}: built in {time.monotonic() - started:.1f} s", flush=True)
     return local
 
