@@ -1,7 +1,7 @@
 """The operator process: `python -m rljob`. It wires the parts, holds the Lease, and ends when any part ends.
 
-Order: settings, log, health server, Lease, store, then workers, resync and watches side by side. SIGTERM ends it with 0
-after the Lease is given back. Everything else that ends a part (a lost Lease, a watch that died, a bug) ends the process
+Order: settings, log, health server, Lease, store, then workers, resync and watches side by side. SIGTERM ends it with
+0 after the Lease is given back. Whatever else ends a part (a lost Lease, a watch that died, a bug) ends the process
 with 1, and the restart is the way back: running jobs do not notice either.
 """
 

@@ -88,8 +88,9 @@ def read_config(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
 
 
 def _parse(field: dataclasses.Field[Any], text: str) -> object:
+    kind: type[object] = type(field.default)
     try:
-        return type(field.default)(text)
+        return Path(text) if issubclass(kind, Path) else kind(text)  # type: ignore[call-arg]
     except ValueError:
         raise ConfigError(f"{_both(field.name)} is {text!r}; give a whole number") from None
 

@@ -74,7 +74,7 @@ class Executor:
         except errors.NotFound as error:
             self.store.vanished(RLJOB, job["metadata"]["uid"])
             raise StaleError(str(error)) from error
-        self.store.put(RLJOB, written)
+        self.store.learn(RLJOB, written)
         if not same_json(desired, written.get("status", {})):
             # The CRD's schema does not know a field, or another writer owns one: a round would never settle.
             self.metrics.status_differs.inc()
@@ -106,7 +106,7 @@ class Executor:
         except errors.Invalid as error:
             self._refuse(job, Refusal(kind.kind, metadata["name"], str(error)))
         if kind in _WATCHED_KINDS:
-            self.store.put(kind, made)
+            self.store.learn(kind, made)
         self.after_write(f"create {kind.kind}")
 
     async def _adopt(self, job: Manifest, manifest: Manifest) -> Manifest:
@@ -154,7 +154,7 @@ class Executor:
             self.store.vanished(RLJOB, seen["uid"])
             raise StaleError("the job is gone; its children go with it") from error
         if live["metadata"]["resourceVersion"] != seen["resourceVersion"]:
-            self.store.put(RLJOB, live)
+            self.store.learn(RLJOB, live)
             raise StaleError("the job has changed since it was observed")
 
     async def _refresh(self, effect: DeleteObject) -> None:
@@ -167,12 +167,12 @@ class Executor:
             return
         if live["metadata"]["uid"] != effect.uid:
             self.store.vanished(kind, effect.uid)
-        self.store.put(kind, live)
+        self.store.learn(kind, live)
 
     async def _refresh_job(self, job: Manifest) -> None:
         seen = job["metadata"]
         try:
-            self.store.put(RLJOB, await self.cluster.get(RLJOB, seen["namespace"], seen["name"]))
+            self.store.learn(RLJOB, await self.cluster.get(RLJOB, seen["namespace"], seen["name"]))
         except errors.NotFound:
             self.store.vanished(RLJOB, seen["uid"])
 

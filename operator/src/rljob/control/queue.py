@@ -144,7 +144,8 @@ class KeyQueue(Generic[Key]):
             self.add(key)
 
     def _longest_running(self) -> float:
-        return self._monotonic() - min(self._processing.values(), default=self._monotonic())
+        now = self._monotonic()
+        return now - min(self._processing.values(), default=now)
 
 
 def backoff_seconds(key: str, attempt: int) -> float:

@@ -46,6 +46,8 @@ class Result(enum.StrEnum):
     """The world had moved on; nothing is wrong."""
     GONE = "gone"
     """The job does not exist any more."""
+    RESTING = "resting"
+    """Put off: the job did not settle for many rounds, and the echo of its own writes must not bring it back."""
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Reconciler:
     metrics: Metrics
     _streaks: dict[Key, int] = field(default_factory=dict)
     """Rounds in a row that did not settle."""
+    _resting_until: dict[Key, float] = field(default_factory=dict)
 
     @classmethod
     def build(
@@ -112,10 +115,15 @@ class Reconciler:
 
     async def round(self, key: Key) -> Result:
         """Run one round; asks the queue for the next one, if there is to be one. Raises what the outside raises."""
+        rest = self._resting_until.get(key, 0.0) - self.clock.monotonic()
+        if rest > 0:
+            self.queue.add_after(key, rest)
+            return Result.RESTING
         result, after = await self._round(key)
         self.metrics.reconciles.labels(result).inc()
         if result in (Result.SETTLED, Result.GONE):
             self._streaks.pop(key, None)
+            self._resting_until.pop(key, None)
             self.queue.forget(key)
             if after is not None:
                 self.queue.add_after(key, after)
@@ -123,6 +131,7 @@ class Reconciler:
         self._streaks[key] = self._streaks.get(key, 0) + 1
         if self._streaks[key] % ROUNDS_IN_A_ROW == 0:
             seconds = self.queue.add_failed(key)
+            self._resting_until[key] = self.clock.monotonic() + seconds
             log.warning("Job does not settle", job=key, rounds=self._streaks[key], seconds=seconds)
         else:
             self.queue.add(key)

@@ -11,6 +11,7 @@ etcd always made true. A version that is no number is believed.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from rljob.build.labels import JOB, JOB_UID
 from rljob.cluster.kinds import RLJOB, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rljob.cluster.port import Listing
     from rljob.core.observed import Manifest
@@ -73,10 +74,20 @@ class Store:
         self._unconfirmed: dict[str, Drift] = {}
 
     def put(self, kind: Kind, manifest: Manifest) -> bool:
-        """Take an object from an event or from the answer to our write; whether it was news."""
+        """Take an object from an event; whether it was news."""
         uid, version = _uid(manifest), _version(manifest)
         self._unconfirmed.pop(uid, None)
         return self._put(kind, uid, version, manifest)
+
+    def learn(self, kind: Kind, manifest: Manifest) -> None:
+        """Take an object from the answer to our own request; who asked knows already, so no job is queued."""
+        with self._quietly():
+            self._put(kind, _uid(manifest), _version(manifest), manifest)
+
+    def vanished(self, kind: Kind, uid: str) -> None:
+        """Take the news of a live read that an object is gone: a uid never returns. No job is queued."""
+        with self._quietly():
+            self._remove(kind, uid, _FOR_EVER)
 
     def remove(self, kind: Kind, manifest: Manifest) -> bool:
         """Take a deletion from an event; whether it was news."""
@@ -110,10 +121,6 @@ class Store:
         self._unconfirmed.clear()
         return drifts
 
-    def vanished(self, kind: Kind, uid: str) -> None:
-        """Take the news of a live read that an object is gone: a uid never returns."""
-        self._remove(kind, uid, _FOR_EVER)
-
     def job(self, key: Key) -> Manifest | None:
         """Give the RLJob, or None."""
         found = self.children(RLJOB, key)
@@ -140,6 +147,14 @@ class Store:
     def count(self, kind: Kind) -> int:
         """How many objects of a kind are held."""
         return len(self._objects[kind])
+
+    @contextlib.contextmanager
+    def _quietly(self) -> Iterator[None]:
+        changed, self._changed = self._changed, _nobody
+        try:
+            yield
+        finally:
+            self._changed = changed
 
     def _put(self, kind: Kind, uid: str, version: str, manifest: Manifest) -> bool:
         current = self._objects[kind].get(uid)
@@ -179,6 +194,10 @@ class Store:
         if not self._by_key[kind, key]:
             del self._by_key[kind, key]
         self._changed(key)
+
+
+def _nobody(_: Key) -> None:
+    """Hear of a change and do nothing."""
 
 
 def owner_key(kind: Kind, manifest: Manifest) -> Key | None:

@@ -1,0 +1,81 @@
+"""The two worlds of the contract suite: the fake in memory, and a real API server named by RLJOB_TEST_KUBECONFIG."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from contract.place import Place
+
+from rljob.cluster.errors import AlreadyExists, NotFound
+from rljob.cluster.fake import FakeCluster
+from rljob.cluster.kinds import RLJOB, Kind
+from rljob.cluster.kube import KubeCluster, _Call, load_configuration
+from rljob.cluster.limiter import TokenBucket
+from rljob.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+KUBECONFIG = os.environ.get("RLJOB_TEST_KUBECONFIG", "")
+CRDS = Path(__file__).parents[3] / "crds"
+NAMESPACE = Kind("v1", "Namespace", "namespaces")
+CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
+
+
+@pytest.fixture(
+    params=[
+        "fake",
+        pytest.param(
+            "real",
+            marks=[
+                pytest.mark.integration,
+                pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
+            ],
+        ),
+    ]
+)
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    """Give an empty namespace in a cluster."""
+    if request.param == "fake":
+        yield Place(FakeCluster(), "contract")
+        return
+    metrics = Metrics()
+    limiter = TokenBucket(1000, 1000, time.monotonic)
+    cluster = KubeCluster(await load_configuration(KUBECONFIG), metrics, limiter)
+    name = f"contract-{uuid.uuid4().hex[:8]}"
+    try:
+        await _install_crds(cluster)
+        await _request(cluster, "create", NAMESPACE, None, {"metadata": {"name": name}})
+        yield Place(cluster, name)
+        await _request(cluster, "delete", NAMESPACE, name, None)
+    finally:
+        await cluster.close()
+
+
+async def _install_crds(cluster: KubeCluster) -> None:
+    for path in CRDS.glob("*.yaml"):
+        for crd in yaml.safe_load_all(path.read_text()):
+            try:
+                await _request(cluster, "create", CRD, None, crd)
+            except AlreadyExists:
+                continue
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            await cluster.list(RLJOB, "default")
+        except NotFound:
+            assert time.monotonic() < deadline, "the RLJob CRD was not served within 30 s"
+        else:
+            return
+
+
+async def _request(cluster: KubeCluster, verb: str, kind: Kind, name: str | None, body: dict[str, Any] | None) -> None:
+    """Do what the operator itself may not."""
+    full = {"apiVersion": kind.api_version, "kind": kind.kind, **body} if body else None
+    await cluster._request(_Call(verb, kind, kind.path(None, name), body=full))

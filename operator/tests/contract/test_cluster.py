@@ -1,0 +1,215 @@
+"""What the operator relies on, held by the fake and by a real API server alike."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builders import small_spec
+
+from rljob.cluster.errors import AlreadyExists, Conflict, NotFound
+from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, LEASE, RAY_CLUSTER, RLJOB, SECRET, Kind
+from rljob.cluster.manifests import controller_uid
+
+if TYPE_CHECKING:
+    from contract.place import Place
+
+    from rljob.core.observed import Manifest
+
+Json = dict[str, Any]
+
+
+def manifest(kind: Kind, namespace: str, name: str, **fields: object) -> Json:
+    metadata = {"namespace": namespace, "name": name, **fields.pop("metadata", {})}  # type: ignore[dict-item]
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **fields}
+
+
+def config_map(place: Place, name: str = "one", **metadata: object) -> Json:
+    return manifest(CONFIG_MAP, place.namespace, name, metadata=metadata, data={"a": "b"})
+
+
+def rljob(place: Place, name: str = "sums") -> Json:
+    return manifest(RLJOB, place.namespace, name, spec=small_spec())
+
+
+def with_status(job: Manifest, status: Json) -> Json:
+    metadata = {key: job["metadata"][key] for key in ("namespace", "name", "uid", "resourceVersion")}
+    return {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata, "status": status}
+
+
+async def test_a_created_object_has_a_uid_and_a_version_and_can_be_read_back(place: Place) -> None:
+    made = await place.cluster.create(config_map(place))
+    assert made["metadata"]["uid"]
+    assert int(made["metadata"]["resourceVersion"]) > 0
+    assert await place.cluster.get(CONFIG_MAP, place.namespace, "one") == made
+
+
+async def test_creating_a_name_twice_is_already_exists(place: Place) -> None:
+    await place.cluster.create(config_map(place))
+    with pytest.raises(AlreadyExists):
+        await place.cluster.create(config_map(place))
+
+
+async def test_what_is_absent_is_not_found(place: Place) -> None:
+    with pytest.raises(NotFound):
+        await place.cluster.get(CONFIG_MAP, place.namespace, "none")
+    with pytest.raises(NotFound):
+        await place.cluster.delete(CONFIG_MAP, place.namespace, "none", "uid")
+
+
+async def test_a_list_gives_whole_manifests_chosen_by_label(place: Place) -> None:
+    await place.cluster.create(config_map(place, "one", labels={"team": "a", "role": "x"}))
+    await place.cluster.create(config_map(place, "two", labels={"team": "b"}))
+    listing = await place.cluster.list(CONFIG_MAP, place.namespace, "team=a,role")
+    assert [item["metadata"]["name"] for item in listing.items] == ["one"]
+    assert (listing.items[0]["apiVersion"], listing.items[0]["kind"]) == ("v1", "ConfigMap")
+    assert int(listing.resource_version) >= int(listing.items[0]["metadata"]["resourceVersion"])
+
+
+async def test_a_list_stops_at_its_limit(place: Place) -> None:
+    for name in ("one", "two", "three"):
+        await place.cluster.create(config_map(place, name, labels={"mine": "yes"}))
+    assert len((await place.cluster.list(CONFIG_MAP, place.namespace, "mine=yes", limit=2)).items) == 2
+
+
+async def test_a_kind_that_is_not_served_is_not_found(place: Place) -> None:
+    absent = Kind("rljob.dev/v1alpha1", "Nothing", "nothings")
+    if hasattr(place.cluster, "unserved"):
+        place.cluster.unserved.add(absent)
+    with pytest.raises(NotFound):
+        await place.cluster.list(absent, place.namespace)
+
+
+async def test_a_deletion_names_the_uid(place: Place) -> None:
+    made = await place.cluster.create(config_map(place))
+    with pytest.raises(Conflict):
+        await place.cluster.delete(CONFIG_MAP, place.namespace, "one", "00000000-0000-4000-8000-000000000000")
+    await place.cluster.delete(CONFIG_MAP, place.namespace, "one", made["metadata"]["uid"])
+    with pytest.raises(NotFound):
+        await place.cluster.get(CONFIG_MAP, place.namespace, "one")
+
+
+async def test_an_object_with_a_finalizer_stays_until_it_is_taken_off(place: Place) -> None:
+    made = await place.cluster.create(config_map(place, finalizers=["rljob.dev/stop"]))
+    await place.cluster.delete(CONFIG_MAP, place.namespace, "one", made["metadata"]["uid"])
+    leaving = await place.cluster.get(CONFIG_MAP, place.namespace, "one")
+    assert leaving["metadata"]["deletionTimestamp"]
+    await place.cluster.replace({**leaving, "metadata": {**leaving["metadata"], "finalizers": []}})
+    with pytest.raises(NotFound):
+        await place.cluster.get(CONFIG_MAP, place.namespace, "one")
+
+
+async def test_a_replacement_names_the_version(place: Place) -> None:
+    spec = {"holderIdentity": "me", "leaseDurationSeconds": 15}
+    made = await place.cluster.create(manifest(LEASE, place.namespace, "leader", spec=spec))
+    newer = await place.cluster.replace({**made, "spec": {**spec, "holderIdentity": "you"}})
+    assert newer["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
+    with pytest.raises(Conflict):
+        await place.cluster.replace({**made, "spec": {**spec, "holderIdentity": "me"}})
+
+
+async def test_a_job_is_created_without_its_status(place: Place) -> None:
+    made = await place.cluster.create({**rljob(place), "status": {"state": "Training"}})
+    assert "status" not in made
+    assert made["metadata"]["generation"] == 1
+
+
+async def test_a_status_is_applied_on_the_version_that_it_was_decided_on(place: Place) -> None:
+    made = await place.cluster.create(rljob(place))
+    written = await place.cluster.apply_status(with_status(made, {"state": "Pending", "restarts": 1}))
+    assert written["status"] == {"state": "Pending", "restarts": 1}
+    assert written["metadata"]["generation"] == 1
+    with pytest.raises(Conflict):
+        await place.cluster.apply_status(with_status(made, {"state": "Training"}))
+
+
+async def test_a_field_that_is_left_out_of_the_next_status_is_gone(place: Place) -> None:
+    made = await place.cluster.create(rljob(place))
+    first = await place.cluster.apply_status(with_status(made, {"state": "Pending", "restarts": 1}))
+    second = await place.cluster.apply_status(with_status(first, {"state": "Training"}))
+    assert second["status"] == {"state": "Training"}
+
+
+async def test_the_same_status_again_makes_no_new_version(place: Place) -> None:
+    made = await place.cluster.create(rljob(place))
+    first = await place.cluster.apply_status(with_status(made, {"state": "Pending"}))
+    again = await place.cluster.apply_status(with_status(first, {"state": "Pending"}))
+    assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+async def test_a_status_for_a_job_made_anew_is_a_conflict(place: Place) -> None:
+    old = await place.cluster.create(rljob(place))
+    await place.cluster.delete(RLJOB, place.namespace, "sums", old["metadata"]["uid"])
+    await place.cluster.create(rljob(place))
+    with pytest.raises(Conflict):
+        await place.cluster.apply_status(with_status(old, {"state": "Pending"}))
+
+
+async def test_a_status_for_a_job_that_is_gone_fails_and_creates_nothing(place: Place) -> None:
+    old = await place.cluster.create(rljob(place))
+    await place.cluster.delete(RLJOB, place.namespace, "sums", old["metadata"]["uid"])
+    with pytest.raises((NotFound, Conflict)):
+        await place.cluster.apply_status(with_status(old, {"state": "Pending"}))
+    with pytest.raises(NotFound):
+        await place.cluster.get(RLJOB, place.namespace, "sums")
+
+
+async def test_owner_and_intent_of_a_child_come_back_as_they_were_sent(place: Place) -> None:
+    job = await place.cluster.create(rljob(place))
+    owner = {"apiVersion": RLJOB.api_version, "kind": "RLJob", "name": "sums", "uid": job["metadata"]["uid"]}
+    owner |= {"controller": True, "blockOwnerDeletion": True}
+    child = config_map(place, ownerReferences=[owner], annotations={"rljob.dev/intent": "1"})
+    made = await place.cluster.create(child)
+    assert controller_uid(made) == job["metadata"]["uid"]
+    assert made["metadata"]["annotations"] == {"rljob.dev/intent": "1"}
+
+
+async def test_every_kind_that_the_operator_makes_can_be_made(place: Place) -> None:
+    pod = {"containers": [{"name": "main", "image": "none"}]}
+    template = {"spec": {**pod, "restartPolicy": "Never"}}
+    group = {"rayStartParams": {}, "template": {"spec": pod}}
+    for wanted in (
+        manifest(SECRET, place.namespace, "token", data={"auth_token": "YQ=="}),
+        manifest(JOB, place.namespace, "prepare", spec={"suspend": True, "template": template}),
+        manifest(RAY_CLUSTER, place.namespace, "ray", spec={"suspend": True, "headGroupSpec": group}),
+        event(place, "note"),
+    ):
+        made = await place.cluster.create(wanted)
+        assert made["metadata"]["name"] == wanted["metadata"]["name"]
+
+
+async def test_what_a_deleted_job_controlled_is_collected(place: Place) -> None:
+    job = await place.cluster.create(rljob(place))
+    owner = {"apiVersion": RLJOB.api_version, "kind": "RLJob", "name": "sums", "uid": job["metadata"]["uid"]}
+    await place.cluster.create(config_map(place, ownerReferences=[{**owner, "controller": True}]))
+    await place.cluster.create(config_map(place, "bystander"))
+    await place.cluster.delete(RLJOB, place.namespace, "sums", job["metadata"]["uid"])
+    async with asyncio.timeout(60):
+        while await exists(place, "one"):  # noqa: ASYNC110 - the collector has no event for us
+            await asyncio.sleep(0.2)
+    assert await exists(place, "bystander")
+
+
+async def exists(place: Place, name: str) -> bool:
+    try:
+        await place.cluster.get(CONFIG_MAP, place.namespace, name)
+    except NotFound:
+        return False
+    return True
+
+
+def event(place: Place, name: str) -> Json:
+    return manifest(
+        EVENT,
+        place.namespace,
+        name,
+        eventTime="2026-01-01T00:00:00.000000Z",
+        type="Normal",
+        reason="Started",
+        action="Reconcile",
+        note="text",
+        reportingController="rljob.dev/rljob-operator",
+        reportingInstance="me",
+        regarding={"apiVersion": RLJOB.api_version, "kind": "RLJob", "name": "sums", "namespace": place.namespace},
+    )

@@ -1,0 +1,123 @@
+"""A reconciler over fakes with a core that the test writes: for tests of the machinery, not of its decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from builders import small_spec
+
+from rljob.build.labels import INTENT, JOB, JOB_UID
+from rljob.cluster.fake import FakeCluster
+from rljob.cluster.fake_ray import FakeRay
+from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB
+from rljob.cluster.token import TokenKey
+from rljob.control.clock import FrozenClock
+from rljob.control.core import Core
+from rljob.control.reconciler import Reconciler
+from rljob.control.store import Key
+from rljob.core.needs import Needs
+from rljob.core.observed import Manifest, Observed, Unseen
+from rljob.core.plan import Plan, SubmitJob
+from rljob_runtime.contract import Progress
+
+KEY = Key("team", "sums")
+Json = dict[str, Any]
+Decide = Callable[[Observed], Plan]
+
+
+class Machine:
+    """The operator's machinery around `decide` and `wanted`."""
+
+    def __init__(self) -> None:
+        self.clock = FrozenClock()
+        self.cluster = FakeCluster(self.clock.now)
+        self.ray = FakeRay()
+        self.written: list[str] = []
+        self.seen: list[Observed] = []
+        """What each round observed."""
+        self.decide: Decide = lambda _: Plan()
+        self.wanted = Needs()
+        self.asks_ray_job = True
+        self.after_write: Callable[[str], None] = self.written.append
+        self.reconciler = self.build()
+
+    def build(self) -> Reconciler:
+        """Make a new operator over the same world: a restart."""
+        self.reconciler = Reconciler.build(
+            self.cluster,
+            self.ray,
+            self.clock,
+            TokenKey(b"k" * 32),
+            core=Core(self._needs, self._needs_ray_job, self._reconcile),
+            after_write=lambda word: self.after_write(word),
+        )
+        return self.reconciler
+
+    async def start(self) -> Manifest:
+        """Create the job, fill the store and watch; gives the job."""
+        if self.cluster.find(RLJOB, *KEY) is None:
+            self.cluster.put(rljob())
+        await self.reconciler.prime()
+        self.cluster.watch(self.reconciler.feed)
+        return self.job()
+
+    def job(self) -> Manifest:
+        """Give the job as the server has it."""
+        job = self.cluster.find(RLJOB, *KEY)
+        assert job is not None
+        return job
+
+    def events(self) -> list[str]:
+        """Give the reasons of the Kubernetes events."""
+        return [item["reason"] for item in self.cluster.objects(EVENT)]
+
+    def _needs(self, *_: object) -> Needs:
+        return self.wanted
+
+    def _needs_ray_job(self, progress: Progress | Unseen, now: datetime) -> bool:
+        del progress, now
+        return self.asks_ray_job
+
+    def _reconcile(self, observed: Observed, now: datetime) -> Plan:
+        del now
+        self.seen.append(observed)
+        return self.decide(observed)
+
+
+def rljob() -> Json:
+    """Give the job of these tests."""
+    metadata = {"namespace": KEY.namespace, "name": KEY.name}
+    return {"apiVersion": RLJOB.api_version, "kind": "RLJob", "metadata": metadata, "spec": small_spec()}
+
+
+def owned(owner: Manifest, intent: str = "1", **labels: str) -> Json:
+    """Give the metadata of a child named c1."""
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
+    return {
+        "namespace": owner["metadata"]["namespace"],
+        "name": "c1",
+        "labels": {JOB: owner["metadata"]["name"], JOB_UID: owner["metadata"]["uid"], **labels},
+        "annotations": {INTENT: intent},
+        "ownerReferences": [{**reference, "uid": owner["metadata"]["uid"], "controller": True}],
+    }
+
+
+def cluster_of(job: Manifest, intent: str = "1") -> Json:
+    """Give the RayCluster c1 of a job."""
+    return {"apiVersion": RAY_CLUSTER.api_version, "kind": "RayCluster", "metadata": owned(job, intent), "spec": {}}
+
+
+def head_of(cluster: Manifest, name: str = "c1-head", ip: str = "10.0.0.1") -> Json:
+    """Give a head pod of a RayCluster."""
+    metadata = owned(cluster) | {"name": name, "labels": {**cluster["metadata"]["labels"], **HEAD_LABELS}}
+    return {"apiVersion": "v1", "kind": POD.kind, "metadata": metadata, "status": {"podIP": ip}}
+
+
+def submission(job: Manifest, pod_uid: str = "p1", ip: str = "10.0.0.1") -> SubmitJob:
+    """Give the first submission to c1."""
+    return SubmitJob(ip, pod_uid, job["metadata"]["uid"], "c1", "c1-1", "python -m rljob_runtime launch", (), ())
+
+
+HEAD_LABELS = {"ray.io/cluster": "c1", "ray.io/node-type": "head"}

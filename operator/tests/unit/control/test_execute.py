@@ -1,0 +1,251 @@
+"""Carrying out plans: every write may be the last, and may be repeated."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from machine import KEY, Machine, cluster_of, owned, submission
+
+from rljob.cluster.errors import AlreadyExists, Conflict, Forbidden, HeadUnreachable, Invalid, OutcomeUnknown
+from rljob.cluster.fake import fail_calls
+from rljob.cluster.kinds import CONFIG_MAP, EVENT, RAY_CLUSTER, RLJOB, SECRET
+from rljob.cluster.token import TokenKey
+from rljob.control.execute import StaleError
+from rljob.control.simulate import CrashError
+from rljob.core.observed import Manifest, Observed
+from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Effect, EventNote, EventType, Plan
+
+PENDING = {"state": "Pending"}
+NOTE = EventNote(EventType.NORMAL, "Started", "it started")
+
+
+async def observed(machine: Machine) -> Observed:
+    job = await machine.start()
+    return Observed(job=job)
+
+
+async def carry_out(machine: Machine, seen: Observed, *effects: Effect) -> bool:
+    return await machine.reconciler.executor.execute(seen, Plan(effects=effects))
+
+
+def deletion(manifest: Manifest) -> DeleteObject:
+    return DeleteObject(RAY_CLUSTER.api_version, RAY_CLUSTER.kind, *KEY[:1], "c1", manifest["metadata"]["uid"])
+
+
+async def test_a_status_is_written_with_its_events_and_known_at_once(machine: Machine) -> None:
+    seen = await observed(machine)
+    assert await machine.reconciler.executor.execute(seen, Plan(status=PENDING, events=(NOTE,)))
+    assert machine.job()["status"] == PENDING
+    assert machine.reconciler.store.job(KEY) == machine.job()
+    assert machine.events() == ["Started"]
+
+
+async def test_a_status_that_is_there_already_is_not_sent(machine: Machine) -> None:
+    seen = await observed(machine)
+    await machine.reconciler.executor.execute(seen, Plan(status=PENDING))
+    writes = machine.cluster.writes
+    assert not await machine.reconciler.executor.execute(Observed(job=machine.job()), Plan(status=PENDING))
+    assert machine.cluster.writes == writes
+
+
+async def test_a_status_decided_on_an_old_version_is_not_written_and_the_store_learns(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.hold_events()
+    machine.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=True))
+    with pytest.raises(StaleError):
+        await machine.reconciler.executor.execute(seen, Plan(status=PENDING))
+    assert "status" not in machine.job()
+    assert machine.reconciler.store.job(KEY) == machine.job()
+
+
+async def test_no_event_is_told_of_a_status_that_was_not_written(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=True))
+    with pytest.raises(StaleError):
+        await machine.reconciler.executor.execute(seen, Plan(status=PENDING, events=(NOTE,)))
+    assert machine.events() == []
+
+
+async def test_an_event_that_cannot_be_posted_does_not_fail_the_round(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.faults.append(fail_calls("create", EVENT, Forbidden("no"), times=9))
+    assert await machine.reconciler.executor.execute(seen, Plan(status=PENDING, events=(NOTE,)))
+
+
+async def test_a_created_cluster_is_in_the_store_before_any_event(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.hold_events()
+    assert await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    assert len(machine.reconciler.store.children(RAY_CLUSTER, KEY)) == 1
+
+
+async def test_a_creation_whose_answer_was_lost_is_adopted(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, OutcomeUnknown("lost"), times=1, committed=True))
+    with pytest.raises(OutcomeUnknown):
+        await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    assert await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    assert len(machine.cluster.objects(RAY_CLUSTER)) == 1
+    assert machine.reconciler.refusals.of(seen.job) == ()
+
+
+async def test_an_object_of_another_owner_is_refused_and_left_alone(machine: Machine) -> None:
+    seen = await observed(machine)
+    foreign = cluster_of(seen.job)
+    foreign["metadata"]["ownerReferences"][0]["uid"] = "somebody"
+    there = machine.cluster.put(foreign)
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    (refusal,) = machine.reconciler.refusals.of(seen.job)
+    assert (refusal.kind, refusal.name) == ("RayCluster", "c1")
+    assert machine.cluster.objects(RAY_CLUSTER) == (there,)
+
+
+async def test_an_object_of_another_intent_is_refused(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.put(cluster_of(seen.job, intent="7"))
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    assert "another intent" in machine.reconciler.refusals.of(seen.job)[0].why
+
+
+async def test_a_manifest_that_the_server_finds_invalid_is_refused(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, Invalid("spec.x"), times=1))
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    assert "spec.x" in machine.reconciler.refusals.of(seen.job)[0].why
+
+
+async def test_an_object_that_is_leaving_is_waited_for(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.lingering.add(RAY_CLUSTER)
+    machine.cluster.put(cluster_of(seen.job))
+    machine.cluster.remove(RAY_CLUSTER, KEY.namespace, "c1")
+    with pytest.raises(Conflict):
+        await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    assert machine.reconciler.refusals.of(seen.job) == ()
+
+
+async def test_the_token_is_derived_here_and_its_secret_is_made_once(machine: Machine) -> None:
+    seen = await observed(machine)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": owned(seen.job)}
+    effect = CreateToken(secret, seen.job["metadata"]["uid"], "c1")
+    await carry_out(machine, seen, effect)
+    await carry_out(machine, seen, effect)
+    (made,) = machine.cluster.objects(SECRET)
+    token = TokenKey(b"k" * 32).token(seen.job["metadata"]["uid"], "c1")
+    assert base64.b64decode(made["data"]["auth_token"]).decode() == token
+    assert "data" not in secret
+
+
+async def test_a_token_that_may_not_be_made_is_an_error(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.faults.append(fail_calls("create", SECRET, Forbidden("quota"), times=1))
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": owned(seen.job)}
+    with pytest.raises(Forbidden):
+        await carry_out(machine, seen, CreateToken(secret, seen.job["metadata"]["uid"], "c1"))
+
+
+async def test_a_deletion_is_not_done_when_the_job_has_changed(machine: Machine) -> None:
+    seen = await observed(machine)
+    there = machine.cluster.put(cluster_of(seen.job))
+    machine.cluster.hold_events()
+    machine.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=True))
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, deletion(there))
+    assert machine.cluster.objects(RAY_CLUSTER) == (there,)
+    assert machine.reconciler.store.job(KEY) == machine.job()
+
+
+async def test_a_deletion_is_known_before_any_event(machine: Machine) -> None:
+    seen = await observed(machine)
+    there = machine.cluster.put(cluster_of(seen.job))
+    machine.cluster.hold_events()
+    await carry_out(machine, seen, deletion(there))
+    assert machine.cluster.objects(RAY_CLUSTER) == ()
+    assert machine.reconciler.store.children(RAY_CLUSTER, KEY) == ()
+
+
+async def test_a_cluster_that_takes_its_time_to_go_is_seen_leaving(machine: Machine) -> None:
+    machine.cluster.lingering.add(RAY_CLUSTER)
+    seen = await observed(machine)
+    there = machine.cluster.put(cluster_of(seen.job))
+    machine.cluster.hold_events()
+    await carry_out(machine, seen, deletion(there))
+    (leaving,) = machine.reconciler.store.children(RAY_CLUSTER, KEY)
+    assert leaving["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.parametrize("remade", [True, False])
+async def test_a_deletion_of_what_is_gone_is_done(machine: Machine, *, remade: bool) -> None:
+    seen = await observed(machine)
+    there = machine.cluster.put(cluster_of(seen.job))
+    machine.cluster.remove(RAY_CLUSTER, KEY.namespace, "c1")
+    kept = (machine.cluster.put(cluster_of(seen.job)),) if remade else ()
+    assert await carry_out(machine, seen, deletion(there))
+    assert machine.cluster.objects(RAY_CLUSTER) == kept
+
+
+async def test_nothing_is_deleted_for_a_job_that_is_gone(machine: Machine) -> None:
+    seen = await observed(machine)
+    there = machine.cluster.put(cluster_of(seen.job))
+    machine.cluster.edit(RAY_CLUSTER, KEY.namespace, "c1", lambda item: item["metadata"].pop("ownerReferences"))
+    machine.cluster.remove(RLJOB, *KEY)
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, deletion(there))
+    assert len(machine.cluster.objects(RAY_CLUSTER)) == 1
+
+
+async def test_a_submission_whose_answer_was_lost_is_not_made_twice(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.ray.start_head("10.0.0.1", "p1", seen.job["metadata"]["uid"], "c1")
+    machine.ray.lost_answers.append(HeadUnreachable("lost"))
+    with pytest.raises(HeadUnreachable):
+        await carry_out(machine, seen, submission(seen.job))
+    await carry_out(machine, seen, submission(seen.job))
+    assert len(machine.ray.submissions) == 1
+
+
+async def test_effects_stop_at_the_first_that_fails(machine: Machine) -> None:
+    seen = await observed(machine)
+    with pytest.raises(HeadUnreachable):
+        await carry_out(machine, seen, submission(seen.job), CreateObject(cluster_of(seen.job)))
+    assert machine.cluster.objects(RAY_CLUSTER) == ()
+
+
+async def test_each_committed_write_is_told_to_the_hook_which_may_stop_the_operator_there(machine: Machine) -> None:
+    seen = await observed(machine)
+    first = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned(seen.job)}
+
+    def crash(word: str) -> None:
+        machine.written.append(word)
+        raise CrashError
+
+    machine.after_write = crash
+    with pytest.raises(CrashError):
+        await carry_out(machine, seen, CreateObject(first), CreateObject(cluster_of(seen.job)))
+    assert machine.written == ["create ConfigMap"]
+    assert len(machine.cluster.objects(CONFIG_MAP)) == 1
+    assert machine.cluster.objects(RAY_CLUSTER) == ()
+
+
+async def test_a_status_that_the_server_does_not_keep_is_counted(machine: Machine) -> None:
+    seen = await observed(machine)
+
+    async def prune(manifest: Manifest) -> Manifest:
+        return await type(machine.cluster).apply_status(machine.cluster, {**manifest, "status": {}})
+
+    machine.cluster.apply_status = prune  # type: ignore[method-assign]
+    await machine.reconciler.executor.execute(seen, Plan(status=PENDING))
+    exposition = machine.reconciler.metrics.exposition().decode()
+    assert "rljob_operator_status_differs_total 1.0" in exposition
+
+
+async def test_already_exists_for_a_name_that_is_free_again_is_looked_at_anew(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, AlreadyExists("c1"), times=1))
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    assert machine.reconciler.refusals.of(seen.job) == ()

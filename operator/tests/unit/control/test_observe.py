@@ -1,0 +1,137 @@
+"""Observing a job: what is asked for, and what becomes of answers that fail or are about something else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from machine import KEY, Machine, cluster_of, head_of, submission
+
+from rljob.cluster.errors import HeadNonsense, HeadUnreachable, Unavailable
+from rljob.cluster.fake import fail_calls
+from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RLJOB
+from rljob.core.needs import Head, Needs
+from rljob.core.observed import UNSEEN, Manifest, Observed
+from rljob_runtime.contract import Phase, Progress
+
+
+async def observe(machine: Machine) -> Observed:
+    seen = await machine.reconciler.observer.observe(KEY, machine.clock.now())
+    assert seen is not None
+    return seen
+
+
+async def start_with_head(machine: Machine) -> tuple[Manifest, Head]:
+    """Give a job with its cluster and head, and the head as needs would name it."""
+    job = await machine.start()
+    machine.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team", "name": "conf"}})
+    cluster = machine.cluster.put(cluster_of(job))
+    pod = machine.cluster.put(head_of(cluster))
+    uid = pod["metadata"]["uid"]
+    intent = {"clusterName": "c1", "clusterUID": cluster["metadata"]["uid"], "headPodUID": uid, "submissionId": "c1-1"}
+    machine.cluster.edit(RLJOB, *KEY, lambda item: item.update(status={"intent": intent}))
+    machine.ray.start_head("10.0.0.1", uid, job["metadata"]["uid"], "c1")
+    return machine.job(), Head("10.0.0.1", uid, job["metadata"]["uid"], "c1")
+
+
+async def test_a_job_that_is_gone_is_none(machine: Machine) -> None:
+    assert await machine.reconciler.observer.observe(KEY, machine.clock.now()) is None
+
+
+async def test_a_job_that_needs_nothing_costs_no_request(machine: Machine) -> None:
+    await start_with_head(machine)
+    machine.cluster.faults.append(fail_calls("get", CONFIG_MAP, Unavailable("asked"), times=9))
+    seen = await observe(machine)
+    assert (seen.pods, seen.config, seen.snapshot) == (UNSEEN, UNSEEN, UNSEEN)
+    assert (seen.ray_job, seen.progress, seen.initializers) == (UNSEEN, UNSEEN, {})
+    assert len(seen.clusters) == 1
+    assert seen.head_pod is not None
+
+
+async def test_what_is_not_there_is_none_and_what_fails_is_unseen(machine: Machine) -> None:
+    await start_with_head(machine)
+    machine.wanted = Needs(snapshot_name="none", config_name="conf", initializer_names=("prepare",), pods_selector="")
+    seen = await observe(machine)
+    assert seen.snapshot is None
+    assert seen.config not in (None, UNSEEN)
+    assert seen.initializers == {"prepare": None}
+    assert isinstance(seen.pods, tuple)
+    machine.cluster.faults += [
+        fail_calls("get", CONFIG_MAP, Unavailable("down"), times=2),
+        fail_calls("get", JOB, Unavailable("down"), times=1),
+        fail_calls("list", POD, Unavailable("down"), times=1),
+    ]
+    seen = await observe(machine)
+    assert (seen.snapshot, seen.config, seen.pods, seen.initializers) == (UNSEEN, UNSEEN, UNSEEN, {})
+
+
+async def test_the_head_is_asked_for_progress_and_then_for_the_job(machine: Machine) -> None:
+    job, head = await start_with_head(machine)
+    await machine.ray.submit(submission(job, head.pod_uid))
+    machine.wanted = Needs(head=head, progress=True, ray_job_id="c1-1")
+    seen = await observe(machine)
+    assert isinstance(seen.progress, Progress)
+    assert seen.progress.phase is Phase.IDLE
+    assert seen.ray_job not in (None, UNSEEN)
+
+
+async def test_the_job_api_is_left_alone_when_progress_says_enough(machine: Machine) -> None:
+    _, head = await start_with_head(machine)
+    machine.wanted = Needs(head=head, progress=True, ray_job_id="c1-1")
+    machine.asks_ray_job = False
+    assert (await observe(machine)).ray_job is UNSEEN
+
+
+async def test_a_submission_that_the_head_does_not_know_is_none(machine: Machine) -> None:
+    _, head = await start_with_head(machine)
+    machine.wanted = Needs(head=head, ray_job_id="c1-1")
+    assert (await observe(machine)).ray_job is None
+
+
+@pytest.mark.parametrize("change", [{"pod_uid": "another"}, {"submission_id": "c1-0"}])
+async def test_progress_of_another_pod_or_submission_is_dropped(machine: Machine, change: dict[str, str]) -> None:
+    _, head = await start_with_head(machine)
+    machine.wanted = Needs(head=head, progress=True)
+    right = Progress(pod_uid=head.pod_uid, phase=Phase.TRAINING, submission_id="c1-1", step=3)
+    machine.ray.heads["10.0.0.1"].progress = right
+    assert (await observe(machine)).progress == right
+    machine.ray.heads["10.0.0.1"].progress = replace(right, **change)  # type: ignore[arg-type]
+    assert (await observe(machine)).progress is UNSEEN
+
+
+@pytest.mark.parametrize("error", [HeadUnreachable("young"), HeadNonsense("garbage")])
+async def test_a_head_that_does_not_answer_is_unseen(machine: Machine, error: HeadUnreachable) -> None:
+    _, head = await start_with_head(machine)
+    machine.wanted = Needs(head=head, progress=True)
+    machine.asks_ray_job = False
+    machine.ray.faults.append(error)
+    assert (await observe(machine)).progress is UNSEEN
+
+
+async def test_labels_copied_by_somebody_else_deceive_nobody(machine: Machine) -> None:
+    job = await machine.start()
+    forged = cluster_of(job)
+    forged["metadata"]["ownerReferences"] = []
+    machine.cluster.put(forged)
+    assert (await observe(machine)).clusters == ()
+
+
+async def test_of_several_heads_the_intended_one_is_shown(machine: Machine) -> None:
+    _, head = await start_with_head(machine)
+    cluster = machine.cluster.objects(RAY_CLUSTER)[0]
+    machine.clock.advance(5)
+    younger = machine.cluster.put(head_of(cluster, "c1-head-2", "10.0.0.2"))
+    shown = (await observe(machine)).head_pod
+    assert shown is not None
+    assert shown["metadata"]["uid"] == head.pod_uid
+    machine.cluster.remove(POD, "team", "c1-head")
+    assert (await observe(machine)).head_pod == younger
+
+
+async def test_while_rayclusters_are_not_served_a_job_with_a_cluster_is_not_judged(machine: Machine) -> None:
+    await start_with_head(machine)
+    machine.cluster.unserved.add(RAY_CLUSTER)
+    restarted = machine.build()
+    await restarted.prime()
+    with pytest.raises(Unavailable):
+        await restarted.observer.observe(KEY, machine.clock.now())

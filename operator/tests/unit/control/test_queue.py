@@ -1,0 +1,216 @@
+"""The queue of keys."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rljob.control.clock import FrozenClock
+from rljob.control.queue import BACKOFF_LAST_SECONDS, KeyQueue, backoff_seconds
+from rljob.telemetry.metrics import Metrics
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def queue(clock: FrozenClock) -> KeyQueue[str]:
+    return KeyQueue(clock.monotonic, Metrics())
+
+
+def drain(queue: KeyQueue[str]) -> list[str]:
+    taken = []
+    while (key := queue.get_nowait()) is not None:
+        taken.append(key)
+    return taken
+
+
+def test_a_key_that_waits_is_not_added_again(queue: KeyQueue[str]) -> None:
+    for _ in range(1000):
+        queue.add("a")
+    queue.add("b")
+    assert drain(queue) == ["a", "b"]
+
+
+def test_a_key_that_turns_dirty_at_work_comes_again_after_it_is_done(queue: KeyQueue[str]) -> None:
+    queue.add("a")
+    assert queue.get_nowait() == "a"
+    queue.add("a")
+    assert queue.get_nowait() is None
+    queue.done("a")
+    assert queue.get_nowait() == "a"
+
+
+def test_a_key_that_stays_clean_at_work_does_not_come_again(queue: KeyQueue[str]) -> None:
+    queue.add("a")
+    assert queue.get_nowait() == "a"
+    queue.done("a")
+    assert queue.get_nowait() is None
+    assert queue.idle
+
+
+def test_a_delayed_key_comes_when_it_is_due(queue: KeyQueue[str], clock: FrozenClock) -> None:
+    queue.add_after("a", 5)
+    clock.advance(4.9)
+    assert queue.get_nowait() is None
+    assert queue.next_due_seconds() == pytest.approx(0.1)
+    clock.advance(0.2)
+    assert queue.get_nowait() == "a"
+
+
+def test_of_two_delays_the_earlier_wins_and_the_key_comes_once(queue: KeyQueue[str], clock: FrozenClock) -> None:
+    queue.add_after("a", 10)
+    queue.add_after("a", 2)
+    queue.add_after("a", 30)
+    clock.advance(2)
+    assert queue.get_nowait() == "a"
+    queue.done("a")
+    clock.advance(100)
+    assert queue.get_nowait() is None
+
+
+def test_an_event_makes_a_delayed_key_due_at_once(queue: KeyQueue[str], clock: FrozenClock) -> None:
+    queue.add_after("a", 10)
+    queue.add("a")
+    assert drain(queue) == ["a"]
+    queue.done("a")
+    clock.advance(100)
+    assert queue.get_nowait() is None
+
+
+def test_backoff_doubles_from_half_a_second_to_five_minutes_and_is_repeatable() -> None:
+    delays = [backoff_seconds("team/sums", attempt) for attempt in range(40)]
+    assert 0.5 <= delays[0] <= 0.6
+    assert delays == [backoff_seconds("team/sums", attempt) for attempt in range(40)]
+    assert all(delay <= BACKOFF_LAST_SECONDS for delay in delays)
+    assert delays[-1] > BACKOFF_LAST_SECONDS / 1.25
+    assert delays != [backoff_seconds("team/other", attempt) for attempt in range(40)]
+
+
+def test_a_forgotten_failure_starts_the_backoff_anew(queue: KeyQueue[str]) -> None:
+    first = queue.add_failed("a")
+    assert queue.add_failed("a") > first
+    queue.forget("a")
+    assert queue.failures("a") == 0
+    assert queue.add_failed("a") == first
+
+
+def test_a_failed_key_waits_at_least_as_long_as_the_server_wishes(queue: KeyQueue[str]) -> None:
+    assert queue.add_failed("a", at_least_seconds=17) == 17
+
+
+async def test_a_waiting_worker_is_woken_by_an_add(queue: KeyQueue[str]) -> None:
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")
+    async with asyncio.timeout(10):
+        assert await waiting == "a"
+
+
+async def test_waiting_workers_share_the_keys(queue: KeyQueue[str]) -> None:
+    waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    for key in "abc":
+        queue.add(key)
+    async with asyncio.timeout(10):
+        assert sorted(await asyncio.gather(*waiting)) == ["a", "b", "c"]
+
+
+async def test_a_waiting_worker_gets_a_delayed_key() -> None:
+    loop = asyncio.get_running_loop()
+    queue: KeyQueue[str] = KeyQueue(loop.time, Metrics())
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add_after("a", 0.01)
+    async with asyncio.timeout(10):
+        assert await waiting == "a"
+
+
+KEYS = st.sampled_from("abcd")
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Any mix of adds, delays, failures, takes and time: no wish is lost and no key is in two hands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FrozenClock()
+        self.queue: KeyQueue[str] = KeyQueue(self.clock.monotonic, Metrics())
+        self.wanted: set[str] = set()
+        """Keys with an immediate wish that no take has answered."""
+        self.due: dict[str, float] = {}
+        self.held: set[str] = set()
+
+    @rule(key=KEYS)
+    def add(self, key: str) -> None:
+        self.queue.add(key)
+        self.wanted.add(key)
+        self.due.pop(key, None)
+
+    @rule(key=KEYS, seconds=st.integers(1, 50))
+    def add_after(self, key: str, seconds: int) -> None:
+        self.queue.add_after(key, seconds)
+        if key not in self.wanted:
+            self.due[key] = min(self.due.get(key, float("inf")), self.clock.monotonic() + seconds)
+
+    @rule(key=KEYS)
+    def fail(self, key: str) -> None:
+        delay = self.queue.add_failed(key)
+        if key not in self.wanted:
+            self.due[key] = min(self.due.get(key, float("inf")), self.clock.monotonic() + delay)
+
+    @rule(seconds=st.integers(1, 60))
+    def pass_time(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def take(self) -> None:
+        self._mature()
+        key = self.queue.get_nowait()
+        ready = self.wanted - self.held
+        assert (key in ready) if ready else (key is None)
+        if key is not None:
+            self.wanted.discard(key)
+            self.held.add(key)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def done(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.held)))
+        self.held.discard(key)
+        self.queue.done(key)
+
+    @invariant()
+    def the_next_delay_is_the_earliest_wish(self) -> None:
+        expected = min(self.due.values(), default=None)
+        seen = self.queue.next_due_seconds()
+        assert (seen is None) == (expected is None)
+        if expected is not None:
+            assert seen == pytest.approx(max(0.0, expected - self.clock.monotonic()))
+
+    def _mature(self) -> None:
+        for key in [key for key, due in self.due.items() if due <= self.clock.monotonic()]:
+            del self.due[key]
+            self.wanted.add(key)
+
+    def teardown(self) -> None:
+        self.clock.advance(10_000)
+        self._mature()
+        for key in sorted(self.held):
+            self.queue.done(key)
+        left = drain(self.queue)
+        assert sorted(left) == sorted(self.wanted)
+
+
+TestQueueMachine = QueueMachine.TestCase
+
+
+@given(st.text(), st.integers(0, 10_000))
+def test_every_backoff_is_positive_and_bounded(key: str, attempt: int) -> None:
+    assert 0.5 <= backoff_seconds(key, attempt) <= BACKOFF_LAST_SECONDS

@@ -1,0 +1,84 @@
+"""Resync: what a watch has lost is found, and kinds come and go."""
+
+from __future__ import annotations
+
+import pytest
+from machine import KEY, Machine, cluster_of
+
+from rljob.cluster.errors import Unavailable
+from rljob.cluster.fake import fail_calls
+from rljob.cluster.kinds import POD, RAY_CLUSTER, RLJOB
+from rljob.control.resync import SPREAD_SECONDS, Resync
+from rljob.control.simulate import settle
+
+
+@pytest.fixture
+async def resync(machine: Machine) -> Resync:
+    await machine.start()
+    resync = Resync(machine.reconciler, 300, "me", settle_seconds=0)
+    await resync.prime()
+    await settle(machine.reconciler)
+    return resync
+
+
+def metric(machine: Machine, line: str) -> bool:
+    return f"rljob_operator_{line}" in machine.reconciler.metrics.exposition().decode()
+
+
+async def test_every_lost_event_is_found_and_counted(machine: Machine, resync: Resync) -> None:
+    machine.cluster.put(cluster_of(machine.job()))
+    machine.cluster.hold_events()
+    machine.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=True))
+    machine.cluster.remove(RAY_CLUSTER, KEY.namespace, "c1")
+    machine.cluster.release_events(lambda _: [])
+    assert await resync.once()
+    assert machine.reconciler.store.job(KEY) == machine.job()
+    assert machine.reconciler.store.children(RAY_CLUSTER, KEY) == ()
+    assert metric(machine, 'resync_drift_total{drift="missed_update",kind="rljobs.rljob.dev"} 1.0')
+    assert metric(machine, 'resync_drift_total{drift="missed_delete",kind="rayclusters.ray.io"} 1.0')
+
+
+async def test_a_store_that_is_right_has_no_drift(machine: Machine, resync: Resync) -> None:
+    assert await resync.once()
+    assert not metric(machine, "resync_drift_total{")
+
+
+async def test_every_job_is_looked_at_once_within_half_a_minute(machine: Machine, resync: Resync) -> None:
+    rounds = len(machine.seen)
+    await resync.once()
+    machine.clock.advance(SPREAD_SECONDS)
+    await settle(machine.reconciler)
+    assert len(machine.seen) == rounds + 1
+
+
+async def test_a_list_that_fails_changes_nothing_and_is_no_success(machine: Machine, resync: Resync) -> None:
+    machine.cluster.put(cluster_of(machine.job()))
+    machine.clock.advance(300)
+    machine.cluster.faults.append(fail_calls("list", RAY_CLUSTER, Unavailable("down"), times=1))
+    assert not await resync.once()
+    assert resync.age_seconds() == 300
+    assert len(machine.reconciler.store.children(RAY_CLUSTER, KEY)) == 1
+    assert RAY_CLUSTER in machine.reconciler.store.served
+    assert await resync.once()
+    assert resync.age_seconds() == 0
+
+
+async def test_a_kind_that_appears_is_told_to_the_watches(machine: Machine) -> None:
+    machine.cluster.unserved.add(RAY_CLUSTER)
+    await machine.start()
+    resync = Resync(machine.reconciler, 300, "me", settle_seconds=0)
+    await resync.prime()
+    assert machine.reconciler.store.served == {RLJOB, POD}
+    assert metric(machine, 'kind_served{kind="rayclusters.ray.io"} 0.0')
+    machine.cluster.unserved.clear()
+    await resync.once()
+    assert resync.served_changed.is_set()
+    assert machine.reconciler.store.served == {RLJOB, POD, RAY_CLUSTER}
+    assert metric(machine, 'kind_served{kind="rayclusters.ray.io"} 1.0')
+
+
+async def test_a_kind_that_is_not_served_for_a_moment_loses_no_cluster(machine: Machine, resync: Resync) -> None:
+    machine.cluster.put(cluster_of(machine.job()))
+    machine.cluster.unserved.add(RAY_CLUSTER)
+    await resync.once()
+    assert len(machine.reconciler.store.children(RAY_CLUSTER, KEY)) == 1

@@ -1,0 +1,243 @@
+"""The store: whatever the order of what it hears, it ends with the truth."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob.build.labels import JOB, JOB_UID
+from rljob.cluster.fake import FakeCluster
+from rljob.cluster.kinds import POD, RAY_CLUSTER, RLJOB, Kind
+from rljob.cluster.port import Listing
+from rljob.control.store import DriftKind, Key, Store
+
+if TYPE_CHECKING:
+    from rljob.core.observed import Manifest
+
+KEY = Key("team", "sums")
+
+
+def thing(kind: Kind, name: str, version: int, uid: str = "", **labels: str) -> dict[str, Any]:
+    metadata = {"namespace": "team", "name": name, "uid": uid or name, "resourceVersion": str(version)}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {**metadata, "labels": labels}}
+
+
+def child(name: str, version: int, job: str = "sums", job_uid: str = "j1") -> dict[str, Any]:
+    return thing(RAY_CLUSTER, name, version, **{JOB: job, JOB_UID: job_uid})
+
+
+class Heard:
+    """A store and the keys that it queued."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self.store = Store(self.keys.append)
+
+
+def test_an_event_older_than_our_own_write_is_ignored() -> None:
+    heard = Heard()
+    heard.store.put(RLJOB, thing(RLJOB, "sums", 7))
+    heard.keys.clear()
+    assert not heard.store.put(RLJOB, thing(RLJOB, "sums", 5))
+    assert heard.store.job(KEY) == thing(RLJOB, "sums", 7)
+    assert heard.keys == []
+
+
+def test_the_echo_of_our_own_write_queues_nothing() -> None:
+    heard = Heard()
+    heard.store.put(RLJOB, thing(RLJOB, "sums", 7))
+    heard.keys.clear()
+    assert not heard.store.put(RLJOB, thing(RLJOB, "sums", 7))
+    assert heard.keys == []
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    heard = Heard()
+    heard.store.put(RLJOB, thing(RLJOB, "sums", 9))
+    assert heard.store.put(RLJOB, thing(RLJOB, "sums", 10))
+
+
+def test_a_version_that_is_no_number_is_believed() -> None:
+    heard = Heard()
+    odd = thing(RLJOB, "sums", 9)
+    heard.store.put(RLJOB, odd)
+    odd = copy.deepcopy(odd)
+    odd["metadata"]["resourceVersion"] = "abc"
+    assert heard.store.put(RLJOB, odd)
+
+
+def test_a_child_queues_the_job_that_its_label_names() -> None:
+    heard = Heard()
+    heard.store.put(RAY_CLUSTER, child("c1", 5))
+    assert heard.keys == [KEY]
+    assert heard.store.children(RAY_CLUSTER, KEY, "j1") == (child("c1", 5),)
+    assert heard.store.children(RAY_CLUSTER, KEY, "j2") == ()
+
+
+def test_a_child_that_changes_its_label_queues_both_jobs() -> None:
+    heard = Heard()
+    heard.store.put(RAY_CLUSTER, child("c1", 5))
+    heard.keys.clear()
+    heard.store.put(RAY_CLUSTER, child("c1", 6, job="other"))
+    assert set(heard.keys) == {KEY, Key("team", "other")}
+    assert heard.store.children(RAY_CLUSTER, KEY) == ()
+
+
+def test_a_late_event_does_not_undo_a_deletion() -> None:
+    heard = Heard()
+    heard.store.put(RLJOB, thing(RLJOB, "sums", 5))
+    heard.store.remove(RLJOB, thing(RLJOB, "sums", 8))
+    assert not heard.store.put(RLJOB, thing(RLJOB, "sums", 6))
+    assert heard.store.job(KEY) is None
+
+
+def test_an_object_that_a_live_read_did_not_find_never_returns() -> None:
+    heard = Heard()
+    heard.store.put(RLJOB, thing(RLJOB, "sums", 5))
+    heard.store.vanished(RLJOB, "sums")
+    assert not heard.store.put(RLJOB, thing(RLJOB, "sums", 6))
+
+
+def test_an_object_that_left_the_selector_and_came_back_is_there() -> None:
+    heard = Heard()
+    heard.store.put(RAY_CLUSTER, child("c1", 5))
+    heard.store.remove(RAY_CLUSTER, child("c1", 6))
+    assert heard.store.put(RAY_CLUSTER, child("c1", 7))
+    assert not heard.store.remove(RAY_CLUSTER, child("c1", 6))
+    assert heard.store.children(RAY_CLUSTER, KEY) == (child("c1", 7),)
+
+
+def test_a_job_made_anew_under_its_name_takes_the_place_of_the_old_one() -> None:
+    heard = Heard()
+    heard.store.put(RLJOB, thing(RLJOB, "sums", 5, uid="old"))
+    heard.store.put(RLJOB, thing(RLJOB, "sums", 9, uid="new"))
+    heard.store.remove(RLJOB, thing(RLJOB, "sums", 8, uid="old"))
+    job = heard.store.job(KEY)
+    assert job is not None
+    assert job["metadata"]["uid"] == "new"
+
+
+def test_a_list_evicts_what_a_lost_deletion_left() -> None:
+    heard = Heard()
+    heard.store.put(RAY_CLUSTER, child("c1", 5))
+    drifts = heard.store.merge(RAY_CLUSTER, Listing((), "9"))
+    assert [drift.drift for drift in drifts] == [DriftKind.MISSED_DELETE]
+    assert heard.store.children(RAY_CLUSTER, KEY) == ()
+
+
+def test_a_list_does_not_evict_what_was_made_after_it() -> None:
+    heard = Heard()
+    heard.store.put(RAY_CLUSTER, child("c1", 11))
+    assert heard.store.merge(RAY_CLUSTER, Listing((), "9")) == []
+    assert heard.store.children(RAY_CLUSTER, KEY) == (child("c1", 11),)
+
+
+def test_drift_that_an_event_confirms_is_not_counted() -> None:
+    heard = Heard()
+    heard.store.put(RAY_CLUSTER, child("c1", 5))
+    heard.store.merge(RAY_CLUSTER, Listing((child("c1", 6), child("c2", 7)), "9"))
+    heard.store.put(RAY_CLUSTER, child("c1", 6))
+    assert [(drift.uid, drift.drift) for drift in heard.store.unconfirmed()] == [("c2", DriftKind.MISSED_ADD)]
+    assert heard.store.unconfirmed() == []
+
+
+def test_a_list_finds_a_lost_update() -> None:
+    heard = Heard()
+    heard.store.put(RAY_CLUSTER, child("c1", 5))
+    heard.store.merge(RAY_CLUSTER, Listing((child("c1", 6),), "9"))
+    assert [drift.drift for drift in heard.store.unconfirmed()] == [DriftKind.MISSED_UPDATE]
+
+
+ACTIONS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "edit", "remove"])), max_size=25)
+
+
+def history(actions: list[tuple[str, str]]) -> tuple[FakeCluster, list[tuple[str, Kind, Manifest]]]:
+    """Play a life of three clusters; gives the world at its end and all events on the way."""
+    cluster = FakeCluster()
+    events: list[tuple[str, Kind, Manifest]] = []
+    cluster.watch(lambda *event: events.append(event))
+    labels = {JOB: "sums", JOB_UID: "j1"}
+    for number, (name, action) in enumerate(actions):
+        there = cluster.find(RAY_CLUSTER, "team", name) is not None
+        if action == "put" and not there:
+            metadata = {"namespace": "team", "name": name, "labels": labels}
+            cluster.put({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata})
+        elif action == "edit" and there:
+            cluster.edit(RAY_CLUSTER, "team", name, partial(with_spec, number))
+        elif action == "remove" and there:
+            cluster.remove(RAY_CLUSTER, "team", name)
+    return cluster, events
+
+
+def with_spec(number: int, item: dict[str, Any]) -> None:
+    item["spec"] = {"n": number}
+
+
+def feed(store: Store, event: str, kind: Kind, manifest: Manifest) -> None:
+    if event == "DELETED":
+        store.remove(kind, manifest)
+    else:
+        store.put(kind, manifest)
+
+
+@given(actions=ACTIONS, data=st.data())
+def test_events_in_any_order_and_any_number_lead_to_the_truth(
+    actions: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    cluster, events = history(actions)
+    doubled = events + data.draw(st.lists(st.sampled_from(events), max_size=10) if events else st.just([]))
+    heard = Heard()
+    for event in data.draw(st.permutations(doubled)):
+        feed(heard.store, *event)
+    assert heard.store.children(RAY_CLUSTER, KEY) == cluster.objects(RAY_CLUSTER)
+
+
+@given(actions=ACTIONS, data=st.data())
+async def test_a_list_heals_any_loss_of_events(actions: list[tuple[str, str]], data: st.DataObject) -> None:
+    cluster, events = history(actions)
+    kept = [event for event in events if data.draw(st.booleans())]
+    heard = Heard()
+    for event in data.draw(st.permutations(kept)):
+        feed(heard.store, *event)
+    heard.store.merge(RAY_CLUSTER, await cluster.list(RAY_CLUSTER))
+    assert heard.store.children(RAY_CLUSTER, KEY) == cluster.objects(RAY_CLUSTER)
+
+
+@given(actions=ACTIONS, cut=st.integers(0, 25), data=st.data())
+async def test_a_list_that_is_late_or_early_never_undoes_an_event(
+    actions: list[tuple[str, str]], cut: int, data: st.DataObject
+) -> None:
+    early, _ = history(actions[:cut])
+    listing = await early.list(RAY_CLUSTER)
+    cluster, events = history(actions)
+    heard = Heard()
+    when = data.draw(st.integers(0, len(events)))
+    for event in events[:when]:
+        feed(heard.store, *event)
+    heard.store.merge(RAY_CLUSTER, listing)
+    for event in events[when:]:
+        feed(heard.store, *event)
+    assert heard.store.children(RAY_CLUSTER, KEY) == cluster.objects(RAY_CLUSTER)
+
+
+@given(actions=ACTIONS)
+def test_every_change_queues_the_job(actions: list[tuple[str, str]]) -> None:
+    _, events = history(actions)
+    heard = Heard()
+    for event in events:
+        heard.keys.clear()
+        feed(heard.store, *event)
+        assert heard.keys
+        assert set(heard.keys) == {KEY}
+
+
+def test_kinds_are_counted_apart() -> None:
+    heard = Heard()
+    heard.store.put(RLJOB, thing(RLJOB, "sums", 5))
+    heard.store.put(POD, thing(POD, "head", 6, **{JOB: "sums"}))
+    assert (heard.store.count(RLJOB), heard.store.count(POD), heard.store.count(RAY_CLUSTER)) == (1, 1, 0)
+    assert heard.store.job_keys() == [KEY]

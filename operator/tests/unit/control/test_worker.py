@@ -1,0 +1,191 @@
+"""Rounds, failures and backoff: one job's trouble is its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from machine import KEY, Machine, cluster_of, rljob
+
+from rljob.cluster.errors import ClusterError, Conflict, Forbidden, OutcomeUnknown, RateLimited, Unavailable
+from rljob.cluster.fake import FakeCluster, fail_calls, fail_write
+from rljob.cluster.kinds import RAY_CLUSTER, RLJOB
+from rljob.control.reconciler import ROUNDS_IN_A_ROW, Result
+from rljob.control.simulate import CrashError, UnsettledError, live, settle
+from rljob.control.worker import attempt, work
+from rljob.core.plan import CreateObject, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rljob.core.observed import Observed
+
+
+def one_cluster(seen: Observed) -> Plan:
+    """Decide as a small but lawful core: write down the intent, then make the cluster, then say so."""
+    status = seen.job.get("status") or {}
+    if status.get("state") is None:
+        return Plan(status={"state": "Starting"})
+    if not seen.clusters:
+        return Plan(effects=(CreateObject(cluster_of(seen.job)),))
+    if status["state"] == "Starting":
+        return Plan(status={"state": "Training"})
+    return Plan(requeue_after_seconds=60)
+
+
+async def test_a_job_comes_to_rest_and_is_looked_at_again_when_asked(machine: Machine) -> None:
+    machine.decide = one_cluster
+    await machine.start()
+    assert await settle(machine.reconciler) <= 6
+    assert machine.job()["status"] == {"state": "Training"}
+    assert len(machine.cluster.objects(RAY_CLUSTER)) == 1
+    assert await live(machine.reconciler, machine.clock, 600) == 10
+    assert machine.cluster.writes == 3
+
+
+ERRORS: list[Callable[[], ClusterError]] = [
+    lambda: Unavailable("down"),
+    lambda: OutcomeUnknown("lost"),
+    lambda: Conflict("changed"),
+    lambda: RateLimited("slower", 5),
+    lambda: Forbidden("quota"),
+]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("error", ERRORS)
+async def test_any_write_may_fail_before_or_after_it_is_done(
+    machine: Machine, error: Callable[[], ClusterError], number: int, *, committed: bool
+) -> None:
+    machine.decide = one_cluster
+    machine.cluster.faults.append(fail_write(number, error(), committed=committed))
+    await machine.start()
+    await live(machine.reconciler, machine.clock, 600)
+    assert machine.job()["status"] == {"state": "Training"}
+    assert len(machine.cluster.objects(RAY_CLUSTER)) == 1
+
+
+@pytest.mark.parametrize("write", [1, 2, 3])
+async def test_a_crash_after_any_write_converges_to_the_same_world(machine: Machine, write: int) -> None:
+    machine.decide = one_cluster
+
+    def crash(word: str) -> None:
+        machine.written.append(word)
+        if len(machine.written) == write:
+            raise CrashError
+
+    machine.after_write = crash
+    await machine.start()
+    with pytest.raises(CrashError):
+        await settle(machine.reconciler)
+    machine.cluster.unwatch(machine.reconciler.feed)
+    machine.build()
+    await machine.start()
+    await settle(machine.reconciler)
+    assert machine.job()["status"] == {"state": "Training"}
+    assert len(machine.cluster.objects(RAY_CLUSTER)) == 1
+
+
+async def test_a_core_that_never_rests_is_put_on_backoff(machine: Machine) -> None:
+    machine.decide = lambda seen: Plan(status={"restarts": seen.job.get("status", {}).get("restarts", 0) + 1})
+    await machine.start()
+    await settle(machine.reconciler)
+    assert machine.job()["status"]["restarts"] == ROUNDS_IN_A_ROW
+    assert machine.reconciler.queue.failures(KEY) == 1
+
+
+async def test_a_world_that_does_not_settle_is_said(machine: Machine) -> None:
+    machine.decide = lambda seen: Plan(status={"restarts": seen.job.get("status", {}).get("restarts", 0) + 1})
+    await machine.start()
+    with pytest.raises(UnsettledError):
+        await settle(machine.reconciler, limit=5)
+
+
+async def test_an_edit_during_a_round_leads_to_a_new_round_without_backoff(machine: Machine) -> None:
+    def decide(_: Observed) -> Plan:
+        if len(machine.seen) == 1:
+            machine.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=True))
+        return Plan(status={"state": "Pending"})
+
+    machine.decide = decide
+    await machine.start()
+    await settle(machine.reconciler)
+    assert machine.job()["status"] == {"state": "Pending"}
+    assert machine.reconciler.queue.failures(KEY) == 0
+
+
+async def test_the_server_may_ask_for_a_longer_pause(machine: Machine) -> None:
+    machine.decide = one_cluster
+    machine.cluster.faults.append(fail_calls("patch", RLJOB, RateLimited("slower", 17), times=1))
+    await machine.start()
+    await settle(machine.reconciler)
+    assert machine.reconciler.queue.next_due_seconds() == 17
+
+
+async def test_trouble_of_the_outside_is_no_event_but_missing_permission_is(machine: Machine) -> None:
+    machine.decide = one_cluster
+    await machine.start()
+    machine.cluster.faults.append(fail_calls("patch", RLJOB, Unavailable("down"), times=1))
+    await settle(machine.reconciler)
+    assert machine.events() == []
+    machine.cluster.faults.append(fail_calls("patch", RLJOB, Forbidden("no"), times=3))
+    await live(machine.reconciler, machine.clock, 5)
+    assert machine.events() == ["ReconcileError"]
+
+
+async def test_a_bug_met_by_one_job_is_told_and_does_not_stop_the_others(machine: Machine) -> None:
+    def decide(seen: Observed) -> Plan:
+        if seen.job["metadata"]["namespace"] == KEY.namespace:
+            raise ZeroDivisionError
+        return one_cluster(seen)
+
+    machine.decide = decide
+    other = rljob()
+    other["metadata"]["namespace"] = "elsewhere"
+    machine.cluster.put(other)
+    await machine.start()
+    await settle(machine.reconciler)
+    assert machine.events() == ["ReconcileError"]
+    healthy = machine.cluster.find(RLJOB, "elsewhere", KEY.name)
+    assert healthy is not None
+    assert healthy["status"]["state"] == "Training"
+
+
+async def test_a_job_that_is_gone_leaves_nothing_behind(machine: Machine) -> None:
+    machine.decide = lambda _: Plan(requeue_after_seconds=60)
+    await machine.start()
+    await settle(machine.reconciler)
+    machine.cluster.remove(RLJOB, *KEY)
+    assert machine.reconciler.queue.get_nowait() == KEY
+    assert await attempt(machine.reconciler, KEY) is Result.GONE
+    machine.reconciler.queue.done(KEY)
+    assert machine.reconciler.queue.next_due_seconds() is None
+
+
+async def test_workers_take_keys_until_they_are_cancelled(machine: Machine) -> None:
+    machine.decide = one_cluster
+    await machine.start()
+    working = asyncio.create_task(work(machine.reconciler, workers=3))
+    async with asyncio.timeout(10):
+        while machine.job().get("status") != {"state": "Training"}:  # noqa: ASYNC110 - the fake has no such event
+            await asyncio.sleep(0)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+
+async def test_a_user_sees_which_kind_is_missing(machine: Machine) -> None:
+    machine.decide = one_cluster
+    machine.cluster.unserved.add(RAY_CLUSTER)
+    await machine.start()
+    await settle(machine.reconciler)
+    assert machine.events() == ["ReconcileError"]
+    machine.cluster.unserved.clear()
+    await live(machine.reconciler, machine.clock, 600)
+    assert machine.job()["status"] == {"state": "Training"}
+
+
+def test_the_fake_satisfies_the_port() -> None:
+    assert {"get", "list", "create", "replace", "delete", "apply_status"} <= set(dir(FakeCluster))
