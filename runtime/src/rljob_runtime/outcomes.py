@@ -14,7 +14,6 @@ MESSAGE_LIMIT = 1500
 
 PLACE_ERRORS = {
     "NodeDiedError": "NodeLost",
-    "NodeUnschedulableError": "NodeLost",
     "RaySystemError": "RayUnavailable",
     "RpcError": "RayUnavailable",
     "OutOfMemoryError": "OutOfMemory",

@@ -48,6 +48,10 @@ SETTINGS: dict[str, OverrideValue] = {
     "reward.num_workers": 1,
     "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     "data.dataloader_num_workers": 0,
+    # Small models: fewer, larger pieces cost less overhead than they cost memory.
+    f"{ACTOR}.ppo_micro_batch_size_per_gpu": 64,
+    f"{REF}.log_prob_micro_batch_size_per_gpu": 64,
+    f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": 64,
 }
 
 POLL_SECONDS = 0.1
@@ -61,6 +65,9 @@ ENVIRONMENT = {
     # vLLM would bind its threads to the cores of a NUMA node, the same ones for every replica.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
+    # vLLM compiles a sampling kernel (v1/sample/ops/topk_topp_sampler.py) even with enforce_eager, which needs a C++
+    # compiler; uncompiled it does the same.
+    "TORCH_COMPILE_DISABLE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
 """For the driver and, through Ray's runtime environment, for every process of the job; what the pod sets wins."""

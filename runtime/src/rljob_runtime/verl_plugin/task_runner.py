@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 HEAD_RESOURCE = "node:__internal_head__"
-"""Ray's resource of the head node (ray/_private/resource_spec.py): on the head the trainer sees the spool."""
+"""Ray's resource of the head node (ray/_common/constants.py): on the head the trainer sees the spool."""
 
 
 @dataclass(frozen=True)

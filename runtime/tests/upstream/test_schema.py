@@ -1,0 +1,90 @@
+"""verl's real configuration schema against our keys, and the launcher's refusals against the real schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_runtime import hydra_config, wiring
+from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, Platform
+from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.spool import Spool
+
+SPOOL, SCRATCH = Spool(Path("/spool")), Path("/scratch")
+MINIMAL = {
+    "algorithm.adv_estimator": "grpo",
+    "data.train_batch_size": 32,
+    "actor_rollout_ref.actor.ppo_mini_batch_size": 32,
+    "actor_rollout_ref.rollout.n": 8,
+    "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
+    "actor_rollout_ref.model.path": "/model",
+}
+
+
+def job(platform: Platform = Platform.CPU, **overrides: Any) -> JobConfig:
+    return JobConfig(
+        version=CONTRACT_VERSION,
+        namespace="ns",
+        name="job",
+        uid="u",
+        cluster_name="c",
+        cluster_generation=1,
+        platform=platform,
+        nodes=1,
+        devices=2,
+        dies_per_card=2,
+        total_steps=40,
+        overrides=MINIMAL | {key.replace("__", "."): value for key, value in overrides.items()},
+    )
+
+
+@pytest.fixture(scope="module")
+def schema() -> set[str]:
+    return set(hydra_config.flatten(hydra_config._compose_groups({})))
+
+
+@pytest.mark.parametrize("platform", Platform)
+def test_every_key_of_ours_is_in_the_schema_or_marked_as_new(schema: set[str], platform: Platform) -> None:
+    ours = wiring.defaults(job(platform)) | wiring.fixed(job(platform), SPOOL, SCRATCH)
+    missing = [key for key in ours if not key.startswith("+") and key not in schema]
+    known_by_now = [key for key in ours if key.startswith("+") and hydra_config.plain(key) in schema]
+    assert missing == []
+    assert known_by_now == []
+
+
+def test_a_minimal_job_passes_verls_own_checks() -> None:
+    config = hydra_config.compose(job(), SPOOL, SCRATCH)
+    hydra_config.validate(config)
+    assert config.trainer.n_gpus_per_node == 2
+    assert config.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "fp32"
+
+
+def test_a_misspelt_key_names_the_nearest() -> None:
+    with pytest.raises(RefusedError, match=r"did you mean actor_rollout_ref\.actor\.optim\.lr\?") as caught:
+        hydra_config.compose(job(actor_rollout_ref__actor__optim__lrr=1.0), SPOOL, SCRATCH)
+    assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "UnknownOverride")
+
+
+def test_a_batch_that_does_not_divide_is_refused_in_verls_words() -> None:
+    config = hydra_config.compose(job(data__train_batch_size=33, actor_rollout_ref__rollout__n=1), SPOOL, SCRATCH)
+    with pytest.raises(RefusedError, match="verl refuses the configuration") as caught:
+        hydra_config.validate(config)
+    assert caught.value.code is ExitCode.BAD_CONFIG
+
+
+def test_another_engine_brings_its_own_keys() -> None:
+    megatron = job(
+        Platform.NPU,
+        model_engine="megatron",
+        actor_rollout_ref__actor__megatron__tensor_model_parallel_size=2,
+    )
+    config = hydra_config.compose(megatron, SPOOL, SCRATCH)
+    assert config.actor_rollout_ref.actor.strategy == "megatron"
+    assert config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size == 2
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(RefusedError, match="model_engine=steam"):
+        hydra_config.compose(job(model_engine="steam"), SPOOL, SCRATCH)

@@ -1,0 +1,231 @@
+"""Each seam of verl 0.9.1 that we rely on, so that a new version breaks here and not in a run of days."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_runtime.wiring import ROUTER_CONFIG, TRAINER_NAME
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def in_order(source: str, *words: str) -> bool:
+    places = [source.find(word) for word in words]
+    return -1 not in places and places == sorted(places)
+
+
+@pytest.fixture(scope="module")
+def base() -> Any:
+    from verl.trainer.ppo.v1 import PPOTrainerSync
+
+    return PPOTrainerSync
+
+
+def test_the_trainer_still_has_the_methods_that_ours_extends(base: Any) -> None:
+    assert parameters(base.__init__) == ["self", "config"]
+    assert parameters(base._build_replay_buffer) == ["self"]
+    assert parameters(base._load_checkpoint) == ["self"]
+    assert parameters(base.on_step_begin) == ["self"]
+    assert parameters(base.on_step_end) == ["self"]
+    assert parameters(base.step) == ["self", "metrics", "timing_raw"]
+    assert parameters(base.fit) == ["self", "agent_loop_manager"]
+    assert parameters(base._save_checkpoint) == ["self"]
+    assert parameters(base._shutdown_dump_executor) == ["self"]
+    expected = ["self", "batch", "metrics", "timing_raw", "global_steps", "epoch"]
+    assert parameters(base._compute_metrics) == expected
+
+
+def test_a_step_still_has_its_order(base: Any) -> None:
+    assert in_order(
+        inspect.getsource(base.fit),
+        "self.global_steps <= self.total_training_steps",
+        "self.on_step_begin()",
+        "self.step(metrics",
+        "self._save_checkpoint()",
+        "self.on_step_end()",
+        "val_metrics: dict = self._validate()",
+        "self._compute_metrics(",
+        "tq.kv_clear(",
+        "self.logger.log(data=metrics",
+        "self.global_steps += 1\n            SkipManager",
+        "self.on_train_end()",
+    )
+
+
+def test_prompts_are_sent_after_the_step_has_begun(base: Any) -> None:
+    # The replicas' clock is reset in on_step_begin, and the data's place is taken there.
+    assert in_order(inspect.getsource(base.step), "self.prepare_step()", "self._step_once(")
+
+
+def test_a_checkpoint_writes_its_data_before_the_tracker(base: Any) -> None:
+    source = inspect.getsource(base._save_checkpoint)
+    assert in_order(source, "save_checkpoint(", '"data.pt"', "latest_checkpointed_iteration.txt")
+
+
+def test_waiting_for_answers_is_one_method_of_the_replay_buffer() -> None:
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    assert parameters(ReplayBuffer._wait_for_next_poll) == ["self", "partition_id", "last_debug_time"]
+    assert "self._wait_for_next_poll(partition_id, last_debug_time)" in inspect.getsource(ReplayBuffer.sample)
+    assert "self.poll_interval" in inspect.getsource(ReplayBuffer.__init__)
+
+
+def test_our_trainer_registers_under_its_name() -> None:
+    from verl.trainer.ppo.v1 import get_trainer_cls
+
+    import rljob_runtime.verl_plugin.trainer as ours
+
+    assert get_trainer_cls(TRAINER_NAME) is ours.RLJobTrainer
+
+
+def test_the_task_runner_is_a_class_behind_rays_wrapper() -> None:
+    from verl.trainer.main_ppo import TaskRunnerV1
+
+    plain = TaskRunnerV1.__ray_actor_class__
+    # Ray adds an argument for its traces.
+    assert parameters(plain.run)[:2] == ["self", "config"]
+    assert in_order(inspect.getsource(plain.run), "self.trainer = trainer_cls(config=config)", "self.trainer.fit(")
+
+
+def test_run_ppo_makes_a_runner_and_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    from omegaconf import OmegaConf
+    from verl.trainer import main_ppo
+
+    calls: list[str] = []
+
+    class Runner:
+        def remote(self, config: Any = None) -> Any:
+            calls.append("made" if config is None else "run")
+            return self
+
+        run = property(lambda self: self)
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "get", lambda _: calls.append("waited"))
+    rollout = {"rollout": {"full_determinism": False}}
+    config = OmegaConf.create(
+        {
+            "actor_rollout_ref": rollout,
+            "reward": {"reward_model": {"enable": False, **rollout}},
+            "trainer": {"logger": []},
+            "global_profiler": {"tool": None},
+            "ray_kwargs": {},
+        }
+    )
+    main_ppo.run_ppo(config, task_runner_class=Runner())
+    assert calls == ["made", "run", "waited"]
+
+
+def test_the_router_is_loaded_from_our_file_and_times_its_replicas() -> None:
+    from verl.workers.rollout import router
+
+    chosen = router._load_router_yaml(str(ROUTER_CONFIG))
+    cls = router._resolve_router_class(chosen["router_class"])
+    assert "ray_cls.remote(servers, yaml_config)" in inspect.getsource(router._create_plugin_extension)
+    made = cls({"a": "handle-a", "b": "handle-b"}, chosen)
+    server, handle = made.acquire_server("request-1")
+    assert handle == f"handle-{server}"
+    made.release_server(server, "request-1")
+    window = made.take_window()
+    assert set(window) == {"a", "b"}
+    assert window[server]["requests"] == 1
+    assert window[server]["last_release"] >= window[server]["first_acquire"]
+
+
+def test_the_trainer_reaches_the_router() -> None:
+    from verl.workers.rollout.llm_server import LLMServerManager
+
+    source = inspect.getsource(LLMServerManager._init_global_load_balancer)
+    assert "self.global_load_balancer = get_router_handle(" in source
+    assert "router_config_path" in source
+
+
+def test_the_scrape_file_keeps_its_form() -> None:
+    from verl.workers.rollout.utils import update_prometheus_config
+
+    source = inspect.getsource(update_prometheus_config)
+    assert '{"job_name": "rollout", "static_configs": [{"targets": server_addresses}]}' in source
+
+
+def test_the_metrics_that_we_compute_from_keep_their_names() -> None:
+    from verl.trainer.ppo import metric_utils
+
+    source = inspect.getsource(metric_utils)
+    for key in ("perf/total_num_tokens", "prompt_length/mean", "response_length/mean", "critic/score/mean"):
+        assert f'"{key}"' in source
+    assert 'f"timing_s/{name}"' in source
+
+
+def test_the_tracker_keeps_its_name() -> None:
+    from verl.utils.checkpoint import checkpoint_manager
+
+    from rljob_runtime.checkpoint import TRACKER_FILE
+
+    assert TRACKER_FILE in inspect.getsource(checkpoint_manager)
+
+
+def test_the_queue_keeps_its_fixed_name_and_takes_our_resource() -> None:
+    import transfer_queue
+
+    from rljob_runtime.ray_cluster import QUEUE_ACTOR
+
+    sources = "".join(path.read_text() for path in Path(transfer_queue.__file__).parent.rglob("*.py"))
+    assert all(f'"{word}"' in sources for word in QUEUE_ACTOR)
+    assert "required_node_resource" in sources
+
+
+def test_ray_keeps_the_names_that_we_use() -> None:
+    import ray.exceptions
+    from ray._common.constants import HEAD_NODE_RESOURCE_NAME
+
+    from rljob_runtime.outcomes import PLACE_ERRORS
+    from rljob_runtime.verl_plugin.task_runner import HEAD_RESOURCE
+
+    assert HEAD_NODE_RESOURCE_NAME == HEAD_RESOURCE
+    known = set(dir(ray.exceptions))
+    assert set(PLACE_ERRORS) <= known
+
+
+CPU_PROBE = """
+import importlib.metadata, sys
+import verl
+from verl.plugin.platform import get_platform
+plugin = sys.modules["rljob_runtime.verl_plugin.plugin"]
+assert plugin.LOADED == ["rljob", "cpu"], plugin.LOADED
+assert get_platform().device_name == "cpu" and get_platform().ray_resource_name() == "NPU"
+assert importlib.metadata.version("vllm").endswith("+cpu")
+import verl.third_party.vllm
+import torch.distributed, os, tempfile
+name = tempfile.mktemp()
+torch.distributed.init_process_group("cpu:gloo,cpu:gloo", init_method=f"file://{name}", rank=0, world_size=1)
+torch.distributed.all_reduce(torch.ones(1))
+from verl.workers.engine.fsdp import transformer_impl
+assert transformer_impl.CPUOffloadPolicy(pin_memory=True).pin_memory is False
+print("probe ok")
+"""
+
+
+def test_the_cpu_platform_loads_through_the_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    done = subprocess.run([sys.executable, "-c", CPU_PROBE], capture_output=True, text=True, check=False)
+    assert "probe ok" in done.stdout, done.stderr[-3000:]
+
+
+def test_elsewhere_the_plugin_leaves_verl_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERL_PLATFORM", "huawei")
+    probe = (
+        "import verl, sys; from verl.plugin.platform.platform_manager import PlatformRegistry as R;"
+        "assert sys.modules['rljob_runtime.verl_plugin.plugin'].LOADED == ['rljob'];"
+        "assert 'cpu' not in R.registered_names(); print('probe ok')"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert "probe ok" in done.stdout, done.stderr[-3000:]
