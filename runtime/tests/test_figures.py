@@ -48,7 +48,7 @@ times = st.floats(0, 1e4, allow_nan=False)
 def test_ratios_stay_between_0_and_1_and_the_first_is_the_larger(spans: list[tuple[float, float]]) -> None:
     seen = window(*spans)
     first, cluster = seen.first_dp_idle_ratio, seen.cluster_idle_ratio
-    if first is not None:
+    if first is not None and cluster is not None:
         assert 0 <= cluster <= first + 1e-9
         assert first <= 1
 

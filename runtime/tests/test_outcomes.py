@@ -18,7 +18,8 @@ class RayTaskError(Exception):
 
 
 def named(name: str, text: str) -> Exception:
-    return type(name, (Exception,), {})(text)
+    error: Exception = type(name, (Exception,), {})(text)
+    return error
 
 
 def test_the_innermost_exception_is_the_cause() -> None:

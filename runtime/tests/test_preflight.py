@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, RequiredPath, StopMode
+from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, RequiredPath, StopMode, StopRequest
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.preflight import check_paths, missing_here, read_attempt, read_job
 from rljob_runtime.ray_cluster import head_lock
@@ -128,6 +128,7 @@ def test_a_failure_after_the_beginning_is_in_the_spool_too(environ: dict[str, st
     code, outcome = run_launcher(environ)
     progress = Spool(Path(environ["RLJOB_SPOOL"])).progress()
     assert (code, outcome.reason) == (1, "RunFailed")
+    assert progress is not None
     assert (progress.phase, progress.outcome, progress.attempt) == (Phase.ENDED, outcome, 2)
 
 
@@ -157,7 +158,7 @@ def test_the_hook_asks_and_waits_for_the_end(spool: Spool) -> None:
     thread.start()
     assert stop(spool, StopMode.ABORT_ROLLOUT, 10)
     thread.join()
-    assert spool.stop_request(1).mode is StopMode.ABORT_ROLLOUT
+    assert spool.stop_request(1) == StopRequest(attempt=1, mode=StopMode.ABORT_ROLLOUT)
 
 
 def test_the_hook_gives_up_in_time(spool: Spool) -> None:

@@ -23,6 +23,7 @@ def test_progress_is_changed_field_by_field(spool: Spool) -> None:
     spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING, attempt=2, total_steps=9))
     spool.update_progress(phase=Phase.TRAINING, step=3)
     progress = spool.progress()
+    assert progress is not None
     assert (progress.attempt, progress.total_steps, progress.step, progress.phase) == (2, 9, 3, Phase.TRAINING)
     assert progress.observed_time > 0
 
@@ -78,7 +79,9 @@ def test_the_last_complete_line_counts(spool: Spool) -> None:
 
 def test_figures_that_json_cannot_say_survive(spool: Spool) -> None:
     spool.append_step(1, StepRecord(step=1, time=1.0, metrics={"loss": float("nan"), "max": float("inf")}))
-    metrics = spool.last_step(1).metrics
+    record = spool.last_step(1)
+    assert record is not None
+    metrics = record.metrics
     assert metrics["loss"] != metrics["loss"]
     assert metrics["max"] == float("inf")
 
@@ -97,12 +100,12 @@ def test_a_stop_is_hastened_but_never_slowed_down(
 ) -> None:
     spool.request_stop(StopRequest(attempt=1, mode=first))
     spool.request_stop(StopRequest(attempt=1, mode=second))
-    assert spool.stop_request(1).mode is result
+    assert spool.stop_request(1) == StopRequest(attempt=1, mode=result)
 
 
 def test_an_unreadable_stop_request_still_stops(spool: Spool) -> None:
     write_atomically(spool.attempt_folder(1) / SpoolFile.STOP, b"please")
-    assert spool.stop_request(1).mode is StopMode.AFTER_STEP
+    assert spool.stop_request(1) == StopRequest(attempt=1, mode=StopMode.AFTER_STEP)
 
 
 def test_a_stop_is_for_one_attempt(spool: Spool) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from rljob_runtime import checkpoint, preflight, ray_cluster, wiring
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
+from rljob_runtime.mirror import Mirror, own_log
 from rljob_runtime.outcomes import RefusedError, from_error
 from rljob_runtime.spool import Spool
 
@@ -51,6 +52,7 @@ class Launch:
     job: JobConfig
     spool: Spool
     patience: Patience
+    mirror: Mirror
 
     @property
     def scratch(self) -> Path:
@@ -58,18 +60,29 @@ class Launch:
         return self.spool.attempt_folder(self.attempt.number)
 
 
-def launch(environ: Mapping[str, str], patience: Patience) -> Outcome:
-    """Run one attempt and give its outcome; never raises."""
+@dataclass(frozen=True)
+class Ending:
+    """What remains to be said when an attempt is over."""
+
+    outcome: Outcome
+    mirror: Mirror | None = None
+
+
+def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
+    """Run one attempt and give its ending; never raises."""
     spool: Spool | None = None
+    mirror: Mirror | None = None
     try:
         attempt = preflight.read_attempt(environ)
         job = preflight.read_job(environ)
         spool = Spool(attempt.spool)
         with ray_cluster.head_lock(spool.root, patience.predecessor_seconds):
             begin(spool, attempt, job)
-            outcome = run(Launch(attempt, job, spool, patience), environ)
+            mirror = Mirror(job, attempt.number)
+            mirror.follow(own_log())
+            outcome = run(Launch(attempt, job, spool, patience, mirror), environ)
             end(spool, outcome)
-            return outcome
+            return Ending(outcome, mirror)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the operator must learn of it
         if not isinstance(error, RefusedError):
             traceback.print_exc()
@@ -77,7 +90,7 @@ def launch(environ: Mapping[str, str], patience: Patience) -> Outcome:
         outcome = from_error(error, last_step=progress.step if progress else 0)
         if spool is not None and progress is not None and not refused_by_lock(error):
             end(spool, outcome)
-        return outcome
+        return Ending(outcome, mirror)
 
 
 def refused_by_lock(error: BaseException) -> bool:
@@ -195,7 +208,7 @@ def watch_for_immediate_stop(launch: Launch) -> None:
             progress = launch.spool.progress()
             outcome = stopped(launch, progress.step if progress else 0, StopMode.IMMEDIATE)
             end(launch.spool, outcome)
-            leave(outcome)
+            leave(Ending(outcome, launch.mirror))
         time.sleep(IMMEDIATE_POLL_SECONDS)
 
 
@@ -227,12 +240,14 @@ def shut_down_ray() -> None:
     thread.join(SHUTDOWN_SECONDS)
 
 
-def leave(outcome: Outcome) -> None:
+def leave(ending: Ending) -> None:
     """Print the outcome as the last line and end the process at once.
 
     Interpreter teardown would take seconds, and the libraries' exit handlers might print after the last line.
     """
     sys.stderr.flush()
-    sys.stdout.write(f"\n{outcome.to_json().decode()}\n")
+    sys.stdout.write(f"\n{ending.outcome.to_json().decode()}\n")
     sys.stdout.flush()
-    os._exit(outcome.exit_code)
+    if ending.mirror is not None:
+        ending.mirror.copy(own_log())
+    os._exit(ending.outcome.exit_code)

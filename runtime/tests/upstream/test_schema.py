@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rljob_runtime import hydra_config, wiring
-from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, Platform
+from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, OverrideValue, Platform
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.spool import Spool
 
 SPOOL, SCRATCH = Spool(Path("/spool")), Path("/scratch")
-MINIMAL = {
+MINIMAL: dict[str, OverrideValue] = {
     "algorithm.adv_estimator": "grpo",
     "data.train_batch_size": 32,
     "actor_rollout_ref.actor.ppo_mini_batch_size": 32,

@@ -174,11 +174,13 @@ def test_the_tracker_keeps_its_name() -> None:
 
 
 def test_the_queue_keeps_its_fixed_name_and_takes_our_resource() -> None:
-    import transfer_queue
+    import importlib.util
 
     from rljob_runtime.ray_cluster import QUEUE_ACTOR
 
-    sources = "".join(path.read_text() for path in Path(transfer_queue.__file__).parent.rglob("*.py"))
+    spec = importlib.util.find_spec("transfer_queue")
+    assert spec is not None
+    sources = "".join(path.read_text() for path in Path(str(spec.origin)).parent.rglob("*.py"))
     assert all(f'"{word}"' in sources for word in QUEUE_ACTOR)
     assert "required_node_resource" in sources
 

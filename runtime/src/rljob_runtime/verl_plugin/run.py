@@ -14,6 +14,7 @@ from typing import Any
 
 from rljob_runtime import checkpoint, figures
 from rljob_runtime.contract import JobConfig, Phase, StopMode
+from rljob_runtime.mirror import Mirror
 from rljob_runtime.spool import STRENGTH, Spool, StepRecord
 
 _installed: list[Run] = []
@@ -29,6 +30,11 @@ class Run:
     called: StopMode | None = field(default=None, init=False)
     """A stop that came by an actor call; one that came through the spool is read there."""
     reported: StopMode | None = field(default=None, init=False)
+    mirror: Mirror = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open the attempt's folder on the log volume."""
+        self.mirror = Mirror(self.job, self.attempt)
 
     def request_stop(self, mode: StopMode) -> None:
         """Take a stop by an actor call."""
@@ -77,7 +83,9 @@ class Run:
 
     def record(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append a step's line and show its figures."""
-        self.spool.append_step(self.attempt, StepRecord(step=step, time=time.time(), metrics=metrics))
+        record = StepRecord(step=step, time=time.time(), metrics=metrics)
+        self.spool.append_step(self.attempt, record)
+        self.mirror.append_step(record)
 
         def finite(key: str) -> float | None:
             value = metrics.get(key)
