@@ -57,6 +57,10 @@ cluster-down: venv ## take the local Kubernetes away
 kubeconfig: venv ## print the path of the local cluster's kubeconfig
 	@$(PY) -m tests.cluster kubeconfig
 
+.PHONY: install
+install: venv ## install or upgrade the operator in the running local cluster, from this checkout
+	@$(PY) -m scripts.product
+
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks
 	@scripts/lock

@@ -14,10 +14,14 @@ from scripts.stages import Stage, run
 PYTHON = sys.executable
 BIN = PYTHON.rsplit("/", 1)[0]
 PYTEST = (PYTHON, "-m", "pytest", "--timeout=600")
+CLUSTER = (PYTHON, "-m", "tests.cluster")
 CODE = ("operator", "runtime", "scripts", "tests")
+IMAGES = ("image", "image-verl")
 
 # The hard limit of CI is 90 minutes; cleaning up must fit in as well.
 BUDGET_MINUTES = 85.0
+
+NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster")
 
 CHECK = (
     Stage("format", "ruff format --check", (f"{BIN}/ruff", "format", "--check", "--quiet", "."), 1),
@@ -27,22 +31,55 @@ CHECK = (
     Stage(
         "unit",
         "unit and property tests, house rules",
-        (*PYTEST, "-n", "2", "operator/tests", "runtime/tests", "tests/house"),
-        6,
+        (*PYTEST, *NOT_ON_A_CLUSTER, "-n", "2", "operator/tests", "runtime/tests", "tests/house"),
+        8,
     ),
 )
 
 FULL = (
-    Stage("programs", "compile the cluster's programs", (PYTHON, "-m", "tests.cluster", "build"), 45, lane="programs"),
+    # In the background, from the first second.
+    Stage("programs", "compile the cluster's programs", (*CLUSTER, "build"), 45, lane="programs"),
+    Stage("image", "build the operator's image", (*CLUSTER, "image", "build", "operator"), 15, lane="images"),
+    Stage("image-verl", "build the runtime's image", (*CLUSTER, "image", "build", "runtime-cpu"), 40, lane="images"),
+    # Meanwhile, without a cluster.
     *CHECK,
+    Stage("generated", "generated files are fresh", (PYTHON, "-m", "scripts.generate", "--check"), 1),
     Stage(
         "chart",
         "the chart: lint, golden manifests, refusals",
-        (*PYTEST, "-m", "not e2e", "tests/chart"),
+        (*PYTEST, *NOT_ON_A_CLUSTER, "tests/chart"),
         3,
         after=("programs",),
     ),
-    Stage("generated", "generated files are fresh", (PYTHON, "-m", "scripts.generate", "--check"), 1),
+    # On the cluster, one after another.
+    Stage("cluster", "start the local Kubernetes", (*CLUSTER, "up"), 10, after=("programs",)),
+    Stage("load", "bring the images into the node", (*CLUSTER, "image", "load"), 10, after=("cluster", *IMAGES)),
+    Stage(
+        "chart-live",
+        "the chart installed, upgraded, uninstalled",
+        (*PYTEST, "-m", "e2e", "tests/chart"),
+        10,
+        after=("load",),
+    ),
+    Stage(
+        "product",
+        "install the operator by its chart",
+        (PYTHON, "-m", "scripts.product"),
+        10,
+        after=("load",),
+        settles=("chart-live",),
+    ),
+    Stage("e2e", "the training run, and what goes wrong", (*PYTEST, "-m", "e2e", "tests/e2e"), 40, after=("product",)),
+    # What ends the cluster comes last, whatever happened before.
+    Stage("down", "take the cluster away", (*CLUSTER, "down"), 5, after=("cluster",), settles=("e2e", "chart-live")),
+    Stage("leaks", "nothing of it is left", (*CLUSTER, "leaks"), 2, after=("down",)),
+    Stage(
+        "lifecycle",
+        "the cluster comes up, survives and leaves nothing behind",
+        (*PYTEST, "-m", "cluster", "tests/integration"),
+        15,
+        after=("leaks",),
+    ),
 )
 
 

@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import yaml
 
 from rljob.cli.status import describe, table
+from scripts import product
 from scripts.demo import operator, records, steps
-from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture, cluster, cluster_answer
+from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture, cluster
 from scripts.demo.errors import DemoError
 from scripts.demo.follow import Patience, follow
 from scripts.demo.plot import plot
@@ -64,11 +64,9 @@ def local_cluster() -> Kubernetes:
         with chapter("bring the images into the node"):
             images.result()
             cluster("image", "load", seconds=BUILD_SECONDS)
-    kubernetes = Kubernetes(Path(cluster_answer("kubeconfig")))
+    kubernetes = product.local_kubernetes()
     with chapter("install the operator by its Helm chart"):
-        image_id = cluster_answer("image", "build", "operator")
-        helm = Path(cluster_answer("path", "helm")) / "helm"
-        operator.install(kubernetes, helm, "rljob.local/operator:dev", image_id)
+        product.install(kubernetes)
     return kubernetes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from scripts.demo.commands import ROOT, Kubernetes, capture
 from scripts.demo.errors import DemoError
@@ -14,7 +13,7 @@ RELEASE = "rljob-operator"
 INSTALL_SECONDS = 300
 
 
-def install(kubernetes: Kubernetes, helm: Path | str, image: str, image_id: str) -> None:
+def install(kubernetes: Kubernetes, helm: str, image: str, image_id: str) -> None:
     """Install or upgrade the chart and wait until the operator is ready.
 
     The local image keeps its tag when its content changes; its digest as a pod annotation makes the pod roll then, and
@@ -24,7 +23,7 @@ def install(kubernetes: Kubernetes, helm: Path | str, image: str, image_id: str)
     settings = {"image.repository": repository, "image.tag": tag}
     if image_id:
         settings[r"podAnnotations.rljob\.dev/image"] = image_id
-    words = [str(helm), "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"]
+    words = [helm, "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"]
     words += ["--wait", "--timeout", f"{INSTALL_SECONDS}s"]
     for key, value in settings.items():
         words += ["--set-string", f"{key}={value}"]

@@ -1,0 +1,130 @@
+"""The chart on the local cluster: accepted, installed, upgraded under a running job, uninstalled without loss.
+
+It takes over the release that the demo uses, and leaves none behind; CRDs and the token key stay.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.chart.helm import CHART, NAMESPACE, RELEASE, Answer, helm, render
+from tests.cluster import programs
+from tests.cluster.paths import REPOSITORY
+from tests.cluster.shell import run
+from tests.e2e import quickstart
+from tests.kube import Kube, Manifest, wait_for
+
+pytestmark = pytest.mark.e2e
+
+JOBS_NAMESPACE = "rljob-chart"
+CRD = "rljobs.rljob.dev"
+
+
+@pytest.fixture(scope="module")
+def kube() -> Kube:
+    kubeconfig = run([sys.executable, "-m", "tests.cluster", "kubeconfig"], folder=REPOSITORY).strip()
+    return Kube(str(programs.binary("kube", "kubectl")), kubeconfig, NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def release(kube: Kube) -> Iterator[Kube]:
+    """A fresh installation, and a namespace for jobs."""
+    uninstall(kube)
+    kube.delete("namespace", JOBS_NAMESPACE)
+    kube.run("create", "namespace", JOBS_NAMESPACE)
+    on_cluster(kube, "install", RELEASE, CHART, "--create-namespace", "--wait", "--timeout", "180s")
+    yield kube
+    kube.delete("namespace", JOBS_NAMESPACE)
+    uninstall(kube)
+
+
+def on_cluster(kube: Kube, *words: str | Path) -> Answer:
+    answer = helm(*words, "--namespace", NAMESPACE, kubeconfig=Path(kube.kubeconfig))
+    assert answer.code == 0, answer.stderr
+    return answer
+
+
+def uninstall(kube: Kube) -> None:
+    on_cluster(kube, "uninstall", RELEASE, "--ignore-not-found", "--wait", "--timeout", "120s")
+
+
+def token_key(kube: Kube) -> str:
+    secret = kube.get("secret", f"{RELEASE}-token-key")
+    assert secret is not None
+    return str(secret["data"]["key"])
+
+
+def a_cluster_that_cannot_start(kube: Kube) -> Manifest:
+    """Apply a job whose image does not exist; give its RayCluster, which waits for as long as one looks."""
+    jobs = kube.in_namespace(JOBS_NAMESPACE)
+    jobs.apply(quickstart.variant("waits", runtime__image="rljob.local/no-such-image:1", initializers=[]))
+    return wait_for("a RayCluster", lambda: next(iter(jobs.find("rayclusters")), None), 60)
+
+
+@pytest.mark.parametrize("profile", ["default", "namespaced"])
+def test_the_api_server_accepts_every_rendered_object(kube: Kube, profile: str) -> None:
+    # Objects of these namespaces need them to be there; the dry run makes nothing.
+    words = [] if profile == "default" else ["--set", f"operator.watchNamespace={NAMESPACE}"]
+    kube.run("apply", "-f", "-", text=f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}")
+    text = yaml.safe_dump_all(render(*words))
+    kube.run(
+        "apply", "--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict", "-f", "-", text=text
+    )
+
+
+def test_the_operator_becomes_ready_and_unprivileged(release: Kube) -> None:
+    pods = release.find("pods", f"app.kubernetes.io/instance={RELEASE}")
+    living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    assert len(living) == 1
+    status = living[0]["status"]["containerStatuses"][0]
+    assert status["ready"]
+    assert status["restartCount"] == 0
+    said = release.run("exec", living[0]["metadata"]["name"], "--", "id", "-u")
+    assert said.strip() == "65532"
+
+
+def test_the_operator_may_not_read_secrets_nor_touch_other_leases(release: Kube) -> None:
+    account = f"--as=system:serviceaccount:{NAMESPACE}:{RELEASE}"
+
+    def may(*words: str) -> bool:
+        return release.run("auth", "can-i", *words, account, "--warnings-as-errors=false", "-q") == ""
+
+    assert may("create", "secrets", "-n", JOBS_NAMESPACE)
+    for forbidden in (("get", "secrets"), ("list", "secrets"), ("update", "rayclusters.ray.io"), ("list", "nodes")):
+        with pytest.raises(AssertionError):
+            may(*forbidden, "-n", JOBS_NAMESPACE)
+    with pytest.raises(AssertionError):
+        may("get", "leases", "-n", JOBS_NAMESPACE)
+
+
+def test_an_upgrade_touches_neither_key_nor_crd_nor_running_job(release: Kube) -> None:
+    key, crd = token_key(release), release.get("crd", CRD)
+    cluster = a_cluster_that_cannot_start(release)
+    on_cluster(release, "upgrade", RELEASE, CHART, "--set", "operator.workers=4", "--wait", "--timeout", "180s")
+    jobs = release.in_namespace(JOBS_NAMESPACE)
+    after = jobs.find("rayclusters")
+    assert [found["metadata"]["uid"] for found in after] == [cluster["metadata"]["uid"]]
+    assert after[0]["metadata"]["generation"] == cluster["metadata"]["generation"]
+    assert token_key(release) == key
+    kept = release.get("crd", CRD)
+    assert crd is not None
+    assert kept is not None
+    assert kept["metadata"]["uid"] == crd["metadata"]["uid"]
+
+
+def test_uninstalling_keeps_crd_key_and_jobs_and_a_new_installation_finds_them(release: Kube) -> None:
+    cluster = a_cluster_that_cannot_start(release)
+    key = token_key(release)
+    uninstall(release)
+    jobs = release.in_namespace(JOBS_NAMESPACE)
+    assert release.find("deployments") == []
+    assert jobs.get("rljob", "waits") is not None
+    assert token_key(release) == key
+    on_cluster(release, "install", RELEASE, CHART, "--wait", "--timeout", "180s")
+    assert token_key(release) == key
+    assert [found["metadata"]["uid"] for found in jobs.find("rayclusters")] == [cluster["metadata"]["uid"]]
