@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rljob.telemetry.metrics import Metrics
 
 DASHBOARD_PORT = 8265
+EXPORTER_PORT = int(Port.API)
 ANSWER_BYTES = 64 * 1024
 READ_SECONDS = 2.0
 SUBMIT_SECONDS = 10.0
@@ -56,7 +57,7 @@ class RayClient:
 
     async def progress(self, head: Head) -> Progress:
         """See `RayApi.progress`."""
-        url = f"http://{_host(head.pod_ip)}:{Port.API}/v1/progress"
+        url = f"http://{_host(head.pod_ip)}:{EXPORTER_PORT}/v1/progress"
         status, text = await self._ask("progress", "GET", url, head)
         _expect_ok("progress", status, text)
         try:
@@ -109,10 +110,11 @@ class RayClient:
         url: str,
         head: Head,
         body: dict[str, Any] | None = None,
-        seconds: float = READ_SECONDS,
+        seconds: float | None = None,
         read: Callable[[aiohttp.StreamReader], Awaitable[bytes]] | None = None,
     ) -> tuple[int, bytes]:
         headers = {"Authorization": f"Bearer {self._key.token(head.job_uid, head.cluster_name)}"}
+        seconds = READ_SECONDS if seconds is None else seconds
         code = "none"
         try:
             async with (

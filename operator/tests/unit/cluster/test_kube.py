@@ -1,0 +1,179 @@
+"""The Kubernetes adapter over HTTP: what it sends, and which error each answer becomes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client.configuration import Configuration
+from servers import Server, says, says_text
+
+from rljob.cluster import errors, kube
+from rljob.cluster.kinds import CONFIG_MAP, RLJOB, SECRET, Kind
+from rljob.cluster.kube import KubeCluster
+from rljob.cluster.limiter import TokenBucket
+from rljob.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class World:
+    """An API server that answers as told, and the adapter."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.metrics = Metrics()
+        configuration = Configuration()
+        configuration.host = f"http://127.0.0.1:{server.port}"
+        configuration.api_key["BearerToken"] = "Bearer secret-token"
+        self.cluster = KubeCluster(configuration, self.metrics, TokenBucket(1000, 1000, time.monotonic))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with Server(says(200, {})) as server:
+        world = World(server)
+        yield world
+        await world.cluster.close()
+
+
+def manifest(kind: Kind) -> dict[str, object]:
+    metadata = {"namespace": "team", "name": "one", "uid": "u1", "resourceVersion": "7"}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+
+
+async def test_every_request_carries_the_credentials(world: World) -> None:
+    await world.cluster.get(CONFIG_MAP, "team", "one")
+    _, path, headers, _ = world.server.asked[0]
+    assert path == "/api/v1/namespaces/team/configmaps/one"
+    assert headers["Authorization"] == "Bearer secret-token"
+    assert headers["User-Agent"] == "rljob-operator"
+
+
+async def test_a_status_is_sent_as_a_forced_apply(world: World) -> None:
+    await world.cluster.apply_status({**manifest(RLJOB), "status": {"state": "Pending"}})
+    method, path, headers, body = world.server.asked[0]
+    assert method == "PATCH"
+    assert path.startswith("/apis/rljob.dev/v1alpha1/namespaces/team/rljobs/one/status?")
+    assert "fieldManager=rljob-operator" in path
+    assert "force=true" in path
+    assert headers["Content-Type"] == "application/apply-patch+yaml"
+    assert (body["metadata"]["resourceVersion"], body["status"]) == ("7", {"state": "Pending"})
+
+
+async def test_a_deletion_sends_the_uid(world: World) -> None:
+    await world.cluster.delete(CONFIG_MAP, "team", "one", "u1")
+    method, _, _, body = world.server.asked[0]
+    assert method == "DELETE"
+    assert (body["preconditions"], body["propagationPolicy"]) == ({"uid": "u1"}, "Background")
+
+
+async def test_a_list_follows_its_pages_and_names_what_it_lists(world: World) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        token = request.query.get("continue", "")
+        items = [{"metadata": {"name": f"item{token}"}}]
+        metadata = {"resourceVersion": "9"} | ({"continue": "2"} if not token else {})
+        return web.json_response({"metadata": metadata, "items": items})
+
+    world.server.answer = answer
+    listing = await world.cluster.list(CONFIG_MAP, "team", "a=b")
+    assert [item["metadata"]["name"] for item in listing.items] == ["item", "item2"]
+    assert {item["kind"] for item in listing.items} == {"ConfigMap"}
+    assert listing.resource_version == "9"
+    assert "labelSelector=a%3Db" in world.server.asked[0][1]
+    assert f"limit={kube.PAGE}" in world.server.asked[0][1]
+
+
+async def test_a_list_whose_token_expired_begins_anew_once(world: World) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if "continue" in request.query and len(world.server.asked) == 2:
+            return web.json_response({"reason": "Expired"}, status=410)
+        more = {"continue": "2"} if len(world.server.asked) == 1 else {}
+        return web.json_response({"metadata": {"resourceVersion": "9", **more}, "items": []})
+
+    world.server.answer = answer
+    await world.cluster.list(CONFIG_MAP)
+    assert len(world.server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        (401, "Unauthorized", errors.Forbidden),
+        (403, "Forbidden", errors.Forbidden),
+        (404, "NotFound", errors.NotFound),
+        (409, "AlreadyExists", errors.AlreadyExists),
+        (409, "Conflict", errors.Conflict),
+        (422, "Invalid", errors.Invalid),
+        (400, "BadRequest", errors.Invalid),
+        (500, "InternalError", errors.OutcomeUnknown),
+        (504, "Timeout", errors.OutcomeUnknown),
+    ],
+)
+async def test_each_answer_becomes_its_error(world: World, status: int, reason: str, expected: type[Exception]) -> None:
+    world.server.answer = says(status, {"kind": "Status", "reason": reason, "message": "the server's words"})
+    with pytest.raises(expected, match="the server's words"):
+        await world.cluster.create(manifest(CONFIG_MAP))
+
+
+async def test_a_read_that_fails_has_no_unknown_outcome(world: World) -> None:
+    world.server.answer = says(503, {})
+    with pytest.raises(errors.Unavailable) as caught:
+        await world.cluster.get(CONFIG_MAP, "team", "one")
+    assert not isinstance(caught.value, errors.OutcomeUnknown)
+
+
+async def test_the_servers_wish_for_a_pause_is_kept_within_reason(world: World) -> None:
+    for header, seconds in (("7", 7.0), ("99999", 60.0), ("nonsense", 1.0)):
+        world.server.answer = says(429, {}, **{"Retry-After": header})
+        with pytest.raises(errors.RateLimited) as caught:
+            await world.cluster.get(CONFIG_MAP, "team", "one")
+        assert caught.value.retry_after_seconds == seconds
+
+
+async def test_a_refused_secret_is_not_quoted(world: World) -> None:
+    world.server.answer = says(422, {"reason": "Invalid", "message": "Invalid value: s3cr3t"})
+    with pytest.raises(errors.Invalid) as caught:
+        await world.cluster.create(manifest(SECRET))
+    assert "s3cr3t" not in str(caught.value)
+
+
+async def test_garbage_is_no_answer(world: World) -> None:
+    for text in ("<html>", "[]"):
+        world.server.answer = says_text(200, text)
+        with pytest.raises(errors.Unavailable):
+            await world.cluster.get(CONFIG_MAP, "team", "one")
+
+
+async def test_a_write_without_an_answer_has_an_unknown_outcome(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(_: web.Request) -> web.Response:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    world.server.answer = hang
+    monkeypatch.setattr(kube, "REQUEST_SECONDS", 0.05)
+    with pytest.raises(errors.OutcomeUnknown):
+        await world.cluster.create(manifest(CONFIG_MAP))
+    with pytest.raises(errors.Unavailable):
+        await world.cluster.get(CONFIG_MAP, "team", "one")
+
+
+async def test_no_connection_is_known_to_have_done_nothing(world: World) -> None:
+    await world.server._runner.cleanup()
+    with pytest.raises(errors.Unavailable) as caught:
+        await world.cluster.create(manifest(CONFIG_MAP))
+    assert not isinstance(caught.value, errors.OutcomeUnknown)
+
+
+async def test_requests_and_committed_writes_are_counted(world: World) -> None:
+    await world.cluster.create(manifest(CONFIG_MAP))
+    world.server.answer = says(409, {"reason": "AlreadyExists"})
+    with pytest.raises(errors.AlreadyExists):
+        await world.cluster.create(manifest(CONFIG_MAP))
+    text = world.metrics.exposition().decode()
+    assert 'api_requests_total{code="409",resource="configmaps",verb="create"} 1.0' in text
+    assert 'api_writes_total{resource="configmaps",verb="create"} 1.0' in text

@@ -1,0 +1,179 @@
+"""The head's adapter over HTTP: answers come from the user's pods and are judged as such."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+from servers import Answer, Server, says, says_text
+
+from rljob.cluster import errors, ray
+from rljob.cluster.ray import ANSWER_BYTES, LOG_TAIL_CHARACTERS, RayClient
+from rljob.cluster.token import TokenKey
+from rljob.core.needs import Head
+from rljob.core.observed import RayJobState
+from rljob.core.plan import SubmitJob
+from rljob.telemetry.metrics import Metrics
+from rljob_runtime.contract import Phase, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+KEY = TokenKey(b"k" * 32)
+HEAD = Head("127.0.0.1", "p1", "j1", "c1")
+SUBMISSION = SubmitJob(
+    "127.0.0.1",
+    "p1",
+    "j1",
+    "c1",
+    "c1-1",
+    "python -m rljob_runtime launch",
+    (("RLJOB_ATTEMPT", "1"),),
+    (("job", "sums"),),
+)
+
+
+class World:
+    """A head that answers as told, and the client."""
+
+    def __init__(self, server: Server, client: RayClient) -> None:
+        self.server = server
+        self.client = client
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    async with Server(says(200, {})) as server:
+        monkeypatch.setattr(ray, "DASHBOARD_PORT", server.port)
+        monkeypatch.setattr(ray, "EXPORTER_PORT", server.port)
+        client = RayClient(KEY, Metrics())
+        yield World(server, client)
+        await client.close()
+
+
+def job(state: str, **fields: object) -> dict[str, object]:
+    return {"submission_id": "c1-1", "status": state, "message": None, "driver_exit_code": None, **fields}
+
+
+async def test_progress_is_read_with_the_token_of_this_cluster(world: World) -> None:
+    told = Progress(pod_uid="p1", phase=Phase.TRAINING, submission_id="c1-1", step=3)
+    world.server.answer = says_text(200, told.to_json().decode())
+    assert await world.client.progress(HEAD) == told
+    _, path, headers, _ = world.server.asked[0]
+    assert path == "/v1/progress"
+    assert headers["Authorization"] == f"Bearer {KEY.token('j1', 'c1')}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (says_text(200, "<html>"), errors.HeadNonsense),
+        (says(200, {"podUid": 3}), errors.HeadNonsense),
+        (says_text(200, "x" * (ANSWER_BYTES + 1)), errors.HeadNonsense),
+        (says_text(302, "", Location="http://127.0.0.1:1/"), errors.HeadNonsense),
+        (says(401), errors.HeadRefused),
+        (says(403), errors.HeadRefused),
+        (says(503), errors.HeadBusy),
+        (says(404), errors.HeadNonsense),
+    ],
+)
+async def test_what_is_not_progress_is_an_error(world: World, answer: Answer, expected: type[Exception]) -> None:
+    world.server.answer = answer
+    with pytest.raises(expected):
+        await world.client.progress(HEAD)
+    assert len(world.server.asked) == 1
+
+
+async def test_a_head_that_is_not_there_or_hangs_is_unreachable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(_: web.Request) -> web.Response:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    world.server.answer = hang
+    monkeypatch.setattr(ray, "READ_SECONDS", 0.05)
+    with pytest.raises(errors.HeadUnreachable):
+        await world.client.progress(HEAD)
+    await world.server._runner.cleanup()
+    with pytest.raises(errors.HeadUnreachable):
+        await world.client.progress(HEAD)
+
+
+async def test_a_submission_is_posted_whole(world: World) -> None:
+    await world.client.submit(SUBMISSION)
+    method, path, _, body = world.server.asked[0]
+    assert (method, path) == ("POST", "/api/jobs/")
+    assert body == {
+        "submission_id": "c1-1",
+        "entrypoint": "python -m rljob_runtime launch",
+        "runtime_env": {"env_vars": {"RLJOB_ATTEMPT": "1"}},
+        "metadata": {"job": "sums"},
+    }
+
+
+async def test_a_submission_that_is_there_already_counts_as_done(world: World) -> None:
+    text = "Traceback ... Job with submission_id c1-1 already exists. Please use a different submission_id."
+    world.server.answer = says_text(500, text)
+    await world.client.submit(SUBMISSION)
+
+
+@pytest.mark.parametrize("text", ["No available agent to submit job, please try again later.", "oops"])
+async def test_a_young_head_is_asked_again_later(world: World, text: str) -> None:
+    world.server.answer = says_text(500, text)
+    with pytest.raises(errors.HeadBusy):
+        await world.client.submit(SUBMISSION)
+
+
+async def test_another_submission_that_exists_is_not_ours(world: World) -> None:
+    world.server.answer = says_text(500, "Job with submission_id other already exists.")
+    with pytest.raises(errors.HeadBusy):
+        await world.client.submit(SUBMISSION)
+
+
+async def test_a_submission_that_the_head_does_not_know_is_none(world: World) -> None:
+    world.server.answer = says_text(404, "Job c1-1 does not exist")
+    assert await world.client.job(HEAD, "c1-1") is None
+
+
+async def test_a_running_job_costs_one_request(world: World) -> None:
+    world.server.answer = says(200, job("RUNNING", message="Job is running."))
+    found = await world.client.job(HEAD, "c1-1")
+    assert found is not None
+    assert (found.state, found.message, found.log_tail) == (RayJobState.RUNNING, "Job is running.", "")
+    assert [asked[1] for asked in world.server.asked] == ["/api/jobs/c1-1"]
+
+
+@pytest.mark.parametrize("lines", [3, 5000])
+async def test_an_ended_job_brings_the_end_of_its_log(world: World, lines: int) -> None:
+    log = "".join(f'line {number} "quoted" \\ back\n' for number in range(lines))
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path.endswith("/logs"):
+            return web.json_response({"logs": log})
+        return web.json_response(job("FAILED", driver_exit_code=64))
+
+    world.server.answer = answer
+    found = await world.client.job(HEAD, "c1-1")
+    assert found is not None
+    assert (found.state, found.driver_exit_code) == (RayJobState.FAILED, 64)
+    assert found.log_tail == log[-LOG_TAIL_CHARACTERS:]
+
+
+async def test_an_end_is_told_without_a_log_too(world: World) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        status = 500 if request.path.endswith("/logs") else 200
+        return web.json_response(job("SUCCEEDED", driver_exit_code=0), status=status)
+
+    world.server.answer = answer
+    found = await world.client.job(HEAD, "c1-1")
+    assert found is not None
+    assert (found.driver_exit_code, found.log_tail) == (0, "")
+
+
+@pytest.mark.parametrize("body", [job("DANCING"), job("RUNNING", submission_id="other"), [], {"status": "RUNNING"}])
+async def test_a_job_that_is_not_one_is_an_error(world: World, body: object) -> None:
+    world.server.answer = says_text(200, json.dumps(body))
+    with pytest.raises(errors.HeadNonsense):
+        await world.client.job(HEAD, "c1-1")

@@ -1,0 +1,99 @@
+"""The small parts: selectors, limiter, token, kinds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob.cluster.kinds import KINDS, LEASE, POD, RAY_CLUSTER, kind_named
+from rljob.cluster.limiter import TokenBucket
+from rljob.cluster.manifests import same_json, without_nulls
+from rljob.cluster.selectors import matches
+from rljob.cluster.token import TokenKey
+from rljob.control.clock import FrozenClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LABELS = {"rljob.dev/job": "sums", "ray.io/node-type": "head"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "fits"),
+    [
+        ("", True),
+        ("rljob.dev/job", True),
+        ("rljob.dev/job,ray.io/node-type=head", True),
+        ("rljob.dev/job=other", False),
+        ("!rljob.dev/job", False),
+        ("!absent", True),
+        ("ray.io/node-type!=worker", True),
+        ("ray.io/node-type in (head, worker),rljob.dev/job", True),
+        ("ray.io/node-type notin (head)", False),
+    ],
+)
+def test_a_selector_chooses_as_the_api_server_does(selector: str, *, fits: bool) -> None:
+    assert matches(selector, LABELS) is fits
+
+
+def test_a_selector_that_is_not_understood_is_an_error() -> None:
+    with pytest.raises(ValueError, match="not understood"):
+        matches("a > 3", LABELS)
+
+
+async def test_the_limiter_grants_a_burst_and_then_its_rate_in_order() -> None:
+    clock, slept = FrozenClock(), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    bucket = TokenBucket(10, 3, clock.monotonic, sleep)
+    assert [await bucket.take() for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
+    assert slept == pytest.approx([0.1, 0.2])
+    clock.advance(60)
+    assert [await bucket.take() for _ in range(4)] == pytest.approx([0, 0, 0, 0.1])
+
+
+def test_a_token_belongs_to_one_job_and_one_cluster() -> None:
+    key = TokenKey(b"k" * 32)
+    tokens = {key.token(job, cluster) for job, cluster in [("j1", "c1"), ("j1", "c2"), ("j2", "c1"), ("j1c", "1")]}
+    assert len(tokens) == 4
+    assert key.token("j1", "c1") == TokenKey(b"k" * 32).token("j1", "c1")
+    assert key.token("j1", "c1") != TokenKey(b"x" * 32).token("j1", "c1")
+
+
+def test_a_key_that_is_short_or_absent_is_refused_and_never_shown(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least 32"):
+        TokenKey(b"short")
+    with pytest.raises(ValueError, match="mount its Secret"):
+        TokenKey.from_file(tmp_path / "none")
+    assert "kkkk" not in repr(TokenKey(b"k" * 32))
+
+
+def test_a_kind_knows_its_path() -> None:
+    assert POD.path("team", "head") == "/api/v1/namespaces/team/pods/head"
+    assert POD.path(None) == "/api/v1/pods"
+    assert RAY_CLUSTER.path("team", "c1", "status") == "/apis/ray.io/v1/namespaces/team/rayclusters/c1/status"
+    assert RAY_CLUSTER.path("team", "a/b") == "/apis/ray.io/v1/namespaces/team/rayclusters/a%2Fb"
+    assert LEASE.resource == "leases.coordination.k8s.io"
+    assert all(kind_named(*names) is kind for names, kind in KINDS.items())
+
+
+def test_an_unknown_kind_says_where_to_add_it() -> None:
+    with pytest.raises(ValueError, match="add a row"):
+        kind_named("v1", "Nothing")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_dropping_nulls_twice_is_dropping_them_once(value: object) -> None:
+    assert same_json(without_nulls(without_nulls(value)), without_nulls(value))
