@@ -10,6 +10,7 @@ import argparse
 import sys
 
 from scripts.stages import Stage, run
+from tests.cluster.paths import state
 
 PYTHON = sys.executable
 BIN = PYTHON.rsplit("/", 1)[0]
@@ -69,9 +70,23 @@ FULL = (
         after=("load",),
         settles=("chart-live",),
     ),
+    Stage(
+        "contract",
+        "the operator's port against a real API server",
+        ("env", f"RLJOB_TEST_KUBECONFIG={state().admin_kubeconfig}", *PYTEST, "-m", "integration", "operator/tests"),
+        8,
+        after=("cluster",),
+    ),
     Stage("e2e", "the training run, and what goes wrong", (*PYTEST, "-m", "e2e", "tests/e2e"), 40, after=("product",)),
     # What ends the cluster comes last, whatever happened before.
-    Stage("down", "take the cluster away", (*CLUSTER, "down"), 5, after=("cluster",), settles=("e2e", "chart-live")),
+    Stage(
+        "down",
+        "take the cluster away",
+        (*CLUSTER, "down"),
+        5,
+        after=("cluster",),
+        settles=("e2e", "chart-live", "contract"),
+    ),
     Stage("leaks", "nothing of it is left", (*CLUSTER, "leaks"), 2, after=("down",)),
     Stage(
         "lifecycle",

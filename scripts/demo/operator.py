@@ -24,7 +24,8 @@ def install(kubernetes: Kubernetes, helm: str, image: str, image_id: str) -> Non
     if image_id:
         settings[r"podAnnotations.rljob\.dev/image"] = image_id
     words = [helm, "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"]
-    words += ["--wait", "--timeout", f"{INSTALL_SECONDS}s"]
+    # CRDs may be there already, applied by hand or by a test: the release takes them over.
+    words += ["--take-ownership", "--force-conflicts", "--wait", "--timeout", f"{INSTALL_SECONDS}s"]
     for key, value in settings.items():
         words += ["--set-string", f"{key}={value}"]
     try:

@@ -37,7 +37,9 @@ def release(kube: Kube) -> Iterator[Kube]:
     uninstall(kube)
     kube.delete("namespace", JOBS_NAMESPACE)
     kube.run("create", "namespace", JOBS_NAMESPACE)
-    on_cluster(kube, "install", RELEASE, CHART, "--create-namespace", "--wait", "--timeout", "180s")
+    # Another test may have applied the CRDs by hand.
+    adopt = ("--take-ownership", "--force-conflicts")
+    on_cluster(kube, "install", RELEASE, CHART, "--create-namespace", *adopt, "--wait", "--timeout", "180s")
     yield kube
     kube.delete("namespace", JOBS_NAMESPACE)
     uninstall(kube)
