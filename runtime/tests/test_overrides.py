@@ -14,7 +14,12 @@ from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin import cpu_defaults
 from runtime.tests.conftest import MakeJob
 
-KNOWN = ["actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.rollout.n", "trainer.save_freq", "data.train_files"]
+KNOWN = [
+    "actor_rollout_ref.actor.optim.lr",
+    "actor_rollout_ref.actor.optim.clip_grad",
+    "trainer.save_freq",
+    "data.train_files",
+]
 SPOOL = Spool(Path("/spool"))
 
 

@@ -72,16 +72,20 @@ def is_group(key: str) -> bool:
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """Say that verl has no such key, and which one may have been meant."""
-    names = sorted(known)
-    near = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
-    if not near:
-        # A wrong path with the right last word: `actor.optim.lr`.
-        last = key.rsplit(".", 1)[-1]
-        near = difflib.get_close_matches(
-            key, [name for name in names if name.rsplit(".", 1)[-1] == last], n=1, cutoff=0
-        )
-    hint = f"did you mean {near[0]}?" if near else "see verl/trainer/config for its keys"
+    meant = nearest_key(key, sorted(known))
+    hint = f"did you mean {meant}?" if meant else "see verl/trainer/config for its keys"
     return f"{key}: verl's {CONFIG_NAME} has no such key; {hint} (a new key is written with a leading +)"
+
+
+def nearest_key(key: str, known: list[str]) -> str | None:
+    """Guess which key was meant: the right folder with an abbreviated name, a similar path, or the right last word."""
+    folder, _, last = key.rpartition(".")
+    abbreviated = f"{folder}.{''.join(word[:1] for word in last.split('_'))}"  # learning_rate -> lr
+    if abbreviated in known:
+        return abbreviated
+    same_name = [name for name in known if name.rpartition(".")[2] == last]
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6) or difflib.get_close_matches(key, same_name, 1, 0)
+    return near[0] if near else None
 
 
 def flatten(config: DictConfig) -> list[str]:

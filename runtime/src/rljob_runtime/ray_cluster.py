@@ -59,20 +59,26 @@ def wait_for_devices(job: JobConfig, wait_seconds: float) -> None:
     """Wait until the cluster has the job's nodes with their devices, and until nobody uses them."""
     import ray
 
-    per_node = job.devices // job.nodes
+    def free() -> float:
+        return float(ray.available_resources().get(RESOURCE, 0))
 
-    def complete() -> bool:
-        free = ray.available_resources().get(RESOURCE, 0)
-        return _nodes_with(per_node) >= job.nodes and free >= job.devices
-
-    def seen() -> str:
-        free = ray.available_resources().get(RESOURCE, 0)
+    def describe() -> str:
         return (
-            f"wanted {job.nodes} nodes with {per_node} {RESOURCE} each, saw {_nodes_with(per_node)} "
-            f"and {free:g} of {job.devices} devices free after {wait_seconds:g} s"
+            f"{free():g} of {job.devices} {RESOURCE} devices are free after {wait_seconds:g} s; who holds the others?"
         )
 
-    _wait(complete, wait_seconds, "DevicesMissing", seen)
+    wait_for_nodes(job, wait_seconds)
+    _wait(lambda: free() >= job.devices, wait_seconds, "DevicesBusy", describe)
+
+
+def wait_for_nodes(job: JobConfig, wait_seconds: float) -> None:
+    """Wait until the cluster has the job's nodes with their devices."""
+    per_node = job.devices // job.nodes
+
+    def describe() -> str:
+        return f"{_nodes_with(per_node)} of {job.nodes} nodes with {per_node} {RESOURCE} joined in {wait_seconds:g} s"
+
+    _wait(lambda: _nodes_with(per_node) >= job.nodes, wait_seconds, "DevicesMissing", describe)
 
 
 def missing_paths_by_node(job: JobConfig, wait_seconds: float) -> Callable[[list[str]], Mapping[str, list[str]]]:
@@ -83,7 +89,7 @@ def missing_paths_by_node(job: JobConfig, wait_seconds: float) -> Callable[[list
 
         from rljob_runtime.preflight import missing_here
 
-        wait_for_devices(job, wait_seconds)
+        wait_for_nodes(job, wait_seconds)
         # `node:<address>` is a resource that every Ray node has; it pins a task without costing anything.
         names = [node["NodeManagerAddress"] for node in ray.nodes() if _has_devices(node, 1)]
         task = ray.remote(missing_here)
