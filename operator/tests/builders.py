@@ -1,0 +1,187 @@
+"""Manifests and small worlds for tests: each helper gives a complete thing that works, changed where the test says."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from rljob.api.status import RLJobStatus
+from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
+from rljob.build import configmap
+from rljob.build.names import JobIdentity
+from rljob.core.observed import Observed, RayJob, RayJobState
+from rljob.core.plan import Plan
+from rljob.core.reconcile import reconcile
+from rljob.launchers import verl
+from rljob_runtime.contract import Phase, Progress
+
+NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+UID = "0a1b2c3d-0000-4000-8000-000000000001"
+IDENTITY = JobIdentity(namespace="team", name="sums", uid=UID)
+CLUSTER_NAME = "sums-0a1b2-1"
+SUBMISSION_ID = "sums-0a1b2-1-1"
+
+Json = dict[str, Any]
+
+
+def at(seconds: float) -> datetime:
+    """Give the moment so many seconds after NOW."""
+    return NOW + timedelta(seconds=seconds)
+
+
+def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
+    """Give a copy of base with a change laid over it; None removes a key."""
+    result = copy.deepcopy(dict(base))
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+            result[key] = merged(result[key], value)
+        else:
+            result[key] = copy.deepcopy(value)
+    return result
+
+
+def small_spec(change: Mapping[str, Any] | None = None) -> Json:
+    """Give the spec of a job on one CPU node: the least that a user can write."""
+    spec: Json = {
+        "runtime": {"image": "registry.example/rljob/runtime:cpu"},
+        "accelerator": {"class": "cpu"},
+        "workerGroups": [{"name": "trainer", "nodes": 1, "devicesPerNode": 2}],
+        "model": {"path": "/data/model"},
+        "data": {"train": ["/data/train.parquet"]},
+        "reward": {"path": "/code/reward.py"},
+        "trainer": {"steps": 40, "globalBatchSize": 32},
+    }
+    return merged(spec, change or {})
+
+
+def group(change: Mapping[str, Any]) -> Json:
+    """Give the change of a spec that alters its only worker group."""
+    return {"workerGroups": [merged({"name": "trainer", "nodes": 1, "devicesPerNode": 2}, change)]}
+
+
+def typed(spec: Mapping[str, Any] | None = None) -> RLJobSpec:
+    """Give a spec as its type."""
+    return RLJobSpec.model_validate(small_spec() if spec is None else spec)
+
+
+def job(spec: Mapping[str, Any] | None = None, status: Mapping[str, Any] | None = None, **metadata: object) -> Json:
+    """Give an RLJob as the API server holds it."""
+    meta = {"namespace": "team", "name": "sums", "uid": UID, "generation": 1, "resourceVersion": "1"}
+    result: Json = {
+        "apiVersion": API_VERSION,
+        "kind": "RLJob",
+        "metadata": meta | metadata,
+        "spec": small_spec() if spec is None else copy.deepcopy(dict(spec)),
+    }
+    if status is not None:
+        result["status"] = copy.deepcopy(dict(status))
+    return result
+
+
+def snapshot(spec: Mapping[str, Any] | None = None) -> Json:
+    """Give the ConfigMap with the merged spec."""
+    return configmap.build_snapshot(IDENTITY, typed(spec))
+
+
+def config(spec: Mapping[str, Any] | None = None) -> Json:
+    """Give the frozen rendering of the first cluster generation."""
+    kind = typed(spec)
+    return configmap.build_cluster_config(IDENTITY, kind, 1, verl.job_config(IDENTITY, kind, 1))
+
+
+def cluster(ready: int = 0, **metadata: object) -> Json:
+    """Give the RayCluster as KubeRay sees it, with so many ready workers."""
+    made = configmap.read_raycluster(config())
+    made["metadata"] |= {"uid": "cluster-uid", **metadata}
+    made["status"] = {"readyWorkerReplicas": ready}
+    return made
+
+
+def pod(name: str = "head", uid: str = "head-uid", *, ready: bool = True, **status: object) -> Json:
+    """Give a pod."""
+    flag = "True" if ready else "False"
+    state: Json = {"podIP": "10.0.0.9", "conditions": [{"type": "Ready", "status": flag}]} | status
+    return {"metadata": {"name": name, "namespace": "team", "uid": uid}, "status": state}
+
+
+def status_after(*plans: Plan) -> Json:
+    """Give the last status that these plans write."""
+    return copy.deepcopy(dict(next(plan.status for plan in reversed(plans) if plan.status is not None)))
+
+
+def decide(observed: Observed, seconds: float = 0.0) -> Plan:
+    """Reconcile so many seconds after NOW."""
+    return reconcile(observed, at(seconds))
+
+
+def wrote(plan: Plan) -> RLJobStatus:
+    """Give the status that a plan writes, as its type."""
+    assert plan.status is not None
+    return RLJobStatus.model_validate(plan.status)
+
+
+def reasons(plan: Plan) -> dict[str, tuple[str, str]]:
+    """Give status and reason of every condition that a plan writes."""
+    return {entry.type: (entry.status.value, entry.reason) for entry in wrote(plan).conditions}
+
+
+def answer(change: Mapping[str, Any] | None = None) -> Progress:
+    """Give the exporter's answer after three steps."""
+    told: Json = {"pod_uid": "head-uid", "phase": Phase.TRAINING, "attempt": 1, "submission_id": SUBMISSION_ID}
+    figures: Json = {"step": 3, "total_steps": 40, "observed_time": NOW.timestamp(), "start_time": NOW.timestamp() - 60}
+    return Progress(**(told | figures | dict(change or {})))
+
+
+def running(**facts: Any) -> Observed:  # noqa: ANN401 - fields of Observed
+    """Give the world of a job whose submission is recorded."""
+    world: Json = {
+        "job": facts.pop("job", None) or job(status=status_submitted()),
+        "clusters": (cluster(ready=1),),
+        "head_pod": pod(),
+        "ray_job": RayJob(SUBMISSION_ID, RayJobState.RUNNING),
+    }
+    return Observed(**(world | facts))
+
+
+def status_begun(spec: Mapping[str, Any] | None = None) -> Json:
+    """Give the status with names and numbers, before anything is made."""
+    return status_after(decide(Observed(job(spec), snapshot=None)))
+
+
+def status_initialized(spec: Mapping[str, Any] | None = None) -> Json:
+    """Give the status from which the cluster is made."""
+    return status_after(decide(Observed(job(spec, status_begun(spec)), snapshot=snapshot(spec))))
+
+
+def status_recorded() -> Json:
+    """Give the status that knows the cluster's uid."""
+    return status_after(decide(Observed(job(status=status_initialized()), clusters=(cluster(),))))
+
+
+def status_intended() -> Json:
+    """Give the status that names the submission to come."""
+    return status_after(decide(Observed(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod())))
+
+
+def status_submitted() -> Json:
+    """Give the status of a job that Ray has."""
+    return status_after(decide(running(job=job(status=status_intended()))))
+
+
+def status_training() -> Json:
+    """Give the status after three steps."""
+    return status_after(decide(running(progress=answer())))
+
+
+def status_finished() -> Json:
+    """Give the status of a job that failed."""
+    return status_after(decide(running(ray_job=RayJob(SUBMISSION_ID, RayJobState.FAILED))))
+
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SPECS_OF_EXAMPLES = sorted(EXAMPLES.glob("*.yaml"))

@@ -1,0 +1,12 @@
+"""Profiles of hypothesis: RLJOB_PROFILE is ci (as in `make check`), dev (quick) or nightly (long)."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# The machines of CI are shared: how long one example takes says nothing about the code.
+_calm = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("ci", _calm, max_examples=100)
+settings.register_profile("dev", _calm, max_examples=20)
+settings.register_profile("nightly", _calm, max_examples=10_000)
+settings.load_profile(os.environ.get("RLJOB_PROFILE", "ci"))
