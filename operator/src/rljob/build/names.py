@@ -5,9 +5,11 @@ A job's name has at most 40 characters; KubeRay allows 53 for a RayCluster (vali
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 UID_CHARACTERS = 5
+LABEL_CHARACTERS = 63
 
 
 @dataclass(frozen=True)
@@ -41,4 +43,9 @@ def snapshot_name(job: JobIdentity) -> str:
 
 def initializer_name(job: JobIdentity, initializer: str) -> str:
     """Job of one initializer; Kubernetes allows 63 characters because it becomes a label of the pods."""
-    return f"{job.prefix}-{initializer}"[:63].rstrip("-")
+    full = f"{job.prefix}-{initializer}"
+    if len(full) <= LABEL_CHARACTERS:
+        return full
+    # Cut alone, two long names could be one.
+    digest = hashlib.sha256(initializer.encode()).hexdigest()[:UID_CHARACTERS]
+    return f"{full[: LABEL_CHARACTERS - UID_CHARACTERS - 1].rstrip('-')}-{digest}"

@@ -27,7 +27,8 @@ def code_mounts(spec: RLJobSpec) -> list[dict[str, Any]]:
 def user_volumes(*templates: PodTemplate) -> list[dict[str, Any]]:
     """Volumes of the templates; a later one of the same name wins."""
     merged: dict[str, Volume] = {volume.name: volume for template in templates for volume in template.volumes}
-    return [volume.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) for volume in merged.values()]
+    # Defaults are spelled out: ours for hostPath.type is not that of Kubernetes.
+    return [volume.model_dump(by_alias=True, exclude_none=True) for volume in merged.values()]
 
 
 def user_mounts(*templates: PodTemplate) -> list[dict[str, Any]]:
