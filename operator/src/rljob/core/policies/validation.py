@@ -6,6 +6,7 @@ sees the cluster.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ from rljob.launchers import verl
 
 Check = Callable[[RLJobSpec], Iterator[Violation]]
 
+NODES_MAX = 5000
+"""https://kubernetes.io/docs/setup/best-practices/cluster-large/"""
 RESERVED_VOLUMES = frozenset({"rljob-code", "rljob-spool", "rljob-config", "shared-memory"})
 
 
@@ -42,7 +45,7 @@ def _name_violations(name: str) -> Iterator[Violation]:
             "metadata.name",
             f"{len(name)} characters; at most {MAX_NAME_LENGTH} are allowed, since names of pods are made from it",
         )
-    if not re.match(DNS_LABEL, name):
+    if not re.fullmatch(DNS_LABEL, name):
         yield Violation(
             "metadata.name", f"{name!r} must be lower-case letters, digits and '-', beginning with a letter (DNS-1035)"
         )
@@ -67,6 +70,11 @@ def _seen(value: object) -> str:
 def _devices_fit_node(spec: RLJobSpec) -> Iterator[Violation]:
     facts = ACCELERATORS[spec.accelerator.class_]
     for index, group in enumerate(spec.worker_groups):
+        if group.nodes > NODES_MAX:
+            yield Violation(
+                f"spec.workerGroups[{index}].nodes",
+                f"{group.nodes} nodes, but Kubernetes is made for at most {NODES_MAX}; lower it",
+            )
         if group.devices_per_node > facts.devices_per_node:
             yield Violation(
                 f"spec.workerGroups[{index}].devicesPerNode",
@@ -164,18 +172,54 @@ def _template_violations(field: str, template: PodTemplate, known: set[str]) -> 
             yield Violation(f"{field}.volumeMounts[{index}].name", f"no volume {mount.name}; volumes are: {listed}")
 
 
+def _tolerations_hold(spec: RLJobSpec) -> Iterator[Violation]:
+    """Check what the API server checks of a pod, which nobody would see but KubeRay (validateTolerations, v1.36)."""
+    for field, template in (
+        ("spec.workerGroups[0].template", spec.worker_groups[0].template),
+        ("spec.head.template", spec.head.template),
+    ):
+        for index, toleration in enumerate(template.tolerations):
+            place = f"{field}.tolerations[{index}]"
+            if toleration.operator == "Exists" and toleration.value:
+                yield Violation(place, f"operator Exists takes no value, got {toleration.value}; use operator Equal")
+            if toleration.operator == "Equal" and not toleration.key:
+                yield Violation(place, "operator Equal needs a key; set it, or use operator Exists for all taints")
+
+
 def _overrides_are_free(spec: RLJobSpec) -> Iterator[Violation]:
     for key, value in spec.verl.overrides.items():
         field = f"spec.verl.overrides[{key}]"
-        if (typed := verl.TYPED_KEYS.get(key.lstrip("+"))) is not None:
-            yield Violation(field, f"is set by spec.{typed}; set it there")
         if not _is_override_value(value):
-            yield Violation(field, f"{type(value).__name__} is no JSON scalar, list of scalars or map of scalars")
+            yield Violation(
+                field, f"{type(value).__name__} is no JSON scalar (a number must be finite), list or map of scalars"
+            )
+            continue
+        plain = key.lstrip("+")
+        # verl merges a map into its configuration, so a map sets the keys below it.
+        for name in [f"{plain}.{member}" for member in value] if isinstance(value, dict) else [plain]:
+            if (typed := verl.TYPED_KEYS.get(name)) is not None:
+                yield Violation(field, f"is set by spec.{typed}; set it there")
+            elif any(known.startswith(f"{name}.") for known in verl.TYPED_KEYS):
+                yield Violation(field, f"{name} is a section with fields of its own; name the key that is meant")
 
 
 def _is_override_value(value: object) -> bool:
-    members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else (value,)
-    return all(member is None or isinstance(member, (str, int, float, bool)) for member in members)
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and all(map(_is_scalar, value.values()))
+    return all(map(_is_scalar, value)) if isinstance(value, list) else _is_scalar(value)
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _numbers_are_finite(spec: RLJobSpec) -> Iterator[Violation]:
+    for field, text in (
+        ("algorithm.klCoefficient", spec.algorithm.kl_coefficient),
+        ("trainer.learningRate", spec.trainer.learning_rate),
+    ):
+        if not math.isfinite(float(text)):
+            yield Violation(f"spec.{field}", f"{text} is too large for a number; use one such as 1e-6")
 
 
 def _initializers_are_distinct(spec: RLJobSpec) -> Iterator[Violation]:
@@ -194,6 +238,8 @@ CHECKS: tuple[Check, ...] = (
     _group_has_peers,
     _code_type_matches,
     _mounts_have_volumes,
+    _tolerations_hold,
+    _numbers_are_finite,
     _overrides_are_free,
     _initializers_are_distinct,
 )
@@ -205,4 +251,5 @@ def _divisors(number: int) -> str:
 
 
 def _next_multiple(prompts: int, samples: int, count: int) -> int:
-    return next(candidate for candidate in range(prompts, prompts + count + 1) if candidate * samples % count == 0)
+    unit = count // math.gcd(samples, count)
+    return -(-prompts // unit) * unit
