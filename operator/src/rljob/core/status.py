@@ -17,14 +17,35 @@ from rljob.core import clock
 from rljob.core.observed import Manifest
 
 MESSAGE_LIMIT = 2000
+"""Bytes: the whole status has a limit in bytes."""
+READ_ATTEMPTS = 3
 
 
 def read_status(job: Manifest) -> RLJobStatus:
-    """Read the status; one that does not fit the types counts as lost, which costs nothing: children tell the rest."""
-    try:
-        return RLJobStatus.model_validate(job.get("status") or {})
-    except ValidationError:
-        return RLJobStatus()
+    """Read the status; a part that does not fit the types counts as lost, and only that part.
+
+    Another operator version may have written it: a state or condition that this one does not know must not cost
+    Finished, or a downgrade would run finished jobs once more.
+    """
+    document = job.get("status") or {}
+    for _ in range(READ_ATTEMPTS):
+        try:
+            return RLJobStatus.model_validate(document)
+        except ValidationError as error:
+            document = _without(document, {tuple(problem["loc"][:2]) for problem in error.errors()})
+    return RLJobStatus()
+
+
+def _without(document: Any, broken: set[tuple[int | str, ...]]) -> dict[str, Any]:  # noqa: ANN401 - JSON of anybody
+    if not isinstance(document, dict):
+        return {}
+    kept: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, list) and (name,) not in broken:
+            kept[name] = [entry for index, entry in enumerate(value) if (name, index) not in broken]
+        elif not any(path[0] == name for path in broken):
+            kept[name] = value
+    return kept
 
 
 def document(status: RLJobStatus) -> dict[str, Any]:
@@ -66,7 +87,7 @@ class Writer:
             observed_generation=self.generation,
         )
         kept = tuple(entry for entry in status.conditions if entry.type != kind)
-        ordered = sorted((*kept, new), key=lambda entry: list(ConditionType).index(ConditionType(entry.type)))
+        ordered = sorted((*kept, new), key=_rank)
         return status.model_copy(update={"conditions": ordered, "observed_generation": self.generation})
 
     def summarised(self, status: RLJobStatus, state: State, reason: str, message: str = "") -> RLJobStatus:
@@ -81,9 +102,22 @@ class Writer:
         )
 
 
+def _rank(entry: Condition) -> tuple[int, str]:
+    """Conditions of another operator version stand last."""
+    known = [kind.value for kind in ConditionType]
+    return (known.index(entry.type) if entry.type in known else len(known)), entry.type
+
+
 def bounded(text: str) -> str:
-    """Cut a message to what the status may hold."""
-    return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"
+    """Cut a message to what the status may hold; halves of characters, as logs contain them, become question marks."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= MESSAGE_LIMIT:
+        return data.decode()
+    return data[: MESSAGE_LIMIT - len("…".encode())].decode("utf-8", "ignore") + "…"
+
+
+LARGE = 1e15
+"""From here on an exponent is easier to read after all."""
 
 
 def metric(value: float | None, digits: int = 4) -> str | None:
@@ -95,4 +129,4 @@ def metric(value: float | None, digits: int = 4) -> str | None:
     if math.isinf(value):
         return "Inf" if value > 0 else "-Inf"
     # Four digits before the point or more: an exponent would be hard to read in `kubectl get`.
-    return f"{value:.1f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+    return f"{value:.1f}" if 10 ** (digits - 1) <= abs(value) < LARGE else f"{value:.{digits}g}"

@@ -5,18 +5,26 @@ The launcher prints its Outcome as the last line of the driver's log; without it
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from rljob.core.observed import RayJob, RayJobState
 from rljob.core.reasons import Reason
 from rljob_runtime.contract import ContractError, ExitCode, Outcome
 
+WORD = r"[A-Za-z]([A-Za-z0-9_]{0,100}[A-Za-z0-9])?"
+"""A reason as conditions and events take it; what is none is replaced by the operator's own."""
+LAST_STEP_MAX = 2_147_483_647
 TAIL_LIMIT = 1500
 """Characters of the log that go into a condition's message."""
 
 
 def outcome_of(ray_job: RayJob, last_step: int) -> Outcome:
     """Give the outcome of a Ray job that ended."""
-    if (told := _told(ray_job.log_tail)) is not None:
-        return told
+    told = _told(ray_job.log_tail)
+    # A reward function may print anything too: a word that contradicts Ray's own is not the launcher's.
+    if told is not None and (told.exit_code == ExitCode.DONE) == (ray_job.state is RayJobState.SUCCEEDED):
+        return plausible_outcome(told)
     if ray_job.state is RayJobState.SUCCEEDED:
         return Outcome(exit_code=ExitCode.DONE, reason=Reason.SUCCEEDED, message="", last_step=last_step)
     reason = Reason.DRIVER_STOPPED if ray_job.state is RayJobState.STOPPED else Reason.DRIVER_FAILED
@@ -24,6 +32,12 @@ def outcome_of(ray_job: RayJob, last_step: int) -> Outcome:
     tail = ray_job.log_tail.strip() or ray_job.message.strip()
     message = f"exit code {code}: {tail[-TAIL_LIMIT:]}" if tail else f"exit code {code}"
     return Outcome(exit_code=code, reason=reason, message=message, last_step=last_step)
+
+
+def plausible_outcome(outcome: Outcome) -> Outcome:
+    """Bring what a pod said into the bounds of the status: it wrote the words, the operator vouches for them."""
+    reason = outcome.reason if re.fullmatch(WORD, outcome.reason) else ""
+    return replace(outcome, reason=reason, last_step=min(max(outcome.last_step, 0), LAST_STEP_MAX))
 
 
 def _told(log_tail: str) -> Outcome | None:

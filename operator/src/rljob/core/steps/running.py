@@ -9,7 +9,8 @@ from rljob.build import labels
 from rljob.core import clock, status
 from rljob.core.observed import RayJob, Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
-from rljob.core.policies.outcome import outcome_of
+from rljob.core.policies.outcome import outcome_of, plausible_outcome
+from rljob.core.policies.plausible import plausible
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import end, fail
 from rljob.core.view import View
@@ -24,8 +25,6 @@ POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
 
 def find_lost_head(view: View) -> Plan | None:
     """End the job when the pod that held the driver is gone: Ray's state, and the driver, died with it."""
-    if view.intent.head_pod_uid is None:
-        return None
     pod = view.observed.head_pod
     if pod is not None and pod["metadata"]["uid"] == view.intent.head_pod_uid:
         return None
@@ -37,12 +36,13 @@ def submit(view: View) -> Plan | None:
     """Submit the intended attempt to the intended pod: asked for before, so that it is never sent twice for nothing."""
     if view.attempt is not None:
         return None
+    known = view.observed.ray_job
+    if known is not None and not isinstance(known, Unseen):
+        return None
     if view.now >= clock.from_text(view.intent.start_deadline):
         return fail(view, Reason.START_DEADLINE_EXCEEDED, "Ray's job API did not take the submission")
-    if isinstance(view.observed.ray_job, Unseen):
+    if isinstance(known, Unseen):
         return Plan(requeue_after_seconds=SUBMIT_POLL_SECONDS)
-    if view.observed.ray_job is not None:
-        return None
     return Plan(effects=(_submission(view),), requeue_after_seconds=SUBMIT_POLL_SECONDS)
 
 
@@ -88,12 +88,12 @@ def record_submission(view: View) -> Plan | None:
     return view.write(new, EventNote(EventType.NORMAL, Reason.SUBMITTED, f"Ray job {intent.submission_id}"))
 
 
-def follow(view: View) -> Plan | None:
+def follow(view: View) -> Plan:
     """Take over steps, notice the end, hold the deadlines."""
     attempt = view.attempt
     if attempt is None:
-        return None
-    answer = None if isinstance(view.observed.progress, Unseen) else view.observed.progress
+        raise AssertionError("record_submission lets none pass")
+    answer = None if isinstance(view.observed.progress, Unseen) else plausible(view.observed.progress, view.now)
     ray_job = None if isinstance(view.observed.ray_job, Unseen) else view.observed.ray_job
     if (outcome := _outcome(view, answer, ray_job)) is not None:
         return end(_with_progress(view, answer), view, outcome)
@@ -109,7 +109,7 @@ def follow(view: View) -> Plan | None:
 
 def _outcome(view: View, answer: Answer | None, ray_job: RayJob | None) -> Outcome | None:
     if answer is not None and answer.phase is Phase.ENDED and answer.outcome is not None:
-        return answer.outcome
+        return plausible_outcome(answer.outcome)
     if ray_job is not None and ray_job.state.ended:
         return outcome_of(ray_job, last_step=view.status.progress.step if view.status.progress else 0)
     return None
@@ -142,12 +142,18 @@ def _worth_writing(view: View, answer: Answer) -> bool:
     old = view.status.progress
     if answer.step == 0:
         return False
-    if old is None or old.observed_time is None or view.status.state is not State.TRAINING:
+    if old is None or old.observed_time is None or not _is_training(view):
         return True
     if answer.step == old.step:
         return False
-    elapsed = clock.from_unix(answer.observed_time) - clock.from_text(old.observed_time)
+    # Measured against now: a step that is followed by a long one must not stay unwritten until that one ends.
+    elapsed = view.now - clock.from_text(old.observed_time)
     return elapsed.total_seconds() >= view.observed.progress_write_seconds or answer.step == answer.total_steps
+
+
+def _is_training(view: View) -> bool:
+    progressing = status.condition(view.status, ConditionType.PROGRESSING)
+    return progressing is not None and progressing.reason == Reason.TRAINING
 
 
 def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
@@ -156,8 +162,8 @@ def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
     # The condition tells of the transition only; a message with the step would make every step one.
     new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, Reason.TRAINING)
     new = view.writer.summarised(new, State.TRAINING, Reason.TRAINING)
-    began = view.status.state is not State.TRAINING
-    events = (EventNote(EventType.NORMAL, Reason.TRAINING, f"first step seen: {message}"),) if began else ()
+    note = EventNote(EventType.NORMAL, Reason.TRAINING, f"first step seen: {message}")
+    events = () if _is_training(view) else (note,)
     return view.write(new, *events, requeue=wait)
 
 

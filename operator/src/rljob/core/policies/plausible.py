@@ -1,0 +1,36 @@
+"""What a pod says of its progress, brought into the bounds of the status before anybody reckons with it.
+
+The exporter runs beside the user's code: a wrong clock, a NaN or a step of 10^18 must cost a figure, never a round.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import datetime
+
+from rljob_runtime.contract import Progress
+
+STEP_MAX = 2_147_483_647
+STEP_SECONDS_MAX = 1e6
+"""Eleven days: no step takes longer, and the end of the run stays a date."""
+
+
+def plausible(answer: Progress, now: datetime) -> Progress:
+    """Give the answer with every number within bounds; what cannot be true is as if not said."""
+    step = min(max(answer.step, 0), STEP_MAX)
+    total = min(max(answer.total_steps, step), STEP_MAX)
+    seconds = answer.step_seconds
+    return replace(
+        answer,
+        step=step,
+        total_steps=total,
+        observed_time=_past(answer.observed_time, now),
+        start_time=_past(answer.start_time, now),
+        step_seconds=seconds if seconds is not None and 0 < seconds <= STEP_SECONDS_MAX else None,
+    )
+
+
+def _past(seconds: float, now: datetime) -> float:
+    """A clock that runs ahead must not put off a deadline."""
+    return min(seconds, now.timestamp()) if math.isfinite(seconds) and seconds > 0 else 0.0

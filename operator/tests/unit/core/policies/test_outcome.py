@@ -1,0 +1,57 @@
+"""What the end of a Ray job means without the exporter's word."""
+
+import pytest
+from builders import NOW, answer
+
+from rljob.core.observed import RayJob, RayJobState
+from rljob.core.policies.outcome import TAIL_LIMIT, outcome_of
+from rljob.core.policies.plausible import plausible
+from rljob_runtime.contract import Outcome
+
+STOPPED = Outcome(exit_code=66, reason="StoppedOnRequest", message="saved", last_step=9)
+DONE = Outcome(exit_code=0, reason="Succeeded", message="", last_step=40)
+
+
+def ended(state: RayJobState, log: str = "", code: int | None = None, message: str = "") -> RayJob:
+    return RayJob("s", state, message=message, driver_exit_code=code, log_tail=log)
+
+
+def test_the_last_line_of_the_log_is_the_launchers_word() -> None:
+    log = "noise\n" + STOPPED.to_json().decode() + "\n{broken\nafterwards\n"
+    assert outcome_of(ended(RayJobState.FAILED, log), last_step=3) == STOPPED
+
+
+def test_a_word_far_above_the_end_is_not_the_last() -> None:
+    log = STOPPED.to_json().decode() + "\nline" * 20
+    assert outcome_of(ended(RayJobState.FAILED, log, 7), last_step=3).exit_code == 7
+
+
+@pytest.mark.parametrize(
+    ("state", "told", "code"), [(RayJobState.FAILED, DONE, 137), (RayJobState.SUCCEEDED, STOPPED, 0)]
+)
+def test_a_word_that_contradicts_ray_is_not_the_launchers(state: RayJobState, told: Outcome, code: int) -> None:
+    assert outcome_of(ended(state, told.to_json().decode(), code), last_step=3).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("ray_job", "code", "reason", "message"),
+    [
+        (ended(RayJobState.SUCCEEDED), 0, "Succeeded", ""),
+        (ended(RayJobState.STOPPED), 1, "DriverStopped", "exit code 1"),
+        (ended(RayJobState.FAILED, "Traceback\nBoom\n", 3), 3, "DriverFailed", "exit code 3: Traceback\nBoom"),
+        (ended(RayJobState.FAILED, message="killed"), 1, "DriverFailed", "exit code 1: killed"),
+    ],
+)
+def test_without_a_word_state_and_code_decide(ray_job: RayJob, code: int, reason: str, message: str) -> None:
+    assert outcome_of(ray_job, last_step=3) == Outcome(code, reason, message, last_step=3)
+
+
+def test_of_a_long_log_the_end_is_kept() -> None:
+    message = outcome_of(ended(RayJobState.FAILED, "x" * 5000 + "the cause"), last_step=0).message
+    assert message.endswith("the cause")
+    assert len(message) <= TAIL_LIMIT + 20
+
+
+def test_a_plausible_answer_stays_as_it_is() -> None:
+    told = answer({"step_seconds": 4.0})
+    assert plausible(told, NOW) == told

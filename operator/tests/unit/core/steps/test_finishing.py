@@ -1,0 +1,95 @@
+"""The end, and what is left to do after it."""
+
+import pytest
+from builders import (
+    SUBMISSION_ID,
+    Json,
+    answer,
+    cluster,
+    decide,
+    job,
+    reasons,
+    running,
+    small_spec,
+    status_finished,
+    status_initialized,
+    wrote,
+)
+
+from rljob.core.observed import Observed, RayJob, RayJobState, Refusal
+from rljob.core.plan import DeleteObject, Plan
+from rljob_runtime.contract import Outcome, Phase
+
+DELETION = DeleteObject("ray.io/v1", "RayCluster", "team", "sums-0a1b2-1", "cluster-uid")
+LINGER = small_spec({"cleanup": {"clusterAfterSeconds": 100}})
+
+
+def finished(*clusters: Json, spec: Json | None = None, **status: object) -> Observed:
+    return Observed(job(spec, status_finished() | status), clusters=clusters)
+
+
+def test_a_job_that_is_deleted_is_left_alone() -> None:
+    deleted = job(deletionTimestamp="2026-01-01T00:00:00Z")
+    assert decide(Observed(deleted, clusters=(cluster(),))) == Plan()
+
+
+def test_the_cluster_of_a_finished_job_is_deleted_by_its_uid() -> None:
+    assert decide(finished(cluster())) == Plan(effects=(DELETION,))
+
+
+def test_a_cluster_may_linger_for_its_time() -> None:
+    assert decide(finished(cluster(), spec=LINGER), seconds=40) == Plan(requeue_after_seconds=60)
+    assert decide(finished(cluster(), spec=LINGER), seconds=100).effects == (DELETION,)
+
+
+def test_an_end_without_time_counts_from_now() -> None:
+    world = finished(cluster(), spec=LINGER, finishedTime=None)
+    assert decide(world, seconds=40) == Plan(requeue_after_seconds=100)
+
+
+@pytest.mark.parametrize("clusters", [(), (cluster(deletionTimestamp="2026-01-01T00:00:00Z"),)])
+def test_a_finished_job_without_clusters_wants_nothing(clusters: tuple[Json, ...]) -> None:
+    assert decide(finished(*clusters)) == Plan()
+
+
+def test_a_finished_job_stays_finished_whatever_is_edited() -> None:
+    assert decide(finished(spec={"nonsense": 1})) == Plan()
+
+
+def test_a_refused_effect_ends_the_job() -> None:
+    refusal = Refusal("RayCluster", "sums-0a1b2-1", "it was made for another intent")
+    plan = decide(Observed(job(status=status_initialized()), refusals=(refusal,)))
+    assert reasons(plan) == {
+        "Validated": ("True", "Valid"),
+        "Initialized": ("True", "InitializersComplete"),
+        "Finished": ("True", "Failed"),
+    }
+    assert wrote(plan).reason == "NameTaken"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "word", "event"),
+    [
+        (0, "", "Succeeded", "the job succeeded"),
+        (1, "", "DriverFailed", "the job failed"),
+        (64, "BadPath", "BadPath", "the job failed"),
+    ],
+)
+def test_an_end_without_words_gets_some(code: int, reason: str, word: str, event: str) -> None:
+    outcome = Outcome(exit_code=code, reason=reason, message="")
+    plan = decide(running(progress=answer({"phase": Phase.ENDED, "outcome": outcome})))
+    assert wrote(plan).reason == word
+    assert plan.events[0].message == event
+    assert reasons(plan)["Progressing"] == ("False", word)
+
+
+@pytest.mark.parametrize("reason", ["no word", "1st", "x" * 500, "Ünicode", "Line\n"])
+def test_a_reason_that_is_no_word_is_replaced(reason: str) -> None:
+    outcome = Outcome(exit_code=1, reason=reason, message="why", last_step=-5)
+    status = wrote(decide(running(progress=answer({"phase": Phase.ENDED, "outcome": outcome}))))
+    assert (status.reason, status.message) == ("DriverFailed", "why")
+
+
+def test_the_last_step_is_the_highest_that_anybody_told() -> None:
+    ended = running(progress=answer({"step": 7}), ray_job=RayJob(SUBMISSION_ID, RayJobState.FAILED))
+    assert wrote(decide(ended)).attempts[0].last_step == 7

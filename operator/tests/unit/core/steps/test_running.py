@@ -1,0 +1,222 @@
+"""From the submission to the end of the driver."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from builders import (
+    CLUSTER_NAME,
+    NOW,
+    SUBMISSION_ID,
+    UID,
+    Json,
+    answer,
+    at,
+    decide,
+    job,
+    pod,
+    reasons,
+    running,
+    small_spec,
+    status_intended,
+    status_submitted,
+    status_training,
+    wrote,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from schema_check import violations
+
+from rljob.api.crd import build_rljob_crd
+from rljob.api.status import State
+from rljob.core.observed import UNSEEN, Observed, RayJob, RayJobState, Unseen
+from rljob.core.plan import Plan, SubmitJob
+from rljob_runtime.contract import Outcome, Phase, Progress
+
+STATUS_SCHEMA = build_rljob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+
+
+def intended(ray_job: RayJob | Unseen | None, **facts: object) -> Observed:
+    return running(job=job(status=status_intended()), ray_job=ray_job, **facts)
+
+
+def training(step: int, observed: float = 0.0, **figures: object) -> Observed:
+    told = answer({"step": step, "observed_time": at(observed).timestamp()} | figures)
+    return running(job=job(status=status_training()), progress=told)
+
+
+@pytest.mark.parametrize(("head", "word"), [(None, "is gone"), (pod(uid="another"), "was replaced")])
+def test_a_lost_head_ends_the_attempt_as_lost(head: Json | None, word: str) -> None:
+    status = wrote(decide(running(head_pod=head)))
+    assert (status.attempts[0].outcome, status.attempts[0].reason) == ("Lost", "HeadLost")
+    assert word in str(status.message)
+
+
+def test_the_submission_goes_to_the_intended_head_with_the_data_of_the_attempt() -> None:
+    plan = decide(intended(None))
+    (effect,) = plan.effects
+    assert isinstance(effect, SubmitJob)
+    assert (effect.pod_ip, effect.pod_uid, effect.submission_id) == ("10.0.0.9", "head-uid", SUBMISSION_ID)
+    assert (effect.job_uid, effect.cluster_name) == (UID, CLUSTER_NAME)
+    environment = dict(effect.environment)
+    assert environment.pop("RLJOB_JOB_DIGEST")
+    assert environment == {
+        "RLJOB_ATTEMPT": "1",
+        "RLJOB_SUBMISSION_ID": SUBMISSION_ID,
+        "RLJOB_HEAD_POD_UID": "head-uid",
+    }
+    assert plan.requeue_after_seconds == 2.0
+
+
+def test_nothing_is_submitted_before_ray_was_asked() -> None:
+    assert decide(intended(UNSEEN)) == Plan(requeue_after_seconds=2.0)
+
+
+def test_a_submission_that_ray_has_is_recorded_even_after_the_deadline() -> None:
+    status = wrote(decide(intended(RayJob(SUBMISSION_ID, RayJobState.PENDING)), seconds=99_999))
+    assert [attempt.submission_id for attempt in status.attempts] == [SUBMISSION_ID]
+
+
+@pytest.mark.parametrize("ray_job", [None, UNSEEN])
+def test_a_submission_that_ray_never_takes_ends_at_the_start_deadline(ray_job: Unseen | None) -> None:
+    assert wrote(decide(intended(ray_job), seconds=1800)).reason == "StartDeadlineExceeded"
+
+
+def test_the_first_step_is_a_transition_with_an_event() -> None:
+    plan = decide(running(progress=answer({"reward": math.nan, "step_seconds": 4.0})))
+    status = wrote(plan)
+    assert status.state is State.TRAINING
+    assert status.progress is not None
+    assert (status.progress.summary, status.progress.reward) == ("3/40", "NaN")
+    assert status.progress.eta == "2026-01-01T12:02:28Z"
+    assert status.attempts[0].start_time == "2026-01-01T11:59:00Z"
+    assert plan.events[0].message == "first step seen: step 3/40"
+
+
+def test_a_further_step_is_no_event_and_keeps_the_start() -> None:
+    plan = decide(training(9, observed=30), seconds=31)
+    assert plan.events == ()
+    assert wrote(plan).attempts[0].start_time == "2026-01-01T11:59:00Z"
+
+
+@pytest.mark.parametrize(
+    ("step", "seconds", "written"),
+    [(3, 1000, False), (4, 29, False), (4, 30, True), (40, 1, True)],
+    ids=["no step", "too soon", "time", "the last step"],
+)
+def test_further_steps_are_written_now_and_then(step: int, seconds: float, *, written: bool) -> None:
+    assert decide(training(step, observed=min(seconds, 10)), seconds).empty is not written
+
+
+def test_a_step_before_a_long_one_does_not_stay_unwritten() -> None:
+    seen_too_soon = training(4, observed=10)
+    assert decide(seen_too_soon, seconds=10).empty
+    assert not decide(seen_too_soon, seconds=600).empty
+
+
+def test_no_step_is_no_progress() -> None:
+    plan = decide(running(progress=answer({"step": 0, "phase": Phase.STARTING})))
+    assert plan == Plan(requeue_after_seconds=10.0)
+
+
+def test_the_last_step_needs_no_estimate() -> None:
+    progress = wrote(decide(training(40))).progress
+    assert progress is not None
+    assert progress.eta is None
+
+
+def test_an_attempt_without_start_is_not_given_one() -> None:
+    assert wrote(decide(running(progress=answer({"start_time": 0.0})))).attempts[0].start_time is None
+
+
+@pytest.mark.parametrize(("step_seconds", "poll"), [(None, 10), (5.0, 10), (300.0, 30), (9000.0, 60), (math.nan, 10)])
+def test_the_exporter_is_asked_ten_times_a_step_within_bounds(step_seconds: float | None, poll: float) -> None:
+    plan = decide(training(3, step_seconds=step_seconds))
+    assert plan == Plan(requeue_after_seconds=poll)
+
+
+@pytest.mark.parametrize("code", [0, 1, 64, 65, 66, 67, 68, 137])
+def test_the_launchers_word_is_the_outcome(code: int) -> None:
+    outcome = Outcome(exit_code=code, reason="Word", message="why", last_step=39)
+    status = wrote(decide(running(progress=answer({"phase": Phase.ENDED, "outcome": outcome}))))
+    assert status.state is (State.FAILED if code else State.SUCCEEDED)
+    assert (status.attempts[0].reason, status.attempts[0].last_step) == ("Word", 39)
+    assert status.progress is not None, "the last step that was seen is kept"
+
+
+def test_an_ended_driver_without_a_word_is_asked_about_at_ray() -> None:
+    ended = answer({"phase": Phase.ENDED})
+    assert wrote(decide(running(progress=ended, ray_job=UNSEEN))).state is State.TRAINING
+    failed = RayJob(SUBMISSION_ID, RayJobState.FAILED, driver_exit_code=137)
+    assert wrote(decide(running(progress=ended, ray_job=failed))).message == "exit code 137"
+
+
+@pytest.mark.parametrize("status", [status_submitted(), status_training()], ids=["before", "after the first step"])
+def test_ray_alone_can_tell_the_end(status: Json) -> None:
+    done = running(job=job(status=status), ray_job=RayJob(SUBMISSION_ID, RayJobState.SUCCEEDED))
+    assert wrote(decide(done)).state is State.SUCCEEDED
+
+
+def test_a_submission_that_ray_forgot_is_lost() -> None:
+    status = wrote(decide(running(ray_job=None)))
+    assert (status.reason, status.attempts[0].outcome) == ("DriverLost", "Lost")
+
+
+def test_silence_alone_ends_nothing() -> None:
+    assert decide(running(ray_job=UNSEEN)) == Plan(requeue_after_seconds=10.0)
+
+
+def test_the_active_deadline_counts_from_the_submission() -> None:
+    spec = small_spec({"deadlines": {"activeSeconds": 100}})
+    world = running(job=job(spec, status_submitted()))
+    assert decide(world, seconds=99).empty
+    assert wrote(decide(world, seconds=100)).reason == "ActiveDeadlineExceeded"
+
+
+@pytest.mark.parametrize("progress", [UNSEEN, answer({"observed_time": 0.0}), answer({"observed_time": math.nan})])
+def test_without_steps_the_progress_deadline_ends_the_job(progress: Progress | Unseen) -> None:
+    world = running(job=job(status=status_training()), progress=progress)
+    early = decide(world, seconds=14_399)
+    assert early.status is None or "Finished" not in reasons(early)
+    assert wrote(decide(world, seconds=14_400)).reason == "ProgressDeadlineExceeded"
+
+
+numbers = st.floats() | st.none()
+
+
+@given(
+    told=st.builds(
+        Progress,
+        pod_uid=st.just("head-uid"),
+        phase=st.sampled_from(Phase),
+        submission_id=st.just(SUBMISSION_ID),
+        step=st.integers(),
+        total_steps=st.integers(),
+        observed_time=st.floats(),
+        start_time=st.floats(),
+        reward=numbers,
+        response_tokens_mean=numbers,
+        tokens_per_second_per_card=numbers,
+        first_dp_idle_ratio=numbers,
+        cluster_idle_ratio=numbers,
+        step_seconds=numbers,
+        outcome=st.none()
+        | st.builds(Outcome, exit_code=st.integers(), reason=st.text(), message=st.text(), last_step=st.integers()),
+    ),
+    began=st.booleans(),
+)
+def test_whatever_a_pod_says_the_status_stays_well_formed(told: Progress, *, began: bool) -> None:
+    status = status_training() if began else status_submitted()
+    plan = decide(running(job=job(status=status), progress=told))
+    if plan.status is not None:
+        assert list(violations(STATUS_SCHEMA, dict(plan.status))) == []
+        wrote(plan)
+    if plan.requeue_after_seconds is not None:
+        assert 0 < plan.requeue_after_seconds <= 60
+
+
+def test_a_clock_that_runs_ahead_puts_off_no_deadline() -> None:
+    ahead = replace(answer(), observed_time=at(10_000).timestamp(), step=4)
+    progress = wrote(decide(running(progress=ahead))).progress
+    assert progress is not None
+    assert progress.observed_time == NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
