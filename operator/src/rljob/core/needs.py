@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rljob.api.status import ConditionType, RLJobStatus
-from rljob.build import labels
+from rljob.build import labels, names
 from rljob.core import status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.steps.starting import cluster_is_ready
@@ -54,12 +54,11 @@ def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | No
     """Give the requests for one job. `now` is for rules that depend on time; none does so far."""
     del now
     current = status.read_status(job)
-    if (
-        "deletionTimestamp" in job["metadata"]
-        or current.intent is None
-        or status.is_true(current, ConditionType.FINISHED)
-    ):
+    if "deletionTimestamp" in job["metadata"] or status.is_true(current, ConditionType.FINISHED):
         return Needs()
+    if current.intent is None:
+        # A status can be lost; whether the job began already, and with which spec, stands in the snapshot.
+        return Needs(snapshot_name=names.snapshot_name(identity(job)))
     cluster = intended_cluster(current, clusters)
     if cluster is None:
         return _before_cluster(job, current)

@@ -40,8 +40,6 @@ class Reason(enum.StrEnum):
     """deadlines.progressSeconds passed without a step."""
     NAME_TAKEN = "NameTaken"
     """A child's name belongs to an object of somebody else."""
-    SNAPSHOT_LOST = "SnapshotLost"
-    """The frozen spec was deleted before the cluster was made."""
     SUCCEEDED = "Succeeded"
     DRIVER_FAILED = "DriverFailed"
     """The driver ended with an error and left no word of its own."""

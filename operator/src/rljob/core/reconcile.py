@@ -21,6 +21,7 @@ STEPS: tuple[Step, ...] = (
     finishing.leave_deleted,  # garbage collection does the rest
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a name belongs to somebody else
+    preparing.recall,  # a lost status: did it begin already?
     preparing.validate_spec,  # nothing begins with a wrong spec
     preparing.intend,  # write down names and numbers before anything is made
     preparing.tell_changes,  # the job goes on with the spec that it started with
@@ -45,4 +46,4 @@ def reconcile(observed: Observed, now: datetime) -> Plan:
     for step in STEPS:
         if (plan := step(view)) is not None:
             return plan
-    return Plan()
+    raise AssertionError("the last step always decides")

@@ -71,8 +71,33 @@ class View:
 
     @cached_property
     def frozen_spec(self) -> RLJobSpec | None:
-        """The spec that the job started with; None where the snapshot is not there or was not asked for."""
-        return configmap.read_snapshot(self.observed.snapshot) if isinstance(self.observed.snapshot, dict) else None
+        """The spec that the job started with; None where the snapshot is not there, not asked for or not ours."""
+        found = self.observed.snapshot
+        if not isinstance(found, dict) or not self._made(found):
+            return None
+        try:
+            return configmap.read_snapshot(found)
+        except (KeyError, ValueError):
+            return None
+
+    @cached_property
+    def frozen_cluster(self) -> Manifest | None:
+        """The RayCluster to make; None where its ConfigMap is not there, not asked for or not ours."""
+        found = self.observed.config
+        if not isinstance(found, dict) or not self._made(found):
+            return None
+        try:
+            manifest = configmap.read_raycluster(found)
+            metadata = manifest["metadata"]
+            named = (manifest["kind"], metadata["namespace"], metadata["name"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        # Whoever may write ConfigMaps must not make the operator create anything else with its own rights.
+        return manifest if named == ("RayCluster", self.job.namespace, self.intent.cluster_name) else None
+
+    def _made(self, manifest: Manifest) -> bool:
+        owners = manifest["metadata"].get("ownerReferences") or ()
+        return any(owner["uid"] == self.job.uid for owner in owners if owner.get("controller"))
 
     @cached_property
     def deadlines(self) -> Deadlines:

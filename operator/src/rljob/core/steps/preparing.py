@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from rljob.api.status import ConditionStatus, ConditionType, Decision, Intent, Resolved, RLJobStatus, State
 from rljob.api.v1alpha1 import Initializer, RLJobSpec
-from rljob.build import configmap, names
+from rljob.build import configmap, labels, names
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.initializer import build_initializer
 from rljob.build.metadata import digest
@@ -23,10 +23,15 @@ LOOK_AGAIN_SECONDS = 5.0
 INITIALIZER_POLL_SECONDS = 3.0
 
 
+def recall(view: View) -> Plan | None:
+    """Know the snapshot before anything begins: a job whose status was lost goes on with the spec it started with."""
+    return _wait_if_unseen(view.observed.snapshot) if view.status.intent is None else None
+
+
 def validate_spec(view: View) -> Plan | None:
     """Refuse a wrong spec with every violation; a job that already began goes on with its frozen one."""
     _, violations = view.checked
-    if not violations or view.status.intent is not None:
+    if not violations or view.status.intent is not None or view.frozen_spec is not None:
         return None
     message = "; ".join(str(violation) for violation in violations)
     new = view.writer.with_condition(
@@ -40,7 +45,7 @@ def intend(view: View) -> Plan | None:
     """Write down what will be made. A lost status is rebuilt from the children: the generation never goes back."""
     if view.status.intent is not None:
         return None
-    spec, _ = view.checked
+    spec = view.frozen_spec or view.checked[0]
     if spec is None:
         raise AssertionError("validate_spec lets no wrong spec pass")
     generation = max((generation_of(cluster) for cluster in view.observed.clusters), default=0) or 1
@@ -66,7 +71,7 @@ def _resolve(view: View, spec: RLJobSpec) -> Resolved:
     )
     return Resolved(
         snapshot_name=names.snapshot_name(view.job),
-        spec_hash=digest(configmap.spec_document(spec)),
+        spec_hash=_training_hash(spec),
         nodes=sum(group.nodes for group in spec.worker_groups),
         devices=count,
         cards=status.metric(count / facts.dies_per_card) or "NaN",
@@ -90,7 +95,13 @@ def tell_changes(view: View) -> Plan | None:
 
 
 def _same_training(view: View, spec: RLJobSpec) -> bool:
-    return view.status.resolved is not None and view.status.resolved.spec_hash == digest(configmap.spec_document(spec))
+    return view.status.resolved is not None and view.status.resolved.spec_hash == _training_hash(spec)
+
+
+def _training_hash(spec: RLJobSpec) -> str:
+    """Tell specs apart by all that a running job does not read again (`View.deadlines`, `View.cleanup`)."""
+    document = configmap.spec_document(spec)
+    return digest({name: section for name, section in document.items() if name not in ("deadlines", "cleanup")})
 
 
 def _write_changes(view: View, value: ConditionStatus, reason: Reason, message: str) -> Plan | None:
@@ -101,8 +112,13 @@ def _write_changes(view: View, value: ConditionStatus, reason: Reason, message: 
 
 def freeze_spec(view: View) -> Plan | None:
     """Make the snapshot; once the cluster exists nothing needs it any more."""
-    if view.cluster is not None or view.observed.snapshot is not None:
-        return _wait_if_unseen(view.observed.snapshot) if view.cluster is None else None
+    if view.cluster is not None or view.frozen_spec is not None:
+        return None
+    if isinstance(view.observed.snapshot, Unseen):
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    if view.observed.snapshot is not None:
+        name = names.snapshot_name(view.job)
+        return fail(view, Reason.NAME_TAKEN, f"ConfigMap {name} is not the one that this operator made; delete it")
     spec, _ = view.checked
     if spec is None or not _same_training(view, spec):
         # The spec changed between the intent and the snapshot: begin again with the new one.
@@ -120,7 +136,7 @@ def initialize(view: View) -> Plan | None:
         return None
     spec = view.frozen_spec
     if spec is None:
-        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+        raise AssertionError("freeze_spec lets no job without a snapshot pass")
     for initializer in spec.initializers:
         name = names.initializer_name(view.job, initializer.name)
         if name not in view.observed.initializers:
@@ -135,11 +151,12 @@ def initialize(view: View) -> Plan | None:
 
 def _await_initializer(view: View, initializer: Initializer, found: Manifest) -> Plan:
     pods = view.observed.pods if not isinstance(view.observed.pods, Unseen) else ()
-    diagnosis = diagnose(pods)
-    if (failure := _has_condition(found, "Failed")) is not None:
-        message = f"initializer {initializer.name}: {failure}; {diagnosis.message}"
-        return fail(view, Reason.INITIALIZER_FAILED, message)
+    # The selector brings the pods of all initializers; a failed try of an earlier one is no news of this one.
+    diagnosis = diagnose(pod for pod in pods if pod["metadata"]["labels"][labels.INITIALIZER] == initializer.name)
     problem = diagnosis.reason in PROBLEMS
+    if (failure := _has_condition(found, "Failed")) is not None:
+        message = f"initializer {initializer.name}: {failure}" + (f"; {diagnosis.message}" if problem else "")
+        return fail(view, Reason.INITIALIZER_FAILED, message)
     message = f"initializer {initializer.name}" + (f": {diagnosis.message}" if problem else " is running")
     reason = diagnosis.reason.value if problem else Reason.INITIALIZER_RUNNING.value
     new = view.writer.with_condition(view.status, ConditionType.INITIALIZED, ConditionStatus.FALSE, reason, message)

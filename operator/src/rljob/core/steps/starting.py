@@ -29,15 +29,16 @@ def find_lost_cluster(view: View) -> Plan | None:
 
 def freeze_cluster(view: View) -> Plan | None:
     """Make the token and the frozen rendering; the cluster is made from the rendering only."""
-    if view.cluster is not None:
+    if view.cluster is not None or view.frozen_cluster is not None:
         return None
     if isinstance(view.observed.config, Unseen):
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     if view.observed.config is not None:
-        return None
+        name = view.intent.cluster_name
+        return fail(view, Reason.NAME_TAKEN, f"ConfigMap {name} is not the one that this operator made; delete it")
     spec = view.frozen_spec
     if spec is None:
-        return fail(view, Reason.SNAPSHOT_LOST, f"ConfigMap {names.snapshot_name(view.job)} was deleted")
+        raise AssertionError("freeze_spec lets no job without a snapshot pass")
     generation, name = view.intent.cluster_generation, view.intent.cluster_name
     config = verl.job_config(view.job, spec, generation)
     return Plan(
@@ -54,9 +55,11 @@ def create_cluster(view: View) -> Plan | None:
     if others:
         doomed = tuple(delete_cluster(c) for c in others if "deletionTimestamp" not in c["metadata"])
         return Plan(effects=doomed, requeue_after_seconds=LOOK_AGAIN_SECONDS)
-    if view.cluster is not None or not isinstance(view.observed.config, dict):
+    if view.cluster is not None:
         return None
-    return Plan(effects=(CreateObject(configmap.read_raycluster(view.observed.config)),))
+    if view.frozen_cluster is None:
+        raise AssertionError("freeze_cluster lets no job without a frozen cluster pass")
+    return Plan(effects=(CreateObject(view.frozen_cluster),))
 
 
 def record_cluster(view: View) -> Plan | None:

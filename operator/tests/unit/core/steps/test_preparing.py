@@ -1,0 +1,209 @@
+"""Before any NPU is held."""
+
+import pytest
+from builders import (
+    CLUSTER_NAME,
+    Json,
+    at,
+    cluster,
+    decide,
+    group,
+    job,
+    reasons,
+    small_spec,
+    snapshot,
+    status_begun,
+    status_recorded,
+    wrote,
+)
+
+from rljob.api.status import State
+from rljob.core.observed import UNSEEN, Observed
+from rljob.core.plan import CreateObject, Plan
+
+WRONG = small_spec({"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 7}})
+PREPARED = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
+JOB_NAME = "sums-0a1b2-prepare"
+
+
+def ended(kind: str, **more: object) -> Json:
+    return {"status": {"conditions": [{"type": kind, "status": "True"} | more]}}
+
+
+def initializer_pod(name: str, **container: object) -> Json:
+    return {
+        "metadata": {"name": f"pod-{name}", "labels": {"rljob.dev/initializer": name}},
+        "status": {"containerStatuses": [{"name": "initializer"} | container]},
+    }
+
+
+def preparing(found: Json | None, *pods: Json) -> Observed:
+    return Observed(
+        job(PREPARED, status_begun(PREPARED)), snapshot=snapshot(PREPARED), initializers={JOB_NAME: found}, pods=pods
+    )
+
+
+def test_nothing_is_said_of_a_job_before_it_is_known_whether_it_began() -> None:
+    assert decide(Observed(job(WRONG), snapshot=UNSEEN)) == Plan(requeue_after_seconds=5.0)
+
+
+def test_a_wrong_spec_is_refused_with_every_violation_and_an_event() -> None:
+    plan = decide(Observed(job(WRONG, None) | {"metadata": job()["metadata"] | {"name": "1"}}, snapshot=None))
+    assert wrote(plan).state is State.INVALID
+    assert [note.type for note in plan.events] == ["Warning"]
+    assert "metadata.name: " in str(wrote(plan).message)
+    assert "do not divide over 2 devices" in str(wrote(plan).message)
+
+
+def test_a_refusal_is_told_once() -> None:
+    status = decide(Observed(job(WRONG), snapshot=None)).status
+    assert decide(Observed(job(WRONG, status), snapshot=None), seconds=100) == Plan()
+
+
+def test_a_job_that_began_goes_on_with_its_frozen_spec_when_status_is_lost_and_the_spec_broken() -> None:
+    plan = decide(Observed(job(WRONG), snapshot=snapshot(PREPARED)))
+    resolved = wrote(plan).resolved
+    assert resolved is not None
+    assert resolved.initializers == [JOB_NAME]
+
+
+def test_the_intent_names_all_that_will_be_made() -> None:
+    plan = decide(Observed(job(small_spec(group({"nodes": 2}))), snapshot=None))
+    status = wrote(plan)
+    assert status.intent is not None
+    assert (status.intent.cluster_name, status.intent.attempt) == (CLUSTER_NAME, 0)
+    assert status.intent.start_deadline == "2026-01-01T12:30:00Z"
+    assert status.resolved is not None
+    assert (status.resolved.nodes, status.resolved.devices, status.resolved.cards) == (2, 4, "4")
+    assert plan.events[0].message == "needs 4 devices"
+
+
+@pytest.mark.parametrize(
+    ("micro", "reason"), [(None, "a device's share of a mini batch"), (4, "set in the spec")], ids=["auto", "set"]
+)
+def test_a_decision_says_why(micro: int | None, reason: str) -> None:
+    spec = small_spec({"trainer": {"microBatchSizePerDevice": micro}})
+    resolved = wrote(decide(Observed(job(spec), snapshot=None))).resolved
+    assert resolved is not None
+    assert resolved.decisions[0].reason == reason
+
+
+def test_a_lost_status_is_rebuilt_with_the_generation_of_the_living_cluster() -> None:
+    living = cluster()
+    living["metadata"]["labels"]["rljob.dev/cluster-generation"] = "3"
+    intent = wrote(decide(Observed(job(), clusters=(living,), snapshot=snapshot()))).intent
+    assert intent is not None
+    assert intent.cluster_generation == 3
+
+
+def test_the_spec_is_frozen_next() -> None:
+    plan = decide(Observed(job(status=status_begun()), snapshot=None))
+    assert plan.effects == (CreateObject(snapshot()),)
+
+
+def test_an_unseen_snapshot_is_not_a_missing_one() -> None:
+    assert decide(Observed(job(status=status_begun()))) == Plan(requeue_after_seconds=5.0)
+
+
+def test_a_spec_that_changed_before_it_was_frozen_begins_anew() -> None:
+    edited = small_spec({"trainer": {"steps": 7}})
+    told = decide(Observed(job(edited, status_begun()), snapshot=None))
+    assert reasons(told)["PendingChanges"] == ("True", "SpecChanged")
+    anew = decide(Observed(job(edited, told.status), snapshot=None))
+    assert wrote(anew).intent is None
+    assert wrote(decide(Observed(job(edited, anew.status), snapshot=None))).intent is not None
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"metadata": {}, "data": snapshot()["data"]},
+        snapshot() | {"data": {}},
+        snapshot() | {"data": {"spec.json": "{}"}},
+    ],
+    ids=["of nobody", "empty", "of no spec"],
+)
+def test_a_snapshot_that_is_not_ours_ends_the_job(foreign: Json) -> None:
+    plan = decide(Observed(job(status=status_begun()), snapshot=foreign))
+    assert reasons(plan)["Finished"] == ("True", "Failed")
+    assert "NameTaken: ConfigMap sums-0a1b2-spec" in wrote(plan).conditions[-1].message
+
+
+def test_an_edit_that_the_running_job_does_not_take_is_told_and_taken_back() -> None:
+    edited = job(small_spec({"trainer": {"steps": 7}}), status_recorded())
+    told = decide(Observed(edited, clusters=(cluster(),), pods=()))
+    assert reasons(told)["PendingChanges"] == ("True", "SpecChanged")
+    assert wrote(told).message is None
+    back = decide(Observed(job(status=told.status), clusters=(cluster(),), pods=()))
+    assert reasons(back)["PendingChanges"] == ("False", "Valid")
+
+
+def test_a_broken_edit_of_a_running_job_is_told_with_its_violations_and_changes_nothing_else() -> None:
+    told = decide(Observed(job(WRONG, status_recorded()), clusters=(cluster(),), pods=()))
+    message = next(entry.message for entry in wrote(told).conditions if entry.type == "PendingChanges")
+    assert "do not divide" in message
+    assert wrote(told).state is State.STARTING
+
+
+def test_deadlines_and_cleanup_apply_at_once_and_are_no_pending_change() -> None:
+    edited = small_spec({"deadlines": {"startSeconds": 5}, "cleanup": {"clusterAfterSeconds": 7}})
+    plan = decide(Observed(job(edited, status_recorded()), clusters=(cluster(),), pods=()))
+    assert "PendingChanges" not in reasons(plan)
+
+
+def test_an_initializer_is_made_when_it_is_not_there() -> None:
+    plan = decide(preparing(None))
+    effect = plan.effects[0]
+    assert isinstance(effect, CreateObject)
+    assert effect.manifest["metadata"]["name"] == JOB_NAME
+
+
+def test_an_unseen_initializer_is_not_a_missing_one() -> None:
+    world = Observed(job(PREPARED, status_begun(PREPARED)), snapshot=snapshot(PREPARED))
+    assert decide(world) == Plan(requeue_after_seconds=5.0)
+
+
+def test_a_running_initializer_is_named() -> None:
+    plan = decide(preparing({}))
+    assert (wrote(plan).state, wrote(plan).reason) == (State.INITIALIZING, "InitializerRunning")
+    assert plan.requeue_after_seconds == 3.0
+    assert decide(Observed(job(PREPARED, plan.status), snapshot=snapshot(PREPARED), initializers={JOB_NAME: {}})).empty
+
+
+def test_an_initializer_that_cannot_start_says_why() -> None:
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    plan = decide(preparing({"status": {}}, initializer_pod("prepare", state=waiting)))
+    assert wrote(plan).reason == "ImagePullFailed"
+    assert [note.type for note in plan.events] == ["Warning"]
+
+
+def test_a_failed_try_of_another_initializer_is_no_news_of_this_one() -> None:
+    failed = initializer_pod("earlier", state={"terminated": {"exitCode": 1}})
+    assert wrote(decide(preparing({}, failed))).reason == "InitializerRunning"
+
+
+@pytest.mark.parametrize(
+    ("pods", "message"),
+    [
+        ((), "InitializerFailed: initializer prepare: BackoffLimitExceeded: too often"),
+        (
+            (initializer_pod("prepare", state={"terminated": {"exitCode": 2, "message": "no disk"}}),),
+            (
+                "InitializerFailed: initializer prepare: BackoffLimitExceeded: too often; "
+                "pod pod-prepare, container initializer: Error, exit code 2: no disk"
+            ),
+        ),
+    ],
+    ids=["pods are gone", "last words"],
+)
+def test_a_failed_initializer_ends_the_job_with_its_last_words(pods: tuple[Json, ...], message: str) -> None:
+    plan = decide(preparing(ended("Failed", reason="BackoffLimitExceeded", message="too often"), *pods))
+    assert wrote(plan).conditions[-1].message == message
+
+
+def test_the_clock_of_the_start_begins_when_the_initializers_are_complete() -> None:
+    plan = decide(preparing(ended("Complete")), seconds=1000)
+    assert reasons(plan)["Initialized"] == ("True", "InitializersComplete")
+    intent = wrote(plan).intent
+    assert intent is not None
+    assert intent.start_deadline == at(1000 + 1800).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,163 @@
+"""From the frozen spec to the intent to submit."""
+
+import pytest
+from builders import (
+    CLUSTER_NAME,
+    IDENTITY,
+    SUBMISSION_ID,
+    Json,
+    cluster,
+    config,
+    decide,
+    job,
+    pod,
+    reasons,
+    snapshot,
+    status_begun,
+    status_initialized,
+    status_recorded,
+    wrote,
+)
+
+from rljob.api.status import State
+from rljob.build import configmap
+from rljob.core.observed import UNSEEN, Manifest, Observed, Unseen
+from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Plan
+from rljob.core.steps.starting import cluster_is_ready, pod_is_ready
+
+
+def starting(found: Manifest | Unseen | None, *clusters: Json) -> Plan:
+    return decide(Observed(job(status=status_initialized()), clusters=clusters, snapshot=snapshot(), config=found))
+
+
+def waiting(seconds: float = 0, *, pods: tuple[Json, ...] | Unseen = ()) -> Plan:
+    return decide(Observed(job(status=status_recorded()), clusters=(cluster(),), pods=pods), seconds)
+
+
+def test_token_and_rendering_are_made_together() -> None:
+    token, frozen = starting(None).effects
+    assert isinstance(token, CreateToken)
+    assert (token.job_uid, token.cluster_name) == (IDENTITY.uid, CLUSTER_NAME)
+    assert frozen == CreateObject(config())
+
+
+def test_an_unseen_rendering_is_not_a_missing_one() -> None:
+    assert starting(UNSEEN) == Plan(requeue_after_seconds=5.0)
+
+
+def test_the_cluster_is_made_from_the_frozen_rendering_only() -> None:
+    frozen = config()
+    frozen["data"]["raycluster.json"] = frozen["data"]["raycluster.json"].replace("2.60.0", "2.59.0")
+    effect = starting(frozen).effects[0]
+    assert isinstance(effect, CreateObject)
+    assert effect.manifest["spec"]["rayVersion"] == "2.59.0"
+
+
+def renamed(text: str, new: str) -> Json:
+    made = config()
+    made["data"]["raycluster.json"] = made["data"]["raycluster.json"].replace(text, new)
+    return made
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        config() | {"metadata": {"ownerReferences": [{"uid": "another", "controller": True}]}},
+        config() | {"metadata": {"ownerReferences": [{"uid": IDENTITY.uid}]}},
+        config() | {"data": {}},
+        config() | {"data": {"raycluster.json": "no JSON"}},
+        config() | {"data": {"raycluster.json": "[]"}},
+        renamed('"kind":"RayCluster"', '"kind":"Pod"'),
+        renamed('"namespace":"team"', '"namespace":"kube-system"'),
+    ],
+    ids=["of another", "not controlled", "empty", "no JSON", "a list", "of another kind", "in another namespace"],
+)
+def test_nothing_is_ever_made_from_a_rendering_that_is_not_ours(foreign: Json) -> None:
+    plan = starting(foreign)
+    assert plan.effects == ()
+    assert wrote(plan).conditions[-1].message.startswith(f"NameTaken: ConfigMap {CLUSTER_NAME}")
+
+
+def test_another_cluster_of_this_job_goes_first() -> None:
+    other = cluster(name="sums-0a1b2-0", uid="other")
+    plan = starting(config(), other)
+    assert plan.effects == (DeleteObject("ray.io/v1", "RayCluster", "team", "sums-0a1b2-0", "other"),)
+    assert plan.requeue_after_seconds == 5.0
+    other["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert starting(config(), other) == Plan(requeue_after_seconds=5.0)
+
+
+def test_the_clusters_uid_is_written_down() -> None:
+    status = wrote(decide(Observed(job(status=status_initialized()), clusters=(cluster(),))))
+    assert status.intent is not None
+    assert status.intent.cluster_uid == "cluster-uid"
+    assert status.ray_cluster is not None
+    assert status.ray_cluster.dashboard_url == f"http://{CLUSTER_NAME}-head-svc.team.svc:8265"
+
+
+def test_a_lost_status_finds_its_cluster_before_it_initializes() -> None:
+    status = wrote(decide(Observed(job(status=status_begun()), clusters=(cluster(),))))
+    assert status.intent is not None
+    assert status.intent.cluster_uid == "cluster-uid"
+
+
+@pytest.mark.parametrize(("clusters", "word"), [((), "deleted"), ((cluster(uid="another"),), "replaced")])
+def test_a_cluster_that_somebody_took_away_ends_the_job(clusters: tuple[Json, ...], word: str) -> None:
+    plan = decide(Observed(job(status=status_recorded()), clusters=clusters))
+    assert wrote(plan).conditions[-1].message == f"ClusterLost: RayCluster {CLUSTER_NAME} was {word} by somebody else"
+
+
+def test_what_holds_the_pods_up_is_told() -> None:
+    unschedulable = pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no NPU"}])
+    plan = waiting(pods=(unschedulable,))
+    assert reasons(plan)["ClusterReady"] == ("False", "PodUnschedulable")
+    assert [note.type for note in plan.events] == ["Warning"]
+    assert plan.requeue_after_seconds == 5.0
+
+
+@pytest.mark.parametrize(("pods", "reason"), [((), "NoPods"), (UNSEEN, "PodStarting")])
+def test_pods_that_are_not_there_yet_are_no_warning(pods: tuple[Json, ...] | Unseen, reason: str) -> None:
+    plan = waiting(pods=pods)
+    assert reasons(plan)["ClusterReady"] == ("False", reason)
+    assert [note.type for note in plan.events] == ["Normal"]
+
+
+def test_a_queued_cluster_says_so() -> None:
+    queued = cluster()
+    queued["spec"]["suspend"] = True
+    plan = decide(Observed(job(status=status_recorded()), clusters=(queued,), pods=()))
+    assert wrote(plan).reason == "WaitingForQueue"
+
+
+def test_the_start_deadline_ends_the_wait_with_its_cause() -> None:
+    assert wrote(waiting(1799)).state is State.STARTING
+    assert wrote(waiting(1800)).conditions[-1].message == "StartDeadlineExceeded: NoPods: no pod exists yet"
+
+
+def test_the_submission_is_intended_when_all_is_ready() -> None:
+    plan = decide(Observed(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod()))
+    intent = wrote(plan).intent
+    assert intent is not None
+    assert (intent.attempt, intent.submission_id, intent.head_pod_uid) == (1, SUBMISSION_ID, "head-uid")
+    assert plan.effects == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "head", "ready"),
+    [
+        (cluster(ready=1), pod(), True),
+        (cluster(ready=0), pod(), False),
+        (cluster(ready=1), None, False),
+        (cluster(ready=1), pod(ready=False), False),
+        (cluster(ready=1), pod(podIP=None), False),
+        (cluster(ready=1, deletionTimestamp="2026-01-01T00:00:00Z"), pod(), False),
+        ({key: value for key, value in cluster().items() if key != "status"}, pod(), False),
+    ],
+)
+def test_a_cluster_is_ready_by_its_live_facts(found: Json, head: Json | None, *, ready: bool) -> None:
+    assert cluster_is_ready(found, head) is ready
+
+
+def test_a_pod_without_status_is_not_ready() -> None:
+    assert not pod_is_ready({"metadata": {}})
+    assert configmap.read_raycluster(config())["kind"] == "RayCluster"

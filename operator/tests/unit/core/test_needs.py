@@ -1,0 +1,108 @@
+"""Which requests a job costs at each point of its life."""
+
+from dataclasses import replace
+
+import pytest
+from builders import (
+    CLUSTER_NAME,
+    NOW,
+    SUBMISSION_ID,
+    Json,
+    answer,
+    cluster,
+    job,
+    pod,
+    small_spec,
+    status_begun,
+    status_finished,
+    status_initialized,
+    status_intended,
+    status_recorded,
+    status_submitted,
+)
+
+from rljob.core.needs import Head, Needs, needs, needs_ray_job
+from rljob.core.observed import UNSEEN, Unseen
+from rljob_runtime.contract import Outcome, Phase, Progress
+
+SPEC = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
+HEAD = Head(pod_ip="10.0.0.9", pod_uid="head-uid", job_uid=job()["metadata"]["uid"], cluster_name=CLUSTER_NAME)
+
+
+def asked(status: Json | None, *clusters: Json, head: Json | None = None, spec: Json | None = None) -> Needs:
+    return needs(job(spec, status), clusters, head, NOW)
+
+
+def test_a_new_job_asks_whether_it_began_already() -> None:
+    assert asked(None) == Needs(snapshot_name="sums-0a1b2-spec")
+
+
+def test_a_job_that_is_deleted_or_finished_asks_nothing() -> None:
+    assert needs(job(deletionTimestamp="2026-01-01T00:00:00Z"), (), None, NOW) == Needs()
+    assert asked(status_finished(), cluster()) == Needs()
+
+
+def test_initializers_are_asked_for_until_all_are_complete() -> None:
+    assert asked(status_begun(SPEC), spec=SPEC) == Needs(
+        snapshot_name="sums-0a1b2-spec",
+        initializer_names=("sums-0a1b2-prepare",),
+        pods_selector=f"rljob.dev/job-uid={HEAD.job_uid},rljob.dev/initializer",
+    )
+
+
+def test_the_frozen_rendering_is_asked_for_before_the_cluster_is_there() -> None:
+    assert asked(status_initialized()) == Needs(snapshot_name="sums-0a1b2-spec", config_name=CLUSTER_NAME)
+
+
+def test_a_cluster_that_is_gone_asks_nothing() -> None:
+    assert asked(status_recorded()) == Needs()
+
+
+def test_a_status_without_its_resolved_part_asks_nothing() -> None:
+    broken = status_begun()
+    del broken["resolved"]
+    assert asked(broken) == Needs()
+
+
+def test_pods_are_asked_for_until_all_are_ready() -> None:
+    assert asked(status_recorded(), cluster()) == Needs(pods_selector=f"ray.io/cluster={CLUSTER_NAME}")
+    assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs()
+
+
+def test_an_intended_submission_is_asked_for_at_the_intended_head() -> None:
+    assert asked(status_intended(), cluster(ready=1), head=pod()) == Needs(head=HEAD, ray_job_id=SUBMISSION_ID)
+
+
+def test_a_running_job_is_followed_at_the_exporter() -> None:
+    found = asked(status_submitted(), cluster(ready=1), head=pod())
+    assert found == Needs(head=HEAD, progress=True, ray_job_id=SUBMISSION_ID)
+
+
+@pytest.mark.parametrize("head", [None, pod(uid="another"), pod(podIP=None)])
+def test_no_other_pod_is_ever_asked(head: Json | None) -> None:
+    assert asked(status_submitted(), cluster(ready=1), head=head) == Needs()
+
+
+OUTCOME = Outcome(exit_code=0, reason="Done", message="")
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        (UNSEEN, True),
+        (answer({"phase": Phase.IDLE}), True),
+        (answer({"phase": Phase.STARTING}), True),
+        (answer({"phase": Phase.ENDED}), True),
+        (answer({"phase": Phase.ENDED, "outcome": OUTCOME}), False),
+        (answer(), False),
+        (answer({"observed_time": NOW.timestamp() - 61}), True),
+    ],
+)
+def test_the_job_api_is_asked_when_the_exporter_leaves_a_doubt(told: Progress | Unseen, *, wanted: bool) -> None:
+    assert needs_ray_job(told, NOW) is wanted
+
+
+def test_an_intent_without_head_asks_nothing() -> None:
+    broken = status_submitted()
+    del broken["intent"]["headPodUID"]
+    assert asked(broken, cluster(ready=1), head=pod()) == replace(Needs())
