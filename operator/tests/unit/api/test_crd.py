@@ -1,0 +1,148 @@
+"""The generated CRD obeys the rules of structural schemas and of this house; the types read what users write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from builders import SPECS_OF_EXAMPLES, Json, small_spec, status_finished, status_training
+from pydantic import BaseModel, ValidationError
+from schema_check import violations
+
+from rljob.api.base import LIST_KEYS, LIST_TYPE, PRESERVE, RULES
+from rljob.api.crd import COLUMNS, build_rljob_crd
+from rljob.api.schema import UnsupportedSchemaError, structural_schema
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.policies.validation import validate
+
+SCHEMA: Json = build_rljob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+SPEC, STATUS = SCHEMA["properties"]["spec"], SCHEMA["properties"]["status"]
+
+
+def nodes(schema: Json, path: str) -> Iterator[tuple[str, Json]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            yield from nodes(schema[name], f"{path}[]")
+
+
+NODES = [*nodes(SPEC, "spec"), *nodes(STATUS, "status")]
+
+
+def offenders(bad: Any) -> list[str]:  # noqa: ANN401 - a predicate
+    return [path for path, node in NODES if bad(node)]
+
+
+def of(kind: str) -> Any:  # noqa: ANN401 - a predicate
+    return lambda node: node.get("type") == kind
+
+
+def test_the_crd_is_small() -> None:
+    assert len(yaml.safe_dump(build_rljob_crd())) < 100_000
+
+
+@pytest.mark.parametrize("word", ["$ref", "$defs", "anyOf", "oneOf", "allOf", "title", "default", "const", "nullable"])
+def test_a_word_that_is_not_structural_or_not_wanted_is_absent(word: str) -> None:
+    assert offenders(lambda node: word in node) == []
+
+
+def test_only_keys_of_lists_and_the_spec_are_required() -> None:
+    keyed = {f"{path}[]": node[LIST_KEYS] for path, node in NODES if node.get(LIST_TYPE) == "map"}
+    assert {path: node["required"] for path, node in NODES if "required" in node} == keyed
+    assert SCHEMA["required"] == ["spec"]
+
+
+def test_every_node_has_a_type_or_takes_anything() -> None:
+    assert offenders(lambda node: "type" not in node and not node.get(PRESERVE)) == []
+
+
+def test_every_text_is_bounded() -> None:
+    assert offenders(lambda n: of("string")(n) and not ("enum" in n or n.get("maxLength", 0) > 0)) == []
+
+
+def test_every_list_is_bounded_and_says_how_it_merges() -> None:
+    assert offenders(lambda n: of("array")(n) and not (n.get("maxItems") and n.get(LIST_TYPE))) == []
+
+
+def test_every_map_is_bounded_and_none_has_fixed_keys_too() -> None:
+    maps = [node for _, node in NODES if "additionalProperties" in node]
+    assert maps
+    assert all(node.get("maxProperties") and "properties" not in node for node in maps)
+
+
+def test_every_number_has_a_format_and_a_least_value() -> None:
+    assert offenders(lambda n: of("integer")(n) and not ({"format", "minimum"} <= set(n))) == []
+    assert offenders(of("number")) == [], "fractions are decimal text"
+
+
+def test_every_rule_has_a_message() -> None:
+    rules = [rule for _, node in [*NODES, ("", SCHEMA)] for rule in node.get(RULES, ())]
+    assert len(rules) >= 4
+    assert all(rule["rule"] and rule["message"] for rule in rules)
+
+
+def test_a_description_is_one_line() -> None:
+    assert offenders(lambda node: "\n" in node.get("description", "")) == []
+
+
+def test_every_column_shows_something_that_exists() -> None:
+    known = {path for path, _ in NODES} | {"metadata.creationTimestamp"}
+    assert {column["jsonPath"].lstrip(".") for column in COLUMNS} <= known
+
+
+@pytest.mark.parametrize("path", SPECS_OF_EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_valid_for_the_schema_and_for_the_core(path: Path) -> None:
+    jobs = [document for document in yaml.safe_load_all(path.read_text()) if document["kind"] == "RLJob"]
+    assert jobs
+    for job in jobs:
+        assert list(violations(SPEC, job["spec"])) == []
+        assert validate(job["metadata"]["name"], job["spec"])[1] == ()
+
+
+@pytest.mark.parametrize("status", [status_training(), status_finished()])
+def test_what_the_core_writes_fits_the_schema(status: Json) -> None:
+    assert list(violations(STATUS, status)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"trainer": {"steps": 0}}, ".trainer.steps"),
+        ({"trainer": {"learningRate": "fast"}}, ".trainer.learningRate"),
+        ({"accelerator": {"class": "h100"}}, ".accelerator.class"),
+        ({"madeUp": 1}, ".madeUp"),
+        ({"data": {"train": ["/x"] * 65}}, ".data.train"),
+        ({"workerGroups": [{"nodes": 1}]}, ".workerGroups[0].name"),
+        ({"initializers": [{"name": "a"}, {"name": "a"}]}, ".initializers"),
+    ],
+)
+def test_schema_and_types_refuse_the_same(change: Json, path: str) -> None:
+    assert any(found.startswith(f"{path}: ") for found in violations(SPEC, small_spec(change)))
+
+
+def test_outside_names_are_camel_case_and_unknown_ones_are_errors() -> None:
+    spec = RLJobSpec.model_validate(small_spec())
+    assert "samplesPerPrompt" in spec.model_dump(by_alias=True)["trainer"]
+    with pytest.raises(ValidationError):
+        RLJobSpec.model_validate(small_spec({"trainer": {"samples": 1}}))
+    with pytest.raises(ValidationError, match="frozen"):
+        spec.code = spec.code  # type: ignore[misc]
+
+
+class Two(BaseModel):
+    either: int | str
+
+
+class Many(BaseModel):
+    some: list[int | str]
+
+
+@pytest.mark.parametrize(("model", "path"), [(Two, "Two.either"), (Many, "Many.some\\[\\]")])
+def test_a_union_has_no_structural_form_and_the_error_names_it(model: type[BaseModel], path: str) -> None:
+    with pytest.raises(UnsupportedSchemaError, match=path):
+        structural_schema(model)
