@@ -12,6 +12,10 @@ help: ## list the targets
 venv: ## make or update .venv from the hashed locks
 	@scripts/bootstrap
 
+.PHONY: demo
+demo: venv ## train a model on a local cluster from nothing and look at it (DEMO_CLUSTER=existing: on yours)
+	@$(PY) -m scripts.demo
+
 .PHONY: check
 check: venv ## the two-minute loop: format, lint, types, unit and property tests
 	@$(PY) -m scripts.test check
@@ -29,7 +33,7 @@ lint: venv ## ruff and mypy only
 	@$(PY) -m scripts.test format lint types
 
 .PHONY: generate
-generate: venv ## write the generated files: CRDs
+generate: venv ## write the generated files: CRDs, quickstart, reference pages
 	@$(PY) -m scripts.generate
 
 .PHONY: verify
