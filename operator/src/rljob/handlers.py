@@ -70,7 +70,7 @@ class Watcher:
         self.ended: asyncio.Future[None] = self._ours.create_future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
-        self._starting = threading.Event()
+        self._failure: Exception | None = None
         # A daemon: a kopf that does not stop in time must not keep a process alive that has lost its Lease.
         threading.Thread(target=self._run, name="watches", daemon=True).start()
 
@@ -111,14 +111,22 @@ class Watcher:
             standalone=True,
             stop_flag=self._stop,
         )
+        if self._failure is not None:
+            raise self._failure
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
         async def login(**_: Any) -> kopf.ConnectionInfo:  # noqa: ANN401 - kopf's calling convention
-            return await self.login()
+            try:
+                return await self.login()
+            except Exception as error:
+                # kopf would wait for credentials for ever, unseen; a process without any is better restarted.
+                self._failure = error
+                self._stop.set()
+                raise
 
-        kopf.on.login(registry=registry, id="login")(login)
+        kopf.on.login(registry=registry, id="login", errors=kopf.ErrorsMode.PERMANENT)(login)
         for watch in self.watches:
             kind = watch.kind
             on_event = kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)

@@ -96,3 +96,5 @@ def configure(level: str, stream: TextIO = sys.stderr) -> None:
     root.setLevel(level)
     for name in ("kopf", "aiohttp", "asyncio", "kubernetes"):
         logging.getLogger(name).setLevel(max(logging.INFO, root.level))
+    # At INFO it tells of every event that a handler has recorded.
+    logging.getLogger("kopf.objects").setLevel(max(logging.WARNING, root.level))
