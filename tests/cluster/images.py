@@ -107,6 +107,7 @@ def key_of(recipe: Recipe) -> str:
     below = key_of(TABLE[recipe.base]) if recipe.base else buildah.base_key()
     parts = (recipe.tag, recipe.stage, recipe.base_argument, below, repr(recipe.arguments))
     digest = hashlib.sha256("\n".join(parts).encode())
+    digest.update(_instructions(recipe).encode())
     for path in _input_files(recipe):
         digest.update(f"\n{path.relative_to(recipe.context)} {path.stat().st_mode & 0o111:o} ".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
@@ -187,13 +188,25 @@ def _build_local(recipe: Recipe) -> str:
     return local
 
 
+def _instructions(recipe: Recipe) -> str:
+    """The part of the Dockerfile that decides: up to the end of the recipe's stage, so that later ones may change."""
+    if not recipe.dockerfile.is_file():
+        raise ClusterError(f"{recipe.dockerfile} is missing: the image {recipe.tag} cannot be built from this checkout")
+    text = recipe.dockerfile.read_text()
+    if not recipe.stage:
+        return text
+    start = re.search(rf"^FROM .* AS {re.escape(recipe.stage)}$", text, re.MULTILINE)
+    if start is None:
+        raise ClusterError(f"{recipe.dockerfile} has no stage {recipe.stage}, which the image {recipe.tag} needs")
+    end = re.search(r"^FROM ", text[start.end() :], re.MULTILINE)
+    return text[: start.end() + end.start()] if end else text
+
+
 def _input_files(recipe: Recipe) -> list[Path]:
-    found = {recipe.dockerfile}
+    found: set[Path] = set()
     for pattern in recipe.inputs:
         matched = [path for path in recipe.context.glob(pattern) if path.is_file()]
         found.update(path for path in matched if not _ignored(path.relative_to(recipe.context)))
-    if not recipe.dockerfile.is_file():
-        raise ClusterError(f"{recipe.dockerfile} is missing: the image {recipe.tag} cannot be built from this checkout")
     return sorted(found)
 
 

@@ -92,7 +92,7 @@ def _failed(pod: Manifest) -> Diagnosis | None:
     for status in _containers(pod):
         ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated") or {}
         if ended.get("exitCode", 0) != 0:
-            detail = _short(ended.get("message") or "")
+            detail = _end_of(ended.get("message") or "")
             text = f"pod {_name(pod)}, container {status['name']}: {ended.get('reason', 'Error')}, exit code "
             return Diagnosis(StartReason.CONTAINER_FAILED, f"{text}{ended['exitCode']}: {detail}".rstrip(": "))
     return None
@@ -127,3 +127,9 @@ def _name(pod: Manifest) -> str:
 def _short(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= MESSAGE_LIMIT else flat[: MESSAGE_LIMIT - 1] + "…"
+
+
+def _end_of(text: str) -> str:
+    """Keep the end: a program that fails says why in its last lines."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= MESSAGE_LIMIT else "…" + flat[1 - MESSAGE_LIMIT :]
