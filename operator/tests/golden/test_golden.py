@@ -1,0 +1,67 @@
+"""Golden manifests: whatever changes in what the operator makes shows in review, byte by byte.
+
+RLJOB_UPDATE_GOLDEN=1 pytest operator/tests/golden writes them anew. A change means that the same spec renders to
+something else: raise `labels.RENDERER_VERSION` with it, once a version was released.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rljob.build import configmap
+from rljob.build.initializer import build_initializer
+from rljob.build.raycluster import build_token_secret
+from rljob.core.policies.validation import validate
+from rljob.core.view import identity
+from rljob.launchers import verl
+
+FOLDER = Path(__file__).parent
+JOBS = sorted((FOLDER / "jobs").glob("*.yaml"))
+GENERATION = 1
+
+
+def render(manifest: dict[str, Any]) -> str:
+    """Give every object that the operator makes for a job, in the order in which it makes them."""
+    job = identity(manifest)
+    spec, violations = validate(job.name, manifest["spec"])
+    assert spec is not None, violations
+    config = configmap.build_cluster_config(job, spec, GENERATION, verl.job_config(job, spec, GENERATION))
+    cluster = config["data"].pop(configmap.RAYCLUSTER_KEY)
+    # Shown for reading as the object that it becomes; that the text in the ConfigMap is canonical is a unit test.
+    config["data"][configmap.RAYCLUSTER_KEY] = "the RayCluster below"
+    documents = [
+        configmap.build_snapshot(job, spec),
+        *(build_initializer(job, spec, initializer) for initializer in spec.initializers),
+        build_token_secret(job, GENERATION),
+        config,
+        {"job.json": json.loads(config["data"][configmap.JOB_KEY])},
+        json.loads(cluster),
+    ]
+    return "---\n".join(yaml.dump(each, Dumper=_Plain, sort_keys=False, width=120) for each in documents)
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: each place is shown as it is."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Never alias."""
+        del data
+        return True
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_a_job_renders_to_its_golden_manifests(path: Path) -> None:
+    golden, rendered = FOLDER / path.name, render(yaml.safe_load(path.read_text()))
+    if os.environ.get("RLJOB_UPDATE_GOLDEN"):
+        golden.write_text(rendered)
+    assert rendered == golden.read_text()
+
+
+def test_every_golden_file_belongs_to_a_job() -> None:
+    assert sorted(path.name for path in FOLDER.glob("*.yaml")) == [path.name for path in JOBS]
