@@ -1,0 +1,232 @@
+"""Any order of anything: hypothesis plays user, KubeRay, kubelet, driver, network and fate against the real operator.
+
+The invariants of single writes are in `world`; here stand those of rest: with time frozen the operator comes to rest,
+it never waits for something that nobody will tell it, and when fate stops, the job ends.
+"""
+
+import os
+from functools import partial
+from typing import Any
+
+from builders import merged, small_spec
+from hypothesis import HealthCheck, event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from property.world import KEY, World
+from schema_check import violations
+
+from rljob.api.crd import build_rljob_crd
+from rljob.api.status import State
+from rljob.cluster.errors import Conflict, OutcomeUnknown, RateLimited, Unavailable
+from rljob.cluster.fake import Failure
+from rljob.cluster.kinds import RLJOB
+
+EXAMPLES, STEPS = {"nightly": (5_000, 60), "dev": (50, 20)}.get(os.environ.get("RLJOB_PROFILE", "ci"), (200, 20))
+STATUS_SCHEMA = build_rljob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+SPECS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "initializers": {"initializers": [{"name": "make", "command": ["a"]}, {"name": "check", "command": ["b"]}]},
+    "queued": {"scheduling": {"queueName": "team"}},
+    "lingering": {"cleanup": {"clusterAfterSeconds": 600}},
+    "other": {"trainer": {"steps": 40, "learningRate": "1e-4"}},
+    "hasty": {"deadlines": {"startSeconds": 60, "progressSeconds": 600, "activeSeconds": 3600}},
+    "two nodes": {"workerGroups": [{"name": "trainer", "nodes": 2, "devicesPerNode": 2}]},
+    "indivisible": {"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 7}},
+    "of a wrong type": {"trainer": {"steps": "many"}, "deadlines": {"startSeconds": -1}},
+    "alien": {"madeUp": True},
+}
+TROUBLES: dict[str, dict[str, Any]] = {
+    "unschedulable": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+    "no image": {"containerStatuses": [{"name": "ray", "state": {"waiting": {"reason": "ErrImagePull"}}}]},
+    "crashed": {"containerStatuses": [{"name": "ray", "state": {"terminated": {"exitCode": 1}}}]},
+    "slow": {},
+}
+FAULTS = {
+    "down": Failure(Unavailable("down")),
+    "unanswered": Failure(OutcomeUnknown("lost"), committed=True),
+    "conflict": Failure(Conflict("modified")),
+    "limited": Failure(RateLimited("slower", retry_after_seconds=3.0)),
+}
+
+
+class Fate(RuleBasedStateMachine):
+    """One job, one operator, any history."""
+
+    world: World
+
+    @initialize(spec=st.sampled_from(sorted(SPECS)), stage=st.integers(0, 6))
+    def create(self, spec: str, stage: int) -> None:
+        """Begin anywhere in a life: left to chance alone, hardly a history would come to training."""
+        self.world = world = World(merged(small_spec(), SPECS[spec]))
+        train = partial(world.run_driver, steps=2)
+        way = (world.end_initializers, world.end_initializers, world.admit, world.make_ready, train, train)
+        for advance in way[:stage]:
+            world.settle()
+            advance()
+            world.clock.advance(5)
+
+    # The operator.
+
+    @rule()
+    def work(self) -> None:
+        self.world.settle()
+
+    @rule(writes=st.integers(1, 4))
+    def crash_after(self, writes: int) -> None:
+        self.world.crash_in = writes
+        self.world.settle()
+
+    @rule()
+    def restart(self) -> None:
+        self.world.stop_operator()
+        self.world.settle()
+
+    @rule(seconds=st.sampled_from([1, 5, 30, 61, 601, 3_700, 20_000]))
+    def let_time_pass(self, seconds: int) -> None:
+        self.world.clock.advance(seconds)
+        self.world.settle()
+
+    # The user.
+
+    @rule(spec=st.sampled_from(sorted(SPECS)))
+    def edit(self, spec: str) -> None:
+        self.world.edit_spec(merged(small_spec(), SPECS[spec]))
+
+    @rule()
+    def wipe(self) -> None:
+        self.world.wipe_status()
+
+    @rule()
+    def delete_cluster(self) -> None:
+        self.world.delete_cluster()
+
+    @precondition(lambda self: self.world.job is not None)
+    @rule(sure=st.integers(0, 9))
+    def delete_job(self, sure: int) -> None:
+        # Rarely, or most histories would be short.
+        if sure == 9:
+            self.world.delete_job()
+
+    # Kubernetes.
+
+    @rule(well=st.booleans())
+    def end_initializers(self, *, well: bool) -> None:
+        self.world.end_initializers(well=well)
+
+    @rule()
+    def admit(self) -> None:
+        self.world.admit()
+
+    @rule(trouble=st.sampled_from(sorted(TROUBLES)))
+    def hold_up(self, trouble: str) -> None:
+        self.world.hold_up(**TROUBLES[trouble])
+
+    @rule()
+    def make_ready(self) -> None:
+        self.world.make_ready()
+
+    @rule()
+    def lose_head(self) -> None:
+        self.world.lose_head()
+
+    @rule(fault=st.sampled_from(sorted(FAULTS)), calls=st.integers(1, 2))
+    def fail_writes(self, fault: str, calls: int) -> None:
+        left = iter(range(calls))
+        self.world.cluster.faults[:] = [
+            lambda call: FAULTS[fault] if call.is_write and next(left, None) is not None else None
+        ]
+
+    @rule()
+    def hold_events(self) -> None:
+        if not self.world.held:
+            self.world.hold_events()
+
+    @rule(doubled=st.booleans())
+    def release_events(self, *, doubled: bool) -> None:
+        self.world.release_events(doubled=doubled)
+
+    # The driver.
+
+    @rule(steps=st.integers(0, 40))
+    def run_driver(self, steps: int) -> None:
+        self.world.run_driver(steps)
+
+    @rule(code=st.sampled_from([0, 1, 64, 65, 66, 67, 68, 137]), told=st.booleans())
+    def end_driver(self, code: int, *, told: bool) -> None:
+        self.world.end_driver(code, told=told)
+
+    @rule()
+    def forget_submission(self) -> None:
+        self.world.forget_submission()
+
+    @rule(exporter=st.booleans(), api=st.booleans())
+    def silence(self, *, exporter: bool, api: bool) -> None:
+        self.world.ray.exporter_silent, self.world.ray.api_silent = exporter, api
+
+    # What holds at rest.
+
+    @invariant()
+    def the_status_fits_the_crd(self) -> None:
+        if (job := self.world.job) is not None and "status" in job:
+            assert list(violations(STATUS_SCHEMA, job["status"])) == []
+
+    @invariant()
+    def it_never_waits_for_what_nobody_tells(self) -> None:
+        world = self.world
+        if world.held:
+            return
+        world.settle()
+        if world.job is None or world.operator is None or world.status.state is State.INVALID:
+            return
+        if world.is_finished and world.ray_cluster is None:
+            return
+        assert world.operator.queue.next_due_seconds() is not None, f"hangs at {world.status}"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        event(f"left as {self.world.status.state if self.world.job else 'deleted'}")
+        try:
+            self.end_well()
+        finally:
+            self.world.close()
+
+    def end_well(self) -> None:
+        """Let fate stop: whatever happened, a valid job ends, its cluster goes, and then nothing is written."""
+        world = self.world
+        world.release_events(doubled=False)
+        world.cluster.faults.clear()
+        world.ray.exporter_silent = world.ray.api_silent = False
+        world.edit_spec(small_spec())
+        for _ in range(12):
+            world.clock.advance(700)
+            world.settle()
+            world.end_initializers()
+            world.admit()
+            world.make_ready()
+            world.run_driver(steps=5)
+            world.clock.advance(10)
+            world.settle()
+        world.end_driver(0)
+        world.clock.advance(700)
+        world.settle()
+        if world.job is not None:
+            assert world.is_finished, f"never ends: {world.status}"
+        assert world.ray_cluster is None, "NPUs are held for nothing"
+        version = (world.job or {}).get("metadata")
+        world.stop_operator()
+        world.clock.advance(100_000)
+        world.settle()
+        assert (world.job or {}).get("metadata") == version, "a finished job was written"
+        assert world.cluster.find(RLJOB, *KEY) == world.job
+
+
+TestFate = Fate.TestCase
+TestFate.settings = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=STEPS,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
