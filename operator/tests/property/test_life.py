@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from builders import small_spec
 from property.world import World
 
-from rljob.cluster.errors import ClusterError, Conflict, OutcomeUnknown, Unavailable
+from rljob.cluster.errors import ClusterError, Conflict, HeadUnreachable, OutcomeUnknown, Unavailable
 from rljob.cluster.fake import fail_write
 from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, SECRET
 
@@ -99,6 +100,20 @@ def test_a_finished_job_is_never_written_again(world: World) -> None:
     settle(world)
     assert world.job == before
     assert len(world.words) == len(PLAIN_LIFE)
+
+
+def test_a_submission_whose_answer_was_lost_is_not_sent_again(world: World, plain: dict[str, object]) -> None:
+    world.ray.lost_answers.append(HeadUnreachable("the answer was lost"))
+    live(world)
+    assert what_is_left(world) == plain
+
+
+def test_the_same_manifest_again_is_no_write(world: World) -> None:
+    settle(world)
+    before = list(world.words)
+    world.edit_spec(small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]}))
+    settle(world)
+    assert world.words == before
 
 
 @pytest.mark.parametrize("write", range(1, len(PLAIN_LIFE) + 1))
