@@ -149,7 +149,8 @@ def prune(name: str, *, keep: str) -> None:
     for reference in dropped:
         local = f"localhost/rljob/{name}:{reference.rpartition('-')[2]}"
         if has(local):
-            _buildah(["rmi", local])
+            # A build that was broken off may have left a container of it.
+            _buildah(["rmi", "--force", local])
 
 
 def _unreferenced(manifests: Iterable[dict[str, object]]) -> list[Path]:

@@ -72,7 +72,8 @@ async def heard(place: Place) -> AsyncIterator[Heard]:
 
 def rljob(place: Place, name: str) -> dict[str, Any]:
     metadata = {"namespace": place.namespace, "name": name}
-    return {"apiVersion": RLJOB.api_version, "kind": "RLJob", "metadata": metadata, "spec": small_spec()}
+    spec = small_spec() | {"managedBy": "rljob.dev/contract-test"}
+    return {"apiVersion": RLJOB.api_version, "kind": "RLJob", "metadata": metadata, "spec": spec}
 
 
 async def test_a_kind_that_is_served_later_is_watched_from_then_on(place: Place, heard: Heard) -> None:

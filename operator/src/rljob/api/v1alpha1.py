@@ -31,6 +31,7 @@ GROUP = "rljob.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 MAX_NAME_LENGTH = 40
+MANAGER = f"{GROUP}/operator"
 
 
 class AcceleratorClass(enum.StrEnum):
@@ -235,6 +236,20 @@ class Verl(Model):
 class RLJobSpec(Model):
     """What to train, on what, until when."""
 
+    model_config = {
+        "json_schema_extra": {
+            RULES: [
+                rule(
+                    "has(self.managedBy) == has(oldSelf.managedBy)"
+                    " && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+                    "managedBy cannot change; create the job anew",
+                )
+            ]
+        }
+    }
+
+    managed_by: Annotated[str, Field(min_length=1, max_length=253)] = MANAGER
+    """Who runs the job; this operator leaves alone what names another one."""
     runtime: Runtime
     scheduling: Scheduling = Scheduling()
     accelerator: Accelerator

@@ -13,7 +13,7 @@ from rljob.build import labels, names
 from rljob.core import status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.steps.starting import cluster_is_ready
-from rljob.core.view import identity, intended_cluster
+from rljob.core.view import identity, intended_cluster, is_ours
 from rljob_runtime.contract import Phase, Progress
 
 SILENT_SECONDS = 60.0
@@ -54,7 +54,8 @@ def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | No
     """Give the requests for one job. `now` is for rules that depend on time; none does so far."""
     del now
     current = status.read_status(job)
-    if "deletionTimestamp" in job["metadata"] or status.is_true(current, ConditionType.FINISHED):
+    leaving = "deletionTimestamp" in job["metadata"]
+    if leaving or not is_ours(job) or status.is_true(current, ConditionType.FINISHED):
         return Needs()
     if current.intent is None:
         # A status can be lost; whether the job began already, and with which spec, stands in the snapshot.

@@ -18,6 +18,7 @@ from rljob.core.view import View
 Step = Callable[[View], Plan | None]
 
 STEPS: tuple[Step, ...] = (
+    finishing.leave_foreign,  # another operator's
     finishing.leave_deleted,  # garbage collection does the rest
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a name belongs to somebody else

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from rljob.api.status import Attempt, Intent, RLJobStatus
-from rljob.api.v1alpha1 import Cleanup, Deadlines, RLJobSpec
+from rljob.api.v1alpha1 import MANAGER, Cleanup, Deadlines, RLJobSpec
 from rljob.build import configmap, labels
 from rljob.build.names import JobIdentity
 from rljob.core.observed import Manifest, Observed
@@ -127,6 +127,11 @@ def identity(job: Manifest) -> JobIdentity:
     """Read which job a manifest is."""
     metadata: dict[str, Any] = job["metadata"]
     return JobIdentity(namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])
+
+
+def is_ours(job: Manifest) -> bool:
+    """Whether the job is for this operator; a job of another one is not even validated."""
+    return ((job.get("spec") or {}).get("managedBy") or MANAGER) == MANAGER
 
 
 def intended_cluster(status: RLJobStatus, clusters: tuple[Manifest, ...]) -> Manifest | None:

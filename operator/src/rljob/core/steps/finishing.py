@@ -7,10 +7,15 @@ from rljob.core import clock, status
 from rljob.core.observed import Manifest
 from rljob.core.plan import DeleteObject, EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.view import View
+from rljob.core.view import View, is_ours
 from rljob_runtime.contract import ExitCode, Outcome
 
 LOST = frozenset({Reason.CLUSTER_LOST, Reason.HEAD_LOST, Reason.DRIVER_LOST})
+
+
+def leave_foreign(view: View) -> Plan | None:
+    """Do nothing for a job that names another operator in managedBy."""
+    return None if is_ours(view.observed.job) else Plan()
 
 
 def leave_deleted(view: View) -> Plan | None:
