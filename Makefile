@@ -65,6 +65,10 @@ kubeconfig: venv ## print the path of the local cluster's kubeconfig
 install: venv ## install or upgrade the operator in the running local cluster, from this checkout
 	@$(PY) -m scripts.product
 
+.PHONY: test-image
+test-image: venv ## test the seams of verl, vLLM and Ray in the runtime image, on the running local cluster
+	@$(PY) -m scripts.seams
+
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks
 	@scripts/lock

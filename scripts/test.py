@@ -55,6 +55,7 @@ FULL = (
     # On the cluster, one after another.
     Stage("cluster", "start the local Kubernetes", (*CLUSTER, "up"), 10, after=("programs",)),
     Stage("load", "bring the images into the node", (*CLUSTER, "image", "load"), 10, after=("cluster", *IMAGES)),
+    Stage("seams", "upstream's seams, in the runtime image", (PYTHON, "-m", "scripts.seams"), 20, after=("load",)),
     Stage(
         "chart-live",
         "the chart installed, upgraded, uninstalled",
@@ -85,7 +86,7 @@ FULL = (
         (*CLUSTER, "down"),
         5,
         after=("cluster",),
-        settles=("e2e", "chart-live", "contract"),
+        settles=("e2e", "chart-live", "contract", "seams"),
     ),
     Stage("leaks", "nothing of it is left", (*CLUSTER, "leaks"), 2, after=("down",)),
     Stage(

@@ -6,6 +6,7 @@ DEMO_CLUSTER=existing takes the cluster of the current kubeconfig, where KubeRay
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -107,7 +108,8 @@ def apply_anew(kubernetes: Kubernetes) -> None:
     for document in documents:
         if document["kind"] == "RLJob" and "DEMO_RUNTIME_IMAGE" in os.environ:
             document["spec"]["runtime"]["image"] = os.environ["DEMO_RUNTIME_IMAGE"]
-    text = yaml.safe_dump_all(documents)
+    # As JSON: PyYAML writes the string "1e-3" without quotes, and kubectl reads a number.
+    text = "\n---\n".join(json.dumps(document) for document in documents)
     print(kubernetes.run("apply", "--namespace", NAMESPACE, "--filename", "-", text=text), end="", flush=True)
 
 
