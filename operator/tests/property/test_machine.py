@@ -181,6 +181,9 @@ class Fate(RuleBasedStateMachine):
         if world.is_finished and world.ray_cluster is None:
             return
         assert world.operator.queue.next_due_seconds() is not None, f"hangs at {world.status}"
+        if (found := world.ray_cluster) is not None and not world.disturbed and not world.is_finished:
+            assert world.status.intent is not None
+            assert world.status.intent.cluster_uid == found["metadata"]["uid"], "a cluster that is not written down"
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):

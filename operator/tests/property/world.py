@@ -52,6 +52,8 @@ class World:
         self.words: list[str] = []
         """What the operator wrote, in order."""
         self.wiped = False
+        self.disturbed = False
+        """The last round failed, and the next one is still to come."""
         self.finished: Json | None = None
         self.highest_step = 0
         self.pods_made = 0
@@ -108,7 +110,10 @@ class World:
         try:
             self.loop.run(operator.round(key))
         except OutsideError:
+            self.disturbed = True
             operator.queue.add_failed(key)
+        else:
+            self.disturbed = False
         finally:
             operator.queue.done(key)
 
