@@ -2,6 +2,7 @@
 
 import pytest
 from builders import (
+    NOW,
     SUBMISSION_ID,
     Json,
     answer,
@@ -16,6 +17,7 @@ from builders import (
     wrote,
 )
 
+from rljob.core.needs import Needs, needs
 from rljob.core.observed import Observed, RayJob, RayJobState, Refusal
 from rljob.core.plan import DeleteObject, Plan
 from rljob_runtime.contract import Outcome, Phase
@@ -31,6 +33,12 @@ def finished(*clusters: Json, spec: Json | None = None, **status: object) -> Obs
 def test_a_job_that_is_deleted_is_left_alone() -> None:
     deleted = job(deletionTimestamp="2026-01-01T00:00:00Z")
     assert decide(Observed(deleted, clusters=(cluster(),))) == Plan()
+
+
+def test_a_job_of_another_operator_is_left_alone_and_costs_no_request() -> None:
+    theirs = job(small_spec({"managedBy": "example.com/other"}))
+    assert decide(Observed(theirs, clusters=(cluster(),), snapshot=None)) == Plan()
+    assert needs(theirs, (cluster(),), None, NOW) == Needs()
 
 
 def test_the_cluster_of_a_finished_job_is_deleted_by_its_uid() -> None:
