@@ -27,7 +27,7 @@ SHOWN_LOG_LINES = 40
 KEPT_IMAGES = 3
 SUITE = "bookworm"
 # What public Python images bring and the project's Dockerfiles rely on.
-BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv", "libgomp1", "procps")
+BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv", "libgomp1", "libnuma1", "procps")
 BASE_DOCKERFILE = f"""FROM scratch
 ADD base.tar /
 RUN ln -s /usr/bin/python3 /usr/local/bin/python
