@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, State
+from datetime import timedelta
+
+from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
 from rljob.build import configmap, names
 from rljob.build.raycluster import build_token_secret
-from rljob.core import clock
+from rljob.core import clock, status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
 from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagnose
@@ -88,16 +90,28 @@ def await_pods(view: View) -> Plan | None:
     """Wait for every pod, say what holds them up, and give up at the deadline."""
     if view.intent.attempt > 0 or view.cluster is None or cluster_is_ready(view.cluster, view.observed.head_pod):
         return None
-    found = _diagnose(view)
-    if view.now >= clock.from_text(view.intent.start_deadline):
+    if view.cluster["spec"].get("suspend", False):
+        return _tell(view, view.status, Reason.WAITING_FOR_QUEUE.value, "the queue has not admitted the cluster")
+    current, found = view.status, _diagnose(view)
+    if _was_queued(view):
+        # The clock of startSeconds begins at admission: a queue may hold a job for days.
+        deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
+        current = current.model_copy(update={"intent": view.intent.model_copy(update={"start_deadline": deadline})})
+    elif view.now >= clock.from_text(view.intent.start_deadline):
         return fail(view, Reason.START_DEADLINE_EXCEEDED, f"{found.reason}: {found.message}")
-    queued = view.cluster["spec"].get("suspend", False)
-    reason = Reason.WAITING_FOR_QUEUE.value if queued else found.reason.value
-    message = "the queue has not admitted the cluster" if queued else found.message
-    new = view.writer.with_condition(view.status, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message)
+    return _tell(view, current, found.reason.value, found.message, problem=found.reason in PROBLEMS)
+
+
+def _tell(view: View, current: RLJobStatus, reason: str, message: str, *, problem: bool = False) -> Plan:
+    new = view.writer.with_condition(current, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message)
     new = view.writer.summarised(new, State.STARTING, reason, message)
-    kind = EventType.WARNING if found.reason in PROBLEMS else EventType.NORMAL
-    return view.write(new, EventNote(kind, reason, message), requeue=POD_POLL_SECONDS)
+    event = EventNote(EventType.WARNING if problem else EventType.NORMAL, reason, message)
+    return view.write(new, event, requeue=POD_POLL_SECONDS)
+
+
+def _was_queued(view: View) -> bool:
+    told = status.condition(view.status, ConditionType.CLUSTER_READY)
+    return told is not None and told.reason == Reason.WAITING_FOR_QUEUE
 
 
 def _diagnose(view: View) -> Diagnosis:

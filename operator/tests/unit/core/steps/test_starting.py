@@ -129,6 +129,24 @@ def test_a_queued_cluster_says_so() -> None:
     assert wrote(plan).reason == "WaitingForQueue"
 
 
+def test_the_time_in_the_queue_does_not_count_against_the_start_deadline() -> None:
+    queued = cluster()
+    queued["spec"]["suspend"] = True
+    told = decide(Observed(job(status=status_recorded()), clusters=(queued,), pods=()), 100_000)
+    assert wrote(told).reason == "WaitingForQueue"
+    admitted = decide(Observed(job(status=told.status), clusters=(cluster(),), pods=()), 100_010)
+    after = wrote(admitted)
+    assert after.reason == "NoPods"
+    assert after.intent is not None
+    before = wrote(told).intent
+    assert before is not None
+    assert after.intent.start_deadline > before.start_deadline
+    still = decide(Observed(job(status=admitted.status), clusters=(cluster(),), pods=()), 100_010 + 1799)
+    assert still.empty
+    late = decide(Observed(job(status=admitted.status), clusters=(cluster(),), pods=()), 100_010 + 1800)
+    assert wrote(late).reason == "StartDeadlineExceeded"
+
+
 def test_the_start_deadline_ends_the_wait_with_its_cause() -> None:
     assert wrote(waiting(1799)).state is State.STARTING
     assert wrote(waiting(1800)).conditions[-1].message == "StartDeadlineExceeded: NoPods: no pod exists yet"
