@@ -234,3 +234,57 @@ def test_the_cluster_is_freed(kube: Kube, run: Record) -> None:
     assert run.clusters
     wait_for("no RayCluster", lambda: not kube.find("rayclusters", f"rljob.dev/job={NAME}"), 60)
     wait_for("no Ray pod", lambda: not kube.find("pods", f"rljob.dev/job={NAME},ray.io/cluster"), 60)
+
+
+def _values(text: str, name: str, **labels: str) -> list[float]:
+    """Read the samples of a metric whose labels hold these."""
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    rows = [row for row in text.splitlines() if row.startswith(f"{name}{{") and all(part in row for part in wanted)]
+    return [float(row.rsplit(" ", 1)[1]) for row in rows]
+
+
+def test_the_exporter_shows_tokens_per_second_while_it_runs(run: Record) -> None:
+    for stage in ("rollout", "update", "step"):
+        seen = [
+            value
+            for text in run.scrapes
+            for value in _values(text, "rljob_tokens_per_second", stage=stage, tokens="prompt_and_response", per="card")
+        ]
+        assert seen, stage
+        assert min(seen) > 0
+
+
+def test_the_exporter_shows_both_idle_ratios(run: Record) -> None:
+    for name in ("rljob_first_dp_idle_ratio", "rljob_cluster_idle_ratio"):
+        seen = [value for text in run.scrapes for value in _values(text, name)]
+        assert all(0 <= value <= 1 for value in seen)
+        assert len(set(seen)) > 1, f"{name} is constant: {seen}"
+
+
+def test_the_exporter_passes_on_what_vllm_counts(run: Record) -> None:
+    last = next(text for text in reversed(run.scrapes) if "vllm:generation_tokens_total" in text)
+    tokens = _values(last, "vllm:generation_tokens_total")
+    assert len(tokens) == 2, "one counter a replica"
+    assert min(tokens) > 0
+
+
+def test_figures_follow_from_the_records(run: Record) -> None:
+    cards = 2
+    for line in run.lines:
+        metrics = line["metrics"]
+        tps = metrics["perf/total_num_tokens"] / metrics["timing_s/step"] / cards
+        assert metrics["rljob/tokens_per_second/step/prompt_and_response/card"] == pytest.approx(tps)
+        finish = [metrics["rljob/replica/0/finish_seconds"], metrics["rljob/replica/1/finish_seconds"]]
+        wall = max(finish)
+        assert metrics["rljob/rollout_seconds"] == pytest.approx(wall)
+        assert metrics["rljob/first_dp_idle_ratio"] == pytest.approx((wall - min(finish)) / wall)
+        idle = sum(wall - seconds for seconds in finish) / (wall * len(finish))
+        assert metrics["rljob/cluster_idle_ratio"] == pytest.approx(idle)
+
+
+def test_the_status_shows_the_last_record(run: Record) -> None:
+    progress, last = run.job["status"]["progress"], run.lines[-1]["metrics"]
+    assert float(progress["reward"]) == pytest.approx(last["critic/score/mean"], rel=1e-3)
+    tps = last["rljob/tokens_per_second/step/prompt_and_response/card"]
+    assert float(progress["tokensPerSecondPerCard"]) == pytest.approx(tps, rel=1e-3)
+    assert float(progress["firstDPIdleRatio"]) == pytest.approx(last["rljob/first_dp_idle_ratio"], rel=1e-3, abs=1e-6)
