@@ -22,6 +22,13 @@ IMAGES = ("image", "image-verl")
 # The hard limit of CI is 90 minutes; cleaning up must fit in as well.
 BUDGET_MINUTES = 85.0
 
+# What decides must be tested in every branch.
+COVERED = (
+    *(f"--cov=rljob.{name}" for name in ("core", "build", "launchers")),
+    "--cov-branch",
+    "--cov-fail-under=100",
+    "--cov-report=term:skip-covered",
+)
 NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster")
 
 CHECK = (
@@ -32,7 +39,7 @@ CHECK = (
     Stage(
         "unit",
         "unit and property tests, house rules",
-        (*PYTEST, *NOT_ON_A_CLUSTER, "-n", "2", "operator/tests", "runtime/tests", "tests/house"),
+        (*PYTEST, *NOT_ON_A_CLUSTER, *COVERED, "-n", "2", "operator/tests", "runtime/tests", "tests/house"),
         8,
     ),
 )
