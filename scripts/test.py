@@ -85,7 +85,13 @@ FULL = (
         8,
         after=("cluster",),
     ),
-    Stage("e2e", "the training run, and what goes wrong", (*PYTEST, "-m", "e2e", "tests/e2e"), 40, after=("product",)),
+    Stage(
+        "e2e",
+        "the training run, and what goes wrong",
+        (*PYTEST, "-m", "e2e", "--timeout=1800", "tests/e2e"),
+        55,
+        after=("product",),
+    ),
     # What ends the cluster comes last, whatever happened before.
     Stage(
         "down",

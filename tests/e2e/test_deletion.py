@@ -22,7 +22,7 @@ def test_nothing_is_left_a_minute_after_deletion(kube: Kube) -> None:
         assert status.get("state") not in ("Failed", "Succeeded"), status
         return bool(status.get("state") == "Training")
 
-    wait_for("the first step", training, 600, every=3)
+    wait_for("the first step", training, 900, every=3)
     uid = (kube.get("rljob", "doomed") or {})["metadata"]["uid"]
     cluster = (kube.get("rljob", "doomed") or {})["status"]["rayCluster"]["name"]
     begin = time.monotonic()

@@ -26,7 +26,7 @@ def test_the_cause_stands_in_the_status(
     kube: Kube, name: str, fields: dict[str, Any], reason: str, parts: tuple[str, ...]
 ) -> None:
     kube.apply(quickstart.variant(name, **fields))
-    kube.run("wait", f"rljob/{name}", "--for=condition=Finished", "--timeout=360s", seconds=400)
+    kube.run("wait", f"rljob/{name}", "--for=condition=Finished", "--timeout=600s", seconds=630)
     status = (kube.get("rljob", name) or {})["status"]
     assert status["state"] == "Failed"
     assert status["reason"] == reason, status

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.e2e
 
 NAME = "quickstart"
 KILLS = 3
-RUN_SECONDS = 900
+RUN_SECONDS = 1500
 
 
 @dataclass
