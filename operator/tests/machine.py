@@ -51,9 +51,13 @@ class Machine:
             self.clock,
             TokenKey(b"k" * 32),
             core=Core(self._needs, self._needs_ray_job, self._reconcile),
-            after_write=lambda word: self.after_write(word),
+            after_write=self._wrote,
         )
         return self.reconciler
+
+    def _wrote(self, word: str) -> None:
+        # Looked up at each write: a test may replace the hook of a machine that runs.
+        self.after_write(word)
 
     async def start(self) -> Manifest:
         """Create the job, fill the store and watch; gives the job."""

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -24,7 +25,9 @@ from tests.cluster.shell import run
 BUILD_DEADLINE_SECONDS = 3600
 SHORT_DEADLINE_SECONDS = 120
 SHOWN_LOG_LINES = 40
-KEPT_IMAGES = 3
+KEPT_IMAGES = 2
+# Steps of builds are kept for the next ones; those of a superseded runtime image weigh five gigabytes.
+KEPT_STEPS_SECONDS = 3 * 3600
 SUITE = "bookworm"
 # What public Python images bring and the project's Dockerfiles rely on.
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv", "libgomp1", "libnuma1", "procps")
@@ -151,6 +154,22 @@ def prune(name: str, *, keep: str) -> None:
         if has(local):
             # A build that was broken off may have left a container of it.
             _buildah(["rmi", "--force", local])
+    _prune_steps()
+
+
+def _prune_steps() -> None:
+    """Remove steps of old builds that no image of ours stands on."""
+    listed = json.loads(_buildah(["images", "--all", "--filter", "dangling=true", "--json"]) or "null") or []
+    old = [item["id"] for item in listed if time.time() - item["created"] > KEPT_STEPS_SECONDS]
+    for identity in old:
+        # A step that another one stands on refuses to go; the next pruning finds it free.
+        subprocess.run(
+            [*_words(), "rmi", identity],
+            env=_environment(),
+            capture_output=True,
+            timeout=SHORT_DEADLINE_SECONDS,
+            check=False,
+        )
 
 
 def _unreferenced(manifests: Iterable[dict[str, object]]) -> list[Path]:

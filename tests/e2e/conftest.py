@@ -40,3 +40,11 @@ def kube(admin: Kube) -> Iterator[Kube]:
     yield mine
     mine.delete("namespace", NAMESPACE, wait=False)
     wait_for("the namespace is gone", lambda: mine.get("namespace", NAMESPACE) is None, 180)
+
+
+@pytest.fixture
+def alone(kube: Kube) -> Iterator[Kube]:
+    """Give the namespace without jobs, and leave it so: a job that a failed test forgot would hold the NPUs."""
+    yield kube
+    for job in kube.find("rljobs"):
+        kube.delete("rljob", job["metadata"]["name"])

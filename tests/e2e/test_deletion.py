@@ -14,25 +14,25 @@ pytestmark = pytest.mark.e2e
 KINDS = ("rayclusters", "pods", "jobs", "services", "configmaps", "secrets")
 
 
-def test_nothing_is_left_a_minute_after_deletion(kube: Kube) -> None:
-    kube.apply(quickstart.variant("doomed", trainer__steps=400))
+def test_nothing_is_left_a_minute_after_deletion(alone: Kube) -> None:
+    alone.apply(quickstart.variant("doomed", trainer__steps=400))
 
     def training() -> bool:
-        status = (kube.get("rljob", "doomed") or {}).get("status", {})
+        status = (alone.get("rljob", "doomed") or {}).get("status", {})
         assert status.get("state") not in ("Failed", "Succeeded"), status
         return bool(status.get("state") == "Training")
 
     wait_for("the first step", training, 900, every=3)
-    uid = (kube.get("rljob", "doomed") or {})["metadata"]["uid"]
-    cluster = (kube.get("rljob", "doomed") or {})["status"]["rayCluster"]["name"]
+    uid = (alone.get("rljob", "doomed") or {})["metadata"]["uid"]
+    cluster = (alone.get("rljob", "doomed") or {})["status"]["rayCluster"]["name"]
     begin = time.monotonic()
-    kube.run("delete", "rljob", "doomed", "--wait=false")
+    alone.run("delete", "rljob", "doomed", "--wait=false")
 
     def gone() -> bool:
-        if kube.get("rljob", "doomed") is not None:
+        if alone.get("rljob", "doomed") is not None:
             return False
-        ours = [item for kind in KINDS for item in kube.find(kind, f"rljob.dev/job-uid={uid}")]
-        rays = [item for kind in ("pods", "services") for item in kube.find(kind, f"ray.io/cluster={cluster}")]
+        ours = [item for kind in KINDS for item in alone.find(kind, f"rljob.dev/job-uid={uid}")]
+        rays = [item for kind in ("pods", "services") for item in alone.find(kind, f"ray.io/cluster={cluster}")]
         return not ours and not rays
 
     wait_for("everything of the job is gone", gone, 60)
