@@ -11,9 +11,17 @@ from tests.kube import Kube, Manifest, wait_for
 
 pytestmark = pytest.mark.e2e
 
+# Pods that ask for nothing: what earlier tests still hold must not decide.
+SMALL: dict[str, Any] = {
+    "head": {"template": {}},
+    "workerGroups__0__template": {},
+    "code": {"type": "Image"},
+    "initializers": [],
+}
+
 CASES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "image": (
-        {"runtime__image": "rljob.local/no-such-image:1", "initializers": []},
+        {**SMALL, "runtime__image": "rljob.local/no-such-image:1"},
         "ImagePullFailed",
         ("pod image-", "no-such-image"),
     ),
@@ -23,7 +31,7 @@ CASES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         ("initializer prepare: pod initializer-image-", "no-such-image"),
     ),
     "npus": (
-        {"workerGroups__0__devicesPerNode": 16, "initializers": []},
+        {**SMALL, "workerGroups__0__devicesPerNode": 16},
         "PodUnschedulable",
         ("pod npus-", "Insufficient huawei.com/Ascend910"),
     ),
@@ -48,11 +56,8 @@ def test_the_reason_names_the_pod(
 
 
 def test_the_start_deadline_ends_it(kube: Kube) -> None:
-    kube.apply(
-        quickstart.variant(
-            "late", runtime__image="rljob.local/no-such-image:1", initializers=[], deadlines={"startSeconds": 20}
-        )
-    )
+    image = "rljob.local/no-such-image:1"
+    kube.apply(quickstart.variant("late", **SMALL, runtime__image=image, deadlines={"startSeconds": 30}))
     kube.run("wait", "rljob/late", "--for=condition=Finished", "--timeout=90s", seconds=120)
     status = (kube.get("rljob", "late") or {})["status"]
     assert status["state"] == "Failed"
