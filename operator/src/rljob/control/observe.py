@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob.cluster.errors import NotFound, OutsideError, Unavailable
-from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER
+from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, Kind
 from rljob.cluster.manifests import controller_uid
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.core import Core
@@ -61,6 +61,7 @@ class Observer:
             start = group.create_task
             snapshot = start(self._get(needs.snapshot_name, namespace))
             config = start(self._get(needs.config_name, namespace))
+            live_cluster = start(self._get(needs.cluster_name, namespace, RAY_CLUSTER))
             pods = start(self._pods(needs.pods_selector, namespace))
             initializers = start(self._initializers(needs.initializer_names, namespace))
             head = start(self._ask_head(needs, job, now))
@@ -69,6 +70,7 @@ class Observer:
             job=job,
             clusters=clusters,
             head_pod=head_pod,
+            live_cluster=live_cluster.result(),
             pods=pods.result(),
             config=config.result(),
             snapshot=snapshot.result(),
@@ -78,10 +80,10 @@ class Observer:
             refusals=self.refusals.of(job),
         )
 
-    async def _get(self, name: str | None, namespace: str) -> Manifest | Unseen | None:
+    async def _get(self, name: str | None, namespace: str, kind: Kind = CONFIG_MAP) -> Manifest | Unseen | None:
         if name is None:
             return UNSEEN
-        return await _seen("config map", lambda: _or_none(self.cluster.get(CONFIG_MAP, namespace, name)))
+        return await _seen(kind.resource, lambda: _or_none(self.cluster.get(kind, namespace, name)))
 
     async def _initializers(self, names: tuple[str, ...], namespace: str) -> dict[str, Manifest | None]:
         async def get(name: str) -> Manifest | Unseen | None:

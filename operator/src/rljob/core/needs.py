@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from rljob.api.status import ConditionType, RLJobStatus
+from rljob.api.status import ConditionType, Intent, RLJobStatus
 from rljob.build import labels, names
 from rljob.core import status
 from rljob.core.observed import Manifest, Unseen
@@ -38,6 +38,8 @@ class Needs:
     """GET this ConfigMap."""
     config_name: str | None = None
     """GET this ConfigMap."""
+    cluster_name: str | None = None
+    """GET this RayCluster: a loss is never taken from the watch's word alone."""
     initializer_names: tuple[str, ...] = ()
     """GET these Jobs."""
     pods_selector: str | None = None
@@ -66,12 +68,14 @@ def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | No
     if current.intent.attempt == 0:
         selector = f"{labels.RAY_CLUSTER}={current.intent.cluster_name}"
         return Needs() if cluster_is_ready(cluster, head_pod) else Needs(pods_selector=selector)
-    return _at_head(job, current, head_pod)
+    return _at_head(job, current, current.intent, head_pod)
 
 
 def _before_cluster(job: Manifest, current: RLJobStatus) -> Needs:
-    if current.intent is None or current.resolved is None or current.intent.cluster_uid is not None:
+    if current.intent is None or current.resolved is None:
         return Needs()
+    if current.intent.cluster_uid is not None:
+        return Needs(cluster_name=current.intent.cluster_name)
     me = identity(job)
     ready = status.is_true(current, ConditionType.INITIALIZED)
     awaited = () if ready else tuple(current.resolved.initializers)
@@ -84,10 +88,9 @@ def _before_cluster(job: Manifest, current: RLJobStatus) -> Needs:
     )
 
 
-def _at_head(job: Manifest, current: RLJobStatus, head_pod: Manifest | None) -> Needs:
-    intent = current.intent
-    if intent is None or head_pod is None or head_pod["metadata"]["uid"] != intent.head_pod_uid:
-        return Needs()
+def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Manifest | None) -> Needs:
+    if head_pod is None or head_pod["metadata"]["uid"] != intent.head_pod_uid:
+        return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}")
     pod_ip = (head_pod.get("status") or {}).get("podIP")
     if not pod_ip:
         return Needs()

@@ -71,6 +71,8 @@ class Observed:
     """The RLJob with metadata, spec and status, at its committed resourceVersion."""
     clusters: tuple[Manifest, ...] = ()
     """Every RayCluster that carries this job's uid label."""
+    live_cluster: Manifest | Unseen | None = UNSEEN
+    """The intended RayCluster by a live read; asked for when the watch lacks a cluster that was there before."""
     head_pod: Manifest | None = None
     """The head pod of the intended cluster."""
     pods: tuple[Manifest, ...] | Unseen = UNSEEN

@@ -32,6 +32,8 @@ class Reason(enum.StrEnum):
     SUBMITTED = "Submitted"
     """The Ray job is accepted; imports and model loading come before the first step."""
     TRAINING = "Training"
+    HEAD_SILENT = "HeadSilent"
+    """The head pod does not answer: whether the run goes on is not known."""
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     """deadlines.startSeconds passed before the driver showed itself."""
     ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"

@@ -1,7 +1,5 @@
 """Which requests a job costs at each point of its life."""
 
-from dataclasses import replace
-
 import pytest
 from builders import (
     CLUSTER_NAME,
@@ -54,8 +52,8 @@ def test_the_frozen_rendering_is_asked_for_before_the_cluster_is_there() -> None
     assert asked(status_initialized()) == Needs(snapshot_name="sums-0a1b2-spec", config_name=CLUSTER_NAME)
 
 
-def test_a_cluster_that_is_gone_asks_nothing() -> None:
-    assert asked(status_recorded()) == Needs()
+def test_a_cluster_that_is_gone_is_looked_for() -> None:
+    assert asked(status_recorded()) == Needs(cluster_name=CLUSTER_NAME)
 
 
 def test_a_status_without_its_resolved_part_asks_nothing() -> None:
@@ -78,9 +76,14 @@ def test_a_running_job_is_followed_at_the_exporter() -> None:
     assert found == Needs(head=HEAD, progress=True, ray_job_id=SUBMISSION_ID)
 
 
-@pytest.mark.parametrize("head", [None, pod(uid="another"), pod(podIP=None)])
-def test_no_other_pod_is_ever_asked(head: Json | None) -> None:
-    assert asked(status_submitted(), cluster(ready=1), head=head) == Needs()
+@pytest.mark.parametrize("head", [None, pod(uid="another")])
+def test_a_head_that_the_watch_lacks_is_looked_for(head: Json | None) -> None:
+    found = asked(status_submitted(), cluster(ready=1), head=head)
+    assert found == Needs(pods_selector=f"ray.io/cluster={CLUSTER_NAME}")
+
+
+def test_a_head_without_address_is_not_asked() -> None:
+    assert asked(status_submitted(), cluster(ready=1), head=pod(podIP=None)) == Needs()
 
 
 OUTCOME = Outcome(exit_code=0, reason="Done", message="")
@@ -102,7 +105,7 @@ def test_the_job_api_is_asked_when_the_exporter_leaves_a_doubt(told: Progress | 
     assert needs_ray_job(told, NOW) is wanted
 
 
-def test_an_intent_without_head_asks_nothing() -> None:
+def test_an_intent_without_head_asks_no_pod() -> None:
     broken = status_submitted()
     del broken["intent"]["headPodUID"]
-    assert asked(broken, cluster(ready=1), head=pod()) == replace(Needs())
+    assert asked(broken, cluster(ready=1), head=pod()).head is None

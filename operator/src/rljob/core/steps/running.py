@@ -21,6 +21,8 @@ from rljob_runtime.contract import Progress as Answer
 SUBMIT_POLL_SECONDS = 2.0
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
 """Bounds of the exporter's polling: a tenth of a step."""
+SILENCE_TOLD_SECONDS = 300.0
+"""A head that is busy for a few polls is no news; five minutes after its last sign, people should know."""
 
 
 def find_lost_head(view: View) -> Plan | None:
@@ -28,6 +30,10 @@ def find_lost_head(view: View) -> Plan | None:
     pod = view.observed.head_pod
     if pod is not None and pod["metadata"]["uid"] == view.intent.head_pod_uid:
         return None
+    living = view.observed.pods
+    # As for the cluster: a live list proves the loss.
+    if isinstance(living, Unseen) or any(p["metadata"]["uid"] == view.intent.head_pod_uid for p in living):
+        return Plan(requeue_after_seconds=SUBMIT_POLL_SECONDS)
     gone = "is gone" if pod is None else "was replaced"
     return fail(view, Reason.HEAD_LOST, f"the head pod of {view.intent.cluster_name} {gone}, and the driver with it")
 
@@ -39,7 +45,11 @@ def submit(view: View) -> Plan | None:
     known = view.observed.ray_job
     if known is not None and not isinstance(known, Unseen):
         return None
-    if view.now >= clock.from_text(view.intent.start_deadline):
+    deadline = clock.from_text(view.intent.start_deadline)
+    if isinstance(known, Unseen):
+        # A lost answer may hide a run that goes on: it is given up as late as a run whose head is silent.
+        deadline += timedelta(seconds=view.deadlines.progress_seconds)
+    if view.now >= deadline:
         return fail(view, Reason.START_DEADLINE_EXCEEDED, "Ray's job API did not take the submission")
     if isinstance(known, Unseen):
         return Plan(requeue_after_seconds=SUBMIT_POLL_SECONDS)
@@ -101,10 +111,36 @@ def follow(view: View) -> Plan:
         return fail(view, Reason.DRIVER_LOST, f"Ray no longer knows the submission {attempt.submission_id}")
     if (overdue := _overdue(view, attempt, answer)) is not None:
         return fail(view, *overdue)
+    if answer is None:
+        return _bear_silence(view, attempt)
     wait = _poll_seconds(answer)
-    if answer is None or not _worth_writing(view, answer):
-        return Plan(requeue_after_seconds=wait)
-    return _write_progress(view, answer, wait)
+    if _worth_writing(view, answer):
+        return _write_progress(view, answer, wait)
+    return Plan(requeue_after_seconds=wait)
+
+
+def _bear_silence(view: View, attempt: Attempt) -> Plan:
+    """Say that nothing is known; a run is given up only when all of its head is silent for as long as a step may take.
+
+    The operator may have been away, or its way to the head may be blocked: neither is a reason to end a training run.
+    """
+    told = status.condition(view.status, ConditionType.PROGRESSING)
+    if told is not None and told.reason == Reason.HEAD_SILENT:
+        since = clock.from_text(told.last_transition_time)
+        limit = timedelta(seconds=view.deadlines.progress_seconds)
+        if isinstance(view.observed.ray_job, Unseen) and view.now >= since + limit:
+            message = f"the head pod has not answered since {told.last_transition_time}"
+            return fail(view, Reason.PROGRESS_DEADLINE_EXCEEDED, message)
+        return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
+    last = clock.from_text(_observed_time(view.status) or attempt.submitted_time)
+    if view.now < last + timedelta(seconds=SILENCE_TOLD_SECONDS):
+        return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
+    message = "the exporter in the head pod does not answer; the run may well go on"
+    new = view.writer.with_condition(
+        view.status, ConditionType.PROGRESSING, ConditionStatus.UNKNOWN, Reason.HEAD_SILENT, message
+    )
+    new = new.model_copy(update={"reason": Reason.HEAD_SILENT, "message": message})
+    return view.write(new, EventNote(EventType.WARNING, Reason.HEAD_SILENT, message), requeue=POLL_SECONDS_MIN)
 
 
 def _outcome(view: View, answer: Answer | None, ray_job: RayJob | None) -> Outcome | None:
@@ -119,9 +155,10 @@ def _overdue(view: View, attempt: Attempt, answer: Answer | None) -> tuple[Reaso
     deadlines, submitted = view.deadlines, clock.from_text(attempt.submitted_time)
     if deadlines.active_seconds and view.now >= submitted + timedelta(seconds=deadlines.active_seconds):
         return Reason.ACTIVE_DEADLINE_EXCEEDED, f"deadlines.activeSeconds {deadlines.active_seconds} passed"
-    seen = answer.observed_time if answer is not None else 0.0
+    if answer is None:
+        return None
     written = clock.from_text(observed) if (observed := _observed_time(view.status)) else submitted
-    last = max(clock.from_unix(seen), written, submitted)
+    last = max(clock.from_unix(answer.observed_time), written, submitted)
     if view.now >= last + timedelta(seconds=deadlines.progress_seconds):
         message = f"no step since {clock.to_text(last)}: deadlines.progressSeconds {deadlines.progress_seconds} passed"
         return Reason.PROGRESS_DEADLINE_EXCEEDED, message
@@ -141,7 +178,7 @@ def _worth_writing(view: View, answer: Answer) -> bool:
     """Transitions at once, further steps at most every `progress_write_seconds`."""
     old = view.status.progress
     if answer.step == 0:
-        return False
+        return _was_silent(view)
     if old is None or old.observed_time is None or not _is_training(view):
         return True
     if answer.step == old.step:
@@ -156,14 +193,19 @@ def _is_training(view: View) -> bool:
     return progressing is not None and progressing.reason == Reason.TRAINING
 
 
+def _was_silent(view: View) -> bool:
+    progressing = status.condition(view.status, ConditionType.PROGRESSING)
+    return progressing is not None and progressing.reason == Reason.HEAD_SILENT
+
+
 def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
     new = _with_progress(view, answer)
     message = f"step {answer.step}/{answer.total_steps}"
     # The condition tells of the transition only; a message with the step would make every step one.
-    new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, Reason.TRAINING)
-    new = view.writer.summarised(new, State.TRAINING, Reason.TRAINING)
-    note = EventNote(EventType.NORMAL, Reason.TRAINING, f"first step seen: {message}")
-    events = () if _is_training(view) else (note,)
+    reason, state = (Reason.TRAINING, State.TRAINING) if answer.step else (Reason.SUBMITTED, State.STARTING)
+    new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, reason)
+    new = view.writer.summarised(new, state, reason)
+    events = () if _is_training(view) else (EventNote(EventType.NORMAL, reason, f"seen: {message}"),)
     return view.write(new, *events, requeue=wait)
 
 

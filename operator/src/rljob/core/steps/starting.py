@@ -26,6 +26,10 @@ def find_lost_cluster(view: View) -> Plan | None:
     """End the job when the cluster that we had is gone: without restarts, a second one would begin from zero."""
     if view.cluster is not None or view.intent.cluster_uid is None:
         return None
+    live = view.observed.live_cluster
+    # A watch also says "deleted" of what somebody relabelled: only a live read proves a loss.
+    if isinstance(live, Unseen) or (live is not None and live["metadata"]["uid"] == view.intent.cluster_uid):
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     return fail(view, Reason.CLUSTER_LOST, f"RayCluster {view.intent.cluster_name} was deleted by somebody else")
 
 

@@ -29,7 +29,7 @@ from schema_check import violations
 
 from rljob.api.crd import build_rljob_crd
 from rljob.api.status import State
-from rljob.core.observed import UNSEEN, Observed, RayJob, RayJobState, Unseen
+from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, RayJobState, Unseen
 from rljob.core.plan import Plan, SubmitJob
 from rljob_runtime.contract import Outcome, Phase, Progress
 
@@ -47,9 +47,16 @@ def training(step: int, observed: float = 0.0, **figures: object) -> Observed:
 
 @pytest.mark.parametrize(("head", "word"), [(None, "is gone"), (pod(uid="another"), "was replaced")])
 def test_a_lost_head_ends_the_attempt_as_lost(head: Json | None, word: str) -> None:
-    status = wrote(decide(running(head_pod=head)))
+    status = wrote(decide(running(head_pod=head, pods=())))
     assert (status.attempts[0].outcome, status.attempts[0].reason) == ("Lost", "HeadLost")
     assert word in str(status.message)
+
+
+@pytest.mark.parametrize("living", [UNSEEN, (pod(),)])
+def test_a_head_that_only_the_watch_lacks_is_not_lost(living: tuple[Json, ...] | Unseen) -> None:
+    plan = decide(running(head_pod=None, pods=living))
+    assert plan.empty
+    assert plan.requeue_after_seconds is not None
 
 
 def test_the_submission_goes_to_the_intended_head_with_the_data_of_the_attempt() -> None:
@@ -77,9 +84,10 @@ def test_a_submission_that_ray_has_is_recorded_even_after_the_deadline() -> None
     assert [attempt.submission_id for attempt in status.attempts] == [SUBMISSION_ID]
 
 
-@pytest.mark.parametrize("ray_job", [None, UNSEEN])
-def test_a_submission_that_ray_never_takes_ends_at_the_start_deadline(ray_job: Unseen | None) -> None:
-    assert wrote(decide(intended(ray_job), seconds=1800)).reason == "StartDeadlineExceeded"
+@pytest.mark.parametrize(("ray_job", "seconds"), [(None, 1800), (UNSEEN, 1800 + 14_400)])
+def test_a_submission_that_ray_never_takes_ends_at_the_start_deadline(ray_job: Unseen | None, seconds: int) -> None:
+    assert decide(intended(ray_job), seconds=seconds - 1).status is None
+    assert wrote(decide(intended(ray_job), seconds=seconds)).reason == "StartDeadlineExceeded"
 
 
 def test_the_first_step_is_a_transition_with_an_event() -> None:
@@ -90,7 +98,7 @@ def test_the_first_step_is_a_transition_with_an_event() -> None:
     assert (status.progress.summary, status.progress.reward) == ("3/40", "NaN")
     assert status.progress.eta == "2026-01-01T12:02:28Z"
     assert status.attempts[0].start_time == "2026-01-01T11:59:00Z"
-    assert plan.events[0].message == "first step seen: step 3/40"
+    assert plan.events[0].message == "seen: step 3/40"
 
 
 def test_a_further_step_is_no_event_and_keeps_the_start() -> None:
@@ -173,12 +181,49 @@ def test_the_active_deadline_counts_from_the_submission() -> None:
     assert wrote(decide(world, seconds=100)).reason == "ActiveDeadlineExceeded"
 
 
-@pytest.mark.parametrize("progress", [UNSEEN, answer({"observed_time": 0.0}), answer({"observed_time": math.nan})])
-def test_without_steps_the_progress_deadline_ends_the_job(progress: Progress | Unseen) -> None:
+@pytest.mark.parametrize("progress", [answer({"observed_time": 0.0}), answer({"observed_time": math.nan})])
+def test_without_steps_the_progress_deadline_ends_the_job(progress: Progress) -> None:
     world = running(job=job(status=status_training()), progress=progress)
     early = decide(world, seconds=14_399)
     assert early.status is None or "Finished" not in reasons(early)
     assert wrote(decide(world, seconds=14_400)).reason == "ProgressDeadlineExceeded"
+
+
+RUNNING = RayJob(SUBMISSION_ID, RayJobState.RUNNING)
+
+
+def silent(seconds: float, ray_job: RayJob | Unseen = UNSEEN, status: Manifest | None = None) -> Plan:
+    world = running(job=job(status=dict(status or status_training())), progress=UNSEEN, ray_job=ray_job)
+    return decide(world, seconds=seconds)
+
+
+def test_an_operator_that_was_away_for_long_ends_no_run() -> None:
+    plan = silent(100_000)
+    assert reasons(plan)["Progressing"] == ("Unknown", "HeadSilent")
+    assert wrote(plan).state is State.TRAINING
+
+
+def test_a_short_silence_is_no_news() -> None:
+    assert silent(299).empty
+    assert not silent(301).empty
+
+
+def test_a_head_of_which_nothing_answers_is_given_up_in_the_end() -> None:
+    told = silent(301).status
+    assert silent(301 + 14_399, status=told).empty
+    assert wrote(silent(301 + 14_400, status=told)).reason == "ProgressDeadlineExceeded"
+
+
+def test_a_run_that_ray_vouches_for_is_never_given_up_for_silence() -> None:
+    told = silent(301, RUNNING).status
+    assert silent(1_000_000, RUNNING, told).empty
+
+
+@pytest.mark.parametrize(("step", "reason"), [(0, "Submitted"), (3, "Training")])
+def test_an_answer_after_silence_is_a_transition(step: int, reason: str) -> None:
+    told = silent(301).status
+    plan = decide(running(job=job(status=dict(told or {})), progress=answer({"step": step})), seconds=302)
+    assert reasons(plan)["Progressing"] == ("True", reason)
 
 
 numbers = st.floats() | st.none()

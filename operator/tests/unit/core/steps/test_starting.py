@@ -103,8 +103,14 @@ def test_a_lost_status_finds_its_cluster_before_it_initializes() -> None:
 
 @pytest.mark.parametrize(("clusters", "word"), [((), "deleted"), ((cluster(uid="another"),), "replaced")])
 def test_a_cluster_that_somebody_took_away_ends_the_job(clusters: tuple[Json, ...], word: str) -> None:
-    plan = decide(Observed(job(status=status_recorded()), clusters=clusters))
+    plan = decide(Observed(job(status=status_recorded()), clusters=clusters, live_cluster=None))
     assert wrote(plan).conditions[-1].message == f"ClusterLost: RayCluster {CLUSTER_NAME} was {word} by somebody else"
+
+
+@pytest.mark.parametrize("live", [UNSEEN, cluster()])
+def test_a_cluster_that_only_the_watch_lacks_is_not_lost(live: Json | Unseen) -> None:
+    plan = decide(Observed(job(status=status_recorded()), live_cluster=live))
+    assert plan == Plan(requeue_after_seconds=5.0)
 
 
 def test_what_holds_the_pods_up_is_told() -> None:
