@@ -29,6 +29,7 @@ COVERED = (
     "--cov-fail-under=100",
     "--cov-report=term:skip-covered",
 )
+UNIT = ("operator/tests", "runtime/tests", "tests/house", "tests/cluster")
 NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster")
 
 CHECK = (

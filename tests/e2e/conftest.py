@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import quickstart
-from tests.kube import Kube, wait_for
+from tests.kube import Kube, http_get, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR_NAMESPACE = "rljob-system"
@@ -48,3 +48,18 @@ def alone(kube: Kube) -> Iterator[Kube]:
     yield kube
     for job in kube.find("rljobs"):
         kube.delete("rljob", job["metadata"]["name"])
+
+
+def operator_writes(admin: Kube) -> float:
+    """Read the operator's own count of writes; its Lease is renewed all the time and does not count."""
+    pods = admin.find("pods", "app.kubernetes.io/name=rljob-operator")
+    text = http_get(f"http://{pods[0]['status']['podIP']}:8080/metrics")
+    writes = [
+        float(row.rsplit(" ", 1)[1])
+        for row in text.splitlines()
+        if row.startswith("rljob_operator_api_requests_total{")
+        and any(f'verb="{verb}"' in row for verb in ("create", "patch", "update", "delete"))
+        and "leases" not in row
+    ]
+    assert writes, "the operator counts no requests"
+    return sum(writes)

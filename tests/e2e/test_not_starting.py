@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from tests.e2e import quickstart
+from tests.e2e.conftest import operator_writes
 from tests.kube import Kube, Manifest, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -53,6 +55,24 @@ def test_the_reason_names_the_pod(
     assert reason in kube.run("get", "rljob", name, "-o", "wide")
     wait_for("a warning event", lambda: [e for e in kube.events(name) if e.get("reason") == reason], 30)
     kube.delete("rljob", name)
+
+
+def test_applying_a_waiting_job_again_writes_nothing(kube: Kube, admin: Kube) -> None:
+    job = quickstart.variant("twice", **SMALL, workerGroups__0__devicesPerNode=16)
+    kube.apply(job)
+    waits = {"reason": "PodUnschedulable"}
+    wait_for("the wait", lambda: waits.items() <= (kube.get("rljob", "twice") or {}).get("status", {}).items(), 120)
+    time.sleep(10)
+
+    def facts() -> tuple[str, float]:
+        return (kube.get("rljob", "twice") or {})["metadata"]["resourceVersion"], operator_writes(admin)
+
+    before = facts()
+    kube.apply(job)
+    kube.apply(job)
+    time.sleep(10)
+    assert facts() == before
+    kube.delete("rljob", "twice")
 
 
 def test_the_start_deadline_ends_it(kube: Kube) -> None:

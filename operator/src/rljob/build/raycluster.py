@@ -160,9 +160,9 @@ def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
             {"name": "rljob-metrics", "containerPort": Port.METRICS.value},
             {"name": "rljob-api", "containerPort": Port.API.value},
         ],
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": Port.METRICS.value}, "periodSeconds": 30},
+        # No liveness probe: under restartPolicy Never a killed exporter stays away for the rest of the run.
         # Without requests the pod would lose its Guaranteed class to a helper.
-        "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
+        "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}},
         "volumeMounts": _contract_mounts(),
     }
 

@@ -54,13 +54,11 @@ POD = Kind("v1", "Pod", "pods")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 SECRET = Kind("v1", "Secret", "secrets")
 JOB = Kind("batch/v1", "Job", "jobs")
-POD_GROUP = Kind("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
 KINDS = {
-    (kind.api_version, kind.kind): kind
-    for kind in (RLJOB, RAY_CLUSTER, POD, CONFIG_MAP, SECRET, JOB, POD_GROUP, EVENT, LEASE)
+    (kind.api_version, kind.kind): kind for kind in (RLJOB, RAY_CLUSTER, POD, CONFIG_MAP, SECRET, JOB, EVENT, LEASE)
 }
 
 
