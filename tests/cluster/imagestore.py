@@ -42,10 +42,24 @@ def ensure_image(node: Node, image: Image) -> bool:
     now = digests(node).get(image.tag)
     if now != image.manifest.digest:
         raise ClusterError(f"{image.tag} on {node.name} is {now} after its import, not {image.manifest.digest}")
+    _forget_superseded(node)
     megabytes = sum(blob.size for blob in image.blobs if blob.digest not in held) / 1e6
     seconds = time.monotonic() - started
     print(f"image  {image.tag} -> {node.name}: {megabytes:.0f} MB in {seconds:.1f} s", flush=True)
     return True
+
+
+def _forget_superseded(node: Node) -> None:
+    """Drop what earlier builds left: the kubelet's own clean-up is off, and a runtime image weighs five gigabytes."""
+    for name in superseded(digests(node)):
+        # What a container still uses stays on disk until that one is gone.
+        run([*ctr(node), "images", "remove", name])
+
+
+def superseded(images: dict[str, str]) -> list[str]:
+    """The names made of a digest alone whose image no tag names any more."""
+    tagged = {digest for name, digest in images.items() if not name.startswith("sha256:")}
+    return sorted(name for name, digest in images.items() if name.startswith("sha256:") and digest not in tagged)
 
 
 def _import(node: Node, image: Image, held: set[str]) -> None:
