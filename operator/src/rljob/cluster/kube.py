@@ -231,8 +231,11 @@ def _error(call: _Call, status: int, headers: Manifest, text: bytes) -> Exceptio
             return errors.RateLimited(message, _retry_after(headers))
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return errors.OutcomeUnknown(message) if call.writes else errors.Unavailable(message)
-        case _:
+        case 400 | 405 | 413 | 422 if body.get("kind") == "Status":
             return errors.Invalid(message)
+        case _:
+            # A proxy's word, or one that the API does not use: it says nothing about the manifest.
+            return errors.OutcomeUnknown(message) if call.writes else errors.Unavailable(message)
 
 
 def _retry_after(headers: Manifest) -> float:

@@ -120,6 +120,13 @@ async def test_each_answer_becomes_its_error(world: World, status: int, reason: 
         await world.cluster.create(manifest(CONFIG_MAP))
 
 
+@pytest.mark.parametrize("status", [302, 400, 408, 422])
+async def test_what_a_proxy_says_condemns_no_manifest(world: World, status: int) -> None:
+    world.server.answer = says_text(status, "<html>")
+    with pytest.raises(errors.OutcomeUnknown):
+        await world.cluster.create(manifest(CONFIG_MAP))
+
+
 async def test_a_read_that_fails_has_no_unknown_outcome(world: World) -> None:
     world.server.answer = says(503, {})
     with pytest.raises(errors.Unavailable) as caught:
@@ -136,7 +143,7 @@ async def test_the_servers_wish_for_a_pause_is_kept_within_reason(world: World) 
 
 
 async def test_a_refused_secret_is_not_quoted(world: World) -> None:
-    world.server.answer = says(422, {"reason": "Invalid", "message": "Invalid value: s3cr3t"})
+    world.server.answer = says(422, {"kind": "Status", "reason": "Invalid", "message": "Invalid value: s3cr3t"})
     with pytest.raises(errors.Invalid) as caught:
         await world.cluster.create(manifest(SECRET))
     assert "s3cr3t" not in str(caught.value)

@@ -19,11 +19,13 @@ from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.build.accelerators import ACCELERATORS
 from rljob.core.policies.violation import Violation
 from rljob.launchers import verl
+from rljob_runtime.contract import AttemptVariable, PodVariable, head_paths
 
 Check = Callable[[RLJobSpec], Iterator[Violation]]
 
 NODES_MAX = 5000
 """https://kubernetes.io/docs/setup/best-practices/cluster-large/"""
+OUR_VARIABLES = frozenset(variable.value for variable in (*PodVariable, *AttemptVariable))
 RESERVED_VOLUMES = frozenset({"rljob-code", "rljob-spool", "rljob-config", "shared-memory"})
 
 
@@ -172,6 +174,25 @@ def _template_violations(field: str, template: PodTemplate, known: set[str]) -> 
             yield Violation(f"{field}.volumeMounts[{index}].name", f"no volume {mount.name}; volumes are: {listed}")
 
 
+def _nothing_of_ours_is_taken(spec: RLJobSpec) -> Iterator[Violation]:
+    """Refuse what would hide the operator's own mounts and variables: the pod would be refused, or lose its way."""
+    paths = head_paths()
+    ours = {paths.config_folder, paths.spool, "/dev/shm"} | ({spec.code.mount_path} if spec.code.config_map else set())  # noqa: S108
+    for field, template in (
+        ("spec.workerGroups[0].template", spec.worker_groups[0].template),
+        ("spec.head.template", spec.head.template),
+    ):
+        for index, mount in enumerate(template.volume_mounts):
+            if mount.mount_path.rstrip("/") in ours:
+                yield Violation(
+                    f"{field}.volumeMounts[{index}].mountPath",
+                    f"{mount.mount_path} is the operator's; use another path",
+                )
+        for index, variable in enumerate(template.env):
+            if variable.name in OUR_VARIABLES:
+                yield Violation(f"{field}.env[{index}].name", f"{variable.name} is the operator's; use another name")
+
+
 def _tolerations_hold(spec: RLJobSpec) -> Iterator[Violation]:
     """Check what the API server checks of a pod, which nobody would see but KubeRay (validateTolerations, v1.36)."""
     for field, template in (
@@ -238,6 +259,7 @@ CHECKS: tuple[Check, ...] = (
     _group_has_peers,
     _code_type_matches,
     _mounts_have_volumes,
+    _nothing_of_ours_is_taken,
     _tolerations_hold,
     _numbers_are_finite,
     _overrides_are_free,

@@ -84,6 +84,21 @@ BAD = {
         "spec.workerGroups[0].template.volumes[0].name",
         "rljob-spool is taken by the operator; rename it",
     ),
+    "a mount on the spool": (
+        template(
+            {
+                "volumes": [{"name": "data", "emptyDir": {}}],
+                "volumeMounts": [{"name": "data", "mountPath": "/var/run/rljob/"}],
+            }
+        ),
+        "spec.workerGroups[0].template.volumeMounts[0].mountPath",
+        "/var/run/rljob/ is the operator's; use another path",
+    ),
+    "a variable of the contract": (
+        template({"env": [{"name": "RAY_AUTH_TOKEN", "value": "x"}]}),
+        "spec.workerGroups[0].template.env[0].name",
+        "RAY_AUTH_TOKEN is the operator's; use another name",
+    ),
     "volume without source": (
         template({"volumes": [{"name": "data"}]}),
         "spec.workerGroups[0].template.volumes[0]",
