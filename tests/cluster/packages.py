@@ -42,7 +42,8 @@ def ensure_packages(packages: tuple[Package, ...]) -> None:
         raise ClusterError(f"{', '.join(missing)} missing, and no apt-get here; install them by this system's means")
     print(f"apt    {' '.join(missing)}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+    # Images and cluster may want packages at the same moment.
+    command = ["apt-get", "-o", "DPkg::Lock::Timeout=600", "install", "-y", "--no-install-recommends", *missing]
     try:
         run(command, environment=environment, timeout_seconds=INSTALL_DEADLINE_SECONDS)
     except ClusterError:

@@ -65,6 +65,11 @@ def create_cluster(view: View) -> Plan | None:
         return None
     if view.frozen_cluster is None:
         raise AssertionError("freeze_cluster lets no job without a frozen cluster pass")
+    if view.now >= clock.from_text(view.intent.start_deadline):
+        message = (
+            "the RayCluster could not be made (is KubeRay installed? events of the job hold the API server's words)"
+        )
+        return fail(view, Reason.START_DEADLINE_EXCEEDED, message)
     return Plan(effects=(CreateObject(view.frozen_cluster),))
 
 

@@ -45,6 +45,12 @@ def test_an_unseen_rendering_is_not_a_missing_one() -> None:
     assert starting(UNSEEN) == Plan(requeue_after_seconds=5.0)
 
 
+def test_a_cluster_that_cannot_be_made_ends_the_job_at_the_start_deadline() -> None:
+    world = Observed(job(status=status_initialized()), snapshot=snapshot(), config=config())
+    assert isinstance(decide(world, 1799).effects[0], CreateObject)
+    assert wrote(decide(world, 1800)).reason == "StartDeadlineExceeded"
+
+
 def test_the_cluster_is_made_from_the_frozen_rendering_only() -> None:
     frozen = config()
     frozen["data"]["raycluster.json"] = frozen["data"]["raycluster.json"].replace("2.60.0", "2.59.0")
