@@ -18,6 +18,8 @@ from rljob.build.names import JobIdentity, cluster_name
 from rljob_runtime.contract import PodVariable, Port, head_paths
 
 TOKEN_KEY = "auth_token"  # noqa: S105 - the key that KubeRay reads, not a secret
+DASHBOARD_PORT = 8265
+"""https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"""
 SHARED_MEMORY_VOLUME = "shared-memory"
 SPOOL_VOLUME = "rljob-spool"
 CONFIG_VOLUME = "rljob-config"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from rljob.build.raycluster import DASHBOARD_PORT
 from rljob.cluster import errors
 from rljob.core.needs import Head
 from rljob.core.observed import RayJob, RayJobState
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from rljob.core.plan import SubmitJob
     from rljob.telemetry.metrics import Metrics
 
-DASHBOARD_PORT = 8265
 EXPORTER_PORT = int(Port.API)
 ANSWER_BYTES = 64 * 1024
 READ_SECONDS = 2.0

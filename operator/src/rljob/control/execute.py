@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from rljob.build.labels import INTENT
+from rljob.build.raycluster import TOKEN_KEY
 from rljob.cluster import errors
 from rljob.cluster.kinds import RLJOB, WATCHED, kind_named, kind_of
 from rljob.cluster.manifests import annotation, controller_uid, same_json, without_nulls
@@ -26,7 +27,6 @@ from rljob.telemetry.events import EventRecorder
 from rljob.telemetry.log import Log
 from rljob.telemetry.metrics import Metrics
 
-TOKEN_SECRET_KEY = "auth_token"  # noqa: S105 - the key that KubeRay reads in `authOptions: {mode: token}`
 _WATCHED_KINDS = frozenset(watch.kind for watch in WATCHED)
 
 log = Log(__name__)
@@ -126,7 +126,7 @@ class Executor:
 
     async def _create_token(self, effect: CreateToken) -> None:
         token = self.key.token(effect.job_uid, effect.cluster_name)
-        data = {TOKEN_SECRET_KEY: base64.b64encode(token.encode()).decode()}
+        data = {TOKEN_KEY: base64.b64encode(token.encode()).decode()}
         try:
             await self.cluster.create({**effect.manifest, "data": data})
         except errors.AlreadyExists:

@@ -19,6 +19,9 @@ from rljob.core.policies.validation import validate
 from rljob.core.policies.violation import Violation
 from rljob.core.status import Writer, document, read_status
 
+LOOK_AGAIN_SECONDS = 5.0
+"""When a fact could not be had: soon, but not at once."""
+
 T = TypeVar("T", Deadlines, Cleanup)
 
 

@@ -16,10 +16,9 @@ from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.policies.startup import PROBLEMS, diagnose
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import fail
-from rljob.core.view import View, generation_of
+from rljob.core.view import LOOK_AGAIN_SECONDS, View, generation_of
 from rljob.launchers import verl
 
-LOOK_AGAIN_SECONDS = 5.0
 INITIALIZER_POLL_SECONDS = 3.0
 
 

@@ -6,20 +6,17 @@ from datetime import timedelta
 
 from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
 from rljob.build import configmap, names
-from rljob.build.raycluster import build_token_secret
+from rljob.build.raycluster import DASHBOARD_PORT, build_token_secret
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
 from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagnose
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import delete_cluster, fail
-from rljob.core.view import View
+from rljob.core.view import LOOK_AGAIN_SECONDS, View
 from rljob.launchers import verl
 
-LOOK_AGAIN_SECONDS = 5.0
 POD_POLL_SECONDS = 5.0
-DASHBOARD_PORT = 8265
-"""https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"""
 
 
 def find_lost_cluster(view: View) -> Plan | None:
