@@ -111,7 +111,7 @@ def _spec_rows(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 def _fields(schema: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str, str]]:
     for name, child in schema.get("properties", {}).items():
         path = f"{prefix}{name}"
-        yield path, _kind(child), child.get("description", "")
+        yield path, _kind(child), child.get("description", "").removeprefix(f"{name}: ")
         inner, mark = (child["items"], "[].") if child.get("type") == "array" else (child, ".")
         yield from _fields(inner, path + mark)
 

@@ -48,10 +48,11 @@ def test_rendered_manifests_are_those_that_were_reviewed(profile: str) -> None:
     assert text == golden.read_text()
 
 
-def test_crds_are_rendered_as_generated_and_kept_at_uninstall() -> None:
-    rendered = pick(render(), "CustomResourceDefinition", "rljobs.rljob.dev")
+@pytest.mark.parametrize("plural", ["rljobs", "rlrecipes", "clusterrlrecipes"])
+def test_crds_are_rendered_as_generated_and_kept_at_uninstall(plural: str) -> None:
+    rendered = pick(render(), "CustomResourceDefinition", f"{plural}.rljob.dev")
     assert rendered["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
-    assert rendered == yaml.safe_load((ROOT / "crds/rljobs.rljob.dev.yaml").read_text())
+    assert rendered == yaml.safe_load((ROOT / f"crds/{plural}.rljob.dev.yaml").read_text())
 
 
 def test_no_rule_has_a_wildcard() -> None:

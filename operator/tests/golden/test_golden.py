@@ -29,7 +29,8 @@ GENERATION = 1
 def render(manifest: dict[str, Any]) -> str:
     """Give every object that the operator makes for a job, in the order in which it makes them."""
     job = identity(manifest)
-    spec, violations = validate(job.name, manifest["spec"])
+    checked = validate(job.name, manifest["spec"])
+    spec, violations = checked.spec, checked.violations
     assert spec is not None, violations
     config = configmap.build_cluster_config(job, spec, GENERATION, verl.job_config(job, spec, GENERATION))
     cluster = config["data"].pop(configmap.RAYCLUSTER_KEY)

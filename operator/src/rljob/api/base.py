@@ -7,19 +7,34 @@ apply after the merge.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, WithJsonSchema
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 LIST_TYPE = "x-kubernetes-list-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
 RULES = "x-kubernetes-validations"
+MERGE_KEYS = "x-rljob-merge-keys"
+"""Keys by which the merge of recipes tells a list's entries apart where server-side apply does not; not in the CRD."""
 
 
 class Model(BaseModel):
     """Frozen; camelCase outside, snake_case inside; unknown fields are errors."""
+
+    REPLACED_WHOLE: ClassVar[bool] = False
+    """A recipe's value and a job's value of this type are alternatives: the job's one replaces the recipe's."""
+    EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ()
+    """Fields of a union, as the manifest names them; held by CEL and by `core.policies.unions`."""
+    AT_MOST_ONE_OF: ClassVar[tuple[str, ...]] = ()
+    MEMBERS_BY_TYPE: ClassVar[Mapping[str, str]] = {}
+    """Value of the discriminator `type` -> the field that goes with it."""
+    CEL: ClassVar[tuple[JsonValue, ...]] = ()
+    """Further rules that only the API server checks, or that the core repeats in words of its own."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -30,6 +45,26 @@ class Model(BaseModel):
         use_attribute_docstrings=True,
     )
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Add the CEL rules."""
+        schema = handler.resolve_ref_schema(handler(core))
+        if rules := [*cls._union_rules(), *cls.CEL]:
+            schema[RULES] = rules
+        return schema
+
+    @classmethod
+    def _union_rules(cls) -> Iterator[JsonValue]:
+        for fields, bound, word in ((cls.EXACTLY_ONE_OF, "== 1", "exactly"), (cls.AT_MOST_ONE_OF, "<= 1", "at most")):
+            if fields:
+                present = ", ".join(f"has(self.{field})" for field in fields)
+                yield rule(f"[{present}].filter(p, p).size() {bound}", f"{word} one of {', '.join(fields)}")
+        for value, field in cls.MEMBERS_BY_TYPE.items():
+            yield rule(
+                f"(has(self.type) && self.type == '{value}') == has(self.{field})",
+                f"{field} goes with type {value}, and only with it",
+            )
+
 
 def rule(expression: str, message: str) -> JsonValue:
     """One CEL rule with its message."""
@@ -37,11 +72,22 @@ def rule(expression: str, message: str) -> JsonValue:
 
 
 def keyed_by(*keys: str) -> dict[str, Any]:
-    """Mark a list as a map for server-side apply."""
+    """Mark a list as a map, for server-side apply and for the merge of recipes."""
     return {LIST_TYPE: "map", LIST_KEYS: list(keys)}
 
 
 ATOMIC = {LIST_TYPE: "atomic"}
+"""Marks a list that is replaced whole."""
+
+
+class Switch(enum.StrEnum):
+    """What to do about an optimisation."""
+
+    AUTO = "Auto"
+    """The operator decides once, and records the reason."""
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
 
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
@@ -56,6 +102,8 @@ NonNegative = Annotated[int, Field(ge=0, le=2_147_483_647, json_schema_extra={"f
 Long = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
 Decimal = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$")]
 """A number with a fraction, as text: the API conventions of Kubernetes forbid floats."""
+SignedDecimal = Annotated[str, Field(max_length=32, pattern=r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$")]
+"""The same, negative too."""
 Metric = Annotated[str, Field(max_length=32, pattern=r"^(NaN|[-+]?(Inf|[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?))$")]
 """A measured number as text."""
 Quantity = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")]

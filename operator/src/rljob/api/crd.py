@@ -1,16 +1,17 @@
-"""The CustomResourceDefinition of RLJob, generated from the types; `make generate` writes it to crds/.
+"""The CustomResourceDefinitions, generated from the types; `make generate` writes them to crds/.
 
 Printer columns are what a user sees of a job in `kubectl get rlj`: the first row suffices to know how it goes.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rljob.api.base import RULES
 from rljob.api.schema import structural_schema
 from rljob.api.status import RLJobStatus
-from rljob.api.v1alpha1 import GROUP, NAME_RULES, VERSION, RLJobSpec
+from rljob.api.v1alpha1 import GROUP, LIVE_RULES, NAME_RULES, NOT_IN_A_RECIPE, VERSION, RecipeSpec, RLJobSpec
 
 
 def _column(name: str, path: str, kind: str = "string", *, wide: bool = False) -> dict[str, Any]:
@@ -31,40 +32,91 @@ COLUMNS = [
 ]
 
 
+RECIPE_COLUMNS = [
+    _column("Description", ".spec.description"),
+    _column("Hardware", ".spec.hardware"),
+    _column("Recipe", ".spec.recipeRef.name", wide=True),
+    _column("Age", ".metadata.creationTimestamp", "date"),
+]
+
+
+@dataclass(frozen=True)
+class CrdFacts:
+    """What tells one kind from the others."""
+
+    kind: str
+    plural: str
+    scope: str
+    short_name: str
+    description: str
+
+
+RLJOB_FACTS = CrdFacts("RLJob", "rljobs", "Namespaced", "rlj", "RLJob trains one model by reinforcement learning.")
+RECIPE_FACTS = (
+    CrdFacts("RLRecipe", "rlrecipes", "Namespaced", "rlr", "RLRecipe holds defaults for the RLJobs of its namespace."),
+    CrdFacts("ClusterRLRecipe", "clusterrlrecipes", "Cluster", "crlr", "ClusterRLRecipe holds defaults for RLJobs."),
+)
+
+
+def build_crds() -> tuple[dict[str, Any], ...]:
+    """Give every CRD of the group as a manifest."""
+    return (build_rljob_crd(), *(build_recipe_crd(facts) for facts in RECIPE_FACTS))
+
+
 def build_rljob_crd() -> dict[str, Any]:
-    """Give the CRD as a manifest."""
-    schema = {
+    """Give the CRD of RLJob."""
+    spec = structural_schema(RLJobSpec)
+    spec[RULES] = [*spec.get(RULES, ()), *LIVE_RULES]
+    schema = _object_schema(RLJOB_FACTS, {"spec": spec, "status": structural_schema(RLJobStatus)})
+    schema[RULES] = NAME_RULES
+    return _crd(RLJOB_FACTS, schema, COLUMNS, subresources={"status": {}})
+
+
+def build_recipe_crd(facts: CrdFacts) -> dict[str, Any]:
+    """Give the CRD of one kind of recipe."""
+    spec = structural_schema(RecipeSpec)
+    template = spec["properties"]["template"]
+    for name in NOT_IN_A_RECIPE:
+        del template["properties"][name]
+    return _crd(facts, _object_schema(facts, {"spec": spec}), RECIPE_COLUMNS)
+
+
+def _object_schema(facts: CrdFacts, properties: dict[str, Any]) -> dict[str, Any]:
+    return {
         "type": "object",
-        "description": "RLJob trains one model by reinforcement learning.",
+        "description": facts.description,
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": structural_schema(RLJobSpec),
-            "status": structural_schema(RLJobStatus),
+            **properties,
         },
-        RULES: NAME_RULES,
     }
+
+
+def _crd(
+    facts: CrdFacts, schema: dict[str, Any], columns: list[dict[str, Any]], subresources: dict[str, Any] | None = None
+) -> dict[str, Any]:
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": COLUMNS,
+        **({"subresources": subresources} if subresources else {}),
+        "additionalPrinterColumns": columns,
         "schema": {"openAPIV3Schema": schema},
     }
     names = {
-        "kind": "RLJob",
-        "listKind": "RLJobList",
-        "plural": "rljobs",
-        "singular": "rljob",
-        "shortNames": ["rlj"],
+        "kind": facts.kind,
+        "listKind": f"{facts.kind}List",
+        "plural": facts.plural,
+        "singular": facts.kind.lower(),
+        "shortNames": [facts.short_name],
         "categories": ["rl"],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"rljobs.{GROUP}"},
-        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+        "metadata": {"name": f"{facts.plural}.{GROUP}"},
+        "spec": {"group": GROUP, "scope": facts.scope, "names": names, "versions": [version]},
     }

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rljob.api.base import LIST_KEYS
+from rljob.api.base import LIST_KEYS, MERGE_KEYS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 Schema = dict[str, Any]
-_DROPPED = frozenset({"title", "default", "required", "$defs", "discriminator", "examples"})
+_DROPPED = frozenset({"title", "default", "required", "$defs", "discriminator", "examples", MERGE_KEYS})
 
 
 class UnsupportedSchemaError(TypeError):
@@ -37,7 +37,7 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str)
         if key in _DROPPED or (key == "additionalProperties" and value is False):
             continue
         if key == "properties":
-            result[key] = {name: _convert(child, definitions, f"{path}.{name}") for name, child in value.items()}
+            result[key] = {name: _member(child, definitions, path, name) for name, child in value.items()}
         elif key in ("items", "additionalProperties"):
             result[key] = _convert(value, definitions, f"{path}[]") if isinstance(value, Mapping) else value
         elif key == "const":
@@ -48,9 +48,17 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str)
             result[key] = value
     if keys := result.get(LIST_KEYS):
         # The API server needs the keys of a map-list to be there.
-        result["items"]["required"] = list(keys)
+        result["items"] = result["items"] | {"required": list(keys)}
     if "allOf" in result or "oneOf" in result:
         raise UnsupportedSchemaError(f"{path}: unions have no structural form; use one type or base.Anything")
+    return result
+
+
+def _member(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str, name: str) -> Schema:
+    result = _convert(node, definitions, f"{path}.{name}")
+    if "description" in result:
+        # As Kubernetes' own API conventions ask of field comments.
+        result["description"] = f"{name}: {result['description']}"
     return result
 
 

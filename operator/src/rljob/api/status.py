@@ -46,11 +46,17 @@ class Condition(StatusModel):
     """As metav1.Condition."""
 
     type: Word
+    """What the condition is about."""
     status: ConditionStatus
+    """True, False or Unknown."""
     reason: Word
+    """A word of the reference."""
     message: Message = ""
+    """The reason for people."""
     last_transition_time: Time
+    """When status changed last."""
     observed_generation: Long | None = None
+    """Generation of the spec that was judged."""
 
 
 class State(enum.StrEnum):
@@ -69,36 +75,51 @@ class Decision(StatusModel):
     """A value that the operator chose, and why."""
 
     name: Text
+    """Field of the spec."""
     value: Text
+    """What was chosen."""
     reason: Text
+    """Why."""
 
 
 class Resolved(StatusModel):
     """What was fixed when the job began."""
 
     snapshot_name: ObjectName
+    """ConfigMap with the merged spec."""
     spec_hash: Text
+    """Hash of what a running job does not read again."""
     nodes: Count
+    """Worker pods."""
     devices: Count
+    """NPU devices (dies) of all workers."""
     cards: Metric
+    """Cards of all workers."""
     initializers: Annotated[list[ObjectName], Field(max_length=8, json_schema_extra=ATOMIC)] = []
     """Names of the Jobs that run first."""
     decisions: Annotated[list[Decision], Field(max_length=32, json_schema_extra=ATOMIC)] = []
+    """Every value that was Auto."""
 
 
 class Intent(StatusModel):
     """What the operator is about to do, written before it does it."""
 
     cluster_generation: Count
+    """Counts the clusters of this job."""
     cluster_name: ObjectName
+    """RayCluster, its Secret and its ConfigMap."""
     time: Time
+    """When it was written."""
     start_deadline: Time
     """The driver must have shown itself by then."""
     cluster_uid: Text | None = Field(default=None, alias="clusterUID")
+    """Known once the RayCluster exists."""
     attempt: NonNegative = 0
     """0: nothing submitted to this cluster yet."""
     submission_id: ObjectName | None = None
+    """Ray job of the attempt."""
     head_pod_uid: Text | None = Field(default=None, alias="headPodUID")
+    """The only pod that may run the attempt."""
 
 
 class AttemptOutcome(enum.StrEnum):
@@ -114,33 +135,50 @@ class Attempt(StatusModel):
     """One run of the driver."""
 
     number: Count
+    """1 for the first."""
     cluster_name: ObjectName
+    """Where it ran."""
     submission_id: ObjectName
+    """Ray job."""
     submitted_time: Time
+    """When Ray took it."""
     start_time: Time | None = None
+    """When the launcher began."""
     end_time: Time | None = None
+    """When its end was seen."""
     outcome: AttemptOutcome | None = None
+    """How it ended."""
     reason: Word | None = None
+    """Why, in a word."""
     message: Message | None = None
+    """Why, for people."""
     last_step: NonNegative = 0
+    """The last step that was seen."""
 
 
 class Progress(StatusModel):
     """The last step that was seen."""
 
     step: NonNegative = 0
+    """Steps done."""
     total_steps: NonNegative = 0
+    """Steps of the whole run."""
     summary: Text = ""
     """step/totalSteps"""
     reward: Metric | None = None
+    """Mean score of the step."""
     response_tokens_mean: Metric | None = None
+    """Mean length of the responses."""
     tokens_per_second_per_card: Metric | None = None
+    """Throughput of the whole step."""
     first_dp_idle_ratio: Metric | None = Field(default=None, alias="firstDPIdleRatio")
     """Share of the rollout that the first replica to finish then waits."""
     cluster_idle_ratio: Metric | None = None
     """Share of the rollout that all replicas together wait."""
     step_seconds: Metric | None = None
+    """Duration of the step."""
     eta: Time | None = None
+    """When the run will be through at this pace."""
     observed_time: Time | None = None
     """When the trainer recorded the step."""
 
@@ -149,21 +187,35 @@ class RayClusterStatus(StatusModel):
     """Where to look."""
 
     name: ObjectName
+    """Name of the RayCluster."""
     dashboard_url: Text | None = Field(default=None, alias="dashboardURL")
+    """Ray's dashboard, inside the cluster."""
 
 
 class RLJobStatus(StatusModel):
     """What is known of the job."""
 
     observed_generation: Long = 0
+    """Generation of the spec that was seen last."""
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=keyed_by("type"))] = []
+    """What is known."""
     state: State = State.PENDING
+    """Summary of the conditions."""
     reason: Word | None = None
+    """Why, in a word."""
     message: Message | None = None
+    """Why, for people."""
     restarts: NonNegative = 0
+    """Attempts after the first."""
     resolved: Resolved | None = None
+    """What was fixed when the job began."""
     intent: Intent | None = None
+    """What the operator is about."""
     attempts: Annotated[list[Attempt], Field(max_length=10, json_schema_extra=ATOMIC)] = []
+    """The last ten."""
     progress: Progress | None = None
+    """The last step that was seen."""
     ray_cluster: RayClusterStatus | None = None
+    """Where to look."""
     finished_time: Time | None = None
+    """When the job ended."""

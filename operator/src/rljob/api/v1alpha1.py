@@ -1,7 +1,7 @@
-"""RLJob v1alpha1: the spec that a user writes. Statements about a field stand under it and reach the CRD.
+"""RLJob v1alpha1: the spec that a user writes, and the recipes that give it its defaults.
 
-Types hold bounds and defaults; arithmetic across fields is `core.policies.validation`, so that all violations are
-told at once.
+Statements about a field stand under it and reach the CRD. Types hold bounds and defaults; arithmetic across fields is
+`core.policies.validation`, so that all violations are told at once.
 """
 
 from __future__ import annotations
@@ -11,21 +11,31 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rljob.api.base import (
-    ATOMIC,
-    RULES,
-    Anything,
-    Count,
-    Decimal,
-    Label,
-    Model,
-    NonNegative,
-    ObjectName,
-    Path,
-    keyed_by,
-    rule,
+from rljob.api.base import ATOMIC, Count, Label, Model, ObjectName, Text, keyed_by, rule
+from rljob.api.lifecycle import (
+    Checkpoint,
+    Cleanup,
+    Deadlines,
+    Network,
+    Observability,
+    Restart,
+    Scheduling,
+    Stop,
+    StopRule,
 )
-from rljob.api.pods import PodTemplate
+from rljob.api.pods import PodSpecPatch, PodTemplate
+from rljob.api.sources import Code, Initializer, SecretReference, Service
+from rljob.api.training import (
+    Algorithm,
+    Critic,
+    Data,
+    ModelSource,
+    Optimizations,
+    Reward,
+    Rollout,
+    Trainer,
+    Verl,
+)
 
 GROUP = "rljob.dev"
 VERSION = "v1alpha1"
@@ -42,22 +52,38 @@ class AcceleratorClass(enum.StrEnum):
     CPU = "cpu"
 
 
+class RecipeKind(enum.StrEnum):
+    """Where a recipe lives."""
+
+    RL_RECIPE = "RLRecipe"
+    """In the job's namespace."""
+    CLUSTER_RL_RECIPE = "ClusterRLRecipe"
+
+
+class RecipeReference(Model):
+    """A recipe."""
+
+    kind: RecipeKind = RecipeKind.CLUSTER_RL_RECIPE
+    """RLRecipe of the same namespace, or ClusterRLRecipe."""
+    name: ObjectName
+    """Its name."""
+
+
 class Runtime(Model):
     """The image and how it is pulled."""
 
     image: ObjectName
+    """Image of the Ray pods."""
     ray_version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] = "2.60.0"
     """Version of Ray in the image."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When the image is pulled."""
     image_pull_secrets: Annotated[list[ObjectName], Field(max_length=8, json_schema_extra=ATOMIC)] = []
+    """Secrets of the job's namespace for the registry."""
     service_account_name: ObjectName | None = None
-
-
-class Scheduling(Model):
-    """How the job is queued."""
-
-    queue_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """Kueue LocalQueue; the cluster is created suspended and Kueue starts it."""
+    """Service account of the pods; its token is not mounted."""
+    runtime_class_name: ObjectName | None = None
+    """RuntimeClass of the worker pods, such as ascend."""
 
 
 class Accelerator(Model):
@@ -71,206 +97,128 @@ class Head(Model):
     """The pod with Ray's head, the driver and the exporter; it holds no NPU."""
 
     template: PodTemplate = PodTemplate()
+    """What is set on the pod."""
 
 
 class WorkerGroup(Model):
     """Pods that train and generate, one a node."""
 
-    name: Label = "trainer"
+    name: Label
+    """Its name among the groups."""
     nodes: Count = 1
+    """Pods, one a node."""
     devices_per_node: Count
     """NPU devices (dies) of each pod."""
     template: PodTemplate = PodTemplate()
+    """What is set on the pods."""
 
 
-class ConfigMapReference(Model):
-    """A ConfigMap of the job's namespace."""
-
-    name: ObjectName
-
-
-class Code(Model):
-    """Where reward functions and scripts come from, beside the image."""
-
-    model_config = {
-        "json_schema_extra": {
-            RULES: [
-                rule(
-                    "!has(self.type) || (self.type == 'ConfigMap') == has(self.configMap)",
-                    "configMap goes with type ConfigMap, and only with it",
-                )
-            ]
-        }
-    }
-
-    type: Literal["Image", "ConfigMap"] = "Image"
-    config_map: ConfigMapReference | None = None
-    mount_path: Path = "/code"
-
-
-class Initializer(Model):
-    """A Job that runs to its end before any NPU is held: downloads, conversions, data preparation."""
-
-    name: Label
-    command: Annotated[
-        list[Annotated[str, Field(max_length=4096)]], Field(min_length=1, max_length=64, json_schema_extra=ATOMIC)
-    ]
-    image: ObjectName | None = None
-    """Default: runtime.image."""
-    retries: NonNegative = 2
-    timeout_seconds: Count = 3600
-
-
-class ModelSource(Model):
-    """The model to train."""
-
-    path: Path
-    """Folder with the Hugging Face files."""
-
-
-class Data(Model):
-    """Prompts."""
-
-    train: Annotated[list[Path], Field(min_length=1, max_length=64, json_schema_extra=ATOMIC)]
-    """Parquet files."""
-    validation: Annotated[list[Path], Field(max_length=64, json_schema_extra=ATOMIC)] = []
-    """Parquet files; default: those of train."""
-    max_prompt_tokens: Count = 1024
-    max_response_tokens: Count = 1024
-
-
-class Reward(Model):
-    """The rule that scores a response."""
-
-    path: Path
-    """Python file."""
-    function: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "compute_score"
-    """Function in that file, with verl's signature (data_source, solution_str, ground_truth, extra_info)."""
-
-
-class AlgorithmName(enum.StrEnum):
-    """Advantage estimators."""
-
-    GRPO = "GRPO"
-
-
-class Algorithm(Model):
-    """The learning rule."""
-
-    name: AlgorithmName = AlgorithmName.GRPO
-    kl_coefficient: Decimal = "0"
-    """Weight of the KL loss against the reference policy; 0 leaves the reference model out."""
-
-
-class Trainer(Model):
-    """The update."""
-
-    backend: Literal["FSDP2"] = "FSDP2"
-    steps: Count
-    global_batch_size: Count
-    """Prompts of a step."""
-    mini_batch_size: Count | None = None
-    """Prompts of an optimizer update; default: globalBatchSize."""
-    micro_batch_size_per_device: Count | None = None
-    """Samples of one forward and backward pass on a device; default: all of the device's share of a mini batch."""
-    samples_per_prompt: Count = 8
-    """Responses of a prompt: the group of GRPO."""
-    learning_rate: Decimal = "1e-6"
-
-
-class RolloutParallelism(Model):
-    """How a replica of the engine is spread."""
-
-    tensor: Count = 1
-
-
-class Rollout(Model):
-    """The generation."""
-
-    engine: Literal["vLLM"] = "vLLM"
-    parallelism: RolloutParallelism = RolloutParallelism()
-    max_sequences: Count | None = None
-    """Sequences that a replica decodes at a time; default: the engine's."""
-
-
-class Checkpoint(Model):
-    """Where and how often the trainer saves."""
-
-    path: Path
-    """Folder on a volume that every pod mounts."""
-    every_steps: Count
-
-
-class Deadlines(Model):
-    """Bounds on waiting."""
-
-    start_seconds: Count = 1800
-    """From the intent to the first sign of the driver."""
-    active_seconds: Count | None = None
-    """From the submission to the end."""
-    progress_seconds: Count = 14400
-    """Between two steps; Atlas runs have steps of over two hours."""
-
-
-class Cleanup(Model):
-    """What remains after the end."""
-
-    cluster_after_seconds: NonNegative = 0
-    """How long the RayCluster, and so its NPUs, outlives the run."""
-
-
-class Observability(Model):
-    """Where records outlive the pods."""
-
-    log_path: Path | None = None
-    """Folder on a volume: step records and the driver's log are mirrored to `<logPath>/<cluster>/attempt-<n>/`."""
-
-
-class Verl(Model):
-    """The rest of verl's configuration."""
-
-    overrides: Annotated[dict[str, Anything], Field(max_length=256)] = {}
-    """Hydra key -> JSON scalar or list; keys that a typed field sets are refused."""
+UnsetPath = Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class RLJobSpec(Model):
     """What to train, on what, until when."""
 
-    model_config = {
-        "json_schema_extra": {
-            RULES: [
-                rule(
-                    "has(self.managedBy) == has(oldSelf.managedBy)"
-                    " && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
-                    "managedBy cannot change; create the job anew",
-                )
-            ]
-        }
-    }
-
+    recipe_ref: RecipeReference | None = None
+    """A recipe whose fields this spec completes and overrides."""
+    unset: Annotated[list[UnsetPath], Field(max_length=64, json_schema_extra=ATOMIC)] = []
+    """Fields of the recipe to leave out, such as rollout.captureSizes or workerGroups[trainer].template.env[FOO]."""
     managed_by: Annotated[str, Field(min_length=1, max_length=253)] = MANAGER
     """Who runs the job; this operator leaves alone what names another one."""
+    suspend: bool = False
+    """True frees the NPUs; false goes on with the spec that the job started with."""
     runtime: Runtime
+    """The image and how it is pulled."""
     scheduling: Scheduling = Scheduling()
+    """How the job is queued and placed."""
     accelerator: Accelerator
+    """The hardware."""
     head: Head = Head()
+    """The pod with Ray's head."""
     worker_groups: Annotated[list[WorkerGroup], Field(min_length=1, max_length=1, json_schema_extra=keyed_by("name"))]
     """Exactly one: trainer and rollout share its devices."""
+    pod_spec_patch: PodSpecPatch = PodSpecPatch()
+    """Patches of the rendered pods."""
+    services: Annotated[list[Service], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []
+    """Helpers beside Ray in every pod."""
     code: Code = Code()
+    """Where reward functions come from."""
     initializers: Annotated[list[Initializer], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []
     """Run one after another before the cluster exists."""
+    secret_refs: Annotated[list[SecretReference], Field(max_length=16, json_schema_extra=keyed_by("name"))] = []
+    """Secrets whose keys become variables."""
     model: ModelSource
+    """The model to train."""
     data: Data
+    """Prompts."""
     reward: Reward
+    """The rule that scores a response."""
     algorithm: Algorithm = Algorithm()
+    """The learning rule."""
+    critic: Critic | None = None
+    """The value model, with PPO only."""
     trainer: Trainer
+    """The update."""
     rollout: Rollout = Rollout()
+    """The generation."""
+    optimizations: Optimizations = Optimizations()
+    """What makes it faster."""
+    network: Network = Network()
+    """Networking of the pods."""
     checkpoint: Checkpoint | None = None
+    """Where and how often the trainer saves."""
+    restart: Restart = Restart()
+    """How failures are answered."""
+    stop_rules: Annotated[list[StopRule], Field(max_length=16, json_schema_extra=keyed_by("name"))] = []
+    """When the run ends by its own figures."""
     deadlines: Deadlines = Deadlines()
+    """Bounds on waiting."""
+    stop: Stop = Stop()
+    """How a run is stopped on request."""
     cleanup: Cleanup = Cleanup()
+    """What remains after the end."""
     observability: Observability = Observability()
+    """Where records outlive the pods."""
     verl: Verl = Verl()
+    """The rest of verl's configuration."""
 
+
+LIVE_RULES = [
+    rule(
+        "has(self.managedBy) == has(oldSelf.managedBy)"
+        " && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+        "managedBy cannot change; create the job anew",
+    ),
+    rule(
+        "!has(self.trainer) || !has(self.trainer.steps) || !has(oldSelf.trainer)"
+        " || !has(oldSelf.trainer.steps) || self.trainer.steps >= oldSelf.trainer.steps",
+        "trainer.steps may grow, not shrink; use a stop rule or suspend to end a run early",
+    ),
+]
+"""Rules on the change of RLJob.spec; a recipe may change in every way."""
+
+NOT_IN_A_RECIPE = frozenset({"recipeRef", "unset", "managedBy", "suspend"})
+"""Fields of RLJob.spec that belong to one job."""
+
+
+class RecipeSpec(Model):
+    """Defaults for jobs: a part of RLJob.spec that was tried on some hardware."""
+
+    description: Annotated[str, Field(max_length=4096)] = ""
+    """What the recipe is for."""
+    hardware: Text = ""
+    """What it was made for, such as 8 nodes of Atlas A3."""
+    source: Text = ""
+    """Where its figures come from."""
+    recipe_ref: RecipeReference | None = None
+    """A recipe below this one; at most four deep."""
+    unset: Annotated[list[UnsetPath], Field(max_length=64, json_schema_extra=ATOMIC)] = []
+    """Fields of the recipe below to leave out."""
+    template: RLJobSpec
+    """A part of RLJob.spec."""
+
+
+MAX_RECIPE_DEPTH = 4
 
 NAME_RULES = [
     rule(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rljob.api.v1alpha1 import Initializer, RLJobSpec
+from rljob.api.sources import Initializer
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build import labels, pods
 from rljob.build.metadata import child_metadata, job_labels
 from rljob.build.names import JobIdentity, initializer_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rljob.api.pods import PodTemplate, Volume
+from rljob.api.pods import EnvVar, PodTemplate, Volume
 from rljob.api.v1alpha1 import RLJobSpec
 
 CODE_VOLUME = "rljob-code"
@@ -37,9 +37,15 @@ def user_mounts(*templates: PodTemplate) -> list[dict[str, Any]]:
     return [mount.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) for mount in merged.values()]
 
 
-def user_env(template: PodTemplate) -> list[dict[str, str]]:
+def user_env(template: PodTemplate) -> list[dict[str, Any]]:
     """The user's variables."""
-    return [{"name": variable.name, "value": variable.value} for variable in template.env]
+    return [_variable(variable) for variable in template.env]
+
+
+def _variable(variable: EnvVar) -> dict[str, Any]:
+    if variable.value_from is None:
+        return {"name": variable.name, "value": variable.value or ""}
+    return variable.model_dump(by_alias=True, exclude_none=True)
 
 
 def resources(template: PodTemplate, devices: dict[str, int]) -> dict[str, Any]:

@@ -65,10 +65,10 @@ def _status(chosen: argparse.Namespace) -> int:
 
 def _checked(job: JobManifest) -> RLJobSpec | None:
     """Validate, and tell all violations."""
-    spec, violations = validate(job.name, job.spec)
-    for violation in violations:
+    checked = validate(job.name, job.spec)
+    for violation in checked.violations:
         print(f"{job.source}: {job.name or 'RLJob without a name'}: {violation}", file=sys.stderr)
-    return spec
+    return checked.spec
 
 
 _COMMANDS = {"validate": _validate, "render": _render, "status": _status}

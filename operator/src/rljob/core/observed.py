@@ -12,10 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rljob.api.v1alpha1 import RecipeKind
 from rljob_runtime.contract import Progress
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
+
+
+@dataclass(frozen=True, order=True)
+class RecipeId:
+    """Which recipe, as seen from a job's namespace."""
+
+    kind: RecipeKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
 
 
 class Unseen(enum.Enum):
@@ -88,5 +100,7 @@ class Observed:
     progress: Progress | Unseen = UNSEEN
     """The exporter's answer, already checked against pod uid and submission id."""
     refusals: tuple[Refusal, ...] = ()
+    recipes: Mapping[RecipeId, Manifest] = field(default_factory=dict)
+    """Every recipe that the job's recipeRef leads to."""
     progress_write_seconds: float = 30.0
     """Shortest time between two status writes that only tell of a further step."""

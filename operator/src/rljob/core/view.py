@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from rljob.api.lifecycle import Cleanup, Deadlines
 from rljob.api.status import Attempt, Intent, RLJobStatus
-from rljob.api.v1alpha1 import MANAGER, Cleanup, Deadlines, RLJobSpec
+from rljob.api.v1alpha1 import MANAGER, RLJobSpec
 from rljob.build import configmap, labels
 from rljob.build.names import JobIdentity
 from rljob.core.observed import Manifest, Observed
 from rljob.core.plan import EventNote, Plan
-from rljob.core.policies.validation import validate
-from rljob.core.policies.violation import Violation
+from rljob.core.policies.validation import Checked, validate
 from rljob.core.status import Writer, document, read_status
 
 LOOK_AGAIN_SECONDS = 5.0
@@ -48,9 +48,9 @@ class View:
         return Writer(generation=int(self.observed.job["metadata"].get("generation", 0)), now=self.now)
 
     @cached_property
-    def checked(self) -> tuple[RLJobSpec | None, tuple[Violation, ...]]:
-        """The spec as it stands now."""
-        return validate(self.job.name, self.observed.job.get("spec") or {})
+    def checked(self) -> Checked:
+        """The spec as it stands now, over the recipes as they stand now."""
+        return validate(self.job.name, self.observed.job.get("spec") or {}, self.observed.recipes)
 
     @property
     def intent(self) -> Intent:
@@ -105,12 +105,14 @@ class View:
     @cached_property
     def deadlines(self) -> Deadlines:
         """Deadlines may change while the job runs; a broken edit falls back to the defaults."""
-        return self.checked[0].deadlines if self.checked[0] else _section(self.observed.job, "deadlines", Deadlines())
+        return (
+            self.checked.spec.deadlines if self.checked.spec else _section(self.observed.job, "deadlines", Deadlines())
+        )
 
     @cached_property
     def cleanup(self) -> Cleanup:
         """As deadlines."""
-        return self.checked[0].cleanup if self.checked[0] else _section(self.observed.job, "cleanup", Cleanup())
+        return self.checked.spec.cleanup if self.checked.spec else _section(self.observed.job, "cleanup", Cleanup())
 
     def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None) -> Plan:
         """Plan a status write, or nothing where it would change nothing."""

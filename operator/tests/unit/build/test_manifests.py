@@ -14,7 +14,7 @@ TEMPLATE = {
     "cpu": "10",
     "memory": "64Gi",
     "sharedMemory": "8Gi",
-    "env": [{"name": "A", "value": "b"}],
+    "env": [{"name": "A", "value": "b"}, {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
     "volumes": [{"name": "models", "hostPath": {"path": "/models"}}, {"name": "scratch", "emptyDir": {}}],
     "volumeMounts": [{"name": "models", "mountPath": "/models", "readOnly": True}],
     "labels": {"rljob.dev/job": "stolen", "team": "a"},
@@ -70,7 +70,9 @@ def test_a_template_reaches_the_pods_but_never_our_own_labels() -> None:
     assert worker(SPEC)["metadata"]["labels"]["team"] == "a"
     assert worker(SPEC)["spec"]["nodeSelector"] == {"zone": "z"}
     assert worker(SPEC)["spec"]["tolerations"] == [{"key": "npu", "operator": "Exists"}]
-    assert {"name": "A", "value": "b"} in worker(SPEC)["spec"]["containers"][0]["env"]
+    env = worker(SPEC)["spec"]["containers"][0]["env"]
+    assert {"name": "A", "value": "b"} in env
+    assert {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}} in env
 
 
 def test_head_workers_and_initializers_see_the_same_volumes() -> None:

@@ -7,7 +7,17 @@ what it does not know: a runtime image and an operator that disagree must say so
 
 from rljob_runtime.contract.codec import ContractError
 from rljob_runtime.contract.exit_codes import ExitCode, Outcome
-from rljob_runtime.contract.job import CONTRACT_VERSION, JobConfig, OverrideValue, Platform, RequiredPath
+from rljob_runtime.contract.job import (
+    CONTRACT_VERSION,
+    JobConfig,
+    OverrideValue,
+    Platform,
+    RequiredPath,
+    ResumeMode,
+    ResumeSource,
+    RuleCondition,
+    StopRule,
+)
 from rljob_runtime.contract.names import AttemptVariable, PodVariable, Port, SpoolFile, head_paths
 from rljob_runtime.contract.progress import Phase, Progress, StopMode, StopRequest
 
@@ -25,8 +35,12 @@ __all__ = [
     "Port",
     "Progress",
     "RequiredPath",
+    "ResumeMode",
+    "ResumeSource",
+    "RuleCondition",
     "SpoolFile",
     "StopMode",
     "StopRequest",
+    "StopRule",
     "head_paths",
 ]

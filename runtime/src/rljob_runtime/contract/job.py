@@ -34,6 +34,49 @@ class RequiredPath:
     path: str
 
 
+class ResumeMode(enum.StrEnum):
+    """Where a run begins."""
+
+    AUTO = "Auto"
+    """At the last complete checkpoint, if there is one."""
+    NEVER = "Never"
+    REQUIRED = "Required"
+    """At the last complete checkpoint, or not at all."""
+
+
+@dataclass(frozen=True)
+class ResumeSource:
+    """Another job's checkpoint folder to begin from, as long as the own one holds none."""
+
+    path: str
+    """Folder with `global_step_<n>` in it."""
+    step: int | None = None
+    """Default: the last complete one."""
+
+
+class RuleCondition(enum.StrEnum):
+    """What a stop rule looks for; NaN is neither above nor below."""
+
+    IS_NAN = "IsNaN"
+    ABOVE = "Above"
+    BELOW = "Below"
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When the run ends by its own figures."""
+
+    name: str
+    metric: str
+    condition: RuleCondition
+    threshold: float | None = None
+    """Absent with IsNaN."""
+    for_steps: int = 1
+    """Steps in a row for which the condition must hold."""
+    succeeds: bool = False
+    """Whether such an end is a success."""
+
+
 @dataclass(frozen=True)
 class JobConfig:
     """One RLJob as the launcher sees it."""
@@ -58,6 +101,9 @@ class JobConfig:
     checkpoint_path: str | None = None
     log_path: str | None = None
     """Folder on a shared volume: records are mirrored to `<log_path>/<cluster_name>/attempt-<n>/` as they grow."""
+    resume: ResumeMode = ResumeMode.AUTO
+    resume_from: ResumeSource | None = None
+    stop_rules: tuple[StopRule, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a document of another contract version."""

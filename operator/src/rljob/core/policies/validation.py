@@ -6,9 +6,11 @@ sees the cluster.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,7 +19,10 @@ from rljob.api.base import DNS_LABEL
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.build.accelerators import ACCELERATORS
+from rljob.core.merge import EMPTY, Layer, layer, merge, values
+from rljob.core.policies.unions import union_violations
 from rljob.core.policies.violation import Violation
+from rljob.core.recipes import JOB_SOURCE, RecipeLayer, Recipes, resolve, unset_violations
 from rljob.launchers import verl
 from rljob_runtime.contract import AttemptVariable, PodVariable, head_paths
 
@@ -29,15 +34,56 @@ OUR_VARIABLES = frozenset(variable.value for variable in (*PodVariable, *Attempt
 RESERVED_VOLUMES = frozenset({"rljob-code", "rljob-spool", "rljob-config", "shared-memory"})
 
 
-def validate(name: str, raw_spec: Mapping[str, Any]) -> tuple[RLJobSpec | None, tuple[Violation, ...]]:
-    """Give the spec with its defaults and no violation, or None and every violation."""
-    named = tuple(_name_violations(name))
+@dataclass(frozen=True)
+class Checked:
+    """What became of a manifest."""
+
+    spec: RLJobSpec | None
+    """With recipes and defaults; None where there is a violation."""
+    violations: tuple[Violation, ...]
+    recipes: tuple[RecipeLayer, ...] = ()
+    """What the spec stands on, the lowest first."""
+    merged: Layer = EMPTY
+    """Recipes and job laid over each other, before types and defaults."""
+
+
+def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None) -> Checked:
+    """Merge, type and check a spec."""
+    chain = resolve(raw_spec, recipes or {})
+    return check(name, raw_spec, chain.layers, chain.violations)
+
+
+def check(
+    name: str, raw_spec: Mapping[str, Any], recipes: tuple[RecipeLayer, ...], found: tuple[Violation, ...] = ()
+) -> Checked:
+    """Do so with recipes that are at hand, as those of a snapshot are."""
+    found += (*_name_violations(name), *unset_violations("spec.unset", raw_spec.get("unset")))
+    unset = raw_spec.get("unset")
+    own = layer(JOB_SOURCE, raw_spec, unset if isinstance(unset, list) else ())
+    merged = merge([*(recipe.to_layer() for recipe in recipes), own])
+    document = values(merged)
+    found += tuple(_null_violations(document, "spec"))
     try:
-        spec = RLJobSpec.model_validate(raw_spec)
+        # As the API server does: an integer is not a text of digits.
+        spec = RLJobSpec.model_validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
-        return None, named + tuple(_type_violations(error))
-    violations = named + tuple(violation for check in CHECKS for violation in check(spec))
-    return (None, violations) if violations else (spec, ())
+        # What a missing recipe would have given is not missed as well.
+        problems = () if found and not recipes and raw_spec.get("recipeRef") else tuple(_type_violations(error))
+        return Checked(None, found + problems, recipes, merged)
+    found += (*(violation for judge in CHECKS for violation in judge(spec)), *union_violations(spec, "spec"))
+    return Checked(None if found else spec, found, recipes, merged)
+
+
+def _null_violations(value: object, path: str) -> Iterator[Violation]:
+    """Refuse null as the API server does; in overrides it is a value."""
+    if value is None:
+        yield Violation(path, "is null; leave the field out, or name it in spec.unset to drop a recipe's value")
+    elif isinstance(value, Mapping) and path != "spec.verl.overrides":
+        for name, member in value.items():
+            yield from _null_violations(member, f"{path}.{name}")
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from _null_violations(member, f"{path}[{index}]")
 
 
 def _name_violations(name: str) -> Iterator[Violation]:
@@ -56,6 +102,8 @@ def _name_violations(name: str) -> Iterator[Violation]:
 def _type_violations(error: ValidationError) -> Iterator[Violation]:
     for problem in error.errors(include_url=False, include_context=False):
         field = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+        if problem["input"] is None and problem["type"] != "missing":
+            continue  # told by _null_violations
         match problem["type"]:
             case "missing":
                 yield Violation(field, "is required and not set")
@@ -145,11 +193,6 @@ def _group_has_peers(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-def _code_type_matches(spec: RLJobSpec) -> Iterator[Violation]:
-    if (spec.code.type == "ConfigMap") != (spec.code.config_map is not None):
-        yield Violation("spec.code", "type ConfigMap goes with configMap, and only with it; set both or neither")
-
-
 def _mounts_have_volumes(spec: RLJobSpec) -> Iterator[Violation]:
     shared = spec.worker_groups[0].template
     yield from _template_violations("spec.workerGroups[0].template", shared, {v.name for v in shared.volumes})
@@ -159,15 +202,8 @@ def _mounts_have_volumes(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _template_violations(field: str, template: PodTemplate, known: set[str]) -> Iterator[Violation]:
     for index, volume in enumerate(template.volumes):
-        sources = volume.model_dump(exclude_none=True, exclude={"name"})
         if volume.name in RESERVED_VOLUMES:
             yield Violation(f"{field}.volumes[{index}].name", f"{volume.name} is taken by the operator; rename it")
-        if len(sources) != 1:
-            yield Violation(
-                f"{field}.volumes[{index}]",
-                f"has {len(sources)} sources; set exactly one of persistentVolumeClaim, configMap, hostPath, "
-                "emptyDir, nfs",
-            )
     for index, mount in enumerate(template.volume_mounts):
         if mount.name not in known:
             listed = ", ".join(sorted(known)) or "none"
@@ -257,7 +293,6 @@ CHECKS: tuple[Check, ...] = (
     _batches_divide_over_devices,
     _micro_batch_divides,
     _group_has_peers,
-    _code_type_matches,
     _mounts_have_volumes,
     _nothing_of_ours_is_taken,
     _tolerations_hold,

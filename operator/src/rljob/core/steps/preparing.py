@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from rljob.api.sources import Initializer
 from rljob.api.status import ConditionStatus, ConditionType, Decision, Intent, Resolved, RLJobStatus, State
-from rljob.api.v1alpha1 import Initializer, RLJobSpec
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build import configmap, labels, names
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.initializer import build_initializer
@@ -29,7 +30,7 @@ def recall(view: View) -> Plan | None:
 
 def validate_spec(view: View) -> Plan | None:
     """Refuse a wrong spec with every violation; a job that already began goes on with its frozen one."""
-    _, violations = view.checked
+    violations = view.checked.violations
     if not violations or view.status.intent is not None or view.frozen_spec is not None:
         return None
     message = "; ".join(str(violation) for violation in violations)
@@ -44,7 +45,7 @@ def intend(view: View) -> Plan | None:
     """Write down what will be made. A lost status is rebuilt from the children: the generation never goes back."""
     if view.status.intent is not None:
         return None
-    spec = view.frozen_spec or view.checked[0]
+    spec = view.frozen_spec or view.checked.spec
     if spec is None:
         raise AssertionError("validate_spec lets no wrong spec pass")
     generation = max((generation_of(cluster) for cluster in view.observed.clusters), default=0) or 1
@@ -81,7 +82,7 @@ def _resolve(view: View, spec: RLJobSpec) -> Resolved:
 
 def tell_changes(view: View) -> Plan | None:
     """Say that an edit does not reach the running job."""
-    spec, violations = view.checked
+    spec, violations = view.checked.spec, view.checked.violations
     if spec is not None and _same_training(view, spec):
         if status.condition(view.status, ConditionType.PENDING_CHANGES) is None:
             return None
@@ -118,7 +119,7 @@ def freeze_spec(view: View) -> Plan | None:
     if view.observed.snapshot is not None:
         name = names.snapshot_name(view.job)
         return fail(view, Reason.NAME_TAKEN, f"ConfigMap {name} is not the one that this operator made; delete it")
-    spec, _ = view.checked
+    spec = view.checked.spec
     if spec is None or not _same_training(view, spec):
         # The spec changed between the intent and the snapshot: begin again with the new one.
         return view.write(view.status.model_copy(update={"intent": None, "resolved": None}))

@@ -1,0 +1,250 @@
+"""Laying a job's spec over its recipes: maps merge deeply, keyed lists by key, unions and other lists are replaced.
+
+Works on manifests as written, before types and defaults, and never fails: what has a wrong shape is carried along for
+the types to refuse. How a value merges is read off the API types once. Every leaf keeps the name of the layer that set
+it, which is what `rljob explain` shows.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, reduce
+from typing import Any, TypeAlias, Union
+
+from rljob.api.base import LIST_KEYS, MERGE_KEYS, Model
+from rljob.api.v1alpha1 import RLJobSpec
+
+Path = tuple[str, ...]
+"""Names of fields; an entry of a keyed list, or of a map, is its key."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a value merges: a map with `members` or `rest`, a keyed list with `keys`, or else a leaf."""
+
+    members: Mapping[str, Shape] = field(default_factory=dict)
+    rest: Shape | None = None
+    """Of every key that is no member; None: such a key is a leaf, and nothing but a mistake."""
+    keys: tuple[str, ...] = ()
+    item: Shape | None = None
+
+    @property
+    def is_map(self) -> bool:
+        """Whether values merge key by key."""
+        return bool(self.members) or self.rest is not None
+
+    def member(self, name: str) -> Shape:
+        """Give the shape of a map's entry."""
+        return self.members.get(name) or self.rest or LEAF
+
+
+LEAF = Shape()
+OPEN_MAP = Shape(rest=LEAF)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A value that is replaced whole, and who set it."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A list whose entries merge by key, in the order in which they first appear."""
+
+    entries: Mapping[tuple[str, ...], Tree]
+
+
+Tree: TypeAlias = "dict[str, Tree] | Keyed | Leaf"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Some fields of a spec, and fields of the layers below to leave out."""
+
+    tree: Tree
+    unset: tuple[Path, ...] = ()
+
+
+EMPTY = Layer({})
+
+
+def layer(source: str, values: Mapping[str, Any], unset: Sequence[str] = ()) -> Layer:
+    """Read a layer; unreadable paths of `unset` are passed over (see `unset_problem`)."""
+    paths = (parse_path(text) for text in unset)
+    return Layer(_mark(shape_of(RLJobSpec), dict(values), source), tuple(path for path in paths if path))
+
+
+def stack(lower: Layer, upper: Layer) -> Layer:
+    """Lay one layer over another; associative, with EMPTY as its neutral element."""
+    below = reduce(_remove, upper.unset, lower.tree)
+    return Layer(_overlay(below, upper.tree), (*lower.unset, *upper.unset))
+
+
+def merge(layers: Sequence[Layer]) -> Layer:
+    """Lay layers over each other, the lowest first."""
+    return reduce(stack, layers, EMPTY)
+
+
+def values(merged: Layer) -> dict[str, Any]:
+    """Give the merged spec as a manifest writes it."""
+    result: dict[str, Any] = _unmark(merged.tree)
+    return result
+
+
+def origins(merged: Layer) -> dict[Path, str]:
+    """Give for each leaf who set it."""
+    return dict(_leaves(merged.tree, ()))
+
+
+# Paths: `trainer.steps`, `workerGroups[trainer].template.env[FOO]`, `verl.overrides[actor_rollout_ref.rollout.n]`.
+
+_PART = re.compile(r"\.?([A-Za-z_$][A-Za-z0-9_-]*)|\[([^\[\]]+)\]")
+
+
+def parse_path(text: str) -> Path | None:
+    """Read a path; None where it is none."""
+    parts, place = [], 0
+    while place < len(text):
+        found = _PART.match(text, place)
+        if found is None or (place == 0 and text[0] in ".["):
+            return None
+        parts.append(found[1] or found[2])
+        place = found.end()
+    return tuple(parts) or None
+
+
+def path_text(path: Path) -> str:
+    """Write a path as `unset` reads it."""
+    text, shape = "", shape_of(RLJobSpec)
+    for part in path:
+        plain = part in shape.members
+        text += f".{part}" if plain and text else part if plain else f"[{part}]"
+        shape = (shape.item or LEAF) if shape.keys else shape.member(part)
+    return text
+
+
+def unset_problem(text: str) -> str | None:
+    """Say why a path of `unset` names no field; None if it does."""
+    path = parse_path(text)
+    if path is None:
+        return f"{text!r} is no path; write it like trainer.miniBatchSize or workerGroups[trainer].template.env[FOO]"
+    shape, seen = shape_of(RLJobSpec), ""
+    for part in path:
+        if shape.keys and shape.item is not None:
+            shape = shape.item
+        elif part in shape.members or shape.rest is not None:
+            shape = shape.member(part)
+        elif shape.members:
+            return f"{text!r}: {seen or 'spec'} has no field {part}; there are {', '.join(sorted(shape.members))}"
+        else:
+            return f"{text!r}: {seen} is replaced whole; unset it as a whole"
+        seen = f"{seen}.{part}".lstrip(".")
+    return None
+
+
+@cache
+def shape_of(model: type[Model]) -> Shape:
+    """Read off a type how its values merge."""
+    members = {}
+    for info in model.model_fields.values():
+        name = str(info.alias)
+        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        keys = tuple(str(key) for key in _texts(extra.get(MERGE_KEYS) or extra.get(LIST_KEYS)))
+        members[name] = _shape(info.annotation, keys)
+    return Shape(members=members)
+
+
+def _texts(found: object) -> Sequence[object]:
+    return found if isinstance(found, (list, tuple)) else ()
+
+
+def _shape(annotation: Any, keys: tuple[str, ...]) -> Shape:  # noqa: ANN401 - a type expression
+    annotation = _plain(annotation)
+    origin = typing.get_origin(annotation)
+    if origin is list and keys:
+        return Shape(keys=keys, item=_shape(typing.get_args(annotation)[0], ()))
+    if origin is dict:
+        return OPEN_MAP
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return LEAF if annotation.REPLACED_WHOLE else shape_of(annotation)
+    return LEAF
+
+
+def _plain(annotation: Any) -> Any:  # noqa: ANN401 - a type expression
+    """Take off Annotated and Optional."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _plain(typing.get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return _plain(next(member for member in typing.get_args(annotation) if member is not type(None)))
+    return annotation
+
+
+def _mark(shape: Shape, raw: Any, source: str) -> Tree:  # noqa: ANN401 - JSON of anybody
+    if shape.is_map and isinstance(raw, Mapping):
+        return {str(name): _mark(shape.member(str(name)), value, source) for name, value in raw.items()}
+    if shape.keys and isinstance(raw, list):
+        entries = {_key(shape, entry): _mark(shape.item or LEAF, entry, source) for entry in raw}
+        # Doubled or missing keys are for the types to refuse.
+        if None not in entries and len(entries) == len(raw):
+            return Keyed(typing.cast("dict[tuple[str, ...], Tree]", entries))
+    return Leaf(raw, source)
+
+
+def _key(shape: Shape, entry: object) -> tuple[str, ...] | None:
+    if not isinstance(entry, Mapping):
+        return None
+    found = tuple(str(entry.get(key, "")) for key in shape.keys)
+    return found if any(found) or len(shape.keys) > 1 else None
+
+
+def _overlay(lower: Tree, upper: Tree) -> Tree:
+    if isinstance(lower, dict) and isinstance(upper, dict):
+        joined = {name: _overlay(lower[name], tree) if name in lower else tree for name, tree in upper.items()}
+        return lower | joined
+    if isinstance(lower, Keyed) and isinstance(upper, Keyed):
+        entries = {
+            key: _overlay(lower.entries[key], tree) if key in lower.entries else tree
+            for key, tree in upper.entries.items()
+        }
+        return Keyed({**lower.entries, **entries})
+    return upper
+
+
+def _remove(tree: Tree, path: Path) -> Tree:
+    first, *rest = path
+    if isinstance(tree, dict) and first in tree:
+        kept = {name: child for name, child in tree.items() if name != first}
+        # In its old place, so that the order of a manifest stays.
+        return {n: _remove(c, tuple(rest)) if n == first else c for n, c in tree.items()} if rest else kept
+    if isinstance(tree, Keyed) and (first,) in tree.entries:
+        if not rest:
+            return Keyed({key: child for key, child in tree.entries.items() if key != (first,)})
+        return Keyed({k: _remove(c, tuple(rest)) if k == (first,) else c for k, c in tree.entries.items()})
+    return tree
+
+
+def _unmark(tree: Tree) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(tree, dict):
+        return {name: _unmark(child) for name, child in tree.items()}
+    if isinstance(tree, Keyed):
+        return [_unmark(child) for child in tree.entries.values()]
+    return tree.value
+
+
+def _leaves(tree: Tree, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(tree, dict):
+        for name, child in tree.items():
+            yield from _leaves(child, (*path, name))
+    elif isinstance(tree, Keyed):
+        for key, child in tree.entries.items():
+            yield from _leaves(child, (*path, ", ".join(key)))
+    else:
+        yield path, tree.source
