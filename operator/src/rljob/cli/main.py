@@ -1,4 +1,4 @@
-"""`rljob validate`, `render` and `status`, also as `kubectl rljob`.
+"""`rljob validate`, `render`, `explain` and `status`, also as `kubectl rljob`.
 
 Exit codes: 0 well, 1 the job is wrong or failed, 2 the command cannot be carried out.
 """
@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.names import JobIdentity
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
-from rljob.cli.manifests import JobManifest, read_jobs
+from rljob.cli.explain import explain
+from rljob.cli.manifests import JobManifest, read_files
 from rljob.cli.render import STAND_IN_UID, render
 from rljob.cli.status import describe
-from rljob.core.policies.validation import validate
+from rljob.core.policies.validation import Checked, validate
+from rljob.core.recipes import Recipes, complete
 
 FAILED = 1
 USAGE = 2
@@ -38,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _validate(chosen: argparse.Namespace) -> int:
     code = 0
-    for job in read_jobs(chosen.file):
-        if _checked(job) is None:
+    for job, checked in _read(chosen):
+        if checked.spec is None:
             code = FAILED
         else:
             print(f"{job.source}: {job.name} is valid")
@@ -48,30 +49,54 @@ def _validate(chosen: argparse.Namespace) -> int:
 
 def _render(chosen: argparse.Namespace) -> int:
     pages = []
-    for job in read_jobs(chosen.file):
-        spec = _checked(job)
-        if spec is None:
+    for job, checked in _read(chosen):
+        if checked.spec is None:
             return FAILED
-        pages.append(render(JobIdentity(job.namespace, job.name, chosen.uid), spec, chosen.part))
+        pages.append(render(JobIdentity(job.namespace, job.name, chosen.uid), checked.spec, chosen.part))
     print("\n---\n".join(pages))
     return 0
 
 
+def _explain(chosen: argparse.Namespace) -> int:
+    pages = []
+    for _, checked in _read(chosen):
+        if checked.spec is None:
+            return FAILED
+        page = explain(checked, checked.spec, (), chosen.path)
+        if not page:
+            raise UsageError(
+                f"{chosen.path}: no such field here; leave it out to see all, or name one as in trainer.steps"
+            )
+        pages.append(page)
+    print("\n\n".join(pages))
+    return 0
+
+
 def _status(chosen: argparse.Namespace) -> int:
-    job = kubectl.get_job(chosen.name, chosen.namespace, chosen.context)
+    job = kubectl.get_job(chosen.name, kubectl.Place(chosen.namespace, chosen.context))
     print(describe(job))
     return FAILED if (job.get("status") or {}).get("state") in ("Failed", "Invalid") else 0
 
 
-def _checked(job: JobManifest) -> RLJobSpec | None:
-    """Validate, and tell all violations."""
-    checked = validate(job.name, job.spec)
-    for violation in checked.violations:
-        print(f"{job.source}: {job.name or 'RLJob without a name'}: {violation}", file=sys.stderr)
-    return checked.spec
+def _read(chosen: argparse.Namespace) -> Iterator[tuple[JobManifest, Checked]]:
+    """Give each job of the files with what became of it; tells all violations."""
+    files = read_files(chosen.file)
+    for job in files.jobs:
+        checked = validate(job.name, job.spec, _recipes(job, files.recipes, chosen))
+        for violation in checked.violations:
+            print(f"{job.source}: {job.name or 'RLJob without a name'}: {violation}", file=sys.stderr)
+        yield job, checked
 
 
-_COMMANDS = {"validate": _validate, "render": _render, "status": _status}
+def _recipes(job: JobManifest, known: Recipes, chosen: argparse.Namespace) -> Recipes:
+    """Add to the recipes of the files those that only the cluster has, if it may be asked."""
+    if not chosen.cluster:
+        return known
+    place = kubectl.Place(job.namespace, chosen.context)
+    return complete(job.spec, known, lambda recipe: kubectl.find_recipe(recipe, place))
+
+
+_COMMANDS = {"validate": _validate, "render": _render, "explain": _explain, "status": _status}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,8 +104,18 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     check = commands.add_parser("validate", help="check RLJobs as the operator would, all violations at once")
     show = commands.add_parser("render", help="print what the operator would make: RayCluster and job.json")
-    for command in (check, show):
-        command.add_argument("-f", "--file", required=True, help="manifest; - for standard input")
+    why = commands.add_parser("explain", help="why each field is what it is: job, recipe, default or decision")
+    why.add_argument("path", nargs="?", default="", help="only this field and what lies below it")
+    for command in (check, show, why):
+        command.add_argument(
+            "-f",
+            "--file",
+            required=True,
+            action="append",
+            help="jobs and recipes, or a folder; - for stdin",
+        )
+        command.add_argument("--cluster", action="store_true", help="read recipes that the files lack from the cluster")
+        command.add_argument("--context", help="context of the kubeconfig")
     show.add_argument("--part", choices=("all", "raycluster", "job"), default="all")
     show.add_argument("--uid", default=STAND_IN_UID, help="uid of the RLJob, which decides the names of its children")
     status = commands.add_parser("status", help="where an RLJob stands; exit code 1 when it failed")

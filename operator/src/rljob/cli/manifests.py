@@ -1,19 +1,25 @@
-"""Reading RLJobs from files: YAML or JSON, any number of documents, other kinds passed over."""
+"""Reading RLJobs and recipes from files: YAML or JSON, any number of documents, other kinds passed over."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rljob.api.v1alpha1 import API_VERSION
+from rljob.api.v1alpha1 import API_VERSION, RecipeKind
 from rljob.cli.errors import UsageError
+from rljob.core.observed import Manifest, RecipeId
+from rljob.core.recipes import Recipes, recipe_id
 
 STDIN = "-"
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+
+
+RECIPE_KINDS = frozenset(kind.value for kind in RecipeKind)
 
 
 @dataclass(frozen=True)
@@ -26,20 +32,48 @@ class JobManifest:
     spec: Mapping[str, Any]
 
 
-def read_jobs(source: str) -> list[JobManifest]:
-    """Give the RLJobs of a file, or of standard input for `-`."""
+@dataclass(frozen=True)
+class Files:
+    """What some files hold."""
+
+    jobs: tuple[JobManifest, ...]
+    recipes: Recipes
+
+
+def read_files(sources: Sequence[str]) -> Files:
+    """Give the RLJobs and recipes of files and folders, or of standard input for `-`."""
+    jobs: list[JobManifest] = []
+    recipes: dict[RecipeId, Manifest] = {}
+    kinds: set[str] = set()
+    for source in [place for given in sources for place in _places(given)]:
+        for document in _documents(source):
+            kind = _kind(document)
+            kinds.add(kind or "something without kind")
+            if kind == "RLJob":
+                jobs.append(_job(source, document))
+            elif kind in RECIPE_KINDS:
+                recipe = _recipe(source, document)
+                recipes[recipe_id(recipe)] = recipe
+    if not jobs:
+        raise UsageError(f"{', '.join(sources)}: holds no RLJob; found {', '.join(sorted(kinds)) or 'nothing'}")
+    return Files(tuple(jobs), recipes)
+
+
+def _places(source: str) -> list[str]:
+    path = Path(source)
+    if source == STDIN or not path.is_dir():
+        return [source]
+    return [str(found) for found in sorted(path.iterdir()) if found.suffix in SUFFIXES]
+
+
+def _documents(source: str) -> list[Any]:
     try:
         text = sys.stdin.read() if source == STDIN else Path(source).read_text()
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        return [document for document in yaml.safe_load_all(text) if document is not None]
     except OSError as error:
         raise UsageError(f"{source}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{source}: not YAML: {error}") from error
-    jobs = [_job(source, document) for document in documents if _kind(document) == "RLJob"]
-    if not jobs:
-        kinds = ", ".join(sorted({_kind(document) or "something without kind" for document in documents})) or "nothing"
-        raise UsageError(f"{source}: holds no RLJob; found {kinds}")
-    return jobs
 
 
 def _kind(document: object) -> str:
@@ -47,9 +81,22 @@ def _kind(document: object) -> str:
 
 
 def _job(source: str, document: Mapping[str, Any]) -> JobManifest:
+    metadata, spec = _sections(source, document)
+    return JobManifest(source, str(metadata.get("namespace", "default")), str(metadata.get("name", "")), spec)
+
+
+def _recipe(source: str, document: Mapping[str, Any]) -> Manifest:
+    metadata, _ = _sections(source, document)
+    if not metadata.get("name"):
+        raise UsageError(f"{source}: a {document['kind']} without metadata.name")
+    return document
+
+
+def _sections(source: str, document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    kind = document["kind"]
     if (version := document.get("apiVersion")) != API_VERSION:
-        raise UsageError(f"{source}: RLJob of apiVersion {version!r}; this version reads {API_VERSION}")
+        raise UsageError(f"{source}: {kind} of apiVersion {version!r}; this version reads {API_VERSION}")
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
     if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
-        raise UsageError(f"{source}: metadata and spec of an RLJob are mappings")
-    return JobManifest(source, str(metadata.get("namespace", "default")), str(metadata.get("name", "")), spec)
+        raise UsageError(f"{source}: metadata and spec of an {kind} are mappings")
+    return metadata, spec

@@ -100,7 +100,17 @@ def values(merged: Layer) -> dict[str, Any]:
 
 def origins(merged: Layer) -> dict[Path, str]:
     """Give for each leaf who set it."""
-    return dict(_leaves(merged.tree, ()))
+    return {path: leaf.source for path, leaf in leaves(merged.tree)}
+
+
+def leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
+    """Give every leaf with its path, in the order of the manifest."""
+    if isinstance(tree, Leaf):
+        yield path, tree
+        return
+    named = tree.items() if isinstance(tree, dict) else ((", ".join(key), child) for key, child in tree.entries.items())
+    for name, child in named:
+        yield from leaves(child, (*path, name))
 
 
 # Paths: `trainer.steps`, `workerGroups[trainer].template.env[FOO]`, `verl.overrides[actor_rollout_ref.rollout.n]`.
@@ -237,14 +247,3 @@ def _unmark(tree: Tree) -> Any:  # noqa: ANN401 - JSON
     if isinstance(tree, Keyed):
         return [_unmark(child) for child in tree.entries.values()]
     return tree.value
-
-
-def _leaves(tree: Tree, path: Path) -> Iterator[tuple[Path, str]]:
-    if isinstance(tree, dict):
-        for name, child in tree.items():
-            yield from _leaves(child, (*path, name))
-    elif isinstance(tree, Keyed):
-        for key, child in tree.entries.items():
-            yield from _leaves(child, (*path, ", ".join(key)))
-    else:
-        yield path, tree.source

@@ -6,7 +6,7 @@ generation, so that a later edit of a recipe is told as drift and never reaches 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,21 @@ def resolve(raw_spec: Mapping[str, Any], recipes: Recipes) -> Chain:
         place, reference = f"{wanted}: spec.recipeRef", spec.get("recipeRef")
         may_be_local = wanted.kind is RecipeKind.RL_RECIPE
     return Chain(tuple(reversed(found)))
+
+
+def complete(raw_spec: Mapping[str, Any], known: Recipes, find: Callable[[RecipeId], Manifest | None]) -> Recipes:
+    """Add what `find` gives of the chain's recipes that are not known; what it does not find stays out."""
+    found, reference = dict(known), raw_spec.get("recipeRef")
+    for _ in range(MAX_RECIPE_DEPTH + 1):
+        wanted = reference_id(reference)
+        if wanted is None:
+            break
+        manifest = found.get(wanted) or find(wanted)
+        if manifest is None:
+            break
+        found[wanted] = manifest
+        reference = (manifest.get("spec") or {}).get("recipeRef")
+    return found
 
 
 def reference_id(reference: object) -> RecipeId | None:

@@ -64,18 +64,6 @@ ATTEMPT  RAYCLUSTER    SUBMITTED             ENDED  LAST STEP  OUTCOME
 1        sums-abcde-1  2026-01-01T00:01:00Z  -      12         running"""
 
 
-@pytest.fixture
-def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kubectl that prints `answer`, or fails with `error`."""
-    script = tmp_path / "kubectl"
-    script.write_text(
-        '#!/bin/sh\ncd "$(dirname "$0")"\necho "$@" >words\n[ ! -f error ] || { cat error >&2; exit 1; }\ncat answer\n'
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return tmp_path
-
-
 def test_the_page_tells_state_figures_conditions_and_attempts() -> None:
     assert describe(JOB) == PAGE
 

@@ -7,7 +7,7 @@ from builders import Json, small_spec
 
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.policies.validation import validate
-from rljob.core.recipes import Recipes, recipe_id, resolve
+from rljob.core.recipes import Recipes, complete, recipe_id, resolve
 
 
 def recipe(name: str, template: Json | None = None, below: Json | None = None, **spec: object) -> Json:
@@ -114,3 +114,12 @@ def test_a_wrong_unset_and_a_null_are_told() -> None:
     spec = small_spec() | {"unset": ["trainer.step"], "rollout": None, "data": {"train": [None]}}
     fields = [violation.field for violation in validate("sums", spec).violations]
     assert fields == ["spec.unset[0]", "spec.data.train[0]", "spec.rollout"]
+
+
+def test_a_chain_is_completed_by_what_can_be_found_and_no_further() -> None:
+    there = seen(*(recipe(n, {}, reference(m)) for n, m in ("ab", "bc", "cd", "de", "ef", "fa")))
+    known = seen(recipe("a", {}, reference("b")))
+    found = complete({"recipeRef": reference("a")}, known, there.get)
+    assert [wanted.name for wanted in found] == ["a", "b", "c", "d", "e"]
+    assert complete({"recipeRef": reference("a")}, known, lambda _: None) == known
+    assert complete({}, known, there.get) == known
