@@ -11,7 +11,7 @@ from typing import Any
 
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
-from rljob.build import labels, pods
+from rljob.build import env, labels, pods
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.metadata import child_metadata, job_labels
 from rljob.build.names import JobIdentity, cluster_name
@@ -144,7 +144,7 @@ def _ray_container(
         "name": name,
         "image": spec.runtime.image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
-        "env": _contract_env() + pods.user_env(template),
+        "env": _contract_env() + env.operator_env(spec, template) + pods.user_env(template),
         "resources": pods.resources(template, devices),
         "volumeMounts": [*_contract_mounts(), *shm, *mounts, *pods.code_mounts(spec)],
     }

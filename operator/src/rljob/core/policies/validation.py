@@ -279,6 +279,10 @@ def _numbers_are_finite(spec: RLJobSpec) -> Iterator[Violation]:
             yield Violation(f"spec.{field}", f"{text} is too large for a number; use one such as 1e-6")
 
 
+def _verl_can_do_it(spec: RLJobSpec) -> Iterator[Violation]:
+    yield from (Violation(f"spec.{field}", message) for field, message in verl.refusals(spec))
+
+
 def _initializers_are_distinct(spec: RLJobSpec) -> Iterator[Violation]:
     names = [initializer.name for initializer in spec.initializers]
     for index, name in enumerate(names):
@@ -298,6 +302,7 @@ CHECKS: tuple[Check, ...] = (
     _tolerations_hold,
     _numbers_are_finite,
     _overrides_are_free,
+    _verl_can_do_it,
     _initializers_are_distinct,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from rljob.api.sources import Initializer
-from rljob.api.status import ConditionStatus, ConditionType, Decision, Intent, Resolved, RLJobStatus, State
+from rljob.api.status import ConditionStatus, ConditionType, Intent, Resolved, RLJobStatus, State
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build import configmap, labels, names
 from rljob.build.accelerators import ACCELERATORS
@@ -14,6 +14,7 @@ from rljob.build.metadata import digest
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
+from rljob.core.policies.decisions import decide
 from rljob.core.policies.startup import PROBLEMS, diagnose
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import fail
@@ -64,11 +65,6 @@ def intend(view: View) -> Plan | None:
 def _resolve(view: View, spec: RLJobSpec) -> Resolved:
     facts = ACCELERATORS[spec.accelerator.class_]
     count = verl.devices(spec)
-    micro = Decision(
-        name="trainer.microBatchSizePerDevice",
-        value=str(verl.micro_batch(spec)),
-        reason="set in the spec" if spec.trainer.micro_batch_size_per_device else "a device's share of a mini batch",
-    )
     return Resolved(
         snapshot_name=names.snapshot_name(view.job),
         spec_hash=_training_hash(spec),
@@ -76,7 +72,7 @@ def _resolve(view: View, spec: RLJobSpec) -> Resolved:
         devices=count,
         cards=status.metric(count / facts.dies_per_card) or "NaN",
         initializers=[names.initializer_name(view.job, initializer.name) for initializer in spec.initializers],
-        decisions=[micro],
+        decisions=decide(spec),
     )
 
 

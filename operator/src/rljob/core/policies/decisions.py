@@ -1,0 +1,124 @@
+"""What the operator decides where the spec says Auto, and why: one table, asked once when a job begins.
+
+The answers are pinned in status.resolved.decisions. A decision says what will happen, not what was wished: where the
+runtime lacks the means, the value is what it does instead, and the reason says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rljob.api.base import Switch
+from rljob.api.status import Decision
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.accelerators import ACCELERATORS
+from rljob.launchers import verl
+from rljob_runtime.contract import Platform
+
+SET = "set in the spec"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A value and its reason."""
+
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """One field and how it is decided."""
+
+    name: str
+    """Field of the spec."""
+    decide: Callable[[RLJobSpec], Answer]
+
+
+def decide(spec: RLJobSpec) -> list[Decision]:
+    """Answer every question."""
+    answers = ((question.name, question.decide(spec)) for question in QUESTIONS)
+    return [Decision(name=name, value=answer.value, reason=answer.reason) for name, answer in answers]
+
+
+def _micro_batch(spec: RLJobSpec) -> Answer:
+    size = str(verl.micro_batch(spec))
+    if spec.trainer.micro_batch_size_per_device is not None:
+        return Answer(size, SET)
+    if spec.trainer.max_tokens_per_device is not None:
+        return Answer(size, "a device's share of a mini batch; trainer.maxTokensPerDevice cuts it by tokens instead")
+    return Answer(size, "a device's share of a mini batch")
+
+
+def _skip_old_log_prob(spec: RLJobSpec) -> Answer:
+    asked, updates = spec.optimizations.skip_old_log_prob, spec.trainer.global_batch_size // verl.mini_batch(spec)
+    if asked is Switch.DISABLED:
+        return Answer("Disabled", SET)
+    if updates > 1:
+        return Answer("Disabled", f"{updates} updates of a batch: the ratio is not 1 after the first")
+    return Answer("Disabled", "one update of a batch makes the ratio 1, but the runtime cannot leave the pass out yet")
+
+
+def _core_binding(spec: RLJobSpec) -> Answer:
+    asked, platform = spec.optimizations.core_binding, ACCELERATORS[spec.accelerator.class_].platform
+    if platform is Platform.CPU:
+        return Answer("Disabled", f"class {spec.accelerator.class_} has no devices to be near to")
+    if asked is Switch.DISABLED:
+        return Answer("Disabled", SET)
+    return Answer("Enabled", "vllm-ascend binds its workers on arm64 hosts; workers of the trainer are not bound yet")
+
+
+def _gc_freeze(spec: RLJobSpec) -> Answer:
+    if spec.optimizations.gc_freeze is Switch.DISABLED:
+        return Answer("Disabled", SET)
+    return Answer("Disabled", "the runtime has no hook in vLLM's engine for it yet")
+
+
+def _load_balancer(spec: RLJobSpec) -> Answer:
+    if spec.optimizations.load_balancer == "RequestCount":
+        return Answer("RequestCount", SET)
+    return Answer("RequestCount", "the runtime's router counts requests; it does not know their tokens yet")
+
+
+def _gang(spec: RLJobSpec) -> Answer:
+    if spec.scheduling.queue_name is not None:
+        return Answer("Kueue", f"queue {spec.scheduling.queue_name} lets the whole cluster start, or nothing of it")
+    if spec.scheduling.gang == "Volcano":
+        return Answer("None", "the operator makes no PodGroup for Volcano yet; scheduling.queueName has Kueue's gang")
+    return Answer("None", SET if spec.scheduling.gang == "None" else "there is no scheduling.queueName")
+
+
+def _restart_scope(spec: RLJobSpec) -> Answer:
+    asked = "Cluster" if spec.restart.scope == "Auto" else spec.restart.scope
+    return Answer(asked, "not used yet: the operator makes no second attempt, so the first failure ends the job")
+
+
+def _stop_mode(spec: RLJobSpec) -> Answer:
+    if spec.stop.mode != "Auto":
+        return Answer(spec.stop.mode, SET)
+    if spec.checkpoint is None:
+        return Answer("Immediate", "without checkpoint.path nothing could be saved")
+    grace = spec.stop.grace_seconds
+    return Answer("AbortRollout", f"a step may last longer than stop.graceSeconds {grace}; the last step is saved")
+
+
+def _resume(spec: RLJobSpec) -> Answer:
+    if spec.checkpoint is None:
+        return Answer("Never", "without checkpoint.path nothing is saved")
+    if spec.checkpoint.resume != "Auto":
+        return Answer(spec.checkpoint.resume, SET)
+    return Answer("Auto", f"at the last complete checkpoint in {spec.checkpoint.path}, if there is one")
+
+
+QUESTIONS = (
+    Question("trainer.microBatchSizePerDevice", _micro_batch),
+    Question("optimizations.skipOldLogProb", _skip_old_log_prob),
+    Question("optimizations.coreBinding", _core_binding),
+    Question("optimizations.gcFreeze", _gc_freeze),
+    Question("optimizations.loadBalancer", _load_balancer),
+    Question("scheduling.gang", _gang),
+    Question("restart.scope", _restart_scope),
+    Question("stop.mode", _stop_mode),
+    Question("checkpoint.resume", _resume),
+)

@@ -1,0 +1,94 @@
+"""All rows together, and job.json."""
+
+from __future__ import annotations
+
+from rljob.api.training import AlgorithmName
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.accelerators import ACCELERATORS
+from rljob.build.names import JobIdentity, cluster_name
+from rljob.launchers.verl import critic, lifecycle, rollout, training
+from rljob.launchers.verl.rows import Row
+from rljob.launchers.verl.sizes import devices
+from rljob_runtime.contract import (
+    CONTRACT_VERSION,
+    JobConfig,
+    OverrideValue,
+    RequiredPath,
+    ResumeMode,
+    ResumeSource,
+    RuleCondition,
+    StopRule,
+)
+
+ENTRYPOINT = "python -m rljob_runtime launch"
+TABLE: tuple[Row, ...] = (*training.ROWS, *critic.ROWS, *rollout.ROWS, *lifecycle.ROWS)
+TYPED_KEYS = {row.key.lstrip("+"): row.field for row in TABLE if row.own}
+"""Keys that `verl.overrides` must leave to a field."""
+
+
+def overrides(spec: RLJobSpec) -> dict[str, OverrideValue]:
+    """Give every override: the table's, then the user's own."""
+    values = {row.key: row.value(spec) for row in TABLE if row.when.holds(spec)}
+    taken = {key.lstrip("+") for key in spec.verl.overrides}
+    ours: dict[str, OverrideValue] = {
+        key: value for key, value in values.items() if value is not None and key.lstrip("+") not in taken
+    }
+    return ours | spec.verl.overrides
+
+
+def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path: str | None = None) -> JobConfig:
+    """Give job.json of a cluster generation.
+
+    `earlier_path` is the checkpoint folder of the job that `checkpoint.from.job` names; whoever can see that job finds
+    it. Without it such a job begins at step 0.
+    """
+    facts = ACCELERATORS[spec.accelerator.class_]
+    return JobConfig(
+        version=CONTRACT_VERSION,
+        namespace=job.namespace,
+        name=job.name,
+        uid=job.uid,
+        cluster_name=cluster_name(job, generation),
+        cluster_generation=generation,
+        platform=facts.platform,
+        nodes=sum(group.nodes for group in spec.worker_groups),
+        devices=devices(spec),
+        dies_per_card=facts.dies_per_card,
+        total_steps=spec.trainer.steps,
+        overrides=overrides(spec),
+        required_paths=_required_paths(spec),
+        checkpoint_path=spec.checkpoint.path if spec.checkpoint else None,
+        log_path=spec.observability.log_path,
+        resume=ResumeMode(spec.checkpoint.resume) if spec.checkpoint else ResumeMode.AUTO,
+        resume_from=_resume_source(spec, earlier_path),
+        stop_rules=_stop_rules(spec),
+    )
+
+
+def _required_paths(spec: RLJobSpec) -> tuple[RequiredPath, ...]:
+    paths = [RequiredPath("model.path", spec.model.path), RequiredPath("reward.path", spec.reward.path)]
+    if spec.algorithm.name is AlgorithmName.PPO and spec.critic and spec.critic.path:
+        paths.append(RequiredPath("critic.path", spec.critic.path))
+    paths += [RequiredPath(f"data.train[{index}]", path) for index, path in enumerate(spec.data.train)]
+    paths += [RequiredPath(f"data.validation[{index}]", path) for index, path in enumerate(spec.data.validation)]
+    return tuple(paths)
+
+
+def _resume_source(spec: RLJobSpec, earlier_path: str | None) -> ResumeSource | None:
+    source = spec.checkpoint.from_ if spec.checkpoint else None
+    path = source.path or earlier_path if source else None
+    return ResumeSource(path, source.step) if source and path else None
+
+
+def _stop_rules(spec: RLJobSpec) -> tuple[StopRule, ...]:
+    return tuple(
+        StopRule(
+            name=rule.name,
+            metric=rule.metric,
+            condition=RuleCondition(rule.condition),
+            threshold=None if rule.threshold is None else float(rule.threshold),
+            for_steps=rule.for_steps,
+            succeeds=rule.result == "Succeeded",
+        )
+        for rule in spec.stop_rules
+    )

@@ -1,0 +1,42 @@
+"""Rows of checkpoints and records."""
+
+from __future__ import annotations
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.verl.rows import PPO, Row
+
+PPO_YAML = "trainer/config/ppo_trainer.yaml"
+
+
+def _at_each_attempt(_: RLJobSpec) -> None:
+    """Leave the key to the launcher, which knows what was saved so far."""
+
+
+def _keep(spec: RLJobSpec) -> int | None:
+    return spec.checkpoint.keep if spec.checkpoint else None
+
+
+ROWS = (
+    Row(
+        "trainer.default_local_dir",
+        "checkpoint.path",
+        PPO_YAML,
+        lambda s: s.checkpoint.path if s.checkpoint else None,
+    ),
+    Row(
+        "trainer.save_freq",
+        "checkpoint.everySteps",
+        PPO_YAML,
+        lambda s: s.checkpoint.every_steps if s.checkpoint else -1,
+    ),
+    Row("trainer.max_actor_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep),
+    Row("trainer.max_critic_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep, PPO),
+    Row("trainer.resume_mode", "checkpoint.resume", PPO_YAML, _at_each_attempt),
+    Row("trainer.resume_from_path", "checkpoint.from", PPO_YAML, _at_each_attempt),
+    Row(
+        "trainer.logger",
+        "observability.trackers",
+        "utils/tracking.py",
+        lambda s: ["console", *s.observability.trackers] if s.observability.trackers else None,
+    ),
+)

@@ -1,0 +1,68 @@
+"""What a row of the table is, and the conditions under which rows apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rljob.api.training import AlgorithmName, TrainerBackend
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.accelerators import ACCELERATORS
+from rljob.launchers.verl.sizes import uses_megatron
+from rljob_runtime.contract import OverrideValue, Platform
+
+ACTOR = "actor_rollout_ref.actor"
+REF = "actor_rollout_ref.ref"
+ROLLOUT = "actor_rollout_ref.rollout"
+MODEL = "actor_rollout_ref.model"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """When a row applies."""
+
+    text: str
+    """For the reference."""
+    holds: Callable[[RLJobSpec], bool]
+
+
+ALWAYS = Condition("", lambda _: True)
+FSDP2 = Condition("FSDP2", lambda s: s.trainer.backend is TrainerBackend.FSDP2)
+MEGATRON = Condition("Megatron, MindSpeed", uses_megatron)
+DYNAMIC = Condition("maxTokensPerDevice is set", lambda s: s.trainer.max_tokens_per_device is not None)
+DAPO = Condition("DAPO", lambda s: s.algorithm.name is AlgorithmName.DAPO)
+PPO = Condition("PPO", lambda s: s.algorithm.name is AlgorithmName.PPO)
+ATLAS = Condition("Atlas classes", lambda s: ACCELERATORS[s.accelerator.class_].platform is Platform.NPU)
+EVALUATE = Condition("trainer.mode Evaluate", lambda s: s.trainer.mode == "Evaluate")
+
+
+def both(first: Condition, second: Condition) -> Condition:
+    """Give the condition that holds when both do."""
+    return Condition(f"{first.text}; {second.text}", lambda s: first.holds(s) and second.holds(s))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One Hydra key: which field decides it, and how."""
+
+    key: str
+    """As Hydra wants it: with a leading `+` where verl's schema lacks the key and its code takes it."""
+    field: str
+    """Path of the manifest's field, for messages."""
+    source: str
+    """File of verl 0.9.1, below verl/, that defines or reads the key."""
+    value: Callable[[RLJobSpec], OverrideValue]
+    """None: the field is not set, so the key is left to verl."""
+    when: Condition = ALWAYS
+    own: bool = True
+    """False: a default that goes with the field; `verl.overrides` may set the key itself."""
+
+
+def number(text: str | None) -> float | None:
+    """Read a decimal string that may be absent."""
+    return None if text is None else float(text)
+
+
+def whole(text: str | None) -> int | None:
+    """Read a decimal string that stands for a whole number."""
+    return None if text is None else int(float(text))

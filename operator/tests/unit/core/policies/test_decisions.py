@@ -1,0 +1,65 @@
+"""Every Auto is decided once, and the reason is true."""
+
+import pytest
+from builders import Json, merged, small_spec, typed
+
+from rljob.core.policies.decisions import QUESTIONS, decide
+from rljob.launchers import verl
+
+ATLAS: Json = {"accelerator": {"class": "atlas-a2"}}
+SAVES: Json = {"checkpoint": {"path": "/ckpt", "everySteps": 5}}
+
+
+def answer(name: str, *changes: Json) -> tuple[str, str]:
+    spec = small_spec()
+    for change in changes:
+        spec = merged(spec, change)
+    return next((made.value, made.reason) for made in decide(typed(spec)) if made.name == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "value", "word"),
+    [
+        ("trainer.microBatchSizePerDevice", (), "128", "share of a mini batch"),
+        ("trainer.microBatchSizePerDevice", ({"trainer": {"microBatchSizePerDevice": 4}},), "4", "set in the spec"),
+        ("trainer.microBatchSizePerDevice", ({"trainer": {"maxTokensPerDevice": 99}},), "128", "cuts it by tokens"),
+        ("optimizations.skipOldLogProb", (), "Disabled", "cannot leave the pass out yet"),
+        ("optimizations.skipOldLogProb", ({"trainer": {"miniBatchSize": 8}},), "Disabled", "4 updates of a batch"),
+        ("optimizations.skipOldLogProb", ({"optimizations": {"skipOldLogProb": "Disabled"}},), "Disabled", "set in"),
+        ("optimizations.coreBinding", (), "Disabled", "class cpu"),
+        ("optimizations.coreBinding", (ATLAS,), "Enabled", "not bound yet"),
+        ("optimizations.coreBinding", (ATLAS, {"optimizations": {"coreBinding": "Disabled"}}), "Disabled", "set in"),
+        ("optimizations.gcFreeze", (), "Disabled", "no hook"),
+        ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Disabled"}},), "Disabled", "set in the spec"),
+        ("optimizations.loadBalancer", (), "RequestCount", "does not know their tokens yet"),
+        ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "TokenAware"}},), "RequestCount", "yet"),
+        ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "RequestCount"}},), "RequestCount", "set"),
+        ("scheduling.gang", (), "None", "no scheduling.queueName"),
+        ("scheduling.gang", ({"scheduling": {"queueName": "a3"}},), "Kueue", "queue a3"),
+        ("scheduling.gang", ({"scheduling": {"gang": "Volcano"}},), "None", "no PodGroup"),
+        ("scheduling.gang", ({"scheduling": {"gang": "None"}},), "None", "set in the spec"),
+        ("restart.scope", (), "Cluster", "not used yet"),
+        ("restart.scope", ({"restart": {"scope": "Driver"}},), "Driver", "not used yet"),
+        ("stop.mode", (), "Immediate", "nothing could be saved"),
+        ("stop.mode", (SAVES, {"stop": {"graceSeconds": 90}}), "AbortRollout", "graceSeconds 90"),
+        ("stop.mode", ({"stop": {"mode": "AfterStep"}},), "AfterStep", "set in the spec"),
+        ("checkpoint.resume", (), "Never", "nothing is saved"),
+        ("checkpoint.resume", (SAVES,), "Auto", "/ckpt"),
+        ("checkpoint.resume", (SAVES, {"checkpoint": {"resume": "Never"}}), "Never", "set in the spec"),
+    ],
+)
+def test_a_decision_and_its_reason(name: str, changes: tuple[Json, ...], value: str, word: str) -> None:
+    found, reason = answer(name, *changes)
+    assert (found, word in reason) == (value, True), reason
+
+
+def test_a_decision_says_what_is_rendered() -> None:
+    disabled = merged(small_spec(ATLAS), {"optimizations": {"coreBinding": "Disabled"}})
+    key = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.enable_cpu_binding"
+    assert verl.overrides(typed(disabled))[key] is False
+    micro = str(verl.overrides(typed())["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"])
+    assert answer("trainer.microBatchSizePerDevice")[0] == micro
+
+
+def test_decisions_fit_the_status() -> None:
+    assert len({question.name for question in QUESTIONS}) == len(QUESTIONS) <= 32
