@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rljob.api.status import Decision
 from rljob.api.v1alpha1 import RLJobSpec
@@ -16,20 +16,21 @@ DEFAULT_SOURCE = "default"
 VALUE_WIDTH = 60
 
 
-def explain(checked: Checked, spec: RLJobSpec, decisions: tuple[Decision, ...], below: str = "") -> str:
+def explain(checked: Checked, spec: RLJobSpec, decisions: Sequence[Decision], below: str = "") -> str:
     """Give a row for each field at or below a path: its value, and who set it."""
     rows = [row for row in _rows(checked, spec, decisions) if _lies_below(row[0], below)]
     return table([("FIELD", "VALUE", "FROM"), *rows]) if rows else ""
 
 
-def _rows(checked: Checked, spec: RLJobSpec, decisions: tuple[Decision, ...]) -> Iterator[tuple[str, str, str]]:
+def _rows(checked: Checked, spec: RLJobSpec, decisions: Sequence[Decision]) -> Iterator[tuple[str, str, str]]:
     decided = {decision.name: decision for decision in decisions}
     # The typed spec has every default spelled out; what somebody wrote lies over it.
     everything = stack(layer(DEFAULT_SOURCE, spec_document(spec)), checked.merged)
     for path, leaf in leaves(everything.tree):
         field = path_text(path)
         decision = decided.pop(field, None)
-        if decision is not None and (leaf.source == DEFAULT_SOURCE or leaf.value == "Auto"):
+        # What was asked for cannot always be had; the decision is what happens.
+        if decision is not None and decision.value != _text(leaf.value):
             yield field, _short(decision.value), f"decision: {decision.reason}"
         elif leaf.source != DEFAULT_SOURCE or leaf.value != []:
             yield field, _short(_text(leaf.value)), leaf.source

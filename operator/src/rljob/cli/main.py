@@ -16,6 +16,7 @@ from rljob.cli.explain import explain
 from rljob.cli.manifests import JobManifest, read_files
 from rljob.cli.render import STAND_IN_UID, render
 from rljob.cli.status import describe
+from rljob.core.policies.decisions import decide
 from rljob.core.policies.validation import Checked, validate
 from rljob.core.recipes import Recipes, complete
 
@@ -62,7 +63,7 @@ def _explain(chosen: argparse.Namespace) -> int:
     for _, checked in _read(chosen):
         if checked.spec is None:
             return FAILED
-        page = explain(checked, checked.spec, (), chosen.path)
+        page = explain(checked, checked.spec, decide(checked.spec), chosen.path)
         if not page:
             raise UsageError(
                 f"{chosen.path}: no such field here; leave it out to see all, or name one as in trainer.steps"

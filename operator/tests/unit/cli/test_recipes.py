@@ -79,6 +79,7 @@ def test_explain_says_of_each_field_who_set_it(tmp_path: Path, capsys: pytest.Ca
     file = written(tmp_path, "all.yaml", BASE, JOB)
     assert main(["explain", "trainer", "-f", file]) == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    assert ["trainer.microBatchSizePerDevice", "128", "decision: a device's share of a mini batch"] in lines
     assert ["trainer.steps", "7", "job"] in lines
     assert ["trainer.globalBatchSize", "32", "ClusterRLRecipe base"] in lines
     assert ["trainer.learningRate", "1e-6", "default"] in lines
