@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from builders import small_spec
 
-from rljob.cluster.errors import AlreadyExists, Conflict, NotFound
-from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, LEASE, RAY_CLUSTER, RLJOB, SECRET, Kind
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.initializer import build_initializer
+from rljob.build.names import JobIdentity
+from rljob.build.raycluster import build_raycluster
+from rljob.cluster.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
+from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, LEASE, POD, RAY_CLUSTER, RLJOB, SECRET, Kind
 from rljob.cluster.manifests import controller_uid
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from contract.place import Place
 
     from rljob.core.observed import Manifest
 
 Json = dict[str, Any]
+GOLDEN_JOBS = Path(__file__).parents[1] / "golden" / "jobs"
 
 
 def manifest(kind: Kind, namespace: str, name: str, **fields: object) -> Json:
@@ -178,6 +187,55 @@ async def test_every_kind_that_the_operator_makes_can_be_made(place: Place) -> N
     ):
         made = await place.cluster.create(wanted)
         assert made["metadata"]["name"] == wanted["metadata"]["name"]
+
+
+async def test_the_log_of_a_pod_that_is_not_there_or_has_not_started(place: Place) -> None:
+    with pytest.raises(NotFound):
+        await place.cluster.log_tail(place.namespace, "none", "main", 5)
+    nowhere = {"nodeSelector": {"rljob.dev/nowhere": "yes"}, "containers": [{"name": "main", "image": "none"}]}
+    await with_account(place, manifest(POD, place.namespace, "waits", spec=nowhere))
+    with pytest.raises(Invalid):
+        await place.cluster.log_tail(place.namespace, "waits", "main", 5)
+
+
+async def test_nothing_that_a_pod_brings_along_is_lost_on_the_way(place: Place) -> None:
+    (path,) = GOLDEN_JOBS.glob("brings-everything.yaml")
+    job = yaml.safe_load(path.read_text())
+    me = JobIdentity(place.namespace, job["metadata"]["name"], job["metadata"]["uid"])
+    spec = RLJobSpec.model_validate(job["spec"])
+    cluster = build_raycluster(me, spec, 1, "digest")
+    cluster["spec"]["suspend"] = True
+    prepare = build_initializer(me, spec, spec.initializers[0])
+    prepare["spec"]["suspend"] = True
+    for wanted in (cluster, prepare):
+        # The owner is not there: the collector would take what it owns.
+        del wanted["metadata"]["ownerReferences"]
+        made = await place.cluster.create(wanted)
+        assert list(lost(wanted, made)) == []
+
+
+def lost(sent: object, kept: object, path: str = "") -> Iterator[str]:
+    """Give the path of whatever the server did not keep; what it adds is its own business."""
+    if isinstance(sent, dict) and isinstance(kept, dict):
+        for name, value in sent.items():
+            yield from lost(value, kept.get(name), f"{path}.{name}")
+    elif isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):
+        for index, (one, other) in enumerate(zip(sent, kept, strict=True)):
+            yield from lost(one, other, f"{path}[{index}]")
+    elif sent != kept and sent not in ({}, []):
+        yield f"{path}: {sent!r} became {kept!r}"
+
+
+async def with_account(place: Place, pod: Json) -> None:
+    """Create a pod as soon as the namespace has its service account."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await place.cluster.create(pod)
+            except Forbidden:
+                await asyncio.sleep(0.2)
+            else:
+                return
 
 
 async def test_what_a_deleted_job_controlled_is_collected(place: Place) -> None:

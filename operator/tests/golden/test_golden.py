@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from rljob.build import configmap
-from rljob.build.initializer import build_initializer
+from rljob.build.initializer import build_initializer, initializers
 from rljob.build.raycluster import build_token_secret
 from rljob.core.policies.validation import validate
 from rljob.core.view import identity
@@ -38,7 +38,7 @@ def render(manifest: dict[str, Any]) -> str:
     config["data"][configmap.RAYCLUSTER_KEY] = "the RayCluster below"
     documents = [
         configmap.build_snapshot(job, spec),
-        *(build_initializer(job, spec, initializer) for initializer in spec.initializers),
+        *(build_initializer(job, spec, initializer) for initializer in initializers(spec)),
         build_token_secret(job, GENERATION),
         config,
         {"job.json": json.loads(config["data"][configmap.JOB_KEY])},

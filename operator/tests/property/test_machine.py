@@ -26,6 +26,8 @@ STATUS_SCHEMA = build_rljob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Sch
 SPECS: dict[str, dict[str, Any]] = {
     "plain": {},
     "initializers": {"initializers": [{"name": "make", "command": ["a"]}, {"name": "check", "command": ["b"]}]},
+    "code": {"code": {"type": "ConfigMap", "configMap": {"name": "code"}}},
+    "no code": {"code": {"type": "ConfigMap", "configMap": {"name": "none"}}},
     "queued": {"scheduling": {"queueName": "team"}},
     "lingering": {"cleanup": {"clusterAfterSeconds": 600}},
     "other": {"trainer": {"steps": 40, "learningRate": "1e-4"}},

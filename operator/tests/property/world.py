@@ -31,6 +31,8 @@ from rljob_runtime.contract import Outcome, Phase, Progress
 
 KEY = Key("team", "sums")
 PROMISED_ROUNDS = 10
+CODE = "code"
+"""A ConfigMap of the user."""
 Json = dict[str, Any]
 
 
@@ -68,6 +70,15 @@ class World:
                 "kind": "RLJob",
                 "metadata": {"namespace": KEY.namespace, "name": KEY.name},
                 "spec": spec or small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]}),
+            }
+        )
+
+        self.cluster.put(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"namespace": KEY.namespace, "name": CODE},
+                "data": {"reward.py": "1"},
             }
         )
 

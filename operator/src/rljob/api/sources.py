@@ -26,8 +26,8 @@ class CodeClaim(Model):
 class GitSource(Model):
     """One commit of a Git repository, fetched by every pod before Ray starts."""
 
-    url: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^(https?|git|ssh|file)://")]
-    """Address of the repository, without credentials."""
+    url: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^(https?|git|file)://[^@]+$")]
+    """Address of the repository, without credentials: those come through secretRef."""
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$", max_length=40)]
     """Full commit hash: a branch could move between two pods."""
     sub_path: Annotated[str, Field(max_length=1024)] | None = None

@@ -82,6 +82,17 @@ class Decision(StatusModel):
     """Why."""
 
 
+class ResolvedCode(StatusModel):
+    """Where the user's code comes from, and which code it is."""
+
+    type: Word
+    """As code.type."""
+    config_map: ObjectName | None = None
+    """The ConfigMap that is copied."""
+    digest: Text | None = None
+    """SHA-256 over the sorted data of the copied ConfigMap, or the commit; none: it cannot be known."""
+
+
 class Resolved(StatusModel):
     """What was fixed when the job began."""
 
@@ -95,8 +106,10 @@ class Resolved(StatusModel):
     """NPU devices (dies) of all workers."""
     cards: Metric
     """Cards of all workers."""
-    initializers: Annotated[list[ObjectName], Field(max_length=8, json_schema_extra=ATOMIC)] = []
-    """Names of the Jobs that run first."""
+    initializers: Annotated[list[ObjectName], Field(max_length=9, json_schema_extra=ATOMIC)] = []
+    """Names of the Jobs that run first; with code in Git, one fetches it."""
+    code: ResolvedCode | None = None
+    """The user's code."""
     decisions: Annotated[list[Decision], Field(max_length=32, json_schema_extra=ATOMIC)] = []
     """Every value that was Auto."""
 
@@ -183,6 +196,17 @@ class Progress(StatusModel):
     """When the trainer recorded the step."""
 
 
+class InitializerStatus(StatusModel):
+    """What the running initializer says."""
+
+    name: Text
+    """Its name in the spec."""
+    line: Text = ""
+    """The last line of its log."""
+    observed_time: Time
+    """When it was read."""
+
+
 class RayClusterStatus(StatusModel):
     """Where to look."""
 
@@ -211,6 +235,8 @@ class RLJobStatus(StatusModel):
     """What was fixed when the job began."""
     intent: Intent | None = None
     """What the operator is about."""
+    initializer: InitializerStatus | None = None
+    """The initializer that runs."""
     attempts: Annotated[list[Attempt], Field(max_length=10, json_schema_extra=ATOMIC)] = []
     """The last ten."""
     progress: Progress | None = None

@@ -1,4 +1,4 @@
-"""The Job of one initializer: it sees the same volumes and code as the Ray pods and holds no NPU."""
+"""The Jobs that run before any NPU is held: they see the volumes, code and secrets of the Ray pods."""
 
 from __future__ import annotations
 
@@ -6,9 +6,31 @@ from typing import Any
 
 from rljob.api.sources import Initializer
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build import labels, pods
+from rljob.build import code, labels, pods
 from rljob.build.metadata import child_metadata, job_labels
 from rljob.build.names import JobIdentity, initializer_name
+from rljob_runtime.contract import ExitCode
+
+CONTAINER = "initializer"
+SKIPPED = "skipped: "
+"""How a container's termination message begins when what it would make was there already."""
+
+# The path is $0, the command "$@": neither is read by the shell as anything but a word.
+_UNLESS_THERE = (
+    'if [ -e "$0" ]; then'
+    f' said="{SKIPPED}$0 is there already"; echo "$said"; echo "$said" >/dev/termination-log; exit 0; '
+    'fi; exec "$@"'
+)
+
+
+def initializers(spec: RLJobSpec) -> list[Initializer]:
+    """The job's own; before them, for code in Git, one that fails before NPUs are held when it cannot be fetched."""
+    if spec.code.git is None:
+        return list(spec.initializers)
+    fetch = Initializer(
+        name=code.FETCH_CONTAINER, command=["ls", "-la", spec.code.mount_path], timeout_seconds=2 * code.FETCH_SECONDS
+    )
+    return [fetch, *spec.initializers]
 
 
 def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initializer) -> dict[str, Any]:
@@ -16,15 +38,18 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
     template = spec.worker_groups[0].template
     name, marks = initializer_name(job, initializer.name), {labels.INITIALIZER: initializer.name}
     container = {
-        "name": "initializer",
+        "name": CONTAINER,
         "image": initializer.image or spec.runtime.image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
-        "command": list(initializer.command),
-        "env": pods.user_env(template),
-        "volumeMounts": pods.user_mounts(template) + pods.code_mounts(spec),
+        "command": _command(initializer),
+        "env": pods.environment(pods.user_env(initializer.env), pods.user_env(template.env), pods.secret_env(spec)),
+        **pods.env_from(spec, template),
+        "resources": pods.resources(initializer.cpu, initializer.memory),
+        "volumeMounts": pods.user_mounts(template) + code.code_mounts(spec),
         # The reason of a failure reaches the RLJob's condition through the container's termination message.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+    fetch = code.fetch_containers(spec)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -32,6 +57,7 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
         "spec": {
             "backoffLimit": initializer.retries,
             "activeDeadlineSeconds": initializer.timeout_seconds,
+            **(_give_up_on_bad_code() if fetch else {}),
             "template": {
                 "metadata": {"labels": job_labels(job) | marks},
                 "spec": {
@@ -39,10 +65,33 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
                     "automountServiceAccountToken": False,
                     "nodeSelector": dict(template.node_selector),
                     "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in template.tolerations],
-                    "volumes": pods.user_volumes(template) + pods.code_volumes(spec),
+                    **_node_affinity(template.affinity),
+                    **pods.identity(spec, template),
+                    "volumes": pods.user_volumes(template) + code.code_volumes(job, spec),
+                    **({"initContainers": fetch} if fetch else {}),
                     "containers": [container],
-                    **pods.pull_secrets(spec),
                 },
             },
         },
     }
+
+
+def _command(initializer: Initializer) -> list[str]:
+    if initializer.creates is None:
+        return list(initializer.command)
+    return ["sh", "-c", _UNLESS_THERE, initializer.creates, *initializer.command]
+
+
+def _give_up_on_bad_code() -> dict[str, Any]:
+    """Try no second time for a commit that is not there.
+
+    https://kubernetes.io/docs/tasks/job/pod-failure-policy/
+    """
+    codes = {"containerName": code.FETCH_CONTAINER, "operator": "In", "values": [int(ExitCode.BAD_CONFIG)]}
+    return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]}}
+
+
+def _node_affinity(affinity: dict[str, Any] | None) -> dict[str, Any]:
+    """Keep which nodes are meant; what is said about other pods is said of the Ray pods."""
+    nodes = (affinity or {}).get("nodeAffinity")
+    return {"affinity": {"nodeAffinity": nodes}} if nodes else {}

@@ -12,6 +12,8 @@ INTENT = "rljob.dev/intent"
 JOB_DIGEST = "rljob.dev/job-digest"
 """Annotation: SHA-256 of job.json."""
 SPEC_HASH = "rljob.dev/spec-hash"
+CODE_DIGEST = "rljob.dev/code-digest"
+"""Annotation: SHA-256 over the sorted data of the copied ConfigMap."""
 RENDERER = "rljob.dev/renderer"
 """Annotation: version of the renderer that made the manifest."""
 

@@ -41,6 +41,11 @@ def snapshot_name(job: JobIdentity) -> str:
     return f"{job.prefix}-spec"
 
 
+def code_name(job: JobIdentity) -> str:
+    """ConfigMap with the frozen copy of the user's code."""
+    return f"{job.prefix}-code"
+
+
 def initializer_name(job: JobIdentity, initializer: str) -> str:
     """Job of one initializer; Kubernetes allows 63 characters because it becomes a label of the pods."""
     full = f"{job.prefix}-{initializer}"

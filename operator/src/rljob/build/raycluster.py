@@ -11,10 +11,11 @@ from typing import Any
 
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
-from rljob.build import env, labels, pods
+from rljob.build import code, env, labels, pods
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.metadata import child_metadata, job_labels
 from rljob.build.names import JobIdentity, cluster_name
+from rljob.build.patch import apply_patch
 from rljob_runtime.contract import PodVariable, Port, head_paths
 
 TOKEN_KEY = "auth_token"  # noqa: S105 - the key that KubeRay reads, not a secret
@@ -64,18 +65,28 @@ def build_raycluster(job: JobIdentity, spec: RLJobSpec, generation: int, job_dig
 def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -> dict[str, Any]:
     template = spec.head.template
     shared = spec.worker_groups[0].template
-    ray = _ray_container("ray-head", spec, template, {}, pods.user_mounts(shared, template))
+    mounts = pods.user_mounts(shared, template) + code.code_mounts(spec)
+    ray = _ray_container("ray-head", spec, template, {}, mounts)
+    pod = _pod(job, spec, template, name, [ray, _exporter(spec, name)], mounts, [shared, template])
     return {
         # The driver is an actor without CPUs; one CPU lets Ray place its own small helpers here.
         "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "1"},  # noqa: S104 - KubeRay's head Service needs it
-        "template": _pod(job, spec, template, generation, name, [ray, _exporter(spec, name)], [shared, template]),
+        "template": {
+            "metadata": _pod_metadata(job, template, generation),
+            "spec": apply_patch(pod, spec.pod_spec_patch.head),
+        },
     }
 
 
 def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: str, generation: int) -> dict[str, Any]:
     facts = ACCELERATORS[spec.accelerator.class_]
     devices = {facts.resource: group.devices_per_node}
-    ray = _ray_container("ray-worker", spec, group.template, devices, pods.user_mounts(group.template))
+    mounts = pods.user_mounts(group.template) + code.code_mounts(spec)
+    ray = _ray_container("ray-worker", spec, group.template, devices, mounts)
+    pod = _pod(job, spec, group.template, name, [ray], mounts, [group.template])
+    if spec.runtime.runtime_class_name is not None:
+        # The head holds no NPU: the runtime that injects them has nothing to do there.
+        pod["runtimeClassName"] = spec.runtime.runtime_class_name
     return {
         "groupName": group.name,
         "replicas": group.nodes,
@@ -83,7 +94,10 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
         "maxReplicas": group.nodes,
         "numOfHosts": 1,
         "rayStartParams": _worker_start_params(group, facts.ray_cpus_per_device),
-        "template": _pod(job, spec, group.template, generation, name, [ray], [group.template]),
+        "template": {
+            "metadata": _pod_metadata(job, group.template, generation),
+            "spec": apply_patch(pod, spec.pod_spec_patch.workers),
+        },
     }
 
 
@@ -96,37 +110,38 @@ def _worker_start_params(group: WorkerGroup, cpus_per_device: int | None) -> dic
     return params
 
 
+def _pod_metadata(job: JobIdentity, template: PodTemplate, generation: int) -> dict[str, Any]:
+    own = job_labels(job) | {labels.CLUSTER_GENERATION: str(generation)}
+    return {"labels": dict(template.labels) | own, "annotations": dict(template.annotations)}
+
+
 def _pod(
     job: JobIdentity,
     spec: RLJobSpec,
     template: PodTemplate,
-    generation: int,
     config_name: str,
     containers: list[dict[str, Any]],
+    mounts: pods.Mounts,
     volume_templates: list[PodTemplate],
 ) -> dict[str, Any]:
-    own = job_labels(job) | {labels.CLUSTER_GENERATION: str(generation)}
     return {
-        "metadata": {"labels": dict(template.labels) | own, "annotations": dict(template.annotations)},
-        "spec": {
-            # A restarted Ray process has lost its state: the pod is replaced, never its container.
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "nodeSelector": dict(template.node_selector),
-            "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in template.tolerations],
-            "volumes": [
-                {"name": SPOOL_VOLUME, "emptyDir": {}},
-                {
-                    "name": CONFIG_VOLUME,
-                    "configMap": {"name": config_name, "items": [{"key": "job.json", "path": "job.json"}]},
-                },
-                *_shared_memory(template),
-                *pods.user_volumes(*volume_templates),
-                *pods.code_volumes(spec),
-            ],
-            "containers": containers,
-            **pods.pull_secrets(spec),
-        },
+        # A restarted Ray process has lost its state: the pod is replaced, never its container.
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        **pods.placement(spec, template),
+        **pods.network(spec),
+        "volumes": [
+            {"name": SPOOL_VOLUME, "emptyDir": {}},
+            {
+                "name": CONFIG_VOLUME,
+                "configMap": {"name": config_name, "items": [{"key": "job.json", "path": "job.json"}]},
+            },
+            *_shared_memory(template),
+            *pods.user_volumes(*volume_templates),
+            *code.code_volumes(job, spec),
+        ],
+        **pods.helpers(spec, template, mounts),
+        "containers": containers,
     }
 
 
@@ -137,16 +152,23 @@ def _shared_memory(template: PodTemplate) -> list[dict[str, Any]]:
 
 
 def _ray_container(
-    name: str, spec: RLJobSpec, template: PodTemplate, devices: dict[str, int], mounts: list[dict[str, Any]]
+    name: str, spec: RLJobSpec, template: PodTemplate, devices: dict[str, int], mounts: pods.Mounts
 ) -> dict[str, Any]:
     shm = [{"name": SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}] if template.shared_memory else []  # noqa: S108
     return {
         "name": name,
         "image": spec.runtime.image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
-        "env": _contract_env() + env.operator_env(spec, template) + pods.user_env(template),
-        "resources": pods.resources(template, devices),
-        "volumeMounts": [*_contract_mounts(), *shm, *mounts, *pods.code_mounts(spec)],
+        "env": pods.environment(
+            _contract_env(),
+            env.operator_env(spec, template),
+            pods.user_env(template.env),
+            pods.secret_env(spec),
+            pods.service_env(spec),
+        ),
+        **pods.env_from(spec, template),
+        "resources": pods.resources(template.cpu, template.memory, devices),
+        "volumeMounts": [*_contract_mounts(), *shm, *mounts],
     }
 
 

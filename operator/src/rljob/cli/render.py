@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.initializer import build_initializer
+from rljob.build.initializer import build_initializer, initializers
 from rljob.build.names import JobIdentity
 from rljob.build.raycluster import build_raycluster
 from rljob.launchers.verl import job_config
@@ -25,12 +25,12 @@ def render(job: JobIdentity, spec: RLJobSpec, part: str) -> str:
     config = job_config(job, spec, FIRST_GENERATION)
     job_json = json.dumps(json.loads(config.to_json()), indent=2, ensure_ascii=False)
     cluster = _yaml(build_raycluster(job, spec, FIRST_GENERATION, config.digest()))
-    initializers = [_yaml(build_initializer(job, spec, initializer)) for initializer in spec.initializers]
+    first = [_yaml(build_initializer(job, spec, initializer)) for initializer in initializers(spec)]
     if part == "job":
         return job_json
     if part == "raycluster":
         return cluster
-    return "\n---\n".join([*initializers, cluster, f"# job.json, as the pods see it\n{job_json}"])
+    return "\n---\n".join([*first, cluster, f"# job.json, as the pods see it\n{job_json}"])
 
 
 def _yaml(manifest: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rljob.cluster import errors
-from rljob.cluster.kinds import EVENT, RAY_CLUSTER, RLJOB, Kind, kind_of
+from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB, Kind, kind_of
 from rljob.cluster.manifests import same_json, without_nulls
 from rljob.cluster.port import Listing
 from rljob.cluster.selectors import matches
@@ -94,6 +94,8 @@ class FakeCluster:
         """Kinds whose CRD is not installed."""
         self.lingering: set[Kind] = set()
         """Kinds whose objects stay, with a deletionTimestamp, until `finish_deletion`: grace periods."""
+        self.logs: dict[tuple[str, str, str], str] = {}
+        """What containers have written, by namespace, pod and container; absent: not started."""
         self._now = now
         self._objects: _Objects = {}
         self._frozen: _Objects | None = None
@@ -123,6 +125,15 @@ class FakeCluster:
             if key[0] == kind and namespace in (None, "", key[1]) and matches(label_selector, _labels(item))
         ]
         return Listing(tuple(copy.deepcopy(found[:limit])), str(self._version))
+
+    async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
+        """See `Cluster.log_tail`; what a container writes is `logs`."""
+        await self._enter("get", POD, namespace, pod)
+        if (POD, namespace, pod) not in self._seen():
+            raise errors.NotFound(f"pods {namespace}/{pod} not found")
+        if (namespace, pod, container) not in self.logs:
+            raise errors.Invalid(f"container {container} in pod {pod} is waiting to start")
+        return "".join(self.logs[namespace, pod, container].splitlines(keepends=True)[-lines:])
 
     async def create(self, manifest: Manifest) -> Manifest:
         """See `Cluster.create`."""

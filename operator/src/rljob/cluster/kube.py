@@ -20,7 +20,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import load_incluster_config, load_kube_config
 
 from rljob.cluster import errors
-from rljob.cluster.kinds import LEASE, SECRET, Kind, kind_of
+from rljob.cluster.kinds import LEASE, POD, SECRET, Kind, kind_of
 from rljob.cluster.port import FIELD_MANAGER, Listing
 from rljob.core.observed import Manifest
 from rljob.telemetry.log import Log
@@ -35,6 +35,8 @@ REQUEST_SECONDS = 30.0
 LEASE_SECONDS = 5.0
 """A Lease answer that comes later than this is of no use: the holder must know within its deadline of 10 s."""
 MESSAGE_LIMIT = 500
+LOG_LINE_BYTES = 16 * 1024
+"""Longest line of a container's log: containerd's CRI splits longer ones."""
 
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"
@@ -98,6 +100,12 @@ class KubeCluster:
             # The continue token outlived etcd's history: only a list from the start is consistent.
             return await self._list(kind, namespace, label_selector, limit)
 
+    async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
+        """See `Cluster.log_tail`."""
+        query = (("container", container), ("tailLines", str(lines)), ("limitBytes", str(lines * LOG_LINE_BYTES)))
+        answer = await self._ask(_Call("get", POD, POD.path(namespace, pod, "log"), query))
+        return answer.decode(errors="replace")
+
     async def create(self, manifest: Manifest) -> Manifest:
         """See `Cluster.create`."""
         kind = kind_of(manifest)
@@ -143,6 +151,9 @@ class KubeCluster:
                 return Listing(tuple(items), answer["metadata"]["resourceVersion"])
 
     async def _request(self, call: _Call) -> Manifest:
+        return _decode(call, await self._ask(call))
+
+    async def _ask(self, call: _Call) -> bytes:
         if call.kind is not LEASE:
             # The Lease must not wait behind a storm of our own making.
             self._metrics.api_throttle_seconds.observe(await self._limiter.take())
@@ -162,7 +173,7 @@ class KubeCluster:
             self._account(call, code, time.monotonic() - began)
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             raise _error(call, status, headers, text)
-        return _decode(call, text)
+        return text
 
     async def _send(self, call: _Call) -> tuple[int, Manifest, bytes]:
         seconds = LEASE_SECONDS if call.kind is LEASE else REQUEST_SECONDS

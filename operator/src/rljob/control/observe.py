@@ -18,6 +18,7 @@ from rljob.cluster.port import Cluster, RayApi
 from rljob.control.core import Core
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
+from rljob.core.needs import running_initializer
 from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, Unseen
 from rljob.telemetry.log import Log
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 PODS_LIMIT = 500
 """Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""
+LOG_LINES = 5
+"""The last one may be empty, or the end of a stack."""
 
 log = Log(__name__)
 T = TypeVar("T")
@@ -63,18 +66,24 @@ class Observer:
             config = start(self._get(needs.config_name, namespace))
             live_cluster = start(self._get(needs.cluster_name, namespace, RAY_CLUSTER))
             pods = start(self._pods(needs.pods_selector, namespace))
+            code = start(self._get(needs.code_name, namespace))
+            code_copy = start(self._get(needs.code_copy_name, namespace))
             initializers = start(self._initializers(needs.initializer_names, namespace))
             head = start(self._ask_head(needs, job, now))
         progress, ray_job = head.result()
+        seen_pods = pods.result()
         return Observed(
             job=job,
             clusters=clusters,
             head_pod=head_pod,
             live_cluster=live_cluster.result(),
-            pods=pods.result(),
+            pods=seen_pods,
             config=config.result(),
             snapshot=snapshot.result(),
+            code=code.result(),
+            code_copy=code_copy.result(),
             initializers=initializers.result(),
+            initializer_log=await self._log(seen_pods, namespace) if needs.initializer_log else UNSEEN,
             ray_job=ray_job,
             progress=progress,
             refusals=self.refusals.of(job),
@@ -97,6 +106,13 @@ class Observer:
             return UNSEEN
         listing = await _seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
         return listing if isinstance(listing, Unseen) else listing.items
+
+    async def _log(self, pods: tuple[Manifest, ...] | Unseen, namespace: str) -> str | Unseen:
+        """Read the end of the running initializer's log; only the pods say which one runs."""
+        source = None if isinstance(pods, Unseen) else running_initializer(pods)
+        if source is None:
+            return UNSEEN
+        return await _seen("log", lambda: self.cluster.log_tail(namespace, source.pod, source.container, LOG_LINES))
 
     def _expect_visible(self, job: Manifest) -> None:
         """Refuse to look at a job whose cluster may be there although no LIST can show it."""

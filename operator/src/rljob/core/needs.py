@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from rljob.api.status import ConditionType, Intent, RLJobStatus
 from rljob.build import labels, names
-from rljob.core import status
+from rljob.core import clock, status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.steps.starting import cluster_is_ready
 from rljob.core.view import identity, intended_cluster, is_ours
@@ -18,6 +19,9 @@ from rljob_runtime.contract import Phase, Progress
 
 SILENT_SECONDS = 60.0
 """A step record this old makes the job API worth a question: a killed driver leaves no word."""
+
+LOG_SECONDS = 10.0
+"""Shortest time between two looks at the log of an initializer."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,14 @@ class Head:
 
 
 @dataclass(frozen=True)
+class LogSource:
+    """A container that runs."""
+
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True)
 class Needs:
     """Requests to make before `reconcile`."""
 
@@ -40,8 +52,14 @@ class Needs:
     """GET this ConfigMap."""
     cluster_name: str | None = None
     """GET this RayCluster: a loss is never taken from the watch's word alone."""
+    code_name: str | None = None
+    """GET this ConfigMap of the user."""
+    code_copy_name: str | None = None
+    """GET this ConfigMap."""
     initializer_names: tuple[str, ...] = ()
     """GET these Jobs."""
+    initializer_log: bool = False
+    """Ask for the log that `running_initializer` names among the pods."""
     pods_selector: str | None = None
     """LIST pods by this label selector (at most 500)."""
     head: Head | None = None
@@ -53,8 +71,7 @@ class Needs:
 
 
 def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime) -> Needs:
-    """Give the requests for one job. `now` is for rules that depend on time; none does so far."""
-    del now
+    """Give the requests for one job."""
     current = status.read_status(job)
     leaving = "deletionTimestamp" in job["metadata"]
     if leaving or not is_ours(job) or status.is_true(current, ConditionType.FINISHED):
@@ -64,14 +81,14 @@ def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | No
         return Needs(snapshot_name=names.snapshot_name(identity(job)))
     cluster = intended_cluster(current, clusters)
     if cluster is None:
-        return _before_cluster(job, current)
+        return _before_cluster(job, current, now)
     if current.intent.attempt == 0:
         selector = f"{labels.RAY_CLUSTER}={current.intent.cluster_name}"
         return Needs() if cluster_is_ready(cluster, head_pod) else Needs(pods_selector=selector)
     return _at_head(job, current, current.intent, head_pod)
 
 
-def _before_cluster(job: Manifest, current: RLJobStatus) -> Needs:
+def _before_cluster(job: Manifest, current: RLJobStatus, now: datetime) -> Needs:
     if current.intent is None or current.resolved is None:
         return Needs()
     if current.intent.cluster_uid is not None:
@@ -80,12 +97,37 @@ def _before_cluster(job: Manifest, current: RLJobStatus) -> Needs:
     ready = status.is_true(current, ConditionType.INITIALIZED)
     awaited = () if ready else tuple(current.resolved.initializers)
     pods = f"{labels.JOB_UID}={me.uid},{labels.INITIALIZER}"
+    code = current.resolved.code
+    if code is not None and code.config_map is not None and code.digest is None:
+        # What comes after the copy is not asked for before it is there.
+        return Needs(
+            snapshot_name=current.resolved.snapshot_name,
+            code_name=code.config_map,
+            code_copy_name=names.code_name(me),
+        )
     return Needs(
         snapshot_name=current.resolved.snapshot_name,
         config_name=current.intent.cluster_name if ready else None,
         initializer_names=awaited,
         pods_selector=pods if awaited else None,
+        initializer_log=bool(awaited) and _is_log_due(current, now),
     )
+
+
+def _is_log_due(current: RLJobStatus, now: datetime) -> bool:
+    """A line is read, and so written, at most every LOG_SECONDS."""
+    told = current.initializer
+    return told is None or now >= clock.after(told.observed_time, LOG_SECONDS)
+
+
+def running_initializer(pods: Iterable[Manifest]) -> LogSource | None:
+    """Choose whose log to read: the container that runs, the one that fetches the code included."""
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
+        found = pod.get("status") or {}
+        for container in (*(found.get("initContainerStatuses") or ()), *(found.get("containerStatuses") or ())):
+            if "running" in (container.get("state") or {}):
+                return LogSource(pod["metadata"]["name"], container["name"])
+    return None
 
 
 def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Manifest | None) -> Needs:

@@ -93,8 +93,14 @@ class Observed:
     """The frozen ConfigMap of the intended cluster generation."""
     snapshot: Manifest | Unseen | None = UNSEEN
     """The ConfigMap with the merged spec."""
+    code: Manifest | Unseen | None = UNSEEN
+    """The ConfigMap that spec.code names."""
+    code_copy: Manifest | Unseen | None = UNSEEN
+    """Our frozen copy of it."""
     initializers: Mapping[str, Manifest | None] = field(default_factory=dict)
     """Initializer Jobs by name; empty when not asked for."""
+    initializer_log: str | Unseen = UNSEEN
+    """The last lines of the running initializer's log, at most 80 kB."""
     ray_job: RayJob | Unseen | None = UNSEEN
     """None: the intended head pod answered that it does not know the submission."""
     progress: Progress | Unseen = UNSEEN

@@ -14,6 +14,8 @@ class Reason(enum.StrEnum):
     """The message lists every violation with its fix."""
     SPEC_CHANGED = "SpecChanged"
     """The spec differs from the one that the job started with; the next cluster generation would take it."""
+    CODE_MISSING = "CodeMissing"
+    """The ConfigMap that spec.code names does not exist; it is looked for until deadlines.startSeconds."""
     INITIALIZER_RUNNING = "InitializerRunning"
     INITIALIZER_FAILED = "InitializerFailed"
     """An initializer used up its retries or its time; the message holds its last words."""

@@ -28,6 +28,7 @@ STEPS: tuple[Step, ...] = (
     preparing.tell_changes,  # the job goes on with the spec that it started with
     starting.find_lost_cluster,  # our cluster was there and is gone
     preparing.freeze_spec,
+    preparing.freeze_code,
     preparing.initialize,  # before any NPU is held
     starting.freeze_cluster,
     starting.create_cluster,

@@ -76,7 +76,7 @@ class View:
     def frozen_spec(self) -> RLJobSpec | None:
         """The spec that the job started with; None where the snapshot is not there, not asked for or not ours."""
         found = self.observed.snapshot
-        if not isinstance(found, dict) or not self._made(found):
+        if not isinstance(found, dict) or not self.made(found):
             return None
         try:
             return configmap.read_snapshot(found)
@@ -87,7 +87,7 @@ class View:
     def frozen_cluster(self) -> Manifest | None:
         """The RayCluster to make; None where its ConfigMap is not there, not asked for or not ours."""
         found = self.observed.config
-        if not isinstance(found, dict) or not self._made(found):
+        if not isinstance(found, dict) or not self.made(found):
             return None
         try:
             manifest = configmap.read_raycluster(found)
@@ -98,7 +98,8 @@ class View:
         # Whoever may write ConfigMaps must not make the operator create anything else with its own rights.
         return manifest if named == ("RayCluster", self.job.namespace, self.intent.cluster_name) else None
 
-    def _made(self, manifest: Manifest) -> bool:
+    def made(self, manifest: Manifest) -> bool:
+        """Whether this job controls an object."""
         owners = manifest["metadata"].get("ownerReferences") or ()
         return any(owner["uid"] == self.job.uid for owner in owners if owner.get("controller"))
 

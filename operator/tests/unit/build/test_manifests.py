@@ -1,13 +1,15 @@
 """What the manifests hold, beyond the golden files: each option in its place, nothing where nothing was asked for."""
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import IDENTITY, Json, config, group, small_spec, snapshot, typed
 
 from rljob.build import configmap, pods
-from rljob.build.initializer import build_initializer
+from rljob.build.initializer import build_initializer, initializers
 from rljob.build.raycluster import build_raycluster, build_token_secret
 
 TEMPLATE = {
@@ -124,3 +126,190 @@ def test_what_is_frozen_reads_back_as_it_was() -> None:
     digest = frozen["metadata"]["annotations"]["rljob.dev/job-digest"]
     assert configmap.read_raycluster(frozen) == build_raycluster(IDENTITY, typed(SPEC), 1, digest)
     assert frozen["immutable"] is True
+
+
+FULL = {
+    **TEMPLATE,
+    "envFrom": [{"prefix": "X_", "configMapRef": {"name": "settings"}}],
+    "affinity": {"nodeAffinity": {"a": 1}, "podAffinity": {"b": 2}},
+    "securityContext": {"runAsUser": 0, "fsGroup": 7, "runAsNonRoot": False},
+    "tolerations": [{"key": "gone", "effect": "NoExecute", "tolerationSeconds": 60}],
+    "annotations": {"a": "b"},
+    "initContainers": [{"name": "first", "image": "i"}],
+    "sidecars": [{"name": "proxy", "image": "p", "restartPolicy": "Never"}],
+}
+SERVICE = {"name": "code-sandbox", "image": "sandbox:1", "port": 9000, "args": ["--safe"], "memory": "1Gi"}
+BRINGS: Json = {
+    "runtime": {"runtimeClassName": "ascend", "serviceAccountName": "trainer"},
+    "scheduling": {"priorityClassName": "high"},
+    "services": [SERVICE, {"name": "judge", "image": "judge:1", "port": 9001, "command": ["run"]}],
+    "secretRefs": [{"name": "hub"}, {"name": "wandb", "items": [{"key": "api-key", "env": "WANDB_API_KEY"}]}],
+    "network": {"mode": "Host"},
+}
+EVERYTHING = small_spec(group({"template": FULL}) | BRINGS)
+GIT = {"url": "https://git.example/rewards", "revision": "a" * 40, "subPath": "math", "secretRef": {"name": "robot"}}
+
+
+def initializer_of(spec: Json, change: Json | None = None) -> Any:  # noqa: ANN401 - JSON
+    kind = typed(spec | {"initializers": [{"name": "make", "command": ["run", "it"]} | (change or {})]})
+    return build_initializer(IDENTITY, kind, kind.initializers[0])["spec"]
+
+
+def test_placement_identity_and_network_reach_the_pods() -> None:
+    pod = worker(EVERYTHING)["spec"]
+    assert pod["affinity"] == FULL["affinity"]
+    assert pod["securityContext"] == {"runAsUser": 0, "fsGroup": 7, "runAsNonRoot": False}
+    assert pod["tolerations"][0]["tolerationSeconds"] == 60
+    assert (pod["priorityClassName"], pod["runtimeClassName"]) == ("high", "ascend")
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert worker(EVERYTHING)["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_the_head_needs_no_runtime_for_npus() -> None:
+    pod = head(EVERYTHING)["spec"]
+    assert "runtimeClassName" not in pod
+    assert pod["priorityClassName"] == "high"
+    assert pod["hostNetwork"] is True
+    assert "affinity" not in pod
+
+
+def test_nothing_is_set_where_nothing_was_asked_for() -> None:
+    asked = {"restartPolicy", "automountServiceAccountToken", "nodeSelector", "tolerations", "volumes", "containers"}
+    assert set(worker(small_spec())["spec"]) == asked
+    assert "envFrom" not in worker(small_spec())["spec"]["containers"][0]
+
+
+def test_helpers_start_in_order_and_run_on_beside_ray() -> None:
+    started = worker(EVERYTHING)["spec"]["initContainers"]
+    assert [container["name"] for container in started] == ["proxy", "first", "code-sandbox", "judge"]
+    assert [container.get("restartPolicy") for container in started] == ["Always", None, "Always", "Always"]
+    assert [c["name"] for c in head(EVERYTHING)["spec"]["initContainers"]] == ["code-sandbox", "judge"]
+
+
+def test_a_service_is_waited_for_and_found_at_localhost() -> None:
+    sandbox, judge = worker(EVERYTHING)["spec"]["initContainers"][2:]
+    assert sandbox["startupProbe"]["tcpSocket"] == {"port": 9000}
+    assert (sandbox["args"], judge["command"]) == (["--safe"], ["run"])
+    assert "command" not in sandbox
+    assert sandbox["resources"] == {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+    assert [mount["mountPath"] for mount in sandbox["volumeMounts"]] == ["/models"]
+    for template in (head(EVERYTHING), worker(EVERYTHING)):
+        env = template["spec"]["containers"][0]["env"]
+        assert {"name": "RLJOB_SERVICE_CODE_SANDBOX_URL", "value": "http://localhost:9000"} in env
+
+
+def test_secrets_become_variables_of_ray_and_of_initializers_and_nothing_else() -> None:
+    key = {"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "api-key"}}}
+    hub = {"secretRef": {"name": "hub"}}
+    settings = {"prefix": "X_", "configMapRef": {"name": "settings"}}
+    initializer = initializer_of(EVERYTHING)["template"]["spec"]["containers"][0]
+    for container in (worker(EVERYTHING)["spec"]["containers"][0], initializer):
+        assert key in container["env"]
+        assert container["envFrom"] == [settings, hub]
+    on_head = head(EVERYTHING)["spec"]["containers"]
+    assert on_head[0]["envFrom"] == [hub]
+    assert "envFrom" not in on_head[1]
+    assert key not in on_head[1]["env"]
+    assert "wandb" not in config(EVERYTHING)["data"]["job.json"]
+
+
+def test_a_name_stands_once_and_the_users_own_variable_wins() -> None:
+    spec = small_spec(group({"template": {"env": [{"name": "WANDB_API_KEY", "value": "mine"}]}}) | BRINGS)
+    env = worker(spec)["spec"]["containers"][0]["env"]
+    assert [v.get("value") for v in env if v["name"] == "WANDB_API_KEY"] == ["mine"]
+
+
+def test_an_initializer_runs_as_the_workers_do_where_they_could() -> None:
+    made = initializer_of(EVERYTHING, {"cpu": "2", "memory": "4Gi", "env": [{"name": "A", "value": "own"}]})
+    pod = made["template"]["spec"]
+    assert pod["affinity"] == {"nodeAffinity": {"a": 1}}
+    assert pod["securityContext"]["fsGroup"] == 7
+    assert (pod["priorityClassName"], pod["serviceAccountName"]) == ("high", "trainer")
+    container = pod["containers"][0]
+    assert container["resources"] == {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}}
+    assert [v.get("value") for v in container["env"] if v["name"] == "A"] == ["own"]
+    assert container["command"] == ["run", "it"]
+    assert "podFailurePolicy" not in made
+
+
+def run_command(initializer: Json, *, folder: Path) -> tuple[int, str]:
+    command = initializer["template"]["spec"]["containers"][0]["command"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stdout
+
+
+def test_an_initializer_whose_work_is_done_is_skipped(tmp_path: Path) -> None:
+    done = tmp_path / "a model's $(rm -rf .) folder"
+    spec = {"command": ["sh", "-c", 'echo "made $0"; exit 3', "two words"], "creates": str(done)}
+    assert run_command(initializer_of(small_spec(), spec), folder=tmp_path) == (3, "made two words\n")
+    done.mkdir()
+    assert run_command(initializer_of(small_spec(), spec), folder=tmp_path) == (
+        0,
+        f"skipped: {done} is there already\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "volume", "mount"),
+    [
+        ({"type": "ConfigMap", "configMap": {"name": "c"}}, {"configMap": {"name": "sums-0a1b2-code"}}, {}),
+        (
+            {"type": "PVC", "persistentVolumeClaim": {"claimName": "home", "subPath": "a/b"}},
+            {"persistentVolumeClaim": {"claimName": "home"}},
+            {"subPath": "a/b"},
+        ),
+        (
+            {"type": "PVC", "persistentVolumeClaim": {"claimName": "home"}},
+            {"persistentVolumeClaim": {"claimName": "home"}},
+            {},
+        ),
+        ({"type": "Git", "git": GIT}, {"emptyDir": {}}, {}),
+    ],
+    ids=["ConfigMap", "PVC", "root of a PVC", "Git"],
+)
+def test_code_is_mounted_read_only_everywhere(code: Json, volume: Json, mount: Json) -> None:
+    spec = small_spec({"code": code})
+    for pod in (worker(spec)["spec"], head(spec)["spec"], initializer_of(spec)["template"]["spec"]):
+        assert {"name": "rljob-code", **volume} in pod["volumes"]
+        wanted = {"name": "rljob-code", "mountPath": "/code", "readOnly": True, **mount}
+        assert wanted in pod["containers"][0]["volumeMounts"]
+
+
+def test_the_commit_is_fetched_first_and_its_secret_is_on_no_command_line() -> None:
+    spec = small_spec({"code": {"type": "Git", "git": GIT}, "services": [SERVICE]})
+    made = initializer_of(spec)
+    for pod in (worker(spec)["spec"], head(spec)["spec"], made["template"]["spec"]):
+        fetch = pod["initContainers"][0]
+        assert fetch["name"] == "fetch-code"
+        assert fetch["volumeMounts"] == [{"name": "rljob-code", "mountPath": "/code"}]
+        assert fetch["command"][3:] == [
+            *("fetch-code", "--url", GIT["url"], "--revision", GIT["revision"]),
+            *("--folder", "/code", "--seconds", "600", "--sub-path", "math"),
+        ]
+        references = [variable["valueFrom"]["secretKeyRef"] for variable in fetch["env"]]
+        assert references == [
+            {"name": "robot", "key": "username", "optional": True},
+            {"name": "robot", "key": "password", "optional": False},
+        ]
+    assert made["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"] == [64]
+
+
+def test_public_code_needs_no_secret() -> None:
+    public = {"type": "Git", "git": {"url": GIT["url"], "revision": GIT["revision"]}}
+    fetch = worker(small_spec({"code": public}))["spec"]["initContainers"][0]
+    assert "env" not in fetch
+    assert "--sub-path" not in fetch["command"]
+    assert [each.name for each in initializers(typed(small_spec({"code": public})))] == ["fetch-code"]
+    assert initializers(typed()) == []
+
+
+def test_patches_are_laid_last_each_over_its_own_pods() -> None:
+    patch = {
+        "head": {"schedulerName": "volcano"},
+        "workers": {"containers": [{"name": "ray-worker", "env": [{"name": "A", "value": "patched"}]}]},
+    }
+    spec = small_spec(group({"template": TEMPLATE}) | {"podSpecPatch": patch})
+    assert head(spec)["spec"]["schedulerName"] == "volcano"
+    assert "schedulerName" not in worker(spec)["spec"]
+    env = worker(spec)["spec"]["containers"][0]["env"]
+    assert [variable["value"] for variable in env if variable["name"] == "A"] == ["patched"]

@@ -125,3 +125,10 @@ async def test_what_a_caller_does_to_an_answer_does_not_change_the_world() -> No
     answer = dict(await cluster.get(CONFIG_MAP, "team", "one"))
     answer["metadata"]["name"] = "changed"
     assert cluster.find(CONFIG_MAP, "team", "one") is not None
+
+
+async def test_a_log_is_what_a_test_says_that_a_container_wrote() -> None:
+    cluster = FakeCluster()
+    cluster.put(thing(POD, "one"))
+    cluster.logs["team", "one", "main"] = "a\nb\nc"
+    assert await cluster.log_tail("team", "one", "main", 2) == "b\nc"

@@ -88,6 +88,14 @@ async def test_a_list_follows_its_pages_and_names_what_it_lists(world: World) ->
     assert f"limit={kube.PAGE}" in world.server.asked[0][1]
 
 
+async def test_the_end_of_a_log_is_bounded_text(world: World) -> None:
+    world.server.answer = says_text(200, "first\nlast ü")
+    assert await world.cluster.log_tail("team", "one", "main", 5) == "first\nlast ü"
+    path = world.server.asked[0][1]
+    assert path.startswith("/api/v1/namespaces/team/pods/one/log?")
+    assert {"container=main", "tailLines=5", "limitBytes=81920"} == set(path.partition("?")[2].split("&"))
+
+
 async def test_a_list_whose_token_expired_begins_anew_once(world: World) -> None:
     async def answer(request: web.Request) -> web.Response:
         if "continue" in request.query and len(world.server.asked) == 2:

@@ -65,6 +65,30 @@ async def test_what_is_not_there_is_none_and_what_fails_is_unseen(machine: Machi
     assert (seen.snapshot, seen.config, seen.pods, seen.initializers) == (UNSEEN, UNSEEN, UNSEEN, {})
 
 
+async def test_the_users_code_and_its_copy_are_asked_for(machine: Machine) -> None:
+    await start_with_head(machine)
+    machine.wanted = Needs(code_name="conf", code_copy_name="none")
+    seen = await observe(machine)
+    assert seen.code not in (None, UNSEEN)
+    assert seen.code_copy is None
+
+
+async def test_the_log_is_that_of_the_initializer_that_runs(machine: Machine) -> None:
+    await start_with_head(machine)
+    machine.wanted = Needs(pods_selector="kind=initializer", initializer_log=True)
+    assert (await observe(machine)).initializer_log is UNSEEN
+    metadata = {"namespace": "team", "name": "prepare-1", "labels": {"kind": "initializer"}}
+    running = {"containerStatuses": [{"name": "initializer", "state": {"running": {}}}]}
+    machine.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": running})
+    assert (await observe(machine)).initializer_log is UNSEEN
+    machine.cluster.logs["team", "prepare-1", "initializer"] = "half\n"
+    assert (await observe(machine)).initializer_log == "half\n"
+    machine.wanted = Needs(pods_selector="kind=initializer")
+    assert (await observe(machine)).initializer_log is UNSEEN
+    machine.wanted = Needs(initializer_log=True)
+    assert (await observe(machine)).initializer_log is UNSEEN
+
+
 async def test_the_head_is_asked_for_progress_and_then_for_the_job(machine: Machine) -> None:
     job, head = await start_with_head(machine)
     await machine.ray.submit(submission(job, head.pod_uid))

@@ -7,8 +7,10 @@ from builders import (
     SUBMISSION_ID,
     Json,
     answer,
+    at,
     cluster,
     job,
+    merged,
     pod,
     small_spec,
     status_begun,
@@ -19,7 +21,7 @@ from builders import (
     status_submitted,
 )
 
-from rljob.core.needs import Head, Needs, needs, needs_ray_job
+from rljob.core.needs import Head, LogSource, Needs, needs, needs_ray_job, running_initializer
 from rljob.core.observed import UNSEEN, Unseen
 from rljob_runtime.contract import Outcome, Phase, Progress
 
@@ -45,7 +47,46 @@ def test_initializers_are_asked_for_until_all_are_complete() -> None:
         snapshot_name="sums-0a1b2-spec",
         initializer_names=("sums-0a1b2-prepare",),
         pods_selector=f"rljob.dev/job-uid={HEAD.job_uid},rljob.dev/initializer",
+        initializer_log=True,
     )
+
+
+@pytest.mark.parametrize(("seconds", "due"), [(9, False), (10, True)])
+def test_a_log_is_read_again_after_ten_seconds(seconds: float, *, due: bool) -> None:
+    told = {"name": "prepare", "line": "3 of 9", "observedTime": "2026-01-01T12:00:00Z"}
+    status = status_begun(SPEC) | {"initializer": told}
+    assert needs(job(SPEC, status), (), None, at(seconds)).initializer_log is due
+
+
+def test_the_code_is_looked_for_before_anything_else_starts() -> None:
+    spec = merged(SPEC, {"code": {"type": "ConfigMap", "configMap": {"name": "rewards"}}})
+    assert asked(status_begun(spec), spec=spec) == Needs(
+        snapshot_name="sums-0a1b2-spec", code_name="rewards", code_copy_name="sums-0a1b2-code"
+    )
+    frozen = status_begun(spec)
+    frozen["resolved"]["code"]["digest"] = "d"
+    assert asked(frozen, spec=spec).initializer_names == ("sums-0a1b2-prepare",)
+
+
+RUNNING: Json = {"state": {"running": {}}}
+WAITING: Json = {"state": {"waiting": {}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [
+        ({}, None),
+        ({"containerStatuses": [{"name": "initializer", **WAITING}]}, None),
+        ({"containerStatuses": [{"name": "initializer", **RUNNING}]}, LogSource("pod-a", "initializer")),
+        (
+            {"initContainerStatuses": [{"name": "fetch-code", **RUNNING}], "containerStatuses": [{"name": "x"}]},
+            LogSource("pod-a", "fetch-code"),
+        ),
+    ],
+    ids=["new", "waits", "runs", "fetches"],
+)
+def test_the_log_is_that_of_the_container_that_runs(status: Json, found: LogSource | None) -> None:
+    assert running_initializer([{"metadata": {"name": "pod-a"}, "status": status}]) == found
 
 
 def test_the_frozen_rendering_is_asked_for_before_the_cluster_is_there() -> None:

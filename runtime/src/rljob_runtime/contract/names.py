@@ -29,6 +29,9 @@ class PodVariable(enum.StrEnum):
     """Folder of the spool: an emptyDir that the head's containers share."""
     TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name that Ray and KubeRay use, not a secret
     """Bearer token of Ray's dashboard and of the exporter's API."""
+    CODE_USERNAME = "RLJOB_CODE_USERNAME"
+    CODE_PASSWORD = "RLJOB_CODE_PASSWORD"  # noqa: S105 - a name
+    """Credentials of a private Git repository, in the container that fetches the code only."""
 
 
 class Port(enum.IntEnum):

@@ -5,11 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 
 from rljob.api.sources import Initializer
-from rljob.api.status import ConditionStatus, ConditionType, Intent, Resolved, RLJobStatus, State
+from rljob.api.status import (
+    ConditionStatus,
+    ConditionType,
+    InitializerStatus,
+    Intent,
+    Resolved,
+    ResolvedCode,
+    RLJobStatus,
+    State,
+)
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build import configmap, labels, names
 from rljob.build.accelerators import ACCELERATORS
-from rljob.build.initializer import build_initializer
+from rljob.build.code import build_code_copy, code_digest
+from rljob.build.initializer import SKIPPED, build_initializer, initializers
 from rljob.build.metadata import digest
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, Unseen
@@ -22,6 +32,8 @@ from rljob.core.view import LOOK_AGAIN_SECONDS, View, generation_of
 from rljob.launchers import verl
 
 INITIALIZER_POLL_SECONDS = 3.0
+LINE_CHARACTERS = 200
+"""Kept of an initializer's last line: it stands in a condition's message."""
 
 
 def recall(view: View) -> Plan | None:
@@ -71,8 +83,18 @@ def _resolve(view: View, spec: RLJobSpec) -> Resolved:
         nodes=sum(group.nodes for group in spec.worker_groups),
         devices=count,
         cards=status.metric(count / facts.dies_per_card) or "NaN",
-        initializers=[names.initializer_name(view.job, initializer.name) for initializer in spec.initializers],
+        initializers=[names.initializer_name(view.job, initializer.name) for initializer in initializers(spec)],
+        code=_resolve_code(spec),
         decisions=decide(spec),
+    )
+
+
+def _resolve_code(spec: RLJobSpec) -> ResolvedCode:
+    """Say what is known before anything is copied; what a volume or the image holds, nobody can say."""
+    return ResolvedCode(
+        type=spec.code.type,
+        config_map=spec.code.config_map.name if spec.code.config_map else None,
+        digest=spec.code.git.revision if spec.code.git else None,
     )
 
 
@@ -122,6 +144,44 @@ def freeze_spec(view: View) -> Plan | None:
     return Plan(effects=(CreateObject(configmap.build_snapshot(view.job, spec)),))
 
 
+def freeze_code(view: View) -> Plan | None:
+    """Copy the user's ConfigMap, and remember which code it was; the pods mount the copy only."""
+    spec, resolved = view.frozen_spec, view.status.resolved
+    if view.cluster is not None or spec is None or resolved is None:
+        return None
+    if resolved.code is None:
+        # An operator that knew nothing of it began this job.
+        return _write_code(view, resolved, _resolve_code(spec))
+    if resolved.code.config_map is None or resolved.code.digest is not None:
+        return None
+    original, made = view.observed.code, view.observed.code_copy
+    if isinstance(original, Unseen) or isinstance(made, Unseen):
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    if made is not None:
+        if not view.made(made):
+            name = names.code_name(view.job)
+            return fail(view, Reason.NAME_TAKEN, f"ConfigMap {name} is not the one that this operator made; delete it")
+        return _write_code(view, resolved, resolved.code.model_copy(update={"digest": code_digest(made)}))
+    if original is None:
+        return _await_code(view, resolved.code.config_map)
+    return Plan(effects=(CreateObject(build_code_copy(view.job, original)),))
+
+
+def _write_code(view: View, resolved: Resolved, code: ResolvedCode) -> Plan:
+    return view.write(view.status.model_copy(update={"resolved": resolved.model_copy(update={"code": code})}))
+
+
+def _await_code(view: View, name: str) -> Plan:
+    message = f"spec.code.configMap: there is no ConfigMap {name} in namespace {view.job.namespace}; create it"
+    if view.now >= clock.from_text(view.intent.start_deadline):
+        return fail(view, Reason.CODE_MISSING, message)
+    new = view.writer.with_condition(
+        view.status, ConditionType.INITIALIZED, ConditionStatus.FALSE, Reason.CODE_MISSING, message
+    )
+    new = view.writer.summarised(new, State.PENDING, Reason.CODE_MISSING, message)
+    return view.write(new, EventNote(EventType.WARNING, Reason.CODE_MISSING, message), requeue=LOOK_AGAIN_SECONDS)
+
+
 def _wait_if_unseen(found: Manifest | Unseen | None) -> Plan | None:
     return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS) if isinstance(found, Unseen) else None
 
@@ -133,7 +193,7 @@ def initialize(view: View) -> Plan | None:
     spec = view.frozen_spec
     if spec is None:
         raise AssertionError("freeze_spec lets no job without a snapshot pass")
-    for initializer in spec.initializers:
+    for initializer in initializers(spec):
         name = names.initializer_name(view.job, initializer.name)
         if name not in view.observed.initializers:
             return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
@@ -153,23 +213,61 @@ def _await_initializer(view: View, initializer: Initializer, found: Manifest) ->
     if (failure := _has_condition(found, "Failed")) is not None:
         message = f"initializer {initializer.name}: {failure}" + (f"; {diagnosis.message}" if problem else "")
         return fail(view, Reason.INITIALIZER_FAILED, message)
-    message = f"initializer {initializer.name}" + (f": {diagnosis.message}" if problem else " is running")
     reason = diagnosis.reason.value if problem else Reason.INITIALIZER_RUNNING.value
-    new = view.writer.with_condition(view.status, ConditionType.INITIALIZED, ConditionStatus.FALSE, reason, message)
+    brief = f"initializer {initializer.name}" + (f": {diagnosis.message}" if problem else " is running")
+    told = status.condition(view.status, ConditionType.INITIALIZED)
+    # A further line of the log is no news that deserves an event.
+    known = told is not None and told.reason == reason and told.message.startswith(brief)
+    note = EventNote(EventType.WARNING if problem else EventType.NORMAL, reason, brief)
+    running = _heard(view, initializer)
+    message = brief if problem or not running or not running.line else f"{brief}: {running.line}"
+    new = view.status.model_copy(update={"initializer": running})
+    new = view.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.FALSE, reason, message)
     new = view.writer.summarised(new, State.INITIALIZING, reason, message)
-    event = EventNote(EventType.WARNING if problem else EventType.NORMAL, reason, message)
-    return view.write(new, event, requeue=INITIALIZER_POLL_SECONDS)
+    return view.write(new, *(() if known else (note,)), requeue=INITIALIZER_POLL_SECONDS)
+
+
+def _heard(view: View, initializer: Initializer) -> InitializerStatus | None:
+    """Give the initializer's last words: those of its log now, or what was written down of it before."""
+    told = view.status.initializer
+    if told is not None and told.name != initializer.name:
+        told = None
+    log = view.observed.initializer_log
+    line = "" if isinstance(log, Unseen) else last_line(log)
+    if not line or (told is not None and told.line == line):
+        return told
+    return InitializerStatus(name=initializer.name, line=line, observed_time=clock.to_text(view.now))
+
+
+def last_line(log: str) -> str:
+    """Give the last line that says something; a progress bar writes many into one, each over the other."""
+    lines = [" ".join("".join(c if c.isprintable() else " " for c in line).split()) for line in log.splitlines()]
+    return next((line[:LINE_CHARACTERS] for line in reversed(lines) if line), "")
 
 
 def _initialized(view: View) -> Plan:
     # The clock of startSeconds begins here: an initializer has its own bound.
     deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
     new: RLJobStatus = view.status.model_copy(
-        update={"intent": view.intent.model_copy(update={"start_deadline": deadline})}
+        update={"intent": view.intent.model_copy(update={"start_deadline": deadline}), "initializer": None}
     )
-    new = view.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.TRUE, Reason.INITIALIZED)
+    new = view.writer.with_condition(
+        new, ConditionType.INITIALIZED, ConditionStatus.TRUE, Reason.INITIALIZED, _skipped(view)
+    )
     new = view.writer.summarised(new, State.STARTING, Reason.INITIALIZED)
     return view.write(new)
+
+
+def _skipped(view: View) -> str:
+    """Name the initializers that found their work done, by the termination messages of their containers."""
+    pods = view.observed.pods if not isinstance(view.observed.pods, Unseen) else ()
+    said = set()
+    for pod in pods:
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            message = str(((container.get("state") or {}).get("terminated") or {}).get("message") or "").strip()
+            if message.startswith(SKIPPED):
+                said.add(f"{pod['metadata']['labels'][labels.INITIALIZER]} {message}")
+    return "; ".join(sorted(said))
 
 
 def _has_condition(job: Manifest, kind: str) -> str | None:
