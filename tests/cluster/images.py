@@ -63,7 +63,7 @@ TABLE: Mapping[str, Recipe] = {
         tag="rljob.local/runtime-deps:cpu",
         dockerfile=_RUNTIME,
         stage="dependencies",
-        inputs=("images/runtime/*", "requirements/runtime-cpu.txt", "requirements/uv.txt"),
+        inputs=("images/runtime/strip.py", "requirements/runtime-cpu.txt", "requirements/uv.txt"),
     ),
     # The same Dockerfile to its end, on top of that stage: our code, kilobytes that change often.
     "runtime-cpu": Recipe(
@@ -71,7 +71,13 @@ TABLE: Mapping[str, Recipe] = {
         dockerfile=_RUNTIME,
         base="runtime-deps-cpu",
         base_argument="DEPENDENCIES_IMAGE",
-        inputs=("requirements/build.txt", "runtime/pyproject.toml", "runtime/README.md", "runtime/src/**/*"),
+        inputs=(
+            "requirements/build.txt",
+            "requirements/runtime-code.txt",
+            "runtime/pyproject.toml",
+            "runtime/README.md",
+            "runtime/src/**/*",
+        ),
     ),
 }
 

@@ -3,6 +3,7 @@
 python -m rljob_runtime launch      entrypoint of the Ray job
 python -m rljob_runtime exporter    the head's sidecar
 python -m rljob_runtime stop        the head's preStop hook
+python -m rljob_runtime fetch-code  the init container of pods whose code is in Git
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ def main(arguments: list[str] | None = None) -> int:
         from rljob_runtime.stop import stop
 
         return 0 if stop(Spool(spool), options.mode, options.wait) else 1
+    if options.command == "fetch-code":
+        from rljob_runtime.fetch_code import CodeRequest, fetch_code
+
+        wanted = CodeRequest(options.url, options.revision, options.folder, options.sub_path, options.seconds)
+        return fetch_code(wanted, os.environ)
     from rljob_runtime.launch import Patience, launch, leave
 
     patience = Patience(options.devices_wait_seconds, options.predecessor_wait_seconds)
@@ -45,6 +51,12 @@ def parser() -> argparse.ArgumentParser:
     halt = commands.add_parser("stop", help="ask the trainer to stop and wait for it; the head's preStop hook")
     halt.add_argument("--mode", type=StopMode, default=StopMode.AFTER_STEP, choices=list(StopMode))
     halt.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="how long to wait for the end")
+    fetch = commands.add_parser("fetch-code", help="fetch one commit of a Git repository; an init container")
+    fetch.add_argument("--url", required=True)
+    fetch.add_argument("--revision", required=True, help="full hash of the commit")
+    fetch.add_argument("--folder", type=Path, required=True, help="what it holds is replaced")
+    fetch.add_argument("--sub-path", default="", help="folder in the repository; default: its root")
+    fetch.add_argument("--seconds", type=float, default=600.0, help="bound on all tries together")
     return root
 
 

@@ -129,11 +129,13 @@ class FakeCluster:
     async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
         """See `Cluster.log_tail`; what a container writes is `logs`."""
         await self._enter("get", POD, namespace, pod)
-        if (POD, namespace, pod) not in self._seen():
+        found = self._seen().get((POD, namespace, pod))
+        if found is None:
             raise errors.NotFound(f"pods {namespace}/{pod} not found")
-        if (namespace, pod, container) not in self.logs:
+        written = self.logs.get((namespace, pod, container))
+        if written is None and found.get("spec", {}).get("nodeName"):
             raise errors.Invalid(f"container {container} in pod {pod} is waiting to start")
-        return "".join(self.logs[namespace, pod, container].splitlines(keepends=True)[-lines:])
+        return "".join((written or "").splitlines(keepends=True)[-lines:])
 
     async def create(self, manifest: Manifest) -> Manifest:
         """See `Cluster.create`."""

@@ -41,7 +41,10 @@ class Cluster(Protocol):
         """Read a collection live, in pages, at most `limit` objects; raises NotFound if the kind is not served."""
 
     async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
-        """Read the last lines of a container's log, at most 16 kB each; raises NotFound, and Invalid before it runs."""
+        """Read the last lines of a container's log, at most 16 kB each; empty before the pod has a node.
+
+        Raises NotFound, and Invalid while the container waits on its node.
+        """
 
     async def create(self, manifest: Manifest) -> Manifest:
         """POST; raises AlreadyExists."""

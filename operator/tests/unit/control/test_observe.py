@@ -79,7 +79,8 @@ async def test_the_log_is_that_of_the_initializer_that_runs(machine: Machine) ->
     assert (await observe(machine)).initializer_log is UNSEEN
     metadata = {"namespace": "team", "name": "prepare-1", "labels": {"kind": "initializer"}}
     running = {"containerStatuses": [{"name": "initializer", "state": {"running": {}}}]}
-    machine.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": running})
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": "a"}, "status": running}
+    machine.cluster.put(pod)
     assert (await observe(machine)).initializer_log is UNSEEN
     machine.cluster.logs["team", "prepare-1", "initializer"] = "half\n"
     assert (await observe(machine)).initializer_log == "half\n"
