@@ -16,13 +16,14 @@ from contextlib import contextmanager
 
 import yaml
 
+from rljob.cli import records as run_records
+from rljob.cli.curve import plot
 from rljob.cli.status import describe, table
 from scripts import product
-from scripts.demo import operator, records, steps
+from scripts.demo import operator, records
 from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture, cluster
 from scripts.demo.errors import DemoError
 from scripts.demo.follow import Patience, follow
-from scripts.demo.plot import plot
 
 QUICKSTART = ROOT / "examples" / "quickstart.yaml"
 NAME, NAMESPACE = "quickstart", "default"
@@ -127,11 +128,11 @@ def failure(job: Manifest, kubernetes: Kubernetes) -> str:
 
 def show_result(kubernetes: Kubernetes, job: Manifest) -> None:
     """The reward curve, the figures, and where to look next."""
-    run = steps.parse(records.fetch_steps(kubernetes, job))
+    run = run_records.parse(records.fetch_steps(kubernetes, job))
     if not run:
         raise DemoError("the job succeeded but left no step records; that is a defect")
     print(plot([step.reward for step in run], title="reward (mean of the step's answers) over steps"), end="\n\n")
-    print(table(steps.figure_table(run)), end="\n\n")
+    print(table(run_records.figure_table(run)), end="\n\n")
     wide = ("get", "rljobs", "--namespace", NAMESPACE)
     print(capture((kubernetes.kubectl, *wide), environment=kubernetes.environment), end="\n")
     print("look around:")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rljob.cli.status import progress_bar
+from rljob.cli.line import Line, progress_line
 from scripts.demo.commands import Kubernetes, Manifest
 from scripts.demo.errors import DemoError
 
 POLL_SECONDS = 2.0
-QUIET_LINE_SECONDS = 20.0
 ENDED = ("Succeeded", "Failed", "Invalid")
 
 
@@ -24,31 +22,6 @@ class Patience:
     start_seconds: float = 900.0
     step_seconds: float = 420.0
     total_seconds: float = 2400.0
-
-
-class Line:
-    """One line that is drawn again and again on a terminal, and printed when it changes elsewhere."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stdout.isatty()
-        self._shown = ""
-        self._shown_at = 0.0
-
-    def draw(self, text: str, *, important: bool) -> None:
-        """Show the text."""
-        if self._terminal:
-            print(f"\r\033[K{text}", end="", flush=True)
-        elif text != self._shown and (important or time.monotonic() - self._shown_at > QUIET_LINE_SECONDS):
-            print(text, flush=True)
-            self._shown_at = time.monotonic()
-        else:
-            return
-        self._shown = text
-
-    def end(self) -> None:
-        """Leave the line."""
-        if self._terminal:
-            print(flush=True)
 
 
 def follow(kubernetes: Kubernetes, namespace: str, name: str, patience: Patience) -> Manifest:
@@ -76,18 +49,8 @@ def follow(kubernetes: Kubernetes, namespace: str, name: str, patience: Patience
 
 def describe(status: Mapping[str, Any], elapsed_seconds: float) -> str:
     """The line of a moment."""
-    clock = f"{int(elapsed_seconds) // 60:2d}:{int(elapsed_seconds) % 60:02d}"
-    state = str(status.get("state", "Pending"))
-    progress = status.get("progress") or {}
-    if not progress.get("step"):
-        return f"{clock}  {state:<12} {status.get('message', '')}".rstrip()[:140]
-    figures = [
-        f"{label} {progress[key]}"
-        for label, key in (("reward", "reward"), ("TPS/card", "tokensPerSecondPerCard"), ("idle", "clusterIdleRatio"))
-        if progress.get(key) is not None
-    ]
-    bar = progress_bar(int(progress["step"]), int(progress.get("totalSteps", 0)))
-    return f"{clock}  {state:<12} {bar}  {'  '.join(figures)}"
+    state, message = str(status.get("state", "Pending")), str(status.get("message", ""))
+    return progress_line(elapsed_seconds, state, status.get("progress") or {}, message)
 
 
 def _step(status: Mapping[str, Any]) -> int:

@@ -1,64 +1,9 @@
-"""The parts of the demo that compute: records to figures, figures to a curve, a status to a line."""
+"""The parts of the demo that compute: a status to a line, a job to the pod that reads its records."""
 
 from __future__ import annotations
 
-import json
-import math
-
 from scripts.demo.follow import describe
-from scripts.demo.plot import plot
 from scripts.demo.records import reader_pod
-from scripts.demo.steps import figure_table, mean_reward, parse
-
-
-def record(step: int, reward: float) -> str:
-    metrics = {
-        "critic/score/mean": reward,
-        "timing_s/step": 3.5,
-        "rljob/tokens_per_second/step/prompt_and_response/card": 900.0,
-        "rljob/cluster_idle_ratio": 0.1,
-        "rljob/first_dp_idle_ratio": "nan",
-    }
-    return json.dumps({"step": step, "time": 1.0, "metrics": metrics})
-
-
-def test_records_are_read_in_order_and_a_cut_line_is_passed_over() -> None:
-    text = "\n".join([record(2, 0.7), record(1, 0.6), record(3, 0.8)[:40]])
-    assert [(step.number, step.reward) for step in parse(text)] == [(1, 0.6), (2, 0.7)]
-    assert math.isclose(mean_reward(parse(text)), 0.65)
-
-
-def test_the_table_compares_the_first_steps_with_the_last() -> None:
-    rows = figure_table(parse("\n".join(record(step, step / 10) for step in range(1, 11))))
-    assert rows[1] == ("reward", "0.300", "0.800", "0.600", "mean of answers")
-    assert rows[3] == ("TPS per card", "900", "900", "900", "tokens/s")
-    assert rows[5][1:4] == ("-", "-", "-")
-
-
-def test_the_curve_has_a_point_for_each_step() -> None:
-    drawn = plot([0.2, 0.4, 0.6, math.nan, 1.0], title="reward", height=5)
-    assert (
-        drawn
-        == """\
-        reward
-       |    *
-       |
-  0.60 |  *
-       | *
-       |*
-  0.00 |
-       +-----
-        1   5"""
-    )
-
-
-def test_a_long_run_is_averaged_into_the_width() -> None:
-    lines = plot([0.5] * 1000, title="reward", width=50).splitlines()
-    assert max(line.count("*") for line in lines) == 50
-
-
-def test_nothing_is_drawn_of_nothing() -> None:
-    assert plot([], title="reward") == "reward: nothing to draw"
 
 
 def test_the_line_tells_the_state_before_the_first_step_and_figures_after() -> None:

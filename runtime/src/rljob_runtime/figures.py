@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rljob_runtime.contract import StepMetric
+
 PREFIX = "rljob"
 ALL_TOKENS = "prompt_and_response"
 RESPONSE_TOKENS = "response"
-FIRST_DP_IDLE = f"{PREFIX}/first_dp_idle_ratio"
-CLUSTER_IDLE = f"{PREFIX}/cluster_idle_ratio"
+FIRST_DP_IDLE = StepMetric.FIRST_DP_IDLE.value
+CLUSTER_IDLE = StepMetric.CLUSTER_IDLE.value
 ROLLOUT_SECONDS = f"{PREFIX}/rollout_seconds"
-STEP_TPS_PER_CARD = f"{PREFIX}/tokens_per_second/step/{ALL_TOKENS}/card"
+STEP_TPS_PER_CARD = StepMetric.STEP_TPS_PER_CARD.value
 
 VERL_TOKENS = "perf/total_num_tokens"
 """Prompt and response tokens of the trained batch: verl/trainer/ppo/metric_utils.py, compute_throughout_metrics."""
-VERL_SECONDS = {"update": "timing_s/update_actor", "step": "timing_s/step"}
+VERL_SECONDS = {"update": "timing_s/update_actor", "step": StepMetric.STEP_SECONDS.value}
 """`timing_s/gen` is no rollout time: it starts after the prompts were sent and ends on a poll tick."""
 
 

@@ -18,7 +18,7 @@ from rljob_runtime.contract.job import (
     RuleCondition,
     StopRule,
 )
-from rljob_runtime.contract.names import AttemptVariable, PodVariable, Port, SpoolFile, head_paths
+from rljob_runtime.contract.names import AttemptVariable, PodVariable, Port, SpoolFile, StepMetric, head_paths
 from rljob_runtime.contract.progress import Phase, Progress, StopMode, StopRequest
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "ResumeSource",
     "RuleCondition",
     "SpoolFile",
+    "StepMetric",
     "StopMode",
     "StopRequest",
     "StopRule",

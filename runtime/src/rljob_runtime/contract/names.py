@@ -56,6 +56,16 @@ class SpoolFile(enum.StrEnum):
     """Prometheus scrape file that verl writes: addresses of vLLM's own metrics."""
 
 
+class StepMetric(enum.StrEnum):
+    """Metrics of a line of steps.jsonl that are read outside of the runtime; verl's own and ours."""
+
+    REWARD = "critic/score/mean"
+    STEP_SECONDS = "timing_s/step"
+    STEP_TPS_PER_CARD = "rljob/tokens_per_second/step/prompt_and_response/card"
+    FIRST_DP_IDLE = "rljob/first_dp_idle_ratio"
+    CLUSTER_IDLE = "rljob/cluster_idle_ratio"
+
+
 @dataclass(frozen=True)
 class HeadPaths:
     """Where things are mounted in the head and worker containers."""

@@ -1,4 +1,7 @@
-"""The run's own records: steps.jsonl as the trainer wrote it, and the figures that the demo shows of it. Pure."""
+"""A run's own records: steps.jsonl as the trainer wrote it, and the figures that people see of it. Pure.
+
+`rljob run --local` and `make demo` end with them.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from rljob_runtime import figures
-
-REWARD = "critic/score/mean"
-STEP_SECONDS = "timing_s/step"
+from rljob_runtime.contract import StepMetric
 
 
 @dataclass(frozen=True)
 class Step:
-    """What the demo shows of one step; NaN where the trainer gave nothing."""
+    """What is shown of one step; NaN where the trainer gave nothing."""
 
     number: int
     reward: float
@@ -38,11 +38,11 @@ def parse(text: str) -> list[Step]:
             continue
         steps[number] = Step(
             number=number,
-            reward=float(metrics.get(REWARD, math.nan)),
-            seconds=float(metrics.get(STEP_SECONDS, math.nan)),
-            tokens_per_second_card=float(metrics.get(figures.STEP_TPS_PER_CARD, math.nan)),
-            cluster_idle=float(metrics.get(figures.CLUSTER_IDLE, math.nan)),
-            first_idle=float(metrics.get(figures.FIRST_DP_IDLE, math.nan)),
+            reward=float(metrics.get(StepMetric.REWARD, math.nan)),
+            seconds=float(metrics.get(StepMetric.STEP_SECONDS, math.nan)),
+            tokens_per_second_card=float(metrics.get(StepMetric.STEP_TPS_PER_CARD, math.nan)),
+            cluster_idle=float(metrics.get(StepMetric.CLUSTER_IDLE, math.nan)),
+            first_idle=float(metrics.get(StepMetric.FIRST_DP_IDLE, math.nan)),
         )
     return [steps[number] for number in sorted(steps)]
 

@@ -1,0 +1,68 @@
+"""The line that tells how a run goes: drawn in place on a terminal, printed now and then elsewhere.
+
+`rljob run --local` and `make demo` show it. What is drawn comes in as `status.progress` of an RLJob has it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from rljob.cli.status import progress_bar
+
+QUIET_LINE_SECONDS = 20.0
+"""Off a terminal, a line is printed no oftener than this, unless it is important."""
+MESSAGE_CHARACTERS = 140
+FIGURES = (
+    ("reward", "reward"),
+    ("TPS/card", "tokensPerSecondPerCard"),
+    ("idle", "clusterIdleRatio"),
+    ("ends about", "eta"),
+)
+"""Label and key of status.progress."""
+
+
+class Line:
+    """One line that is drawn again and again on a terminal, and printed when it changes elsewhere."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._terminal = self._out.isatty()
+        self._shown = ""
+        self._shown_at = 0.0
+
+    def draw(self, text: str, *, important: bool) -> None:
+        """Show the text."""
+        if self._terminal:
+            # A line that wraps could not be drawn over.
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\033[K{text[:width]}", end="", flush=True, file=self._out)
+        elif text != self._shown and (important or time.monotonic() - self._shown_at > QUIET_LINE_SECONDS):
+            print(text, flush=True, file=self._out)
+            self._shown_at = time.monotonic()
+        else:
+            return
+        self._shown = text
+
+    def end(self) -> None:
+        """Leave the line, so that what follows begins a new one."""
+        if self._terminal and self._shown:
+            print(flush=True, file=self._out)
+        self._shown = ""
+
+
+def clock(seconds: float) -> str:
+    """Write a duration as ` 2:05`."""
+    return f"{int(seconds) // 60:2d}:{int(seconds) % 60:02d}"
+
+
+def progress_line(elapsed_seconds: float, state: str, progress: Mapping[str, Any], message: str = "") -> str:
+    """Give the line of a moment: the message before the first step, bar and figures after it."""
+    if not progress.get("step"):
+        return f"{clock(elapsed_seconds)}  {state:<12} {message}".rstrip()[:MESSAGE_CHARACTERS]
+    told = [f"{label} {progress[key]}" for label, key in FIGURES if progress.get(key) is not None]
+    bar = progress_bar(int(progress["step"]), int(progress.get("totalSteps", 0)))
+    return f"{clock(elapsed_seconds)}  {state:<12} {bar}  {'  '.join(told)}".rstrip()
