@@ -4,6 +4,7 @@ python -m rljob_runtime launch      entrypoint of the Ray job
 python -m rljob_runtime exporter    the head's sidecar
 python -m rljob_runtime stop        the head's preStop hook
 python -m rljob_runtime fetch-code  the init container of pods whose code is in Git
+python -m rljob_runtime requirements    what a machine of its own needs, for pip install --no-deps
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand; each imports only what it needs."""
     options = parser().parse_args(arguments)
     spool = Path(os.environ.get(PodVariable.SPOOL) or head_paths().spool)
+    if options.command == "requirements":
+        print((Path(__file__).parent / "requirements-cpu.txt").read_text(), end="")  # noqa: T201 - its only purpose
+        return 0
     if options.command == "exporter":
         from rljob_runtime.exporter.server import serve
 
@@ -57,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     fetch.add_argument("--folder", type=Path, required=True, help="what it holds is replaced")
     fetch.add_argument("--sub-path", default="", help="folder in the repository; default: its root")
     fetch.add_argument("--seconds", type=float, default=600.0, help="bound on all tries together")
+    commands.add_parser("requirements", help="print the packages of the CPU image, pinned")
     return root
 
 
