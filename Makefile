@@ -49,6 +49,10 @@ images: venv ## build the images of operator and runtime, unless nothing changed
 	@$(PY) -m tests.cluster image build operator
 	@$(PY) -m tests.cluster image build runtime-cpu
 
+.PHONY: wheels
+wheels: venv ## build the wheels of operator and runtime into dist/
+	@$(PY) -m scripts.wheels
+
 .PHONY: cluster-up
 cluster-up: venv ## start or repair the local Kubernetes with KubeRay and fake NPUs
 	@$(PY) -m tests.cluster up
@@ -66,8 +70,8 @@ install: venv ## install or upgrade the operator in the running local cluster, f
 	@$(PY) -m scripts.product
 
 .PHONY: test-image
-test-image: venv ## test the seams of verl, vLLM and Ray in the runtime image, on the running local cluster
-	@$(PY) -m scripts.seams
+test-image: venv ## test upstream's seams and local runs in the runtime image, on the running local cluster
+	@$(PY) -m scripts.in_image seams local
 
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks

@@ -73,7 +73,20 @@ FULL = (
     # On the cluster, one after another.
     Stage("cluster", "start the local Kubernetes", (*CLUSTER, "up"), 10, after=("programs",)),
     Stage("load", "bring the images into the node", (*CLUSTER, "image", "load"), 10, after=("cluster", *IMAGES)),
-    Stage("seams", "upstream's seams, in the runtime image", (PYTHON, "-m", "scripts.seams"), 20, after=("load",)),
+    Stage(
+        "seams",
+        "upstream's seams, in the runtime image",
+        (PYTHON, "-m", "scripts.in_image", "seams"),
+        20,
+        after=("load",),
+    ),
+    Stage(
+        "local",
+        "rljob run --local: train, Ctrl-C, resume",
+        (PYTHON, "-m", "scripts.in_image", "local"),
+        12,
+        after=("load",),
+    ),
     Stage(
         "chart-live",
         "the chart installed, upgraded, uninstalled",
@@ -109,7 +122,7 @@ FULL = (
         "take the cluster away",
         (*CLUSTER, "down"),
         5,
-        settles=("cluster", "e2e", "chart-live", "contract", "seams"),
+        settles=("cluster", "e2e", "chart-live", "contract", "seams", "local"),
         last=True,
     ),
     Stage("leaks", "nothing of it is left", (*CLUSTER, "leaks"), 2, after=("down",)),

@@ -1,6 +1,6 @@
-"""`rljob validate`, `render`, `explain` and `status`, also as `kubectl rljob`.
+"""`rljob validate`, `render`, `explain`, `status` and `run --local`, also as `kubectl rljob`.
 
-Exit codes: 0 well, 1 the job is wrong or failed, 2 the command cannot be carried out.
+Exit codes: 0 well, 1 the job is wrong or failed, 2 the command cannot be carried out, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rljob.build.names import JobIdentity
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import explain
-from rljob.cli.manifests import JobManifest, read_files
+from rljob.cli.manifests import Files, JobManifest, read_files
 from rljob.cli.render import STAND_IN_UID, render
 from rljob.cli.status import describe
 from rljob.core.policies.decisions import decide
@@ -79,9 +80,36 @@ def _status(chosen: argparse.Namespace) -> int:
     return FAILED if (job.get("status") or {}).get("state") in ("Failed", "Invalid") else 0
 
 
+def _run(chosen: argparse.Namespace) -> int:
+    if not chosen.local:
+        raise UsageError("`rljob run` is for this machine: add --local, or use `kubectl apply` for a cluster")
+    # The other commands also run where this one cannot, such as on Windows.
+    from rljob.cli.local.command import run_local  # noqa: PLC0415
+
+    files = read_files(chosen.file)
+    if len(files.jobs) > 1:
+        names = ", ".join(job.name for job in files.jobs)
+        raise UsageError(f"{len(files.jobs)} RLJobs ({names}); a local run takes one, so split the file")
+    ((job, checked),) = _judged(files, chosen)
+    if checked.spec is None:
+        return FAILED
+    volumes = dict(_volume(text) for text in chosen.volume)
+    return run_local(job.name, checked, files.others, chosen.workdir, volumes, chosen.code)
+
+
+def _volume(text: str) -> tuple[str, Path]:
+    name, _, folder = text.partition("=")
+    if not folder:
+        raise UsageError(f"--volume {text}: write NAME=FOLDER, such as --volume data=/srv/data")
+    return name, Path(folder).absolute()
+
+
 def _read(chosen: argparse.Namespace) -> Iterator[tuple[JobManifest, Checked]]:
     """Give each job of the files with what became of it; tells all violations."""
-    files = read_files(chosen.file)
+    return _judged(read_files(chosen.file), chosen)
+
+
+def _judged(files: Files, chosen: argparse.Namespace) -> Iterator[tuple[JobManifest, Checked]]:
     for job in files.jobs:
         checked = validate(job.name, job.spec, _recipes(job, files.recipes, chosen))
         for violation in checked.violations:
@@ -97,7 +125,7 @@ def _recipes(job: JobManifest, known: Recipes, chosen: argparse.Namespace) -> Re
     return complete(job.spec, known, lambda recipe: kubectl.find_recipe(recipe, place))
 
 
-_COMMANDS = {"validate": _validate, "render": _render, "explain": _explain, "status": _status}
+_COMMANDS = {"validate": _validate, "render": _render, "explain": _explain, "status": _status, "run": _run}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,7 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     show = commands.add_parser("render", help="print what the operator would make: RayCluster and job.json")
     why = commands.add_parser("explain", help="why each field is what it is: job, recipe, default or decision")
     why.add_argument("path", nargs="?", default="", help="only this field and what lies below it")
-    for command in (check, show, why):
+    run = commands.add_parser("run", help="train on this machine, without Kubernetes; Ctrl-C saves, again resumes")
+    for command in (check, show, why, run):
         command.add_argument(
             "-f",
             "--file",
@@ -123,6 +152,12 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("name")
     status.add_argument("-n", "--namespace", help="default: that of the context")
     status.add_argument("--context", help="context of the kubeconfig")
+    run.add_argument("--local", action="store_true", help="in a private Ray of this machine")
+    run.add_argument("--workdir", type=Path, metavar="FOLDER", help="what is kept between runs; default: .rljob/<job>")
+    run.add_argument(
+        "--volume", action="append", default=[], metavar="NAME=FOLDER", help="what stands for a volume; repeatable"
+    )
+    run.add_argument("--code", type=Path, metavar="FOLDER", help="what stands for code.mountPath")
     return parser
 
 

@@ -38,12 +38,15 @@ class Files:
 
     jobs: tuple[JobManifest, ...]
     recipes: Recipes
+    others: tuple[Manifest, ...] = ()
+    """What is neither: ConfigMaps, Secrets and claims, which a local run uses."""
 
 
 def read_files(sources: Sequence[str]) -> Files:
     """Give the RLJobs and recipes of files and folders, or of standard input for `-`."""
     jobs: list[JobManifest] = []
     recipes: dict[RecipeId, Manifest] = {}
+    others: list[Manifest] = []
     kinds: set[str] = set()
     for source in [place for given in sources for place in _places(given)]:
         for document in _documents(source):
@@ -54,9 +57,11 @@ def read_files(sources: Sequence[str]) -> Files:
             elif kind in RECIPE_KINDS:
                 recipe = _recipe(source, document)
                 recipes[recipe_id(recipe)] = recipe
+            elif kind:
+                others.append(document)
     if not jobs:
         raise UsageError(f"{', '.join(sources)}: holds no RLJob; found {', '.join(sorted(kinds)) or 'nothing'}")
-    return Files(tuple(jobs), recipes)
+    return Files(tuple(jobs), recipes, tuple(others))
 
 
 def _places(source: str) -> list[str]:

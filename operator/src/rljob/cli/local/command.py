@@ -1,0 +1,180 @@
+"""`rljob run --local` from top to bottom: read, check, prepare folders, initialise, start Ray, train, tell.
+
+Exit codes: 0 trained to the end, 1 the job is wrong or failed, 2 the command cannot be carried out, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rljob.build.names import submission_id
+from rljob.cli.line import Line
+from rljob.cli.local.folder import JobFolder, State, held, write
+from rljob.cli.local.follow import Attempt, Interrupts, follow, outcome_of
+from rljob.cli.local.initializers import InitializerError, run_initializers
+from rljob.cli.local.prepare import Given, Prepared, prepare, require_accelerator, require_runtime
+from rljob.cli.local.processes import Processes
+from rljob.cli.local.ray import RayPlan, plan_ray, start_ray
+from rljob.cli.local.summary import tell_end
+from rljob.cli.local.surroundings import read_surroundings
+from rljob.cli.local.variables import DEFAULTS
+from rljob.core.observed import Manifest
+from rljob.core.policies.validation import Checked
+from rljob_runtime.contract import AttemptVariable, ExitCode, JobConfig, Outcome, PodVariable
+
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+END_SECONDS = 10.0
+SOCKET_ROOM = 30
+"""Longest parent of the temporary folder with which Ray's sockets (some 70 characters more) fit AF_UNIX's 107."""
+LAUNCH = (sys.executable, "-m", "rljob_runtime", "launch", "--devices-wait-seconds", "60")
+NOT_PASSED_ON = frozenset(
+    {
+        # They would lead into another cluster.
+        "RAY_ADDRESS",
+        "RAY_NAMESPACE",
+        *AttemptVariable,
+        *PodVariable,
+        # A dozen processes import the same gigabytes: each would compile them anew, a minute of two cores.
+        "PYTHONDONTWRITEBYTECODE",
+    }
+)
+"""Of the user's environment."""
+
+
+def run_local(
+    name: str,
+    checked: Checked,
+    documents: Sequence[Manifest],
+    workdir: Path | None,
+    volumes: Mapping[str, Path],
+    code: Path | None,
+) -> int:
+    """Run one valid job; `documents` are those beside it in its files. The exit code."""
+    if checked.spec is None:
+        raise AssertionError("an invalid job is told and not run")
+    require_accelerator(checked.spec)
+    require_runtime()
+    root = (workdir or Path(".rljob") / name).absolute()
+    with held(root) as folder:
+        state = folder.state()
+        given = Given(volumes, code.absolute() if code else None, os.environ)
+        prepared = prepare(name, checked, read_surroundings(documents), folder, state, given)
+        print(f"{name}: a local run in {root}", flush=True)
+        for note in prepared.notes:
+            print(f"note: {note}", flush=True)
+        if state.finished_digest == prepared.config.digest() and Path(str(prepared.config.checkpoint_path)).is_dir():
+            print(f"it is trained to its last step; raise trainer.steps, or remove {root} to begin anew")
+            return DONE
+        return _run(Run(folder, prepared, replace(state, checkpoint_path=prepared.config.checkpoint_path)))
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run has at hand."""
+
+    folder: JobFolder
+    prepared: Prepared
+    state: State
+
+    @property
+    def config(self) -> JobConfig:
+        """What the launcher reads."""
+        return self.prepared.config
+
+
+def _run(run: Run) -> int:
+    """Initialise and train; whatever happens, no process and no temporary file stays."""
+    line = Line()
+    with Interrupts().caught() as interrupts, _temporary_folder() as temporary:
+        processes = Processes(_base_environment(temporary))
+        try:
+            if not run_initializers(run.prepared.initializers, run.folder, processes, interrupts, line):
+                print("interrupted before the training began")
+                return INTERRUPTED
+            return _train(run, processes, temporary, interrupts, line)
+        except InitializerError as error:
+            print(f"rljob: {error}", file=sys.stderr)
+            return FAILED
+        finally:
+            line.end()
+            processes.end_all(END_SECONDS)
+
+
+def _train(run: Run, processes: Processes, temporary: Path, interrupts: Interrupts, line: Line) -> int:
+    state = run.folder.begin_attempt(run.state)
+    write(run.folder.job_json, run.config.to_json())
+    plan = plan_ray(run.prepared.spec)
+    log = run.folder.logs / f"ray-{state.attempts}.log"
+    start_ray(plan, processes, run.prepared.ray_environment, temporary, log)
+    child = processes.start(
+        LAUNCH,
+        {**run.prepared.launcher_environment, **_attempt_environment(run, state, plan)},
+        run.folder.logs / f"attempt-{state.attempts}.log",
+        run.folder.root,
+    )
+    spec = run.prepared.spec
+    attempt = Attempt(run.folder, state.attempts, child, spec.stop, spec.deadlines)
+    progress = follow(attempt, interrupts, line)
+    outcome = outcome_of(attempt, progress)
+    if outcome.exit_code == ExitCode.DONE:
+        run.folder.keep(replace(state, finished_digest=run.config.digest()))
+    code = _exit_code(outcome, interrupts)
+    if code == FAILED:
+        _keep_ray_logs(temporary, run.folder.logs / f"ray-{state.attempts}")
+    tell_end(run.folder, attempt, outcome, progress, interrupted=code == INTERRUPTED)
+    return code
+
+
+def _exit_code(outcome: Outcome, interrupts: Interrupts) -> int:
+    if outcome.exit_code == ExitCode.DONE:
+        return DONE
+    return INTERRUPTED if interrupts.count else FAILED
+
+
+def _attempt_environment(run: Run, state: State, plan: RayPlan) -> dict[str, str]:
+    """Give what the operator gives by pod and submission."""
+    pod = str(uuid.uuid4())
+    return {
+        **plan.environment,
+        "RAY_ADDRESS": plan.address,
+        PodVariable.POD_UID: pod,
+        PodVariable.CONFIG: str(run.folder.job_json),
+        PodVariable.SPOOL: str(run.folder.spool),
+        AttemptVariable.ATTEMPT: str(state.attempts),
+        AttemptVariable.SUBMISSION_ID: submission_id(run.config.cluster_name, state.attempts),
+        AttemptVariable.HEAD_POD_UID: pod,
+        AttemptVariable.JOB_DIGEST: run.config.digest(),
+    }
+
+
+def _base_environment(temporary: Path) -> dict[str, str]:
+    """Give what every process gets: the user's environment, with this interpreter first on the PATH."""
+    own = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
+    path = os.pathsep.join([str(Path(sys.executable).parent), own.get("PATH", os.defpath)])
+    sockets = temporary / "t"
+    sockets.mkdir()
+    return {**DEFAULTS, **own, "PATH": path, "TMPDIR": str(sockets)}
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Give a folder for Ray, with a short path; it is removed in the end."""
+    parent = tempfile.gettempdir()
+    folder = Path(tempfile.mkdtemp(prefix="rljob-", dir=parent if len(parent) <= SOCKET_ROOM else "/tmp"))  # noqa: S108
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep_ray_logs(temporary: Path, target: Path) -> None:
+    with suppress(OSError, shutil.Error):
+        shutil.copytree(temporary / "session_latest" / "logs", target, dirs_exist_ok=True)

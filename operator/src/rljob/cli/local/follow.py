@@ -1,0 +1,178 @@
+"""One attempt of a local run, from the start of the launcher to its end: progress, Ctrl-C, deadlines.
+
+The launcher writes progress into the spool and reads stop requests there, as it does in a pod; there is no exporter
+between, because both are on one machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import FrameType
+
+from rljob.api.lifecycle import Deadlines, Stop
+from rljob.cli.line import Line, progress_line
+from rljob.cli.local.folder import JobFolder, write
+from rljob.cli.local.processes import Child
+from rljob.core.policies.plausible import plausible
+from rljob.core.status import metric
+from rljob_runtime.contract import ContractError, Outcome, Phase, Progress, SpoolFile, StopMode, StopRequest
+
+POLL_SECONDS = 0.3
+IMMEDIATE_SECONDS = 20.0
+"""The launcher looks for an immediate stop every second and then only has to disconnect from Ray."""
+IMPATIENT = 2
+"""Interrupts; after a further one, not even the launcher's own immediate stop is waited for."""
+STARTING = "Ray, verl and vLLM start; the first step comes after a minute or two"
+RESUMING = "goes on from step {step}"
+
+
+class Interrupts:
+    """Counts Ctrl-C and its like; what they mean is decided where it is safe."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def caught(self) -> Iterator[Interrupts]:
+        """Catch them for a while."""
+
+        def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's signature
+            self.count += 1
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, note) for number in numbers}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@dataclass
+class Attempt:
+    """A running launcher and what it was asked."""
+
+    folder: JobFolder
+    number: int
+    child: Child
+    stop: Stop
+    deadlines: Deadlines
+    begun: float = field(default_factory=time.monotonic)
+    asked: StopMode | None = None
+    asked_at: float = 0.0
+    overdue: str = ""
+    """Which deadline ended it."""
+
+    def progress(self) -> Progress | None:
+        """Read the progress of this attempt; None until the launcher wrote some."""
+        with contextlib.suppress(OSError, ContractError):
+            found = Progress.from_json((self.folder.spool / SpoolFile.CURRENT).read_bytes())
+            if found.attempt == self.number:
+                return plausible(found, datetime.now(UTC))
+        return None
+
+    def ask(self, mode: StopMode) -> None:
+        """Leave a stop request."""
+        self.asked, self.asked_at = mode, time.monotonic()
+        write(self.folder.attempt(self.number) / SpoolFile.STOP, StopRequest(self.number, mode).to_json())
+
+
+def follow(attempt: Attempt, interrupts: Interrupts, line: Line) -> Progress | None:
+    """Wait for the end of the launcher; give its last progress."""
+    shown = ("", -1)
+    while attempt.child.exit_code is None:
+        progress = attempt.progress()
+        _hold_deadlines(attempt, progress)
+        _pass_on(attempt, progress, interrupts)
+        state, step = _state(attempt, progress), progress.step if progress else 0
+        text = progress_line(time.monotonic() - attempt.begun, state, *_told(attempt, progress))
+        line.draw(text, important=(state, step) != shown and (state != shown[0] or step == 1))
+        shown = (state, step)
+        time.sleep(POLL_SECONDS)
+    progress = attempt.progress()
+    if progress is not None and progress.step:
+        line.draw(progress_line(time.monotonic() - attempt.begun, "Ended", figures(progress)), important=True)
+    line.end()
+    return progress
+
+
+def _pass_on(attempt: Attempt, progress: Progress | None, interrupts: Interrupts) -> None:
+    """Turn interrupts into stop requests, and a stop that does not come into an end."""
+    trains = progress is not None and progress.phase is Phase.TRAINING
+    waited = time.monotonic() - attempt.asked_at
+    if attempt.asked is StopMode.IMMEDIATE:
+        if waited > IMMEDIATE_SECONDS or interrupts.count > IMPATIENT:
+            attempt.child.end(0)
+    elif attempt.overdue or interrupts.count > 1 or (interrupts.count == 1 and not trains and attempt.asked is None):
+        # Before its first step an attempt has nothing to save.
+        attempt.ask(StopMode.IMMEDIATE)
+    elif attempt.asked is not None:
+        if waited > attempt.stop.grace_seconds:
+            attempt.ask(StopMode.IMMEDIATE)
+    elif interrupts.count == 1:
+        attempt.ask(StopMode.AFTER_STEP if attempt.stop.mode == "Auto" else StopMode(attempt.stop.mode))
+
+
+def _hold_deadlines(attempt: Attempt, progress: Progress | None) -> None:
+    if attempt.overdue:
+        return
+    run, deadlines = time.monotonic() - attempt.begun, attempt.deadlines
+    if progress is None:
+        if run > deadlines.start_seconds:
+            attempt.overdue = f"no sign of the launcher within deadlines.startSeconds {deadlines.start_seconds}"
+    elif deadlines.active_seconds is not None and run > deadlines.active_seconds:
+        attempt.overdue = f"deadlines.activeSeconds {deadlines.active_seconds} passed"
+    elif time.time() - progress.observed_time > deadlines.progress_seconds:
+        attempt.overdue = f"no step within deadlines.progressSeconds {deadlines.progress_seconds}"
+
+
+def _state(attempt: Attempt, progress: Progress | None) -> str:
+    if attempt.asked is not None:
+        return Phase.STOPPING.value
+    return progress.phase.value if progress is not None else Phase.STARTING.value
+
+
+def _told(attempt: Attempt, progress: Progress | None) -> tuple[dict[str, object], str]:
+    """Give figures, or a message where there are none yet."""
+    if attempt.asked is StopMode.IMMEDIATE:
+        return {}, "at once"
+    if attempt.asked is not None:
+        return {}, "saves after the step in progress; Ctrl-C again leaves at once"
+    if progress is None or progress.step == 0:
+        return {}, STARTING
+    if progress.phase is Phase.STARTING:
+        return {}, RESUMING.format(step=progress.step)
+    return figures(progress), ""
+
+
+def figures(progress: Progress) -> dict[str, object]:
+    """Give what `status.progress` would hold; the end as a time of day."""
+    left = timedelta(seconds=(progress.total_steps - progress.step) * (progress.step_seconds or 0.0))
+    told: dict[str, object] = {
+        "step": progress.step,
+        "totalSteps": progress.total_steps,
+        "reward": metric(progress.reward),
+        "tokensPerSecondPerCard": metric(progress.tokens_per_second_per_card),
+        "clusterIdleRatio": metric(progress.cluster_idle_ratio, 2),
+    }
+    if left and progress.phase is Phase.TRAINING:
+        told["eta"] = (datetime.fromtimestamp(progress.observed_time, UTC) + left).astimezone().strftime("%H:%M:%S")
+    return told
+
+
+def outcome_of(attempt: Attempt, progress: Progress | None) -> Outcome:
+    """Give the launcher's own word, or what can be said without it."""
+    if attempt.overdue:
+        return Outcome(1, "DeadlineExceeded", attempt.overdue, last_step=progress.step if progress else 0)
+    if progress is not None and progress.outcome is not None:
+        return progress.outcome
+    code = attempt.child.exit_code or 0
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    tail = attempt.child.tail(15)
+    return Outcome(code or 1, "DriverLost", f"the launcher {how} and left no word; its log ends with\n{tail}")

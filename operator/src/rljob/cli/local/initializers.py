@@ -1,0 +1,79 @@
+"""The initializers of a local run: one after another, each a process of this machine with the manifest's bounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob.api.sources import Initializer
+from rljob.cli.line import Line, progress_line
+from rljob.cli.local.folder import JobFolder
+from rljob.cli.local.follow import Interrupts
+from rljob.cli.local.processes import Child, Processes
+
+POLL_SECONDS = 0.3
+END_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """An initializer with local paths, and its variables."""
+
+    initializer: Initializer
+    environment: Mapping[str, str]
+
+
+class InitializerError(Exception):
+    """An initializer failed for good; the text says how."""
+
+
+def run_initializers(
+    steps: list[Step], folder: JobFolder, processes: Processes, interrupts: Interrupts, line: Line
+) -> bool:
+    """Run all; False when the user interrupted. Raises InitializerError."""
+    return all(_run(step, folder, processes, interrupts, line) for step in steps)
+
+
+def _run(step: Step, folder: JobFolder, processes: Processes, interrupts: Interrupts, line: Line) -> bool:
+    wanted, begun = step.initializer, time.monotonic()
+    if wanted.creates is not None and Path(wanted.creates).exists():
+        print(f"initializer {wanted.name}: {wanted.creates} is there, nothing to do", flush=True)
+        return True
+    log = folder.logs / f"initializer-{wanted.name}.log"
+    log.unlink(missing_ok=True)
+    for attempt in range(1 + wanted.retries):
+        try:
+            child = processes.start(wanted.command, step.environment, log, folder.root)
+        except OSError as error:
+            raise InitializerError(f"initializer {wanted.name}: {wanted.command[0]}: {error.strerror}") from error
+        ended = _watch(child, wanted, begun, interrupts, line)
+        line.end()
+        if not ended or child.exit_code == 0:
+            return ended
+        left = wanted.retries - attempt
+        if left:
+            print(f"initializer {wanted.name}: exit code {child.exit_code}, {left} more tries", flush=True)
+    raise InitializerError(
+        f"initializer {wanted.name} failed {1 + wanted.retries} times, the last time with exit code "
+        f"{child.exit_code}; {log} ends with\n{child.tail(15)}"
+    )
+
+
+def _watch(child: Child, wanted: Initializer, begun: float, interrupts: Interrupts, line: Line) -> bool:
+    """Wait for its end; False when the user interrupted."""
+    while child.exit_code is None:
+        elapsed = time.monotonic() - begun
+        if interrupts.count:
+            child.end(END_SECONDS)
+            return False
+        if elapsed > wanted.timeout_seconds:
+            child.end(END_SECONDS)
+            raise InitializerError(
+                f"initializer {wanted.name} did not end within its timeoutSeconds {wanted.timeout_seconds}; "
+                f"{child.log} ends with\n{child.tail(15)}"
+            )
+        line.draw(progress_line(elapsed, "Initializing", {}, child.tail(1) or wanted.name), important=False)
+        time.sleep(POLL_SECONDS)
+    return True

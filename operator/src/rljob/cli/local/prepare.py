@@ -1,0 +1,159 @@
+"""What a local run is going to do, decided before anything is started: spec, folders, variables, and what to tell."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.accelerators import ACCELERATORS
+from rljob.build.names import JobIdentity
+from rljob.cli.errors import UsageError
+from rljob.cli.local import fields, translate
+from rljob.cli.local.folder import JobFolder, State, empty, read_state, write_files
+from rljob.cli.local.initializers import Step
+from rljob.cli.local.surroundings import Surroundings
+from rljob.cli.local.translate import VolumeFolder
+from rljob.cli.local.variables import Variables
+from rljob.core.merge import values
+from rljob.core.policies.validation import Checked
+from rljob.launchers import verl
+from rljob_runtime.contract import JobConfig, Platform
+
+NAMESPACE = "default"
+GENERATION = 1
+NEEDED_MODULES = ("rljob_runtime", "ray", "verl", "vllm")
+NPU_DEVICES = "davinci[0-9]*"
+"""/dev/davinci0 and on: the device files of Ascend's driver, one a die."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user said beside the manifest."""
+
+    volumes: Mapping[str, Path]
+    """Folders that stand for volumes."""
+    code: Path | None
+    """Folder that stands for code.mountPath."""
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that can begin."""
+
+    spec: RLJobSpec
+    """With local paths."""
+    config: JobConfig
+    initializers: list[Step]
+    ray_environment: Mapping[str, str]
+    launcher_environment: Mapping[str, str]
+    notes: list[str]
+
+
+def require_runtime() -> None:
+    """Refuse an interpreter without the runtime's packages; nothing is imported, since that takes half a minute."""
+    if missing := [name for name in NEEDED_MODULES if importlib.util.find_spec(name) is None]:
+        raise UsageError(
+            f"this Python ({sys.executable}) has no {', '.join(missing)}; a local run needs the runtime's packages "
+            "beside rljob: `python -m rljob_runtime requirements > cpu.txt`, then `pip install --no-deps -r cpu.txt`"
+        )
+
+
+def require_accelerator(spec: RLJobSpec, devices: Path = Path("/dev")) -> None:
+    """Refuse a job for NPUs on a machine that has fewer."""
+    if ACCELERATORS[spec.accelerator.class_].platform is Platform.CPU:
+        return
+    found, wanted = len(list(devices.glob(NPU_DEVICES))), verl.devices(spec)
+    if found < wanted:
+        raise UsageError(
+            f"spec.accelerator.class {spec.accelerator.class_}: the job needs {wanted} NPU devices, this machine has "
+            f"{found} ({devices}/{NPU_DEVICES}); set accelerator.class to cpu to compute on its processors"
+        )
+
+
+def prepare(
+    name: str, checked: Checked, surroundings: Surroundings, folder: JobFolder, state: State, given: Given
+) -> Prepared:
+    """Decide everything and make the folders."""
+    spec = checked.spec
+    if spec is None:
+        raise AssertionError("an invalid job is told and not run")
+    volumes = translate.volume_folders(spec, folder, given.volumes)
+    code = translate.code_folder(spec, folder, given.code)
+    mounts = translate.mount_map(spec, volumes, code)
+    notes = [f"{', '.join(paths)}: {said}" for said, paths in fields.without_effect(values(checked.merged)).items()]
+    notes += [
+        f"{path} lies on no volume: taken as a path of this machine" for path in translate.paths_outside(spec, mounts)
+    ]
+    notes += _make_folders(volumes, surroundings)
+    if spec.code.config_map is not None and given.code is None:
+        _write_config_map(spec.code.config_map.name, folder.config_map(spec.code.config_map.name), surroundings)
+    if code is not None and not code.is_dir():
+        raise UsageError(f"code: {code} is no folder")
+    local = translate.localise(spec, mounts, folder, lambda job: checkpoint_of(folder.root, job))
+    variables = Variables(name, surroundings, given.environment)
+    # All workers are on one Ray node, which is what the launcher waits for; verl's own keys still say how many.
+    config = replace(verl.job_config(JobIdentity(NAMESPACE, name, state.uid), local, GENERATION), nodes=1)
+    prepared = Prepared(
+        spec=local,
+        config=config,
+        initializers=[Step(each, variables.of_initializer(local, each.env)) for each in local.initializers],
+        ray_environment=variables.of_workers(local),
+        launcher_environment=variables.of_head(local),
+        notes=notes,
+    )
+    notes += variables.missing
+    if spec.checkpoint is None:
+        notes.append(
+            f"checkpoint: the manifest asks for none; here every {translate.DEFAULT_EVERY_STEPS} steps are saved in "
+            f"{folder.checkpoints}, so that Ctrl-C loses nothing"
+        )
+    return prepared
+
+
+def _make_folders(volumes: Mapping[str, VolumeFolder], surroundings: Surroundings) -> list[str]:
+    """Make the folders of volumes; give what the user should know of them."""
+    notes = []
+    for name, place in volumes.items():
+        volume, folder = place.volume, place.folder
+        if place.given or (volume.host_path is not None and volume.host_path.type == "Directory"):
+            if not folder.is_dir():
+                raise UsageError(f"volume {name}: {folder} is no folder of this machine; give --volume {name}=FOLDER")
+        elif volume.config_map is not None:
+            _write_config_map(volume.config_map.name, folder, surroundings)
+        elif volume.empty_dir is not None:
+            empty(folder)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            claim = volume.persistent_volume_claim
+            if claim is not None and claim.claim_name not in surroundings.claims and not any(folder.iterdir()):
+                notes.append(
+                    f"volume {name}: claim {claim.claim_name} is not in the file, so {folder} stands for it and is "
+                    f"empty; fill it, or give --volume {name}=FOLDER"
+                )
+    return notes
+
+
+def _write_config_map(name: str, folder: Path, surroundings: Surroundings) -> None:
+    files = surroundings.config_maps.get(name)
+    if files is None:
+        known = ", ".join(sorted(surroundings.config_maps)) or "none"
+        raise UsageError(
+            f"ConfigMap {name} is not in the file (there: {known}); add it, as `kubectl get -o yaml` has it"
+        )
+    write_files(folder, files)
+
+
+def checkpoint_of(root: Path, job: str) -> str:
+    """Give where another local job saves: its folder stands beside ours."""
+    state = read_state(root.parent / job)
+    if state is None or state.checkpoint_path is None:
+        raise UsageError(
+            f"spec.checkpoint.from.job {job}: no local run in {root.parent / job}; run it first, or set "
+            "checkpoint.from.path"
+        )
+    return state.checkpoint_path

@@ -1,0 +1,150 @@
+"""Child processes of a local run: started in sessions of their own, bounded, and never left behind.
+
+Ctrl-C in a terminal reaches only us, so that we decide what is saved. If we are killed, the kernel ends the children
+(Linux). What they started themselves carries our mark in its environment and is ended by its id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MARK = "RLJOB_LOCAL_RUN"
+PR_SET_PDEATHSIG = 1
+"""prctl(2)."""
+SEGMENTS = "psm_*"
+"""Shared memory by Python's multiprocessing: verl's weight buckets, which a killed process cannot remove."""
+POLL_SECONDS = 0.1
+
+
+@dataclass
+class Processes:
+    """The children of one run."""
+
+    base: Mapping[str, str]
+    """Environment of every child."""
+    mark: str = field(default_factory=lambda: secrets.token_hex(16))
+    shared_memory: Path = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is
+    _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _segments_before: frozenset[Path] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Remember whose shared memory is there already."""
+        self._segments_before = frozenset(self.shared_memory.glob(SEGMENTS))
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path) -> Child:
+        """Start a process that prints into `log`; the file is appended to."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                list(command),
+                env={**self.base, **environment, MARK: self.mark},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads here, and nothing else sets it
+            )
+        self._started.append(process)
+        return Child(process, log)
+
+    def end_all(self, seconds: float) -> None:
+        """End every process, the youngest first, politely and then for good; and remove what they left."""
+        for process in reversed(self._started):
+            Child(process, Path(os.devnull)).end(seconds)
+        self.sweep()
+        self.remove_segments()
+
+    def sweep(self) -> None:
+        """Kill what still carries our mark: grandchildren that left their session."""
+        for number in marked(self.mark):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)
+
+    def remove_segments(self) -> None:
+        """Remove shared memory that appeared since we began, is our user's, and is mapped by nobody."""
+        left = [path for path in self.shared_memory.glob(SEGMENTS) if path not in self._segments_before]
+        mapped = _mapped_files() if left else set()
+        for path in left:
+            with contextlib.suppress(OSError):
+                if str(path) not in mapped and path.stat().st_uid == os.getuid():
+                    path.unlink()
+
+
+@dataclass(frozen=True)
+class Child:
+    """One process and its session."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self.process.poll()
+
+    def end(self, seconds: float) -> None:
+        """Ask the first process to end, wait, then kill its session."""
+        if self.process.poll() is not None:
+            return  # its number may belong to somebody else by now; what it left carries our mark
+        self.process.terminate()
+        if not wait_until(lambda: self.process.poll() is not None, seconds):
+            os.killpg(self.process.pid, signal.SIGKILL)
+            wait_until(lambda: self.process.poll() is not None, seconds)
+
+    def tail(self, lines: int) -> str:
+        """Give the last lines of the log."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - 64 * 1024))
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def wait_until(done: Callable[[], bool], seconds: float) -> bool:
+    """Wait, bounded; whether it came true."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def marked(mark: str) -> list[int]:
+    """Give the ids of living processes with our mark; none where there is no /proc."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if wanted in entry.read_bytes().split(b"\0"):
+                found.append(int(entry.parent.name))
+    return found
+
+
+def _mapped_files() -> set[str]:
+    """Give the files that processes of our user have mapped."""
+    found: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            found |= {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/" in line}  # noqa: S108
+    return found
+
+
+def _die_with_parent() -> None:
+    """Let the kernel kill the child when we die; runs in the child before the program starts."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

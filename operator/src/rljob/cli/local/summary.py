@@ -1,0 +1,53 @@
+"""What a local run says at its end: the reward curve, the figures, what is saved and where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rljob.cli.curve import plot
+from rljob.cli.local.folder import JobFolder
+from rljob.cli.local.follow import Attempt
+from rljob.cli.records import Step, figure_table, parse
+from rljob.cli.status import table
+from rljob_runtime.contract import ExitCode, Outcome, Progress, SpoolFile
+
+
+def tell_end(
+    folder: JobFolder, attempt: Attempt, outcome: Outcome, progress: Progress | None, *, interrupted: bool
+) -> None:
+    """Print the end of an attempt."""
+    if outcome.exit_code == ExitCode.DONE and (steps := all_steps(folder, attempt.number)):
+        print()
+        print(plot([step.reward for step in steps], title="reward (mean of the step's answers) over steps"), end="\n\n")
+        print(table(figure_table(steps)), end="\n\n")
+    print(_verdict(outcome, progress, interrupted=interrupted))
+    for label, place in _places(folder, attempt, progress):
+        print(f"  {label:<12} {place}")
+
+
+def all_steps(folder: JobFolder, attempts: int) -> list[Step]:
+    """Give the steps of all attempts; one that was trained again counts once, as the later attempt had it."""
+    lines: list[str] = []
+    for number in range(1, attempts + 1):
+        path = folder.attempt(number) / SpoolFile.STEPS
+        if path.exists():
+            lines += path.read_text(errors="replace").splitlines()
+    return parse("\n".join(lines))
+
+
+def _verdict(outcome: Outcome, progress: Progress | None, *, interrupted: bool) -> str:
+    if outcome.exit_code == ExitCode.DONE:
+        return f"done: {outcome.message}"
+    saved = progress.checkpoint_step if progress else None
+    resume = f"step {saved} is saved, the same command goes on from there" if saved else "nothing is saved yet"
+    if interrupted:
+        return f"interrupted after step {outcome.last_step}; {resume}"
+    return f"failed: {outcome.reason}: {outcome.message}\n{resume}"
+
+
+def _places(folder: JobFolder, attempt: Attempt, progress: Progress | None) -> Iterator[tuple[str, object]]:
+    yield "records", folder.attempt(attempt.number) / SpoolFile.STEPS
+    yield "log", attempt.child.log
+    if progress is not None and progress.checkpoint_step:
+        state = folder.state()
+        yield "checkpoint", f"{state.checkpoint_path}/global_step_{progress.checkpoint_step}"

@@ -1,0 +1,123 @@
+"""Environment variables of a local run: those of the manifest, with what the pods would take from elsewhere. Pure.
+
+ConfigMaps and Secrets come from the file. A secret that is not there is taken from the user's own environment, where
+tracker keys and hub tokens usually are; what is found nowhere is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rljob.api.pods import EnvFromSource, EnvVar, PodTemplate
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build import pods
+from rljob.build.env import operator_env
+from rljob.cli.local.surroundings import Surroundings
+
+LOOPBACK = "127.0.0.1"
+DEFAULTS = {
+    # What the runtime image sets for every process: images/runtime/Dockerfile.
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+}
+"""For every process of a run; the user's environment wins, and the manifest's variables win over both."""
+
+
+@dataclass
+class Variables:
+    """Resolves variables and collects what could not be resolved."""
+
+    job_name: str
+    surroundings: Surroundings
+    ambient: Mapping[str, str]
+    """The user's environment."""
+    missing: list[str] = field(default_factory=list)
+    """Sentences about variables that are not set."""
+
+    def of_workers(self, spec: RLJobSpec) -> dict[str, str]:
+        """Give what Ray's processes get: workers and head share a machine here, and the workers' values win."""
+        return self._of_container(spec, spec.head.template) | self._of_container(spec, spec.worker_groups[0].template)
+
+    def of_head(self, spec: RLJobSpec) -> dict[str, str]:
+        """Give what the launcher gets: the head's values win."""
+        return self._of_container(spec, spec.worker_groups[0].template) | self._of_container(spec, spec.head.template)
+
+    def of_initializer(self, spec: RLJobSpec, own: Iterable[EnvVar]) -> dict[str, str]:
+        """Give what an initializer gets, in the order of build.initializer."""
+        template = spec.worker_groups[0].template
+        layers = (pods.user_env(own), pods.user_env(template.env), pods.secret_env(spec))
+        return self._resolved(spec, template, pods.environment(*layers))
+
+    def _of_container(self, spec: RLJobSpec, template: PodTemplate) -> dict[str, str]:
+        """Give what a Ray container gets, in the order of build.raycluster."""
+        user, secrets = pods.user_env(template.env), pods.secret_env(spec)
+        layers = (operator_env(spec, template), user, secrets, pods.service_env(spec))
+        return self._resolved(spec, template, pods.environment(*layers))
+
+    def _resolved(self, spec: RLJobSpec, template: PodTemplate, variables: list[dict[str, Any]]) -> dict[str, str]:
+        values: dict[str, str] = {}
+        for source in pods.env_from(spec, template).get("envFrom", []):
+            values |= dict(self._all_keys(EnvFromSource.model_validate(source)))
+        return values | dict(self._listed(map(EnvVar.model_validate, variables)))
+
+    def _listed(self, variables: Iterable[EnvVar]) -> Iterator[tuple[str, str]]:
+        for variable in variables:
+            value = self._value(variable)
+            if value is not None:
+                yield variable.name, value
+
+    def _value(self, variable: EnvVar) -> str | None:
+        source = variable.value_from
+        if source is None:
+            return variable.value or ""
+        if source.config_map_key_ref is not None:
+            reference = source.config_map_key_ref
+            found = self.surroundings.config_maps.get(reference.name, {}).get(reference.key)
+            return self._or_ambient(variable.name, found, f"key {reference.key} of ConfigMap {reference.name}")
+        if source.secret_key_ref is not None:
+            reference = source.secret_key_ref
+            found = self.surroundings.secrets.get(reference.name, {}).get(reference.key)
+            return self._or_ambient(variable.name, found, f"key {reference.key} of Secret {reference.name}")
+        return self._of_pod(variable)
+
+    def _of_pod(self, variable: EnvVar) -> str | None:
+        reference = variable.value_from.field_ref if variable.value_from else None
+        known = {
+            "status.podIP": LOOPBACK,
+            "status.hostIP": LOOPBACK,
+            "metadata.name": self.job_name,
+            "metadata.namespace": "default",
+        }
+        path = reference.field_path if reference else ""
+        if path not in known:
+            self._miss(f"{variable.name} is not set: there is no pod with a {path} here")
+        return known.get(path)
+
+    def _all_keys(self, source: EnvFromSource) -> Iterator[tuple[str, str]]:
+        if source.config_map_ref is not None:
+            what, found = "ConfigMap", self.surroundings.config_maps.get(source.config_map_ref.name)
+            name = source.config_map_ref.name
+        else:
+            name = source.secret_ref.name if source.secret_ref else ""
+            what, found = "Secret", self.surroundings.secrets.get(name)
+        if found is None:
+            self._miss(f"{what} {name} is not in the file; set its variables in your environment")
+        for key, value in (found or {}).items():
+            yield f"{source.prefix or ''}{key}", value.decode(errors="replace")
+
+    def _or_ambient(self, name: str, found: bytes | None, what: str) -> str | None:
+        if found is not None:
+            return found.decode(errors="replace")
+        if name not in self.ambient:
+            self._miss(f"{name} is not set: {what} is not in the file, and your environment has no {name}")
+        return self.ambient.get(name)
+
+    def _miss(self, sentence: str) -> None:
+        if sentence not in self.missing:
+            self.missing.append(sentence)

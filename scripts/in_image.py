@@ -1,0 +1,131 @@
+"""Run tests where verl, vLLM and Ray are: in the runtime image, as pods of the local cluster.
+
+`python -m scripts.in_image SUITE …`; the stages `seams` and `local` of `make test` and `make test-image` run it. The
+image holds no test tools, so pytest, at the locked version, is mounted from this machine, as the tests are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts import wheels
+from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture
+from scripts.demo.errors import DemoError
+from scripts.product import local_kubernetes
+
+NAMESPACE = "default"
+IMAGE = "rljob.local/runtime:cpu"
+BUILD = ROOT / "build" / "in-image"
+TOOLS = BUILD / "tools"
+WHEELS = BUILD / "wheels"
+"""Our two wheels, installed; they go before the runtime that the image has."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A folder of tests and what it needs in the pod."""
+
+    tests: Path
+    seconds: int
+    mounts: Mapping[str, Path] = field(default_factory=dict)
+    """Folder in the pod's root -> folder here, beside tests and tools."""
+    shared_memory: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the pod."""
+        return f"rljob-test-{self.tests.name}"
+
+
+SUITES = {
+    "seams": Suite(ROOT / "runtime/tests/upstream", seconds=900),
+    "local": Suite(
+        ROOT / "tests/local", seconds=600, mounts={"wheels": WHEELS, "examples": ROOT / "examples"}, shared_memory="2Gi"
+    ),
+}
+
+
+def pod(suite: Suite) -> Manifest:
+    """The pod that runs a suite."""
+    # The repository's own settings name plug-ins that are not mounted.
+    pytest = ["python", "-m", "pytest", "-c", "/dev/null", "--rootdir", "/tests", "--import-mode", "importlib"]
+    mounts = {"tests": suite.tests, "tools": TOOLS, **suite.mounts}
+    environment = {"RLJOB_IN_IMAGE": "1", "RLJOB_EXAMPLES": "/examples", "PYTHONPATH": "/tools:/wheels"}
+    volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in mounts.items()]
+    volume_mounts: list[Manifest] = [{"name": name, "mountPath": f"/{name}", "readOnly": True} for name in mounts]
+    if suite.shared_memory is not None:
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": suite.shared_memory}})
+        volume_mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - POSIX shared memory
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": suite.name, "namespace": NAMESPACE},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 1,
+            "activeDeadlineSeconds": suite.seconds,
+            "containers": [
+                {
+                    "name": "pytest",
+                    "image": IMAGE,
+                    "imagePullPolicy": "Never",
+                    "command": [*pytest, "-p", "no:cacheprovider", "-ra", "--color", "no", "/tests"],
+                    "env": [{"name": name, "value": value} for name, value in environment.items()],
+                    "volumeMounts": volume_mounts,
+                }
+            ],
+            "volumes": volumes,
+        },
+    }
+
+
+def install_tools() -> None:
+    """Put pytest, as locked, and our wheels, as users get them, into folders of their own."""
+    install = (str(ROOT / ".venv/bin/uv"), "pip", "install", "--quiet", "--target")
+    capture((*install, str(TOOLS), "-c", "requirements/dev.txt", "pytest"), seconds=120)
+    built = map(str, wheels.build(BUILD))
+    capture((*install, str(WHEELS), "--no-deps", "--reinstall", *built), seconds=120)
+
+
+def run(kubernetes: Kubernetes, suite: Suite) -> bool:
+    """Run the pod, show what pytest says as it says it; whether all passed."""
+    kubernetes.run("delete", "pod", suite.name, "--namespace", NAMESPACE, "--ignore-not-found", "--now")
+    kubernetes.run("create", "--filename", "-", text=json.dumps(pod(suite)))
+    named = ("--namespace", NAMESPACE, f"pod/{suite.name}")
+    try:
+        kubernetes.run("wait", *named, "--for=condition=Ready", "--timeout=120s", timeout_seconds=130)
+        words = (kubernetes.kubectl, "logs", "--follow", *named)
+        subprocess.run(words, env=kubernetes.environment, timeout=suite.seconds, check=False)
+        kubernetes.run("wait", *named, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=10s")
+    except DemoError:
+        print(kubernetes.run("describe", *named))
+        return False
+    finally:
+        kubernetes.run("delete", *named, "--ignore-not-found", "--now", "--wait=false")
+    return True
+
+
+def main() -> int:
+    """Run the named suites; exit code 1 when one did not pass."""
+    parser = argparse.ArgumentParser(prog="scripts.in_image", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("suites", nargs="+", choices=list(SUITES), metavar="SUITE", help=", ".join(SUITES))
+    chosen = parser.parse_args().suites
+    try:
+        install_tools()
+        kubernetes = local_kubernetes()
+        passed = [run(kubernetes, SUITES[name]) for name in chosen]
+        return 0 if all(passed) else 1
+    except DemoError as error:
+        print(f"in_image: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
