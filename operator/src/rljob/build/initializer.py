@@ -27,10 +27,14 @@ def initializers(spec: RLJobSpec) -> list[Initializer]:
     """The job's own; before them, for code in Git, one that fails before NPUs are held when it cannot be fetched."""
     if spec.code.git is None:
         return list(spec.initializers)
-    fetch = Initializer(
-        name=code.FETCH_CONTAINER, command=["ls", "-la", spec.code.mount_path], timeout_seconds=2 * code.FETCH_SECONDS
-    )
-    return [fetch, *spec.initializers]
+    name = code.FETCH_CONTAINER
+    while name in {initializer.name for initializer in spec.initializers}:
+        name = f"rljob-{name}"
+    listing = ["ls", "-la", spec.code.mount_path]
+    return [
+        Initializer(name=name, command=listing, timeout_seconds=2 * code.FETCH_SECONDS),
+        *spec.initializers,
+    ]
 
 
 def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initializer) -> dict[str, Any]:

@@ -303,6 +303,13 @@ def test_public_code_needs_no_secret() -> None:
     assert initializers(typed()) == []
 
 
+def test_fetching_the_code_never_hides_an_initializer_of_the_user() -> None:
+    own = [{"name": "fetch-code", "command": ["mine"]}, {"name": "rljob-fetch-code", "command": ["mine"]}]
+    spec = small_spec({"code": {"type": "Git", "git": GIT}, "initializers": own})
+    names = [each.name for each in initializers(typed(spec))]
+    assert names == ["rljob-rljob-fetch-code", "fetch-code", "rljob-fetch-code"]
+
+
 def test_patches_are_laid_last_each_over_its_own_pods() -> None:
     patch = {
         "head": {"schedulerName": "volcano"},
