@@ -50,17 +50,17 @@ def rljob_page() -> str:
         RLJOB_INTRODUCTION,
         f"Columns: {columns}.\n",
         "## spec\n",
-        _table(("field", "type", "default", "meaning"), _spec_rows(properties["spec"])),
+        table(("field", "type", "default", "meaning"), _spec_rows(properties["spec"])),
         "## status\n",
         "Written by the operator only; at most 16 kB.\n",
-        _table(("field", "type", "meaning"), list(_fields(properties["status"], ""))),
+        table(("field", "type", "meaning"), list(_fields(properties["status"], ""))),
         "## Conditions\n",
         f"Types: {', '.join(f'`{kind.value}`' for kind in status_types.ConditionType)}. {CONDITIONS}",
         "## Reasons\n",
         "Of conditions, `status.reason` and events. An end that the runtime explains carries the runtime's reason.\n",
-        _table(("reason", "meaning"), [*_members(reasons, "Reason"), *_members(startup, "StartReason")]),
+        table(("reason", "meaning"), [*_members(reasons, "Reason"), *_members(startup, "StartReason")]),
         "## Names\n",
-        _table(
+        table(
             ("object", "name"),
             [
                 ("RayCluster, its Secret and its ConfigMap", "`<job>-<first 5 of uid>-<cluster generation>`"),
@@ -87,10 +87,10 @@ def metrics_page() -> str:
         "# Metrics\n",
         "## Of each job\n",
         EXPORTER,
-        _table(("metric", "kind", "labels", "meaning", "source"), exporter),
+        table(("metric", "kind", "labels", "meaning", "source"), exporter),
         "## Of the operator\n",
         OPERATOR,
-        _table(("metric", "kind", "meaning"), operator),
+        table(("metric", "kind", "meaning"), operator),
     ]
     return "\n".join(parts)
 
@@ -164,6 +164,7 @@ def _members(module: ModuleType, name: str) -> list[tuple[str, str]]:
     return rows
 
 
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"

@@ -8,12 +8,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rljob.api.status import RLJobStatus
 from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
 from rljob.build import configmap
 from rljob.build.names import JobIdentity
 from rljob.core.observed import Observed, RayJob, RayJobState
 from rljob.core.plan import Plan
+from rljob.core.recipes import recipe_id
 from rljob.core.reconcile import reconcile
 from rljob.launchers import verl
 from rljob_runtime.contract import Phase, Progress
@@ -183,5 +186,12 @@ def status_finished() -> Json:
     return status_after(decide(running(ray_job=RayJob(SUBMISSION_ID, RayJobState.FAILED))))
 
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLES = REPOSITORY / "examples"
+BUILT_IN_RECIPES = {
+    recipe_id(manifest): manifest
+    for path in sorted((REPOSITORY / "charts/rljob-operator/recipes").glob("*.yaml"))
+    for manifest in yaml.safe_load_all(path.read_text())
+}
+"""The recipes that ship with the chart."""
 SPECS_OF_EXAMPLES = sorted(EXAMPLES.glob("*.yaml"))

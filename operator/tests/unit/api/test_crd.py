@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from builders import SPECS_OF_EXAMPLES, Json, small_spec, status_finished, status_training
+from builders import BUILT_IN_RECIPES, SPECS_OF_EXAMPLES, Json, small_spec, status_finished, status_training
 from pydantic import BaseModel, ValidationError
 from schema_check import violations
 
@@ -159,7 +159,15 @@ def test_an_example_is_valid_for_the_schema_and_for_the_core(path: Path) -> None
     assert jobs
     for job in jobs:
         assert list(violations(SPEC, job["spec"])) == []
-        assert validate(job["metadata"]["name"], job["spec"]).violations == ()
+        assert validate(job["metadata"]["name"], job["spec"], BUILT_IN_RECIPES).violations == ()
+
+
+@pytest.mark.parametrize("recipe", BUILT_IN_RECIPES.values(), ids=lambda recipe: recipe["metadata"]["name"])
+def test_a_built_in_recipe_is_valid_for_the_schema(recipe: Json) -> None:
+    version = CRDS[recipe["kind"]]["spec"]["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert recipe["apiVersion"] == f"rljob.dev/{version['name']}"
+    assert list(violations(schema, recipe["spec"])) == []
 
 
 @pytest.mark.parametrize("status", [status_training(), status_finished()])

@@ -1,0 +1,25 @@
+"""Every flag and variable of the published Ascend recipes, and what became of it in ours. Data.
+
+The published ones are the training scripts of cann-recipes-train for DeepSeek-V3, Qwen3-235B-A22B (GRPO and DAPO) and
+Qwen3-32B. A row that names a key or variable says what our recipes render: tests/house/test_recipe_flags.py compares
+each with job.json and with the pods. A row without one says why verl 0.9.1 does not take the flag. The page is made by
+`scripts.verl_reference`.
+"""
+
+from scripts.recipe_flags.environment import ENVIRONMENT
+from scripts.recipe_flags.flags import FLAGS, SECTIONS
+from scripts.recipe_flags.rows import DAPO, DEEPSEEK, FLAGSHIPS, QWEN32, QWEN235, WORDS, EnvironmentFlag, Flag
+
+__all__ = [
+    "DAPO",
+    "DEEPSEEK",
+    "ENVIRONMENT",
+    "FLAGS",
+    "FLAGSHIPS",
+    "QWEN32",
+    "QWEN235",
+    "SECTIONS",
+    "WORDS",
+    "EnvironmentFlag",
+    "Flag",
+]

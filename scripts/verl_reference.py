@@ -1,0 +1,90 @@
+"""Generated pages on verl: which field becomes which key, and what became of the published recipes. Pure functions."""
+
+from __future__ import annotations
+
+from rljob.build import env
+from rljob.launchers import verl
+from rljob_runtime.contract import OverrideValue
+from scripts import recipe_flags
+from scripts.reference import HEADER, table
+
+KEYS = """\
+What the operator writes into job.json. The table is `rljob.launchers.verl.TABLE`; a row without a condition always
+applies, and an optional field that is not set leaves its key to verl. Keys marked `own` are set by the field only:
+`verl.overrides` with such a key is refused and told which field to use. The others only follow the field, and
+`verl.overrides` may set them. A leading `+` means that verl's schema lacks the key and its code reads it.
+Router, spool, ports and the settings of the CPU platform are the launcher's (`rljob_runtime.wiring`).
+"""
+LIMITS = """\
+Refused before anything is spent.
+"""
+ENVIRONMENT = """\
+On the Ray containers of head and workers. A variable of the same name in a template's `env` wins; one from `envFrom`
+does not, since Kubernetes puts `env` above it.
+"""
+FLAGS = """\
+The scripts of cann-recipes-train for DeepSeek-V3, Qwen3-235B-A22B (GRPO and DAPO) and Qwen3-32B, flag by flag. The
+values are those of our recipes as they are rendered; a test compares each with job.json and with the pods.
+`left out` says why verl 0.9.1 does not take a flag. None of these recipes was measured on hardware yet.
+"""
+SHORT = {
+    recipe_flags.DEEPSEEK: "DeepSeek-V3",
+    recipe_flags.QWEN235: "Qwen3-235B",
+    recipe_flags.DAPO: "Qwen3-235B DAPO",
+    recipe_flags.QWEN32: "Qwen3-32B",
+}
+
+
+def verl_keys_page() -> str:
+    """The page on keys."""
+    rows = [
+        (f"`{row.field}`", f"`{row.key}`", row.when.text, "own" if row.own else "", f"verl/{row.source}")
+        for row in verl.TABLE
+    ]
+    variables = [
+        (f"`{row.name}`", ", ".join(sorted(platform.value for platform in row.platforms)), row.source)
+        for row in env.VARIABLES
+    ]
+    parts = [
+        HEADER,
+        "# From fields to verl 0.9.1\n",
+        KEYS,
+        table(("field", "key", "when", "", "source"), rows),
+        "## What verl does not do\n",
+        LIMITS,
+        table(("field", "why, and what to do"), [(f"`{limit.field}`", limit.message) for limit in verl.LIMITS]),
+        "## Variables of the operator\n",
+        ENVIRONMENT,
+        table(("variable", "platforms", "source"), variables),
+    ]
+    return "\n".join(parts)
+
+
+def recipe_flags_page() -> str:
+    """The page on the published recipes."""
+    head = ("flag", *SHORT.values(), "where", "note")
+    parts = [HEADER, "# The published recipes, flag by flag\n", FLAGS]
+    for title, flags in recipe_flags.SECTIONS.items():
+        parts += [f"## {title}\n", table(head, [_flag_row(flag) for flag in flags])]
+    parts += ["## Environment\n", table(("variable", *SHORT.values(), "where", "note"), _environment_rows())]
+    return "\n".join(parts)
+
+
+def _flag_row(flag: recipe_flags.Flag) -> tuple[str, ...]:
+    values = tuple(_shown(flag.values[recipe]) if recipe in flag.values else "" for recipe in SHORT)
+    place = flag.place if flag.place in recipe_flags.WORDS else f"`{flag.place}`"
+    renamed = f"`{flag.key}`" if flag.key else ""
+    return (f"`{flag.name}`", *values, place, "; ".join(text for text in (renamed, flag.note) if text))
+
+
+def _environment_rows() -> list[tuple[str, ...]]:
+    return [
+        (f"`{row.name}`", *(row.values.get(recipe, "") for recipe in SHORT), row.place, row.note)
+        for row in recipe_flags.ENVIRONMENT
+    ]
+
+
+def _shown(value: OverrideValue) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,85 @@
+"""The recipes that ship: each stands with a few lines of a job, and keeps what the page on published flags claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from builders import BUILT_IN_RECIPES, EXAMPLES, Json
+
+from rljob.build.names import JobIdentity
+from rljob.build.raycluster import build_raycluster
+from rljob.core.policies.validation import validate
+from rljob.core.recipes import recipe_id
+from rljob.launchers import verl
+from scripts import recipe_flags
+from scripts.recipe_flags import ENVIRONMENT, FLAGS, FLAGSHIPS
+
+JOB = JobIdentity(namespace="team", name="run", uid="0a1b2c3d-0000-4000-8000-000000000001")
+
+
+def minimal_job(recipe: str) -> Json:
+    """What a user writes: the example of the flagship, standing on this recipe."""
+    spec: Json = yaml.safe_load((EXAMPLES / "qwen3-235b.yaml").read_text())["spec"]
+    return spec | {"recipeRef": {"kind": "ClusterRLRecipe", "name": recipe}}
+
+
+def rendered(recipe: str) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """Give job.json's overrides and the variables of head and workers."""
+    spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES).spec
+    assert spec is not None
+    cluster = build_raycluster(JOB, spec, 1, "digest")["spec"]
+    pods = (cluster["headGroupSpec"], cluster["workerGroupSpecs"][0])
+    head, workers = (
+        {entry["name"]: entry.get("value", "") for entry in pod["template"]["spec"]["containers"][0]["env"]}
+        for pod in pods
+    )
+    return dict(verl.overrides(spec)), head, workers
+
+
+@pytest.mark.parametrize("recipe", sorted(str(recipe_id(manifest).name) for manifest in BUILT_IN_RECIPES.values()))
+def test_a_recipe_completes_the_few_lines_of_a_job(recipe: str) -> None:
+    assert validate("run", minimal_job(recipe), BUILT_IN_RECIPES).violations == ()
+
+
+@pytest.mark.parametrize("manifest", BUILT_IN_RECIPES.values(), ids=lambda manifest: manifest["metadata"]["name"])
+def test_a_recipe_says_what_it_is_for_and_where_it_comes_from(manifest: Json) -> None:
+    assert all(manifest["spec"].get(name) for name in ("description", "hardware", "source"))
+
+
+@pytest.mark.parametrize("recipe", FLAGSHIPS)
+def test_every_flag_is_rendered_as_the_page_says(recipe: str) -> None:
+    found = rendered(recipe)[0]
+    claimed = {flag.rendered: flag.values[recipe] for flag in FLAGS if recipe in flag.values}
+    assert {key: found.get(key, "not rendered") for key in claimed} == claimed
+
+
+@pytest.mark.parametrize("recipe", FLAGSHIPS)
+def test_every_variable_is_set_as_the_page_says(recipe: str) -> None:
+    _, head, workers = rendered(recipe)
+    claimed = {row.name: row.values.get(recipe) for row in ENVIRONMENT}
+    assert {name: workers.get(name) for name in claimed} == claimed
+    operators = {row.name for row in ENVIRONMENT if row.place == "operator" and recipe in row.values}
+    assert operators <= set(head)
+
+
+@pytest.mark.parametrize("recipe", FLAGSHIPS)
+def test_an_override_of_a_recipe_is_a_flag_of_the_page(recipe: str) -> None:
+    spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES).spec
+    assert spec is not None
+    assert set(spec.verl.overrides) <= {flag.rendered for flag in FLAGS}
+
+
+def test_what_is_left_out_has_a_reason() -> None:
+    assert [flag.name for flag in FLAGS if not flag.values and not flag.note] == []
+    assert [row.name for row in ENVIRONMENT if row.place == "left out" and not row.note] == []
+    assert [row.name for row in ENVIRONMENT if row.values and row.place not in ("operator", "recipe")] == []
+
+
+def test_a_flag_stands_once_and_in_a_known_place() -> None:
+    names = [flag.name for flag in FLAGS]
+    assert {name for name in names if names.count(name) > 1} == set()
+    fields = set(verl.TYPED_KEYS.values()) | {row.field for row in verl.TABLE}
+    places = {flag.place.replace("[]", "[0]") for flag in FLAGS} - set(recipe_flags.WORDS)
+    assert places - fields == {"optimizations.skipOldLogProb"}
