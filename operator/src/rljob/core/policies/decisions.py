@@ -91,7 +91,7 @@ def _gang(spec: RLJobSpec) -> Answer:
 
 def _restart_scope(spec: RLJobSpec) -> Answer:
     asked = "Cluster" if spec.restart.scope == "Auto" else spec.restart.scope
-    return Answer(asked, "not used yet: the operator makes no second attempt, so the first failure ends the job")
+    return Answer(asked, "not used yet: nothing is restarted, so the first failure ends the job")
 
 
 def _stop_mode(spec: RLJobSpec) -> Answer:
@@ -99,8 +99,9 @@ def _stop_mode(spec: RLJobSpec) -> Answer:
         return Answer(spec.stop.mode, SET)
     if spec.checkpoint is None:
         return Answer("Immediate", "without checkpoint.path nothing could be saved")
-    grace = spec.stop.grace_seconds
-    return Answer("AbortRollout", f"a step may last longer than stop.graceSeconds {grace}; the last step is saved")
+    return Answer(
+        "AfterStep", f"the gentlest, within stop.graceSeconds {spec.stop.grace_seconds}; no step was measured yet"
+    )
 
 
 def _resume(spec: RLJobSpec) -> Answer:
