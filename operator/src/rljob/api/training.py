@@ -65,6 +65,7 @@ class AlgorithmName(enum.StrEnum):
     REINFORCE_PLUS_PLUS = "ReinforcePlusPlus"
     RLOO = "RLOO"
     REMAX = "ReMax"
+    """Refused until verl's V1 trainer makes its greedy baseline."""
 
 
 class GroupFilter(Model):
@@ -131,7 +132,7 @@ class Offload(Model):
     parameters: bool | None = None
     """Weights of the actor."""
     gradients: bool | None = None
-    """Gradients, with Megatron and MindSpeed only."""
+    """Gradients, with Megatron and MindSpeed only; verl moves them with the weights, so it must equal parameters."""
     optimizer: bool | None = None
     """State of the optimizer."""
     reference: bool | None = None
