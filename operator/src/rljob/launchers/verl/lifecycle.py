@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl.rows import PPO, Row
+from rljob.launchers.verl.rows import PPO, Condition, Row
 
 PPO_YAML = "trainer/config/ppo_trainer.yaml"
-
-
-def _at_each_attempt(_: RLJobSpec) -> None:
-    """Leave the key to the launcher, which knows what was saved so far."""
+BY_LAUNCHER = Condition("set by the launcher at each attempt", lambda _: True)
+"""It knows what was saved so far; here the keys are only taken."""
 
 
 def _keep(spec: RLJobSpec) -> int | None:
@@ -31,8 +29,8 @@ ROWS = (
     ),
     Row("trainer.max_actor_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep),
     Row("trainer.max_critic_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep, PPO),
-    Row("trainer.resume_mode", "checkpoint.resume", PPO_YAML, _at_each_attempt),
-    Row("trainer.resume_from_path", "checkpoint.from", PPO_YAML, _at_each_attempt),
+    Row("trainer.resume_mode", "checkpoint.resume", PPO_YAML, lambda _: None, BY_LAUNCHER),
+    Row("trainer.resume_from_path", "checkpoint.from", PPO_YAML, lambda _: None, BY_LAUNCHER),
     Row(
         "trainer.logger",
         "observability.trackers",
