@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from rljob.api.v1alpha1 import API_VERSION, RecipeKind
+from rljob.cli import yaml11
 from rljob.cli.errors import UsageError
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.recipes import Recipes, recipe_id
@@ -74,11 +75,13 @@ def _places(source: str) -> list[str]:
 def _documents(source: str) -> list[Any]:
     try:
         text = sys.stdin.read() if source == STDIN else Path(source).read_text()
-        return [document for document in yaml.safe_load_all(text) if document is not None]
+        return [document for document in yaml11.load_all(text) if document is not None]
     except OSError as error:
         raise UsageError(f"{source}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{source}: not YAML: {error}") from error
+    except RecursionError as error:
+        raise UsageError(f"{source}: is nested too deep for a manifest") from error
 
 
 def _kind(document: object) -> str:

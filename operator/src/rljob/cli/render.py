@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import yaml
-
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.initializer import build_initializer, initializers
 from rljob.build.names import JobIdentity
 from rljob.build.raycluster import build_raycluster
+from rljob.cli import yaml11
 from rljob.launchers.verl import job_config
 
 STAND_IN_UID = "00000000-0000-0000-0000-000000000000"
@@ -34,5 +33,4 @@ def render(job: JobIdentity, spec: RLJobSpec, part: str) -> str:
 
 
 def _yaml(manifest: dict[str, Any]) -> str:
-    text: str = yaml.safe_dump(manifest, sort_keys=False, width=120)
-    return text.rstrip()
+    return yaml11.dump_all([manifest]).rstrip("\n")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rljob.cli import yaml11
 from rljob.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -23,7 +24,7 @@ def quickstart() -> dict[str, Any]:
 
 def written(tmp_path: Path, *documents: object) -> str:
     path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump_all(documents))
+    path.write_text(yaml11.dump_all(list(documents)))
     return str(path)
 
 

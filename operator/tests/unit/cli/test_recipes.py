@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 from builders import Json, small_spec
 
 from rljob.api.status import Decision
+from rljob.cli import yaml11
 from rljob.cli.explain import explain
 from rljob.cli.main import main
 from rljob.core.policies.validation import validate
@@ -32,7 +32,7 @@ JOB = job({"recipeRef": {"name": "base"}, "trainer": {"steps": 7}, "unset": ["ro
 
 def written(folder: Path, name: str, *documents: Json) -> str:
     path = folder / name
-    path.write_text(yaml.safe_dump_all(documents))
+    path.write_text(yaml11.dump_all(list(documents)))
     return str(path)
 
 
