@@ -105,7 +105,7 @@ def _volume(text: str) -> tuple[str, Path]:
 
 
 def _read(chosen: argparse.Namespace) -> Iterator[tuple[JobManifest, Checked]]:
-    """Give each job of the files with what became of it; tells all violations."""
+    """Give each job of the files with what became of it; tells all violations and warnings."""
     return _judged(read_files(chosen.file), chosen)
 
 
@@ -114,6 +114,9 @@ def _judged(files: Files, chosen: argparse.Namespace) -> Iterator[tuple[JobManif
         checked = validate(job.name, job.spec, _recipes(job, files.recipes, chosen))
         for violation in checked.violations:
             print(f"{job.source}: {job.name or 'RLJob without a name'}: {violation}", file=sys.stderr)
+        if checked.spec is not None:
+            for warning in checked.warnings:
+                print(f"{job.source}: {job.name}: warning: {warning}", file=sys.stderr)
         yield job, checked
 
 

@@ -10,6 +10,8 @@ class Reason(enum.StrEnum):
 
     VALID = "Valid"
     """All checks passed."""
+    VALID_WITH_WARNINGS = "ValidWithWarnings"
+    """All checks passed; the message lists the fields that have no effect in this version."""
     INVALID_SPEC = "InvalidSpec"
     """The message lists every violation with its fix."""
     SPEC_CHANGED = "SpecChanged"

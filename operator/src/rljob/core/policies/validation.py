@@ -1,37 +1,45 @@
-"""Is this spec worth an NPU? Types first, then a chain of small checks; all violations are told at once.
+"""Is this spec worth an NPU? Recipes and job are merged, typed, and judged by every check; all violations are told.
 
-Called by `reconcile` before anything is made, and by `rljob validate`. A check gets a spec whose types hold; it never
-sees the cluster.
+Called by `reconcile` before anything is made, and by `rljob validate`. The checks stand by subject in the modules
+beside this one: each is a small function over a spec whose types hold, and never sees the cluster. What is accepted but
+has no effect in this version is told as a warning (`unacted`).
 """
 
 from __future__ import annotations
 
+import difflib
 import json
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from rljob.api.base import DNS_LABEL
-from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
-from rljob.core.merge import EMPTY, Layer, layer, merge, values
+from rljob.core.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
+from rljob.core.policies import batches, devices, lifecycle, overrides, patches, pods, rollout, secrecy
+from rljob.core.policies.keyed import key_violations
+from rljob.core.policies.unacted import warnings_of
 from rljob.core.policies.unions import union_violations
-from rljob.core.policies.violation import Violation
+from rljob.core.policies.violation import Check, Violation
 from rljob.core.recipes import JOB_SOURCE, RecipeLayer, Recipes, resolve, unset_violations
-from rljob.launchers import verl
-from rljob_runtime.contract import AttemptVariable, PodVariable, head_paths
 
-Check = Callable[[RLJobSpec], Iterator[Violation]]
-
-NODES_MAX = 5000
-"""https://kubernetes.io/docs/setup/best-practices/cluster-large/"""
-OUR_VARIABLES = frozenset(variable.value for variable in (*PodVariable, *AttemptVariable))
-RESERVED_VOLUMES = frozenset({"rljob-code", "rljob-spool", "rljob-config", "shared-memory"})
+CHECKS: tuple[Check, ...] = (
+    *devices.CHECKS,
+    *rollout.CHECKS,
+    *batches.CHECKS,
+    *pods.CHECKS,
+    *patches.CHECKS,
+    *secrecy.CHECKS,
+    *lifecycle.CHECKS,
+    *overrides.CHECKS,
+)
+DEPTH_MAX = 40
+"""Levels of a manifest: beyond what any field has, and far from Python's own limit."""
+INPUT_SHOWN = 200
+"""Characters of a wrong value in a message."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +53,14 @@ class Checked:
     """What the spec stands on, the lowest first."""
     merged: Layer = EMPTY
     """Recipes and job laid over each other, before types and defaults."""
+    warnings: tuple[Violation, ...] = ()
+    """Fields that are set and have no effect in this version."""
 
 
 def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None) -> Checked:
     """Merge, type and check a spec."""
+    if too_deep := tuple(_depth_violations(raw_spec)):
+        return Checked(None, too_deep)
     chain = resolve(raw_spec, recipes or {})
     return check(name, raw_spec, chain.layers, chain.violations)
 
@@ -62,7 +74,7 @@ def check(
     own = layer(JOB_SOURCE, raw_spec, unset if isinstance(unset, list) else ())
     merged = merge([*(recipe.to_layer() for recipe in recipes), own])
     document = values(merged)
-    found += tuple(_null_violations(document, "spec"))
+    found += (*_depth_violations(document), *_null_violations(document, "spec"))
     try:
         # As the API server does: an integer is not a text of digits.
         spec = RLJobSpec.model_validate_json(json.dumps(document), strict=True)
@@ -70,8 +82,30 @@ def check(
         # What a missing recipe would have given is not missed as well.
         problems = () if found and not recipes and raw_spec.get("recipeRef") else tuple(_type_violations(error))
         return Checked(None, found + problems, recipes, merged)
-    found += (*(violation for judge in CHECKS for violation in judge(spec)), *union_violations(spec, "spec"))
-    return Checked(None if found else spec, found, recipes, merged)
+    found += (
+        *(violation for judge in CHECKS for violation in judge(spec)),
+        *union_violations(spec, "spec"),
+        *key_violations(spec, "spec"),
+    )
+    return Checked(None if found else spec, found, recipes, merged, warnings_of(spec))
+
+
+def _depth_violations(document: object) -> Iterator[Violation]:
+    """Refuse what would exhaust the stack; the walk itself does not recurse."""
+    level: list[tuple[str, object]] = [("spec", document)]
+    for _ in range(DEPTH_MAX):
+        level = [(path, member) for name, value in level for path, member in _members(name, value)]
+    if level:
+        yield Violation(level[0][0], f"is nested deeper than {DEPTH_MAX} levels; no field is")
+
+
+def _members(path: str, value: object) -> Iterator[tuple[str, object]]:
+    # The first two levels name the field; a deeper path would be of no use.
+    short = path.count(".") + path.count("[") > 1
+    if isinstance(value, Mapping):
+        yield from ((path if short else f"{path}.{name}", member) for name, member in value.items())
+    elif isinstance(value, list):
+        yield from ((path if short else f"{path}[{index}]", member) for index, member in enumerate(value))
 
 
 def _null_violations(value: object, path: str) -> Iterator[Violation]:
@@ -95,7 +129,8 @@ def _name_violations(name: str) -> Iterator[Violation]:
         )
     if not re.fullmatch(DNS_LABEL, name):
         yield Violation(
-            "metadata.name", f"{name!r} must be lower-case letters, digits and '-', beginning with a letter (DNS-1035)"
+            "metadata.name",
+            f"{name[:INPUT_SHOWN]!r} must be lower-case letters, digits and '-', beginning with a letter (DNS-1035)",
         )
 
 
@@ -108,210 +143,26 @@ def _type_violations(error: ValidationError) -> Iterator[Violation]:
             case "missing":
                 yield Violation(field, "is required and not set")
             case "extra_forbidden":
-                yield Violation(field, "is no field of RLJob; see `kubectl explain rljob.spec`")
+                yield Violation(field, f"is no field of RLJob; {_meant(problem['loc'])}")
+            case "json_invalid":  # its input is the whole document
+                yield Violation(field, f"cannot be written as JSON: {problem['msg']}")
+            case "string_type" if isinstance(problem["input"], (int, float)):
+                yield Violation(field, f"{_seen(field, problem['input'])}must be a text; put it in quotes")
             case _:
-                yield Violation(field, f"{_seen(problem['input'])}{problem['msg']}")
+                yield Violation(field, f"{_seen(field, problem['input'])}{problem['msg']}")
 
 
-def _seen(value: object) -> str:
-    return f"{value!r}: " if isinstance(value, (str, int, float, bool)) else ""
+def _meant(location: tuple[int | str, ...]) -> str:
+    """Guess which field was meant."""
+    shape = shape_of(RLJobSpec)
+    for part in location[:-1]:
+        shape = (shape.item or LEAF) if shape.keys else shape.member(str(part))
+    near = difflib.get_close_matches(str(location[-1])[:INPUT_SHOWN], list(shape.members), n=1)
+    return f"did you mean {near[0]}?" if near else "see `kubectl explain rljob.spec`"
 
 
-def _devices_fit_node(spec: RLJobSpec) -> Iterator[Violation]:
-    facts = ACCELERATORS[spec.accelerator.class_]
-    for index, group in enumerate(spec.worker_groups):
-        if group.nodes > NODES_MAX:
-            yield Violation(
-                f"spec.workerGroups[{index}].nodes",
-                f"{group.nodes} nodes, but Kubernetes is made for at most {NODES_MAX}; lower it",
-            )
-        if group.devices_per_node > facts.devices_per_node:
-            yield Violation(
-                f"spec.workerGroups[{index}].devicesPerNode",
-                f"{group.devices_per_node} devices, but a node of class {spec.accelerator.class_} has "
-                f"{facts.devices_per_node}; lower it and raise nodes",
-            )
-        if group.devices_per_node % facts.dies_per_card and group.devices_per_node != 1:
-            yield Violation(
-                f"spec.workerGroups[{index}].devicesPerNode",
-                f"{group.devices_per_node} devices split a card: class {spec.accelerator.class_} has "
-                f"{facts.dies_per_card} dies a card; use a multiple of {facts.dies_per_card}",
-            )
-
-
-def _tensor_parallel_divides(spec: RLJobSpec) -> Iterator[Violation]:
-    group, tensor = spec.worker_groups[0], spec.rollout.parallelism.tensor
-    if group.devices_per_node % tensor:
-        yield Violation(
-            "spec.rollout.parallelism.tensor",
-            f"{tensor} does not divide workerGroups[0].devicesPerNode {group.devices_per_node}, so a replica would "
-            f"span nodes; use one of {_divisors(group.devices_per_node)}",
-        )
-
-
-def _mini_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
-    batch, mini = spec.trainer.global_batch_size, verl.mini_batch(spec)
-    if batch % mini:
-        yield Violation(
-            "spec.trainer.miniBatchSize",
-            f"{mini} does not divide trainer.globalBatchSize {batch}; use one of {_divisors(batch)}",
-        )
-
-
-def _batches_divide_over_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """Check what verl asserts for FSDP: each device trains whole samples (verl/utils/config.py, v0.9.1)."""
-    group, count, samples = spec.worker_groups[0], verl.devices(spec), spec.trainer.samples_per_prompt
-    for field, prompts in (
-        ("globalBatchSize", spec.trainer.global_batch_size),
-        ("miniBatchSize", spec.trainer.mini_batch_size),
-    ):
-        if prompts is not None and prompts * samples % count:
-            yield Violation(
-                f"spec.trainer.{field}",
-                f"{prompts} prompts × trainer.samplesPerPrompt {samples} = {prompts * samples} samples do not divide "
-                f"over {count} devices (workerGroups[0].nodes {group.nodes} × devicesPerNode "
-                f"{group.devices_per_node}); set {field} to {_next_multiple(prompts, samples, count)}",
-            )
-
-
-def _micro_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
-    share = verl.mini_batch(spec) * spec.trainer.samples_per_prompt // verl.devices(spec)
-    micro = spec.trainer.micro_batch_size_per_device
-    if micro is not None and share and share % micro:
-        yield Violation(
-            "spec.trainer.microBatchSizePerDevice",
-            f"{micro} does not divide a device's {share} samples of a mini batch; use one of {_divisors(share)}",
-        )
-
-
-def _group_has_peers(spec: RLJobSpec) -> Iterator[Violation]:
-    if spec.trainer.samples_per_prompt < 2:
-        yield Violation(
-            "spec.trainer.samplesPerPrompt",
-            f"{spec.trainer.samples_per_prompt}: GRPO compares the responses of a prompt, so the advantage of a "
-            "single one is always 0; use 2 or more (8 is usual)",
-        )
-
-
-def _mounts_have_volumes(spec: RLJobSpec) -> Iterator[Violation]:
-    shared = spec.worker_groups[0].template
-    yield from _template_violations("spec.workerGroups[0].template", shared, {v.name for v in shared.volumes})
-    known = {v.name for v in (*shared.volumes, *spec.head.template.volumes)}
-    yield from _template_violations("spec.head.template", spec.head.template, known)
-
-
-def _template_violations(field: str, template: PodTemplate, known: set[str]) -> Iterator[Violation]:
-    for index, volume in enumerate(template.volumes):
-        if volume.name in RESERVED_VOLUMES:
-            yield Violation(f"{field}.volumes[{index}].name", f"{volume.name} is taken by the operator; rename it")
-    for index, mount in enumerate(template.volume_mounts):
-        if mount.name not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            yield Violation(f"{field}.volumeMounts[{index}].name", f"no volume {mount.name}; volumes are: {listed}")
-
-
-def _nothing_of_ours_is_taken(spec: RLJobSpec) -> Iterator[Violation]:
-    """Refuse what would hide the operator's own mounts and variables: the pod would be refused, or lose its way."""
-    paths = head_paths()
-    ours = {paths.config_folder, paths.spool, "/dev/shm"} | ({spec.code.mount_path} if spec.code.config_map else set())  # noqa: S108
-    for field, template in (
-        ("spec.workerGroups[0].template", spec.worker_groups[0].template),
-        ("spec.head.template", spec.head.template),
-    ):
-        for index, mount in enumerate(template.volume_mounts):
-            if mount.mount_path.rstrip("/") in ours:
-                yield Violation(
-                    f"{field}.volumeMounts[{index}].mountPath",
-                    f"{mount.mount_path} is the operator's; use another path",
-                )
-        for index, variable in enumerate(template.env):
-            if variable.name in OUR_VARIABLES:
-                yield Violation(f"{field}.env[{index}].name", f"{variable.name} is the operator's; use another name")
-
-
-def _tolerations_hold(spec: RLJobSpec) -> Iterator[Violation]:
-    """Check what the API server checks of a pod, which nobody would see but KubeRay (validateTolerations, v1.36)."""
-    for field, template in (
-        ("spec.workerGroups[0].template", spec.worker_groups[0].template),
-        ("spec.head.template", spec.head.template),
-    ):
-        for index, toleration in enumerate(template.tolerations):
-            place = f"{field}.tolerations[{index}]"
-            if toleration.operator == "Exists" and toleration.value:
-                yield Violation(place, f"operator Exists takes no value, got {toleration.value}; use operator Equal")
-            if toleration.operator == "Equal" and not toleration.key:
-                yield Violation(place, "operator Equal needs a key; set it, or use operator Exists for all taints")
-
-
-def _overrides_are_free(spec: RLJobSpec) -> Iterator[Violation]:
-    for key, value in spec.verl.overrides.items():
-        field = f"spec.verl.overrides[{key}]"
-        if not _is_override_value(value):
-            yield Violation(
-                field, f"{type(value).__name__} is no JSON scalar (a number must be finite), list or map of scalars"
-            )
-            continue
-        plain = key.lstrip("+")
-        # verl merges a map into its configuration, so a map sets the keys below it.
-        for name in [f"{plain}.{member}" for member in value] if isinstance(value, dict) else [plain]:
-            if (typed := verl.TYPED_KEYS.get(name)) is not None:
-                yield Violation(field, f"is set by spec.{typed}; set it there")
-            elif any(known.startswith(f"{name}.") for known in verl.TYPED_KEYS):
-                yield Violation(field, f"{name} is a section with fields of its own; name the key that is meant")
-
-
-def _is_override_value(value: object) -> bool:
-    if isinstance(value, dict):
-        return all(isinstance(key, str) for key in value) and all(map(_is_scalar, value.values()))
-    return all(map(_is_scalar, value)) if isinstance(value, list) else _is_scalar(value)
-
-
-def _is_scalar(value: object) -> bool:
-    return value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _numbers_are_finite(spec: RLJobSpec) -> Iterator[Violation]:
-    for field, text in (
-        ("algorithm.klCoefficient", spec.algorithm.kl_coefficient),
-        ("trainer.learningRate", spec.trainer.learning_rate),
-    ):
-        if not math.isfinite(float(text)):
-            yield Violation(f"spec.{field}", f"{text} is too large for a number; use one such as 1e-6")
-
-
-def _verl_can_do_it(spec: RLJobSpec) -> Iterator[Violation]:
-    yield from (Violation(f"spec.{field}", message) for field, message in verl.refusals(spec))
-
-
-def _initializers_are_distinct(spec: RLJobSpec) -> Iterator[Violation]:
-    names = [initializer.name for initializer in spec.initializers]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            yield Violation(f"spec.initializers[{index}].name", f"{name} is used twice; rename one")
-
-
-CHECKS: tuple[Check, ...] = (
-    _devices_fit_node,
-    _tensor_parallel_divides,
-    _mini_batch_divides,
-    _batches_divide_over_devices,
-    _micro_batch_divides,
-    _group_has_peers,
-    _mounts_have_volumes,
-    _nothing_of_ours_is_taken,
-    _tolerations_hold,
-    _numbers_are_finite,
-    _overrides_are_free,
-    _verl_can_do_it,
-    _initializers_are_distinct,
-)
-
-
-def _divisors(number: int) -> str:
-    found = [candidate for candidate in range(1, min(number, 4096) + 1) if number % candidate == 0]
-    return ", ".join(str(candidate) for candidate in found[-8:])
-
-
-def _next_multiple(prompts: int, samples: int, count: int) -> int:
-    unit = count // math.gcd(samples, count)
-    return -(-prompts // unit) * unit
+def _seen(field: str, value: object) -> str:
+    if not isinstance(value, (str, int, float, bool)) or secrecy.may_hold_secrets(field, value):
+        return ""
+    text = repr(value)
+    return f"{text if len(text) <= INPUT_SHOWN else text[: INPUT_SHOWN - 1] + '…'}: "

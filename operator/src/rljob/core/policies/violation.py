@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from rljob.api.v1alpha1 import RLJobSpec
 
 
 @dataclass(frozen=True)
@@ -15,3 +18,7 @@ class Violation:
     def __str__(self) -> str:
         """Give the line that users see."""
         return f"{self.field}: {self.message}"
+
+
+Check = Callable[[RLJobSpec], Iterator[Violation]]
+"""Judges a spec whose types hold; sees neither the cluster nor the other checks, and never fails."""

@@ -26,6 +26,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.policies.decisions import decide
 from rljob.core.policies.startup import PROBLEMS, diagnose
+from rljob.core.policies.unacted import warnings_of
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import fail
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, generation_of
@@ -69,9 +70,14 @@ def intend(view: View) -> Plan | None:
         start_deadline=clock.to_text(view.now + timedelta(seconds=spec.deadlines.start_seconds)),
     )
     new = view.status.model_copy(update={"intent": intent, "resolved": _resolve(view, spec)})
-    new = view.writer.with_condition(new, ConditionType.VALIDATED, ConditionStatus.TRUE, Reason.VALID)
-    new = view.writer.summarised(new, State.PENDING, Reason.VALID)
-    return view.write(new, EventNote(EventType.NORMAL, Reason.VALID, f"needs {verl.devices(spec)} devices"))
+    warnings = "; ".join(str(warning) for warning in warnings_of(spec))
+    reason = Reason.VALID_WITH_WARNINGS if warnings else Reason.VALID
+    new = view.writer.with_condition(new, ConditionType.VALIDATED, ConditionStatus.TRUE, reason, warnings)
+    new = view.writer.summarised(new, State.PENDING, reason, warnings)
+    events = [EventNote(EventType.NORMAL, Reason.VALID, f"needs {verl.devices(spec)} devices")]
+    if warnings:
+        events.append(EventNote(EventType.WARNING, Reason.VALID_WITH_WARNINGS, status.bounded(warnings)))
+    return view.write(new, *events)
 
 
 def _resolve(view: View, spec: RLJobSpec) -> Resolved:

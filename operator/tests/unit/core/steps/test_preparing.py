@@ -55,6 +55,14 @@ def test_a_wrong_spec_is_refused_with_every_violation_and_an_event() -> None:
     assert "do not divide over 2 devices" in str(wrote(plan).message)
 
 
+def test_fields_without_effect_are_told_in_the_condition_and_by_one_event() -> None:
+    spec = small_spec({"stop": {"graceSeconds": 5}})
+    plan = decide(Observed(job(spec), snapshot=None))
+    assert reasons(plan)["Validated"] == ("True", "ValidWithWarnings")
+    assert "spec.stop.graceSeconds: has no effect in this version" in str(wrote(plan).message)
+    assert [(note.type, note.reason) for note in plan.events] == [("Normal", "Valid"), ("Warning", "ValidWithWarnings")]
+
+
 def test_a_refusal_is_told_once() -> None:
     status = decide(Observed(job(WRONG), snapshot=None)).status
     assert decide(Observed(job(WRONG, status), snapshot=None), seconds=100) == Plan()

@@ -1,0 +1,47 @@
+"""Where the same kind of thing stands in a spec: pod templates, variables, containers, with their paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rljob.api.pods import EnvVar, PodTemplate
+from rljob.api.v1alpha1 import RLJobSpec
+
+WORKERS = "spec.workerGroups[0].template"
+HEAD = "spec.head.template"
+
+
+def templates(spec: RLJobSpec) -> tuple[tuple[str, PodTemplate], ...]:
+    """Give the pod templates with their paths."""
+    return (WORKERS, spec.worker_groups[0].template), (HEAD, spec.head.template)
+
+
+def variables(spec: RLJobSpec) -> Iterator[tuple[str, EnvVar]]:
+    """Give every typed environment variable with its path."""
+    owners: list[tuple[str, list[EnvVar]]] = [(path, template.env) for path, template in templates(spec)]
+    owners += [(f"spec.services[{index}]", service.env) for index, service in enumerate(spec.services)]
+    owners += [(f"spec.initializers[{index}]", entry.env) for index, entry in enumerate(spec.initializers)]
+    for path, env in owners:
+        for index, variable in enumerate(env):
+            yield f"{path}.env[{index}]", variable
+
+
+def containers(spec: RLJobSpec) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Give every container that is written as in core/v1, with its path."""
+    for path, template in templates(spec):
+        for name, entries in (("initContainers", template.init_containers), ("sidecars", template.sidecars)):
+            for index, container in enumerate(entries):
+                yield f"{path}.{name}[{index}]", container
+
+
+def texts(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """Give every text below a JSON value, with its path."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for name, member in value.items():
+            yield from texts(member, f"{path}.{name}")
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from texts(member, f"{path}[{index}]")

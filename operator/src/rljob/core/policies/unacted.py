@@ -1,0 +1,76 @@
+"""Fields that this version accepts and does not act upon yet: who sets one learns it before NPUs are spent.
+
+Told by `rljob validate`, in the message of the condition Validated and by one event. A field that gets its effect
+leaves the table: a test compares the table with what is rendered, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rljob.api.base import Model
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.policies.violation import Violation
+
+
+@dataclass(frozen=True)
+class Unacted:
+    """A field without effect."""
+
+    field: str
+    """Path below spec; `[]` stands for every entry of a list."""
+    instead: str
+    """What happens now."""
+
+
+TABLE: tuple[Unacted, ...] = (
+    Unacted("suspend", "the job runs; delete it to free its devices"),
+    Unacted("scheduling.workloadPriorityClassName", "the queue orders the job by its age"),
+    Unacted("scheduling.gang", "pods are scheduled one by one, or by Kueue where scheduling.queueName is set"),
+    Unacted("scheduling.topology", "the scheduler places pods on any nodes"),
+    *(
+        Unacted(f"optimizations.{name}", "the runtime cannot do it yet; see status.resolved.decisions")
+        for name in ("skipOldLogProb", "gcFreeze", "loadBalancer")
+    ),
+    Unacted("checkpoint.from.job", "name its folder in checkpoint.from.path"),
+    Unacted("restart.maxRestarts", "a run that fails is not started again"),
+    Unacted("restart.maxInfrastructureRestarts", "a run that loses its pods is not started again"),
+    Unacted("restart.scope", "nothing is started again"),
+    Unacted("restart.backoffSeconds", "nothing is started again"),
+    Unacted("restart.rules", "every failure ends the job"),
+    *(
+        Unacted(f"stop.{name}", "a job that is deleted ends at once")
+        for name in ("mode", "graceSeconds", "requireCheckpoint")
+    ),
+    Unacted("cleanup.workersAfterSeconds", "workers stay as long as the cluster"),
+    Unacted("cleanup.jobAfterSeconds", "the job stays until it is deleted"),
+    Unacted("cleanup.keepOnFailure", "the cluster of every job stays for clusterAfterSeconds"),
+)  # fmt: skip
+
+
+def warnings_of(spec: RLJobSpec, table: tuple[Unacted, ...] = TABLE) -> tuple[Violation, ...]:
+    """Give a warning for every field of the table that is set to something else than its default."""
+    return tuple(
+        Violation(f"spec.{place}", f"has no effect in this version: {row.instead}")
+        for row in table
+        for place in _set_places(spec, row.field.split("."), "")
+    )
+
+
+def _set_places(value: object, path: list[str], place: str) -> Iterator[str]:
+    """Give the paths at which a field is there and is not its default."""
+    name, *rest = path
+    if not isinstance(value, Model):
+        return
+    plain = name.removesuffix("[]")
+    field, info = next((key, info) for key, info in type(value).model_fields.items() if info.alias == plain)
+    member, here = getattr(value, field), f"{place}.{plain}".lstrip(".")
+    if not rest:
+        if member != info.get_default(call_default_factory=True):
+            yield here
+    elif isinstance(member, list):
+        for index, entry in enumerate(member):
+            yield from _set_places(entry, rest, f"{here}[{index}]")
+    else:
+        yield from _set_places(member, rest, here)

@@ -1,0 +1,48 @@
+"""Batches, algorithms and numbers."""
+
+from corpus.bad import Bad, group, megatron, merged, trainer
+
+BAD = {
+    "mini batch": Bad(trainer(miniBatchSize=6), "spec.trainer.miniBatchSize", "6 does not divide trainer.globalBatchS"),
+    "batch over devices": Bad(
+        merged(trainer(globalBatchSize=3, samplesPerPrompt=2), group({"nodes": 2})),
+        "spec.trainer.globalBatchSize",
+        "over 4 devices (workerGroups[0].nodes 2 × devicesPerNode 2); set globalBatchSize to 4",
+    ),
+    "mini batch over devices": Bad(
+        merged(trainer(globalBatchSize=6, miniBatchSize=2, samplesPerPrompt=2), group({"nodes": 3})),
+        "spec.trainer.miniBatchSize",
+        "2 prompts × trainer.samplesPerPrompt 2 = 4 samples do not divide over 6 devices (workerGroups[0].nodes 3 × "
+        "devicesPerNode 2); set miniBatchSize to 3",
+    ),
+    "batch over ranks": Bad(
+        merged(megatron({"tensor": 4}), trainer(globalBatchSize=1, samplesPerPrompt=6)),
+        "spec.trainer.globalBatchSize",
+        "over 4 data-parallel ranks: 16 devices (workerGroups[0].nodes 1 × devicesPerNode 16) / 4 that share a sample; "
+        "set globalBatchSize to 2",
+    ),
+    "micro batch": Bad(
+        trainer(microBatchSizePerDevice=3),
+        "spec.trainer.microBatchSizePerDevice",
+        "3 does not divide a device's 128 samples of a mini batch; use one of 1, 2, 4, 8, 16, 32, 64, 128",
+    ),
+    "tokens for no sequence": Bad(
+        trainer(maxTokensPerDevice=512, parallelism={"sequence": 2}),
+        "spec.trainer.maxTokensPerDevice",
+        "512 × parallelism.sequence 2 = 1024 tokens hold no sequence of data.maxPromptTokens 1024 + maxResponseTokens "
+        "1024 = 2048; set it to 1024 or more",
+    ),
+    "a lonely sample": Bad(trainer(samplesPerPrompt=1), "spec.trainer.samplesPerPrompt", "use 2 or more"),
+    "a critic for GRPO": Bad({"critic": {}}, "spec.critic", "goes with algorithm.name PPO, and it is GRPO"),
+    "a filter for GRPO": Bad({"algorithm": {"groupFilter": {}}}, "spec.algorithm.groupFilter", "goes with algorithm.n"),
+    "GAE for GRPO": Bad({"algorithm": {"gaeLambda": "0.9"}}, "spec.algorithm.gaeLambda", "take it out or set PPO"),
+    "an evaluation that never comes": Bad(
+        trainer(evaluateEverySteps=41), "spec.trainer.evaluateEverySteps", "41 is more than trainer.steps 40"
+    ),
+    "number without end": Bad(trainer(learningRate="1e999"), "spec.trainer.learningRate", "1e999 is too large"),
+    "no learning": Bad(trainer(learningRate="0"), "spec.trainer.learningRate", "0 must be above 0"),
+    "coefficient without end": Bad({"algorithm": {"klCoefficient": "9e999"}}, "spec.algorithm.klCoefficient", "large"),
+    "more than all of the memory": Bad(
+        {"rollout": {"memoryFraction": "85"}}, "spec.rollout.memoryFraction", "85 must be at most 1; 0.5 to 0.9 is us"
+    ),
+}

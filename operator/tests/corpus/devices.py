@@ -1,0 +1,91 @@
+"""Nodes, devices and the sizes of the training."""
+
+from corpus.bad import Bad, group, key, megatron, merged, trainer
+
+TRANSFORMER = "+actor_rollout_ref.actor.megatron.override_transformer_config"
+
+BAD = {
+    "too many nodes": Bad(
+        merged(group({"nodes": 8192}), trainer(globalBatchSize=2048)), "spec.workerGroups[0].nodes", "at most 5000"
+    ),
+    "too many devices": Bad(
+        group({"devicesPerNode": 32}), "spec.workerGroups[0].devicesPerNode", "a node of class cpu has 16"
+    ),
+    "a split card": Bad(
+        merged(
+            {"accelerator": {"class": "atlas-a3-superpod"}, "trainer": {"globalBatchSize": 33}},
+            group({"devicesPerNode": 3}),
+        ),
+        "spec.workerGroups[0].devicesPerNode",
+        "3 devices split a card: class atlas-a3-superpod has 2 dies a card; use a multiple of 2",
+    ),
+    "tensor with FSDP2": Bad(
+        trainer(parallelism={"tensor": 2}),
+        "spec.trainer.parallelism.tensor",
+        "2, but trainer.backend FSDP2 shards weights over all devices and knows no tensor parallelism",
+    ),
+    "context with FSDP2": Bad(
+        trainer(parallelism={"context": 2}), "spec.trainer.parallelism.context", "use sequence for long sequences"
+    ),
+    "expert tensor with FSDP2": Bad(
+        trainer(parallelism={"expertTensor": 2}), "spec.trainer.parallelism.expertTensor", "take it out"
+    ),
+    "Ulysses with Megatron": Bad(
+        megatron({"tensor": 2, "sequence": 2}), "spec.trainer.parallelism.sequence", "use context instead"
+    ),
+    "Ulysses over too many": Bad(
+        trainer(parallelism={"sequence": 3}),
+        "spec.trainer.parallelism.sequence",
+        "3 does not divide 2 devices (workerGroups[0].nodes 1 × devicesPerNode 2); use one of 1, 2",
+    ),
+    "sizes beyond the devices": Bad(
+        megatron({"tensor": 4, "pipeline": 4, "context": 4}, nodes=3),
+        "spec.trainer.parallelism",
+        "tensor 4 × pipeline 4 × context 4 = 64 does not divide 48 devices (workerGroups[0].nodes 3 × devicesPerNode "
+        "16); set workerGroups[0].nodes to 4, or lower a size",
+    ),
+    "experts beyond the devices": Bad(
+        megatron({"tensor": 4, "expert": 8}),
+        "spec.trainer.parallelism.expert",
+        "expert 8 × expertTensor 4, which is tensor where not set × pipeline 1 = 32 does not divide 16 devices",
+    ),
+    "experts shared unevenly": Bad(
+        megatron({"expert": 16}, experts=24),
+        "spec.trainer.parallelism.expert",
+        "16 does not divide model.experts 24; use one of 1, 2, 3, 4, 6, 8, 12, 24",
+    ),
+    "more stages than layers": Bad(
+        megatron({"pipeline": 16}, layers=8), "spec.trainer.parallelism.pipeline", "16 stages for model.layers 8"
+    ),
+    "stages of unequal layers": Bad(
+        megatron({"pipeline": 4}, layers=94),
+        "spec.trainer.parallelism.pipeline",
+        "4 stages do not divide model.layers 94; use one of 1, 2, 47, 94",
+    ),
+    "stages whose sum is wrong": Bad(
+        merged(
+            megatron({"pipeline": 4}, layers=94),
+            key(f"{TRANSFORMER}.pipeline_num_transformer_layers", [23, 24, 24, 24]),
+        ),
+        f"spec.verl.overrides[{TRANSFORMER}.pipeline_num_transformer_layers]",
+        "4 stages with 95 layers, but trainer.parallelism.pipeline is 4 and model.layers 94",
+    ),
+    "ends that leave a rest": Bad(
+        merged(
+            megatron({"pipeline": 4}, layers=94),
+            key(TRANSFORMER, {"num_layers_in_first_pipeline_stage": 23, "num_layers_in_last_pipeline_stage": 24}),
+        ),
+        f"spec.verl.overrides[{TRANSFORMER}.num_layers_in_first_pipeline_stage]",
+        "first and last stage hold 47 of model.layers 94; the other 47 do not divide over the other 2 stages",
+    ),
+    "heads over tensor": Bad(
+        megatron({"tensor": 16}, attentionHeads=40),
+        "spec.trainer.parallelism.tensor",
+        "does not divide model.attention",
+    ),
+    "heads over Ulysses": Bad(
+        merged(trainer(parallelism={"sequence": 2}), {"model": {"attentionHeads": 7}}),
+        "spec.trainer.parallelism.sequence",
+        "2 does not divide model.attentionHeads 7; use one of 1, 7",
+    ),
+}

@@ -1,0 +1,102 @@
+"""Manifests that pass, each with something that a check looks at."""
+
+from corpus.bad import group, key, megatron, merged, override, saved, template, trainer, volume
+
+TRANSFORMER = "+actor_rollout_ref.actor.megatron.override_transformer_config"
+ENDS = {"num_layers_in_first_pipeline_stage": 23, "num_layers_in_last_pipeline_stage": 23}
+UNEVEN = megatron({"pipeline": 4}, layers=94)
+PATTERNS = [r"HCCL\w+ failed", r"(?i)[a)(?=]+\\", "(ab?c)+", "[]a]{2,5}x{3}(y*)?", r"[^\]](a|b{2,})", "a??b*?"]
+
+GOOD = {
+    "the least": {},
+    "batches": trainer(miniBatchSize=16, microBatchSizePerDevice=4),
+    "a batch of Ulysses": trainer(parallelism={"sequence": 2}, maxTokensPerDevice=1024, globalBatchSize=3),
+    "a volume": template(volume()),
+    "a mount of another template's path": merged(template(volume()), {"head": {"template": volume("/data/")}}),
+    "tolerations": template({"tolerations": [{}, {"key": "a", "operator": "Equal", "value": "b"}]}),
+    "overrides": override(trainer__balance_batch=False, data__shuffle=[True, None], extra={"deep": 1.5}, empty={}),
+    "tokens that are no secrets": override(data__pad_token="<pad>", trainer__password=""),
+    "a switch with the name of a secret": template({"env": [{"name": "HF_HUB_DISABLE_IMPLICIT_TOKEN", "value": "1"}]}),
+    "a secret from a Secret": template(
+        {"env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "k"}}}, {"name": "EMPTY"}]}
+    ),
+    "secrets as variables": {
+        "secretRefs": [{"name": "hub", "items": [{"key": "a", "env": "A"}, {"key": "b", "env": "B"}]}, {"name": "all"}]
+    },
+    "experts at rest": merged(
+        key("+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config", {"enable_eplb": False, "enable_nz": 0}),
+        template({"env": [{"name": "VLLM_ASCEND_ENABLE_NZ", "value": "0"}]}),
+    ),
+    "one die": group({"devicesPerNode": 1}) | {"accelerator": {"class": "atlas-a3-superpod"}},
+    "uneven stages as a list": merged(UNEVEN, key(f"{TRANSFORMER}.pipeline_num_transformer_layers", [23, 24, 24, 23])),
+    "a key of the transformer that is none of stages": merged(
+        megatron({"pipeline": 2}, layers=4), key(f"{TRANSFORMER}.moe_permute_fusion", True)
+    ),
+    "uneven ends": merged(UNEVEN, key(TRANSFORMER, ENDS | {"swap_optimizer": True})),
+    "uneven stages in Megatron's words": merged(UNEVEN, key(f"{TRANSFORMER}.pipeline_model_parallel_layout", "Et*94L")),
+    "an end of no number": merged(UNEVEN, key(f"{TRANSFORMER}.num_layers_in_first_pipeline_stage", "many")),
+    "two ends": merged(
+        megatron({"pipeline": 2}, layers=5),
+        key(TRANSFORMER, {"num_layers_in_first_pipeline_stage": 2, "num_layers_in_last_pipeline_stage": 3}),
+    ),
+    "even stages": megatron({"pipeline": 4, "tensor": 2}, layers=96, attentionHeads=64, experts=128)
+    | override(data__shuffle=False),
+    "a replica over whole nodes": merged(megatron({}, nodes=4), {"rollout": {"parallelism": {"tensor": 4, "data": 8}}}),
+    "graphs": {"rollout": {"captureSizes": [64, 128], "maxSequences": 128, "speculative": {"method": "Suffix"}}},
+    "graphs without a bound": {"rollout": {"captureSizes": [5], "topK": "-1", "topP": "1.0"}},
+    "a whole prompt in a pass": {"rollout": {"chunkedPrefill": False, "maxBatchedTokens": 2048}},
+    "CPUs": merged(megatron({}), group({"devicesPerNode": 16, "template": {"cpu": "51"}}))
+    | override(data__shuffle=False),
+    "CPUs for one storage unit": merged(
+        megatron({}),
+        group({"devicesPerNode": 16, "template": {"cpu": "50"}}),
+        ) | key("transfer_queue.backend.SimpleStorage.num_data_storage_units", 1),
+    "PPO": {"algorithm": {"name": "PPO", "gaeLambda": "0.95"}, "critic": {"learningRate": "1e-5"}}
+    | trainer(samplesPerPrompt=1, globalBatchSize=32, steps=40),
+    "DAPO": {"algorithm": {"name": "DAPO", "groupFilter": {}, "clipRatioHigh": "0.28"}},
+    "an evaluation": trainer(mode="Evaluate", samplesPerPrompt=1, evaluateEverySteps=99),
+    "checkpoints": merged(
+        saved({"volume": "data", "resume": "Required", "from": {"path": "/old"}}),
+        {"restart": {"maxRestarts": 2, "rules": [{"name": "a", "onReason": "Stalled", "action": "Restart"}]}},
+    ),
+    "checkpoints of another job": saved({"from": {"job": "other"}}, hostPath={"path": "/mnt/shared"}),
+    "patterns": {
+        "restart": {
+            "rules": [{"name": f"p{n}", "onLogPattern": text, "action": "Fail"} for n, text in enumerate(PATTERNS)]
+        }
+    },
+    "stop rules": {
+        "stopRules": [
+            {"name": "nan", "metric": "critic/score/mean", "condition": "IsNaN"},
+            {"name": "goal", "metric": "critic/score/mean", "condition": "Above", "threshold": "0.9", "forSteps": 3},
+        ]
+    },
+    "leftovers": {"cleanup": {"clusterAfterSeconds": 60, "workersAfterSeconds": 5, "keepOnFailure": True}},
+    "a queue": {"scheduling": {"queueName": "team", "gang": "Kueue", "workloadPriorityClassName": "high"}},
+    "helpers": {"services": [{"name": "sandbox", "image": "x", "port": 8999}]}
+    | template(
+        {
+            "labels": {"team": "", "example.com/team": "a.b"},
+            "annotations": {"example.com/note": "any text at all"},
+            "memory": "2Gi",
+            "sharedMemory": "1.5Gi",
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 1000},
+            "sidecars": [{"name": "proxy", "image": "x", "args": ["--port", "8888"], "env": [{"name": "A"}, "odd"]}],
+        }
+    ),
+    "a patch": {
+        "podSpecPatch": {
+            "head": {"dnsPolicy": "ClusterFirst", "volumes": [{"name": "more", "emptyDir": {}}]},
+            "workers": {
+                "containers": [
+                    {
+                        "name": "ray-worker",
+                        "env": [{"name": "A", "value": "b"}],
+                        "volumeMounts": [{"name": "more", "mountPath": "/more"}],
+                        "resources": {"limits": {"cpu": "64"}},
+                    }
+                ]
+            },
+        }
+    },
+}  # fmt: skip

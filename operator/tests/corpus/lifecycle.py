@@ -1,0 +1,131 @@
+"""Checkpoints, restarts, stop rules, queues, cleaning up."""
+
+from corpus.bad import Bad, Json, head, merged, saved, template, volume
+
+
+def rule(pattern: str) -> Json:
+    return {"restart": {"rules": [{"name": "a", "onLogPattern": pattern, "action": "Fail"}]}}
+
+
+def stop(**values: object) -> Json:
+    return {"stopRules": [{"name": "a", "metric": "actor/entropy", "condition": "Below"} | values]}
+
+
+PATTERN = "spec.restart.rules[0].onLogPattern"
+
+BAD = {
+    "a checkpoint in the pod": Bad(
+        {"checkpoint": {"path": "/ckpt", "everySteps": 5}},
+        "spec.checkpoint.path",
+        "/ckpt lies on no volume and is gone with the pod; mount a volume at or above it in spec.workerGroups[0]",
+    ),
+    "a checkpoint on a volume that is not there": Bad(
+        template({"volumeMounts": [{"name": "data", "mountPath": "/data"}]})
+        | {"checkpoint": {"path": "/data/ckpt", "everySteps": 5}},
+        "spec.workerGroups[0].template.volumeMounts[0].name",
+        "no volume data; volumes are: none",
+    ),
+    "a checkpoint beside the volume": Bad(
+        saved({"path": "/database"}), "spec.checkpoint.path", "/database lies on no volume"
+    ),
+    "a checkpoint on scratch space": Bad(
+        saved(emptyDir={}), "spec.checkpoint.path", "lies on volume data, which does not outlive the pod"
+    ),
+    "a checkpoint that cannot be written": Bad(
+        saved(persistentVolumeClaim={"claimName": "data", "readOnly": True}),
+        "spec.checkpoint.path",
+        "is mounted read-only; take readOnly out",
+    ),
+    "a checkpoint on another volume": Bad(
+        saved({"volume": "other"}), "spec.checkpoint.volume", "no volume other; those"
+    ),
+    "a checkpoint on the wrong volume": Bad(
+        template(
+            {
+                "volumes": [{"name": name, "nfs": {"server": "nfs", "path": "/"}} for name in ("data", "fast")],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "fast", "mountPath": "/fast"}],
+            }
+        )
+        | {"checkpoint": {"path": "/fast/ckpt", "volume": "data", "everySteps": 5}},
+        "spec.checkpoint.path",
+        "/fast/ckpt lies on volume fast, not on data",
+    ),
+    "a checkpoint that the head sees elsewhere": Bad(
+        merged(
+            saved(),
+            head(
+                {
+                    "volumes": [{"name": "mine", "nfs": {"server": "nfs", "path": "/"}}],
+                    "volumeMounts": [{"name": "mine", "mountPath": "/data"}],
+                }
+            ),
+        ),
+        "spec.checkpoint.path",
+        "lies on volume data in the workers and mine in the head; mount the same one",
+    ),
+    "a checkpoint that never comes": Bad(
+        saved({"everySteps": 41}), "spec.checkpoint.everySteps", "41 is more than trainer.steps 40; lower it"
+    ),
+    "a source that is not read": Bad(
+        saved({"resume": "Never", "from": {"job": "other"}}), "spec.checkpoint.from", "resume is Never"
+    ),
+    "a source that is the goal": Bad(
+        saved({"from": {"path": "/data/checkpoints/"}}), "spec.checkpoint.from.path", "is this job's own path"
+    ),
+    "two sources": Bad(
+        saved({"from": {"job": "other", "path": "/x"}}), "spec.checkpoint.from", "has job and path; set exactly one"
+    ),
+    "restarts without checkpoint": Bad(
+        {"restart": {"maxRestarts": 3}}, "spec.restart.maxRestarts", "needs spec.checkpoint: without one the run begins"
+    ),
+    "infrastructure restarts without checkpoint": Bad(
+        {"restart": {"maxInfrastructureRestarts": 3}}, "spec.restart.maxInfrastructureRestarts", "needs spec.checkpoint"
+    ),
+    "a stop that waits for nothing": Bad(
+        {"stop": {"requireCheckpoint": True}}, "spec.stop.requireCheckpoint", "needs spec.checkpoint"
+    ),
+    "a log in the pod": Bad(
+        {"observability": {"logPath": "/logs"}}, "spec.observability.logPath", "lies on no volume and is gone with"
+    ),
+    "a log on scratch space": Bad(
+        template(volume("/logs", emptyDir={})) | {"observability": {"logPath": "/logs"}},
+        "spec.observability.logPath",
+        "does not outlive the pod",
+    ),
+    "a rule that restarts nothing": Bad(
+        {"restart": {"rules": [{"name": "a", "onExitCodes": [1], "action": "Restart"}]}},
+        "spec.restart.rules[0].action",
+        "Restart, but maxRestarts and maxInfrastructureRestarts are 0",
+    ),
+    "a pattern that is none": Bad(rule("("), PATTERN, "cannot be compiled: missing ), unterminated subpattern"),
+    "a pattern of endless numbers": Bad(rule("a{99999999999999999999}"), PATTERN, "cannot be compiled"),
+    "a pattern that looks ahead": Bad(rule("a(?=b)"), PATTERN, "(?= looks ahead, which RE2 does not know"),
+    "a pattern that looks back": Bad(rule(r"(a)\1"), PATTERN, r"\1 refers to an earlier group, which RE2 does not"),
+    "a pattern that repeats repetitions": Bad(rule("(a+)+$"), PATTERN, "a repetition is repeated, as in (a+)+"),
+    "a pattern that repeats too often": Bad(rule("a{1001}"), PATTERN, "{1001} repeats more than 1000 times"),
+    "a pattern that possesses": Bad(rule("a++"), PATTERN, "is a possessive repetition"),
+    "an end of another language": Bad(rule(r"a\Z"), PATTERN, "use $"),
+    "a comparison with nothing": Bad(stop(), "spec.stopRules[0].threshold", "is required with condition Below"),
+    "NaN above one": Bad(
+        stop(condition="IsNaN", threshold="1"), "spec.stopRules[0].threshold", "NaN compares with nothing"
+    ),
+    "a threshold without end": Bad(stop(threshold="1e999"), "spec.stopRules[0].threshold", "is too large for a number"),
+    "a rule for longer than the run": Bad(
+        stop(threshold="0.1", forSteps=41), "spec.stopRules[0].forSteps", "41 is more than trainer.steps 40"
+    ),
+    "Kueue without queue": Bad({"scheduling": {"gang": "Kueue"}}, "spec.scheduling.gang", "set scheduling.queueName"),
+    "a place in no queue": Bad(
+        {"scheduling": {"workloadPriorityClassName": "high"}},
+        "spec.scheduling.workloadPriorityClassName",
+        "set scheduling.queueName",
+    ),
+    "workers without cluster": Bad(
+        {"cleanup": {"workersAfterSeconds": 60}}, "spec.cleanup.workersAfterSeconds", "60, but the cluster goes after 0"
+    ),
+    "a cluster without job": Bad(
+        {"cleanup": {"clusterAfterSeconds": 60, "jobAfterSeconds": 5}}, "spec.cleanup.jobAfterSeconds", "raise it"
+    ),
+    "a keepsake of nothing": Bad(
+        {"cleanup": {"keepOnFailure": True}}, "spec.cleanup.keepOnFailure", "clusterAfterSeconds, which is 0; set it"
+    ),
+}

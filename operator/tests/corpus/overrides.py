@@ -1,0 +1,81 @@
+"""verl.overrides: keys of fields, of the launcher, of earlier versions, and settings that harm."""
+
+from corpus.bad import Bad, key, override, template
+
+ROLLOUT = "actor_rollout_ref.rollout"
+VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
+
+KEYS = {
+    "override of a typed field": Bad(
+        key("trainer.nnodes", 4),
+        "spec.verl.overrides[trainer.nnodes]",
+        "is set by spec.workerGroups[0].nodes; set it there",
+    ),
+    "override by force": Bad(
+        key("++trainer.nnodes", 4), "spec.verl.overrides[++trainer.nnodes]", "is set by spec.workerGroups[0].nodes"
+    ),
+    "override through a map": Bad(
+        override(trainer={"nnodes": 4}), "spec.verl.overrides[trainer]", "is set by spec.workerGroups[0].nodes"
+    ),
+    "override of a section": Bad(
+        key("actor_rollout_ref.actor", None),
+        "spec.verl.overrides[actor_rollout_ref.actor]",
+        "is a section with fields of its own",
+    ),
+    "override of depth": Bad(override(a={"b": {"c": 1}}), "spec.verl.overrides[a]", "dict is no JSON scalar"),
+    "override of lists": Bad(override(a=[[1]]), "spec.verl.overrides[a]", "list is no JSON scalar"),
+    "override of nothing": Bad(key("+", 1), "spec.verl.overrides[+]", "is no key"),
+    "override that deletes": Bad(key("~data.shuffle", None), "spec.verl.overrides[~data.shuffle]", "is no key"),
+    "override of the command line": Bad(key("a=1", 1), "spec.verl.overrides[a=1]", "is no key"),
+    "override of the launcher's": Bad(
+        key("trainer.v1.trainer_mode", "sync"),
+        "spec.verl.overrides[trainer.v1.trainer_mode]",
+        "is the launcher's: it selects the trainer that can stop; take it out",
+    ),
+    "metrics without statistics": Bad(
+        key(f"{ROLLOUT}.disable_log_stats", True),
+        f"spec.verl.overrides[{ROLLOUT}.disable_log_stats]",
+        "it must be false, or prometheus.enable makes verl refuse to start",
+    ),
+}
+LEGACY = {
+    name: Bad(key(name, value), f"spec.verl.overrides[{name}]", message)
+    for name, value, message in (
+        ("custom_reward_function.path", "/r.py", "passes it over; use spec.reward"),
+        ("reward_model.reward_manager", "dapo", "write reward.reward_manager.name"),
+        ("reward_model.reward_kwargs.max_resp_len", 5, "write reward.reward_kwargs"),
+        ("actor_rollout_ref.actor.load_weight", True, "verl 0.9.1 has no such key; write"),
+        ("actor_rollout_ref.actor.recompute_old_log_prob", False, "use spec.optimizations.skipOldLogProb"),
+        ("actor_rollout_ref.actor.megatron.swap_optimizer", True, "override_transformer_config.swap_optimizer"),
+        ("actor_rollout_ref.model.gradient_checkpointing_kwargs.a", 1, "recompute_granularity"),
+        (f"{ROLLOUT}.trust_remote_code", True, "use spec.model.trustRemoteCode"),
+        ("algorithm.rollout_is", True, "write algorithm.rollout_correction.rollout_is, such as token"),
+        ("algorithm.rollout_is_threshold", 2.0, "write algorithm.rollout_correction.rollout_is_threshold"),
+        ("algorithm.filter_groups.max_num_gen_batches", 10, "use spec.algorithm.groupFilter.maxInflightBatches"),
+        ("data.gen_batch_size", 1, "trainer.globalBatchSize decides"),
+        (f"{ROLLOUT}.mode", "sync", "sync: verl 0.9.1 generates asynchronously only"),
+    )
+}
+HARM = {
+    "experts that move": Bad(
+        key(f"{VLLM}.additional_config.eplb_config.dynamic_eplb", True),
+        f"spec.verl.overrides[{VLLM}.additional_config.eplb_config.dynamic_eplb]",
+        "EPLB moves experts, and the weight update after it would fill the wrong ones",
+    ),
+    "experts that move by a variable": Bad(
+        template({"env": [{"name": "DYNAMIC_EPLB", "value": "true"}]}),
+        "spec.workerGroups[0].template.env[0]",
+        "DYNAMIC_EPLB: EPLB moves experts",
+    ),
+    "weights in NZ": Bad(
+        template({"env": [{"name": "VLLM_ASCEND_ENABLE_NZ", "value": "1"}]}),
+        "spec.workerGroups[0].template.env[0]",
+        "VLLM_ASCEND_ENABLE_NZ: weights in NZ layout do not survive a weight update; set it to 0",
+    ),
+    "weights in NZ by an override": Bad(
+        key(f"{VLLM}.additional_config", {"weight_nz_mode": 2}),
+        f"spec.verl.overrides[{VLLM}.additional_config]",
+        "weights in NZ layout do not survive",
+    ),
+}
+BAD = {**KEYS, **LEGACY, **HARM}

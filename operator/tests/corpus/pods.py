@@ -1,0 +1,258 @@
+"""Pod templates, services, patches and literal secrets. Every token here is made up."""
+
+from corpus.bad import Bad, Json, head, key, template, volume
+
+WORKERS = "spec.workerGroups[0].template"
+HF_TOKEN = "hf_" + "a" * 34
+GITHUB_TOKEN = "ghp_" + "b" * 36
+SIDECAR = {"name": "proxy", "image": "registry.example/proxy:1"}
+
+
+def patch(pod: str = "workers", **values: object) -> Json:
+    return {"podSpecPatch": {pod: values}}
+
+
+def container(**values: object) -> Json:
+    return patch(containers=[{"name": "ray-worker", **values}])
+
+
+def service(**values: object) -> Json:
+    return {"services": [{"name": "sandbox", "image": "registry.example/sandbox:1", "port": 8999, **values}]}
+
+
+def env(name: str, value: str) -> Json:
+    return template({"env": [{"name": name, "value": value}]})
+
+
+VOLUMES = {
+    "reserved volume": Bad(
+        template({"volumes": [{"name": "rljob-spool", "emptyDir": {}}]}),
+        f"{WORKERS}.volumes[0].name",
+        "rljob-spool is taken by the operator; rename it",
+    ),
+    "mount of nothing": Bad(
+        template({"volumeMounts": [{"name": "data", "mountPath": "/data"}]}),
+        f"{WORKERS}.volumeMounts[0].name",
+        "no volume data; volumes are: none",
+    ),
+    "the head mounts nothing": Bad(
+        head({"volumeMounts": [{"name": "x", "mountPath": "/x"}]}) | template(volume()),
+        "spec.head.template.volumeMounts[0].name",
+        "no volume x; volumes are: data",
+    ),
+    "the workers mount the head's": Bad(
+        head({"volumes": [{"name": "v", "emptyDir": {}}]})
+        | template({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}),
+        f"{WORKERS}.volumeMounts[0].name",
+        "no volume v; volumes are: none",
+    ),
+    "a mount on the spool": Bad(
+        template(volume("/var/run/rljob/")), f"{WORKERS}.volumeMounts[0].mountPath", "is the operator's; use another"
+    ),
+    "a mount on everything": Bad(template(volume("/")), f"{WORKERS}.volumeMounts[0].mountPath", "is the operator's"),
+    "a mount on the code": Bad(
+        template(volume("/code")) | {"code": {"type": "ConfigMap", "configMap": {"name": "code"}}},
+        f"{WORKERS}.volumeMounts[0].mountPath",
+        "/code is the operator's",
+    ),
+    "two mounts on one path": Bad(
+        template(
+            {
+                "volumes": [{"name": "a", "emptyDir": {}}],
+                "volumeMounts": [{"name": "a", "mountPath": "/a"}, {"name": "a", "mountPath": "//a/"}],
+            }
+        ),
+        f"{WORKERS}.volumeMounts[1].mountPath",
+        "//a/ is mounted twice; take one out",
+    ),
+    "shared memory without memory": Bad(
+        template({"memory": "2Gi", "sharedMemory": "2048Mi"}),
+        f"{WORKERS}.sharedMemory",
+        "2048Mi counts as memory, and template.memory is 2Gi; raise memory",
+    ),
+}
+PODS = {
+    "a variable of the contract": Bad(
+        env("RAY_AUTH_TOKEN", "x"), f"{WORKERS}.env[0].name", "RAY_AUTH_TOKEN is the operator's; use another name"
+    ),
+    "a variable of the next contract": Bad(env("RLJOB_X", "x"), f"{WORKERS}.env[0].name", "is the operator's"),
+    "a secret in a variable of the contract": Bad(
+        {"secretRefs": [{"name": "s", "items": [{"key": "k", "env": "RLJOB_ATTEMPT"}]}]},
+        "spec.secretRefs[0].items[0].env",
+        "RLJOB_ATTEMPT is the operator's",
+    ),
+    "two secrets in one variable": Bad(
+        {"secretRefs": [{"name": name, "items": [{"key": "k", "env": "A"}]} for name in ("s", "t")]},
+        "spec.secretRefs[1].items[0].env",
+        "A comes from Secret s already; rename one",
+    ),
+    "a toleration with a value for nothing": Bad(
+        template({"tolerations": [{"key": "a", "value": "b"}]}),
+        f"{WORKERS}.tolerations[0]",
+        "operator Exists takes no value, got b; use operator Equal",
+    ),
+    "a toleration without key": Bad(
+        head({"tolerations": [{"operator": "Equal", "value": "b"}]}),
+        "spec.head.template.tolerations[0]",
+        "operator Equal needs a key",
+    ),
+    "a toleration that ends for no reason": Bad(
+        template({"tolerations": [{"key": "a", "tolerationSeconds": 5}]}),
+        f"{WORKERS}.tolerations[0]",
+        "tolerationSeconds goes with effect NoExecute",
+    ),
+    "a label that is none": Bad(
+        template({"labels": {"team name": "x"}}), f"{WORKERS}.labels[team name]", "is no name of a label"
+    ),
+    "a value that is no label's": Bad(
+        template({"nodeSelector": {"zone": "a b"}}), f"{WORKERS}.nodeSelector[zone]", "'a b' is no value of a label"
+    ),
+    "root that is not root": Bad(
+        template({"securityContext": {"runAsNonRoot": True, "runAsUser": 0}}),
+        f"{WORKERS}.securityContext",
+        "runAsNonRoot with runAsUser 0",
+    ),
+    "a sidecar without image": Bad(
+        template({"sidecars": [{"name": "a"}]}), f"{WORKERS}.sidecars[0].image", "is required and not set"
+    ),
+    "a sidecar of our name": Bad(
+        template({"sidecars": [SIDECAR | {"name": "exporter"}]}),
+        f"{WORKERS}.sidecars[0].name",
+        "exporter is taken by the operator; rename it",
+    ),
+    "a sidecar without name": Bad(
+        template({"sidecars": [{"image": "a"}]}), f"{WORKERS}.sidecars[0].name", "is needed: at most 63 lower-case"
+    ),
+    "an init container of a sidecar's name": Bad(
+        template({"initContainers": [SIDECAR], "sidecars": [SIDECAR]}),
+        f"{WORKERS}.sidecars[0].name",
+        "proxy is used twice in the pod",
+    ),
+    "a sidecar that is not restarted": Bad(
+        template({"sidecars": [SIDECAR | {"restartPolicy": "Never"}]}),
+        f"{WORKERS}.sidecars[0].restartPolicy",
+        "is the operator's",
+    ),
+    "a service on Ray's port": Bad(service(port=6379), "spec.services[0].port", "6379 is Ray's GCS; use another port"),
+    "a service on the exporter's port": Bad(service(port=8090), "spec.services[0].port", "the exporter's metrics"),
+    "a service among Ray's workers": Bad(service(port=12345), "spec.services[0].port", "among those of Ray's workers"),
+    "a service of our name": Bad(service(name="rljob-code"), "spec.services[0].name", "is taken by the operator"),
+    "two services on one port": Bad(
+        {"services": [*service()["services"], *service(name="judge")["services"]]},
+        "spec.services[1].port",
+        "8999 is the port of service sandbox already",
+    ),
+}
+PATCHES = {
+    "a patch of the network": Bad(
+        patch(hostNetwork=True),
+        "spec.podSpecPatch.workers.hostNetwork",
+        "cannot be patched: use spec.network.mode: Host",
+    ),
+    "a patch of the restarts": Bad(
+        patch("head", restartPolicy="Always"), "spec.podSpecPatch.head.restartPolicy", "so pods are replaced"
+    ),
+    "a patch past the scheduler": Bad(
+        patch(nodeName="node-1"), "spec.podSpecPatch.workers.nodeName", "it goes past scheduler, queue and gang"
+    ),
+    "a patch of the spool": Bad(
+        patch(volumes=[{"name": "rljob-spool", "hostPath": {"path": "/x"}}]),
+        "spec.podSpecPatch.workers.volumes[0].name",
+        "rljob-spool is the operator's; it cannot be patched",
+    ),
+    "a patch of Ray's command": Bad(
+        container(command=["sh"]),
+        "spec.podSpecPatch.workers.containers[0].command",
+        "cannot be patched: KubeRay writes",
+    ),
+    "a patch of the devices": Bad(
+        container(resources={"limits": {"huawei.com/Ascend910": "4"}}),
+        "spec.podSpecPatch.workers.containers[0].resources.limits.huawei.com/Ascend910",
+        "use workerGroups[0].devicesPerNode",
+    ),
+    "a patch of the contract": Bad(
+        container(env=[{"name": "RLJOB_SPOOL", "value": "/x"}]),
+        "spec.podSpecPatch.workers.containers[0].env[0].name",
+        "RLJOB_SPOOL is the operator's",
+    ),
+    "a patch over the job's folder": Bad(
+        container(volumeMounts=[{"name": "x", "mountPath": "/etc/rljob/"}]),
+        "spec.podSpecPatch.workers.containers[0].volumeMounts[0].mountPath",
+        "/etc/rljob/ is the operator's",
+    ),
+    "a patch that takes away": Bad(
+        patch("head", securityContext={"$patch": "replace"}),
+        "spec.podSpecPatch.head.securityContext.$patch",
+        "no directive is known here",
+    ),
+    "a patch of a volume without name": Bad(
+        patch(volumes=[{"emptyDir": {}}]), "spec.podSpecPatch.workers.volumes[0]", "needs name, which says which entry"
+    ),
+    "a patch that is no list": Bad(
+        container(env={"A": "b"}), "spec.podSpecPatch.workers.containers[0].env", "must be a list, as in core/v1"
+    ),
+    "a patch of a container without name": Bad(
+        patch(containers=[{"env": []}]), "spec.podSpecPatch.workers.containers[0]", "needs name, which says which"
+    ),
+    "a patch that takes Ray away": Bad(
+        container(**{"$patch": "delete"}),
+        "spec.podSpecPatch.workers.containers[0].$patch",
+        "cannot be patched: no pod works without it",
+    ),
+    "a patch of words": Bad(
+        container(env=["A=b"]), "spec.podSpecPatch.workers.containers[0].env[0]", "needs name, which says which entry"
+    ),
+    "a patch of nobody": Bad(
+        patch(containers=[SIDECAR]), "spec.podSpecPatch.workers.containers[0].name", "names none of ours (ray-worker)"
+    ),
+}
+SECRETS = {
+    "a secret by its name": Bad(
+        env("WANDB_API_KEY", "0123456789"),
+        f"{WORKERS}.env[0]",
+        "WANDB_API_KEY looks like a secret and has a literal value; put it into a Secret and name it in spec.",
+    ),
+    "a secret by its shape": Bad(env("HUB", HF_TOKEN), f"{WORKERS}.env[0]", "HUB holds a Hugging Face token; put it"),
+    "a secret in the head": Bad(
+        head({"env": [{"name": "MY_PASSWORD", "value": "x"}]}), "spec.head.template.env[0]", "looks like a secret"
+    ),
+    "a secret in a service": Bad(
+        service(env=[{"name": "HF_TOKEN", "value": "x"}]), "spec.services[0].env[0]", "HF_TOKEN looks like a secret"
+    ),
+    "a secret in an initializer": Bad(
+        {"initializers": [{"name": "a", "command": ["a"], "env": [{"name": "AWS_SECRET_ACCESS_KEY", "value": "x"}]}]},
+        "spec.initializers[0].env[0]",
+        "AWS_SECRET_ACCESS_KEY looks like a secret",
+    ),
+    "a secret on a command line": Bad(
+        {"initializers": [{"name": "a", "command": ["login", f"--token={GITHUB_TOKEN}"]}]},
+        "spec.initializers[0].command[1]",
+        "holds a GitHub token; put it into a Secret",
+    ),
+    "a secret in a sidecar": Bad(
+        template({"sidecars": [SIDECAR | {"env": [{"name": "A", "value": "AKIA" + "C" * 16}]}]}),
+        f"{WORKERS}.sidecars[0].env[0]",
+        "A holds an AWS access key",
+    ),
+    "a secret in a patch": Bad(
+        container(env=[{"name": "MY_TOKEN", "value": "x"}]),
+        "spec.podSpecPatch.workers.containers[0].env[0]",
+        "MY_TOKEN looks like a secret",
+    ),
+    "a secret in an override": Bad(
+        key("+trainer.wandb_api_key", "0123"), "spec.verl.overrides[+trainer.wandb_api_key]", "looks like a secret"
+    ),
+    "a secret that is no text": Bad(
+        template({"env": [{"name": "HF_TOKEN", "value": 123456}]}),
+        f"{WORKERS}.env[0].value",
+        "must be a text; put it in quotes",
+    ),
+    "a password in an address": Bad(
+        {"code": {"type": "Git", "git": {"url": "https://me:geheim@example.com/x.git", "revision": "a" * 40}}},
+        "spec.code.git.url",
+        "String should match pattern",
+    ),
+}
+BAD = {**VOLUMES, **PODS, **PATCHES, **SECRETS}
+LITERALS = (HF_TOKEN, GITHUB_TOKEN, "0123456789", "123456", "geheim", "AKIA" + "C" * 16)
+"""What no message may repeat."""

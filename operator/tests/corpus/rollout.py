@@ -1,0 +1,76 @@
+"""Replicas, tokens, graphs and CPUs."""
+
+from corpus.bad import Bad, group, megatron, merged, template
+
+NPU = {"accelerator": {"class": "atlas-a3-superpod"}, "trainer": {"globalBatchSize": 64}}
+
+
+def sizes(**values: int) -> dict[str, object]:
+    return {"rollout": {"parallelism": values}}
+
+
+def capture(*listed: int, **values: object) -> dict[str, object]:
+    return {"rollout": {"captureSizes": list(listed), **values}}
+
+
+BAD = {
+    "a replica over nodes": Bad(
+        sizes(tensor=3),
+        "spec.rollout.parallelism.tensor",
+        "3 does not divide workerGroups[0].devicesPerNode 2, so a replica would span nodes; use one of 1, 2",
+    ),
+    "replicas beyond the devices": Bad(
+        sizes(tensor=2, data=2),
+        "spec.rollout.parallelism.data",
+        "tensor 2 × data 2 = 4 does not divide 2 devices (workerGroups[0].nodes 1 × devicesPerNode 2); use one of 1",
+    ),
+    "replicas across nodes by halves": Bad(
+        merged(
+            group({"devicesPerNode": 4, "nodes": 3}), sizes(tensor=1, data=6) | {"trainer": {"globalBatchSize": 24}}
+        ),
+        "spec.rollout.parallelism.data",
+        "tensor 1 × data 6 = 6 neither divides workerGroups[0].devicesPerNode 4 nor is a multiple of it",
+    ),
+    "half an expert domain": Bad(
+        merged(megatron({}), sizes(tensor=2, data=8, expert=8)),
+        "spec.rollout.parallelism.expert",
+        "8 is neither 1 nor tensor 2 × data 8 = 16; use one of them",
+    ),
+    "heads over tensor": Bad(
+        merged(megatron({}, attentionHeads=12), sizes(tensor=8)),
+        "spec.rollout.parallelism.tensor",
+        "use one of 1, 2, 3",
+    ),
+    "fewer tokens than sequences": Bad(
+        {"rollout": {"maxSequences": 256, "maxBatchedTokens": 128}},
+        "spec.rollout.maxBatchedTokens",
+        "128 tokens a pass are fewer than rollout.maxSequences 256; set it to 256 or more",
+    ),
+    "a prompt longer than a pass": Bad(
+        {"rollout": {"chunkedPrefill": False}, "data": {"maxResponseTokens": 32768}},
+        "spec.rollout.maxBatchedTokens",
+        "8192 (verl's default), but chunkedPrefill is off and data.maxPromptTokens 1024 + maxResponseTokens 32768 = "
+        "33792; set it to 33792, or chunkedPrefill on",
+    ),
+    "five graphs": Bad(capture(4, 8, 16, 32, 64), "spec.rollout.captureSizes", "5 sizes, but Ascend runs out of str"),
+    "graphs in eager mode": Bad(capture(4, eager=True), "spec.rollout.captureSizes", "captures no graphs"),
+    "no graph for a full batch": Bad(
+        capture(32, 64, maxSequences=256), "spec.rollout.captureSizes", "32, 64 lack rollout.maxSequences 256"
+    ),
+    "graphs that leave no room for drafts": Bad(
+        capture(30, 64, speculative={"method": "NGram"}),
+        "spec.rollout.captureSizes",
+        "30: with speculative.tokens 3 sizes are multiples of 3 + 1 = 4; use 32",
+    ),
+    "no tokens to sample from": Bad({"rollout": {"topK": "0"}}, "spec.rollout.topK", "use -1 for all"),
+    "half a token": Bad({"rollout": {"topK": "1.5"}}, "spec.rollout.topK", "1.5 is no number of tokens"),
+    "too few CPUs for Ray": Bad(
+        merged(NPU, group({"devicesPerNode": 16, "template": {"cpu": "48"}})),
+        "spec.workerGroups[0].template.cpu",
+        "48 gives Ray 48 CPUs a node, but verl reserves 3 × devicesPerNode 16 = 48, and 2 + 1 over 1 nodes for "
+        "TransferQueue; with fewer it waits without a word; set it to 51 or more",
+    ),
+    "thousandths of CPUs": Bad(
+        merged(NPU, template({"cpu": "500m"})), "spec.workerGroups[0].template.cpu", "500m gives Ray 1 CPUs a node"
+    ),
+}

@@ -1,0 +1,76 @@
+"""Values by schema: every field of RLJob.spec with a value that its own schema takes, for tests that try each field."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from builders import Json
+
+from rljob.api.base import PRESERVE
+from rljob.api.crd import build_rljob_crd
+
+Path = tuple[str, ...]
+"""Names of fields; `[]` stands for the entries of a list."""
+TEXTS = ("sample", "/sample", "7", "7Gi", "7.7.7", "https://sample.example/x", "7" * 40)
+
+
+def spec_schema() -> Json:
+    """Give the schema of RLJob.spec as the API server has it."""
+    schema: Json = build_rljob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema
+
+
+def leaves(schema: Mapping[str, Any] | None = None, path: Path = ()) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Walk the schema down to what is no structure of fields any more."""
+    schema = spec_schema() if schema is None else schema
+    if "properties" in schema and not schema.get(PRESERVE):
+        for name, child in schema["properties"].items():
+            yield from leaves(child, (*path, name))
+    elif schema.get("type") == "array" and "properties" in schema["items"] and not schema["items"].get(PRESERVE):
+        yield from leaves(schema["items"], (*path, "[]"))
+    else:
+        yield path, schema
+
+
+def samples(schema: Mapping[str, Any]) -> list[Any]:
+    """Give values that the schema takes."""
+    kind = schema.get("type")
+    if "enum" in schema:
+        return list(schema["enum"])
+    if kind == "boolean":
+        return [True, False]
+    if kind == "integer":
+        low, high = schema.get("minimum", 0), schema.get("maximum", 2**31 - 1)
+        return [number for number in (low + 1, low + 6, low) if number <= high]
+    if kind == "string":
+        fit = (text for text in TEXTS if re.search(schema.get("pattern", ""), text))
+        return [text for text in fit if len(text) <= schema.get("maxLength", len(text))]
+    if kind == "array":
+        return [[entry] for entry in samples(schema["items"])]
+    if "additionalProperties" in schema:
+        return [{"sample": value} for value in samples(schema["additionalProperties"])]
+    if "properties" in schema:
+        return [{name: samples(child)[0] for name, child in schema["properties"].items()} | {"image": "sample"}]
+    return [{"sample": "sample"}]
+
+
+def with_value(document: Json, path: Path, value: object, entry: int = 0) -> Json:
+    """Give a copy with the value at a path, in one entry of every list on the way."""
+    result = copy.deepcopy(document)
+    node: Any = result
+    for name, following in zip(path, (*path[1:], ""), strict=True):
+        if following == "":
+            node[entry if name == "[]" else name] = value
+        elif name == "[]":
+            node = node[entry]
+        else:
+            node = node.setdefault(name, [{}] if following == "[]" else {})
+    return result
+
+
+def text(path: Path) -> str:
+    """Write a path as the reference does: workerGroups[].template.env[].name."""
+    return ".".join(path).replace(".[]", "[]")

@@ -1,0 +1,26 @@
+"""Every bad manifest is refused with one violation: its field, and what to do."""
+
+import pytest
+from corpus import BAD
+from corpus.bad import Bad
+from corpus.pods import LITERALS
+
+from rljob.core.policies.validation import validate
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_a_bad_manifest_is_refused_with_field_and_fix(bad: Bad) -> None:
+    checked = validate("sums", bad.spec)
+    assert checked.spec is None
+    assert [violation.field for violation in checked.violations] == [bad.field]
+    assert bad.message in checked.violations[0].message
+
+
+def test_the_corpus_is_large() -> None:
+    assert len(BAD) >= 60
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_no_message_repeats_a_secret(bad: Bad) -> None:
+    told = " ".join(str(violation) for violation in validate("sums", bad.spec).violations)
+    assert not any(literal in told for literal in LITERALS)

@@ -1,0 +1,181 @@
+"""The table of fields without effect says the truth: it is compared with what is rendered, field by field."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from builders import Json, merged, small_spec
+from pydantic import ValidationError
+from schema_samples import Path as FieldPath
+from schema_samples import leaves, samples, text, with_value
+
+import rljob
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.initializer import build_initializer, initializers
+from rljob.build.names import JobIdentity
+from rljob.build.raycluster import build_raycluster
+from rljob.core.policies.unacted import TABLE, Unacted, warnings_of
+from rljob.launchers import verl
+
+IDENTITY = JobIdentity("team", "sums", "0a1b2c3d")
+
+READ_BY_THE_OPERATOR = {
+    "managedBy": "core.view.is_ours",
+    "recipeRef": "core.recipes",
+    "unset": "core.merge",
+    "model.layers": "core.policies.devices",
+    "model.attentionHeads": "core.policies.devices",
+    "model.experts": "core.policies.devices",
+    "checkpoint.volume": "core.policies.lifecycle",
+    "deadlines": "core.view.deadlines",
+    "cleanup.clusterAfterSeconds": "core.steps.finishing",
+    "code.configMap.name": "core.steps.preparing.freeze_code",
+    "code.type": "core.policies.unions",
+    "rollout.engine": "has one value",
+    "trainer.offload.gradients": "launchers.verl.limits",
+}
+"""What has an effect that does not show in the rendering, and where."""
+
+NAME = {"name": "sample"}
+KEY = NAME | {"key": "k"}
+FROM = {"secretKeyRef": KEY, "configMapKeyRef": KEY, "fieldRef": {"fieldPath": "x"}}
+ENV = [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": FROM}]
+TEMPLATE = {
+    "env": ENV,
+    "envFrom": [{"secretRef": NAME, "configMapRef": NAME}],
+    "volumes": [
+        {
+            "name": "data",
+            "persistentVolumeClaim": {"claimName": "data"},
+            "configMap": NAME,
+            "hostPath": {"path": "/x"},
+            "emptyDir": {},
+            "nfs": {"server": "nfs", "path": "/x"},
+        }
+    ],
+    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    "tolerations": [{}],
+    "securityContext": {},
+    "sharedMemory": "1Gi",
+}
+SHARED = small_spec(
+    {
+        "recipeRef": NAME,
+        "workerGroups": [{"name": "trainer", "devicesPerNode": 16, "nodes": 4, "template": TEMPLATE}],
+        "head": {"template": TEMPLATE},
+        "services": [{"name": "sandbox", "image": "x", "port": 8999, "env": ENV}],
+        "initializers": [{"name": "prepare", "command": ["a"], "env": ENV}],
+        "secretRefs": [{"name": "hub", "items": [{"key": "k", "env": "K"}]}],
+        "code": {
+            "configMap": NAME,
+            "persistentVolumeClaim": {"claimName": "code"},
+            "git": {"url": "https://example.com/x.git", "revision": "a" * 40, "secretRef": NAME},
+        },
+        "checkpoint": {"path": "/data/ckpt", "everySteps": 5, "from": {"job": "other", "path": "/x"}},
+        "stopRules": [{"name": "a", "metric": "m", "condition": "Above", "threshold": "1"}],
+        "restart": {"rules": [{"name": "a", "action": "Fail"}]},
+        "critic": {},
+        "data": {"validation": ["/data/v.parquet"]},
+    }
+)
+RICH: Json = json.loads(json.dumps(SHARED))
+"""Without parts that are one object: a change of one would be a change of all."""
+SOURCES = Path(rljob.__file__).parent
+AMBIGUOUS = {"mode", "job"}
+"""Names that other fields have too."""
+VARIANTS: tuple[Json, ...] = (
+    {"code": {"type": "ConfigMap"}},
+    {"code": {"type": "PVC", "configMap": None}, "algorithm": {"name": "PPO"}, "scheduling": {"queueName": "team"}},
+    {"code": {"type": "Git", "configMap": None, "persistentVolumeClaim": None}},
+    {"algorithm": {"name": "DAPO", "groupFilter": {}}, "rollout": {"speculative": {"method": "NGram"}}},
+    {
+        "accelerator": {"class": "atlas-a3-superpod"},
+        "trainer": {"backend": "MindSpeed", "maxTokensPerDevice": 4096},
+        "algorithm": {"klCoefficient": "0.1"},
+        "network": {"mode": "Host"},
+    },
+    {"trainer": {"mode": "Evaluate"}, "checkpoint": None},
+)  # fmt: skip
+"""A field may show only where others let it."""
+
+
+@cache
+def rendered(variant: int) -> str:
+    return show(merged(RICH, VARIANTS[variant]))
+
+
+def show(document: Mapping[str, object]) -> str:
+    spec = RLJobSpec.model_validate(document)
+    made = [build_raycluster(IDENTITY, spec, 1, ""), json.loads(verl.job_config(IDENTITY, spec, 1).to_json())]
+    made += [build_initializer(IDENTITY, spec, initializer) for initializer in initializers(spec)]
+    return json.dumps(made)
+
+
+def without_effect() -> Iterator[str]:
+    for path, schema in leaves():
+        name = text(path)
+        if not any(name == read or name.startswith(f"{read}.") for read in READ_BY_THE_OPERATOR):
+            values = samples(schema)
+            assert values, f"no sample for {name}"
+            if not any(has_effect(variant, path, value) for variant in range(len(VARIANTS)) for value in values):
+                yield name
+
+
+def has_effect(variant: int, path: FieldPath, value: object) -> bool:
+    base = merged(RICH, VARIANTS[variant])
+    if path[0] == "checkpoint" and "checkpoint" not in base:
+        return False
+    return any(_differs(with_value(base, path, value, entry), rendered(variant)) for entry in (0, -1))
+
+
+def _differs(document: Json, before: str) -> bool:
+    try:
+        return show(document) != before
+    except ValidationError:
+        return False  # the field goes with another entry of the list
+
+
+def test_every_field_without_effect_is_told_and_every_field_told_is_without_effect() -> None:
+    told, silent, every = [row.field for row in TABLE], set(without_effect()), {text(path) for path, _ in leaves()}
+    missing = {name for name in silent if not any(is_below(name, row) for row in told)}
+    assert missing == set(), "these do nothing: give them an effect, or a row in core/policies/unacted.py"
+    wrong = {name for row in told for name in every if is_below(name, row) and name not in silent}
+    assert wrong == set(), "these have an effect now: take their rows out of core/policies/unacted.py"
+    assert all(any(is_below(name, row) for name in every) for row in told), "a row names no field"
+
+
+def is_below(name: str, row: str) -> bool:
+    return name == row or name.startswith((f"{row}.", f"{row}["))
+
+
+DECIDERS = [
+    path for folder in ("core", "control") for path in (SOURCES / folder).rglob("*.py") if "policies" not in path.parts
+]
+
+
+def test_no_field_of_the_table_is_read_where_the_operator_decides() -> None:
+    source = "\n".join(path.read_text() for path in DECIDERS if path.parent.name != "policies")
+    names = {row.field.rpartition(".")[2] for row in TABLE} - AMBIGUOUS
+    snake = {name: re.sub(r"([A-Z])", r"_\1", name).lower() for name in names}
+    read = {name for name, word in snake.items() if re.search(rf"\.{word}\b", source)}
+    assert read == set(), "these have an effect now: take their rows out of core/policies/unacted.py"
+
+
+def test_only_what_is_set_is_told() -> None:
+    assert warnings_of(RLJobSpec.model_validate(small_spec())) == ()
+    spec = small_spec({"checkpoint": {"path": "/c", "everySteps": 1}, "restart": {"scope": "Auto", "maxRestarts": 3}})
+    assert [str(warning) for warning in warnings_of(RLJobSpec.model_validate(spec))] == [
+        "spec.restart.maxRestarts: has no effect in this version: a run that fails is not started again"
+    ]
+
+
+def test_a_field_in_a_list_is_told_with_its_place() -> None:
+    table = (Unacted("workerGroups[].template.cpu", "x"), Unacted("restart.scope", "y"))
+    spec = RLJobSpec.model_validate(
+        small_spec({"workerGroups": [{"name": "a", "devicesPerNode": 2, "template": {"cpu": "1"}}]})
+    )
+    assert [warning.field for warning in warnings_of(spec, table)] == ["spec.workerGroups[0].template.cpu"]
