@@ -73,6 +73,10 @@ install: venv ## install or upgrade the operator in the running local cluster, f
 test-image: venv ## test upstream's seams and local runs in the runtime image, on the running local cluster
 	@$(PY) -m scripts.in_image seams local
 
+.PHONY: fuzz
+fuzz: venv ## mutate every field of every example 20,000 times: nothing may crash (FUZZ_EXAMPLES=n)
+	@RLJOB_FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(PY) -m pytest -q -s --timeout=3600 operator/tests/property/test_fuzz.py
+
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks
 	@scripts/lock

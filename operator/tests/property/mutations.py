@@ -1,0 +1,100 @@
+"""Mutations of manifests by their schema: every field of RLJob.spec, wrong in every way that a hand can make it wrong.
+
+Used by `test_fuzz`. A mutation names a path, of the document or of the schema, and what is put there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from builders import Json
+from hypothesis import strategies as st
+from schema_samples import leaves, samples
+
+Place = tuple[str | int, ...]
+REMOVED = object()
+HUGE = (2**31 - 1, 2**31, 2**63, 10**30, -(10**30), 1e308)
+TEXTS = (
+    "", " ", "\n", "\x00", "é💥", "\ud800", "x" * 5000, "1e999", "-1", "NaN", "1e-6", "9" * 32, "$(HOME)", "../..", "/",
+    "a=b", "${x}", "(" * 100, "(a+)+$", "[", "\\",
+    "hf_" + "a" * 34, "on", "Infinity", "999999999999999999999999999999Ti",
+)  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from([*TEXTS, *HUGE]) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def places(document: object, place: Place = ()) -> Iterator[Place]:
+    """Give every path of a document."""
+    yield place
+    entries: Any = ()
+    if isinstance(document, dict):
+        entries = document.items()
+    elif isinstance(document, list):
+        entries = enumerate(document)
+    for key, member in entries:
+        yield from places(member, (*place, key))
+
+
+def fields() -> list[tuple[Place, Mapping[str, Any]]]:
+    """Give every field of the schema, in the first entry of each list."""
+    return [(tuple(0 if part == "[]" else part for part in path), schema) for path, schema in leaves()]
+
+
+FIELDS = fields()
+
+
+@st.composite
+def mutations(draw: st.DrawFn, documents: list[Json]) -> Json:
+    """Give one of the documents with one to three fields changed."""
+    document = copy.deepcopy(draw(st.sampled_from(documents)))
+    for _ in range(draw(st.sampled_from((1, 1, 1, 2, 3)))):
+        if draw(st.integers(0, 3)):
+            place, schema = draw(st.sampled_from(FIELDS))
+            within, about = st.sampled_from(samples(schema)), st.sampled_from(around(schema))
+            put(document, place, draw(draw(st.sampled_from((within, within, about, JSON)))))
+        else:
+            place = draw(st.sampled_from([found for found in places(document) if found] or [("model",)]))
+            put(document, place, draw(st.just(REMOVED) | st.sampled_from([None, {}, [], *HUGE, *TEXTS]) | JSON))
+    if draw(st.integers(0, 9)) == 0:
+        put(document, (*draw(st.sampled_from(list(places(document)))), "unknown"), draw(JSON))
+    return document
+
+
+def around(schema: Mapping[str, Any]) -> list[Any]:
+    """Give values within the schema, at its bounds and just beyond."""
+    values = [*samples(schema), REMOVED, None]
+    if schema.get("type") == "integer":
+        low, high = schema.get("minimum", 0), schema.get("maximum", 2**31 - 1)
+        values += [low - 1, low, high, high + 1, 2, 3, 4, 7, 8, 16, 64, 1000]
+    if schema.get("type") == "string":
+        longest = schema.get("maxLength", 64)
+        values += ["1" * longest, "/" + "x" * longest, "0", "1", "2Gi", "1e-6", *TEXTS]
+    if schema.get("type") == "array":
+        values += [[], samples(schema)[0] * (schema.get("maxItems", 8) + 1)]
+    return values
+
+
+def put(document: Any, place: Place, value: object) -> None:  # noqa: ANN401 - JSON
+    """Set or remove what is at a path, as far as the document leads there; missing parts are made."""
+    node = document
+    for part, following in pairwise(place):
+        fresh: Any = [] if isinstance(following, int) else {}
+        if isinstance(node, dict) and isinstance(part, str):
+            node = node.setdefault(part, fresh)
+        elif isinstance(node, list) and isinstance(part, int):
+            if part >= len(node):
+                node.append(fresh)
+            node = node[min(part, len(node) - 1)]
+        else:
+            return
+    last = place[-1]
+    if isinstance(node, dict) and isinstance(last, str):
+        node.pop(last, None) if value is REMOVED else node.__setitem__(last, copy.deepcopy(value))
+    elif isinstance(node, list) and isinstance(last, int):
+        node[last : last + 1] = [] if value is REMOVED else [copy.deepcopy(value)]

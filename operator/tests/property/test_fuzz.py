@@ -1,0 +1,108 @@
+"""Whatever stands in a manifest: validation never fails, names the field, and what it accepts can be made.
+
+Documents are the examples, the golden jobs and the recipes, with fields changed by the schema. RLJOB_FUZZ_EXAMPLES sets
+how many (`make fuzz`: 20,000); the figures are printed at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import NOW, Json, job, small_spec
+from corpus import BAD
+from corpus.good import GOOD
+from hypothesis import given, settings
+from property.mutations import mutations
+
+from rljob.api.v1alpha1 import RecipeKind
+from rljob.build import configmap
+from rljob.build.initializer import build_initializer, initializers
+from rljob.build.names import JobIdentity
+from rljob.cli.yaml11 import load_all
+from rljob.core.observed import Observed
+from rljob.core.policies.validation import Checked, validate
+from rljob.core.recipes import recipe_id
+from rljob.core.reconcile import reconcile
+from rljob.launchers import verl
+
+EXAMPLES = int(os.environ.get("RLJOB_FUZZ_EXAMPLES", "300"))
+ROOT = Path(__file__).resolve().parents[3]
+FOLDERS = ("examples", "operator/tests/golden/jobs", "charts/rljob-operator/recipes")
+IDENTITY = JobIdentity("team", "sums", "0a1b2c3d")
+FIELD = re.compile(r"(metadata\.name|((Cluster)?RLRecipe [^:]*: )?spec(\b.*)?)", re.DOTALL)
+COUNTS: Counter[str] = Counter()
+
+
+def found(kinds: set[str]) -> list[Json]:
+    """Give the manifests of some kinds."""
+    paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.yaml"))
+    documents = [document for path in paths for document in load_all(path.read_text())]
+    return [document for document in documents if isinstance(document, dict) and document.get("kind") in kinds]
+
+
+RECIPES = found({kind.value for kind in RecipeKind})
+SPECS = [document["spec"] for document in found({"RLJob"})]
+# A recipe alone lacks what belongs to a job; laid over a small one its arithmetic is reached.
+SPECS += [small_spec(recipe["spec"]["template"]) for recipe in RECIPES]
+GOOD_SPECS = [*SPECS, *(small_spec(change) for change in GOOD.values())]
+BAD_SPECS = [bad.spec for bad in BAD.values()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def figures() -> Iterator[None]:
+    """Print what was seen."""
+    started = time.perf_counter()
+    yield
+    seconds = time.perf_counter() - started
+    fields = sum(1 for name in COUNTS if name.startswith("spec"))
+    manifests, documents = COUNTS["accepted"] + COUNTS["refused"], len(GOOD_SPECS) + len(BAD_SPECS)
+    print(
+        f"\nfuzz: {manifests} manifests from {documents} documents in {seconds:.0f} s: "
+        f"{COUNTS['accepted']} accepted and rendered, {COUNTS['refused']} refused at {fields} different fields"
+    )
+
+
+@settings(max_examples=EXAMPLES)
+@given(spec=mutations(GOOD_SPECS) | mutations(GOOD_SPECS) | mutations(BAD_SPECS))
+def test_no_manifest_crashes_and_what_is_accepted_can_be_made(spec: Json) -> None:
+    judge(validate("sums", spec, {recipe_id(recipe): recipe for recipe in RECIPES}))
+    # What the API server hands over is JSON; the first round with it must hold as well.
+    if is_json(spec):
+        reconcile(Observed(job(spec), snapshot=None), NOW)
+
+
+@settings(max_examples=max(EXAMPLES // 10, 30))
+@given(template=mutations([small_spec(), *(recipe["spec"]["template"] for recipe in RECIPES)]))
+def test_no_recipe_crashes(template: Json) -> None:
+    recipe = {"kind": "RLRecipe", "metadata": {"name": "r"}, "spec": {"template": template}}
+    judge(validate("sums", {"recipeRef": {"kind": "RLRecipe", "name": "r"}}, {recipe_id(recipe): recipe}))
+
+
+def judge(checked: Checked) -> None:
+    assert (checked.spec is None) == bool(checked.violations)
+    for violation in checked.violations:
+        assert FIELD.fullmatch(violation.field), violation
+        assert violation.message
+        COUNTS[re.sub(r"\[.*?\]", "[]", violation.field)] += 1
+    COUNTS["accepted" if checked.spec else "refused"] += 1
+    if checked.spec is None:
+        return
+    config = verl.job_config(IDENTITY, checked.spec, 1)
+    assert configmap.build_cluster_config(IDENTITY, checked.spec, 1, config)
+    assert all(build_initializer(IDENTITY, checked.spec, entry) for entry in initializers(checked.spec))
+    assert configmap.read_snapshot(configmap.build_snapshot(IDENTITY, checked.spec)) == checked.spec
+
+
+def is_json(value: Any) -> bool:  # noqa: ANN401 - JSON, or not
+    try:
+        return bool(json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False).encode()) == value)
+    except ValueError:
+        return False
