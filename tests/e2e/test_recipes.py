@@ -1,0 +1,109 @@
+"""Recipes in a real cluster: what a job took stays, whatever happens to the recipe; suspend and resume keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e import quickstart
+from tests.kube import Kube, Manifest, condition, wait_for
+
+pytestmark = pytest.mark.e2e
+
+RECIPE = "e2e-sums"
+# More NPUs than the node has: the job comes as far as a RayCluster and waits there, holding nothing.
+WAITING: dict[str, Any] = {
+    "head": {"template": {}},
+    "workerGroups__0__template": {},
+    "workerGroups__0__devicesPerNode": 16,
+    "code": {"type": "Image"},
+    "initializers": [],
+}
+
+
+def recipe(**rollout: Any) -> Manifest:  # noqa: ANN401 - JSON
+    return {
+        "apiVersion": "rljob.dev/v1alpha1",
+        "kind": "ClusterRLRecipe",
+        "metadata": {"name": RECIPE},
+        "spec": {"description": "For this test.", "template": {"rollout": rollout}},
+    }
+
+
+def cluster_of(kube: Kube, name: str) -> Manifest | None:
+    found = kube.find("rayclusters", f"rljob.dev/job={name}")
+    assert len(found) <= 1, "two clusters of one job"
+    return found[0] if found else None
+
+
+@pytest.fixture
+def job(alone: Kube) -> Iterator[str]:
+    alone.apply(recipe(maxSequences=64))
+    alone.apply(quickstart.variant("cooked", **WAITING, recipeRef={"name": RECIPE}))
+    wait_for("the wait for NPUs", lambda: reason(alone) == "PodUnschedulable", 120)
+    yield "cooked"
+    alone.delete("clusterrlrecipe", RECIPE)
+
+
+def reason(kube: Kube) -> str | None:
+    found: str | None = ((kube.get("rljob", "cooked") or {}).get("status") or {}).get("reason")
+    return found
+
+
+def told(kube: Kube, kind: str, status: str) -> Manifest:
+    def look() -> Manifest | None:
+        found = condition(kube.get("rljob", "cooked"), kind)
+        return found if found is not None and found["status"] == status else None
+
+    return wait_for(f"{kind}={status}", look, 60)
+
+
+def test_an_edited_recipe_is_drift_and_reaches_nothing(alone: Kube, job: str) -> None:
+    before = cluster_of(alone, job)
+    assert before is not None
+    frozen = alone.get("configmap", before["metadata"]["name"])
+    assert '"actor_rollout_ref.rollout.max_num_seqs":64' in (frozen or {})["data"]["job.json"]
+    alone.apply(recipe(maxSequences=128))
+    assert RECIPE in told(alone, "RecipeDrift", "True")["message"]
+    after = cluster_of(alone, job)
+    assert after is not None
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert alone.get("configmap", before["metadata"]["name"]) == frozen
+
+    # Neither suspend nor resume takes the edit.
+    alone.run("patch", "rljob", job, "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    told(alone, "Suspended", "True")
+    wait_for("the cluster is gone", lambda: cluster_of(alone, job) is None, 60)
+    alone.run("patch", "rljob", job, "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    second = wait_for("the next cluster", lambda: cluster_of(alone, job), 60)
+    assert second["metadata"]["name"].endswith("-2")
+    again = wait_for("its ConfigMap", lambda: alone.get("configmap", second["metadata"]["name"]), 30)
+    assert '"actor_rollout_ref.rollout.max_num_seqs":64' in again["data"]["job.json"]
+
+
+def test_an_edit_of_the_job_waits_for_the_next_cluster(alone: Kube, job: str) -> None:
+    alone.run("patch", "rljob", job, "--type=merge", "-p", '{"spec":{"trainer":{"learningRate":"2e-3"}}}')
+    assert "trainer.learningRate" in told(alone, "PendingChanges", "True")["message"]
+    alone.run("patch", "rljob", job, "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    told(alone, "Suspended", "True")
+    alone.run("patch", "rljob", job, "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    second = wait_for("the next cluster", lambda: cluster_of(alone, job), 60)
+    taken = wait_for("its ConfigMap", lambda: alone.get("configmap", second["metadata"]["name"]), 30)
+    assert '"actor_rollout_ref.actor.optim.lr":0.002' in taken["data"]["job.json"]
+    told(alone, "PendingChanges", "False")
+
+
+def test_a_job_waits_for_its_recipe(alone: Kube) -> None:
+    alone.apply(quickstart.variant("early", **WAITING, recipeRef={"name": "e2e-later"}))
+
+    def invalid() -> bool:
+        found = condition(alone.get("rljob", "early"), "Validated")
+        return found is not None and found["status"] == "False" and "e2e-later" in found["message"]
+
+    wait_for("Validated=False names the recipe", invalid, 60)
+    alone.apply(recipe() | {"metadata": {"name": "e2e-later"}})
+    wait_for("it begins", lambda: cluster_of(alone, "early"), 60)
+    alone.delete("rljob", "early")
+    alone.delete("clusterrlrecipe", "e2e-later")
