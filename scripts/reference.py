@@ -12,6 +12,7 @@ from rljob.api import status as status_types
 from rljob.api.crd import build_rljob_crd
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import reasons
+from rljob.core.changes import MUTABILITY
 from rljob.core.policies import startup
 from rljob.telemetry.metrics import Metrics
 from rljob_runtime.exporter.catalogue import CATALOGUE
@@ -22,8 +23,13 @@ Namespaced; `kubectl get rlj`. Fields marked * are required. Fractions are decim
 with the unit in the name. `kubectl explain rljob.spec` says the same.
 """
 CONDITIONS = """\
-True is the good news, except for `PendingChanges`. `kubectl wait --for=condition=Finished rljob/NAME` ends with the
-job, however it ended.
+True is the good news, except for `PendingChanges`, `RecipeDrift` and `RendererDrift`.
+`kubectl wait --for=condition=Finished rljob/NAME` ends with the job, however it ended.
+"""
+EDITS = """\
+An edit is merged over the recipes as the job took them; what waits for the next cluster generation is listed in the
+condition `PendingChanges`. An edited recipe reaches no job that began, and is told as `RecipeDrift`: only a new value
+of the job's annotation `rljob.dev/refresh`, or another `recipeRef`, lets the next generation read recipes anew.
 """
 EXPORTER = """\
 The exporter beside the Ray head serves them on port 8090 of the head pod (`metrics.podMonitor.enabled` of the chart).
@@ -59,13 +65,16 @@ def rljob_page() -> str:
         "## Reasons\n",
         "Of conditions, `status.reason` and events. An end that the runtime explains carries the runtime's reason.\n",
         table(("reason", "meaning"), [*_members(reasons, "Reason"), *_members(startup, "StartReason")]),
+        "## Edits of a job that began\n",
+        EDITS,
+        table(("field", "takes effect", ""), [(f"`{row.field}`", row.effect, row.meaning) for row in MUTABILITY]),
         "## Names\n",
         table(
             ("object", "name"),
             [
                 ("RayCluster, its Secret and its ConfigMap", "`<job>-<first 5 of uid>-<cluster generation>`"),
                 ("Ray job of an attempt", "`<RayCluster>-<attempt>`"),
-                ("ConfigMap with the spec as it was frozen", "`<job>-<first 5 of uid>-spec`"),
+                ("ConfigMap with spec and recipes as frozen", "`<job>-<first 5 of uid>-spec-<cluster generation>`"),
                 ("Job of an initializer", "`<job>-<first 5 of uid>-<initializer>`"),
                 ("labels of all of them", "`rljob.dev/job`, `rljob.dev/job-uid`, `rljob.dev/cluster-generation`"),
             ],

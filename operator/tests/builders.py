@@ -16,7 +16,7 @@ from rljob.build import configmap
 from rljob.build.names import JobIdentity
 from rljob.core.observed import Observed, RayJob, RayJobState
 from rljob.core.plan import Plan
-from rljob.core.recipes import recipe_id
+from rljob.core.recipes import RecipeLayer, recipe_id
 from rljob.core.reconcile import reconcile
 from rljob.launchers import verl
 from rljob_runtime.contract import Phase, Progress
@@ -86,9 +86,9 @@ def job(spec: Mapping[str, Any] | None = None, status: Mapping[str, Any] | None 
     return result
 
 
-def snapshot(spec: Mapping[str, Any] | None = None) -> Json:
-    """Give the ConfigMap with the merged spec."""
-    return configmap.build_snapshot(IDENTITY, typed(spec))
+def snapshot(spec: Mapping[str, Any] | None = None, *recipes: RecipeLayer, refresh: str | None = None) -> Json:
+    """Give the ConfigMap with the merged spec and the recipes below it."""
+    return configmap.build_snapshot(IDENTITY, configmap.Snapshot(typed(spec), recipes, refresh), 1)
 
 
 def config(spec: Mapping[str, Any] | None = None) -> Json:
@@ -140,6 +140,11 @@ def answer(change: Mapping[str, Any] | None = None) -> Progress:
     return Progress(**(told | figures | dict(change or {})))
 
 
+def seen(subject: Mapping[str, Any], **facts: Any) -> Observed:  # noqa: ANN401 - fields of Observed
+    """Give the world of a job that began with the small spec."""
+    return Observed(subject, **({"snapshot": snapshot()} | facts))
+
+
 def running(**facts: Any) -> Observed:  # noqa: ANN401 - fields of Observed
     """Give the world of a job whose submission is recorded."""
     world: Json = {
@@ -147,6 +152,7 @@ def running(**facts: Any) -> Observed:  # noqa: ANN401 - fields of Observed
         "clusters": (cluster(ready=1),),
         "head_pod": pod(),
         "ray_job": RayJob(SUBMISSION_ID, RayJobState.RUNNING),
+        "snapshot": snapshot(),
     }
     return Observed(**(world | facts))
 
@@ -163,12 +169,12 @@ def status_initialized(spec: Mapping[str, Any] | None = None) -> Json:
 
 def status_recorded() -> Json:
     """Give the status that knows the cluster's uid."""
-    return status_after(decide(Observed(job(status=status_initialized()), clusters=(cluster(),))))
+    return status_after(decide(seen(job(status=status_initialized()), clusters=(cluster(),))))
 
 
 def status_intended() -> Json:
     """Give the status that names the submission to come."""
-    return status_after(decide(Observed(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod())))
+    return status_after(decide(seen(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod())))
 
 
 def status_submitted() -> Json:

@@ -86,6 +86,14 @@ def test_with_a_watched_namespace_nothing_is_cluster_wide() -> None:
     assert "--namespace=team-a" in pick(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
+def test_with_a_watched_namespace_only_cluster_recipes_are_read_outside_of_it() -> None:
+    manifests = render("--set", "operator.watchNamespace=team-a", "--set", "rbac.aggregateRoles=false")
+    (role,) = [m for m in manifests if m["kind"] == "ClusterRole"]
+    assert role["rules"] == [
+        {"apiGroups": ["rljob.dev"], "resources": ["clusterrlrecipes"], "verbs": ["get", "list", "watch"]}
+    ]
+
+
 def test_the_pod_is_restricted() -> None:
     pod = pick(render(), "Deployment")["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]

@@ -40,7 +40,7 @@ def render(manifest: dict[str, Any]) -> str:
     # Shown for reading as the object that it becomes; that the text in the ConfigMap is canonical is a unit test.
     config["data"][configmap.RAYCLUSTER_KEY] = "the RayCluster below"
     documents = [
-        configmap.build_snapshot(job, spec),
+        configmap.build_snapshot(job, configmap.Snapshot(spec), GENERATION),
         *(build_initializer(job, spec, initializer) for initializer in initializers(spec)),
         build_token_secret(job, GENERATION),
         config,

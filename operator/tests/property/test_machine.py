@@ -36,6 +36,9 @@ SPECS: dict[str, dict[str, Any]] = {
     "indivisible": {"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 7}},
     "of a wrong type": {"trainer": {"steps": "many"}, "deadlines": {"startSeconds": -1}},
     "alien": {"madeUp": True},
+    "on a recipe": {"recipeRef": {"name": "base"}},
+    "saving": {"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 60}},
+    "suspended": {"suspend": True},
 }
 TROUBLES: dict[str, dict[str, Any]] = {
     "unschedulable": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
@@ -93,6 +96,22 @@ class Fate(RuleBasedStateMachine):
     @rule(spec=st.sampled_from(sorted(SPECS)))
     def edit(self, spec: str) -> None:
         self.world.edit_spec(merged(small_spec(), SPECS[spec]))
+
+    @rule(suspended=st.booleans())
+    def suspend(self, *, suspended: bool) -> None:
+        self.world.suspend(suspended=suspended)
+
+    @rule(value=st.sampled_from(["a", "b"]))
+    def refresh(self, value: str) -> None:
+        self.world.refresh(value)
+
+    @rule(rate=st.sampled_from(["1e-5", "1e-3", "nonsense"]))
+    def edit_recipe(self, rate: str) -> None:
+        self.world.put_recipe({"trainer": {"learningRate": rate}})
+
+    @rule()
+    def delete_recipe(self) -> None:
+        self.world.delete_recipe()
 
     @rule()
     def wipe(self) -> None:
@@ -182,6 +201,9 @@ class Fate(RuleBasedStateMachine):
             return
         if world.is_finished and world.ray_cluster is None:
             return
+        if world.status.state is State.SUSPENDED:
+            assert world.disturbed or world.ray_cluster is None, "NPUs are held by a suspended job"
+            return
         assert world.operator.queue.next_due_seconds() is not None, f"hangs at {world.status}"
         if (found := world.ray_cluster) is not None and not world.disturbed and not world.is_finished:
             assert world.status.intent is not None
@@ -203,7 +225,7 @@ class Fate(RuleBasedStateMachine):
         world.cluster.faults.clear()
         world.ray.exporter_silent = world.ray.api_silent = False
         world.edit_spec(small_spec())
-        for _ in range(12):
+        for _ in range(16):
             world.clock.advance(700)
             world.settle()
             world.end_initializers()

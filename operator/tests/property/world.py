@@ -19,7 +19,7 @@ from rljob.build import labels
 from rljob.cluster.errors import HeadUnreachable, OutsideError
 from rljob.cluster.fake import FakeCluster
 from rljob.cluster.fake_ray import FakeHead, FakeRay
-from rljob.cluster.kinds import JOB, POD, RAY_CLUSTER, RLJOB, Kind
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, JOB, POD, RAY_CLUSTER, RLJOB, Kind
 from rljob.cluster.token import TokenKey
 from rljob.control.clock import FrozenClock
 from rljob.control.reconciler import Reconciler
@@ -60,6 +60,7 @@ class World:
         self.highest_step = 0
         self.pods_made = 0
         self.held = False
+        self.clusters_made: list[str] = []
         self.late: list[tuple[str, Kind, Manifest]] = []
         self.operator: Reconciler | None = None
         self.cluster.watch(self._judge)
@@ -181,6 +182,30 @@ class World:
         """Change the spec."""
         if self.job is not None:
             self.cluster.edit(RLJOB, *KEY, lambda job: job.update(spec=spec))
+
+    def suspend(self, *, suspended: bool = True) -> None:
+        """Set spec.suspend."""
+        if self.job is not None:
+            self.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=suspended))
+
+    def put_recipe(self, template: Json) -> None:
+        """Make the ClusterRLRecipe `base`, or edit it."""
+        if self.cluster.find(CLUSTER_RL_RECIPE, "", "base") is not None:
+            self.cluster.edit(CLUSTER_RL_RECIPE, "", "base", lambda found: found.update(spec={"template": template}))
+            return
+        head = {"apiVersion": RLJOB.api_version, "kind": "ClusterRLRecipe", "metadata": {"name": "base"}}
+        self.cluster.put({**head, "spec": {"template": template}})
+
+    def delete_recipe(self) -> None:
+        """Delete it."""
+        if self.cluster.find(CLUSTER_RL_RECIPE, "", "base") is not None:
+            self.cluster.remove(CLUSTER_RL_RECIPE, "", "base")
+
+    def refresh(self, value: str) -> None:
+        """Ask for the recipes to be read anew."""
+        if self.job is not None:
+            note = {labels.REFRESH: value}
+            self.cluster.edit(RLJOB, *KEY, lambda job: job["metadata"].update(annotations=note))
 
     def delete_job(self) -> None:
         """Delete the RLJob."""
@@ -304,8 +329,8 @@ class World:
         self.highest_step = max(self.highest_step, step)
         head.progress = Progress(
             pod_uid=head.pod_uid,
-            phase=Phase.TRAINING if step else Phase.STARTING,
-            attempt=1,
+            phase=self._phase(old, step),
+            attempt=int(ray_job.submission_id.rpartition("-")[2]),
             submission_id=ray_job.submission_id,
             step=step,
             total_steps=40,
@@ -314,6 +339,12 @@ class World:
             reward=0.5,
             step_seconds=4.0,
         )
+
+    @staticmethod
+    def _phase(old: Progress | None, step: int) -> Phase:
+        if old is not None and old.phase is Phase.STOPPING:
+            return Phase.STOPPING
+        return Phase.TRAINING if step else Phase.STARTING
 
     def end_driver(self, code: int, *, told: bool = True) -> None:
         """Let the driver end with an exit code, with or without a last word in the spool."""
@@ -347,6 +378,9 @@ class World:
             assert intent is not None, "a cluster without an intent"
             assert intent.cluster_name == manifest["metadata"]["name"], "a cluster without its intent"
             assert intent.cluster_uid is None or self.wiped, "a second cluster after the first was recorded"
+            assert not intent.ended, "a cluster of a generation that has ended"
+            assert manifest["metadata"]["name"] not in self.clusters_made, "a generation with two clusters"
+            self.clusters_made.append(manifest["metadata"]["name"])
         if kind == RLJOB and event != "DELETED":
             self._judge_status(manifest.get("status") or {})
 

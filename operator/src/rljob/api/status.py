@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from rljob.api.base import ATOMIC, Count, Long, Metric, Model, NonNegative, ObjectName, Text, Time, keyed_by
+from rljob.api.v1alpha1 import RecipeKind
 
 Message = Annotated[str, Field(max_length=2048)]
 Word = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
@@ -24,13 +25,17 @@ class StatusModel(Model):
 
 
 class ConditionType(enum.StrEnum):
-    """Types of conditions; True is the good news, except for PendingChanges."""
+    """Types of conditions; True is the good news, except for PendingChanges, RecipeDrift and RendererDrift."""
 
     VALIDATED = "Validated"
     INITIALIZED = "Initialized"
     CLUSTER_READY = "ClusterReady"
     PROGRESSING = "Progressing"
+    CHECKPOINTED = "Checkpointed"
+    SUSPENDED = "Suspended"
     PENDING_CHANGES = "PendingChanges"
+    RECIPE_DRIFT = "RecipeDrift"
+    RENDERER_DRIFT = "RendererDrift"
     FINISHED = "Finished"
 
 
@@ -67,6 +72,8 @@ class State(enum.StrEnum):
     INITIALIZING = "Initializing"
     STARTING = "Starting"
     TRAINING = "Training"
+    STOPPING = "Stopping"
+    SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -93,11 +100,26 @@ class ResolvedCode(StatusModel):
     """SHA-256 over the sorted data of the copied ConfigMap, or the commit; none: it cannot be known."""
 
 
+class ResolvedRecipe(StatusModel):
+    """A recipe as it was taken."""
+
+    kind: RecipeKind
+    """RLRecipe or ClusterRLRecipe."""
+    name: ObjectName
+    """Its name."""
+    uid: Text
+    """Which one of this name."""
+    generation: Long
+    """Which version of it."""
+    hash: Text
+    """SHA-256 of its template and unset."""
+
+
 class Resolved(StatusModel):
-    """What was fixed when the job began."""
+    """What was fixed when the job began, or when it took another spec."""
 
     snapshot_name: ObjectName
-    """ConfigMap with the merged spec."""
+    """ConfigMap with the merged spec and the recipes below it."""
     spec_hash: Text
     """Hash of what a running job does not read again."""
     nodes: Count
@@ -110,6 +132,10 @@ class Resolved(StatusModel):
     """Names of the Jobs that run first; with code in Git, one fetches it."""
     code: ResolvedCode | None = None
     """The user's code."""
+    base_snapshot: ObjectName | None = None
+    """The snapshot whose recipes this one stands on; absent where recipes were read anew."""
+    recipes: Annotated[list[ResolvedRecipe], Field(max_length=4, json_schema_extra=ATOMIC)] = []
+    """What the spec stands on, the lowest first."""
     decisions: Annotated[list[Decision], Field(max_length=32, json_schema_extra=ATOMIC)] = []
     """Every value that was Auto."""
 
@@ -133,6 +159,8 @@ class Intent(StatusModel):
     """Ray job of the attempt."""
     head_pod_uid: Text | None = Field(default=None, alias="headPodUID")
     """The only pod that may run the attempt."""
+    ended: bool = False
+    """This generation's cluster and pods are gone for good; the next one follows when the job goes on."""
 
 
 class AttemptOutcome(enum.StrEnum):
@@ -142,6 +170,8 @@ class AttemptOutcome(enum.StrEnum):
     FAILED = "Failed"
     LOST = "Lost"
     """Its cluster or head pod is gone."""
+    STOPPED = "Stopped"
+    """On request."""
 
 
 class Attempt(StatusModel):
@@ -207,6 +237,30 @@ class InitializerStatus(StatusModel):
     """When it was read."""
 
 
+class StopStatus(StatusModel):
+    """A stop under way: it always completes."""
+
+    reason: Word
+    """What asked for it."""
+    mode: Word
+    """How the trainer is asked."""
+    requested_time: Time
+    """When it began."""
+    deadline: Time
+    """The cluster is deleted then at the latest."""
+
+
+class CheckpointStatus(StatusModel):
+    """The last checkpoint that was seen."""
+
+    step: NonNegative
+    """The step that it holds."""
+    path: Text
+    """Folder of the checkpoints."""
+    saved_time: Time
+    """When it was seen first."""
+
+
 class RayClusterStatus(StatusModel):
     """Where to look."""
 
@@ -241,6 +295,10 @@ class RLJobStatus(StatusModel):
     """The last ten."""
     progress: Progress | None = None
     """The last step that was seen."""
+    checkpoint: CheckpointStatus | None = None
+    """The last checkpoint that was seen."""
+    stop: StopStatus | None = None
+    """A stop under way."""
     ray_cluster: RayClusterStatus | None = None
     """Where to look."""
     finished_time: Time | None = None

@@ -1,4 +1,7 @@
-"""The immutable ConfigMaps: the merged spec of a job, and what is frozen of a cluster generation.
+"""The immutable ConfigMaps: the spec that a job goes by, and what is frozen of a cluster generation.
+
+A snapshot holds the merged spec and, raw, the recipes below it: a later edit of the job is merged over these, so that
+a recipe's edit never comes in by that way. It is named by the cluster generation that took it.
 
 `<cluster>` holds job.json, which the pods mount, and raycluster.json, from which the RayCluster is made: an operator
 that is upgraded between the two makes the cluster that its predecessor rendered.
@@ -7,16 +10,19 @@ that is upgraded between the two makes the cluster that its predecessor rendered
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
-from rljob.api.v1alpha1 import RLJobSpec
+from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
 from rljob.build import labels
 from rljob.build.metadata import canonical_json, child_metadata, digest
 from rljob.build.names import JobIdentity, cluster_name, snapshot_name
 from rljob.build.raycluster import build_raycluster
+from rljob.core.recipes import RecipeLayer, RecipeOrigin
 from rljob_runtime.contract import JobConfig
 
 SPEC_KEY = "spec.json"
+RECIPES_KEY = "recipes.json"
 JOB_KEY = "job.json"
 RAYCLUSTER_KEY = "raycluster.json"
 
@@ -27,12 +33,45 @@ def spec_document(spec: RLJobSpec) -> dict[str, Any]:
     return document
 
 
-def build_snapshot(job: JobIdentity, spec: RLJobSpec) -> dict[str, Any]:
-    """Give the ConfigMap with the merged spec."""
-    document = spec_document(spec)
-    metadata = child_metadata(job, snapshot_name(job), "spec")
-    metadata["annotations"][labels.SPEC_HASH] = digest(document)
-    return _configmap(metadata, {SPEC_KEY: canonical_json(document)})
+@dataclass(frozen=True)
+class Snapshot:
+    """What a job goes by until somebody asks for something else."""
+
+    spec: RLJobSpec
+    """With recipes and defaults."""
+    recipes: tuple[RecipeLayer, ...] = ()
+    """What the spec stands on, the lowest first."""
+    refresh: str | None = None
+    """Value of the job's annotation `rljob.dev/refresh` with which the recipes were read."""
+
+
+def build_snapshot(job: JobIdentity, snapshot: Snapshot, generation: int) -> dict[str, Any]:
+    """Give the ConfigMap with spec and recipes; `generation` is that of the cluster that takes it first."""
+    spec = spec_document(snapshot.spec)
+    recipes = [_recipe_document(recipe) for recipe in snapshot.recipes]
+    metadata = child_metadata(job, snapshot_name(job, generation), f"spec/{generation}")
+    metadata["annotations"] |= {labels.SPEC_HASH: digest(spec), labels.RECIPES_HASH: digest(recipes)}
+    if snapshot.refresh is not None:
+        metadata["annotations"][labels.REFRESH] = snapshot.refresh
+    return _configmap(metadata, {SPEC_KEY: canonical_json(spec), RECIPES_KEY: canonical_json(recipes)})
+
+
+def _recipe_document(recipe: RecipeLayer) -> dict[str, Any]:
+    origin = recipe.origin
+    return {
+        "kind": origin.kind.value,
+        "name": origin.name,
+        "uid": origin.uid,
+        "generation": origin.generation,
+        "hash": recipe_hash(recipe),
+        "template": recipe.template,
+        "unset": list(recipe.unset),
+    }
+
+
+def recipe_hash(recipe: RecipeLayer) -> str:
+    """SHA-256 of what a recipe contributes."""
+    return digest({"template": recipe.template, "unset": list(recipe.unset)})
 
 
 def build_cluster_config(job: JobIdentity, spec: RLJobSpec, generation: int, config: JobConfig) -> dict[str, Any]:
@@ -44,9 +83,18 @@ def build_cluster_config(job: JobIdentity, spec: RLJobSpec, generation: int, con
     return _configmap(metadata, data)
 
 
-def read_snapshot(manifest: Any) -> RLJobSpec:  # noqa: ANN401 - a manifest
-    """Read the merged spec back."""
-    return RLJobSpec.model_validate_json(manifest["data"][SPEC_KEY])
+def read_snapshot(manifest: Any) -> Snapshot:  # noqa: ANN401 - a manifest
+    """Read a snapshot back; raises KeyError, TypeError or ValueError."""
+    recipes = tuple(
+        RecipeLayer(
+            RecipeOrigin(RecipeKind(found["kind"]), found["name"], found["uid"], found["generation"]),
+            found["template"],
+            tuple(found["unset"]),
+        )
+        for found in json.loads(manifest["data"][RECIPES_KEY])
+    )
+    spec = RLJobSpec.model_validate_json(manifest["data"][SPEC_KEY])
+    return Snapshot(spec, recipes, manifest["metadata"]["annotations"].get(labels.REFRESH))
 
 
 def read_raycluster(manifest: Any) -> dict[str, Any]:  # noqa: ANN401 - a manifest

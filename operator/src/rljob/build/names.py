@@ -36,9 +36,9 @@ def submission_id(cluster: str, attempt: int) -> str:
     return f"{cluster}-{attempt}"
 
 
-def snapshot_name(job: JobIdentity) -> str:
-    """ConfigMap with the merged spec."""
-    return f"{job.prefix}-spec"
+def snapshot_name(job: JobIdentity, generation: int) -> str:
+    """ConfigMap with the spec and the recipes below it, named by the cluster generation that took it first."""
+    return f"{job.prefix}-spec-{generation}"
 
 
 def code_name(job: JobIdentity) -> str:

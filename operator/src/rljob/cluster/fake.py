@@ -122,7 +122,9 @@ class FakeCluster:
         found = [
             item
             for key, item in _sorted(self._seen())
-            if key[0] == kind and namespace in (None, "", key[1]) and matches(label_selector, _labels(item))
+            if key[0] == kind
+            and (not kind.namespaced or namespace in (None, "", key[1]))
+            and matches(label_selector, _labels(item))
         ]
         return Listing(tuple(copy.deepcopy(found[:limit])), str(self._version))
 
@@ -340,8 +342,8 @@ class _Write:
 
 
 def _key(manifest: Manifest) -> _Key:
-    metadata = manifest["metadata"]
-    return kind_of(manifest), metadata["namespace"], metadata["name"]
+    kind, metadata = kind_of(manifest), manifest["metadata"]
+    return kind, metadata["namespace"] if kind.namespaced else "", metadata["name"]
 
 
 def _sorted(objects: _Objects) -> list[tuple[_Key, dict[str, Any]]]:

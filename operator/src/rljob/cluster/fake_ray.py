@@ -21,7 +21,7 @@ from rljob.core.observed import RayJob, RayJobState
 from rljob_runtime.contract import Phase, Progress
 
 if TYPE_CHECKING:
-    from rljob.core.plan import SubmitJob
+    from rljob.core.plan import StopRun, SubmitJob
 
 
 @dataclass
@@ -57,6 +57,8 @@ class FakeRay:
         """By pod IP: an address is used again by a later pod, as in reality."""
         self.submissions: list[SubmitJob] = []
         """Every job that a head accepted, in order; one that it already had is not repeated here."""
+        self.stops: list[StopRun] = []
+        """Every request to stop that a head took."""
         self.faults: deque[errors.RayError] = deque()
         self.lost_answers: deque[errors.RayError] = deque()
 
@@ -88,6 +90,15 @@ class FakeRay:
         self.submissions.append(job)
         if self.lost_answers:
             raise self.lost_answers.popleft()
+
+    async def stop(self, run: StopRun) -> None:
+        """See `RayApi.stop`."""
+        head = await self._reach(Head(run.pod_ip, run.pod_uid, run.job_uid, run.cluster_name))
+        if head.progress is None or head.progress.attempt != run.attempt:
+            raise errors.HeadBusy(f"attempt {run.attempt} does not run here")
+        self.stops.append(run)
+        if head.progress.phase is not Phase.ENDED:
+            head.progress = replace(head.progress, phase=Phase.STOPPING)
 
     async def _reach(self, wanted: Head) -> FakeHead:
         await asyncio.sleep(0)

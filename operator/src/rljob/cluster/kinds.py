@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from rljob.api.v1alpha1 import RecipeKind
+
 if TYPE_CHECKING:
     from rljob.core.observed import Manifest
 
@@ -21,6 +23,7 @@ class Kind:
     api_version: str
     kind: str
     plural: str
+    namespaced: bool = True
 
     @property
     def group(self) -> str:
@@ -41,7 +44,7 @@ class Kind:
     def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
         """Give the URL path of a collection, an object or its subresource."""
         parts = ["apis" if self.group else "api", self.api_version]
-        if namespace:
+        if namespace and self.namespaced:
             parts += ["namespaces", namespace]
         parts.append(self.plural)
         parts += [quote(part, safe="") for part in (name, subresource) if part]
@@ -49,6 +52,8 @@ class Kind:
 
 
 RLJOB = Kind("rljob.dev/v1alpha1", "RLJob", "rljobs")
+RL_RECIPE = Kind("rljob.dev/v1alpha1", "RLRecipe", "rlrecipes")
+CLUSTER_RL_RECIPE = Kind("rljob.dev/v1alpha1", "ClusterRLRecipe", "clusterrlrecipes", namespaced=False)
 RAY_CLUSTER = Kind("ray.io/v1", "RayCluster", "rayclusters")
 POD = Kind("v1", "Pod", "pods")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
@@ -57,8 +62,11 @@ JOB = Kind("batch/v1", "Job", "jobs")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
+RECIPES = {RecipeKind(kind.kind): kind for kind in (RL_RECIPE, CLUSTER_RL_RECIPE)}
+
 KINDS = {
-    (kind.api_version, kind.kind): kind for kind in (RLJOB, RAY_CLUSTER, POD, CONFIG_MAP, SECRET, JOB, EVENT, LEASE)
+    (kind.api_version, kind.kind): kind
+    for kind in (RLJOB, *RECIPES.values(), RAY_CLUSTER, POD, CONFIG_MAP, SECRET, JOB, EVENT, LEASE)
 }
 
 
@@ -68,9 +76,14 @@ class Watch:
 
     kind: Kind
     label_selector: str = ""
+    optional: bool = False
+    """Whether the operator works without the right to read it: an installation for one namespace may lack it."""
 
 
 WATCHED = (
+    # Recipes first: when the first jobs are known, what they stand on is known too.
+    Watch(RL_RECIPE, optional=True),
+    Watch(CLUSTER_RL_RECIPE, optional=True),
     Watch(RLJOB),
     Watch(RAY_CLUSTER, "rljob.dev/job-uid"),
     Watch(POD, "rljob.dev/job,ray.io/node-type=head"),

@@ -15,7 +15,7 @@ from rljob.core.observed import Manifest, RayJob
 if TYPE_CHECKING:
     from rljob.cluster.kinds import Kind
     from rljob.core.needs import Head
-    from rljob.core.plan import SubmitJob
+    from rljob.core.plan import StopRun, SubmitJob
     from rljob_runtime.contract import Progress
 
 FIELD_MANAGER = "rljob-operator"
@@ -70,3 +70,6 @@ class RayApi(Protocol):
 
     async def submit(self, job: SubmitJob) -> None:
         """POST the job; returns as well when this head already has the submission."""
+
+    async def stop(self, run: StopRun) -> None:
+        """Ask the exporter to stop an attempt; a second time changes nothing."""

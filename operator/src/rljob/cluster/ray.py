@@ -18,13 +18,13 @@ from rljob.build.raycluster import DASHBOARD_PORT
 from rljob.cluster import errors
 from rljob.core.needs import Head
 from rljob.core.observed import RayJob, RayJobState
-from rljob_runtime.contract import ContractError, Port, Progress
+from rljob_runtime.contract import ContractError, Port, Progress, StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rljob.cluster.token import TokenKey
-    from rljob.core.plan import SubmitJob
+    from rljob.core.plan import StopRun, SubmitJob
     from rljob.telemetry.metrics import Metrics
 
 EXPORTER_PORT = int(Port.API)
@@ -92,6 +92,17 @@ class RayClient:
         if _NOT_YET in said:
             raise errors.HeadBusy("submit: the head has no job agent yet")
         _expect_ok("submit", status, text)
+
+    async def stop(self, run: StopRun) -> None:
+        """See `RayApi.stop`."""
+        url = f"http://{_host(run.pod_ip)}:{EXPORTER_PORT}/v1/stop"
+        head = Head(run.pod_ip, run.pod_uid, run.job_uid, run.cluster_name)
+        body = json.loads(StopRequest(run.attempt, run.mode).to_json())
+        status, text = await self._ask("stop", "POST", url, head, body)
+        if status == HTTPStatus.CONFLICT:
+            raise errors.HeadBusy(f"stop: {text.decode(errors='replace')[-200:].strip()}")
+        if status != HTTPStatus.ACCEPTED:
+            _expect_ok("stop", status, text)
 
     async def _tail(self, head: Head, job: RayJob) -> str:
         """Read the end of the driver's log; the job's end is news enough without it."""

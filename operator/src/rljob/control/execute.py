@@ -21,8 +21,8 @@ from rljob.cluster.port import Cluster, RayApi
 from rljob.cluster.token import TokenKey
 from rljob.control.refusals import Refusals
 from rljob.control.store import Store
-from rljob.core.observed import Manifest, Observed, Refusal
-from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Effect, Plan, SubmitJob
+from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
+from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Effect, Plan, StopRun, SubmitJob
 from rljob.telemetry.events import EventRecorder
 from rljob.telemetry.log import Log
 from rljob.telemetry.metrics import Metrics
@@ -58,7 +58,8 @@ class Executor:
             return await self._write_status(observed.job, plan)
         for effect in plan.effects:
             await self._carry_out(observed.job, effect)
-        return bool(plan.effects)
+        # A request to stop shows in the head's answers, in its own time: there is nothing to look at at once.
+        return any(not isinstance(effect, StopRun) for effect in plan.effects)
 
     async def _write_status(self, job: Manifest, plan: Plan) -> bool:
         desired = without_nulls(dict(plan.status or {}))
@@ -96,6 +97,17 @@ class Executor:
             case SubmitJob():
                 await self.ray.submit(effect)
                 self.after_write("submit")
+            case StopRun():
+                await self._stop(effect)
+
+    async def _stop(self, run: StopRun) -> None:
+        """Ask, and leave the rest to the deadline: a head that does not answer must not put off the next look."""
+        try:
+            await self.ray.stop(run)
+        except errors.RayError as error:
+            log.info("The head was not reached with the request to stop", reason=error.reason, error=str(error))
+        else:
+            self.after_write("stop")
 
     async def _create(self, job: Manifest, manifest: Manifest) -> None:
         kind, metadata = kind_of(manifest), manifest["metadata"]
@@ -104,7 +116,7 @@ class Executor:
         except errors.AlreadyExists:
             made = await self._adopt(job, manifest)
         except errors.Invalid as error:
-            self._refuse(job, Refusal(kind.kind, metadata["name"], str(error)))
+            self._refuse(job, Refusal(kind.kind, metadata["name"], str(error), RefusalCause.INVALID))
         if kind in _WATCHED_KINDS:
             self.store.learn(kind, made)
         self.after_write(f"create {kind.kind}")

@@ -8,11 +8,12 @@ the intended ones is dropped here, in one place for the real and the fake adapte
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rljob.build.labels import JOB_UID
 from rljob.cluster.errors import NotFound, OutsideError, Unavailable
-from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, Kind
+from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RECIPES, Kind
 from rljob.cluster.manifests import controller_uid
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.core import Core
@@ -20,12 +21,14 @@ from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
 from rljob.core.needs import running_initializer
 from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, Unseen
+from rljob.core.recall import recall
 from rljob.telemetry.log import Log
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from datetime import datetime
 
+    from rljob.api.v1alpha1 import RecipeKind
     from rljob.core.needs import Head, Needs
     from rljob_runtime.contract import Progress
 
@@ -47,6 +50,8 @@ class Observer:
     store: Store
     refusals: Refusals
     core: Core
+    snapshots: dict[str, Manifest] = field(default_factory=dict)
+    """By uid of the job: the snapshot that it goes by."""
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
         """Give all that can be seen of a job; None if it is gone."""
@@ -55,14 +60,17 @@ class Observer:
             return None
         self._expect_visible(job)
         uid = job["metadata"]["uid"]
-        clusters = _controlled_by({uid}, self.store.children(RAY_CLUSTER, key, uid))
-        heads = _controlled_by({item["metadata"]["uid"] for item in clusters}, self.store.children(POD, key, uid))
-        head_pod = intended_head(job, heads)
+        clusters = self._clusters(key, uid)
+        head_pod = self._head_pod(job, clusters)
         needs = self.core.needs(job, clusters, head_pod, now)
-        namespace = key.namespace
+        namespace, last_generation = key.namespace, 0
+        latest: Manifest | Unseen | None = UNSEEN
+        if needs.recall:
+            latest, last_generation = await self._recall(job)
+            clusters = self._clusters(key, uid)
         async with asyncio.TaskGroup() as group:
             start = group.create_task
-            snapshot = start(self._get(needs.snapshot_name, namespace))
+            snapshot = start(self._snapshot(needs.snapshot_name, job))
             config = start(self._get(needs.config_name, namespace))
             live_cluster = start(self._get(needs.cluster_name, namespace, RAY_CLUSTER))
             pods = start(self._pods(needs.pods_selector, namespace))
@@ -72,6 +80,7 @@ class Observer:
             head = start(self._ask_head(needs, job, now))
         progress, ray_job = head.result()
         seen_pods = pods.result()
+        below = needs.base_snapshot_name if snapshot.result() is None else None
         return Observed(
             job=job,
             clusters=clusters,
@@ -79,7 +88,9 @@ class Observer:
             live_cluster=live_cluster.result(),
             pods=seen_pods,
             config=config.result(),
-            snapshot=snapshot.result(),
+            snapshot=latest if needs.recall else snapshot.result(),
+            base_snapshot=await self._get(below, namespace),
+            last_generation=last_generation,
             code=code.result(),
             code_copy=code_copy.result(),
             initializers=initializers.result(),
@@ -87,7 +98,56 @@ class Observer:
             ray_job=ray_job,
             progress=progress,
             refusals=self.refusals.of(job),
+            recipes=self.store.recipes(job),
+            unreadable=dict(self._unreadable()),
         )
+
+    def keep_only(self, uids: set[str]) -> None:
+        """Forget the snapshots of jobs that are gone."""
+        for uid in self.snapshots.keys() - uids:
+            del self.snapshots[uid]
+
+    def _clusters(self, key: Key, uid: str) -> tuple[Manifest, ...]:
+        return _controlled_by({uid}, self.store.children(RAY_CLUSTER, key, uid))
+
+    def _head_pod(self, job: Manifest, clusters: tuple[Manifest, ...]) -> Manifest | None:
+        metadata = job["metadata"]
+        pods = self.store.children(POD, Key(metadata["namespace"], metadata["name"]), metadata["uid"])
+        return intended_head(job, _controlled_by({item["metadata"]["uid"] for item in clusters}, pods))
+
+    async def _recall(self, job: Manifest) -> tuple[Manifest | Unseen | None, int]:
+        """Find what an earlier life left of a job; its clusters go into the store, which may not know of them yet."""
+        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
+        selector = f"{JOB_UID}={uid}"
+        maps = await _seen("what the job left", lambda: self.cluster.list(CONFIG_MAP, namespace, selector))
+        if isinstance(maps, Unseen):
+            return UNSEEN, 0
+        snapshot, last_generation = recall(uid, _controlled_by({uid}, maps.items))
+        if last_generation > 0:
+            found = await _seen("clusters", lambda: _or_none(self.cluster.list(RAY_CLUSTER, namespace, selector)))
+            if isinstance(found, Unseen):
+                return UNSEEN, 0
+            for cluster in found.items if found else ():
+                self.store.learn(RAY_CLUSTER, cluster)
+        return snapshot, last_generation
+
+    async def _snapshot(self, name: str | None, job: Manifest) -> Manifest | Unseen | None:
+        """Read a snapshot once: an immutable object of this job's own is the same for ever."""
+        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
+        known = self.snapshots.get(uid)
+        if known is not None and known["metadata"]["name"] == name:
+            return known
+        found = await self._get(name, namespace)
+        if isinstance(found, dict) and found.get("immutable") and controller_uid(found) == uid:
+            self.snapshots[uid] = found
+        return found
+
+    def _unreadable(self) -> Iterator[tuple[RecipeKind, str]]:
+        for name, kind in RECIPES.items():
+            if kind in self.store.forbidden:
+                yield name, f"the operator may not list {kind.resource} (chart value rbac.clusterRecipes)"
+            elif kind not in self.store.served:
+                yield name, f"the API server does not serve {kind.resource}; install its CRD (chart value crds.enabled)"
 
     async def _get(self, name: str | None, namespace: str, kind: Kind = CONFIG_MAP) -> Manifest | Unseen | None:
         if name is None:

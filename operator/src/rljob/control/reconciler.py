@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rljob.cluster.errors import NotFound
+from rljob.cluster.errors import Forbidden, NotFound
 from rljob.cluster.kinds import RLJOB, WATCHED, Kind
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.clock import Clock
@@ -102,16 +102,21 @@ class Reconciler:
 
     async def prime(self, namespace: str | None = None) -> None:
         """Fill the store from LISTs before any watch."""
-        served = set()
+        served, forbidden = set(), set()
         for watch in WATCHED:
             try:
                 self.store.merge(watch.kind, await self.cluster.list(watch.kind, namespace, watch.label_selector))
                 served.add(watch.kind)
             except NotFound:
                 log.warning("Kind is not served; is its CRD installed?", kind=watch.kind.resource)
+            except Forbidden:
+                if not watch.optional:
+                    raise
+                forbidden.add(watch.kind)
+                log.warning("Kind may not be read; jobs that need it will say so", kind=watch.kind.resource)
         # What the first LIST brings was never missed.
         self.store.unconfirmed()
-        self.store.served = frozenset(served)
+        self.store.served, self.store.forbidden = frozenset(served), frozenset(forbidden)
 
     async def round(self, key: Key) -> Result:
         """Run one round; asks the queue for the next one, if there is to be one. Raises what the outside raises."""
@@ -145,7 +150,9 @@ class Reconciler:
 
     def forget_gone(self) -> None:
         """Drop what is remembered of jobs that are gone."""
-        self.refusals.keep_only(self.store.uids(RLJOB))
+        uids = self.store.uids(RLJOB)
+        self.refusals.keep_only(uids)
+        self.observer.keep_only(uids)
 
     async def _round(self, key: Key) -> tuple[Result, float | None]:
         observed = await self.observer.observe(key, self.clock.now())

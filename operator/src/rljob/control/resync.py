@@ -1,8 +1,8 @@
 """Compares the store with the API server every few minutes, because a watch can lose an event and not know.
 
 Each resync LISTs every watched kind, merges it, counts what no watch had told, and queues every job once, spread over
-half a minute. The same LIST discovers which kinds are served: 404 means that a CRD is not installed, and `served` tells
-the watches when that changes.
+half a minute. The same LIST discovers which kinds are served: 404 means that a CRD is not installed (and 403, of a kind
+that is optional, that this installation may not read it), and `served` tells the watches when that changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from rljob.cluster.errors import NotFound, OutsideError
+from rljob.cluster.errors import Forbidden, NotFound, OutsideError
 from rljob.cluster.kinds import WATCHED, Kind, Watch
 from rljob.control.reconciler import Reconciler
 from rljob.telemetry.log import Log
@@ -83,9 +83,13 @@ class Resync:
             # What is held of it stays: a server that starts may not know its CRDs yet, and running jobs are sacred.
             return False
         except OutsideError as error:
+            if watch.optional and isinstance(error, Forbidden):
+                self.reconciler.store.forbidden |= {watch.kind}
+                return False
             self.reconciler.metrics.resync_failures.labels(watch.kind.resource).inc()
             log.warning("Resync could not list", kind=watch.kind.resource, reason=error.reason, error=str(error))
             return None
+        self.reconciler.store.forbidden -= {watch.kind}
         self.reconciler.store.merge(watch.kind, listing)
         return True
 

@@ -17,8 +17,11 @@ from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from rljob.api.v1alpha1 import RecipeKind
 from rljob.build.labels import JOB, JOB_UID
-from rljob.cluster.kinds import RLJOB, Kind
+from rljob.cluster.kinds import RECIPES, RLJOB, Kind
+from rljob.core.observed import RecipeId
+from rljob.core.recipes import chain_ids, reference_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +37,7 @@ _FOR_EVER = "for ever"
 
 
 class Key(NamedTuple):
-    """Which RLJob."""
+    """Which RLJob, or which recipe; a ClusterRLRecipe has no namespace."""
 
     namespace: str
     name: str
@@ -66,7 +69,9 @@ class Store:
 
     def __init__(self, changed: Callable[[Key], None]) -> None:
         self.served: frozenset[Kind] = frozenset()
-        """Kinds that the last LIST found served; of the others, nothing can be said."""
+        """Kinds that the last LIST found served and readable; of the others, nothing can be said."""
+        self.forbidden: frozenset[Kind] = frozenset()
+        """Optional kinds that this operator may not read."""
         self._changed = changed
         self._objects: dict[Kind, dict[str, Manifest]] = defaultdict(dict)
         self._by_key: dict[tuple[Kind, Key], set[str]] = defaultdict(set)
@@ -123,9 +128,12 @@ class Store:
 
     def job(self, key: Key) -> Manifest | None:
         """Give the RLJob, or None."""
-        found = self.children(RLJOB, key)
-        # During a delete and re-create both may be known for a moment: the newest is the one that has the name.
-        return max(found, key=lambda item: _number(_version(item)) or 0, default=None)
+        return self._named(RLJOB, key)
+
+    def recipes(self, job: Manifest) -> dict[RecipeId, Manifest]:
+        """Give every recipe that a job stands on, or stood on when its spec was frozen, as far as it is there."""
+        found = {recipe: self._recipe(job, recipe) for recipe in self._recipe_ids(job)}
+        return {recipe: manifest for recipe, manifest in found.items() if manifest is not None}
 
     def children(self, kind: Kind, key: Key, job_uid: str | None = None) -> tuple[Manifest, ...]:
         """Give the objects of a kind that carry the job's labels, by name; all incarnations unless a uid is given."""
@@ -147,6 +155,36 @@ class Store:
     def count(self, kind: Kind) -> int:
         """How many objects of a kind are held."""
         return len(self._objects[kind])
+
+    def _named(self, kind: Kind, key: Key) -> Manifest | None:
+        found = self.children(kind, key)
+        # During a delete and re-create both may be known for a moment: the newest is the one that has the name.
+        return max(found, key=lambda item: _number(_version(item)) or 0, default=None)
+
+    def _recipe(self, job: Manifest, recipe: RecipeId) -> Manifest | None:
+        kind = RECIPES[recipe.kind]
+        return self._named(kind, Key(job["metadata"]["namespace"] if kind.namespaced else "", recipe.name))
+
+    def _recipe_ids(self, job: Manifest) -> set[RecipeId]:
+        frozen = ((job.get("status") or {}).get("resolved") or {}).get("recipes") or ()
+        taken = (reference_id(entry) for entry in frozen)
+        now = chain_ids(job.get("spec") or {}, lambda recipe: self._recipe(job, recipe))
+        return {*now, *(recipe for recipe in taken if recipe is not None)}
+
+    def _tell(self, kind: Kind, key: Key) -> None:
+        """Tell of a change of what stands under a key: to the job itself, or to every job on a recipe.
+
+        Whether a job's chain reaches a recipe does not depend on that recipe's content, so it does not matter whether
+        this is asked before or after the change. Recipes change rarely: no index is worth keeping for it.
+        """
+        if kind not in RECIPES.values():
+            self._changed(key)
+            return
+        recipe = RecipeId(RecipeKind(kind.kind), key.name)
+        for job in tuple(self._objects[RLJOB].values()):
+            place = Key(job["metadata"]["namespace"], job["metadata"]["name"])
+            if key.namespace in ("", place.namespace) and recipe in self._recipe_ids(job):
+                self._changed(place)
 
     @contextlib.contextmanager
     def _quietly(self) -> Iterator[None]:
@@ -170,7 +208,7 @@ class Store:
         key = owner_key(kind, manifest)
         if key is not None:
             self._by_key[kind, key].add(uid)
-            self._changed(key)
+            self._tell(kind, key)
         return True
 
     def _remove(self, kind: Kind, uid: str, version: str) -> bool:
@@ -193,7 +231,7 @@ class Store:
         self._by_key[kind, key].discard(uid)
         if not self._by_key[kind, key]:
             del self._by_key[kind, key]
-        self._changed(key)
+        self._tell(kind, key)
 
 
 def _nobody(_: Key) -> None:
@@ -201,10 +239,11 @@ def _nobody(_: Key) -> None:
 
 
 def owner_key(kind: Kind, manifest: Manifest) -> Key | None:
-    """Give the job that an object belongs to: itself, or the one that its labels name."""
+    """Give the key that an object is found under: its own name, or that of the job that its labels name."""
     metadata = manifest["metadata"]
-    name = metadata["name"] if kind == RLJOB else _labels(manifest).get(JOB)
-    return Key(metadata["namespace"], name) if name else None
+    own = kind == RLJOB or kind in RECIPES.values()
+    name = metadata["name"] if own else _labels(manifest).get(JOB)
+    return Key(metadata["namespace"] if kind.namespaced else "", name) if name else None
 
 
 def _labels(manifest: Manifest) -> dict[str, str]:

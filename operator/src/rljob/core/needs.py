@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rljob.api.status import ConditionType, Intent, RLJobStatus
@@ -47,7 +47,11 @@ class Needs:
     """Requests to make before `reconcile`."""
 
     snapshot_name: str | None = None
-    """GET this ConfigMap."""
+    """GET this ConfigMap, unless it is known: it never changes."""
+    base_snapshot_name: str | None = None
+    """As snapshot_name; only where that one is not there."""
+    recall: bool = False
+    """LIST the job's ConfigMaps, and its RayClusters if there are any: the status is new, or lost."""
     config_name: str | None = None
     """GET this ConfigMap."""
     cluster_name: str | None = None
@@ -73,24 +77,49 @@ class Needs:
 def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime) -> Needs:
     """Give the requests for one job."""
     current = status.read_status(job)
-    leaving = "deletionTimestamp" in job["metadata"]
-    if leaving or not is_ours(job) or status.is_true(current, ConditionType.FINISHED):
+    if "deletionTimestamp" in job["metadata"] or not is_ours(job):
         return Needs()
-    if current.intent is None:
-        # A status can be lost; whether the job began already, and with which spec, stands in the snapshot.
-        return Needs(snapshot_name=names.snapshot_name(identity(job)))
+    if current.intent is None or current.resolved is None:
+        return Needs(recall=True)
+    # What the job goes by is known in every phase.
+    snapshot, base = current.resolved.snapshot_name, current.resolved.base_snapshot
+    if status.is_true(current, ConditionType.FINISHED):
+        return Needs(snapshot_name=snapshot) if clusters else Needs()
+    asked = _of_phase(job, current, clusters, head_pod, now)
+    return replace(asked, snapshot_name=snapshot, base_snapshot_name=base)
+
+
+def _of_phase(
+    job: Manifest, current: RLJobStatus, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime
+) -> Needs:
+    intent = current.intent
+    if intent is None or intent.ended:
+        return Needs()
     cluster = intended_cluster(current, clusters)
+    if current.stop is not None:
+        return _stopping(job, current, intent, clusters, head_pod)
     if cluster is None:
         return _before_cluster(job, current, now)
-    if current.intent.attempt == 0:
-        selector = f"{labels.RAY_CLUSTER}={current.intent.cluster_name}"
+    if intent.attempt == 0:
+        selector = f"{labels.RAY_CLUSTER}={intent.cluster_name}"
         return Needs() if cluster_is_ready(cluster, head_pod) else Needs(pods_selector=selector)
-    return _at_head(job, current, current.intent, head_pod)
+    return _at_head(job, current, intent, head_pod)
+
+
+def _stopping(
+    job: Manifest, current: RLJobStatus, intent: Intent, clusters: tuple[Manifest, ...], head_pod: Manifest | None
+) -> Needs:
+    """While an attempt is open its end counts, afterwards that nothing is left."""
+    runs = any(a.submission_id == intent.submission_id and a.end_time is None for a in current.attempts)
+    if runs:
+        return _at_head(job, current, intent, head_pod)
+    gone = None if clusters else intent.cluster_name
+    return Needs(cluster_name=gone, pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}")
 
 
 def _before_cluster(job: Manifest, current: RLJobStatus, now: datetime) -> Needs:
     if current.intent is None or current.resolved is None:
-        return Needs()
+        raise AssertionError("read_status gives both or none")
     if current.intent.cluster_uid is not None:
         return Needs(cluster_name=current.intent.cluster_name)
     me = identity(job)
@@ -101,12 +130,10 @@ def _before_cluster(job: Manifest, current: RLJobStatus, now: datetime) -> Needs
     if code is not None and code.config_map is not None and code.digest is None:
         # What comes after the copy is not asked for before it is there.
         return Needs(
-            snapshot_name=current.resolved.snapshot_name,
             code_name=code.config_map,
             code_copy_name=names.code_name(me),
         )
     return Needs(
-        snapshot_name=current.resolved.snapshot_name,
         config_name=current.intent.cluster_name if ready else None,
         initializer_names=awaited,
         pods_selector=pods if awaited else None,

@@ -66,13 +66,23 @@ class RayJob:
     """The last lines of the driver's log, at most 4 kB; fetched only when the job ended."""
 
 
+class RefusalCause(enum.StrEnum):
+    """Why an effect can never work."""
+
+    NAME_TAKEN = "NameTaken"
+    """The name belongs to an object of somebody else."""
+    INVALID = "Invalid"
+    """The API server finds the manifest wrong."""
+
+
 @dataclass(frozen=True)
 class Refusal:
-    """An effect that can never work: the name is taken by an object of somebody else."""
+    """An effect that can never work."""
 
     kind: str
     name: str
     why: str
+    cause: RefusalCause = RefusalCause.NAME_TAKEN
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,11 @@ class Observed:
     config: Manifest | Unseen | None = UNSEEN
     """The frozen ConfigMap of the intended cluster generation."""
     snapshot: Manifest | Unseen | None = UNSEEN
-    """The ConfigMap with the merged spec."""
+    """The ConfigMap with the merged spec; the latest one when the status is lost."""
+    base_snapshot: Manifest | Unseen | None = UNSEEN
+    """The ConfigMap whose recipes a snapshot that is still to be made stands on."""
+    last_generation: int = 0
+    """The last cluster generation that may have been made; asked for when the status is lost."""
     code: Manifest | Unseen | None = UNSEEN
     """The ConfigMap that spec.code names."""
     code_copy: Manifest | Unseen | None = UNSEEN
@@ -107,6 +121,8 @@ class Observed:
     """The exporter's answer, already checked against pod uid and submission id."""
     refusals: tuple[Refusal, ...] = ()
     recipes: Mapping[RecipeId, Manifest] = field(default_factory=dict)
-    """Every recipe that the job's recipeRef leads to."""
+    """Every recipe that the job's recipeRef leads to, or led to when its spec was frozen, as far as it is there."""
+    unreadable: Mapping[RecipeKind, str] = field(default_factory=dict)
+    """Kinds of recipes of which nothing can be said, and why."""
     progress_write_seconds: float = 30.0
     """Shortest time between two status writes that only tell of a further step."""

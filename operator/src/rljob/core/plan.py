@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass
 
 from rljob.core.observed import Manifest
+from rljob_runtime.contract import StopMode
 
 
 class EventType(enum.StrEnum):
@@ -73,7 +74,19 @@ class SubmitJob:
     metadata: tuple[tuple[str, str], ...]
 
 
-Effect = CreateObject | CreateToken | DeleteObject | SubmitJob
+@dataclass(frozen=True)
+class StopRun:
+    """Ask the exporter in the head pod to stop the attempt; a head that does not answer is asked again later."""
+
+    pod_ip: str
+    pod_uid: str
+    job_uid: str
+    cluster_name: str
+    attempt: int
+    mode: StopMode
+
+
+Effect = CreateObject | CreateToken | DeleteObject | SubmitJob | StopRun
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,20 @@ class Chain:
 Recipes = Mapping[RecipeId, Manifest]
 
 
+def chain_ids(raw_spec: Mapping[str, Any], find: Callable[[RecipeId], Manifest | None]) -> tuple[RecipeId, ...]:
+    """Follow recipeRef down for as far as recipes are found; the last may be one that is not there.
+
+    Unlike `resolve` it judges nothing: it says which recipes a job must be told of.
+    """
+    seen: list[RecipeId] = []
+    wanted = reference_id(raw_spec.get("recipeRef"))
+    while wanted is not None and wanted not in seen and len(seen) < MAX_RECIPE_DEPTH:
+        seen.append(wanted)
+        found = find(wanted)
+        wanted = reference_id(((found or {}).get("spec") or {}).get("recipeRef"))
+    return tuple(seen)
+
+
 def resolve(raw_spec: Mapping[str, Any], recipes: Recipes) -> Chain:
     """Follow recipeRef down to a recipe without one."""
     found: list[RecipeLayer] = []
@@ -84,16 +98,15 @@ def resolve(raw_spec: Mapping[str, Any], recipes: Recipes) -> Chain:
 
 def complete(raw_spec: Mapping[str, Any], known: Recipes, find: Callable[[RecipeId], Manifest | None]) -> Recipes:
     """Add what `find` gives of the chain's recipes that are not known; what it does not find stays out."""
-    found, reference = dict(known), raw_spec.get("recipeRef")
-    for _ in range(MAX_RECIPE_DEPTH + 1):
-        wanted = reference_id(reference)
-        if wanted is None:
-            break
+    found = dict(known)
+
+    def look(wanted: RecipeId) -> Manifest | None:
         manifest = found.get(wanted) or find(wanted)
-        if manifest is None:
-            break
-        found[wanted] = manifest
-        reference = (manifest.get("spec") or {}).get("recipeRef")
+        if manifest is not None:
+            found[wanted] = manifest
+        return manifest
+
+    chain_ids(raw_spec, look)
     return found
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
-from rljob.core.steps import finishing, preparing, running, starting
+from rljob.core.steps import drifting, finishing, preparing, running, starting, suspending
 from rljob.core.view import View
 
 Step = Callable[[View], Plan | None]
@@ -22,10 +22,15 @@ STEPS: tuple[Step, ...] = (
     finishing.leave_deleted,  # garbage collection does the rest
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a name belongs to somebody else
-    preparing.recall,  # a lost status: did it begin already?
+    preparing.recall,  # what it goes by; after a lost status: did it begin already?
+    preparing.await_recipes,
     preparing.validate_spec,  # nothing begins with a wrong spec
+    drifting.tell_changes,  # the job goes on with the spec that it began with
+    suspending.begin_stop,  # spec.suspend
+    suspending.await_end,  # a stop always completes
+    suspending.tear_down,
+    suspending.hold,  # free until spec.suspend is false
     preparing.intend,  # write down names and numbers before anything is made
-    preparing.tell_changes,  # the job goes on with the spec that it started with
     starting.find_lost_cluster,  # our cluster was there and is gone
     preparing.freeze_spec,
     preparing.freeze_code,

@@ -30,10 +30,17 @@ def read_status(job: Manifest) -> RLJobStatus:
     document = job.get("status") or {}
     for _ in range(READ_ATTEMPTS):
         try:
-            return RLJobStatus.model_validate(document)
+            return _paired(RLJobStatus.model_validate(document))
         except ValidationError as error:
             document = _without(document, {tuple(problem["loc"][:2]) for problem in error.errors()})
     return RLJobStatus()
+
+
+def _paired(status: RLJobStatus) -> RLJobStatus:
+    """Count intent and resolved as lost together: they are written together, and neither is of use alone."""
+    if status.intent is not None and status.resolved is not None:
+        return status
+    return status.model_copy(update={"intent": None, "resolved": None})
 
 
 def _without(document: Any, broken: set[tuple[int | str, ...]]) -> dict[str, Any]:  # noqa: ANN401 - JSON of anybody

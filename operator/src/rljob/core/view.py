@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -9,20 +10,21 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from rljob.api.lifecycle import Cleanup, Deadlines
-from rljob.api.status import Attempt, Intent, RLJobStatus
+from rljob.api.lifecycle import Cleanup, Deadlines, Stop
+from rljob.api.status import Attempt, Intent, Resolved, RLJobStatus
 from rljob.api.v1alpha1 import MANAGER, RLJobSpec
 from rljob.build import configmap, labels
 from rljob.build.names import JobIdentity
-from rljob.core.observed import Manifest, Observed
+from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
-from rljob.core.policies.validation import Checked, validate
+from rljob.core.policies.validation import Checked, check, validate
+from rljob.core.recipes import reference_id
 from rljob.core.status import Writer, document, read_status
 
 LOOK_AGAIN_SECONDS = 5.0
 """When a fact could not be had: soon, but not at once."""
 
-T = TypeVar("T", Deadlines, Cleanup)
+T = TypeVar("T", Deadlines, Cleanup, Stop)
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,53 @@ class View:
         """Makes the next status."""
         return Writer(generation=int(self.observed.job["metadata"].get("generation", 0)), now=self.now)
 
+    @property
+    def raw_spec(self) -> Mapping[str, Any]:
+        """The spec as the user wrote it."""
+        return self.observed.job.get("spec") or {}
+
+    @property
+    def suspend(self) -> bool:
+        """Whether the job is to hold no NPU; counts even where the rest of the spec is broken."""
+        return self.raw_spec.get("suspend") is True
+
+    @property
+    def active(self) -> bool:
+        """Whether a cluster generation is under way."""
+        return self.status.intent is not None and not self.status.intent.ended
+
     @cached_property
     def checked(self) -> Checked:
-        """The spec as it stands now, over the recipes as they stand now."""
-        return validate(self.job.name, self.observed.job.get("spec") or {}, self.observed.recipes)
+        """The spec that the next cluster generation would take."""
+        if self.reads_recipes_anew or self.below is None:
+            return validate(self.job.name, self.raw_spec, self.observed.recipes)
+        return self._over_frozen(self.below)
+
+    @cached_property
+    def live(self) -> Checked:
+        """The spec over the recipes that the running job stands on: for what takes effect at once."""
+        if self.below is None or not self.reads_recipes_anew:
+            return self.checked
+        return self._over_frozen(self.below)
+
+    def _over_frozen(self, frozen: configmap.Snapshot) -> Checked:
+        return check(self.job.name, self.raw_spec, frozen.recipes)
+
+    @property
+    def refresh(self) -> str | None:
+        """The value by which the user last asked for the recipes to be read anew."""
+        return (self.observed.job["metadata"].get("annotations") or {}).get(labels.REFRESH)
+
+    @property
+    def reads_recipes_anew(self) -> bool:
+        """Whether the next cluster generation takes the recipes as they are now: only when the user says so."""
+        if self.below is None:
+            return True
+        taken = self.below.recipes[-1].origin if self.below.recipes else None
+        named = reference_id(self.raw_spec.get("recipeRef"))
+        if named != (RecipeId(taken.kind, taken.name) if taken else None):
+            return True
+        return self.refresh not in (None, self.below.refresh)
 
     @property
     def intent(self) -> Intent:
@@ -58,6 +103,24 @@ class View:
         if self.status.intent is None:
             raise AssertionError("a step asked for the intent before there was one")
         return self.status.intent
+
+    @property
+    def resolved(self) -> Resolved:
+        """What was fixed; written together with the intent."""
+        if self.status.resolved is None:
+            raise AssertionError("a step asked for what was resolved before there was an intent")
+        return self.status.resolved
+
+    @property
+    def open_attempt(self) -> Attempt | None:
+        """The intended attempt while it has no end."""
+        return self.attempt if self.attempt is not None and self.attempt.end_time is None else None
+
+    @property
+    def head_is_intended(self) -> bool:
+        """Whether the head pod is the one that runs the attempt."""
+        pod = self.observed.head_pod
+        return pod is not None and pod["metadata"]["uid"] == self.intent.head_pod_uid
 
     @property
     def attempt(self) -> Attempt | None:
@@ -73,15 +136,27 @@ class View:
         return intended_cluster(self.status, self.observed.clusters)
 
     @cached_property
-    def frozen_spec(self) -> RLJobSpec | None:
-        """The spec that the job started with; None where the snapshot is not there, not asked for or not ours."""
-        found = self.observed.snapshot
+    def frozen(self) -> configmap.Snapshot | None:
+        """What the job goes by; None where the snapshot is not there, not asked for or not ours."""
+        return self._snapshot(self.observed.snapshot)
+
+    @cached_property
+    def below(self) -> configmap.Snapshot | None:
+        """Whose recipes the spec is laid over: the job's snapshot, or the one before while that is yet to be made."""
+        return self.frozen or self._snapshot(self.observed.base_snapshot)
+
+    def _snapshot(self, found: Manifest | Unseen | None) -> configmap.Snapshot | None:
         if not isinstance(found, dict) or not self.made(found):
             return None
         try:
             return configmap.read_snapshot(found)
-        except (KeyError, ValueError):
+        except (KeyError, TypeError, ValueError):
             return None
+
+    @property
+    def frozen_spec(self) -> RLJobSpec | None:
+        """The spec that the job goes by."""
+        return self.frozen.spec if self.frozen else None
 
     @cached_property
     def frozen_cluster(self) -> Manifest | None:
@@ -103,17 +178,25 @@ class View:
         owners = manifest["metadata"].get("ownerReferences") or ()
         return any(owner["uid"] == self.job.uid for owner in owners if owner.get("controller"))
 
-    @cached_property
-    def deadlines(self) -> Deadlines:
-        """Deadlines may change while the job runs; a broken edit falls back to the defaults."""
-        return (
-            self.checked.spec.deadlines if self.checked.spec else _section(self.observed.job, "deadlines", Deadlines())
-        )
+    @property
+    def _at_once(self) -> RLJobSpec | None:
+        """The spec with what takes effect at once; a broken edit falls back to what the job began with."""
+        return self.live.spec or self.frozen_spec
 
-    @cached_property
+    @property
+    def deadlines(self) -> Deadlines:
+        """Deadlines may change while the job runs."""
+        return self._at_once.deadlines if self._at_once else _section(self.observed.job, "deadlines", Deadlines())
+
+    @property
     def cleanup(self) -> Cleanup:
         """As deadlines."""
-        return self.checked.spec.cleanup if self.checked.spec else _section(self.observed.job, "cleanup", Cleanup())
+        return self._at_once.cleanup if self._at_once else _section(self.observed.job, "cleanup", Cleanup())
+
+    @property
+    def stop(self) -> Stop:
+        """As deadlines."""
+        return self._at_once.stop if self._at_once else _section(self.observed.job, "stop", Stop())
 
     def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None) -> Plan:
         """Plan a status write, or nothing where it would change nothing."""

@@ -121,7 +121,7 @@ def test_no_plan_holds_a_secrets_data() -> None:
 
 
 def test_what_is_frozen_reads_back_as_it_was() -> None:
-    assert configmap.read_snapshot(snapshot(SPEC)) == typed(SPEC)
+    assert configmap.read_snapshot(snapshot(SPEC, refresh="2")) == configmap.Snapshot(typed(SPEC), (), "2")
     frozen = config(SPEC)
     digest = frozen["metadata"]["annotations"]["rljob.dev/job-digest"]
     assert configmap.read_raycluster(frozen) == build_raycluster(IDENTITY, typed(SPEC), 1, digest)

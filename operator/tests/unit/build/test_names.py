@@ -23,7 +23,7 @@ identities = st.builds(
 def test_children_are_named_by_job_and_uid() -> None:
     assert names.cluster_name(IDENTITY, 2) == "sums-0a1b2-2"
     assert names.submission_id("sums-0a1b2-2", 3) == "sums-0a1b2-2-3"
-    assert names.snapshot_name(IDENTITY) == "sums-0a1b2-spec"
+    assert names.snapshot_name(IDENTITY, 3) == "sums-0a1b2-spec-3"
     assert names.initializer_name(IDENTITY, "prepare") == "sums-0a1b2-prepare"
 
 

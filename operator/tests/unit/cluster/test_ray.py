@@ -15,9 +15,9 @@ from rljob.cluster.ray import ANSWER_BYTES, LOG_TAIL_CHARACTERS, RayClient
 from rljob.cluster.token import TokenKey
 from rljob.core.needs import Head
 from rljob.core.observed import RayJobState
-from rljob.core.plan import SubmitJob
+from rljob.core.plan import StopRun, SubmitJob
 from rljob.telemetry.metrics import Metrics
-from rljob_runtime.contract import Phase, Progress
+from rljob_runtime.contract import Phase, Progress, StopMode, StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -177,3 +177,26 @@ async def test_a_job_that_is_not_one_is_an_error(world: World, body: object) -> 
     world.server.answer = says_text(200, json.dumps(body))
     with pytest.raises(errors.HeadNonsense):
         await world.client.job(HEAD, "c1-1")
+
+
+STOP = StopRun("127.0.0.1", "p1", "j1", "c1", 3, StopMode.ABORT_ROLLOUT)
+
+
+async def test_a_request_to_stop_names_attempt_and_mode(world: World) -> None:
+    world.server.answer = says(202, {})
+    await world.client.stop(STOP)
+    method, path, headers, body = world.server.asked[0]
+    assert (method, path) == ("POST", "/v1/stop")
+    assert headers["Authorization"] == f"Bearer {KEY.token('j1', 'c1')}"
+    assert StopRequest.from_json(json.dumps(body)) == StopRequest(3, StopMode.ABORT_ROLLOUT)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [(409, errors.HeadBusy), (401, errors.HeadRefused), (404, errors.HeadNonsense)]
+)
+async def test_a_request_to_stop_that_is_not_taken_is_an_error(
+    world: World, status: int, expected: type[Exception]
+) -> None:
+    world.server.answer = says_text(status, "attempt 4 runs here, not 3")
+    with pytest.raises(expected):
+        await world.client.stop(STOP)

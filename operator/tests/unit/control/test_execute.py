@@ -13,8 +13,9 @@ from rljob.cluster.kinds import CONFIG_MAP, EVENT, RAY_CLUSTER, RLJOB, SECRET
 from rljob.cluster.token import TokenKey
 from rljob.control.execute import StaleError
 from rljob.control.simulate import CrashError
-from rljob.core.observed import Manifest, Observed
-from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Effect, EventNote, EventType, Plan
+from rljob.core.observed import Manifest, Observed, RefusalCause
+from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Effect, EventNote, EventType, Plan, StopRun
+from rljob_runtime.contract import Phase, Progress, StopMode
 
 PENDING = {"state": "Pending"}
 NOTE = EventNote(EventType.NORMAL, "Started", "it started")
@@ -115,7 +116,9 @@ async def test_a_manifest_that_the_server_finds_invalid_is_refused(machine: Mach
     machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, Invalid("spec.x"), times=1))
     with pytest.raises(StaleError):
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
-    assert "spec.x" in machine.reconciler.refusals.of(seen.job)[0].why
+    refusal = machine.reconciler.refusals.of(seen.job)[0]
+    assert "spec.x" in refusal.why
+    assert refusal.cause is RefusalCause.INVALID
 
 
 async def test_an_object_that_is_leaving_is_waited_for(machine: Machine) -> None:
@@ -249,3 +252,20 @@ async def test_already_exists_for_a_name_that_is_free_again_is_looked_at_anew(ma
     with pytest.raises(StaleError):
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
     assert machine.reconciler.refusals.of(seen.job) == ()
+
+
+async def test_a_head_that_does_not_take_a_stop_fails_no_round_and_asks_for_no_hurry(machine: Machine) -> None:
+    seen = await observed(machine)
+    uid = seen.job["metadata"]["uid"]
+    stop = StopRun("10.0.0.1", "p1", uid, "c1", 1, StopMode.AFTER_STEP)
+    assert not await carry_out(machine, seen, stop)
+    head = machine.ray.start_head("10.0.0.1", "p1", uid, "c1")
+    assert not await carry_out(machine, seen, stop)
+    assert machine.written == []
+    head.progress = Progress(pod_uid="p1", phase=Phase.TRAINING, attempt=1)
+    assert not await carry_out(machine, seen, stop)
+    assert machine.written == ["stop"]
+    assert head.progress.phase is Phase.STOPPING
+    head.progress = Progress(pod_uid="p1", phase=Phase.ENDED, attempt=1)
+    await carry_out(machine, seen, stop)
+    assert head.progress.phase is Phase.ENDED

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from machine import KEY, Machine, cluster_of, head_of, submission
+from machine import KEY, Machine, cluster_of, head_of, owned, rljob, submission
 
-from rljob.cluster.errors import HeadNonsense, HeadUnreachable, Unavailable
+from rljob.api.v1alpha1 import RecipeKind
+from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
 from rljob.cluster.fake import fail_calls
-from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RLJOB
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.core.needs import Head, Needs
 from rljob.core.observed import UNSEEN, Manifest, Observed
 from rljob_runtime.contract import Phase, Progress
@@ -160,3 +162,95 @@ async def test_while_rayclusters_are_not_served_a_job_with_a_cluster_is_not_judg
     await restarted.prime()
     with pytest.raises(Unavailable):
         await restarted.observer.observe(KEY, machine.clock.now())
+
+
+async def test_a_snapshot_is_read_once(machine: Machine) -> None:
+    job = await machine.start()
+    made = machine.cluster.put(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned(job) | {"name": "s"}, "immutable": True}
+    )
+    machine.wanted = Needs(snapshot_name="s")
+    assert (await observe(machine)).snapshot == made
+    machine.cluster.faults.append(fail_calls("get", CONFIG_MAP, Unavailable("asked again"), times=9))
+    assert (await observe(machine)).snapshot == made
+    machine.wanted = Needs(snapshot_name="another")
+    assert (await observe(machine)).snapshot is UNSEEN
+    machine.cluster.remove(RLJOB, *KEY)
+    machine.reconciler.forget_gone()
+    assert machine.reconciler.observer.snapshots == {}
+
+
+@pytest.mark.parametrize("change", [{"immutable": False}, {"metadata": {"ownerReferences": []}}], ids=["may", "alien"])
+async def test_what_may_change_is_read_each_time(machine: Machine, change: dict[str, Any]) -> None:
+    job = await machine.start()
+    metadata = owned(job) | {"name": "s"} | change.pop("metadata", {})
+    machine.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True} | change)
+    machine.wanted = Needs(snapshot_name="s")
+    await observe(machine)
+    assert machine.reconciler.observer.snapshots == {}
+
+
+async def test_recipes_are_seen_without_a_request(machine: Machine) -> None:
+    machine.cluster.put(recipe("base"))
+    machine.cluster.put(rljob() | {"spec": rljob()["spec"] | {"recipeRef": {"name": "base"}}})
+    await machine.start()
+    seen = await observe(machine)
+    assert [str(found) for found in seen.recipes] == ["ClusterRLRecipe base"]
+    assert seen.unreadable == {}
+
+
+async def test_recipes_that_cannot_be_read_are_told_apart_from_missing_ones(machine: Machine) -> None:
+    machine.cluster.unserved.add(RL_RECIPE)
+    machine.cluster.faults.append(fail_calls("list", CLUSTER_RL_RECIPE, Forbidden("no"), times=1))
+    await machine.start()
+    why = (await observe(machine)).unreadable
+    assert "may not list clusterrlrecipes.rljob.dev" in why[RecipeKind.CLUSTER_RL_RECIPE]
+    assert "does not serve rlrecipes.rljob.dev" in why[RecipeKind.RL_RECIPE]
+
+
+def recipe(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": CLUSTER_RL_RECIPE.api_version,
+        "kind": "ClusterRLRecipe",
+        "metadata": {"name": name},
+        "spec": {"template": {}},
+    }
+
+
+def left(job: Manifest, name: str, intent: str) -> dict[str, Any]:
+    made = owned(job, f"{job['metadata']['uid']}/{intent}") | {"name": name}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": made, "immutable": True}
+
+
+async def test_what_a_job_left_is_found_with_a_cluster_that_no_watch_told_of(machine: Machine) -> None:
+    job = await machine.start()
+    machine.wanted = Needs(recall=True)
+    assert (await observe(machine)).snapshot is None
+    made = machine.cluster.put(left(job, "s", "spec/1"))
+    machine.cluster.put(left(job, "c", "cluster/2"))
+    machine.cluster.hold_events()
+    machine.cluster.put(cluster_of(job))
+    seen = await observe(machine)
+    assert (seen.snapshot, seen.last_generation) == (made, 2)
+    assert [item["metadata"]["name"] for item in seen.clusters] == ["c1"]
+    machine.cluster.unserved.add(RAY_CLUSTER)
+    assert (await observe(machine)).last_generation == 2
+
+
+@pytest.mark.parametrize("kind", [CONFIG_MAP, RAY_CLUSTER])
+async def test_a_job_of_which_it_is_not_known_what_it_left_is_not_judged(machine: Machine, kind: Kind) -> None:
+    job = await machine.start()
+    machine.cluster.put(left(job, "c", "cluster/1"))
+    machine.wanted = Needs(recall=True)
+    machine.cluster.faults.append(fail_calls("list", kind, Unavailable("down"), times=1))
+    assert (await observe(machine)).snapshot is UNSEEN
+
+
+async def test_the_snapshot_below_is_read_while_the_next_one_is_not_there(machine: Machine) -> None:
+    job = await machine.start()
+    below = machine.cluster.put(left(job, "s1", "spec/1"))
+    machine.wanted = Needs(snapshot_name="s2", base_snapshot_name="s1")
+    seen = await observe(machine)
+    assert (seen.snapshot, seen.base_snapshot) == (None, below)
+    machine.cluster.put(left(job, "s2", "spec/2"))
+    assert (await observe(machine)).base_snapshot is UNSEEN

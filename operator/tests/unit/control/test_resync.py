@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from machine import KEY, Machine, cluster_of
 
-from rljob.cluster.errors import Unavailable
+from rljob.cluster.errors import Forbidden, Unavailable
 from rljob.cluster.fake import fail_calls
-from rljob.cluster.kinds import POD, RAY_CLUSTER, RLJOB
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, RAY_CLUSTER, RLJOB, WATCHED
 from rljob.control.resync import SPREAD_SECONDS, Resync
 from rljob.control.simulate import settle
 
@@ -68,12 +68,12 @@ async def test_a_kind_that_appears_is_told_to_the_watches(machine: Machine) -> N
     await machine.start()
     resync = Resync(machine.reconciler, 300, "me", settle_seconds=0)
     await resync.prime()
-    assert machine.reconciler.store.served == {RLJOB, POD}
+    assert machine.reconciler.store.served == {watch.kind for watch in WATCHED} - {RAY_CLUSTER}
     assert metric(machine, 'kind_served{kind="rayclusters.ray.io"} 0.0')
     machine.cluster.unserved.clear()
     await resync.once()
     assert resync.served_changed.is_set()
-    assert machine.reconciler.store.served == {RLJOB, POD, RAY_CLUSTER}
+    assert machine.reconciler.store.served == {watch.kind for watch in WATCHED}
     assert metric(machine, 'kind_served{kind="rayclusters.ray.io"} 1.0')
 
 
@@ -82,3 +82,23 @@ async def test_a_kind_that_is_not_served_for_a_moment_loses_no_cluster(machine: 
     machine.cluster.unserved.add(RAY_CLUSTER)
     await resync.once()
     assert len(machine.reconciler.store.children(RAY_CLUSTER, KEY)) == 1
+
+
+async def test_recipes_that_may_not_be_read_are_no_failure(machine: Machine, resync: Resync) -> None:
+    machine.cluster.faults.append(fail_calls("list", CLUSTER_RL_RECIPE, Forbidden("no"), times=2))
+    store = machine.reconciler.store
+    assert await resync.once()
+    assert CLUSTER_RL_RECIPE not in store.served
+    assert store.forbidden == {CLUSTER_RL_RECIPE}
+    await machine.reconciler.prime()
+    assert store.forbidden == {CLUSTER_RL_RECIPE}
+    assert await resync.once()
+    assert CLUSTER_RL_RECIPE in store.served
+    assert store.forbidden == frozenset()
+
+
+async def test_jobs_that_may_not_be_read_are_a_failure(machine: Machine, resync: Resync) -> None:
+    machine.cluster.faults.append(fail_calls("list", RLJOB, Forbidden("no"), times=2))
+    assert not await resync.once()
+    with pytest.raises(Forbidden):
+        await machine.reconciler.prime()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rljob.build.labels import JOB, JOB_UID
 from rljob.cluster.fake import FakeCluster
-from rljob.cluster.kinds import POD, RAY_CLUSTER, RLJOB, Kind
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.cluster.port import Listing
 from rljob.control.store import DriftKind, Key, Store
 
@@ -150,6 +150,75 @@ def test_a_list_finds_a_lost_update() -> None:
     heard.store.put(RAY_CLUSTER, child("c1", 5))
     heard.store.merge(RAY_CLUSTER, Listing((child("c1", 6),), "9"))
     assert [drift.drift for drift in heard.store.unconfirmed()] == [DriftKind.MISSED_UPDATE]
+
+
+def on_recipe(name: str, recipe: str, kind: str = "ClusterRLRecipe", namespace: str = "team") -> dict[str, Any]:
+    job = thing(RLJOB, name, 5, uid=f"{namespace}-{name}")
+    job["metadata"]["namespace"] = namespace
+    return {**job, "spec": {"recipeRef": {"kind": kind, "name": recipe}}}
+
+
+def recipe(kind: Kind, name: str, version: int, below: str | None = None) -> dict[str, Any]:
+    made = {**thing(kind, name, version), "spec": {"recipeRef": {"name": below}} if below else {}}
+    if not kind.namespaced:
+        del made["metadata"]["namespace"]
+    return made
+
+
+def heard_with(*jobs: dict[str, Any]) -> Heard:
+    heard = Heard()
+    for job in jobs:
+        heard.store.put(RLJOB, job)
+    heard.keys.clear()
+    return heard
+
+
+def test_a_recipe_queues_exactly_the_jobs_whose_chain_leads_to_it() -> None:
+    heard = heard_with(
+        on_recipe("direct", "base"), on_recipe("above", "top"), on_recipe("other", "rest"), thing(RLJOB, "plain", 5)
+    )
+    heard.store.put(CLUSTER_RL_RECIPE, recipe(CLUSTER_RL_RECIPE, "top", 6, below="base"))
+    assert heard.keys == [Key("team", "above")]
+    heard.keys.clear()
+    heard.store.put(CLUSTER_RL_RECIPE, recipe(CLUSTER_RL_RECIPE, "base", 7))
+    assert set(heard.keys) == {Key("team", "direct"), Key("team", "above")}
+    heard.keys.clear()
+    heard.store.remove(CLUSTER_RL_RECIPE, recipe(CLUSTER_RL_RECIPE, "base", 8))
+    assert set(heard.keys) == {Key("team", "direct"), Key("team", "above")}
+
+
+def test_a_recipe_of_a_namespace_queues_jobs_of_that_namespace_only() -> None:
+    heard = heard_with(on_recipe("mine", "base", "RLRecipe"), on_recipe("theirs", "base", "RLRecipe", "other-team"))
+    heard.store.put(RL_RECIPE, recipe(RL_RECIPE, "base", 6))
+    assert heard.keys == [Key("team", "mine")]
+
+
+def test_a_recipe_that_a_job_took_queues_it_although_it_names_another_by_now() -> None:
+    job = on_recipe("sums", "new")
+    job["status"] = {"resolved": {"recipes": [{"kind": "ClusterRLRecipe", "name": "old"}, {"nonsense": 1}]}}
+    heard = heard_with(job)
+    heard.store.put(CLUSTER_RL_RECIPE, recipe(CLUSTER_RL_RECIPE, "old", 6))
+    assert heard.keys == [KEY]
+    assert {str(found) for found in heard.store.recipes(job)} == {"ClusterRLRecipe old"}
+
+
+def test_the_newest_of_two_recipes_of_a_name_counts() -> None:
+    job = on_recipe("sums", "base")
+    heard = heard_with(job)
+    for uid, version in (("old", 6), ("new", 9)):
+        made = recipe(CLUSTER_RL_RECIPE, "base", version)
+        made["metadata"]["uid"] = uid
+        heard.store.put(CLUSTER_RL_RECIPE, made)
+    (found,) = heard.store.recipes(job).values()
+    assert found["metadata"]["uid"] == "new"
+
+
+def test_a_recipe_with_the_label_of_a_job_is_still_a_recipe() -> None:
+    heard = heard_with(on_recipe("sums", "base"))
+    made = recipe(CLUSTER_RL_RECIPE, "base", 6)
+    made["metadata"]["labels"] = {JOB: "another"}
+    heard.store.put(CLUSTER_RL_RECIPE, made)
+    assert heard.keys == [KEY]
 
 
 ACTIONS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "edit", "remove"])), max_size=25)

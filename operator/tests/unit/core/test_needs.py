@@ -26,6 +26,7 @@ from rljob.core.observed import UNSEEN, Unseen
 from rljob_runtime.contract import Outcome, Phase, Progress
 
 SPEC = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
+SNAPSHOT = "sums-0a1b2-spec-1"
 HEAD = Head(pod_ip="10.0.0.9", pod_uid="head-uid", job_uid=job()["metadata"]["uid"], cluster_name=CLUSTER_NAME)
 
 
@@ -34,17 +35,21 @@ def asked(status: Json | None, *clusters: Json, head: Json | None = None, spec: 
 
 
 def test_a_new_job_asks_whether_it_began_already() -> None:
-    assert asked(None) == Needs(snapshot_name="sums-0a1b2-spec")
+    assert asked(None) == Needs(recall=True)
 
 
 def test_a_job_that_is_deleted_or_finished_asks_nothing() -> None:
     assert needs(job(deletionTimestamp="2026-01-01T00:00:00Z"), (), None, NOW) == Needs()
-    assert asked(status_finished(), cluster()) == Needs()
+    assert asked(status_finished()) == Needs()
+
+
+def test_a_finished_job_with_a_cluster_asks_how_long_to_keep_it() -> None:
+    assert asked(status_finished(), cluster()) == Needs(snapshot_name=SNAPSHOT)
 
 
 def test_initializers_are_asked_for_until_all_are_complete() -> None:
     assert asked(status_begun(SPEC), spec=SPEC) == Needs(
-        snapshot_name="sums-0a1b2-spec",
+        snapshot_name=SNAPSHOT,
         initializer_names=("sums-0a1b2-prepare",),
         pods_selector=f"rljob.dev/job-uid={HEAD.job_uid},rljob.dev/initializer",
         initializer_log=True,
@@ -61,7 +66,7 @@ def test_a_log_is_read_again_after_ten_seconds(seconds: float, *, due: bool) -> 
 def test_the_code_is_looked_for_before_anything_else_starts() -> None:
     spec = merged(SPEC, {"code": {"type": "ConfigMap", "configMap": {"name": "rewards"}}})
     assert asked(status_begun(spec), spec=spec) == Needs(
-        snapshot_name="sums-0a1b2-spec", code_name="rewards", code_copy_name="sums-0a1b2-code"
+        snapshot_name=SNAPSHOT, code_name="rewards", code_copy_name="sums-0a1b2-code"
     )
     frozen = status_begun(spec)
     frozen["resolved"]["code"]["digest"] = "d"
@@ -90,41 +95,45 @@ def test_the_log_is_that_of_the_container_that_runs(status: Json, found: LogSour
 
 
 def test_the_frozen_rendering_is_asked_for_before_the_cluster_is_there() -> None:
-    assert asked(status_initialized()) == Needs(snapshot_name="sums-0a1b2-spec", config_name=CLUSTER_NAME)
+    assert asked(status_initialized()) == Needs(snapshot_name=SNAPSHOT, config_name=CLUSTER_NAME)
 
 
 def test_a_cluster_that_is_gone_is_looked_for() -> None:
-    assert asked(status_recorded()) == Needs(cluster_name=CLUSTER_NAME)
+    assert asked(status_recorded()) == Needs(snapshot_name=SNAPSHOT, cluster_name=CLUSTER_NAME)
 
 
-def test_a_status_without_its_resolved_part_asks_nothing() -> None:
+def test_a_status_without_its_resolved_part_counts_as_lost() -> None:
     broken = status_begun()
     del broken["resolved"]
-    assert asked(broken) == Needs()
+    assert asked(broken) == Needs(recall=True)
 
 
 def test_pods_are_asked_for_until_all_are_ready() -> None:
-    assert asked(status_recorded(), cluster()) == Needs(pods_selector=f"ray.io/cluster={CLUSTER_NAME}")
-    assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs()
+    assert asked(status_recorded(), cluster()) == Needs(
+        snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}"
+    )
+    assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs(snapshot_name=SNAPSHOT)
 
 
 def test_an_intended_submission_is_asked_for_at_the_intended_head() -> None:
-    assert asked(status_intended(), cluster(ready=1), head=pod()) == Needs(head=HEAD, ray_job_id=SUBMISSION_ID)
+    assert asked(status_intended(), cluster(ready=1), head=pod()) == Needs(
+        snapshot_name=SNAPSHOT, head=HEAD, ray_job_id=SUBMISSION_ID
+    )
 
 
 def test_a_running_job_is_followed_at_the_exporter() -> None:
     found = asked(status_submitted(), cluster(ready=1), head=pod())
-    assert found == Needs(head=HEAD, progress=True, ray_job_id=SUBMISSION_ID)
+    assert found == Needs(snapshot_name=SNAPSHOT, head=HEAD, progress=True, ray_job_id=SUBMISSION_ID)
 
 
 @pytest.mark.parametrize("head", [None, pod(uid="another")])
 def test_a_head_that_the_watch_lacks_is_looked_for(head: Json | None) -> None:
     found = asked(status_submitted(), cluster(ready=1), head=head)
-    assert found == Needs(pods_selector=f"ray.io/cluster={CLUSTER_NAME}")
+    assert found == Needs(snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}")
 
 
 def test_a_head_without_address_is_not_asked() -> None:
-    assert asked(status_submitted(), cluster(ready=1), head=pod(podIP=None)) == Needs()
+    assert asked(status_submitted(), cluster(ready=1), head=pod(podIP=None)) == Needs(snapshot_name=SNAPSHOT)
 
 
 OUTCOME = Outcome(exit_code=0, reason="Done", message="")

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from builders import NOW, job, status_finished, status_training
+from builders import NOW, job, status_finished, status_recorded, status_training
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -28,7 +28,7 @@ def test_a_job_without_status_has_an_empty_one() -> None:
     assert read_status(job()) == RLJobStatus()
 
 
-@pytest.mark.parametrize("damage", [{"state": "Suspended"}, {"progress": {"step": "many"}}, {"attempts": "none"}])
+@pytest.mark.parametrize("damage", [{"state": "Dreaming"}, {"progress": {"step": "many"}}, {"attempts": "none"}])
 def test_a_part_that_does_not_fit_costs_only_that_part(damage: dict[str, object]) -> None:
     read = read_status(job(status=status_finished() | damage))
     assert is_true(read, ConditionType.FINISHED)
@@ -43,9 +43,9 @@ def test_a_broken_condition_costs_only_that_condition() -> None:
 
 def test_a_condition_of_another_version_is_kept_and_stands_last() -> None:
     status = status_finished()
-    status["conditions"].insert(0, status["conditions"][0] | {"type": "Suspended"})
+    status["conditions"].insert(0, status["conditions"][0] | {"type": "Moonlit"})
     new = ready(read_status(job(status=status)), WRITER, ConditionStatus.TRUE)
-    assert [entry.type for entry in new.conditions][-2:] == ["Finished", "Suspended"]
+    assert [entry.type for entry in new.conditions][-2:] == ["Finished", "Moonlit"]
 
 
 @pytest.mark.parametrize("nonsense", ["text", [1], {"conditions": {"a": 1}, "attempts": [[]]}])
@@ -55,7 +55,7 @@ def test_nonsense_reads_as_lost(nonsense: object) -> None:
 
 def test_a_status_that_cannot_be_mended_reads_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rljob.core.status.READ_ATTEMPTS", 1)
-    assert read_status(job(status=status_finished() | {"state": "Suspended"})) == RLJobStatus()
+    assert read_status(job(status=status_finished() | {"state": "Dreaming"})) == RLJobStatus()
 
 
 def test_the_transition_time_moves_only_with_the_value() -> None:
@@ -115,3 +115,12 @@ def test_a_figure_is_written_for_people(value: float | None, text: str | None) -
 @given(st.floats())
 def test_every_figure_fits_the_schema(value: float) -> None:
     TypeAdapter(Metric).validate_python(metric(value))
+
+
+@pytest.mark.parametrize("part", ["intent", "resolved"])
+def test_intent_and_resolved_are_lost_together(part: str) -> None:
+    whole = status_recorded()
+    del whole[part]
+    read = read_status(job(status=whole))
+    assert (read.intent, read.resolved) == (None, None)
+    assert read.conditions

@@ -1,1 +1,1 @@
-"""The decisions of `reconcile`, in four modules by the phases of a job: preparing, starting, running, finishing."""
+"""The decisions of `reconcile`, in modules by the phases of a job; what is only told of it stands in drifting."""

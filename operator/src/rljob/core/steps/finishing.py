@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rljob.api.status import AttemptOutcome, ConditionStatus, ConditionType, RLJobStatus, State
 from rljob.core import clock, status
-from rljob.core.observed import Manifest
+from rljob.core.observed import Manifest, RefusalCause, Unseen
 from rljob.core.plan import DeleteObject, EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.view import View, is_ours
+from rljob.core.view import LOOK_AGAIN_SECONDS, View, is_ours
 from rljob_runtime.contract import ExitCode, Outcome
 
 LOST = frozenset({Reason.CLUSTER_LOST, Reason.HEAD_LOST, Reason.DRIVER_LOST})
@@ -30,6 +32,8 @@ def clean_up(view: View) -> Plan | None:
     living = [c for c in view.observed.clusters if "deletionTimestamp" not in c["metadata"]]
     if not living:
         return Plan()
+    if isinstance(view.observed.snapshot, Unseen):
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     finished = view.status.finished_time or clock.to_text(view.now)
     wait = (clock.after(finished, view.cleanup.cluster_after_seconds) - view.now).total_seconds()
     if wait > 0:
@@ -50,10 +54,13 @@ def delete_cluster(cluster: Manifest) -> DeleteObject:
 
 
 def give_up_refused(view: View) -> Plan | None:
-    """End a job whose child's name belongs to somebody else: no retry can help."""
+    """End a job with a child that can never be made: no retry can help."""
     if not view.observed.refusals:
         return None
     first = view.observed.refusals[0]
+    if first.cause is RefusalCause.INVALID:
+        fix = "correct the fields that it was made from and create the job again"
+        return fail(view, Reason.INVALID_MANIFEST, f"{first.kind} {first.name}: {first.why}; {fix}")
     return fail(view, Reason.NAME_TAKEN, f"{first.kind} {first.name}: {first.why}; delete it and create the job again")
 
 
@@ -69,8 +76,8 @@ def end(current: RLJobStatus, view: View, outcome: Outcome) -> Plan:
     succeeded = outcome.exit_code == ExitCode.DONE
     state = State.SUCCEEDED if succeeded else State.FAILED
     word = outcome.reason or (Reason.SUCCEEDED if succeeded else Reason.DRIVER_FAILED)
-    new = _close_attempt(current, view, outcome, word)
-    new = new.model_copy(update={"finished_time": clock.to_text(view.now)})
+    new = close_attempt(current, view, replace(outcome, reason=word), _result(outcome, word))
+    new = new.model_copy(update={"finished_time": clock.to_text(view.now), "stop": None})
     if status.condition(new, ConditionType.PROGRESSING) is not None:
         new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.FALSE, word)
     # The reason of Finished is one of few words, so that scripts can wait for it; the cause is in the message.
@@ -81,20 +88,21 @@ def end(current: RLJobStatus, view: View, outcome: Outcome) -> Plan:
     return view.write(new, EventNote(kind, word, status.bounded(outcome.message or f"the job {state.value.lower()}")))
 
 
-def _close_attempt(current: RLJobStatus, view: View, outcome: Outcome, word: str) -> RLJobStatus:
-    open_attempt = view.attempt
-    if open_attempt is None:
-        return current
-    latest = current.attempts[-1]
+def _result(outcome: Outcome, word: str) -> AttemptOutcome:
     if outcome.exit_code == ExitCode.DONE:
-        result = AttemptOutcome.SUCCEEDED
-    else:
-        result = AttemptOutcome.LOST if word in LOST else AttemptOutcome.FAILED
-    closed = latest.model_copy(
+        return AttemptOutcome.SUCCEEDED
+    return AttemptOutcome.LOST if word in LOST else AttemptOutcome.FAILED
+
+
+def close_attempt(current: RLJobStatus, view: View, outcome: Outcome, result: AttemptOutcome) -> RLJobStatus:
+    """Write the end of the open attempt, if there is one."""
+    if view.open_attempt is None:
+        return current
+    closed = current.attempts[-1].model_copy(
         update={
             "end_time": clock.to_text(view.now),
             "outcome": result,
-            "reason": word,
+            "reason": outcome.reason or Reason.DRIVER_FAILED,
             "message": status.bounded(outcome.message) or None,
             "last_step": max(outcome.last_step, current.progress.step if current.progress else 0),
         }

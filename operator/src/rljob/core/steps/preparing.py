@@ -12,6 +12,7 @@ from rljob.api.status import (
     Intent,
     Resolved,
     ResolvedCode,
+    ResolvedRecipe,
     RLJobStatus,
     State,
 )
@@ -20,14 +21,16 @@ from rljob.build import configmap, labels, names
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.code import build_code_copy, code_digest
 from rljob.build.initializer import SKIPPED, build_initializer, initializers
-from rljob.build.metadata import digest
 from rljob.core import clock, status
+from rljob.core.changes import training_hash
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.policies.decisions import decide
 from rljob.core.policies.startup import PROBLEMS, diagnose
 from rljob.core.policies.unacted import warnings_of
 from rljob.core.reasons import Reason
+from rljob.core.recipes import RecipeLayer, chain_ids
+from rljob.core.steps.drifting import next_violations
 from rljob.core.steps.finishing import fail
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, generation_of
 from rljob.launchers import verl
@@ -38,60 +41,143 @@ LINE_CHARACTERS = 200
 
 
 def recall(view: View) -> Plan | None:
-    """Know the snapshot before anything begins: a job whose status was lost goes on with the spec it started with."""
-    return _wait_if_unseen(view.observed.snapshot) if view.status.intent is None else None
+    """Know the snapshot before anything is judged: what the job goes by, and whether it began at all."""
+    found, resolved = view.observed.snapshot, view.status.resolved
+    if found is None and resolved is not None and resolved.base_snapshot is not None:
+        found = view.observed.base_snapshot
+    return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS) if isinstance(found, Unseen) else None
+
+
+def await_recipes(view: View) -> Plan | None:
+    """Say so when the job stands on a recipe of a kind that cannot be read: waiting helps, guessing does not."""
+    if not _begins(view) or not view.reads_recipes_anew:
+        return None
+    chain = chain_ids(view.raw_spec, view.observed.recipes.get)
+    if not chain or chain[-1] in view.observed.recipes or chain[-1].kind not in view.observed.unreadable:
+        return None
+    message = f"spec.recipeRef: {chain[-1]} cannot be read: {view.observed.unreadable[chain[-1].kind]}"
+    return _refuse(view, Reason.RECIPE_UNREADABLE, message)
 
 
 def validate_spec(view: View) -> Plan | None:
-    """Refuse a wrong spec with every violation; a job that already began goes on with its frozen one."""
-    violations = view.checked.violations
-    if not violations or view.status.intent is not None or view.frozen_spec is not None:
+    """Refuse a wrong spec with every violation; a cluster generation that began goes on with its frozen one."""
+    violations = next_violations(view)
+    if not violations or not _begins(view):
         return None
-    message = "; ".join(str(violation) for violation in violations)
-    new = view.writer.with_condition(
-        view.status, ConditionType.VALIDATED, ConditionStatus.FALSE, Reason.INVALID_SPEC, message
-    )
-    new = view.writer.summarised(new, State.INVALID, Reason.INVALID_SPEC, message)
-    return view.write(new, EventNote(EventType.WARNING, Reason.INVALID_SPEC, status.bounded(message)))
+    return _refuse(view, Reason.INVALID_SPEC, "; ".join(str(violation) for violation in violations))
+
+
+def _begins(view: View) -> bool:
+    """Whether the spec as it stands now is about to be taken: not after a lost status, when a snapshot is there."""
+    if view.status.intent is None:
+        return view.frozen is None
+    return view.status.intent.ended and not view.suspend
+
+
+def _refuse(view: View, reason: Reason, message: str) -> Plan:
+    new = view.writer.with_condition(view.status, ConditionType.VALIDATED, ConditionStatus.FALSE, reason, message)
+    new = view.writer.summarised(new, State.INVALID, reason, message)
+    return view.write(new, EventNote(EventType.WARNING, reason, status.bounded(message)))
 
 
 def intend(view: View) -> Plan | None:
     """Write down what will be made. A lost status is rebuilt from the children: the generation never goes back."""
-    if view.status.intent is not None:
+    if view.active:
         return None
-    spec = view.frozen_spec or view.checked.spec
-    if spec is None:
-        raise AssertionError("validate_spec lets no wrong spec pass")
-    generation = max((generation_of(cluster) for cluster in view.observed.clusters), default=0) or 1
+    generation = _next_generation(view)
+    resolved = _next_resolved(view, generation)
     intent = Intent(
         cluster_generation=generation,
         cluster_name=names.cluster_name(view.job, generation),
         time=clock.to_text(view.now),
-        start_deadline=clock.to_text(view.now + timedelta(seconds=spec.deadlines.start_seconds)),
+        start_deadline=clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds)),
     )
-    new = view.status.model_copy(update={"intent": intent, "resolved": _resolve(view, spec)})
-    warnings = "; ".join(str(warning) for warning in warnings_of(spec))
-    reason = Reason.VALID_WITH_WARNINGS if warnings else Reason.VALID
-    new = view.writer.with_condition(new, ConditionType.VALIDATED, ConditionStatus.TRUE, reason, warnings)
-    new = view.writer.summarised(new, State.PENDING, reason, warnings)
-    events = [EventNote(EventType.NORMAL, Reason.VALID, f"needs {verl.devices(spec)} devices")]
+    before, new = view.status.resolved, view.status.model_copy(update={"intent": intent, "resolved": resolved})
+    warnings = "; ".join(str(warning) for warning in warnings_of(_taken_spec(view)))
+    valid = Reason.VALID_WITH_WARNINGS if warnings else Reason.VALID
+    new = view.writer.with_condition(new, ConditionType.VALIDATED, ConditionStatus.TRUE, valid, warnings)
+    if status.condition(new, ConditionType.SUSPENDED) is not None:
+        new = view.writer.with_condition(new, ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.RESUMED)
+    if before is not None and resolved.snapshot_name != before.snapshot_name:
+        # Other initializers may have to run; those that are complete are Jobs of the same names and stay it.
+        new = view.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.FALSE, Reason.RESUMED)
+    new = view.writer.summarised(new, State.PENDING, Reason.RESUMED if before else valid, "" if before else warnings)
+    told = f"cluster generation {generation} begins" if before else f"needs {resolved.devices} devices"
+    events = [EventNote(EventType.NORMAL, Reason.RESUMED if before else Reason.VALID, told)]
     if warnings:
         events.append(EventNote(EventType.WARNING, Reason.VALID_WITH_WARNINGS, status.bounded(warnings)))
     return view.write(new, *events)
 
 
-def _resolve(view: View, spec: RLJobSpec) -> Resolved:
+def _next_generation(view: View) -> int:
+    if view.status.intent is not None:
+        return view.status.intent.cluster_generation + 1
+    living = max((generation_of(cluster) for cluster in view.observed.clusters), default=0)
+    return max(living, 1) if living >= view.observed.last_generation else view.observed.last_generation + 1
+
+
+def _keeps_frozen(view: View) -> configmap.Snapshot | None:
+    """Give what is frozen, unless the user edited the spec or asked for the recipes to be read anew."""
+    began, frozen = view.status.resolved is not None, view.frozen
+    return None if frozen is None or (began and _takes_new(view, frozen)) else frozen
+
+
+def _taken_spec(view: View) -> RLJobSpec:
+    """Give the spec that the next generation stands on."""
+    kept, spec = _keeps_frozen(view), view.checked.spec
+    if kept is not None:
+        return kept.spec
+    if spec is None:
+        raise AssertionError("validate_spec lets no wrong spec pass")
+    return spec
+
+
+def _next_resolved(view: View, generation: int) -> Resolved:
+    spec, kept, frozen = _taken_spec(view), _keeps_frozen(view), view.frozen
+    if kept is not None:
+        return view.status.resolved or _resolve(view, spec, kept.recipes, _snapshot_of(view))
+    new = _resolve(view, spec, view.checked.recipes, names.snapshot_name(view.job, generation))
+    if view.reads_recipes_anew or view.status.resolved is None:
+        return new
+    # Where the snapshot itself was never made, the one below it is still the one to stand on.
+    below = view.status.resolved.snapshot_name if frozen is not None else view.status.resolved.base_snapshot
+    return new.model_copy(update={"base_snapshot": below})
+
+
+def _takes_new(view: View, frozen: configmap.Snapshot) -> bool:
+    spec = view.checked.spec
+    return view.reads_recipes_anew or (spec is not None and training_hash(spec) != training_hash(frozen.spec))
+
+
+def _snapshot_of(view: View) -> str:
+    found = view.observed.snapshot
+    if found is None or isinstance(found, Unseen):
+        raise AssertionError("what is frozen was read from a manifest")
+    return str(found["metadata"]["name"])
+
+
+def _resolve(view: View, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...], snapshot_name: str) -> Resolved:
     facts = ACCELERATORS[spec.accelerator.class_]
     count = verl.devices(spec)
     return Resolved(
-        snapshot_name=names.snapshot_name(view.job),
-        spec_hash=_training_hash(spec),
+        snapshot_name=snapshot_name,
+        spec_hash=training_hash(spec),
         nodes=sum(group.nodes for group in spec.worker_groups),
         devices=count,
         cards=status.metric(count / facts.dies_per_card) or "NaN",
         initializers=[names.initializer_name(view.job, initializer.name) for initializer in initializers(spec)],
         code=_resolve_code(spec),
         decisions=decide(spec),
+        recipes=[
+            ResolvedRecipe(
+                kind=recipe.origin.kind,
+                name=recipe.origin.name,
+                uid=recipe.origin.uid,
+                generation=recipe.origin.generation,
+                hash=configmap.recipe_hash(recipe),
+            )
+            for recipe in recipes
+        ],
     )
 
 
@@ -104,50 +190,22 @@ def _resolve_code(spec: RLJobSpec) -> ResolvedCode:
     )
 
 
-def tell_changes(view: View) -> Plan | None:
-    """Say that an edit does not reach the running job."""
-    spec, violations = view.checked.spec, view.checked.violations
-    if spec is not None and _same_training(view, spec):
-        if status.condition(view.status, ConditionType.PENDING_CHANGES) is None:
-            return None
-        return _write_changes(view, ConditionStatus.FALSE, Reason.VALID, "")
-    detail = "; ".join(str(violation) for violation in violations)
-    message = "the job goes on with the spec that it started with; delete and create it to use the new one"
-    return _write_changes(
-        view, ConditionStatus.TRUE, Reason.SPEC_CHANGED, f"{message}: {detail}" if detail else message
-    )
-
-
-def _same_training(view: View, spec: RLJobSpec) -> bool:
-    return view.status.resolved is not None and view.status.resolved.spec_hash == _training_hash(spec)
-
-
-def _training_hash(spec: RLJobSpec) -> str:
-    """Tell specs apart by all that a running job does not read again (`View.deadlines`, `View.cleanup`)."""
-    document = configmap.spec_document(spec)
-    return digest({name: section for name, section in document.items() if name not in ("deadlines", "cleanup")})
-
-
-def _write_changes(view: View, value: ConditionStatus, reason: Reason, message: str) -> Plan | None:
-    new = view.writer.with_condition(view.status, ConditionType.PENDING_CHANGES, value, reason, message)
-    plan = view.write(new)
-    return None if plan.empty else plan
-
-
 def freeze_spec(view: View) -> Plan | None:
     """Make the snapshot; once the cluster exists nothing needs it any more."""
     if view.cluster is not None or view.frozen_spec is not None:
         return None
-    if isinstance(view.observed.snapshot, Unseen):
-        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     if view.observed.snapshot is not None:
-        name = names.snapshot_name(view.job)
+        name = view.resolved.snapshot_name
         return fail(view, Reason.NAME_TAKEN, f"ConfigMap {name} is not the one that this operator made; delete it")
-    spec = view.checked.spec
-    if spec is None or not _same_training(view, spec):
+    checked = view.checked
+    if checked.spec is None or view.resolved.spec_hash != training_hash(checked.spec):
         # The spec changed between the intent and the snapshot: begin again with the new one.
-        return view.write(view.status.model_copy(update={"intent": None, "resolved": None}))
-    return Plan(effects=(CreateObject(configmap.build_snapshot(view.job, spec)),))
+        if view.intent.cluster_generation == 1:
+            return view.write(view.status.model_copy(update={"intent": None, "resolved": None}))
+        return view.write(view.status.model_copy(update={"intent": view.intent.model_copy(update={"ended": True})}))
+    refresh = view.refresh if view.reads_recipes_anew or view.below is None else view.below.refresh
+    taken = configmap.Snapshot(checked.spec, checked.recipes, refresh)
+    return Plan(effects=(CreateObject(configmap.build_snapshot(view.job, taken, view.intent.cluster_generation)),))
 
 
 def freeze_code(view: View) -> Plan | None:
@@ -186,10 +244,6 @@ def _await_code(view: View, name: str) -> Plan:
     )
     new = view.writer.summarised(new, State.PENDING, Reason.CODE_MISSING, message)
     return view.write(new, EventNote(EventType.WARNING, Reason.CODE_MISSING, message), requeue=LOOK_AGAIN_SECONDS)
-
-
-def _wait_if_unseen(found: Manifest | Unseen | None) -> Plan | None:
-    return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS) if isinstance(found, Unseen) else None
 
 
 def initialize(view: View) -> Plan | None:

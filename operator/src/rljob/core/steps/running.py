@@ -7,7 +7,7 @@ from datetime import timedelta
 from rljob.api.status import Attempt, ConditionStatus, ConditionType, Progress, RLJobStatus, State
 from rljob.build import labels
 from rljob.core import clock, status
-from rljob.core.observed import RayJob, Unseen
+from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
 from rljob.core.policies.outcome import outcome_of, plausible_outcome
 from rljob.core.policies.plausible import plausible
@@ -103,10 +103,9 @@ def follow(view: View) -> Plan:
     attempt = view.attempt
     if attempt is None:
         raise AssertionError("record_submission lets none pass")
-    answer = None if isinstance(view.observed.progress, Unseen) else plausible(view.observed.progress, view.now)
-    ray_job = None if isinstance(view.observed.ray_job, Unseen) else view.observed.ray_job
-    if (outcome := _outcome(view, answer, ray_job)) is not None:
-        return end(_with_progress(view, answer), view, outcome)
+    answer = progress_seen(view)
+    if (outcome := outcome_seen(view, answer)) is not None:
+        return end(with_progress(view, answer), view, outcome)
     if view.observed.ray_job is None:
         return fail(view, Reason.DRIVER_LOST, f"Ray no longer knows the submission {attempt.submission_id}")
     if (overdue := _overdue(view, attempt, answer)) is not None:
@@ -132,7 +131,9 @@ def _bear_silence(view: View, attempt: Attempt) -> Plan:
             message = f"the head pod has not answered since {told.last_transition_time}"
             return fail(view, Reason.PROGRESS_DEADLINE_EXCEEDED, message)
         return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
-    last = clock.from_text(_observed_time(view.status) or attempt.submitted_time)
+    # The last step may be that of an attempt before a suspension.
+    submitted = clock.from_text(attempt.submitted_time)
+    last = max(clock.from_text(_observed_time(view.status) or attempt.submitted_time), submitted)
     if view.now < last + timedelta(seconds=SILENCE_TOLD_SECONDS):
         return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
     message = "the exporter in the head pod does not answer; the run may well go on"
@@ -143,7 +144,14 @@ def _bear_silence(view: View, attempt: Attempt) -> Plan:
     return view.write(new, EventNote(EventType.WARNING, Reason.HEAD_SILENT, message), requeue=POLL_SECONDS_MIN)
 
 
-def _outcome(view: View, answer: Answer | None, ray_job: RayJob | None) -> Outcome | None:
+def progress_seen(view: View) -> Answer | None:
+    """Give what the exporter said, within bounds; None if it did not answer."""
+    return None if isinstance(view.observed.progress, Unseen) else plausible(view.observed.progress, view.now)
+
+
+def outcome_seen(view: View, answer: Answer | None) -> Outcome | None:
+    """Give how the attempt ended; None while it runs, as far as anybody knows."""
+    ray_job = None if isinstance(view.observed.ray_job, Unseen) else view.observed.ray_job
     if answer is not None and answer.phase is Phase.ENDED and answer.outcome is not None:
         return plausible_outcome(answer.outcome)
     if ray_job is not None and ray_job.state.ended:
@@ -199,7 +207,7 @@ def _was_silent(view: View) -> bool:
 
 
 def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
-    new = _with_progress(view, answer)
+    new = with_progress(view, answer)
     message = f"step {answer.step}/{answer.total_steps}"
     # The condition tells of the transition only; a message with the step would make every step one.
     reason, state = (Reason.TRAINING, State.TRAINING) if answer.step else (Reason.SUBMITTED, State.STARTING)
@@ -209,7 +217,8 @@ def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
     return view.write(new, *events, requeue=wait)
 
 
-def _with_progress(view: View, answer: Answer | None) -> RLJobStatus:
+def with_progress(view: View, answer: Answer | None) -> RLJobStatus:
+    """Give the status with the exporter's figures."""
     if answer is None or answer.step == 0:
         return view.status
     remaining = (answer.total_steps - answer.step) * (answer.step_seconds or 0.0)

@@ -150,7 +150,9 @@ def intend_attempt(view: View) -> Plan | None:
     """Write down which submission will go to which head pod."""
     if view.intent.attempt > 0 or view.cluster is None or view.observed.head_pod is None:
         return None
-    attempt = 1
+    # Counted over the life of the job, and never below the generation: after a lost status no number returns.
+    last = max((entry.number for entry in view.status.attempts), default=0)
+    attempt = max(last + 1, view.intent.cluster_generation)
     intent = view.intent.model_copy(
         update={
             "attempt": attempt,

@@ -11,6 +11,7 @@ from builders import (
     job,
     reasons,
     running,
+    seen,
     small_spec,
     status_finished,
     status_initialized,
@@ -18,7 +19,7 @@ from builders import (
 )
 
 from rljob.core.needs import Needs, needs
-from rljob.core.observed import Observed, RayJob, RayJobState, Refusal
+from rljob.core.observed import Observed, RayJob, RayJobState, Refusal, RefusalCause
 from rljob.core.plan import DeleteObject, Plan
 from rljob_runtime.contract import Outcome, Phase
 
@@ -27,7 +28,7 @@ LINGER = small_spec({"cleanup": {"clusterAfterSeconds": 100}})
 
 
 def finished(*clusters: Json, spec: Json | None = None, **status: object) -> Observed:
-    return Observed(job(spec, status_finished() | status), clusters=clusters)
+    return seen(job(spec, status_finished() | status), clusters=clusters)
 
 
 def test_a_job_that_is_deleted_is_left_alone() -> None:
@@ -64,6 +65,10 @@ def test_a_finished_job_stays_finished_whatever_is_edited() -> None:
     assert decide(finished(spec={"nonsense": 1})) == Plan()
 
 
+def test_no_cluster_is_deleted_before_it_is_known_how_long_it_may_linger() -> None:
+    assert decide(Observed(job(LINGER, status_finished()), clusters=(cluster(),))) == Plan(requeue_after_seconds=5.0)
+
+
 def test_a_refused_effect_ends_the_job() -> None:
     refusal = Refusal("RayCluster", "sums-0a1b2-1", "it was made for another intent")
     plan = decide(Observed(job(status=status_initialized()), refusals=(refusal,)))
@@ -73,6 +78,13 @@ def test_a_refused_effect_ends_the_job() -> None:
         "Finished": ("True", "Failed"),
     }
     assert wrote(plan).reason == "NameTaken"
+
+
+def test_a_manifest_that_the_server_refuses_ends_the_job_with_its_words() -> None:
+    refusal = Refusal("RayCluster", "sums-0a1b2-1", "422 spec.x: Invalid value", RefusalCause.INVALID)
+    status = wrote(decide(Observed(job(status=status_initialized()), refusals=(refusal,))))
+    assert status.reason == "InvalidManifest"
+    assert "422 spec.x: Invalid value; correct the fields" in str(status.message)
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,15 @@ from builders import (
     group,
     job,
     reasons,
+    seen,
     small_spec,
     snapshot,
     status_begun,
-    status_recorded,
     wrote,
 )
 
 from rljob.api.status import State
+from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.observed import UNSEEN, Observed
 from rljob.core.plan import CreateObject, Plan
 
@@ -38,7 +39,7 @@ def initializer_pod(name: str, **container: object) -> Json:
 
 
 def preparing(found: Json | None, *pods: Json) -> Observed:
-    return Observed(
+    return seen(
         job(PREPARED, status_begun(PREPARED)), snapshot=snapshot(PREPARED), initializers={JOB_NAME: found}, pods=pods
     )
 
@@ -109,6 +110,18 @@ def test_the_spec_is_frozen_next() -> None:
     assert plan.effects == (CreateObject(snapshot()),)
 
 
+def test_a_recipe_that_cannot_be_read_is_waited_for() -> None:
+    on_recipe = job(small_spec({"recipeRef": {"name": "base"}}))
+    why = {RecipeKind.CLUSTER_RL_RECIPE: "the operator may not list it"}
+    plan = decide(Observed(on_recipe, snapshot=None, unreadable=why))
+    assert reasons(plan)["Validated"] == ("False", "RecipeUnreadable")
+    assert "ClusterRLRecipe base cannot be read: the operator may not list it" in str(wrote(plan).message)
+    other = {RecipeKind.RL_RECIPE: "its CRD is not there"}
+    assert wrote(decide(Observed(on_recipe, snapshot=None, unreadable=other))).reason == "InvalidSpec"
+    began = seen(on_recipe, unreadable=why)
+    assert wrote(decide(began)).intent is not None
+
+
 def test_an_unseen_snapshot_is_not_a_missing_one() -> None:
     assert decide(Observed(job(status=status_begun()))) == Plan(requeue_after_seconds=5.0)
 
@@ -134,29 +147,7 @@ def test_a_spec_that_changed_before_it_was_frozen_begins_anew() -> None:
 def test_a_snapshot_that_is_not_ours_ends_the_job(foreign: Json) -> None:
     plan = decide(Observed(job(status=status_begun()), snapshot=foreign))
     assert reasons(plan)["Finished"] == ("True", "Failed")
-    assert "NameTaken: ConfigMap sums-0a1b2-spec" in wrote(plan).conditions[-1].message
-
-
-def test_an_edit_that_the_running_job_does_not_take_is_told_and_taken_back() -> None:
-    edited = job(small_spec({"trainer": {"steps": 7}}), status_recorded())
-    told = decide(Observed(edited, clusters=(cluster(),), pods=()))
-    assert reasons(told)["PendingChanges"] == ("True", "SpecChanged")
-    assert wrote(told).message is None
-    back = decide(Observed(job(status=told.status), clusters=(cluster(),), pods=()))
-    assert reasons(back)["PendingChanges"] == ("False", "Valid")
-
-
-def test_a_broken_edit_of_a_running_job_is_told_with_its_violations_and_changes_nothing_else() -> None:
-    told = decide(Observed(job(WRONG, status_recorded()), clusters=(cluster(),), pods=()))
-    message = next(entry.message for entry in wrote(told).conditions if entry.type == "PendingChanges")
-    assert "do not divide" in message
-    assert wrote(told).state is State.STARTING
-
-
-def test_deadlines_and_cleanup_apply_at_once_and_are_no_pending_change() -> None:
-    edited = small_spec({"deadlines": {"startSeconds": 5}, "cleanup": {"clusterAfterSeconds": 7}})
-    plan = decide(Observed(job(edited, status_recorded()), clusters=(cluster(),), pods=()))
-    assert "PendingChanges" not in reasons(plan)
+    assert "NameTaken: ConfigMap sums-0a1b2-spec-1" in wrote(plan).conditions[-1].message
 
 
 def test_an_initializer_is_made_when_it_is_not_there() -> None:

@@ -12,6 +12,7 @@ from builders import (
     job,
     pod,
     reasons,
+    seen,
     snapshot,
     status_begun,
     status_initialized,
@@ -31,7 +32,7 @@ def starting(found: Manifest | Unseen | None, *clusters: Json) -> Plan:
 
 
 def waiting(seconds: float = 0, *, pods: tuple[Json, ...] | Unseen = ()) -> Plan:
-    return decide(Observed(job(status=status_recorded()), clusters=(cluster(),), pods=pods), seconds)
+    return decide(seen(job(status=status_recorded()), clusters=(cluster(),), pods=pods), seconds)
 
 
 def test_token_and_rendering_are_made_together() -> None:
@@ -94,7 +95,7 @@ def test_another_cluster_of_this_job_goes_first() -> None:
 
 
 def test_the_clusters_uid_is_written_down() -> None:
-    status = wrote(decide(Observed(job(status=status_initialized()), clusters=(cluster(),))))
+    status = wrote(decide(seen(job(status=status_initialized()), clusters=(cluster(),))))
     assert status.intent is not None
     assert status.intent.cluster_uid == "cluster-uid"
     assert status.ray_cluster is not None
@@ -102,20 +103,20 @@ def test_the_clusters_uid_is_written_down() -> None:
 
 
 def test_a_lost_status_finds_its_cluster_before_it_initializes() -> None:
-    status = wrote(decide(Observed(job(status=status_begun()), clusters=(cluster(),))))
+    status = wrote(decide(seen(job(status=status_begun()), clusters=(cluster(),))))
     assert status.intent is not None
     assert status.intent.cluster_uid == "cluster-uid"
 
 
 @pytest.mark.parametrize(("clusters", "word"), [((), "deleted"), ((cluster(uid="another"),), "replaced")])
 def test_a_cluster_that_somebody_took_away_ends_the_job(clusters: tuple[Json, ...], word: str) -> None:
-    plan = decide(Observed(job(status=status_recorded()), clusters=clusters, live_cluster=None))
+    plan = decide(seen(job(status=status_recorded()), clusters=clusters, live_cluster=None))
     assert wrote(plan).conditions[-1].message == f"ClusterLost: RayCluster {CLUSTER_NAME} was {word} by somebody else"
 
 
 @pytest.mark.parametrize("live", [UNSEEN, cluster()])
 def test_a_cluster_that_only_the_watch_lacks_is_not_lost(live: Json | Unseen) -> None:
-    plan = decide(Observed(job(status=status_recorded()), live_cluster=live))
+    plan = decide(seen(job(status=status_recorded()), live_cluster=live))
     assert plan == Plan(requeue_after_seconds=5.0)
 
 
@@ -137,25 +138,25 @@ def test_pods_that_are_not_there_yet_are_no_warning(pods: tuple[Json, ...] | Uns
 def test_a_queued_cluster_says_so() -> None:
     queued = cluster()
     queued["spec"]["suspend"] = True
-    plan = decide(Observed(job(status=status_recorded()), clusters=(queued,), pods=()))
+    plan = decide(seen(job(status=status_recorded()), clusters=(queued,), pods=()))
     assert wrote(plan).reason == "WaitingForQueue"
 
 
 def test_the_time_in_the_queue_does_not_count_against_the_start_deadline() -> None:
     queued = cluster()
     queued["spec"]["suspend"] = True
-    told = decide(Observed(job(status=status_recorded()), clusters=(queued,), pods=()), 100_000)
+    told = decide(seen(job(status=status_recorded()), clusters=(queued,), pods=()), 100_000)
     assert wrote(told).reason == "WaitingForQueue"
-    admitted = decide(Observed(job(status=told.status), clusters=(cluster(),), pods=()), 100_010)
+    admitted = decide(seen(job(status=told.status), clusters=(cluster(),), pods=()), 100_010)
     after = wrote(admitted)
     assert after.reason == "NoPods"
     assert after.intent is not None
     before = wrote(told).intent
     assert before is not None
     assert after.intent.start_deadline > before.start_deadline
-    still = decide(Observed(job(status=admitted.status), clusters=(cluster(),), pods=()), 100_010 + 1799)
+    still = decide(seen(job(status=admitted.status), clusters=(cluster(),), pods=()), 100_010 + 1799)
     assert still.empty
-    late = decide(Observed(job(status=admitted.status), clusters=(cluster(),), pods=()), 100_010 + 1800)
+    late = decide(seen(job(status=admitted.status), clusters=(cluster(),), pods=()), 100_010 + 1800)
     assert wrote(late).reason == "StartDeadlineExceeded"
 
 
@@ -165,7 +166,7 @@ def test_the_start_deadline_ends_the_wait_with_its_cause() -> None:
 
 
 def test_the_submission_is_intended_when_all_is_ready() -> None:
-    plan = decide(Observed(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod()))
+    plan = decide(seen(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod()))
     intent = wrote(plan).intent
     assert intent is not None
     assert (intent.attempt, intent.submission_id, intent.head_pod_uid) == (1, SUBMISSION_ID, "head-uid")

@@ -1,0 +1,108 @@
+"""What may change in a job that began, and when it takes effect: the mutability table, and the difference of two specs.
+
+An edit is merged over the recipes that were frozen with the job. What differs from the frozen spec is listed in the
+condition PendingChanges, and the next cluster generation takes it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.configmap import spec_document
+from rljob.build.metadata import canonical_json, digest
+from rljob.core.merge import Path, layer, leaves, path_text
+from rljob.core.policies.violation import Violation
+
+LISTED_MAX = 10
+"""Differences that a message spells out."""
+VALUE_CHARACTERS = 60
+
+
+class Effect(enum.StrEnum):
+    """When an edit of a field takes effect."""
+
+    AT_ONCE = "at once"
+    NEXT_GENERATION = "next cluster generation"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the mutability table."""
+
+    field: str
+    """A field of the spec; `*` stands for all that have no row of their own."""
+    effect: Effect
+    meaning: str
+
+
+MUTABILITY: tuple[Rule, ...] = (
+    Rule("suspend", Effect.AT_ONCE, "true frees the NPUs, false goes on"),
+    Rule("deadlines", Effect.AT_ONCE, "counted from the same moments as before"),
+    Rule("restart", Effect.AT_ONCE, "judged at the next failure"),
+    Rule("cleanup", Effect.AT_ONCE, "judged at the end"),
+    Rule("stop", Effect.AT_ONCE, "judged at the next request to stop"),
+    Rule("trainer.steps", Effect.NEXT_GENERATION, "may grow, not shrink (CEL, and again after the merge)"),
+    Rule("code.configMap", Effect.NEVER, "copied when the job began; create the job anew"),
+    Rule("managedBy", Effect.NEVER, "CEL refuses the edit; create the job anew"),
+    Rule("recipeRef", Effect.NEXT_GENERATION, "and the recipes are then read anew"),
+    Rule("*", Effect.NEXT_GENERATION, "listed in the condition PendingChanges"),
+)
+_AT_ONCE = frozenset(row.field for row in MUTABILITY if row.effect is Effect.AT_ONCE)
+
+
+def training_document(spec: RLJobSpec) -> dict[str, Any]:
+    """Give all that a running job does not read again."""
+    return {name: section for name, section in spec_document(spec).items() if name not in _AT_ONCE}
+
+
+def training_hash(spec: RLJobSpec) -> str:
+    """Tell specs apart by all that a running job does not read again."""
+    return digest(training_document(spec))
+
+
+def differences(frozen: RLJobSpec, wanted: RLJobSpec) -> tuple[str, ...]:
+    """List what the next cluster generation would take, a text a field: `trainer.learningRate: 1e-6 -> 1e-5`."""
+    old, new = _leaves(frozen), _leaves(wanted)
+    # In the order of the spec; what is gone stands where it was.
+    paths = dict.fromkeys([*new, *old])
+    changed = (path for path in paths if old.get(path) != new.get(path) or (path in old) != (path in new))
+    return tuple(
+        f"{path_text(path)}: {_text(old[path]) if path in old else 'unset'} -> "
+        f"{_text(new[path]) if path in new else 'unset'}"
+        for path in changed
+    )
+
+
+def listed(changes: tuple[str, ...]) -> str:
+    """Join differences to a text of bounded length."""
+    more = len(changes) - LISTED_MAX
+    return "; ".join(changes[:LISTED_MAX]) + (f"; and {more} more" if more > 0 else "")
+
+
+def change_violations(frozen: RLJobSpec, wanted: RLJobSpec) -> Iterator[Violation]:
+    """Give what CEL cannot see, because a recipe may set the field."""
+    before, after = frozen.trainer.steps, wanted.trainer.steps
+    if after < before:
+        yield Violation(
+            "spec.trainer.steps", f"{after} is less than the {before} that the job began with; it may grow, not shrink"
+        )
+    copied, named = frozen.code.config_map, wanted.code.config_map
+    if copied is not None and named is not None and named != copied:
+        yield Violation(
+            "spec.code.configMap",
+            f"{named.name}, but {copied.name} was copied when the job began, once and for all; create the job anew",
+        )
+
+
+def _leaves(spec: RLJobSpec) -> dict[Path, Any]:
+    return {path: leaf.value for path, leaf in leaves(layer("", training_document(spec)).tree)}
+
+
+def _text(value: object) -> str:
+    text = value if isinstance(value, str) else canonical_json(value)
+    return text if len(text) <= VALUE_CHARACTERS else text[: VALUE_CHARACTERS - 1] + "…"

@@ -1,0 +1,187 @@
+"""spec.suspend, decision by decision; whole lives are in tests/property/test_suspend.py."""
+
+from __future__ import annotations
+
+import pytest
+from builders import (
+    CLUSTER_NAME,
+    NOW,
+    SUBMISSION_ID,
+    UID,
+    Json,
+    answer,
+    cluster,
+    decide,
+    job,
+    merged,
+    pod,
+    reasons,
+    running,
+    seen,
+    small_spec,
+    snapshot,
+    status_after,
+    status_submitted,
+    wrote,
+)
+
+from rljob.api.status import State
+from rljob.build import configmap
+from rljob.core.needs import Needs, needs
+from rljob.core.observed import UNSEEN, Observed
+from rljob.core.plan import CreateObject, DeleteObject, Plan, StopRun
+from rljob.core.recall import recall
+from rljob_runtime.contract import Outcome, Phase, StopMode
+
+SAVING = small_spec({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 100}})
+HELD = merged(SAVING, {"suspend": True})
+DELETION = DeleteObject("ray.io/v1", "RayCluster", "team", CLUSTER_NAME, "cluster-uid")
+
+
+def begun(spec: Json = HELD) -> Plan:
+    return decide(running(job=job(spec, status_submitted()), snapshot=snapshot(SAVING), progress=answer()))
+
+
+def stopping(status: Json | None = None, **facts: object) -> Observed:
+    known = {"snapshot": snapshot(SAVING), "progress": answer()} | facts
+    return running(job=job(HELD, status or status_after(begun())), **known)
+
+
+def closed() -> Json:
+    """Give the status after the attempt's end."""
+    outcome = Outcome(66, "Stopped", "saved step 3", last_step=3)
+    return status_after(decide(stopping(progress=answer({"phase": Phase.ENDED, "outcome": outcome}))))
+
+
+def test_a_stop_is_written_down_with_its_deadline_before_anybody_is_asked() -> None:
+    plan = begun()
+    assert plan.effects == ()
+    stop = wrote(plan).stop
+    assert stop is not None
+    assert (stop.reason, stop.mode, stop.deadline) == ("Suspended", "AfterStep", "2026-01-01T12:01:40Z")
+    assert wrote(plan).state is State.STOPPING
+
+
+@pytest.mark.parametrize(
+    ("stop", "mode", "grace"),
+    [({"mode": "AbortRollout"}, "AbortRollout", 100), ({"mode": "Immediate"}, "Immediate", 0)],
+)
+def test_the_user_chooses_how_the_run_is_stopped(stop: Json, mode: str, grace: int) -> None:
+    told = wrote(begun(merged(HELD, {"stop": stop}))).stop
+    assert told is not None
+    assert (told.mode, told.deadline > told.requested_time) == (mode, grace > 0)
+
+
+def test_the_exporter_of_the_intended_head_is_asked_until_it_shows() -> None:
+    plan = decide(stopping())
+    assert plan.effects == (StopRun("10.0.0.9", "head-uid", UID, CLUSTER_NAME, 1, StopMode.AFTER_STEP),)
+    assert plan.requeue_after_seconds == 5.0
+    for told in (answer({"phase": Phase.STOPPING}), UNSEEN):
+        assert decide(stopping(progress=told)) == Plan(requeue_after_seconds=5.0)
+
+
+def test_a_head_that_is_gone_is_not_waited_for() -> None:
+    (attempt,) = wrote(decide(stopping(head_pod=None))).attempts
+    assert (attempt.outcome, attempt.reason) == ("Stopped", "Suspended")
+
+
+def test_the_end_is_written_with_the_last_words_before_the_cluster_goes() -> None:
+    status = closed()
+    assert status["attempts"][0]["message"] == "saved step 3"
+    assert decide(stopping(status)).effects == (DELETION,)
+
+
+def test_a_cluster_that_only_a_live_read_shows_goes_too() -> None:
+    plan = decide(stopping(closed(), clusters=(), live_cluster=cluster(), pods=()))
+    assert plan.effects == (DELETION,)
+    alien = cluster(ownerReferences=[])
+    assert wrote(decide(stopping(closed(), clusters=(), live_cluster=alien, pods=()))).state is State.SUSPENDED
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"clusters": (cluster(deletionTimestamp="2026-01-01T00:00:00Z"),), "live_cluster": None, "pods": ()},
+        {"clusters": (), "live_cluster": UNSEEN, "pods": ()},
+        {"clusters": (), "live_cluster": None, "pods": UNSEEN},
+        {"clusters": (), "live_cluster": None, "pods": (pod(),)},
+    ],
+    ids=["cluster", "cluster not looked for", "pods not looked for", "pod"],
+)
+def test_the_npus_are_not_called_free_while_something_may_hold_them(left: Json) -> None:
+    assert decide(stopping(closed(), **left)) == Plan(requeue_after_seconds=5.0)
+
+
+def test_a_stop_asks_for_the_run_and_then_for_what_is_left() -> None:
+    asked = needs(job(HELD, status_after(begun())), (cluster(ready=1),), pod(), NOW)
+    assert asked.head is not None
+    assert (asked.progress, asked.ray_job_id) == (True, SUBMISSION_ID)
+    selector = f"ray.io/cluster={CLUSTER_NAME}"
+    after = needs(job(HELD, closed()), (), None, NOW)
+    assert after == Needs(snapshot_name="sums-0a1b2-spec-1", cluster_name=CLUSTER_NAME, pods_selector=selector)
+
+
+def suspended() -> Json:
+    return status_after(decide(stopping(closed(), clusters=(), live_cluster=None, pods=())))
+
+
+def resumed(spec: Json) -> Json:
+    told = suspended()
+    while told["intent"].get("ended"):
+        told = status_after(decide(seen(job(spec, told), snapshot=snapshot(SAVING))))
+    return told
+
+
+EDITED = merged(SAVING, {"trainer": {"learningRate": "1e-5"}})
+
+
+def test_the_next_snapshot_waits_for_the_one_whose_recipes_it_takes() -> None:
+    world = Observed(job(EDITED, resumed(EDITED)), snapshot=None, base_snapshot=UNSEEN)
+    assert decide(world) == Plan(requeue_after_seconds=5.0)
+    taken = decide(Observed(world.job, snapshot=None, base_snapshot=snapshot(SAVING)))
+    assert reasons(taken)["PendingChanges"] == ("False", "UpToDate")
+    (effect,) = decide(Observed(job(EDITED, taken.status), snapshot=None, base_snapshot=snapshot(SAVING))).effects
+    assert isinstance(effect, CreateObject)
+    assert effect.manifest["metadata"]["name"] == "sums-0a1b2-spec-2"
+    assert configmap.read_snapshot(effect.manifest).spec.trainer.learning_rate == "1e-5"
+
+
+def test_an_edit_between_the_intent_and_the_snapshot_begins_the_generation_after() -> None:
+    again = merged(EDITED, {"trainer": {"steps": 90}})
+    told = decide(Observed(job(again, resumed(EDITED)), snapshot=None, base_snapshot=snapshot(SAVING)))
+    ended = decide(Observed(job(again, told.status), snapshot=None, base_snapshot=snapshot(SAVING)))
+    intent = wrote(ended).intent
+    assert intent is not None
+    assert intent.ended
+    status = wrote(decide(Observed(job(again, ended.status), snapshot=None, base_snapshot=snapshot(SAVING))))
+    assert status.intent is not None
+    assert status.resolved is not None
+    assert status.intent.cluster_generation == 3
+    assert (status.resolved.snapshot_name, status.resolved.base_snapshot) == ("sums-0a1b2-spec-3", "sums-0a1b2-spec-1")
+
+
+def test_initializers_are_looked_at_again_for_another_spec() -> None:
+    def initialized(status: Json) -> str:
+        return str(next(c["status"] for c in status["conditions"] if c["type"] == "Initialized"))
+
+    assert (initialized(resumed(EDITED)), initialized(resumed(SAVING))) == ("False", "True")
+
+
+def kept(intent: str) -> Json:
+    return {"metadata": {"name": intent, "annotations": {"rljob.dev/intent": intent}}}
+
+
+@pytest.mark.parametrize(
+    ("intents", "latest", "last"),
+    [
+        ([], None, 0),
+        (["u/spec/1"], "u/spec/1", 0),
+        (["u/spec/1", "u/cluster/1"], "u/spec/1", 1),
+        (["u/spec/10", "u/spec/9", "u/cluster/9"], "u/spec/10", 9),
+        (["u/spec/1", "u/cluster/1", "u/cluster/2"], "u/spec/1", 2),
+        (["other/spec/3", "u/code", "u/spec/x", "", "u/initializer/7"], None, 0),
+    ],
+)
+def test_what_a_job_left_tells_how_far_it_came(intents: list[str], latest: str | None, last: int) -> None:
+    snapshot_found, generation = recall("u", [*map(kept, intents), {"metadata": {"name": "bare"}}])
+    assert (snapshot_found["metadata"]["name"] if snapshot_found else None, generation) == (latest, last)
