@@ -99,6 +99,7 @@ class Observer:
             progress=progress,
             refusals=self.refusals.of(job),
             recipes=self.store.recipes(job),
+            siblings=self.store.siblings(job) if needs.siblings else {},
             unreadable=dict(self._unreadable()),
         )
 

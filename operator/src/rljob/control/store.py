@@ -130,6 +130,13 @@ class Store:
         """Give the RLJob, or None."""
         return self._named(RLJOB, key)
 
+    def siblings(self, job: Manifest) -> dict[str, Manifest]:
+        """Give the other RLJobs of the job's namespace by name."""
+        metadata = job["metadata"]
+        names = (key.name for key in self.job_keys() if key.namespace == metadata["namespace"])
+        found = {name: self.job(Key(metadata["namespace"], name)) for name in names if name != metadata["name"]}
+        return {name: manifest for name, manifest in found.items() if manifest is not None}
+
     def recipes(self, job: Manifest) -> dict[RecipeId, Manifest]:
         """Give every recipe that a job stands on, or stood on when its spec was frozen, as far as it is there."""
         found = {recipe: self._recipe(job, recipe) for recipe in self._recipe_ids(job)}

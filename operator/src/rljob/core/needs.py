@@ -52,6 +52,8 @@ class Needs:
     """As snapshot_name; only where that one is not there."""
     recall: bool = False
     """LIST the job's ConfigMaps, and its RayClusters if there are any: the status is new, or lost."""
+    siblings: bool = False
+    """The other RLJobs of the namespace, from the store."""
     config_name: str | None = None
     """GET this ConfigMap."""
     cluster_name: str | None = None
@@ -80,7 +82,7 @@ def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | No
     if "deletionTimestamp" in job["metadata"] or not is_ours(job):
         return Needs()
     if current.intent is None or current.resolved is None:
-        return Needs(recall=True)
+        return Needs(recall=True, siblings=True)
     # What the job goes by is known in every phase.
     snapshot, base = current.resolved.snapshot_name, current.resolved.base_snapshot
     if status.is_true(current, ConditionType.FINISHED):
@@ -94,7 +96,7 @@ def _of_phase(
 ) -> Needs:
     intent = current.intent
     if intent is None or intent.ended:
-        return Needs()
+        return Needs(siblings=True)
     cluster = intended_cluster(current, clusters)
     if current.stop is not None:
         return _stopping(job, current, intent, clusters, head_pod)

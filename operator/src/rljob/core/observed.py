@@ -122,6 +122,8 @@ class Observed:
     refusals: tuple[Refusal, ...] = ()
     recipes: Mapping[RecipeId, Manifest] = field(default_factory=dict)
     """Every recipe that the job's recipeRef leads to, or led to when its spec was frozen, as far as it is there."""
+    siblings: Mapping[str, Manifest] = field(default_factory=dict)
+    """The other RLJobs of the namespace by name; filled when a cluster generation is about to begin."""
     unreadable: Mapping[RecipeKind, str] = field(default_factory=dict)
     """Kinds of recipes of which nothing can be said, and why."""
     progress_write_seconds: float = 30.0

@@ -30,6 +30,7 @@ STEPS: tuple[Step, ...] = (
     suspending.await_end,  # a stop always completes
     suspending.tear_down,
     suspending.hold,  # free until spec.suspend is false
+    preparing.await_source,  # checkpoint.from.job
     preparing.intend,  # write down names and numbers before anything is made
     starting.find_lost_cluster,  # our cluster was there and is gone
     preparing.freeze_spec,

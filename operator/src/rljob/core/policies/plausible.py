@@ -20,13 +20,14 @@ def plausible(answer: Progress, now: datetime) -> Progress:
     """Give the answer with every number within bounds; what cannot be true is as if not said."""
     step = min(max(answer.step, 0), STEP_MAX)
     total = min(max(answer.total_steps, step), STEP_MAX)
-    seconds = answer.step_seconds
+    seconds, saved = answer.step_seconds, answer.checkpoint_step
     return replace(
         answer,
         step=step,
         total_steps=total,
         observed_time=_past(answer.observed_time, now),
         start_time=_past(answer.start_time, now),
+        checkpoint_step=min(saved, STEP_MAX) if saved is not None and saved > 0 else None,
         step_seconds=seconds if seconds is not None and 0 < seconds <= STEP_SECONDS_MAX else None,
     )
 

@@ -30,12 +30,15 @@ from rljob.core.policies.startup import PROBLEMS, diagnose
 from rljob.core.policies.unacted import warnings_of
 from rljob.core.reasons import Reason
 from rljob.core.recipes import RecipeLayer, chain_ids
+from rljob.core.source import FIELD, find_source, source_decision
 from rljob.core.steps.drifting import next_violations
 from rljob.core.steps.finishing import fail
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, generation_of
 from rljob.launchers import verl
 
 INITIALIZER_POLL_SECONDS = 3.0
+SOURCE_POLL_SECONDS = 30.0
+"""Looked for in the store only, so it costs no request."""
 LINE_CHARACTERS = 200
 """Kept of an initializer's last line: it stands in a condition's message."""
 
@@ -65,6 +68,24 @@ def validate_spec(view: View) -> Plan | None:
     if not violations or not _begins(view):
         return None
     return _refuse(view, Reason.INVALID_SPEC, "; ".join(str(violation) for violation in violations))
+
+
+def await_source(view: View) -> Plan | None:
+    """Wait for the job whose checkpoint this one begins from: beginning at step 0 instead would waste the NPUs."""
+    lost = view.status.intent is None
+    spec = view.frozen_spec if lost and view.frozen_spec else view.checked.spec
+    # With a cluster under way, what it begins from is frozen with it.
+    if view.active or spec is None or (lost and view.observed.clusters):
+        return None
+    found = find_source(spec, view.observed.siblings)
+    if found is None or not found.problem:
+        return None
+    message = f"spec.{FIELD}: {found.problem}"
+    new = view.writer.with_condition(
+        view.status, ConditionType.VALIDATED, ConditionStatus.FALSE, Reason.SOURCE_MISSING, message
+    )
+    new = view.writer.summarised(new, State.PENDING, Reason.SOURCE_MISSING, message)
+    return view.write(new, EventNote(EventType.WARNING, Reason.SOURCE_MISSING, message), requeue=SOURCE_POLL_SECONDS)
 
 
 def _begins(view: View) -> bool:
@@ -167,7 +188,7 @@ def _resolve(view: View, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...], snap
         cards=status.metric(count / facts.dies_per_card) or "NaN",
         initializers=[names.initializer_name(view.job, initializer.name) for initializer in initializers(spec)],
         code=_resolve_code(spec),
-        decisions=decide(spec),
+        decisions=[*decide(spec), *source_decision(spec, view.observed.siblings)],
         recipes=[
             ResolvedRecipe(
                 kind=recipe.origin.kind,

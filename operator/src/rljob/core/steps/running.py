@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rljob.api.status import Attempt, ConditionStatus, ConditionType, Progress, RLJobStatus, State
+from rljob.api.status import Attempt, CheckpointStatus, ConditionStatus, ConditionType, Progress, RLJobStatus, State
 from rljob.build import labels
 from rljob.core import clock, status
 from rljob.core.observed import Unseen
@@ -189,7 +189,10 @@ def _worth_writing(view: View, answer: Answer) -> bool:
         return _was_silent(view)
     if old is None or old.observed_time is None or not _is_training(view):
         return True
-    if answer.step == old.step:
+    saved = _checkpoint(view, answer)
+    if saved is not None and view.status.checkpoint is None:
+        return True
+    if answer.step == old.step and saved == view.status.checkpoint:
         return False
     # Measured against now: a step that is followed by a long one must not stay unwritten until that one ends.
     elapsed = view.now - clock.from_text(old.observed_time)
@@ -221,6 +224,32 @@ def with_progress(view: View, answer: Answer | None) -> RLJobStatus:
     """Give the status with the exporter's figures."""
     if answer is None or answer.step == 0:
         return view.status
+    return _with_checkpoint(view, _with_figures(view, answer), answer)
+
+
+def _with_checkpoint(view: View, current: RLJobStatus, answer: Answer) -> RLJobStatus:
+    saved = _checkpoint(view, answer)
+    if saved is None or saved == view.status.checkpoint:
+        return current
+    new = current.model_copy(update={"checkpoint": saved})
+    # Which checkpoint it is stands in status.checkpoint: a message with the step would make every one a transition.
+    return view.writer.with_condition(
+        new, ConditionType.CHECKPOINTED, ConditionStatus.TRUE, Reason.CHECKPOINT_SAVED, saved.path
+    )
+
+
+def _checkpoint(view: View, answer: Answer) -> CheckpointStatus | None:
+    """Give the last checkpoint that is known: the exporter's, or an attempt's before this one."""
+    spec, told = view.frozen_spec, view.status.checkpoint
+    if answer.checkpoint_step is None or spec is None or spec.checkpoint is None:
+        return told
+    if told is not None and (told.step, told.path) == (answer.checkpoint_step, spec.checkpoint.path):
+        return told
+    saved_time = clock.to_text(clock.from_unix(answer.observed_time))
+    return CheckpointStatus(step=answer.checkpoint_step, path=spec.checkpoint.path, saved_time=saved_time)
+
+
+def _with_figures(view: View, answer: Answer) -> RLJobStatus:
     remaining = (answer.total_steps - answer.step) * (answer.step_seconds or 0.0)
     observed = clock.from_unix(answer.observed_time)
     progress = Progress(

@@ -12,6 +12,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
 from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagnose
 from rljob.core.reasons import Reason
+from rljob.core.source import pinned_path
 from rljob.core.steps.finishing import delete_cluster, fail
 from rljob.core.view import LOOK_AGAIN_SECONDS, View
 from rljob.launchers import verl
@@ -43,7 +44,7 @@ def freeze_cluster(view: View) -> Plan | None:
     if spec is None:
         raise AssertionError("freeze_spec lets no job without a snapshot pass")
     generation, name = view.intent.cluster_generation, view.intent.cluster_name
-    config = verl.job_config(view.job, spec, generation)
+    config = verl.job_config(view.job, spec, generation, pinned_path(view.resolved))
     return Plan(
         effects=(
             CreateToken(build_token_secret(view.job, generation), job_uid=view.job.uid, cluster_name=name),

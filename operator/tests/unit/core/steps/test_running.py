@@ -18,6 +18,8 @@ from builders import (
     reasons,
     running,
     small_spec,
+    snapshot,
+    status_after,
     status_intended,
     status_submitted,
     status_training,
@@ -125,6 +127,39 @@ def test_a_step_before_a_long_one_does_not_stay_unwritten() -> None:
 def test_no_step_is_no_progress() -> None:
     plan = decide(running(progress=answer({"step": 0, "phase": Phase.STARTING})))
     assert plan == Plan(requeue_after_seconds=10.0)
+
+
+SAVING = small_spec({"checkpoint": {"path": "/data/saves", "everySteps": 2}})
+
+
+def saved(step: int, checkpoint: int | None, status: Json, observed: float = 0.0) -> Observed:
+    told = answer({"step": step, "checkpoint_step": checkpoint, "observed_time": at(observed).timestamp()})
+    return running(job=job(SAVING, status), snapshot=snapshot(SAVING), progress=told)
+
+
+def test_the_first_checkpoint_is_a_transition() -> None:
+    plan = decide(saved(4, 4, status_training(), 1), seconds=1)
+    status = wrote(plan)
+    assert reasons(plan)["Checkpointed"] == ("True", "CheckpointSaved")
+    assert status.checkpoint is not None
+    assert (status.checkpoint.step, status.checkpoint.path) == (4, "/data/saves")
+    assert status.checkpoint.saved_time == "2026-01-01T12:00:01Z"
+    assert decide(saved(4, 4, dict(plan.status or {}), 1), seconds=100).empty
+
+
+def test_further_checkpoints_are_written_like_steps() -> None:
+    told = status_after(decide(saved(4, 4, status_training(), 1), seconds=1))
+    assert decide(saved(6, 6, told, 20), seconds=20).empty
+    later = wrote(decide(saved(6, 6, told, 40), seconds=40))
+    assert later.checkpoint is not None
+    assert later.checkpoint.step == 6
+    after_its_step = wrote(decide(saved(4, 5, told, 40), seconds=40)).checkpoint
+    assert after_its_step is not None
+
+
+@pytest.mark.parametrize("step", [None, 0, -3])
+def test_no_checkpoint_is_none(step: int | None) -> None:
+    assert decide(saved(3, step, status_training(), 1), seconds=100).empty
 
 
 def test_the_last_step_needs_no_estimate() -> None:
