@@ -104,6 +104,25 @@ def test_the_operator_may_not_read_secrets_nor_touch_other_leases(release: Kube)
         may("get", "leases", "-n", JOBS_NAMESPACE)
 
 
+def test_the_recipes_of_the_release_are_there_and_those_of_others_stay(release: Kube) -> None:
+    files = [yaml.safe_load(path.read_text()) for path in (CHART / "recipes").glob("*.yaml")]
+    wanted = {recipe["metadata"]["name"] for recipe in files}
+
+    def built_in() -> set[str]:
+        return {found["metadata"]["name"] for found in release.find("clusterrlrecipes", "rljob.dev/built-in")}
+
+    wait_for("the built-in recipes", lambda: built_in() == wanted, 60)
+    own = {"apiVersion": "rljob.dev/v1alpha1", "kind": "ClusterRLRecipe", "metadata": {"name": "of-a-site"}}
+    release.apply({**own, "spec": {"template": {}}})
+    label = f"rljob.dev/built-in={NAMESPACE}.{RELEASE}"
+    gone = {**own, "metadata": {"name": "of-the-last-release", "labels": dict([label.split("=")])}}
+    release.apply({**gone, "spec": {"template": {}}})
+    release.run("rollout", "restart", f"deployment/{RELEASE}")
+    wait_for("the operator's clean-up", lambda: built_in() == wanted, 120)
+    assert release.get("clusterrlrecipe", "of-a-site") is not None
+    release.delete("clusterrlrecipe", "of-a-site")
+
+
 def test_an_upgrade_touches_neither_key_nor_crd_nor_running_job(release: Kube) -> None:
     key, crd = token_key(release), release.get("crd", CRD)
     cluster = a_cluster_that_cannot_start(release)

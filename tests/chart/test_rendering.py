@@ -94,6 +94,26 @@ def test_with_a_watched_namespace_only_cluster_recipes_are_read_outside_of_it() 
     ]
 
 
+def test_only_built_in_recipes_need_the_right_to_change_recipes() -> None:
+    def verbs(*values: str) -> list[str]:
+        rules = pick(render(*values), "ClusterRole", "rljob-operator")["rules"]
+        return next(list(rule["verbs"]) for rule in rules if "clusterrlrecipes" in rule["resources"])
+
+    assert verbs("--set", "recipes.enabled=false") == ["get", "list", "watch"]
+    assert {"create", "patch", "delete"} < set(verbs())
+
+
+def test_every_recipe_of_the_chart_reaches_the_operator() -> None:
+    manifests = render()
+    files = {path.name: path.read_text() for path in (CHART / "recipes").glob("*.yaml")}
+    assert pick(manifests, "ConfigMap", "rljob-operator-recipes").get("data", {}) == files
+    pod = pick(manifests, "Deployment")["spec"]["template"]["spec"]
+    assert "--recipes-folder=/etc/rljob/recipes" in pod["containers"][0]["args"]
+    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "recipes"]
+    assert mount == {"name": "recipes", "mountPath": "/etc/rljob/recipes", "readOnly": True}
+    assert not [m for m in render("--set", "recipes.enabled=false") if m["kind"] == "ConfigMap"]
+
+
 def test_the_pod_is_restricted() -> None:
     pod = pick(render(), "Deployment")["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import kopf
@@ -22,6 +23,7 @@ from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.ray import RayClient
 from rljob.cluster.token import TokenKey
 from rljob.config import Config, ConfigError, read_config
+from rljob.control.built_in import BuiltIns, owner_label
 from rljob.control.clock import SystemClock
 from rljob.control.lease import LeaseHolder
 from rljob.control.reconciler import Reconciler
@@ -66,12 +68,18 @@ class Operator:
                 self.leads = True
                 group.create_task(work(self.reconciler, self.config.workers), name="workers")
                 group.create_task(self.resync.run(), name="resync")
+                if self.config.recipes_folder:
+                    group.create_task(self._built_ins().keep(), name="built-in recipes")
                 group.create_task(watch(self.resync, self.reconciler.feed, self._login), name="watches")
                 log.info("Leading", workers=self.config.workers, jobs=len(self.resync.reconciler.store.job_keys()))
         finally:
             self.leads = False
             await self.lease.release()
         raise AssertionError("the parts of an operator never end by themselves")
+
+    def _built_ins(self) -> BuiltIns:
+        owner = owner_label(self.config.lease_namespace, self.config.lease_name)
+        return BuiltIns(self.reconciler.cluster, Path(self.config.recipes_folder), owner)
 
     def live(self) -> str | None:
         """Say what is stuck; the answer itself proves the event loop."""

@@ -50,6 +50,8 @@ class Config:
     """Requests to the API server that are allowed on average."""
     api_burst: int = 40
     """Requests to the API server that are allowed at once."""
+    recipes_folder: str = ""
+    """Folder with the release's built-in recipes, to be applied at start; empty for none."""
     log_level: str = "INFO"
     """Least level of log lines: DEBUG, INFO, WARNING or ERROR."""
     kubeconfig: str = ""

@@ -15,7 +15,7 @@ from rljob.build.initializer import build_initializer
 from rljob.build.names import JobIdentity
 from rljob.build.raycluster import build_raycluster
 from rljob.cluster.errors import AlreadyExists, Conflict, Forbidden, NotFound
-from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, LEASE, POD, RAY_CLUSTER, RLJOB, SECRET, Kind
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, LEASE, POD, RAY_CLUSTER, RLJOB, SECRET, Kind
 from rljob.cluster.manifests import controller_uid
 
 if TYPE_CHECKING:
@@ -255,6 +255,33 @@ async def exists(place: Place, name: str) -> bool:
     except NotFound:
         return False
     return True
+
+
+async def test_a_recipe_is_applied_until_it_is_as_the_release_has_it(place: Place) -> None:
+    name = place.namespace  # cluster-scoped, and this test's own
+    first = await place.cluster.apply(recipe(name, {"trainer": {"steps": 1}, "stop": {"graceSeconds": 9}}))
+    assert first["metadata"]["generation"] == 1
+    again = await place.cluster.apply(recipe(name, {"trainer": {"steps": 1}, "stop": {"graceSeconds": 9}}))
+    assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    changed = await place.cluster.apply(recipe(name, {"trainer": {"steps": 2}}))
+    assert changed["spec"]["template"] == {"trainer": {"steps": 2}}
+    assert changed["metadata"]["generation"] == 2
+    listing = await place.cluster.list(CLUSTER_RL_RECIPE, "any", f"of={name}")
+    assert [item["metadata"]["name"] for item in listing.items] == [name]
+    assert await place.cluster.get(CLUSTER_RL_RECIPE, "", name) == changed
+    await place.cluster.delete(CLUSTER_RL_RECIPE, "", name, changed["metadata"]["uid"])
+    with pytest.raises(NotFound):
+        await place.cluster.get(CLUSTER_RL_RECIPE, "", name)
+
+
+def recipe(name: str, template: Json) -> Json:
+    metadata = {"name": name, "labels": {"of": name}}
+    return {
+        "apiVersion": CLUSTER_RL_RECIPE.api_version,
+        "kind": "ClusterRLRecipe",
+        "metadata": metadata,
+        "spec": {"template": template},
+    }
 
 
 def event(place: Place, name: str) -> Json:

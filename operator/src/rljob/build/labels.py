@@ -9,6 +9,8 @@ INITIALIZER = "rljob.dev/initializer"
 
 INTENT = "rljob.dev/intent"
 """Annotation: which intent made the object; an object with another one is never adopted."""
+BUILT_IN = "rljob.dev/built-in"
+"""Label of recipes that come with a release; its value is the installation."""
 JOB_DIGEST = "rljob.dev/job-digest"
 """Annotation: SHA-256 of job.json."""
 SPEC_HASH = "rljob.dev/spec-hash"

@@ -164,6 +164,17 @@ class FakeCluster:
                 raise errors.Conflict(f"{kind.resource} {namespace}/{name}: uid is {current['metadata']['uid']}")
             self._begin_deletion(kind, current)
 
+    async def apply(self, manifest: Manifest) -> Manifest:
+        """See `Cluster.apply`; everything but metadata has one owner here, and labels are merged."""
+        kind, namespace, name = _key(manifest)
+        async with self._write("patch", kind, namespace, name):
+            current = self._objects.get((kind, namespace, name))
+            if current is None:
+                return self.put(manifest, status=False)
+            labels = {**_labels(current), **_labels(manifest)}
+            kept = {"metadata": {**current["metadata"], "labels": labels}}
+            return self._commit(kind, {**copy.deepcopy(dict(manifest)), **kept})
+
     async def apply_status(self, manifest: Manifest) -> Manifest:
         """See `Cluster.apply_status`; the whole status has one owner here."""
         kind, namespace, name = _key(manifest)

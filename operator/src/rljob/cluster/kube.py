@@ -128,6 +128,13 @@ class KubeCluster:
         }
         await self._request(_Call("delete", kind, kind.path(namespace, name), body=body))
 
+    async def apply(self, manifest: Manifest) -> Manifest:
+        """See `Cluster.apply`."""
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        path = kind.path(metadata.get("namespace"), metadata["name"])
+        query = (("fieldManager", FIELD_MANAGER), ("force", "true"))
+        return await self._request(_Call("patch", kind, path, query, manifest, _APPLY))
+
     async def apply_status(self, manifest: Manifest) -> Manifest:
         """See `Cluster.apply_status`."""
         kind, metadata = kind_of(manifest), manifest["metadata"]

@@ -55,6 +55,9 @@ class Cluster(Protocol):
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
         """DELETE in the background with a uid precondition; raises Conflict if the name is somebody else's by now."""
 
+    async def apply(self, manifest: Manifest) -> Manifest:
+        """Create or bring up to date what the manifest says, by server-side apply. Only for built-in recipes."""
+
     async def apply_status(self, manifest: Manifest) -> Manifest:
         """Apply `status` on the server; the manifest's uid and resourceVersion are preconditions; raises Conflict."""
 
