@@ -98,7 +98,8 @@ def judge(checked: Checked) -> None:
     config = verl.job_config(IDENTITY, checked.spec, 1)
     assert configmap.build_cluster_config(IDENTITY, checked.spec, 1, config)
     assert all(build_initializer(IDENTITY, checked.spec, entry) for entry in initializers(checked.spec))
-    assert configmap.read_snapshot(configmap.build_snapshot(IDENTITY, checked.spec)) == checked.spec
+    frozen = configmap.Snapshot(checked.spec, checked.recipes)
+    assert configmap.read_snapshot(configmap.build_snapshot(IDENTITY, frozen, 1)) == frozen
 
 
 def is_json(value: Any) -> bool:  # noqa: ANN401 - JSON, or not
