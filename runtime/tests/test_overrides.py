@@ -47,9 +47,8 @@ def test_the_platforms_defaults_fill_what_the_job_leaves_open(make_job: MakeJob)
 
 
 def test_what_the_job_sets_wins_over_defaults(make_job: MakeJob) -> None:
-    job = make_job(overrides={"reward.num_workers": 3, "trainer.resume_mode": "auto"})
-    merged = with_launcher_keys(job, SPOOL, Path("/scratch"))
-    assert (merged["reward.num_workers"], merged["trainer.resume_mode"]) == (3, "auto")
+    job = make_job(overrides={"reward.num_workers": 3})
+    assert with_launcher_keys(job, SPOOL, Path("/scratch"))["reward.num_workers"] == 3
 
 
 def test_a_default_gives_way_to_a_key_above_or_below_it(make_job: MakeJob) -> None:
@@ -78,9 +77,16 @@ def test_a_launchers_key_with_the_launchers_value_is_harmless(make_job: MakeJob)
     assert with_launcher_keys(job, SPOOL, Path("/scratch"))["trainer.total_training_steps"] == 40
 
 
-def test_a_job_with_checkpoints_resumes(make_job: MakeJob) -> None:
+def test_where_a_run_begins_is_decided_later_and_by_nobody_else(make_job: MakeJob) -> None:
     merged = with_launcher_keys(make_job(checkpoint_path="/ckpt"), SPOOL, Path("/scratch"))
-    assert (merged["trainer.default_local_dir"], merged["trainer.resume_mode"]) == ("/ckpt", "auto")
+    assert (merged["trainer.default_local_dir"], merged["trainer.resume_mode"]) == ("/ckpt", "disable")
+    with pytest.raises(RefusedError, match=r"checkpoint\.resume and checkpoint\.from decide it"):
+        with_launcher_keys(make_job(overrides={"trainer.resume_mode": "auto"}), SPOOL, Path("/scratch"))
+
+
+def test_an_evaluation_trains_no_steps(make_job: MakeJob) -> None:
+    assert wiring.only_evaluates(make_job(overrides={"trainer.val_only": True}))
+    assert not wiring.only_evaluates(make_job())
 
 
 def test_groups_go_through_hydra() -> None:

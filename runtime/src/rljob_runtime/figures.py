@@ -17,6 +17,7 @@ RESPONSE_TOKENS = "response"
 FIRST_DP_IDLE = StepMetric.FIRST_DP_IDLE.value
 CLUSTER_IDLE = StepMetric.CLUSTER_IDLE.value
 ROLLOUT_SECONDS = f"{PREFIX}/rollout_seconds"
+VALIDATION_SCORE = f"{PREFIX}/validation/score/mean"
 STEP_TPS_PER_CARD = StepMetric.STEP_TPS_PER_CARD.value
 
 VERL_TOKENS = "perf/total_num_tokens"

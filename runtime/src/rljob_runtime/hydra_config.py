@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rljob_runtime import wiring
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue
 from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.planning import megatron
 from rljob_runtime.spool import Spool
 
 if TYPE_CHECKING:
@@ -32,11 +33,18 @@ def compose(job: JobConfig, spool: Spool, scratch: Path) -> DictConfig:
     config = _compose_groups({key: value for key, value in overrides.items() if is_group(key)})
     values = {key: value for key, value in overrides.items() if not is_group(key)}
     known = set(flatten(config))
-    if problems := [unknown_key(key, known) for key in values if not key.startswith("+") and key not in known]:
+    problems = [unknown_key(key, known) for key in values if not key.startswith("+") and key not in known]
+    problems += [f"{key}: {problem}" for key, problem in megatron.unknown_keys(job.overrides).items()]
+    if problems:
         raise RefusedError(ExitCode.BAD_CONFIG, "UnknownOverride", "; ".join(problems))
+    apply(config, values)
+    return config
+
+
+def apply(config: DictConfig, values: Mapping[str, OverrideValue]) -> None:
+    """Set values; raises RefusedError (exit 64) for one that does not fit its key."""
     for key, value in values.items():
         _set(config, key, value)
-    return config
 
 
 def with_launcher_keys(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValue]:

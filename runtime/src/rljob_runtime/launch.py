@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from rljob_runtime import checkpoint, preflight, ray_cluster, wiring
+from rljob_runtime import checkpoint, figures, preflight, ray_cluster, resume, wiring
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.mirror import Mirror, own_log
 from rljob_runtime.outcomes import RefusedError, from_error
@@ -29,7 +29,7 @@ from rljob_runtime.spool import Spool
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
+    from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner, Result
 
 SHUTDOWN_SECONDS = 20.0
 """Ray's disconnection may hang when the cluster is half gone; the outcome must be printed all the same."""
@@ -108,7 +108,7 @@ def begin(spool: Spool, attempt: preflight.Attempt, job: JobConfig) -> None:
             phase=Phase.STARTING,
             attempt=attempt.number,
             submission_id=attempt.submission_id,
-            total_steps=job.total_steps,
+            total_steps=0 if wiring.only_evaluates(job) else job.total_steps,
             observed_time=now,
             start_time=now,
         )
@@ -128,7 +128,9 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
 
     config = hydra_config.compose(launch.job, launch.spool, launch.scratch)
     require_plugin(launch.job)
-    hydra_config.validate(config)
+    if not preflight.missing_here([required.path for required in launch.job.required_paths]):
+        # verl reads the critic's model here; where it is missing, the check of the paths knows whose fault it is.
+        hydra_config.validate(config)
     add_environment(config, wiring.environment(launch.job, environ))
     refuse_if_stopped(launch)
 
@@ -139,16 +141,26 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
 
         stack.callback(shut_down_ray)
         runner = PinnedTaskRunner(
-            launch.job, launch.attempt.number, launch.spool, connected=lambda: prepare_cluster(launch, runner)
+            launch.job, launch.attempt.number, launch.spool, connected=lambda: prepare_cluster(launch, runner, config)
         )
         run_ppo(config, task_runner_class=runner)
-        result = runner.result()
-    if result.stopped_by is None:
-        return Outcome(int(ExitCode.DONE), "Completed", f"trained {result.step} steps", last_step=result.step)
-    return stopped(launch, result.step, result.stopped_by)
+        return outcome_of(launch, runner.result())
 
 
-def prepare_cluster(launch: Launch, runner: PinnedTaskRunner) -> None:
+def outcome_of(launch: Launch, result: Result) -> Outcome:
+    """Name the end of a run that ended by itself."""
+    if result.matched is not None:
+        return result.matched.outcome(saved_step(launch))
+    if result.stopped_by is not None:
+        return stopped(launch, result.step, result.stopped_by)
+    if result.evaluation is not None:
+        score = result.evaluation.get(figures.VALIDATION_SCORE, float("nan"))
+        message = f"evaluated step {result.step} on data.validation: mean score {score:.6g}"
+        return Outcome(int(ExitCode.DONE), "Evaluated", message, last_step=result.step)
+    return Outcome(int(ExitCode.DONE), "Completed", f"trained {result.step} steps", last_step=result.step)
+
+
+def prepare_cluster(launch: Launch, runner: PinnedTaskRunner, config: DictConfig) -> None:
     """Do what needs a connection to Ray, before anything of verl exists in the cluster."""
     # ray.init installs a SIGTERM handler of its own, which aborts.
     install_stop_handlers(launch, runner)
@@ -156,10 +168,21 @@ def prepare_cluster(launch: Launch, runner: PinnedTaskRunner) -> None:
     ray_cluster.wait_for_predecessor(launch.patience.predecessor_seconds)
     ray_cluster.wait_for_devices(launch.job, launch.patience.devices_seconds)
     if launch.job.checkpoint_path:
-        folder = Path(launch.job.checkpoint_path)
-        checkpoint.claim(folder, checkpoint.Owner(launch.job.uid, launch.attempt.number))
-        checkpoint.repair_tracker(folder)
+        owner = checkpoint.Owner(launch.job.uid, launch.attempt.number)
+        checkpoint.claim(Path(launch.job.checkpoint_path), owner)
+    choose_start(launch, config)
     refuse_if_stopped(launch)
+
+
+def choose_start(launch: Launch, config: DictConfig) -> None:
+    """Tell verl where to begin: only now, because an earlier attempt may have saved until a moment ago."""
+    from verl.trainer.ppo.utils import need_critic
+
+    from rljob_runtime import hydra_config
+
+    start = resume.choose(launch.job, launch.attempt.number, needs_critic=need_critic(config))
+    print(f"rljob: {start.told}", file=sys.stderr, flush=True)  # noqa: T201
+    hydra_config.apply(config, start.settings())
 
 
 def require_plugin(job: JobConfig) -> None:
@@ -221,14 +244,19 @@ def refuse_if_stopped(launch: Launch) -> None:
 
 def stopped(launch: Launch, step: int, mode: StopMode) -> Outcome:
     """Give the outcome of a stop on request."""
-    progress = launch.spool.progress()
-    saved = progress.checkpoint_step if progress else None
+    saved = saved_step(launch)
     if saved is None:
         message = f"{mode.value} at step {step}; nothing is saved"
         return Outcome(int(ExitCode.STOPPED), "StoppedWithoutCheckpoint", message, last_step=step)
     return Outcome(
         int(ExitCode.STOPPED), "Stopped", f"{mode.value} at step {step}; step {saved} is saved", last_step=step
     )
+
+
+def saved_step(launch: Launch) -> int | None:
+    """Give the step of the newest checkpoint that the spool knows."""
+    progress = launch.spool.progress()
+    return progress.checkpoint_step if progress else None
 
 
 def shut_down_ray() -> None:

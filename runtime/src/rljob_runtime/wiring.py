@@ -21,6 +21,8 @@ FIXED = {
     "trainer.v1.trainer_mode": "it selects our trainer",
     "trainer.total_training_steps": "it is the job's trainer.steps",
     "trainer.default_local_dir": "it is the job's checkpoint.path",
+    "trainer.resume_mode": "checkpoint.resume and checkpoint.from decide it",
+    "trainer.resume_from_path": "checkpoint.resume and checkpoint.from decide it",
     "actor_rollout_ref.rollout.router_config_path": "our router times the replicas",
     "actor_rollout_ref.rollout.prometheus.enable": "the exporter finds vLLM's metrics through it",
     "actor_rollout_ref.rollout.prometheus.file": "the exporter reads it",
@@ -37,6 +39,9 @@ def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValu
         "trainer.v1.trainer_mode": TRAINER_NAME,
         "trainer.total_training_steps": job.total_steps,
         "trainer.default_local_dir": job.checkpoint_path or str(scratch / "checkpoints"),
+        # Until the launcher may look into the folder (resume.py).
+        "trainer.resume_mode": "disable",
+        "trainer.resume_from_path": None,
         "actor_rollout_ref.rollout.router_config_path": str(ROUTER_CONFIG),
         "actor_rollout_ref.rollout.prometheus.enable": True,
         "actor_rollout_ref.rollout.prometheus.file": str(spool.rollout_targets_file),
@@ -56,7 +61,6 @@ def defaults(job: JobConfig) -> dict[str, OverrideValue]:
         "trainer.n_gpus_per_node": job.devices // job.nodes,
         # verl stops at the first of steps and epochs; an epoch has at least one step, so the steps decide.
         "trainer.total_epochs": job.total_steps,
-        "trainer.resume_mode": "auto" if job.checkpoint_path else "disable",
         "trainer.logger": ["console"],
         "trainer.project_name": job.namespace,
         "trainer.experiment_name": job.name,
@@ -71,6 +75,11 @@ def defaults(job: JobConfig) -> dict[str, OverrideValue]:
     if job.platform is Platform.CPU:
         values |= cpu_defaults.SETTINGS
     return values
+
+
+def only_evaluates(job: JobConfig) -> bool:
+    """Tell whether the job trains nothing (trainer.mode Evaluate)."""
+    return job.overrides.get("trainer.val_only") is True
 
 
 def environment(job: JobConfig, environ: Mapping[str, str]) -> dict[str, str]:

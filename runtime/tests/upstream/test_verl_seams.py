@@ -39,8 +39,14 @@ def test_the_trainer_still_has_the_methods_that_ours_extends(base: Any) -> None:
     assert parameters(base.fit) == ["self", "agent_loop_manager"]
     assert parameters(base._save_checkpoint) == ["self"]
     assert parameters(base._shutdown_dump_executor) == ["self"]
+    assert parameters(base._validate) == ["self"]
+    assert parameters(base.on_train_begin) == ["self"]
+    assert parameters(base.on_sample_end) == ["self"]
+    assert parameters(base._submit_batch_to_rollout) == ["self", "batch"]
     expected = ["self", "batch", "metrics", "timing_raw", "global_steps", "epoch"]
     assert parameters(base._compute_metrics) == expected
+    expected = ["self", "data_sources", "sample_uids", "reward_extra_infos_dict", "sample_turns", "expected_acc_counts"]
+    assert parameters(base._val_metrics_update) == expected
 
 
 def test_a_step_still_has_its_order(base: Any) -> None:
@@ -58,6 +64,57 @@ def test_a_step_still_has_its_order(base: Any) -> None:
         "self.global_steps += 1\n            SkipManager",
         "self.on_train_end()",
     )
+
+
+def test_a_validation_before_training_is_over_before_the_loop(base: Any) -> None:
+    assert in_order(
+        inspect.getsource(base.fit), "val_metrics = self._validate()", '"val_only"', "self.on_train_begin()", "while "
+    )
+    assert 'reward_extra_infos_dict["reward"].extend(scores)' in inspect.getsource(base._validate)
+
+
+def test_a_checkpoint_is_loaded_from_the_path_that_we_give(base: Any) -> None:
+    source = inspect.getsource(base._load_checkpoint)
+    assert 'self.config.trainer.resume_mode == "resume_path"' in source
+    assert "global_step_folder = self.config.trainer.resume_from_path" in source
+    assert 'os.path.join(global_step_folder, "actor")' in source
+
+
+def test_shards_carry_the_number_of_devices_in_their_names() -> None:
+    from verl.utils.checkpoint import fsdp_checkpoint_manager
+
+    from rljob_runtime.resume import SHARD
+
+    assert 'f"model_world_size_{self.world_size}_rank_{self.rank}.pt"' in inspect.getsource(fsdp_checkpoint_manager)
+    assert SHARD.match("model_world_size_16_rank_3.pt")
+
+
+def test_verl_still_makes_no_baselines_for_remax(base: Any) -> None:
+    # When it does, verl_plugin/baselines.py can go.
+    assert "reward_baselines" not in inspect.getsource(sys.modules[base.__mro__[1].__module__])
+
+
+def test_our_estimator_gives_verls_remax_with_the_baselines_of_the_prompts() -> None:
+    import torch
+    from verl.trainer.ppo import core_algos
+
+    from rljob_runtime.verl_plugin import baselines
+
+    baselines.set_scores({"a": 1.0, "b": 0.25})
+    mask = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+    rewards = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+    estimator = core_algos.get_adv_estimator_fn(baselines.ESTIMATOR)
+    advantages, returns = estimator(token_level_rewards=rewards, response_mask=mask, index=["a", "b", "padding"])
+    assert advantages.tolist() == [[0.0, 0.0], [0.75, 0.0], [0.0, 0.0]]
+    assert returns.tolist() == [[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
+
+
+def test_a_prompt_for_validation_goes_where_the_baselines_are_read() -> None:
+    from verl.trainer.ppo.v1 import agent_loop_tq
+
+    source = inspect.getsource(agent_loop_tq)
+    assert 'validate = batch["validate"] if "validate" in batch else False' in source
+    assert '"train" if not trajectory["validate"] else "val"' in source
 
 
 def test_prompts_are_sent_after_the_step_has_begun(base: Any) -> None:
@@ -212,6 +269,8 @@ torch.distributed.init_process_group("cpu:gloo,cpu:gloo", init_method=f"file://{
 torch.distributed.all_reduce(torch.ones(1))
 from verl.workers.engine.fsdp import transformer_impl
 assert transformer_impl.CPUOffloadPolicy(pin_memory=True).pin_memory is False
+from verl.utils.model import load_valuehead_model
+assert hasattr(load_valuehead_model, "_rljob")
 print("probe ok")
 """
 

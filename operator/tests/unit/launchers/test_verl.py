@@ -271,7 +271,6 @@ def test_a_share_of_less_than_a_sample_is_one() -> None:
 @pytest.mark.parametrize(
     ("change", "field", "word"),
     [
-        ({"algorithm": {"name": "ReMax"}}, "algorithm.name", "RLOO"),
         ({"trainer": {"offload": {"gradients": True}}}, "trainer.offload.gradients", "together with the weights"),
         (
             {
@@ -280,6 +279,14 @@ def test_a_share_of_less_than_a_sample_is_one() -> None:
             },
             "verl.overrides[actor_rollout_ref.model.use_remove_padding]",
             "packed",
+        ),
+        (
+            {
+                "trainer": {"backend": "MindSpeed"},
+                "verl": {"overrides": {"+critic.megatron.override_transformer_config.moe_zero_memry": "level1"}},
+            },
+            "verl.overrides[+critic.megatron.override_transformer_config.moe_zero_memry]",
+            "did you mean moe_zero_memory?",
         ),
     ],
 )

@@ -26,7 +26,7 @@ class ExitCode(enum.IntEnum):
     STALLED = 67
     """No step for too long."""
     RULE_MATCHED = 68
-    """A restart rule matched; its name is in the outcome."""
+    """A rule of the manifest matched, for restarts or for the run's end; its name is in the outcome."""
 
 
 @dataclass(frozen=True)

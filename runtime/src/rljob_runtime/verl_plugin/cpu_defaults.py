@@ -12,6 +12,7 @@ FP32 = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
 
 ACTOR = "actor_rollout_ref.actor"
 REF = "actor_rollout_ref.ref"
+CRITIC = "critic"
 ROLLOUT = "actor_rollout_ref.rollout"
 
 SETTINGS: dict[str, OverrideValue] = {
@@ -32,6 +33,15 @@ SETTINGS: dict[str, OverrideValue] = {
     "actor_rollout_ref.model.use_remove_padding": False,
     "+actor_rollout_ref.model.override_config.attn_implementation": "eager",
     "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+    # The critic of PPO, which verl only makes where the algorithm has one.
+    f"{CRITIC}.strategy": "fsdp2",
+    f"{CRITIC}.fsdp.strategy": "fsdp2",
+    f"+{CRITIC}.fsdp.mixed_precision": dict(FP32),
+    f"{CRITIC}.fsdp.use_torch_compile": False,
+    f"{CRITIC}.model.use_remove_padding": False,
+    f"+{CRITIC}.model.override_config.attn_implementation": "eager",
+    f"{CRITIC}.model.enable_gradient_checkpointing": False,
+    f"{CRITIC}.ppo_micro_batch_size_per_gpu": 64,
     f"{ROLLOUT}.name": "vllm",
     f"{ROLLOUT}.dtype": "float32",
     f"{ROLLOUT}.enforce_eager": True,

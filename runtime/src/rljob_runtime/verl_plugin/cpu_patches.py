@@ -1,4 +1,4 @@
-"""The two symbols of torch that verl uses in a way a CPU cannot follow, replaced before verl reads them.
+"""The symbols of torch and verl that a CPU cannot follow, replaced before verl reads them.
 
 Each replacement checks that the original still looks as it was read, and fails loudly otherwise.
 """
@@ -16,12 +16,13 @@ MARK = "_rljob"
 
 
 def apply() -> None:
-    """Replace both; once for each process."""
+    """Replace them; once for each process."""
     # Not `__wrapped__`: torch decorates the original itself.
     if not hasattr(torch.distributed.init_process_group, MARK):
         _one_backend_for_each_device()
     if not issubclass(fsdp.CPUOffloadPolicy, UnpinnedOffloadPolicy):
         fsdp.CPUOffloadPolicy = UnpinnedOffloadPolicy
+    _critic_without_flash_attention()
 
 
 def _one_backend_for_each_device() -> None:
@@ -37,6 +38,33 @@ def _one_backend_for_each_device() -> None:
 
     setattr(init_process_group, MARK, True)
     torch.distributed.init_process_group = init_process_group
+
+
+def _critic_without_flash_attention() -> None:
+    """Load a critic's model with the attention of its configuration: verl (utils/model.py, 0.9.1) names flash's."""
+    from verl.utils import model
+
+    original = model.load_valuehead_model
+    if hasattr(original, MARK):
+        return
+    found = list(inspect.signature(original).parameters)
+    if found != ["local_path", "torch_dtype", "model_config", "trust_remote_code"]:
+        raise TypeError(f"verl's load_valuehead_model takes {found}")
+
+    @functools.wraps(original)
+    def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:  # noqa: ANN401, FBT001
+        from transformers import AutoModelForTokenClassification
+
+        return AutoModelForTokenClassification.from_pretrained(
+            local_path,
+            dtype=torch_dtype,
+            config=model_config,
+            attn_implementation="eager",
+            trust_remote_code=trust_remote_code,
+        )
+
+    setattr(load_valuehead_model, MARK, True)
+    model.load_valuehead_model = load_valuehead_model
 
 
 def without_duplicates(backend: str | None) -> str | None:

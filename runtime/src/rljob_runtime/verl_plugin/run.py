@@ -7,7 +7,7 @@ its configuration.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,11 @@ class Run:
             self.spool.update_progress(checkpoint_step=step)
 
     def resumed(self, step: int) -> None:
-        """Show the step from which the attempt goes on."""
+        """Show the step from which the attempt goes on; it is a checkpoint of this job only in its own folder."""
         if step > 0:
-            self.spool.update_progress(step=step, checkpoint_step=step)
+            folder = self.checkpoint_folder
+            own = folder is not None and step in checkpoint.complete_steps(folder)
+            self.spool.update_progress(step=step, checkpoint_step=step if own else None)
 
     def own_figures(self, metrics: Mapping[str, float], window: figures.RolloutWindow) -> dict[str, float]:
         """Compute our figures of a step from verl's metrics and the replicas' times."""
@@ -101,6 +103,20 @@ class Run:
             cluster_idle_ratio=finite(figures.CLUSTER_IDLE),
             step_seconds=finite("timing_s/step"),
         )
+
+    def record_validation(self, step: int, metrics: Mapping[str, float], *, only: bool) -> None:
+        """Append the line of a validation before training; an evaluation-only run shows its score as the reward."""
+        record = StepRecord(step=step, time=time.time(), metrics=metrics)
+        self.spool.append_step(self.attempt, record)
+        self.mirror.append_step(record)
+        if only:
+            self.spool.update_progress(reward=metrics.get(figures.VALIDATION_SCORE))
+
+
+def validation_figures(scores: Iterable[float | None]) -> dict[str, float]:
+    """Give the mean score over all validation answers; verl's own figures are by data source."""
+    known = [score for score in scores if score is not None]
+    return {figures.VALIDATION_SCORE: sum(known) / len(known)} if known else {}
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

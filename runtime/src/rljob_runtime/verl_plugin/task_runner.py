@@ -19,6 +19,7 @@ from verl.trainer.main_ppo import TaskRunnerV1
 
 from rljob_runtime.contract import JobConfig, StopMode
 from rljob_runtime.spool import Spool
+from rljob_runtime.stop_rules import Match
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -33,6 +34,10 @@ class Result:
 
     step: int
     stopped_by: StopMode | None
+    matched: Match | None = None
+    """The stop rule that ended it."""
+    evaluation: dict[str, float] | None = None
+    """Validation metrics of a run that only evaluates."""
 
 
 class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] # the class behind Ray's wrapper
@@ -53,7 +58,8 @@ class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] #
         super().run(config)
         trainer = self.trainer
         # After its last step verl has counted one further; after a stop or a resume at the end it may not have.
-        return Result(step=min(trainer.global_steps, trainer.total_training_steps), stopped_by=trainer.stopped_by)
+        step = min(trainer.global_steps, trainer.total_training_steps)
+        return Result(step, trainer.stopped_by, trainer.matched, trainer.evaluation)
 
     def request_stop(self, mode: str) -> None:
         """Ask the trainer to stop."""

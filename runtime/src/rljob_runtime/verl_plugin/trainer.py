@@ -1,4 +1,4 @@
-"""verl's synchronous trainer, which also stops on request, fences its saves and tells its figures.
+"""verl's synchronous trainer, which also stops on request or by rule, fences its saves and tells its figures.
 
 Registered under its own name (`trainer.v1.trainer_mode`); everything it changes goes through methods that verl means to
 be overridden, and runtime/tests/upstream checks that they are still there. Order of a step in verl's `fit` (0.9.1):
@@ -7,23 +7,29 @@ on_step_begin, prepare and sample, train, periodic save, on_step_end, validation
 
 from __future__ import annotations
 
+import sys
 import time
 import types
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import ray
+import transfer_queue as tq
 from omegaconf import open_dict
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.utils import tensordict_utils
 
 from rljob_runtime import checkpoint
 from rljob_runtime.contract import Platform, StopMode
 from rljob_runtime.figures import RolloutWindow
-from rljob_runtime.verl_plugin import cpu_defaults, run
+from rljob_runtime.stop_rules import Match, StopRules
+from rljob_runtime.verl_plugin import baselines, cpu_defaults, run
 from rljob_runtime.verl_plugin.replica_times import from_plain
 from rljob_runtime.wiring import TRAINER_NAME
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+    from tensordict import TensorDict
     from verl.experimental.agent_loop import AgentLoopManager
     from verl.trainer.ppo.v1.replay_buffer import KVBatchMeta, ReplayBuffer
 
@@ -47,11 +53,19 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def __init__(self, config: DictConfig) -> None:
         self._run = run.current()
         self.stopped_by: StopMode | None = None
+        self.matched: Match | None = None
+        self.evaluation: dict[str, float] | None = None
+        self._rules = StopRules(self._run.job.stop_rules)
         self._window = RolloutWindow()
         self._data_before: dict[str, Any] = {}
-        # verl compares the mode with the literal "sync" in eight places; another name silently gets the async rules.
+        self._in_loop = False
+        self._baseline_of: dict[str, str] = {}
+        self._greedy_baselines = config.algorithm.adv_estimator == baselines.REMAX
         with open_dict(config):
+            # verl compares the mode with the literal "sync" in eight places; another name silently gets async rules.
             config.trainer.v1.trainer_mode = "sync"
+            if self._greedy_baselines:
+                config.algorithm.adv_estimator = baselines.ESTIMATOR
         super().__init__(config)
 
     # Waiting for generation: the only place where a rollout can be abandoned.
@@ -64,7 +78,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         def wait(replay_buffer: ReplayBuffer, partition_id: str, last_debug_time: float) -> float:
             deadline = time.monotonic() + replay_buffer.poll_interval
             while True:
-                if partition_id == "train" and self._run.stop_mode() is StopMode.ABORT_ROLLOUT:
+                in_rollout = partition_id == "train" or bool(self._baseline_of)
+                if in_rollout and self._run.stop_mode() is StopMode.ABORT_ROLLOUT:
                     raise RolloutAbandonedError
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -79,6 +94,11 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         self._run.resumed(self.global_steps)
+
+    def on_train_begin(self) -> None:
+        """Note that validation before training is over."""
+        super().on_train_begin()
+        self._in_loop = True
 
     def on_step_begin(self) -> None:
         """Keep the data's place before this step's prompts are drawn, and start the replicas' clock."""
@@ -149,7 +169,65 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         super()._save_checkpoint()
         self._run.saved(self.global_steps)
 
+    # ReMax: each prompt once more, greedily; see baselines.py.
+
+    def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
+        count: int = super()._submit_batch_to_rollout(batch)
+        if self._greedy_baselines:
+            self._submit_baselines(batch.clone(recurse=False))
+        return count
+
+    def _submit_baselines(self, batch: TensorDict) -> None:
+        names = [str(uuid.uuid4()) for _ in range(len(batch))]
+        self._baseline_of |= dict(zip(names, [str(uid) for uid in batch["uid"]], strict=True))
+        tensordict_utils.assign_non_tensor_stack(batch, "uid", names)
+        tensordict_utils.assign_non_tensor(batch, validate=True)
+        tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in names]
+        tq.kv_batch_put(keys=names, partition_id="val", tags=tags)
+        self.agent_loop_manager.generate_sequences(batch)
+
+    def on_sample_end(self) -> None:
+        """Collect the baselines while the replicas are still awake."""
+        if self._baseline_of:
+            self._collect_baselines()
+        super().on_sample_end()
+
+    def _collect_baselines(self) -> None:
+        count = len(self._baseline_of)
+        batch, _ = self.replay_buffer.sample(global_steps=self.global_steps, partition_id="val", batch_size=count)
+        data = tq.kv_batch_get(keys=batch.keys, partition_id="val", select_fields=["uid", "rm_scores"])
+        scores: dict[str, list[float]] = {}
+        for name, score in zip(data["uid"], data["rm_scores"], strict=True):
+            scores.setdefault(self._baseline_of[str(name)], []).append(float(score.sum()))
+        baselines.set_scores({uid: sum(values) / len(values) for uid, values in scores.items()})
+        tq.kv_clear(keys=batch.keys, partition_id="val")
+        self._baseline_of.clear()
+
     # Figures.
+
+    def _val_metrics_update(
+        self,
+        data_sources: list[str],
+        sample_uids: list[str],
+        reward_extra_infos_dict: dict[str, list[Any]],
+        sample_turns: list[Any],
+        **options: Any,  # noqa: ANN401 - verl's
+    ) -> dict[str, float]:
+        """Add one figure for all of data.validation to verl's, which are by data source."""
+        metrics: dict[str, float] = super()._val_metrics_update(
+            data_sources, sample_uids, reward_extra_infos_dict, sample_turns, **options
+        )
+        return metrics | run.validation_figures(reward_extra_infos_dict["reward"])
+
+    def _validate(self) -> dict[str, float]:
+        """Record a validation before training as a step of its own; later ones belong to their step."""
+        metrics: dict[str, float] = super()._validate()
+        if not self._in_loop:
+            only = bool(self.config.trainer.get("val_only", False))
+            self._run.record_validation(self.global_steps, run.numbers(metrics), only=only)
+            if only:
+                self.evaluation = run.numbers(metrics)
+        return metrics
 
     def _take_window(self) -> RolloutWindow:
         router = self.llm_server_manager.global_load_balancer
@@ -166,4 +244,16 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         """Add our figures to verl's and record the step; this is the last stop before verl's own loggers."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         metrics.update(self._run.own_figures(run.numbers(metrics), self._window))
-        self._run.record(global_steps, run.numbers(metrics))
+        recorded = run.numbers(metrics)
+        self._run.record(global_steps, recorded)
+        self._heed_rules(global_steps, recorded)
+
+    def _heed_rules(self, step: int, metrics: dict[str, float]) -> None:
+        """End the run after this step if a stop rule matches."""
+        self.matched = self._rules.observe(step, metrics)
+        for warning in self._rules.warnings(metrics):
+            print(f"rljob: {warning}", file=sys.stderr, flush=True)  # noqa: T201
+        if self.matched is not None:
+            self._save_once()
+            # As in on_step_end: the loop's own condition ends it, after the step was logged.
+            self.total_training_steps = step

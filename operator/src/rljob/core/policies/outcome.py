@@ -37,7 +37,10 @@ def outcome_of(ray_job: RayJob, last_step: int) -> Outcome:
 def plausible_outcome(outcome: Outcome) -> Outcome:
     """Bring what a pod said into the bounds of the status: it wrote the words, the operator vouches for them."""
     reason = outcome.reason if re.fullmatch(WORD, outcome.reason) else ""
-    return replace(outcome, reason=reason, last_step=min(max(outcome.last_step, 0), LAST_STEP_MAX))
+    # People look for the rule that they wrote; the message is all of the outcome that the status shows.
+    unnamed = outcome.rule is not None and outcome.rule not in outcome.message
+    message = f"rule {outcome.rule}: {outcome.message}" if unnamed else outcome.message
+    return replace(outcome, reason=reason, message=message, last_step=min(max(outcome.last_step, 0), LAST_STEP_MAX))
 
 
 def _told(log_tail: str) -> Outcome | None:

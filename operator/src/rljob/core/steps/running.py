@@ -222,7 +222,8 @@ def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
 
 def with_progress(view: View, answer: Answer | None) -> RLJobStatus:
     """Give the status with the exporter's figures."""
-    if answer is None or answer.step == 0:
+    # A run that only evaluates has a score and no step.
+    if answer is None or (answer.step == 0 and answer.reward is None):
         return view.status
     return _with_checkpoint(view, _with_figures(view, answer), answer)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.rows import MODEL
 from rljob.launchers.verl.sizes import uses_megatron
+from rljob_runtime.planning import megatron
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,6 @@ class Limit:
 
 
 LIMITS = (
-    # compute_remax_outcome_advantage needs reward_baselines, which only the legacy trainer/ppo/ray_trainer.py makes.
-    Limit(
-        "algorithm.name",
-        lambda s: s.algorithm.name is AlgorithmName.REMAX,
-        "ReMax: verl 0.9.1's V1 trainer makes no greedy baseline and would fail in step 1; use RLOO, the nearest rule "
-        "without a critic",
-    ),
     # McoreEngineConfig: gradient buffers are released together with the parameters (workers/config/engine.py).
     Limit(
         "trainer.offload.gradients",
@@ -48,4 +41,6 @@ LIMITS = (
 
 def refusals(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
     """Give field and message of everything that verl would not do."""
-    return ((limit.field, limit.message) for limit in LIMITS if limit.applies(spec))
+    yield from ((limit.field, limit.message) for limit in LIMITS if limit.applies(spec))
+    for key, problem in megatron.unknown_keys(spec.verl.overrides).items():
+        yield f"verl.overrides[{key}]", problem

@@ -113,3 +113,30 @@ def test_a_reason_that_is_no_word_is_replaced(reason: str) -> None:
 def test_the_last_step_is_the_highest_that_anybody_told() -> None:
     ended = running(progress=answer({"step": 7}), ray_job=RayJob(SUBMISSION_ID, RayJobState.FAILED))
     assert wrote(decide(ended)).attempts[0].last_step == 7
+
+
+@pytest.mark.parametrize(("code", "state", "begin"), [(0, "Succeeded", ""), (68, "Failed", "StopRuleMatched: ")])
+def test_a_stop_rule_is_named_to_the_end(code: int, state: str, begin: str) -> None:
+    message = "stop rule target: critic/score/mean 0.95 is above 0.9 at step 7; step 7 is saved"
+    outcome = Outcome(code, "StopRuleMatched", message, rule="target", last_step=7)
+    plan = decide(running(progress=answer({"phase": Phase.ENDED, "outcome": outcome, "step": 7})))
+    status = wrote(plan)
+    assert (status.state, status.reason, status.message) == (state, "StopRuleMatched", message)
+    assert (status.attempts[0].reason, status.attempts[0].message) == ("StopRuleMatched", message)
+    finished_condition = next(c for c in status.conditions if c.type == "Finished")
+    assert (finished_condition.reason, finished_condition.message) == (state, begin + message)
+
+
+def test_a_rule_that_the_message_leaves_out_is_put_before_it() -> None:
+    outcome = Outcome(68, "RestartRuleMatched", "exit code 137", rule="memory")
+    plan = decide(running(progress=answer({"phase": Phase.ENDED, "outcome": outcome})))
+    assert wrote(plan).message == "rule memory: exit code 137"
+
+
+def test_an_evaluation_shows_its_score_without_a_step() -> None:
+    outcome = Outcome(0, "Evaluated", "evaluated step 0 on data.validation: mean score 0.62")
+    told = answer({"phase": Phase.ENDED, "outcome": outcome, "step": 0, "total_steps": 0, "reward": 0.62})
+    status = wrote(decide(running(progress=told)))
+    assert (status.state, status.reason) == ("Succeeded", "Evaluated")
+    assert status.progress is not None
+    assert (status.progress.summary, status.progress.reward, status.progress.eta) == ("0/0", "0.62", None)

@@ -1,0 +1,136 @@
+"""Where an attempt begins: at the job's own last complete checkpoint, else at `checkpoint.from`, else at step 0.
+
+The launcher asks once it alone may write into the checkpoint folder, and hands verl an explicit path: verl's own search
+would follow a tracker file that a crash can damage. With `Never`, earlier steps are set aside first, so that every
+`global_step_<n>` of the folder belongs to the run that saves there now; nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_runtime import checkpoint
+from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, ResumeMode, ResumeSource
+from rljob_runtime.outcomes import RefusedError
+
+SHARD = re.compile(r"^model_world_size_(\d+)_rank_\d+\.pt$")
+"""One rank's part of an FSDP model: verl/utils/checkpoint/fsdp_checkpoint_manager.py (0.9.1)."""
+ACTOR, CRITIC = "actor", "critic"
+"""Folders of a checkpoint: trainer_base.py, _save_checkpoint (0.9.1)."""
+SHOWN_STEPS = 8
+"""Steps that a message lists at most."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an attempt begins."""
+
+    folder: Path | None = None
+    """`.../global_step_<n>`; None: step 0."""
+    step: int = 0
+    told: str = "the run begins at step 0"
+    """For the log."""
+
+    def settings(self) -> dict[str, OverrideValue]:
+        """Give verl's keys."""
+        if self.folder is None:
+            return {"trainer.resume_mode": "disable", "trainer.resume_from_path": None}
+        return {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": str(self.folder)}
+
+
+def choose(job: JobConfig, attempt: int, *, needs_critic: bool) -> Start:
+    """Choose the beginning; raises RefusedError (exit 64) for what the manifest asks and the folders cannot give."""
+    own = Path(job.checkpoint_path) if job.checkpoint_path else None
+    if job.resume is ResumeMode.NEVER:
+        aside = set_aside(own, f"{job.cluster_name}-attempt-{attempt}") if own else None
+        return Start(told=f"the run begins at step 0; earlier steps are now in {aside}") if aside else Start()
+    step = checkpoint.repair_tracker(own) if own else None
+    if own is not None and step is not None:
+        start = Start(step_folder(own, step), step, f"the run goes on from step {step} in {own}")
+    elif job.resume_from is not None:
+        start = _from_source(job.resume_from, job.total_steps)
+    elif job.resume is ResumeMode.REQUIRED:
+        raise _refused(f"checkpoint.resume is Required, but {own} holds no complete checkpoint (global_step_<n>)")
+    else:
+        return Start()
+    if start.folder is not None:
+        check_topology(start.folder, job.devices)
+        check_critic(start.folder, needs_critic=needs_critic)
+    return start
+
+
+def step_folder(folder: Path, step: int) -> Path:
+    """Name the folder of one step."""
+    return folder / f"global_step_{step}"
+
+
+def set_aside(folder: Path, name: str) -> Path | None:
+    """Move the steps of an earlier run, and verl's tracker, into a folder beside them; None if there are none."""
+    steps = [entry for entry in sorted(folder.iterdir()) if checkpoint.STEP_FOLDER.match(entry.name)]
+    if not steps:
+        (folder / checkpoint.TRACKER_FILE).unlink(missing_ok=True)
+        return None
+    aside = folder / f"set-aside-by-{name}"
+    aside.mkdir(exist_ok=True)
+    # The tracker first: without it a crash in between leaves steps that nobody resumes from by mistake.
+    for entry in (folder / checkpoint.TRACKER_FILE, *steps):
+        if entry.exists():
+            entry.rename(aside / entry.name)
+    return aside
+
+
+def check_topology(folder: Path, devices: int) -> None:
+    """Refuse a checkpoint of FSDP that another number of devices has written: each rank can only load its own part.
+
+    Checkpoints of Megatron hold no such files; they can be loaded by another topology.
+    """
+    actor = folder / ACTOR
+    names = [entry.name for entry in actor.iterdir()] if actor.is_dir() else []
+    sizes = sorted({int(match[1]) for match in map(SHARD.match, names) if match})
+    if sizes and devices not in sizes:
+        written = " and ".join(str(size) for size in sizes)
+        raise _refused(
+            f"{actor} was written by {written} devices, this job has {devices}: FSDP can only load it with the same "
+            f"number; set workerGroups to {sizes[-1]} devices, or merge it with verl.model_merger into a model for "
+            "model.path",
+            "CheckpointTopology",
+        )
+
+
+def check_critic(folder: Path, *, needs_critic: bool) -> None:
+    """Refuse a checkpoint without critic for an algorithm that has one."""
+    if needs_critic and not (folder / CRITIC).is_dir():
+        raise _refused(
+            f"{folder} holds no critic, but algorithm.name PPO resumes one; begin from a checkpoint of a PPO job, or "
+            "set model.path to the merged actor and leave checkpoint.from out",
+            "CheckpointWithoutCritic",
+        )
+
+
+def _from_source(source: ResumeSource, total_steps: int) -> Start:
+    folder = Path(source.path)
+    steps = checkpoint.complete_steps(folder)
+    there = ", ".join(str(step) for step in steps[-SHOWN_STEPS:])
+    there = f"the {'last ' if len(steps) > SHOWN_STEPS else ''}complete steps are {there}"
+    if not steps:
+        what = (
+            "is not a folder of this pod" if not folder.is_dir() else "holds no complete checkpoint (global_step_<n>)"
+        )
+        raise _refused(f"checkpoint.from: {folder} {what}")
+    step = source.step or checkpoint.tracked_step(folder) or steps[-1]
+    if source.step is None and step not in steps:
+        step = steps[-1]
+    if step not in steps:
+        raise _refused(f"checkpoint.from.step: {folder} has no complete step {step}; {there}")
+    if step >= total_steps:
+        raise _refused(
+            f"checkpoint.from: step {step} is not before trainer.steps {total_steps}, and verl counts on from there; "
+            f"set trainer.steps beyond {step}"
+        )
+    return Start(step_folder(folder, step), step, f"the run begins with step {step} of {folder}")
+
+
+def _refused(message: str, reason: str = "CheckpointMissing") -> RefusedError:
+    return RefusedError(ExitCode.BAD_CONFIG, reason, message)

@@ -1,0 +1,95 @@
+"""Stop rules: does a run end by its own figures? Fed with each step's metrics by the trainer; pure.
+
+A step in which a rule's metric was not recorded (validation metrics exist only in steps that validate) neither counts
+nor breaks the row. Each attempt counts anew: the step records live in the head pod and go with it, and at worst a rule
+fires `for_steps` - 1 steps later than it would have.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rljob_runtime import figures
+from rljob_runtime.contract import ExitCode, Outcome, RuleCondition, StopRule
+
+VALIDATION_PREFIXES = ("val-", figures.VALIDATION_SCORE)
+"""verl names validation metrics val-core/... and val-aux/... (trainer_base.py, _val_metrics_update, 0.9.1)."""
+REASON = "StopRuleMatched"
+SHOWN = 3
+"""Names that a warning proposes."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A rule that fired."""
+
+    rule: StopRule
+    value: float
+    step: int
+
+    def describe(self) -> str:
+        """Say which rule, by which figure, when."""
+        rule = self.rule
+        if rule.condition is RuleCondition.IS_NAN:
+            seen = f"{rule.metric} is NaN"
+        else:
+            seen = f"{rule.metric} {self.value:.6g} is {rule.condition.value.lower()} {rule.threshold:.6g}"
+        row = f", {rule.for_steps} steps in a row" if rule.for_steps > 1 else ""
+        return f"stop rule {rule.name}: {seen} at step {self.step}{row}"
+
+    def outcome(self, saved_step: int | None) -> Outcome:
+        """Give the attempt's end: a success, or a failure that no restart cures."""
+        kept = "nothing is saved" if saved_step is None else f"step {saved_step} is saved"
+        code = ExitCode.DONE if self.rule.succeeds else ExitCode.RULE_MATCHED
+        return Outcome(int(code), REASON, f"{self.describe()}; {kept}", rule=self.rule.name, last_step=self.step)
+
+
+def holds(rule: StopRule, value: float) -> bool:
+    """Tell whether one value meets the rule's condition; NaN is neither above nor below."""
+    if rule.condition is RuleCondition.IS_NAN:
+        return math.isnan(value)
+    if rule.threshold is None:
+        raise ValueError(f"stop rule {rule.name}: {rule.condition.value} without a threshold")
+    return value > rule.threshold if rule.condition is RuleCondition.ABOVE else value < rule.threshold
+
+
+class StopRules:
+    """The rules of one attempt and how long each has held."""
+
+    def __init__(self, rules: Iterable[StopRule]) -> None:
+        self._row = dict.fromkeys(rules, 0)
+        self._unseen = set(self._row)
+        self._warned: set[StopRule] = set()
+
+    def observe(self, step: int, metrics: Mapping[str, float]) -> Match | None:
+        """Take a step's metrics; give the first rule, in the manifest's order, that has held for long enough."""
+        first: Match | None = None
+        for rule in self._row:
+            value = metrics.get(rule.metric)
+            if value is None:
+                continue
+            self._unseen.discard(rule)
+            self._row[rule] = self._row[rule] + 1 if holds(rule, value) else 0
+            if first is None and self._row[rule] >= rule.for_steps:
+                first = Match(rule, value, step)
+        return first
+
+    def warnings(self, metrics: Mapping[str, float]) -> list[str]:
+        """Say, once for each, which rules name a metric that these metrics should hold and do not."""
+        validated = any(name.startswith(VALIDATION_PREFIXES) for name in metrics)
+        due = [
+            rule
+            for rule in self._row
+            if rule in self._unseen - self._warned and (validated or not rule.metric.startswith(VALIDATION_PREFIXES))
+        ]
+        self._warned.update(due)
+        return [_unknown(rule, metrics) for rule in due]
+
+
+def _unknown(rule: StopRule, metrics: Iterable[str]) -> str:
+    near = difflib.get_close_matches(rule.metric, list(metrics), n=SHOWN, cutoff=0.5)
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    return f"stop rule {rule.name} cannot match: no metric {rule.metric} was recorded{hint}"

@@ -1,0 +1,175 @@
+"""Where an attempt begins, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime import resume
+from rljob_runtime.checkpoint import TRACKER_FILE
+from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
+from rljob_runtime.outcomes import RefusedError
+from runtime.tests.conftest import MakeJob
+
+
+def make_step(folder: Path, step: int, *, devices: int = 2, critic: bool = False, complete: bool = True) -> Path:
+    made = folder / f"global_step_{step}"
+    for role in ("actor", "critic") if critic else ("actor",):
+        (made / role).mkdir(parents=True)
+        for rank in range(devices):
+            (made / role / f"model_world_size_{devices}_rank_{rank}.pt").write_bytes(b"")
+    if complete:
+        (made / "data.pt").write_bytes(b"")
+    return made
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    return folder
+
+
+def choose(job: JobConfig, *, needs_critic: bool = False) -> resume.Start:
+    return resume.choose(job, 3, needs_critic=needs_critic)
+
+
+def refusal(job: JobConfig, *, needs_critic: bool = False) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
+        choose(job, needs_critic=needs_critic)
+    assert caught.value.code is ExitCode.BAD_CONFIG
+    return caught.value
+
+
+def test_without_checkpoints_a_run_begins_at_step_0(make_job: MakeJob, own: Path) -> None:
+    assert choose(make_job()).settings() == {"trainer.resume_mode": "disable", "trainer.resume_from_path": None}
+    assert choose(make_job(checkpoint_path=str(own))).folder is None
+
+
+def test_the_own_last_complete_step_is_taken(make_job: MakeJob, own: Path) -> None:
+    make_step(own, 4)
+    newest = make_step(own, 10)
+    make_step(own, 12, complete=False)
+    for mode in (ResumeMode.AUTO, ResumeMode.REQUIRED):
+        start = choose(make_job(checkpoint_path=str(own), resume=mode))
+        assert start.settings() == {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": str(newest)}
+        assert start.step == 10
+
+
+def test_a_finished_run_may_be_resumed_at_its_end(make_job: MakeJob, own: Path) -> None:
+    make_step(own, 40)
+    assert choose(make_job(checkpoint_path=str(own), total_steps=40)).step == 40
+
+
+def test_required_without_a_checkpoint_names_the_path(make_job: MakeJob, own: Path) -> None:
+    make_step(own, 4, complete=False)
+    error = refusal(make_job(checkpoint_path=str(own), resume=ResumeMode.REQUIRED))
+    assert error.reason == "CheckpointMissing"
+    assert str(error).startswith(f"checkpoint.resume is Required, but {own} holds no complete checkpoint")
+
+
+def test_another_jobs_checkpoint_is_taken_only_as_long_as_there_is_no_own(
+    make_job: MakeJob, own: Path, other: Path
+) -> None:
+    theirs = make_step(other, 10)
+    job = make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(other)), resume=ResumeMode.REQUIRED)
+    assert choose(job).folder == theirs
+    mine = make_step(own, 2)
+    assert choose(job).folder == mine
+
+
+def test_the_source_may_name_a_step_and_else_its_tracker_decides(make_job: MakeJob, own: Path, other: Path) -> None:
+    for step in (10, 20, 30):
+        make_step(other, step)
+
+    def step_of(source: ResumeSource) -> int:
+        return choose(make_job(checkpoint_path=str(own), resume_from=source)).step
+
+    assert step_of(ResumeSource(str(other), 10)) == 10
+    assert step_of(ResumeSource(str(other))) == 30
+    (other / TRACKER_FILE).write_text("20")
+    assert step_of(ResumeSource(str(other))) == 20
+    (other / TRACKER_FILE).write_text("25")
+    assert step_of(ResumeSource(str(other))) == 30
+
+
+def test_a_step_that_is_not_there_names_those_that_are(make_job: MakeJob, own: Path, other: Path) -> None:
+    for step in (10, 20):
+        make_step(other, step)
+    make_step(other, 30, complete=False)
+    source = ResumeSource(str(other), 30)
+    error = refusal(make_job(checkpoint_path=str(own), resume_from=source))
+    assert str(error) == f"checkpoint.from.step: {other} has no complete step 30; the complete steps are 10, 20"
+
+
+def test_many_steps_are_listed_from_their_end(make_job: MakeJob, own: Path, other: Path) -> None:
+    for step in range(1, 12):
+        make_step(other, step)
+    error = refusal(make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(other), 12)))
+    assert str(error).endswith("the last complete steps are 4, 5, 6, 7, 8, 9, 10, 11")
+
+
+def test_an_empty_or_absent_source_is_no_reason_to_begin_at_0(make_job: MakeJob, own: Path, other: Path) -> None:
+    error = refusal(make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(other))))
+    assert str(error) == f"checkpoint.from: {other} holds no complete checkpoint (global_step_<n>)"
+    absent = other / "absent"
+    error = refusal(make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(absent))))
+    assert str(error) == f"checkpoint.from: {absent} is not a folder of this pod"
+
+
+def test_a_source_beyond_the_last_step_is_refused(make_job: MakeJob, own: Path, other: Path) -> None:
+    make_step(other, 40)
+    error = refusal(make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(other)), total_steps=40))
+    assert "step 40 is not before trainer.steps 40" in str(error)
+
+
+def test_never_sets_earlier_steps_aside_and_deletes_nothing(make_job: MakeJob, own: Path) -> None:
+    make_step(own, 4)
+    make_step(own, 6, complete=False)
+    (own / TRACKER_FILE).write_text("4")
+    (own / ".owner").write_text("{}")
+    start = choose(make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER))
+    aside = own / "set-aside-by-sums-uid01-1-attempt-3"
+    assert start.settings()["trainer.resume_mode"] == "disable"
+    assert str(aside) in start.told
+    assert sorted(entry.name for entry in own.iterdir()) == [".owner", aside.name]
+    assert sorted(entry.name for entry in aside.iterdir()) == ["global_step_4", "global_step_6", TRACKER_FILE]
+    assert (aside / "global_step_4" / "actor" / "model_world_size_2_rank_1.pt").exists()
+
+
+def test_never_with_nothing_to_set_aside_leaves_no_trace(make_job: MakeJob, own: Path) -> None:
+    (own / TRACKER_FILE).write_text("4")
+    choose(make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER))
+    choose(make_job(resume=ResumeMode.NEVER))
+    assert list(own.iterdir()) == []
+
+
+def test_another_number_of_devices_is_refused_with_both_numbers(make_job: MakeJob, own: Path) -> None:
+    step = make_step(own, 10, devices=4)
+    error = refusal(make_job(checkpoint_path=str(own), devices=2))
+    assert error.reason == "CheckpointTopology"
+    assert str(error).startswith(f"{step / 'actor'} was written by 4 devices, this job has 2")
+
+
+def test_a_checkpoint_without_fsdp_shards_is_left_to_its_engine(make_job: MakeJob, own: Path) -> None:
+    make_step(own, 10, devices=0)
+    assert choose(make_job(checkpoint_path=str(own), devices=2)).step == 10
+    (own / "global_step_10" / "actor").rmdir()
+    assert choose(make_job(checkpoint_path=str(own), devices=2)).step == 10
+
+
+def test_a_critic_is_needed_where_one_is_resumed(make_job: MakeJob, own: Path) -> None:
+    make_step(own, 10)
+    error = refusal(make_job(checkpoint_path=str(own)), needs_critic=True)
+    assert error.reason == "CheckpointWithoutCritic"
+    make_step(own, 12, critic=True)
+    (own / TRACKER_FILE).write_text("12")
+    assert choose(make_job(checkpoint_path=str(own)), needs_critic=True).step == 12
