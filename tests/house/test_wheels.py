@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts import wheels
-from scripts.generate import LOCK, PINS
+from scripts.generate import LOCKS, PINS
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = ROOT / "images/runtime"
@@ -88,7 +88,7 @@ def test_the_extra_for_cpus_is_what_the_image_installs() -> None:
 
 def test_the_pins_of_the_extra_are_those_of_the_lock() -> None:
     project = tomllib.loads((ROOT / "runtime/pyproject.toml").read_text())["project"]
-    locked = set(re.findall(r"^([a-z0-9.-]+==[^ ]+)", LOCK.read_text(), re.MULTILINE))
+    locked = set(re.findall(r"^([a-z0-9.-]+==[^ ]+)", "".join(lock.read_text() for lock in LOCKS), re.MULTILINE))
     pinned = {re.sub(r"\[.*]", "", pin).lower() for pin in project["optional-dependencies"]["cpu"] if "==" in pin}
     assert pinned <= locked
     assert len(locked) == len(PINS.read_text().splitlines()) - 1

@@ -5,6 +5,7 @@
     volumes/<claim>/      claims of the manifest
     scratch/<volume>/     emptyDirs; emptied when a run begins
     configmaps/<name>/    ConfigMaps of the file, as files
+    code/                 the commit of code.git
     spool/                progress, step records and stop requests of every attempt
     logs/                 of initializers, Ray and attempts
     checkpoints/          of a job whose manifest names no checkpoint.path
@@ -74,6 +75,11 @@ class JobFolder:
     def config_map(self, name: str) -> Path:
         """Folder of a ConfigMap."""
         return self.root / "configmaps" / name
+
+    @property
+    def fetched_code(self) -> Path:
+        """What was fetched of a Git repository."""
+        return self.root / "code"
 
     def attempt(self, number: int) -> Path:
         """The spool's folder of one attempt."""

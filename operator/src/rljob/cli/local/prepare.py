@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rljob.api.sources import Initializer
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.accelerators import ACCELERATORS
+from rljob.build.code import FETCH_SECONDS, fetch_containers
 from rljob.build.names import JobIdentity
 from rljob.cli.errors import UsageError
 from rljob.cli.local import fields, translate
@@ -92,16 +94,17 @@ def prepare(
     notes += _make_folders(volumes, surroundings)
     if spec.code.config_map is not None and given.code is None:
         _write_config_map(spec.code.config_map.name, folder.config_map(spec.code.config_map.name), surroundings)
+    variables = Variables(name, surroundings, given.environment)
+    fetch = [] if given.code is not None else _fetch_code(spec, folder, variables)
     if code is not None and not code.is_dir():
         raise UsageError(f"code: {code} is no folder")
     local = translate.localise(spec, mounts, folder, lambda job: checkpoint_of(folder.root, job))
-    variables = Variables(name, surroundings, given.environment)
     # All workers are on one Ray node, which is what the launcher waits for; verl's own keys still say how many.
     config = replace(verl.job_config(JobIdentity(NAMESPACE, name, state.uid), local, GENERATION), nodes=1)
     prepared = Prepared(
         spec=local,
         config=config,
-        initializers=[Step(each, variables.of_initializer(local, each.env)) for each in local.initializers],
+        initializers=fetch + [Step(each, variables.of_initializer(local, each.env)) for each in local.initializers],
         ray_environment=variables.of_workers(local),
         launcher_environment=variables.of_head(local),
         notes=notes,
@@ -146,6 +149,22 @@ def _write_config_map(name: str, folder: Path, surroundings: Surroundings) -> No
             f"ConfigMap {name} is not in the file (there: {known}); add it, as `kubectl get -o yaml` has it"
         )
     write_files(folder, files)
+
+
+def _fetch_code(spec: RLJobSpec, folder: JobFolder, variables: Variables) -> list[Step]:
+    """Give the step that does what the pods' init container does, if the code is in Git."""
+    steps = []
+    for container in fetch_containers(spec):
+        folder.fetched_code.mkdir(parents=True, exist_ok=True)
+        local = {spec.code.mount_path: str(folder.fetched_code)}
+        initializer = Initializer(
+            name=container["name"],
+            command=[local.get(word, word) for word in container["command"]],
+            retries=0,
+            timeout_seconds=2 * FETCH_SECONDS,
+        )
+        steps.append(Step(initializer, variables.of_code_fetch(container.get("env", []))))
+    return steps
 
 
 def checkpoint_of(root: Path, job: str) -> str:

@@ -92,12 +92,7 @@ def code_folder(spec: RLJobSpec, folder: JobFolder, given: Path | None) -> Path 
         return folder.config_map(code.config_map.name)
     if code.persistent_volume_claim is not None:
         return folder.claim(code.persistent_volume_claim.claim_name) / (code.persistent_volume_claim.sub_path or "")
-    if code.git is not None:
-        raise UsageError(
-            f"code.type Git: a local run fetches nothing; check out {code.git.revision} of {code.git.url} and give "
-            "--code FOLDER"
-        )
-    return None
+    return folder.fetched_code if code.git is not None else None
 
 
 def mount_map(spec: RLJobSpec, folders: Mapping[str, VolumeFolder], code: Path | None) -> MountMap:

@@ -54,6 +54,18 @@ class Variables:
         layers = (pods.user_env(own), pods.user_env(template.env), pods.secret_env(spec))
         return self._resolved(spec, template, pods.environment(*layers))
 
+    def of_code_fetch(self, entries: Iterable[dict[str, Any]]) -> dict[str, str]:
+        """Give the credentials of a Git repository; a user name may be left out."""
+        values: dict[str, str] = {}
+        for entry in entries:
+            reference = entry["valueFrom"]["secretKeyRef"]
+            found = self.surroundings.secrets.get(reference["name"], {}).get(reference["key"])
+            what = f"key {reference['key']} of Secret {reference['name']}"
+            if found is not None or entry["name"] in self.ambient or not reference["optional"]:
+                value = self._or_ambient(entry["name"], found, what)
+                values |= {entry["name"]: value} if value is not None else {}
+        return values
+
     def _of_container(self, spec: RLJobSpec, template: PodTemplate) -> dict[str, str]:
         """Give what a Ray container gets, in the order of build.raycluster."""
         user, secrets = pods.user_env(template.env), pods.secret_env(spec)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from builders import group, small_spec
+from dulwich import porcelain
 
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.cli.local import prepare
@@ -231,6 +232,18 @@ def test_given_folders_stand_for_volume_and_code(runtime: Path) -> None:
     (runtime / "source/reward.py").write_text("# edited")
     assert run(manifest(), "--volume", "data=mine", "--code", "source") == 0
     assert (runtime / "mine/model").read_text() == "# edited"
+
+
+def test_code_in_git_is_fetched_before_all_else(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with porcelain.init(str(runtime / "repository")) as repository:
+        (runtime / "repository/reward.py").write_text("# of the commit")
+        porcelain.add(repository, [str(runtime / "repository/reward.py")])
+        commit = porcelain.commit(repository, b"one", author=b"a <a@b>", committer=b"a <a@b>").decode()
+    git = {"url": f"file://{runtime}/repository", "revision": commit}
+    assert run(manifest({"code": {"type": "Git", "git": git}})) == 0, capsys.readouterr()
+    assert (runtime / ".rljob/sums/volumes/disk/model").read_text() == "# of the commit"
+    assert run(manifest({"code": {"type": "Git", "git": git | {"revision": "0" * 40}}}, steps=9)) == 1
+    assert "initializer fetch-code failed 1 times" in capsys.readouterr().err
 
 
 def test_ray_that_does_not_start_is_told(

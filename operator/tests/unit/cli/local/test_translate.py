@@ -98,9 +98,6 @@ def test_what_cannot_be_had_here_says_what_to_give() -> None:
         translate.volume_folders(spec, FOLDER, {})
     with pytest.raises(UsageError, match="no such volume; volumes are: n"):
         translate.volume_folders(spec, FOLDER, {"x": ROOT})
-    git = {"type": "Git", "git": {"url": "https://host/r.git", "revision": "0" * 40}}
-    with pytest.raises(UsageError, match="give --code FOLDER"):
-        translate.code_folder(typed(small_spec({"code": git})), FOLDER, None)
 
 
 def test_code_may_come_from_a_claim_or_a_folder() -> None:
@@ -109,6 +106,8 @@ def test_code_may_come_from_a_claim_or_a_folder() -> None:
     assert translate.code_folder(spec, FOLDER, None) == ROOT / "volumes/repo/src"
     assert translate.code_folder(spec, FOLDER, Path("/mine")) == Path("/mine")
     assert translate.code_folder(typed(), FOLDER, None) is None
+    git = {"type": "Git", "git": {"url": "https://host/r.git", "revision": "0" * 40}}
+    assert translate.code_folder(typed(small_spec({"code": git})), FOLDER, None) == ROOT / "code"
 
 
 def test_a_volume_over_everything_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from builders import group, small_spec, typed
 
 from rljob.cli.local.surroundings import Surroundings
@@ -63,6 +65,18 @@ def test_services_are_expected_at_their_ports() -> None:
     spec = typed(small_spec({"services": [{"name": "judge", "image": "i", "port": 8000}]}))
     assert variables().of_workers(spec) == {"RLJOB_SERVICE_JUDGE_URL": "http://localhost:8000"}
     assert variables().of_initializer(spec, []) == {}
+
+
+def test_a_private_repository_needs_a_password_and_perhaps_a_name() -> None:
+    def entry(name: str, secret: str, *, optional: bool) -> dict[str, Any]:
+        return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": "K", "optional": optional}}}
+
+    ours = variables()
+    entries = [entry("USER", "elsewhere", optional=True), entry("PASSWORD", "s", optional=False)]
+    assert ours.of_code_fetch(entries) == {"PASSWORD": "hidden"}
+    assert ours.missing == []
+    assert ours.of_code_fetch([entry("PASSWORD", "elsewhere", optional=False)]) == {}
+    assert len(ours.missing) == 1
 
 
 def test_on_one_machine_the_workers_win_for_ray_and_the_head_for_the_launcher() -> None:
