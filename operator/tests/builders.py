@@ -67,6 +67,13 @@ def group(change: Mapping[str, Any]) -> Json:
     return {"workerGroups": [merged({"name": "trainer", "nodes": 1, "devicesPerNode": 2}, change)]}
 
 
+def saving(change: Mapping[str, Any]) -> Json:
+    """Give a change of a spec, and a volume at /data that all pods share: checkpoints need one."""
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    template = {"volumes": [volume], "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    return merged(group({"template": template}), change)
+
+
 def typed(spec: Mapping[str, Any] | None = None) -> RLJobSpec:
     """Give a spec as its type."""
     return RLJobSpec.model_validate(small_spec() if spec is None else spec)

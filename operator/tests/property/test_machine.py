@@ -8,7 +8,7 @@ import os
 from functools import partial
 from typing import Any
 
-from builders import merged, small_spec
+from builders import merged, saving, small_spec
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -37,7 +37,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "of a wrong type": {"trainer": {"steps": "many"}, "deadlines": {"startSeconds": -1}},
     "alien": {"madeUp": True},
     "on a recipe": {"recipeRef": {"name": "base"}},
-    "saving": {"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 60}},
+    "saving": saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 60}}),
     "suspended": {"suspend": True},
 }
 TROUBLES: dict[str, dict[str, Any]] = {

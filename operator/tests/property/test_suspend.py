@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from builders import small_spec
+from builders import saving, small_spec
 from property.world import World
 
 from rljob.api.status import AttemptOutcome, State
@@ -15,7 +15,7 @@ from rljob.cluster.fake import fail_write
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, POD, RAY_CLUSTER
 from rljob_runtime.contract import Phase
 
-SAVING = {"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 120}}
+SAVING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 120}})
 ON_RECIPE = {"recipeRef": {"name": "base"}, "trainer": {"learningRate": None}}
 
 
@@ -166,7 +166,7 @@ def test_a_broken_edit_holds_the_next_generation_until_it_is_mended(world: World
     world.suspend()
     settle(world)
     save_and_stop(world)
-    world.edit_spec(small_spec(SAVING | ON_RECIPE | {"trainer": {"steps": 4, "learningRate": None}}))
+    world.edit_spec(small_spec(SAVING | ON_RECIPE | {"trainer": {"steps": 6, "learningRate": None}}))
     settle(world)
     assert world.status.state is State.INVALID
     assert "may grow, not shrink" in str(world.status.message)

@@ -25,7 +25,6 @@ class Unacted:
 
 
 TABLE: tuple[Unacted, ...] = (
-    Unacted("suspend", "the job runs; delete it to free its devices"),
     Unacted("scheduling.workloadPriorityClassName", "the queue orders the job by its age"),
     Unacted("scheduling.gang", "pods are scheduled one by one, or by Kueue where scheduling.queueName is set"),
     Unacted("scheduling.topology", "the scheduler places pods on any nodes"),
@@ -33,16 +32,12 @@ TABLE: tuple[Unacted, ...] = (
         Unacted(f"optimizations.{name}", "the runtime cannot do it yet; see status.resolved.decisions")
         for name in ("skipOldLogProb", "gcFreeze", "loadBalancer")
     ),
-    Unacted("checkpoint.from.job", "name its folder in checkpoint.from.path"),
     Unacted("restart.maxRestarts", "a run that fails is not started again"),
     Unacted("restart.maxInfrastructureRestarts", "a run that loses its pods is not started again"),
     Unacted("restart.scope", "nothing is started again"),
     Unacted("restart.backoffSeconds", "nothing is started again"),
     Unacted("restart.rules", "every failure ends the job"),
-    *(
-        Unacted(f"stop.{name}", "a job that is deleted ends at once")
-        for name in ("mode", "graceSeconds", "requireCheckpoint")
-    ),
+    Unacted("stop.requireCheckpoint", "a job that is deleted ends at once"),
     Unacted("cleanup.workersAfterSeconds", "workers stay as long as the cluster"),
     Unacted("cleanup.jobAfterSeconds", "the job stays until it is deleted"),
     Unacted("cleanup.keepOnFailure", "the cluster of every job stays for clusterAfterSeconds"),

@@ -12,6 +12,7 @@ from builders import (
     merged,
     reasons,
     running,
+    saving,
     seen,
     small_spec,
     snapshot,
@@ -82,7 +83,7 @@ def test_an_edit_lists_its_fields_and_is_taken_back() -> None:
 
 
 def test_fields_that_come_and_go_are_listed_by_their_key() -> None:
-    spec = small_spec({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
+    spec = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}}))
     old = seen(job(status=status_recorded()), snapshot=snapshot(spec), clusters=(cluster(),), pods=())
     assert "checkpoint.path: /data/saves -> unset" in told(decide(old), "PendingChanges")
     env = group({"template": {"env": [{"name": "A", "value": "1"}]}})
@@ -97,7 +98,7 @@ def test_a_long_list_of_changes_is_cut() -> None:
 
 def test_an_edit_of_what_takes_effect_at_once_is_no_pending_change() -> None:
     sections = {"deadlines": {"startSeconds": 5000}, "cleanup": {"clusterAfterSeconds": 7}, "stop": {"graceSeconds": 9}}
-    plan = edited(sections | {"restart": {"maxRestarts": 3}})
+    plan = edited(sections | {"restart": {"backoffSeconds": 60}})
     assert "PendingChanges" not in reasons(plan)
 
 

@@ -17,6 +17,7 @@ from builders import (
     pod,
     reasons,
     running,
+    saving,
     small_spec,
     snapshot,
     status_after,
@@ -129,7 +130,7 @@ def test_no_step_is_no_progress() -> None:
     assert plan == Plan(requeue_after_seconds=10.0)
 
 
-SAVING = small_spec({"checkpoint": {"path": "/data/saves", "everySteps": 2}})
+SAVING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 2}}))
 
 
 def saved(step: int, checkpoint: int | None, status: Json, observed: float = 0.0) -> Observed:

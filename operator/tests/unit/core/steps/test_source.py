@@ -11,6 +11,7 @@ from builders import (
     job,
     merged,
     reasons,
+    saving,
     small_spec,
     snapshot,
     status_after,
@@ -22,7 +23,9 @@ from rljob.core.plan import CreateObject
 from rljob.core.source import pinned_path
 from rljob_runtime.contract import JobConfig, ResumeSource
 
-FROM = small_spec({"checkpoint": {"path": "/data/mine", "everySteps": 5, "from": {"job": "earlier", "step": 20}}})
+FROM = small_spec(
+    saving({"checkpoint": {"path": "/data/mine", "everySteps": 5, "from": {"job": "earlier", "step": 20}}})
+)
 NAMED = {"spec": {"checkpoint": {"path": "/data/theirs"}}}
 SAVED = {"spec": {"recipeRef": {"name": "base"}}, "status": {"checkpoint": {"path": "/data/saved", "step": 7}}}
 

@@ -17,6 +17,7 @@ from builders import (
     pod,
     reasons,
     running,
+    saving,
     seen,
     small_spec,
     snapshot,
@@ -33,7 +34,7 @@ from rljob.core.plan import CreateObject, DeleteObject, Plan, StopRun
 from rljob.core.recall import recall
 from rljob_runtime.contract import Outcome, Phase, StopMode
 
-SAVING = small_spec({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 100}})
+SAVING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 100}}))
 HELD = merged(SAVING, {"suspend": True})
 DELETION = DeleteObject("ray.io/v1", "RayCluster", "team", CLUSTER_NAME, "cluster-uid")
 
