@@ -12,7 +12,7 @@ from contract.conftest import KUBECONFIG
 from machine import Machine
 
 from rljob.__main__ import connection_info
-from rljob.cluster.kinds import POD, RLJOB, Kind
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, POD, RL_RECIPE, RLJOB, Kind
 from rljob.cluster.kube import load_configuration
 from rljob.control.resync import Resync
 from rljob.handlers import WatchEndedError, watch
@@ -84,6 +84,21 @@ async def test_a_kind_that_is_served_later_is_watched_from_then_on(place: Place,
     await heard.hears(lambda event: event == ("ADDED", RLJOB, "after"))
     await place.cluster.delete(RLJOB, place.namespace, "before", before["metadata"]["uid"])
     await heard.hears(lambda event: event == ("DELETED", RLJOB, "before"))
+
+
+async def test_recipes_of_the_whole_cluster_reach_an_operator_of_one_namespace(place: Place, heard: Heard) -> None:
+    heard.serve(POD, RL_RECIPE, CLUSTER_RL_RECIPE)
+    spec = {"template": {"trainer": {"steps": 1}}}
+    made = await place.cluster.create(recipe(CLUSTER_RL_RECIPE, {"name": place.namespace}, spec))
+    await heard.hears(lambda event: event[1:] == (CLUSTER_RL_RECIPE, place.namespace))
+    await place.cluster.create(recipe(RL_RECIPE, {"name": "ours", "namespace": place.namespace}, spec))
+    await heard.hears(lambda event: event[1:] == (RL_RECIPE, "ours"))
+    await place.cluster.delete(CLUSTER_RL_RECIPE, "", place.namespace, made["metadata"]["uid"])
+    await heard.hears(lambda event: event == ("DELETED", CLUSTER_RL_RECIPE, place.namespace))
+
+
+def recipe(kind: Kind, metadata: dict[str, str], spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
 async def test_only_pods_of_heads_are_delivered(place: Place, heard: Heard) -> None:

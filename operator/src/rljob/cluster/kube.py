@@ -109,7 +109,7 @@ class KubeCluster:
     async def create(self, manifest: Manifest) -> Manifest:
         """See `Cluster.create`."""
         kind = kind_of(manifest)
-        path = kind.path(manifest["metadata"]["namespace"])
+        path = kind.path(manifest["metadata"].get("namespace"))
         return await self._request(_Call("create", kind, path, (("fieldManager", FIELD_MANAGER),), manifest))
 
     async def replace(self, manifest: Manifest) -> Manifest:

@@ -115,12 +115,12 @@ def _rank(entry: Condition) -> tuple[int, str]:
     return (known.index(entry.type) if entry.type in known else len(known)), entry.type
 
 
-def bounded(text: str) -> str:
+def bounded(text: str, limit: int = MESSAGE_LIMIT) -> str:
     """Cut a message to what the status may hold; halves of characters, as logs contain them, become question marks."""
     data = text.encode("utf-8", "replace")
-    if len(data) <= MESSAGE_LIMIT:
+    if len(data) <= limit:
         return data.decode()
-    return data[: MESSAGE_LIMIT - len("…".encode())].decode("utf-8", "ignore") + "…"
+    return data[: limit - len("…".encode())].decode("utf-8", "ignore") + "…"
 
 
 LARGE = 1e15

@@ -21,6 +21,9 @@ from rljob_runtime.contract import Progress as Answer
 SUBMIT_POLL_SECONDS = 2.0
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
 """Bounds of the exporter's polling: a tenth of a step."""
+ATTEMPTS_KEPT = 10
+EARLIER_MESSAGE_BYTES = 300
+"""Ten whole messages would be more than the status may hold."""
 SILENCE_TOLD_SECONDS = 300.0
 """A head that is busy for a few polls is no news; five minutes after its last sign, people should know."""
 
@@ -92,10 +95,17 @@ def record_submission(view: View) -> Plan | None:
         submission_id=intent.submission_id,
         submitted_time=clock.to_text(view.now),
     )
-    new = view.status.model_copy(update={"attempts": [*view.status.attempts, attempt][-10:]})
+    earlier = [_shortened(entry) for entry in view.status.attempts[-ATTEMPTS_KEPT + 1 :]]
+    new = view.status.model_copy(update={"attempts": [*earlier, attempt]})
     new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, Reason.SUBMITTED)
     new = view.writer.summarised(new, State.STARTING, Reason.SUBMITTED, "the driver is starting")
     return view.write(new, EventNote(EventType.NORMAL, Reason.SUBMITTED, f"Ray job {intent.submission_id}"))
+
+
+def _shortened(attempt: Attempt) -> Attempt:
+    """Keep of an earlier attempt's last words what leaves the status small."""
+    message = status.bounded(attempt.message, EARLIER_MESSAGE_BYTES) if attempt.message else None
+    return attempt.model_copy(update={"message": message})
 
 
 def follow(view: View) -> Plan:

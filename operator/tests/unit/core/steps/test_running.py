@@ -130,6 +130,15 @@ def test_no_step_is_no_progress() -> None:
     assert plan == Plan(requeue_after_seconds=10.0)
 
 
+def test_ten_attempts_are_kept_and_the_words_of_earlier_ones_are_short() -> None:
+    status = status_intended()
+    old = {"clusterName": "c", "submissionId": "c", "submittedTime": "2026-01-01T00:00:00Z", "message": "w" * 2000}
+    status["attempts"] = [old | {"number": number} for number in range(1, 11)]
+    kept = wrote(decide(running(job=job(status=status)))).attempts
+    assert [attempt.number for attempt in kept] == [*range(2, 11), 1]
+    assert {len(str(attempt.message).encode()) for attempt in kept[:-1]} == {300}
+
+
 SAVING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 2}}))
 
 
