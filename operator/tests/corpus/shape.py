@@ -81,6 +81,7 @@ BAD = {
         "a is used twice; rename one",
     ),
     "unset of nothing": Bad({"unset": ["trainer.stps"]}, "spec.unset[0]", "trainer has no field stps"),
+    "unset of a number": Bad({"unset": [5]}, "spec.unset[0]", "5: must be a text; put it in quotes"),
     "a recipe that is not there": Bad({"recipeRef": {"name": "absent"}}, "spec.recipeRef", "does not exist"),
     "too deep": Bad(
         override(a=DEEP),

@@ -71,7 +71,8 @@ def check(
     """Do so with recipes that are at hand, as those of a snapshot are."""
     found += (*_name_violations(name), *unset_violations("spec.unset", raw_spec.get("unset")))
     unset = raw_spec.get("unset")
-    own = layer(JOB_SOURCE, raw_spec, unset if isinstance(unset, list) else ())
+    paths = [path for path in unset if isinstance(path, str)] if isinstance(unset, list) else []
+    own = layer(JOB_SOURCE, raw_spec, paths)
     merged = merge([*(recipe.to_layer() for recipe in recipes), own])
     document = values(merged)
     found += (*_depth_violations(document), *_null_violations(document, "spec"))
