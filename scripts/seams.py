@@ -26,7 +26,7 @@ NAMESPACE = "default"
 IMAGE = "rljob.local/runtime:cpu"
 TOOLS = ROOT / "build" / "seams"
 JOBS = ROOT / "build" / "seams-jobs"
-MANIFESTS = (ROOT / "examples", ROOT / "operator/tests/golden/jobs")
+MANIFESTS = (ROOT / "charts/rljob-operator/recipes", ROOT / "examples", ROOT / "operator/tests/golden/jobs")
 TIMEOUT_SECONDS = 900
 
 

@@ -65,7 +65,7 @@ class AlgorithmName(enum.StrEnum):
     REINFORCE_PLUS_PLUS = "ReinforcePlusPlus"
     RLOO = "RLOO"
     REMAX = "ReMax"
-    """Refused until verl's V1 trainer makes its greedy baseline."""
+    """The baseline is the score of a greedy answer to the same prompt, which is generated beside the others."""
 
 
 class GroupFilter(Model):
