@@ -46,7 +46,7 @@ class Suite:
 SUITES = {
     "seams": Suite(ROOT / "runtime/tests/upstream", seconds=900),
     "local": Suite(
-        ROOT / "tests/local", seconds=600, mounts={"wheels": WHEELS, "examples": ROOT / "examples"}, shared_memory="2Gi"
+        ROOT / "tests/local", seconds=840, mounts={"wheels": WHEELS, "examples": ROOT / "examples"}, shared_memory="2Gi"
     ),
 }
 
