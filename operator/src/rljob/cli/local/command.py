@@ -19,6 +19,7 @@ from rljob.build.names import submission_id
 from rljob.cli.line import Line
 from rljob.cli.local.folder import JobFolder, State, held, write
 from rljob.cli.local.follow import Attempt, Interrupts, follow, outcome_of
+from rljob.cli.local.guard import dismiss, start_guard
 from rljob.cli.local.initializers import InitializerError, run_initializers
 from rljob.cli.local.prepare import Given, Prepared, prepare, require_accelerator, require_runtime
 from rljob.cli.local.processes import Processes
@@ -95,6 +96,7 @@ def _run(run: Run) -> int:
     line = Line()
     with Interrupts().caught() as interrupts, _temporary_folder() as temporary:
         processes = Processes(_base_environment(temporary))
+        guard = start_guard(processes, temporary)
         try:
             if not run_initializers(run.prepared.initializers, run.folder, processes, interrupts, line):
                 print("interrupted before the training began")
@@ -106,6 +108,7 @@ def _run(run: Run) -> int:
         finally:
             line.end()
             processes.end_all(END_SECONDS)
+            dismiss(guard)
 
 
 def _train(run: Run, processes: Processes, temporary: Path, interrupts: Interrupts, line: Line) -> int:

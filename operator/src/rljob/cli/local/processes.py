@@ -1,29 +1,27 @@
 """Child processes of a local run: started in sessions of their own, bounded, and never left behind.
 
-Ctrl-C in a terminal reaches only us, so that we decide what is saved. If we are killed, the kernel ends the children
-(Linux). What they started themselves carries our mark in its environment and is ended by its id.
+Ctrl-C in a terminal reaches only us, so that we decide what is saved. What the children started themselves carries our
+mark in its environment and is ended by its id; if we are killed, `guard` does so.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import secrets
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 MARK = "RLJOB_LOCAL_RUN"
-PR_SET_PDEATHSIG = 1
-"""prctl(2)."""
 SEGMENTS = "psm_*"
 """Shared memory by Python's multiprocessing: verl's weight buckets, which a killed process cannot remove."""
 POLL_SECONDS = 0.1
+SWEEP_SECONDS = 20.0
+"""A process that was killed on a busy machine takes its time to give its memory back."""
 
 
 @dataclass
@@ -35,11 +33,13 @@ class Processes:
     mark: str = field(default_factory=lambda: secrets.token_hex(16))
     shared_memory: Path = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    _segments_before: frozenset[Path] = frozenset()
+    segments_before: frozenset[Path] | None = None
+    """Shared memory that is not ours; default: what is there now."""
 
     def __post_init__(self) -> None:
-        """Remember whose shared memory is there already."""
-        self._segments_before = frozenset(self.shared_memory.glob(SEGMENTS))
+        """Look what shared memory is there."""
+        if self.segments_before is None:
+            self.segments_before = frozenset(self.shared_memory.glob(SEGMENTS))
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path) -> Child:
         """Start a process that prints into `log`; the file is appended to."""
@@ -53,7 +53,6 @@ class Processes:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads here, and nothing else sets it
             )
         self._started.append(process)
         return Child(process, log)
@@ -66,14 +65,20 @@ class Processes:
         self.remove_segments()
 
     def sweep(self) -> None:
-        """Kill what still carries our mark: grandchildren that left their session."""
-        for number in marked(self.mark):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(number, signal.SIGKILL)
+        """Kill what still carries our mark, until nothing does: grandchildren that left their session or lost Ray."""
+
+        def none_left() -> bool:
+            found = marked(self.mark)
+            for number in found:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(number, signal.SIGKILL)
+            return not found
+
+        wait_until(none_left, SWEEP_SECONDS)
 
     def remove_segments(self) -> None:
         """Remove shared memory that appeared since we began, is our user's, and is mapped by nobody."""
-        left = [path for path in self.shared_memory.glob(SEGMENTS) if path not in self._segments_before]
+        left = [path for path in self.shared_memory.glob(SEGMENTS) if path not in (self.segments_before or ())]
         mapped = _mapped_files() if left else set()
         for path in left:
             with contextlib.suppress(OSError):
@@ -142,9 +147,3 @@ def _mapped_files() -> set[str]:
         with contextlib.suppress(OSError):
             found |= {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/" in line}  # noqa: S108
     return found
-
-
-def _die_with_parent() -> None:
-    """Let the kernel kill the child when we die; runs in the child before the program starts."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -50,18 +50,28 @@ def test_a_grandchild_that_left_its_session_is_found_by_its_mark(tmp_path: Path)
     assert wait_until(lambda: not alive(grandchild), 5)
 
 
-def test_the_children_die_with_a_run_that_is_killed(tmp_path: Path) -> None:
-    program = (
-        "import os, pathlib, time\nfrom rljob.cli.local.processes import Processes\n"
-        f"child = Processes(dict(os.environ)).start({SLEEP!r}, {{}}, pathlib.Path('log'), pathlib.Path('.'))\n"
-        "print(child.process.pid, flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+def test_the_guard_cleans_up_after_a_run_that_is_killed(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    program = f"""
+import os, pathlib, time
+from rljob.cli.local.guard import start_guard
+from rljob.cli.local.processes import Processes
+here = pathlib.Path({str(tmp_path)!r})
+processes = Processes(dict(os.environ))
+guard = start_guard(processes, here / "temporary")
+child = processes.start({DAEMON!r}, {{}}, here / "log", here)
+print(guard.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
-        child = int(run.stdout.readline())
-        assert alive(child)
+        guard = int(run.stdout.readline())
+        log = tmp_path / "log"
+        assert wait_until(lambda: log.exists() and bool(log.read_text()), 10)
         run.kill()
-        assert wait_until(lambda: not alive(child), 5)
+    grandchild = int(log.read_text())
+    assert wait_until(lambda: not alive(grandchild) and not temporary.exists() and not alive(guard), 15)
 
 
 def test_only_shared_memory_of_this_run_that_nobody_maps_is_removed(tmp_path: Path) -> None:
