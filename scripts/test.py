@@ -51,7 +51,7 @@ CHECK = (
             "tests/house",
             "tests/cluster",
         ),
-        8,
+        15,
     ),
 )
 

@@ -29,7 +29,7 @@ def suspend(kube: Kube, word: str) -> None:
 
 
 def test_a_suspended_run_saves_frees_its_npus_and_goes_on_from_there(alone: Kube) -> None:
-    folder = {"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": 1000}
+    folder = {"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": 60}
     alone.apply(quickstart.variant(NAME, trainer__steps=60, checkpoint=folder, stop={"graceSeconds": 240}))
     wait_for("two steps", lambda: status(alone).get("progress", {}).get("step", 0) >= 2, 900, every=3)
     first = status(alone)["rayCluster"]["name"]
