@@ -178,7 +178,7 @@ def test_only_what_is_set_is_told() -> None:
 
 
 def test_a_field_in_a_list_is_told_with_its_place() -> None:
-    table = (Unacted("workerGroups[].template.cpu", "x"), Unacted("restart.scope", "y"))
+    table = tuple(Unacted(name, "x") for name in ("workerGroups[].template.cpu", "restart.scope", "critic.path"))
     spec = RLJobSpec.model_validate(
         small_spec({"workerGroups": [{"name": "a", "devicesPerNode": 2, "template": {"cpu": "1"}}]})
     )
