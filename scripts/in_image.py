@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rljob.build.names import JobIdentity
+from rljob.cli.manifests import read_files
+from rljob.cli.render import FIRST_GENERATION, STAND_IN_UID
+from rljob.core.policies.validation import validate
+from rljob.launchers.verl import job_config
 from scripts import wheels
 from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture
 from scripts.demo.errors import DemoError
@@ -25,6 +31,9 @@ BUILD = ROOT / "build" / "in-image"
 TOOLS = BUILD / "tools"
 WHEELS = BUILD / "wheels"
 """Our two wheels, installed; they go before the runtime that the image has."""
+JOBS = BUILD / "jobs"
+"""job.json of every example: the operator's code is not in the image."""
+MANIFESTS = (ROOT / "charts/rljob-operator/recipes", ROOT / "examples", ROOT / "operator/tests/golden/jobs")
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Suite:
 
 
 SUITES = {
-    "seams": Suite(ROOT / "runtime/tests/upstream", seconds=900),
+    "seams": Suite(ROOT / "runtime/tests/upstream", seconds=900, mounts={"jobs": JOBS}),
     "local": Suite(
         ROOT / "tests/local", seconds=840, mounts={"wheels": WHEELS, "examples": ROOT / "examples"}, shared_memory="2Gi"
     ),
@@ -56,7 +65,8 @@ def pod(suite: Suite) -> Manifest:
     # The repository's own settings name plug-ins that are not mounted.
     pytest = ["python", "-m", "pytest", "-c", "/dev/null", "--rootdir", "/tests", "--import-mode", "importlib"]
     mounts = {"tests": suite.tests, "tools": TOOLS, **suite.mounts}
-    environment = {"RLJOB_IN_IMAGE": "1", "RLJOB_EXAMPLES": "/examples", "PYTHONPATH": "/tools:/wheels"}
+    folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "PYTHONPATH": "/tools:/wheels"}
+    environment = {"RLJOB_IN_IMAGE": "1", **folders}
     volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in mounts.items()]
     volume_mounts: list[Manifest] = [{"name": name, "mountPath": f"/{name}", "readOnly": True} for name in mounts]
     if suite.shared_memory is not None:
@@ -94,6 +104,20 @@ def install_tools() -> None:
     capture((*install, str(WHEELS), "--no-deps", "--reinstall", *built), seconds=120)
 
 
+def render_jobs() -> None:
+    """Write job.json of every example and golden job, as the operator renders it."""
+    shutil.rmtree(JOBS, ignore_errors=True)
+    JOBS.mkdir(parents=True)
+    files = read_files([str(path) for folder in MANIFESTS for path in sorted(folder.rglob("*.yaml"))])
+    for job in files.jobs:
+        checked = validate(job.name, job.spec, files.recipes)
+        if checked.spec is None:
+            raise DemoError(f"{job.source}: {'; '.join(str(violation) for violation in checked.violations)}")
+        identity = JobIdentity(namespace=job.namespace, name=job.name, uid=STAND_IN_UID)
+        config = job_config(identity, checked.spec, FIRST_GENERATION)
+        (JOBS / f"{job.name}.json").write_bytes(config.to_json())
+
+
 def run(kubernetes: Kubernetes, suite: Suite) -> bool:
     """Run the pod, show what pytest says as it says it; whether all passed."""
     kubernetes.run("delete", "pod", suite.name, "--namespace", NAMESPACE, "--ignore-not-found", "--now")
@@ -119,6 +143,7 @@ def main() -> int:
     chosen = parser.parse_args().suites
     try:
         install_tools()
+        render_jobs()
         kubernetes = local_kubernetes()
         passed = [run(kubernetes, SUITES[name]) for name in chosen]
         return 0 if all(passed) else 1

@@ -1,6 +1,6 @@
 """job.json of every example, as the operator renders it, against verl's real schema and verl's own checks.
 
-scripts/seams.py renders them on the host into a folder that RLJOB_JOBS names.
+scripts.in_image renders them on the host into a folder that RLJOB_JOBS names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read(path: Path) -> JobConfig:
     return JobConfig.from_json(path.read_bytes())
 
 
-@pytest.mark.skipif(not os.environ.get("RLJOB_JOBS"), reason="RLJOB_JOBS names no folder; scripts/seams.py renders one")
+@pytest.mark.skipif(not os.environ.get("RLJOB_JOBS"), reason="RLJOB_JOBS names no folder; scripts.in_image renders one")
 def test_there_are_jobs_of_every_kind() -> None:
     jobs = [read(path) for path in JOBS]
     assert {job.overrides["algorithm.adv_estimator"] for job in jobs} >= {"grpo", "gae", "rloo", "remax"}
