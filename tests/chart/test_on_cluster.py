@@ -63,8 +63,8 @@ def token_key(kube: Kube) -> str:
 
 def a_cluster_that_cannot_start(kube: Kube) -> Manifest:
     """Apply a job whose image does not exist; give its RayCluster, which waits for as long as one looks."""
-    jobs = kube.in_namespace(JOBS_NAMESPACE)
-    jobs.apply(quickstart.variant("waits", runtime__image="rljob.local/no-such-image:1", initializers=[]))
+    jobs, image = kube.in_namespace(JOBS_NAMESPACE), "rljob.local/no-such-image:1"
+    jobs.apply(quickstart.variant("waits", runtime__image=image, initializers=[], code={"type": "Image"}))
     return wait_for("a RayCluster", lambda: next(iter(jobs.find("rayclusters")), None), 60)
 
 

@@ -33,10 +33,10 @@ COLUMNS = [
 
 
 RECIPE_COLUMNS = [
-    _column("Description", ".spec.description"),
     _column("Hardware", ".spec.hardware"),
-    _column("Recipe", ".spec.recipeRef.name", wide=True),
+    _column("Recipe", ".spec.recipeRef.name"),
     _column("Age", ".metadata.creationTimestamp", "date"),
+    _column("Description", ".spec.description", wide=True),
 ]
 
 
