@@ -1,6 +1,6 @@
-"""`rljob validate`, `render`, `explain`, `status` and `run --local`, also as `kubectl rljob`.
+"""`rljob validate`, `render`, `explain`, `diff`, `status` and `run --local`, also as `kubectl rljob`.
 
-Exit codes: 0 well, 1 the job is wrong or failed, 2 the command cannot be carried out, 130 interrupted.
+Exit codes: 0 well, 1 the job is wrong, failed or (`diff`) different, 2 the command cannot be carried out, 130 stopped.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rljob.build.configmap import read_snapshot
 from rljob.build.names import JobIdentity
 from rljob.cli import kubectl
+from rljob.cli.diff import against_file, against_job
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import explain
 from rljob.cli.manifests import Files, JobManifest, read_files
 from rljob.cli.render import STAND_IN_UID, render
 from rljob.cli.status import describe
 from rljob.core.policies.decisions import decide
-from rljob.core.policies.validation import Checked, validate
+from rljob.core.policies.validation import Checked, check, validate
 from rljob.core.recipes import Recipes, complete
 
 FAILED = 1
@@ -72,6 +74,46 @@ def _explain(chosen: argparse.Namespace) -> int:
         pages.append(page)
     print("\n\n".join(pages))
     return 0
+
+
+def _diff(chosen: argparse.Namespace) -> int:
+    """Compare as `kubectl diff` does: exit code 1 where there is a difference."""
+    if chosen.against:
+        found = _against_files(chosen)
+    else:
+        found = {job.name: _against_cluster(job, chosen) for job in read_files(chosen.file).jobs}
+    pages = [f"{name}:\n{page}" for name, page in found.items() if page]
+    print("\n\n".join(pages) or "no difference")
+    return FAILED if pages else 0
+
+
+def _against_files(chosen: argparse.Namespace) -> dict[str, str]:
+    earlier = {job.name: checked.spec for job, checked in _judged(read_files(chosen.against), chosen)}
+    later = {job.name: checked.spec for job, checked in _read(chosen)}
+    if len(earlier) == len(later) == 1:
+        # One job on each side is compared whatever their names.
+        earlier = dict(zip(later, earlier.values(), strict=True))
+    pages = {}
+    for name, spec in later.items():
+        before = earlier.get(name)
+        if before is None or spec is None:
+            raise UsageError(f"{name}: both sides must hold a valid RLJob of that name")
+        pages[name] = against_file(before, spec)
+    return pages
+
+
+def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> str:
+    place = kubectl.Place(job.namespace, chosen.context)
+    live = kubectl.get_job(job.name, place)
+    name = ((live.get("status") or {}).get("resolved") or {}).get("snapshotName")
+    if name is None:
+        raise UsageError(f"{job.name} has not begun, so nothing is frozen yet; `rljob explain` shows what it will take")
+    frozen = read_snapshot(kubectl.get_config_map(name, place))
+    # Judged as the operator judges an edit: over the recipes that were frozen with the job.
+    now, wanted = (check(job.name, spec, frozen.recipes) for spec in (live.get("spec") or {}, job.spec))
+    if wanted.spec is None:
+        raise UsageError("; ".join(map(str, wanted.violations)))
+    return against_job(frozen.spec, now.spec or frozen.spec, wanted.spec)
 
 
 def _status(chosen: argparse.Namespace) -> int:
@@ -128,18 +170,27 @@ def _recipes(job: JobManifest, known: Recipes, chosen: argparse.Namespace) -> Re
     return complete(job.spec, known, lambda recipe: kubectl.find_recipe(recipe, place))
 
 
-_COMMANDS = {"validate": _validate, "render": _render, "explain": _explain, "status": _status, "run": _run}
+_COMMANDS = {
+    "validate": _validate,
+    "render": _render,
+    "explain": _explain,
+    "diff": _diff,
+    "status": _status,
+    "run": _run,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rljob", description="RL training jobs on Kubernetes.")
     commands = parser.add_subparsers(dest="command", required=True)
-    check = commands.add_parser("validate", help="check RLJobs as the operator would, all violations at once")
+    validating = commands.add_parser("validate", help="check RLJobs as the operator would, all violations at once")
     show = commands.add_parser("render", help="print what the operator would make: RayCluster and job.json")
     why = commands.add_parser("explain", help="why each field is what it is: job, recipe, default or decision")
     why.add_argument("path", nargs="?", default="", help="only this field and what lies below it")
+    change = commands.add_parser("diff", help="what a manifest would change in its running job, and when; exit code 1")
+    change.add_argument("--against", action="append", help="compare with the jobs of these files, not of the cluster")
     run = commands.add_parser("run", help="train on this machine, without Kubernetes; Ctrl-C saves, again resumes")
-    for command in (check, show, why, run):
+    for command in (validating, show, why, change, run):
         command.add_argument(
             "-f",
             "--file",

@@ -7,7 +7,7 @@ condition PendingChanges, and the next cluster generation takes it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,26 @@ MUTABILITY: tuple[Rule, ...] = (
 _AT_ONCE = frozenset(row.field for row in MUTABILITY if row.effect is Effect.AT_ONCE)
 
 
+@dataclass(frozen=True)
+class Difference:
+    """One field in which two specs differ."""
+
+    path: Path
+    before: str
+    after: str
+
+    @property
+    def effect(self) -> Effect:
+        """When the edit of a running job would take effect."""
+        text = path_text(self.path)
+        rows = [row for row in MUTABILITY if text == row.field or text.startswith((f"{row.field}.", f"{row.field}["))]
+        return max(rows, key=lambda row: len(row.field), default=MUTABILITY[-1]).effect
+
+    def __str__(self) -> str:
+        """Give the line that users see: `trainer.learningRate: 1e-6 -> 1e-5`."""
+        return f"{path_text(self.path)}: {self.before} -> {self.after}"
+
+
 def training_document(spec: RLJobSpec) -> dict[str, Any]:
     """Give all that a running job does not read again."""
     return {name: section for name, section in spec_document(spec).items() if name not in _AT_ONCE}
@@ -66,16 +86,23 @@ def training_hash(spec: RLJobSpec) -> str:
 
 
 def differences(frozen: RLJobSpec, wanted: RLJobSpec) -> tuple[str, ...]:
-    """List what the next cluster generation would take, a text a field: `trainer.learningRate: 1e-6 -> 1e-5`."""
-    old, new = _leaves(frozen), _leaves(wanted)
+    """List what the next cluster generation would take, a text a field."""
+    return tuple(map(str, _compare(training_document(frozen), training_document(wanted))))
+
+
+def compare(before: RLJobSpec, after: RLJobSpec) -> tuple[Difference, ...]:
+    """List every field in which two specs differ, in the order of the spec."""
+    return tuple(_compare(spec_document(before), spec_document(after)))
+
+
+def _compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+    old, new = _leaves(before), _leaves(after)
     # In the order of the spec; what is gone stands where it was.
-    paths = dict.fromkeys([*new, *old])
-    changed = (path for path in paths if old.get(path) != new.get(path) or (path in old) != (path in new))
-    return tuple(
-        f"{path_text(path)}: {_text(old[path]) if path in old else 'unset'} -> "
-        f"{_text(new[path]) if path in new else 'unset'}"
-        for path in changed
-    )
+    for path in dict.fromkeys([*new, *old]):
+        was = _text(old[path]) if path in old else "unset"
+        will = _text(new[path]) if path in new else "unset"
+        if old.get(path) != new.get(path) or (path in old) != (path in new):
+            yield Difference(path, was, will)
 
 
 def listed(changes: tuple[str, ...]) -> str:
@@ -99,8 +126,8 @@ def change_violations(frozen: RLJobSpec, wanted: RLJobSpec) -> Iterator[Violatio
         )
 
 
-def _leaves(spec: RLJobSpec) -> dict[Path, Any]:
-    return {path: leaf.value for path, leaf in leaves(layer("", training_document(spec)).tree)}
+def _leaves(document: Mapping[str, Any]) -> dict[Path, Any]:
+    return {path: leaf.value for path, leaf in leaves(layer("", document).tree)}
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,31 @@
+"""What a manifest would change, and when: against a job of the cluster, or another file. Pure: specs in, text out.
+
+A running job goes by the spec that was frozen when its cluster generation began; the fields that it reads again are
+compared with those of the live object.
+"""
+
+from __future__ import annotations
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.cli.status import table
+from rljob.core.changes import Difference, Effect, change_violations, compare
+from rljob.core.merge import path_text
+
+
+def against_job(frozen: RLJobSpec, live: RLJobSpec, wanted: RLJobSpec) -> str:
+    """Give a row for each field that applying `wanted` would change in a running job; empty where there is none."""
+    later = [each for each in compare(frozen, wanted) if each.effect is not Effect.AT_ONCE]
+    at_once = [each for each in compare(live, wanted) if each.effect is Effect.AT_ONCE]
+    rows = [(*_row(each), each.effect.value) for each in [*at_once, *later]]
+    page = table([("FIELD", "FROM", "TO", "TAKES EFFECT"), *rows]) if rows else ""
+    return "\n".join([page, *(f"refused: {each}" for each in change_violations(frozen, wanted))]).strip()
+
+
+def against_file(before: RLJobSpec, after: RLJobSpec) -> str:
+    """Give a row for each field in which two manifests differ; empty where there is none."""
+    rows = [_row(each) for each in compare(before, after)]
+    return table([("FIELD", "FROM", "TO"), *rows]) if rows else ""
+
+
+def _row(each: Difference) -> tuple[str, str, str]:
+    return path_text(each.path), each.before, each.after

@@ -1,0 +1,107 @@
+"""`rljob diff`: what an edit would change, and when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from builders import IDENTITY, Json, merged, saving, small_spec, typed
+
+from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
+from rljob.build import configmap
+from rljob.cli.diff import against_job
+from rljob.cli.main import main
+from rljob.core.observed import RecipeId
+from rljob.core.recipes import resolve
+
+API = "rljob.dev/v1alpha1"
+SPEC = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}}))
+
+
+BASE = RecipeId(RecipeKind.CLUSTER_RL_RECIPE, "base")
+
+
+def job(spec: Json, name: str = "sums") -> Json:
+    return {"apiVersion": API, "kind": "RLJob", "metadata": {"name": name}, "spec": spec}
+
+
+def written(folder: Path, name: str, *documents: Json) -> str:
+    path = folder / name
+    path.write_text(yaml.safe_dump_all(documents))
+    return str(path)
+
+
+def spec(change: Json) -> RLJobSpec:
+    return typed(merged(SPEC, change))
+
+
+def rows(page: str) -> list[list[str]]:
+    return [line.split() for line in page.splitlines()]
+
+
+def test_each_field_says_when_it_takes_effect() -> None:
+    edit = {"trainer": {"learningRate": "1e-5"}, "deadlines": {"startSeconds": 60}}
+    assert rows(against_job(spec({}), spec({}), spec(edit))) == [
+        ["FIELD", "FROM", "TO", "TAKES", "EFFECT"],
+        ["deadlines.startSeconds", "1800", "60", "at", "once"],
+        ["trainer.learningRate", "1e-6", "1e-5", "next", "cluster", "generation"],
+    ]
+
+
+def test_what_was_edited_before_is_compared_with_what_runs() -> None:
+    pending, at_once = {"trainer": {"learningRate": "1e-5"}}, {"deadlines": {"startSeconds": 60}}
+    page = against_job(spec({}), spec(pending | at_once), spec(pending | at_once))
+    assert rows(page)[1:] == [["trainer.learningRate", "1e-6", "1e-5", "next", "cluster", "generation"]]
+
+
+def test_an_edit_that_a_running_job_refuses_is_told() -> None:
+    page = against_job(spec({}), spec({}), spec({"trainer": {"steps": 30}}))
+    assert "refused: spec.trainer.steps: 30 is less than the 40" in page
+    assert against_job(spec({}), spec({}), spec({})) == ""
+
+
+def test_two_files_are_compared_whatever_the_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = written(tmp_path, "old.yaml", job(SPEC, "before"))
+    new = written(tmp_path, "new.yaml", job(merged(SPEC, {"trainer": {"steps": 50}}), "after"))
+    assert main(["diff", "-f", new, "--against", old]) == 1
+    assert rows(capsys.readouterr().out)[2] == ["trainer.steps", "40", "50"]
+    assert main(["diff", "-f", old, "--against", old]) == 0
+    assert capsys.readouterr().out == "no difference\n"
+
+
+def test_a_side_that_is_wrong_or_missing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two = written(tmp_path, "two.yaml", job(SPEC, "a"), job(SPEC, "b"))
+    other = written(tmp_path, "other.yaml", job(SPEC, "c"))
+    assert main(["diff", "-f", two, "--against", other]) == 2
+    assert "both sides must hold a valid RLJob" in capsys.readouterr().err
+
+
+def test_a_job_of_the_cluster_is_judged_over_its_frozen_recipes(
+    kubectl: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = {"kind": "ClusterRLRecipe", "metadata": {"name": "base", "uid": "u", "generation": 1}}
+    layers = resolve({"recipeRef": {"name": "base"}}, {BASE: recipe | {"spec": {"template": SPEC}}}).layers
+    own: Json = {"recipeRef": {"name": "base"}, "trainer": {"steps": 60}}
+    frozen = configmap.Snapshot(spec({"trainer": {"steps": 60}, "recipeRef": {"name": "base"}}), layers)
+    answers = {
+        "rljobs": job(own) | {"status": {"resolved": {"snapshotName": "sums-0a1b2-spec-1"}}},
+        "configmaps": configmap.build_snapshot(IDENTITY, frozen, 1),
+    }
+    for kind, answer in answers.items():
+        (kubectl / f"answer-{kind}").write_text(json.dumps(answer))
+    script = '#!/bin/sh\ncd "$(dirname "$0")"\ncat "answer-${2%%.*}"\n'
+    (kubectl / "kubectl").write_text(script)
+    file = written(tmp_path, "job.yaml", job(merged(own, {"trainer": {"steps": 80}})))
+    assert main(["diff", "-f", file]) == 1
+    assert rows(capsys.readouterr().out)[2] == ["trainer.steps", "60", "80", "next", "cluster", "generation"]
+    assert main(["diff", "-f", written(tmp_path, "same.yaml", job(own))]) == 0
+
+
+def test_a_job_that_has_not_begun_has_nothing_to_compare(
+    kubectl: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kubectl / "answer").write_text(json.dumps(job(SPEC)))
+    assert main(["diff", "-f", written(tmp_path, "job.yaml", job(SPEC))]) == 2
+    assert "has not begun" in capsys.readouterr().err
