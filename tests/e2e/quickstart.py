@@ -44,3 +44,13 @@ CLAIM = "quickstart"
 """PersistentVolumeClaim of the quickstart."""
 MOUNT = "/data"
 """Where it is mounted."""
+BARE: dict[str, Any] = {
+    "head": {"template": {}},
+    "workerGroups__0__template": {},
+    "observability": {},
+    "code": {"type": "Image"},
+    "initializers": [],
+}
+"""Fields of a variant whose pods ask for nothing and mount nothing: what other tests still hold must not decide."""
+WAITING = BARE | {"workerGroups__0__devicesPerNode": 16}
+"""The same, with more NPUs than the node has: the head runs, and nothing trains."""

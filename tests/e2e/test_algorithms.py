@@ -52,7 +52,7 @@ def manifest() -> Manifest:
     job = example("ppo")
     job["metadata"]["name"] = NAME
     job["spec"]["workerGroups"] = example("two-workers")["spec"]["workerGroups"]
-    job["spec"]["trainer"]["steps"] = 40
+    job["spec"].setdefault("trainer", {})["steps"] = 40
     job["spec"]["stopRules"] = [
         {
             "name": "enough",

@@ -5,8 +5,6 @@ Where pods of a cluster are looked at, the workers ask for more NPUs than a node
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.e2e import quickstart
@@ -15,13 +13,6 @@ from tests.kube import Kube, KubectlError, Manifest, condition, wait_for
 pytestmark = pytest.mark.e2e
 
 IMAGE: str = quickstart.rljob()["spec"]["runtime"]["image"]
-NO_TRAINING: dict[str, Any] = {
-    "head": {"template": {}},
-    "workerGroups__0__template": {},
-    "workerGroups__0__devicesPerNode": 16,
-    "code": {"type": "Image"},
-    "initializers": [],
-}
 GIT_SERVER = """
 import os
 os.makedirs('/tmp/rewards/math')
@@ -59,7 +50,7 @@ def in_head(kube: Kube, pod: str, *command: str) -> str:
 
 
 def test_code_that_is_missing_is_waited_for_and_then_frozen(kube: Kube) -> None:
-    fields = {**NO_TRAINING, "code": {"type": "ConfigMap", "configMap": {"name": "late-code"}}}
+    fields = {**quickstart.WAITING, "code": {"type": "ConfigMap", "configMap": {"name": "late-code"}}}
     kube.apply(quickstart.variant("late-code", **fields))
     wait_for("CodeMissing", lambda: initialized(kube, "late-code").get("reason") == "CodeMissing", 60)
     assert "there is no ConfigMap late-code" in kube.run("get", "rljob", "late-code", "-o", "wide")
@@ -83,7 +74,7 @@ def test_code_that_is_missing_is_waited_for_and_then_frozen(kube: Kube) -> None:
 def test_an_initializer_shows_its_last_line_and_is_skipped_when_its_work_is_done(kube: Kube) -> None:
     slow = {"name": "slow", "command": ["sh", "-c", "echo first; echo half of it; sleep 30"], "cpu": "50m"}
     done = {"name": "done", "command": ["false"], "creates": "/etc/passwd", "memory": "64Mi"}
-    kube.apply(quickstart.variant("lines", **{**NO_TRAINING, "initializers": [slow, done]}))
+    kube.apply(quickstart.variant("lines", **{**quickstart.WAITING, "initializers": [slow, done]}))
     wait_for("the line", lambda: status_of(kube, "lines").get("initializer", {}).get("line") == "half of it", 90)
     assert initialized(kube, "lines")["message"] == "initializer slow is running: half of it"
     wait_for("the end", lambda: initialized(kube, "lines").get("status") == "True", 120)
@@ -102,7 +93,7 @@ def test_secrets_services_and_patches_are_in_the_pod(kube: Kube) -> None:
     kube.apply(secret)
     service = {"name": "echo-files", "image": IMAGE, "command": ["python", "-m", "http.server", "9000"], "port": 9000}
     fields = {
-        **NO_TRAINING,
+        **quickstart.WAITING,
         "secretRefs": [{"name": "tracker", "items": [{"key": "api-key", "env": "TRACKER_KEY"}]}],
         "services": [service],
         "podSpecPatch": {"head": {"containers": [{"name": "ray-head", "env": [{"name": "PATCHED", "value": "yes"}]}]}},
@@ -143,14 +134,14 @@ def test_code_in_git_is_fetched_and_a_wrong_commit_ends_the_job_before_npus_are_
     revision = wait_for("the commit", served, 120)
     url = f"http://{(kube.get('pod', 'git') or {})['status']['podIP']}:8000/rewards"
     git = {"url": url, "revision": revision, "subPath": "math"}
-    kube.apply(quickstart.variant("of-git", **{**NO_TRAINING, "code": {"type": "Git", "git": git}}))
+    kube.apply(quickstart.variant("of-git", **{**quickstart.WAITING, "code": {"type": "Git", "git": git}}))
     pod = running_head(kube, "of-git")
     assert "compute_score" in in_head(kube, pod, "cat", "/code/reward.py")
     assert status_of(kube, "of-git")["resolved"]["code"] == {"type": "Git", "digest": revision}
     kube.delete("rljob", "of-git")
 
     wrong = {**git, "revision": "0" * 40}
-    kube.apply(quickstart.variant("wrong-git", **{**NO_TRAINING, "code": {"type": "Git", "git": wrong}}))
+    kube.apply(quickstart.variant("wrong-git", **{**quickstart.WAITING, "code": {"type": "Git", "git": wrong}}))
     kube.run("wait", "rljob/wrong-git", "--for=condition=Finished", "--timeout=120s", seconds=150)
     status = status_of(kube, "wrong-git")
     assert (status["state"], status["reason"]) == ("Failed", "InitializerFailed")

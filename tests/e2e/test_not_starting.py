@@ -13,17 +13,9 @@ from tests.kube import Kube, Manifest, wait_for
 
 pytestmark = pytest.mark.e2e
 
-# Pods that ask for nothing: what earlier tests still hold must not decide.
-SMALL: dict[str, Any] = {
-    "head": {"template": {}},
-    "workerGroups__0__template": {},
-    "code": {"type": "Image"},
-    "initializers": [],
-}
-
 CASES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "image": (
-        {**SMALL, "runtime__image": "rljob.local/no-such-image:1"},
+        {**quickstart.BARE, "runtime__image": "rljob.local/no-such-image:1"},
         "ImagePullFailed",
         ("pod image-", "no-such-image"),
     ),
@@ -33,7 +25,7 @@ CASES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         ("initializer prepare: pod initializer-image-", "no-such-image"),
     ),
     "npus": (
-        {**SMALL, "workerGroups__0__devicesPerNode": 16},
+        {**quickstart.BARE, "workerGroups__0__devicesPerNode": 16},
         "PodUnschedulable",
         ("pod npus-", "Insufficient huawei.com/Ascend910"),
     ),
@@ -58,7 +50,7 @@ def test_the_reason_names_the_pod(
 
 
 def test_applying_a_waiting_job_again_writes_nothing(kube: Kube, admin: Kube) -> None:
-    job = quickstart.variant("twice", **SMALL, workerGroups__0__devicesPerNode=16)
+    job = quickstart.variant("twice", **quickstart.BARE, workerGroups__0__devicesPerNode=16)
     kube.apply(job)
     waits = {"reason": "PodUnschedulable"}
     wait_for("the wait", lambda: waits.items() <= (kube.get("rljob", "twice") or {}).get("status", {}).items(), 120)
@@ -77,7 +69,7 @@ def test_applying_a_waiting_job_again_writes_nothing(kube: Kube, admin: Kube) ->
 
 def test_the_start_deadline_ends_it(kube: Kube) -> None:
     image = "rljob.local/no-such-image:1"
-    kube.apply(quickstart.variant("late", **SMALL, runtime__image=image, deadlines={"startSeconds": 30}))
+    kube.apply(quickstart.variant("late", **quickstart.BARE, runtime__image=image, deadlines={"startSeconds": 30}))
     kube.run("wait", "rljob/late", "--for=condition=Finished", "--timeout=90s", seconds=120)
     status = (kube.get("rljob", "late") or {})["status"]
     assert status["state"] == "Failed"
