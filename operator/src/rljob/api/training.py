@@ -71,8 +71,8 @@ class AlgorithmName(enum.StrEnum):
 class GroupFilter(Model):
     """Which prompts DAPO leaves out."""
 
-    metric: Literal["acc", "score", "seq_reward", "seq_final_reward"] = "acc"
-    """A prompt whose responses are all equal in this metric teaches nothing; verl draws another one."""
+    metric: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*$")] = "acc"
+    """`reward`, or a key of what the reward function returns; responses that are all equal in it teach nothing."""
     max_inflight_batches: Count | None = None
     """Generation batches under way at a time while prompts are replaced."""
 

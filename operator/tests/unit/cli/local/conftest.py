@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,7 +82,14 @@ while True:
 
 
 @pytest.fixture
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def temporary() -> Iterator[Path]:
+    """Give a temporary folder with a short path, which no other run on this machine uses."""
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Give a folder to run in; the packages of the runtime are there by name."""
     packages = tmp_path / "packages"
     for name in ("ray/scripts", "verl", "vllm"):
@@ -97,5 +105,6 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for module in (follow, initializers, processes):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.02)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     yield tmp_path
     assert not list(Path("/dev/shm").glob("psm_rljob*"))

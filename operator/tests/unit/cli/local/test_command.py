@@ -76,12 +76,9 @@ def interrupt_twice() -> None:
     interrupt()
 
 
-def leftovers() -> list[str]:
-    return [str(path) for path in Path("/tmp").glob("rljob-*/t")]
-
-
-def test_it_trains_to_the_end_and_tells_the_curve(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = leftovers()
+def test_it_trains_to_the_end_and_tells_the_curve(
+    runtime: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(manifest()) == 0
     told = capsys.readouterr().out
     assert "reward (mean of the step's answers) over steps" in told
@@ -92,7 +89,7 @@ def test_it_trains_to_the_end_and_tells_the_curve(runtime: Path, capsys: pytest.
     job = json.loads((runtime / ".rljob/sums/job.json").read_text())
     assert job["overrides"]["actor_rollout_ref.model.path"] == f"{runtime}/.rljob/sums/volumes/disk/model"
     assert job["nodes"] == 1
-    assert leftovers() == before
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_second_run_of_a_finished_job_does_nothing(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
