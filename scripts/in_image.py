@@ -55,7 +55,10 @@ class Suite:
 SUITES = {
     "seams": Suite(ROOT / "runtime/tests/upstream", seconds=900, mounts={"jobs": JOBS}),
     "local": Suite(
-        ROOT / "tests/local", seconds=840, mounts={"wheels": WHEELS, "examples": ROOT / "examples"}, shared_memory="2Gi"
+        ROOT / "tests/local",
+        seconds=1200,
+        mounts={"wheels": WHEELS, "examples": ROOT / "examples"},
+        shared_memory="2Gi",
     ),
 }
 

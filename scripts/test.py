@@ -84,7 +84,7 @@ FULL = (
         "local",
         "rljob run --local: train, Ctrl-C, resume",
         (PYTHON, "-m", "scripts.in_image", "local"),
-        15,
+        22,
         after=("load",),
     ),
     Stage(

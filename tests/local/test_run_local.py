@@ -29,8 +29,8 @@ pytestmark = [
 ]
 QUICKSTART = Path(os.environ.get("RLJOB_EXAMPLES", "examples")) / "quickstart.yaml"
 SHARED_MEMORY = Path("/dev/shm")
-STEPS, INTERRUPT_AT = 6, 2
-RUN_SECONDS = 400
+STEPS, INTERRUPT_AT = 6, 1
+RUN_SECONDS = 600
 
 
 @dataclass
