@@ -125,8 +125,7 @@ def _status(chosen: argparse.Namespace) -> int:
 def _run(chosen: argparse.Namespace) -> int:
     if not chosen.local:
         raise UsageError("`rljob run` is for this machine: add --local, or use `kubectl apply` for a cluster")
-    # The other commands also run where this one cannot, such as on Windows.
-    from rljob.cli.local.command import run_local  # noqa: PLC0415
+    from rljob.cli.local.command import run_local  # noqa: PLC0415 - the other commands also run on Windows
 
     files = read_files(chosen.file)
     if len(files.jobs) > 1:

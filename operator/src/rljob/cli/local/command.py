@@ -35,6 +35,7 @@ DONE, FAILED, INTERRUPTED = 0, 1, 130
 END_SECONDS = 10.0
 SOCKET_ROOM = 30
 """Longest parent of the temporary folder with which Ray's sockets (some 70 characters more) fit AF_UNIX's 107."""
+SHORT_FOLDER = "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
 LAUNCH = (sys.executable, "-m", "rljob_runtime", "launch", "--devices-wait-seconds", "60")
 NOT_PASSED_ON = frozenset(
     {
@@ -171,7 +172,7 @@ def _base_environment(temporary: Path) -> dict[str, str]:
 def _temporary_folder() -> Iterator[Path]:
     """Give a folder for Ray, with a short path; it is removed in the end."""
     parent = tempfile.gettempdir()
-    folder = Path(tempfile.mkdtemp(prefix="rljob-", dir=parent if len(parent) <= SOCKET_ROOM else "/tmp"))  # noqa: S108
+    folder = Path(tempfile.mkdtemp(prefix="rljob-", dir=parent if len(parent) <= SOCKET_ROOM else SHORT_FOLDER))
     try:
         yield folder
     finally:

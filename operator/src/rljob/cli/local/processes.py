@@ -23,6 +23,8 @@ POLL_SECONDS = 0.1
 SWEEP_SECONDS = 20.0
 """A process that was killed on a busy machine takes its time to give its memory back."""
 
+SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - where POSIX shared memory is
+
 
 @dataclass
 class Processes:
@@ -145,5 +147,5 @@ def _mapped_files() -> set[str]:
     found: set[str] = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
-            found |= {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/" in line}  # noqa: S108
+            found |= {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if SHARED_MEMORY in line}
     return found
