@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -13,6 +14,7 @@ from rljob_runtime.contract import (
     ContractError,
     ExitCode,
     JobConfig,
+    LogRule,
     Outcome,
     Phase,
     Platform,
@@ -42,8 +44,15 @@ jobs = st.builds(
     overrides=st.dictionaries(text, override, max_size=5),
     required_paths=st.lists(st.builds(RequiredPath, field=text, path=text), max_size=3).map(tuple),
     checkpoint_path=st.none() | text,
+    log_rules=st.lists(st.builds(LogRule, name=text, pattern=text), max_size=3).map(tuple),
 )
-outcomes = st.builds(Outcome, exit_code=st.sampled_from(ExitCode).map(int), reason=text, message=text)
+outcomes = st.builds(
+    Outcome,
+    exit_code=st.sampled_from(ExitCode).map(int),
+    reason=text,
+    message=text,
+    unruled_exit_code=st.none() | st.integers(1, 255),
+)
 maybe = st.none() | number
 progresses = st.builds(
     Progress,
@@ -52,7 +61,11 @@ progresses = st.builds(
     step=st.integers(0),
     reward=maybe,
     first_dp_idle_ratio=maybe,
+    median_step_seconds=maybe,
+    resumed_from_step=st.none() | st.integers(0),
     checkpoint_step=st.none() | st.integers(0),
+    checkpoint_time=maybe,
+    checkpoint_bytes=st.none() | st.integers(0),
     outcome=st.none() | outcomes,
 )
 
@@ -82,6 +95,29 @@ def test_an_outcome_is_one_line(outcome: Outcome) -> None:
 def test_an_unknown_key_is_refused_with_its_name() -> None:
     with pytest.raises(ContractError, match="unknown keys colour"):
         StopRequest.from_json(b'{"attempt":1,"mode":"AfterStep","colour":"red"}')
+
+
+def test_an_answer_of_a_newer_image_is_read_for_what_is_known() -> None:
+    outcome = Outcome(67, "Stalled", "no step", last_step=4)
+    progress = Progress(pod_uid="p", phase=Phase.ENDED, attempt=2, checkpoint_step=4, outcome=outcome)
+    newer = json.loads(progress.to_json())
+    newer |= {"colour": "red", "outcome": newer["outcome"] | {"shade": {"of": ["red"]}}}
+    assert Progress.from_json(json.dumps(newer)) == progress
+
+
+def test_an_answer_of_an_older_image_is_read_too() -> None:
+    older = b'{"attempt":1,"outcome":{"exitCode":1,"message":"m","reason":"r"},"phase":"Ended","podUid":"p"}'
+    assert Progress.from_json(older).outcome == Outcome(1, "r", "m")
+    with pytest.raises(ContractError, match=r"Progress\.phase: missing"):
+        Progress.from_json(b'{"podUid":"p"}')
+
+
+def test_a_later_field_that_a_job_does_not_use_changes_no_digest() -> None:
+    plain = JobConfig.from_json(json.dumps(_plain_job()))
+    assert b"logRules" not in plain.to_json()
+    assert b"stopRules" in plain.to_json()
+    ruled = dataclasses.replace(plain, log_rules=(LogRule("nccl", "HCCL.*timeout"),))
+    assert ruled.digest() != plain.digest()
 
 
 def test_a_job_of_another_contract_version_is_refused() -> None:

@@ -24,7 +24,7 @@ from rljob_runtime.files import write_atomically
 TAIL_BYTES = 256 * 1024
 """A step's line is about 8 kB; this holds the last one even with many times verl's usual hundred keys."""
 
-STRENGTH = {StopMode.AFTER_STEP: 0, StopMode.ABORT_ROLLOUT: 1, StopMode.IMMEDIATE: 2}
+STRENGTH = {StopMode.AFTER_STEP: 0, StopMode.ABORT_ROLLOUT: 1, StopMode.IMMEDIATE: 2, StopMode.STALLED: 2}
 """A later request may hasten a stop, never slow it down."""
 
 

@@ -1,8 +1,9 @@
 """The border between operator and runtime: job.json, progress, exit codes, names of files, ports and variables.
 
 Both distributions import this package and nothing else of each other. It uses the standard library only and does no
-I/O. Every type has `to_json`, which gives canonical bytes (sorted keys, no spaces), and `from_json`, which rejects
-what it does not know: a runtime image and an operator that disagree must say so before Ray work starts.
+I/O. Every type has `to_json`, which gives canonical bytes (sorted keys, no spaces), and `from_json`. Orders (job.json,
+a stop) that hold what the reader does not know are refused: an image and an operator that disagree must say so before
+Ray work starts. Answers (progress, an outcome) may hold more than the reader knows.
 """
 
 from rljob_runtime.contract.codec import ContractError
@@ -10,6 +11,7 @@ from rljob_runtime.contract.exit_codes import ExitCode, Outcome
 from rljob_runtime.contract.job import (
     CONTRACT_VERSION,
     JobConfig,
+    LogRule,
     OverrideValue,
     Platform,
     RequiredPath,
@@ -19,14 +21,16 @@ from rljob_runtime.contract.job import (
     StopRule,
 )
 from rljob_runtime.contract.names import AttemptVariable, PodVariable, Port, SpoolFile, StepMetric, head_paths
-from rljob_runtime.contract.progress import Phase, Progress, StopMode, StopRequest
+from rljob_runtime.contract.progress import STALL_SECONDS, Phase, Progress, StopMode, StopRequest
 
 __all__ = [
     "CONTRACT_VERSION",
+    "STALL_SECONDS",
     "AttemptVariable",
     "ContractError",
     "ExitCode",
     "JobConfig",
+    "LogRule",
     "Outcome",
     "OverrideValue",
     "Phase",

@@ -2,6 +2,9 @@
 
 Used only by the other modules of the contract. It decodes by the annotations of the class, so a field is described
 once, and it fails with the path of what is wrong rather than with a traceback from deep inside.
+
+Operator and image may be of different versions. Orders (job.json, a stop) are read strictly: what the other side wants
+and this one does not know must be said. Answers (progress, an outcome) are read leniently: a newer side may tell more.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import typing
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_SPARSE = "sparse"
 
 
 class ContractError(ValueError):
@@ -26,11 +30,19 @@ def camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
+def added(default: T) -> T:
+    """Declare a field that came later: while it holds its default it is left out.
+
+    So a document that does not use it keeps its bytes and its digest, and an older image still takes it.
+    """
+    return dataclasses.field(default=default, metadata={_SPARSE: True})
+
+
 def encode(value: Any) -> Any:  # noqa: ANN401 - any member of the contract's closed set of types
     """Turn a dataclass of the contract into plain JSON values; None fields are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = ((camel(f.name), getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {key: encode(member) for key, member in fields if member is not None}
+        fields = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
+        return {camel(f.name): encode(member) for f, member in fields if not _left_out(f, member)}
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (list, tuple)):
@@ -40,37 +52,41 @@ def encode(value: Any) -> Any:  # noqa: ANN401 - any member of the contract's cl
     return value
 
 
+def _left_out(field: dataclasses.Field[Any], member: object) -> bool:
+    return member is None or (_SPARSE in field.metadata and member == field.default)
+
+
 def dumps(value: object) -> bytes:
     """Canonical bytes: the same value always gives the same bytes, so a hash identifies it."""
     text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.encode()
 
 
-def loads(kind: type[T], data: bytes | str) -> T:
-    """Read one document; raises ContractError naming the path of the first violation."""
+def loads(kind: type[T], data: bytes | str, *, strict: bool = True) -> T:
+    """Read one document; raises ContractError with the path of the first violation; if strict, unknown keys are one."""
     try:
         raw = json.loads(data)
     except ValueError as error:
         raise ContractError(f"{kind.__name__}: not JSON: {error}") from error
-    return _decode(kind, raw, kind.__name__)  # type: ignore[no-any-return]
+    return _decode(kind, raw, kind.__name__, strict)  # type: ignore[no-any-return]
 
 
-def _decode(kind: Any, raw: Any, path: str) -> Any:  # noqa: ANN401 - driven by annotations
+def _decode(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # noqa: ANN401, FBT001 - driven by annotations
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
-        return _decode_union(kind, raw, path)
+        return _decode_union(kind, raw, path, strict)
     if origin in (tuple, list):
         if not isinstance(raw, list):
             raise ContractError(f"{path}: expected a list, got {type(raw).__name__}")
         member = typing.get_args(kind)[0]
-        return origin(_decode(member, item, f"{path}[{index}]") for index, item in enumerate(raw))
+        return origin(_decode(member, item, f"{path}[{index}]", strict) for index, item in enumerate(raw))
     if origin is dict:
         if not isinstance(raw, dict):
             raise ContractError(f"{path}: expected an object, got {type(raw).__name__}")
         member = typing.get_args(kind)[1]
-        return {key: _decode(member, item, f"{path}.{key}") for key, item in raw.items()}
+        return {key: _decode(member, item, f"{path}.{key}", strict) for key, item in raw.items()}
     if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(kind, raw, path)
+        return _decode_dataclass(kind, raw, path, strict)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         try:
             return kind(raw)
@@ -88,7 +104,7 @@ def _decode_scalar(kind: Any, raw: Any, path: str) -> Any:  # noqa: ANN401 - dri
     raise ContractError(f"{path}: expected {getattr(kind, '__name__', kind)}, got {type(raw).__name__}")
 
 
-def _decode_union(kind: Any, raw: Any, path: str) -> Any:  # noqa: ANN401 - driven by annotations
+def _decode_union(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # noqa: ANN401, FBT001 - driven by annotations
     members = typing.get_args(kind)
     if raw is None and type(None) in members:
         return None
@@ -98,23 +114,23 @@ def _decode_union(kind: Any, raw: Any, path: str) -> Any:  # noqa: ANN401 - driv
         if member is type(None):
             continue
         try:
-            return _decode(member, raw, path)
+            return _decode(member, raw, path, strict)
         except ContractError as error:
             problems.append(str(error))
     raise ContractError(problems[0])
 
 
-def _decode_dataclass(kind: Any, raw: Any, path: str) -> Any:  # noqa: ANN401 - driven by annotations
+def _decode_dataclass(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # noqa: ANN401, FBT001 - driven by annotations
     if not isinstance(raw, dict):
         raise ContractError(f"{path}: expected an object, got {type(raw).__name__}")
     hints = typing.get_type_hints(kind)
     fields = {camel(f.name): f for f in dataclasses.fields(kind)}
-    if unknown := sorted(set(raw) - set(fields)):
+    if strict and (unknown := sorted(set(raw) - set(fields))):
         raise ContractError(f"{path}: unknown keys {', '.join(unknown)}; operator and image are of different versions")
     values = {}
     for key, field in fields.items():
         if key in raw:
-            values[field.name] = _decode(hints[field.name], raw[key], f"{path}.{key}")
+            values[field.name] = _decode(hints[field.name], raw[key], f"{path}.{key}", strict)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise ContractError(f"{path}.{key}: missing")
     return kind(**values)

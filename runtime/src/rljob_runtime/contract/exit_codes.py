@@ -24,7 +24,7 @@ class ExitCode(enum.IntEnum):
     STOPPED = 66
     """Stopped on request after a checkpoint."""
     STALLED = 67
-    """No step for too long."""
+    """Ended because no step came for too long; the stacks of its processes are beside its records."""
     RULE_MATCHED = 68
     """A rule of the manifest matched, for restarts or for the run's end; its name is in the outcome."""
 
@@ -39,7 +39,10 @@ class Outcome:
     message: str
     """The cause, at most 1,500 characters."""
     rule: str | None = None
+    """Name of the stop rule, or of the restart rule with `onLogPattern`, that matched."""
     last_step: int = 0
+    unruled_exit_code: int | None = None
+    """With a restart rule: the exit code that the same end has without it; reason and message are of that end too."""
 
     def to_json(self) -> bytes:
         """Give canonical bytes."""
@@ -47,5 +50,5 @@ class Outcome:
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Outcome:
-        """Read one; raises ContractError."""
-        return codec.loads(cls, data)
+        """Read one, leniently; raises ContractError."""
+        return codec.loads(cls, data, strict=False)

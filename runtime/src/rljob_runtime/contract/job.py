@@ -78,6 +78,15 @@ class StopRule:
 
 
 @dataclass(frozen=True)
+class LogRule:
+    """A restart rule with `onLogPattern`: it matches a failed attempt if a line of the driver's log matches."""
+
+    name: str
+    pattern: str
+    """Regular expression, in what RE2 and Python both know."""
+
+
+@dataclass(frozen=True)
 class JobConfig:
     """One RLJob as the launcher sees it."""
 
@@ -104,6 +113,8 @@ class JobConfig:
     resume: ResumeMode = ResumeMode.AUTO
     resume_from: ResumeSource | None = None
     stop_rules: tuple[StopRule, ...] = ()
+    log_rules: tuple[LogRule, ...] = codec.added(())
+    """In the manifest's order: of several that match, the first counts."""
 
     def __post_init__(self) -> None:
         """Refuse a document of another contract version."""

@@ -30,6 +30,12 @@ class StopMode(enum.StrEnum):
     AFTER_STEP = "AfterStep"
     ABORT_ROLLOUT = "AbortRollout"
     IMMEDIATE = "Immediate"
+    STALLED = "Stalled"
+    """At once, because no step comes: the stacks of every process are kept first (exit 67)."""
+
+
+STALL_SECONDS = 20.0
+"""How long an attempt takes at most to keep its stacks after `Stalled`, before it ends."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,21 @@ class Progress:
     first_dp_idle_ratio: float | None = None
     cluster_idle_ratio: float | None = None
     step_seconds: float | None = None
+    first_step: int | None = None
+    """The first step that this attempt completed."""
+    median_step_seconds: float | None = None
+    """Median over the attempt's last thousand steps of the time from a step's begin to its record: with saving and
+    validation, which `step_seconds` (of the last step, by verl's own clock) partly leaves out."""
+    resumed_from_step: int | None = None
+    """The step that this attempt has loaded; 0: it began with the model. Absent until verl has loaded."""
     checkpoint_step: int | None = None
+    """Step of the newest complete checkpoint of this job, saved or resumed from by this attempt."""
+    checkpoint_time: float | None = None
+    """Unix seconds at which it was complete."""
+    checkpoint_seconds: float | None = None
+    """How long the trainer stood still for it; absent for one that an earlier attempt saved."""
+    checkpoint_bytes: int | None = None
+    """Size of its files together, as far as they could be counted in a few seconds."""
     outcome: Outcome | None = None
 
     def to_json(self) -> bytes:
@@ -80,5 +100,5 @@ class Progress:
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Progress:
-        """Read one; raises ContractError."""
-        return codec.loads(cls, data)
+        """Read one, leniently; raises ContractError."""
+        return codec.loads(cls, data, strict=False)
