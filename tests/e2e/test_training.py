@@ -1,19 +1,22 @@
-"""The main job: the quickstart trains a model while the operator is killed, upgraded and asked the same thing twice.
+"""The main job: the quickstart trains a model, whatever is taken from it on the way.
 
-One run serves every test of this module, because it is the expensive part; each test reads another side of what the
-run left behind.
+In one run a worker's main process is killed, the head pod is deleted, the job is suspended and resumed, the chart is
+upgraded, and the operator is killed in the middle of each. One run serves every test of this module, because it is the
+expensive part; each test reads another side of what the run left behind.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import random
+import os
+import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +30,8 @@ from tests.kube import Kube, Manifest, http_get, wait_for
 pytestmark = pytest.mark.e2e
 
 NAME = "quickstart"
-KILLS = 3
-RUN_SECONDS = 1500
+RUN_SECONDS = 2700
+SAVE_EVERY = 5
 
 
 @dataclass
@@ -45,8 +48,23 @@ class Record:
     steps: list[int] = field(default_factory=list)
     """Values of status.progress.step, in order of sight."""
     killed: int = 0
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    """The run's own steps.jsonl."""
+    """How often the operator was."""
+    freed_seconds: float = 0.0
+    """From the request to suspend until no pod of the cluster was left."""
+    attempts: list[list[dict[str, Any]]] = field(default_factory=list)
+    """The run's own steps.jsonl, by attempt."""
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The job's status as it was seen last."""
+        found: dict[str, Any] = self.job.get("status", {})
+        return found
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The steps that made the model: of a repeated step the last record counts."""
+        by_step = {line["step"]: line for lines in self.attempts for line in lines}
+        return [by_step[step] for step in sorted(by_step)]
 
 
 def _kill_operator(admin: Kube) -> None:
@@ -57,7 +75,7 @@ def _kill_operator(admin: Kube) -> None:
 def _look(kube: Kube, record: Record) -> str:
     """Take down what is seen now; give the job's state."""
     record.job = kube.get("rljob", NAME) or {}
-    status = record.job.get("status", {})
+    status = record.status
     step = status.get("progress", {}).get("step", 0)
     if step and (not record.steps or record.steps[-1] != step):
         record.steps.append(step)
@@ -81,26 +99,87 @@ def _look_into_head(kube: Kube, record: Record, address: str) -> None:
     record.submissions |= {entry["submission_id"] for entry in jobs if entry.get("submission_id")}
 
 
+def _job() -> Manifest:
+    return quickstart.variant(
+        NAME,
+        checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": SAVE_EVERY, "keep": 2},
+        restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
+        stop={"graceSeconds": 240},
+    )
+
+
+def _lose_worker(kube: Kube, record: Record) -> None:
+    """Kill the worker's main process, as the kernel does when memory runs out."""
+    cluster = record.status["rayCluster"]["name"]
+    pod = kube.find("pods", f"ray.io/cluster={cluster},ray.io/node-type=worker")[0]
+    os.kill(_main_process(pod["metadata"]["uid"]), signal.SIGKILL)
+
+
+def _main_process(pod_uid: str) -> int:
+    """Give the process that is number 1 in the pod's own container, as this machine counts it."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            mine = pod_uid in (folder / "cgroup").read_text().replace("_", "-")
+            ids = next(row for row in (folder / "status").read_text().splitlines() if row.startswith("NSpid:")).split()
+            if mine and len(ids) > 2 and ids[-1] == "1" and (folder / "comm").read_text().strip() != "pause":
+                return int(folder.name)
+        except (OSError, StopIteration):
+            continue
+    raise AssertionError(f"no process of pod {pod_uid} on this machine")
+
+
+def _delete_head(kube: Kube, record: Record) -> None:
+    cluster = record.status["rayCluster"]["name"]
+    head = kube.find("pods", f"ray.io/cluster={cluster},ray.io/node-type=head")[0]["metadata"]["name"]
+    kube.run("delete", "pod", head, "--wait=false")
+
+
+def _suspend(kube: Kube, record: Record) -> None:
+    """Suspend, see that the NPUs are free, and resume; the operator is killed on the way there too."""
+    cluster, begin = record.status["rayCluster"]["name"], time.monotonic()
+    _patch(kube, suspend="true")
+    _kill_operator(kube.in_namespace(OPERATOR_NAMESPACE))
+    record.killed += 1
+
+    def suspended() -> bool:
+        state = _look(kube, record)
+        assert state != "Failed", record.status
+        return state == "Suspended"
+
+    wait_for("the job is suspended", suspended, 400, every=2)
+    assert not kube.find("pods", f"ray.io/cluster={cluster}")
+    record.freed_seconds = time.monotonic() - begin
+    _patch(kube, suspend="false")
+
+
+def _patch(kube: Kube, suspend: str) -> None:
+    kube.run("patch", "rljob", NAME, "--type", "merge", "-p", f'{{"spec":{{"suspend":{suspend}}}}}')
+
+
+BLOWS: tuple[tuple[int, Callable[[Kube, Record], None]], ...] = ((8, _lose_worker), (17, _delete_head), (27, _suspend))
+"""What happens when the run shows a step, each to another attempt."""
+
+
 @pytest.fixture(scope="module")
 def run(kube: Kube, admin: Kube) -> Iterator[Record]:
     record = Record()
-    kube.apply(quickstart.rljob())
-    # The moments are random on purpose; the seed is printed so that a failure can be played again.
-    seed = random.SystemRandom().randrange(10_000)
-    print(f"seed of the kills: {seed}")
-    moments = iter(sorted(random.Random(seed).uniform(5, 240) for _ in range(KILLS)))  # noqa: S311 - no secret
-    begin, due, upgraded = time.monotonic(), next(moments, None), False
-    while (state := _look(kube, record)) not in ("Succeeded", "Failed", "Invalid"):
-        elapsed = time.monotonic() - begin
-        assert elapsed < RUN_SECONDS, json.dumps(record.job.get("status"), indent=1)
-        if due is not None and elapsed >= due:
-            _kill_operator(admin)
-            record.killed, due = record.killed + 1, next(moments, None)
-        if state == "Training" and due is None and not upgraded:
+    kube.apply(_job())
+    begin, blows, upgraded = time.monotonic(), list(BLOWS), False
+    while (state := _look(kube, record)) not in ("Succeeded", "Failed", "Stopped", "Invalid"):
+        assert time.monotonic() - begin < RUN_SECONDS, json.dumps(record.status, indent=1)
+        if state == "Training" and not upgraded:
             upgraded = True
             _upgrade()
+        running = len(record.status.get("attempts", ())) == len(BLOWS) - len(blows) + 1
+        if blows and state == "Training" and running and record.status["progress"]["step"] >= blows[0][0]:
+            _, blow = blows.pop(0)
+            print(f"{blow.__name__} at step {record.status['progress']['step']}")
+            blow(kube, record)
+            time.sleep(2)
+            _kill_operator(admin)
+            record.killed += 1
         time.sleep(2)
-    record.lines = _steps_file(kube, record.job)
+    record.attempts = _steps_files(kube, record.job)
     wait_for("no Ray pod", lambda: not kube.find("pods", f"rljob.dev/job={NAME},ray.io/cluster"), 60)
     yield record
     kube.delete("rljob", NAME)
@@ -148,18 +227,21 @@ def _upgrade() -> None:
     )
 
 
-def _steps_file(kube: Kube, job: Manifest) -> list[dict[str, Any]]:
+def _steps_files(kube: Kube, job: Manifest) -> list[list[dict[str, Any]]]:
     """Read the records that the run left on its volume; the local cluster's volumes are folders of this machine."""
     claim = (kube.get("pvc", quickstart.CLAIM) or {})["spec"]["volumeName"]
     volume = (kube.get("pv", claim) or {})["spec"]
     host = volume.get("hostPath", volume.get("local", {}))["path"]
     logs = Path(host) / Path(job["spec"]["observability"]["logPath"]).relative_to(quickstart.MOUNT)
-    path = logs / job["status"]["rayCluster"]["name"] / "attempt-1" / "steps.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    files = [
+        logs / attempt["clusterName"] / f"attempt-{attempt['number']}" / "steps.jsonl"
+        for attempt in job["status"]["attempts"]
+    ]
+    return [[json.loads(line) for line in path.read_text().splitlines()] for path in files]
 
 
 def test_it_succeeds_with_every_step(run: Record) -> None:
-    status = run.job["status"]
+    status = run.status
     assert status["state"] == "Succeeded", json.dumps(status, indent=1)
     assert status["progress"]["summary"] == "40/40"
     assert float(status["progress"]["tokensPerSecondPerCard"]) > 0
@@ -181,16 +263,47 @@ def test_kubectl_shows_it(kube: Kube, run: Record) -> None:
     assert run.job["status"]["progress"]["tokensPerSecondPerCard"] in row
 
 
-def test_there_was_one_cluster_and_one_submission(run: Record) -> None:
-    assert run.killed == KILLS
-    assert len(run.clusters) == 1
-    assert run.submissions == {run.job["status"]["attempts"][0]["submissionId"]}
-    assert len(run.job["status"]["attempts"]) == 1
+def test_each_blow_cost_one_attempt_one_cluster_and_one_submission(run: Record) -> None:
+    status = run.status
+    assert run.killed == len(BLOWS) + 1
+    assert [attempt["number"] for attempt in status["attempts"]] == [1, 2, 3, 4]
+    assert len(run.clusters) == 4
+    assert run.submissions == {attempt["submissionId"] for attempt in status["attempts"]}
+    print(
+        json.dumps(
+            [{k: a.get(k) for k in ("reason", "cause", "resumedFromStep", "lastStep")} for a in status["attempts"]]
+        )
+    )
+    worker, head, suspended, last = status["attempts"]
+    assert worker["cause"] == "Infrastructure", worker
+    assert head["outcome"] in ("Lost", "Preempted"), head
+    assert (suspended["outcome"], suspended["reason"]) == ("Stopped", "Suspended")
+    assert last["outcome"] == "Succeeded"
+    counters = status["counters"]
+    assert counters["infrastructureFailures"] + counters["preemptions"] == 2
+    assert counters["userFailures"] == 0
+    assert status["restarts"] == 2
 
 
-def test_steps_never_went_back(run: Record) -> None:
-    assert run.steps == sorted(run.steps)
-    assert run.steps[-1] == 40
+def test_little_is_lost(run: Record) -> None:
+    for before, after in pairwise(run.attempts):
+        assert before[-1]["step"] - after[0]["step"] <= SAVE_EVERY
+        steps = [line["step"] for line in after]
+        assert steps == list(range(steps[0], steps[-1] + 1))
+
+
+def test_a_suspended_run_has_saved_its_last_step_and_frees_its_npus_in_time(run: Record) -> None:
+    suspended, last = run.status["attempts"][2:]
+    print(f"suspended: NPUs free after {run.freed_seconds:.0f} s")
+    assert last["resumedFromStep"] >= suspended["lastStep"]
+    assert run.attempts[3][0]["step"] == last["resumedFromStep"] + 1
+
+
+def test_usage_tells_what_was_held_and_what_was_worth_it(run: Record) -> None:
+    usage, attempts = run.status["usage"], run.status["attempts"]
+    print(json.dumps(usage))
+    assert usage["deviceSeconds"] == sum(attempt["deviceSeconds"] for attempt in attempts)
+    assert 0 < usage["productiveDeviceSeconds"] < usage["deviceSeconds"]
 
 
 def test_the_cluster_is_freed(kube: Kube, run: Record) -> None:
@@ -233,7 +346,7 @@ def test_the_exporter_passes_on_what_vllm_counts(run: Record) -> None:
 
 def test_figures_follow_from_the_records(run: Record) -> None:
     cards = 2
-    for line in run.lines:
+    for line in (line for lines in run.attempts for line in lines):
         metrics = line["metrics"]
         tps = metrics["perf/total_num_tokens"] / metrics["timing_s/step"] / cards
         assert metrics["rljob/tokens_per_second/step/prompt_and_response/card"] == pytest.approx(tps)

@@ -39,6 +39,12 @@ SPECS: dict[str, dict[str, Any]] = {
     "on a recipe": {"recipeRef": {"name": "base"}},
     "saving": saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 60}}),
     "suspended": {"suspend": True},
+    "restarting": saving(
+        {
+            "checkpoint": {"path": "/data/saves", "everySteps": 5},
+            "restart": {"maxRestarts": 3, "maxInfrastructureRestarts": 5, "backoffSeconds": 20},
+        }
+    ),
 }
 TROUBLES: dict[str, dict[str, Any]] = {
     "unschedulable": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
@@ -138,6 +144,10 @@ class Fate(RuleBasedStateMachine):
     def admit(self) -> None:
         self.world.admit()
 
+    @rule()
+    def suspend_cluster(self) -> None:
+        self.world.suspend_cluster()
+
     @rule(trouble=st.sampled_from(sorted(TROUBLES)))
     def hold_up(self, trouble: str) -> None:
         self.world.hold_up(**TROUBLES[trouble])
@@ -168,9 +178,9 @@ class Fate(RuleBasedStateMachine):
 
     # The driver.
 
-    @rule(steps=st.integers(0, 40))
-    def run_driver(self, steps: int) -> None:
-        self.world.run_driver(steps)
+    @rule(steps=st.integers(0, 40), saves=st.booleans())
+    def run_driver(self, steps: int, *, saves: bool) -> None:
+        self.world.run_driver(steps, saves=saves)
 
     @rule(code=st.sampled_from([0, 1, 64, 65, 66, 67, 68, 137]), told=st.booleans())
     def end_driver(self, code: int, *, told: bool) -> None:

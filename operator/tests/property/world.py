@@ -58,6 +58,8 @@ class World:
         """The last round failed, and the next one is still to come."""
         self.finished: Json | None = None
         self.highest_step = 0
+        self.saved_step = 0
+        """What the checkpoint folder holds; it outlives every cluster."""
         self.pods_made = 0
         self.held = False
         self.clusters_made: list[str] = []
@@ -173,8 +175,8 @@ class World:
 
     @property
     def submission(self) -> RayJob | None:
-        """The Ray job."""
-        return next(iter(self.head.jobs.values()), None) if self.head else None
+        """The latest Ray job of the head."""
+        return next(reversed(self.head.jobs.values()), None) if self.head else None
 
     # What the user does.
 
@@ -255,6 +257,7 @@ class World:
                         {"kind": "RayCluster", "name": name, "uid": owner["metadata"]["uid"], "controller": True}
                     ],
                 },
+                "spec": {"nodeName": "node-1"},
                 "status": status,
             }
         )
@@ -264,6 +267,13 @@ class World:
         if (owner := self.ray_cluster) is not None and owner["spec"].get("suspend"):
             name = owner["metadata"]["name"]
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c["spec"].update(suspend=False))
+
+    def suspend_cluster(self) -> None:
+        """Let Kueue take the pods away: it suspends the cluster, and KubeRay deletes them."""
+        if (owner := self.ray_cluster) is not None:
+            name = owner["metadata"]["name"]
+            self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c["spec"].update(suspend=True))
+            self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c.pop("status", None))
 
     def hold_events(self) -> None:
         """Let watches fall silent."""
@@ -318,14 +328,16 @@ class World:
 
     # What the driver does.
 
-    def run_driver(self, steps: int = 0) -> None:
-        """Let the driver run, some steps further."""
+    def run_driver(self, steps: int = 0, *, saves: bool = False) -> None:
+        """Let the driver run, some steps further from its checkpoint, and save the last of them if so wished."""
         head, ray_job = self.head, self.submission
         if head is None or ray_job is None or ray_job.state.ended:
             return
         head.run(ray_job.submission_id)
-        old = head.progress
-        step = min((old.step if old else 0) + steps, 40)
+        old = head.progress if head.progress and head.progress.submission_id == ray_job.submission_id else None
+        resumed = old.resumed_from_step if old else self.saved_step
+        step = min((old.step if old else self.saved_step) + steps, 40)
+        self.saved_step = step if saves else self.saved_step
         self.highest_step = max(self.highest_step, step)
         head.progress = Progress(
             pod_uid=head.pod_uid,
@@ -338,6 +350,9 @@ class World:
             start_time=self.clock.now().timestamp() if old is None else old.start_time,
             reward=0.5,
             step_seconds=4.0,
+            median_step_seconds=4.0,
+            resumed_from_step=resumed,
+            checkpoint_step=self.saved_step or None,
         )
 
     @staticmethod
@@ -346,14 +361,14 @@ class World:
             return Phase.STOPPING
         return Phase.TRAINING if step else Phase.STARTING
 
-    def end_driver(self, code: int, *, told: bool = True) -> None:
+    def end_driver(self, code: int, *, told: bool = True, reason: str = "Ended") -> None:
         """Let the driver end with an exit code, with or without a last word in the spool."""
         self.run_driver()
         head, ray_job = self.head, self.submission
         if head is None or ray_job is None or head.progress is None or ray_job.state.ended:
             return
         head.end(ray_job.submission_id, RayJobState.FAILED if code else RayJobState.SUCCEEDED, exit_code=code)
-        outcome = Outcome(exit_code=code, reason="Ended", message=f"code {code}", last_step=head.progress.step)
+        outcome = Outcome(exit_code=code, reason=reason, message=f"code {code}", last_step=head.progress.step)
         if told:
             head.progress = replace(head.progress, phase=Phase.ENDED, outcome=outcome)
 

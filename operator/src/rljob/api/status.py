@@ -73,9 +73,11 @@ class State(enum.StrEnum):
     STARTING = "Starting"
     TRAINING = "Training"
     STOPPING = "Stopping"
+    RESTARTING = "Restarting"
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+    STOPPED = "Stopped"
 
 
 class Decision(StatusModel):
@@ -159,6 +161,8 @@ class Intent(StatusModel):
     """Ray job of the attempt."""
     head_pod_uid: Text | None = Field(default=None, alias="headPodUID")
     """The only pod that may run the attempt."""
+    head_node: ObjectName | None = None
+    """Where that pod runs."""
     ended: bool = False
     """This generation's cluster and pods are gone for good; the next one follows when the job goes on."""
 
@@ -172,6 +176,21 @@ class AttemptOutcome(enum.StrEnum):
     """Its cluster or head pod is gone."""
     STOPPED = "Stopped"
     """On request."""
+    PREEMPTED = "Preempted"
+    """Its pods were taken for somebody else."""
+
+
+class FailureCause(enum.StrEnum):
+    """Whose failure the end of an attempt is: each has a budget of its own, or none."""
+
+    CONFIGURATION = "Configuration"
+    """Of the manifest: another attempt would fail alike."""
+    USER = "User"
+    """Of the run itself; restart.maxRestarts bounds these."""
+    INFRASTRUCTURE = "Infrastructure"
+    """Of pods, nodes, devices or Ray; restart.maxInfrastructureRestarts bounds these."""
+    PREEMPTION = "Preemption"
+    """Nobody's: the pods were given to somebody else. Not counted against any budget."""
 
 
 class Attempt(StatusModel):
@@ -195,8 +214,18 @@ class Attempt(StatusModel):
     """Why, in a word."""
     message: Message | None = None
     """Why, for people."""
+    cause: FailureCause | None = None
+    """Whose failure it was; none where it did not fail."""
+    node: ObjectName | None = None
+    """The node to which the failure points."""
+    resumed_from_step: NonNegative = 0
+    """The checkpoint that it began with; 0: none."""
     last_step: NonNegative = 0
     """The last step that was seen."""
+    device_seconds: Long | None = None
+    """Devices times the seconds from the submission to the end."""
+    productive_device_seconds: Long | None = None
+    """Of these, what went into steps that later attempts did not have to repeat."""
 
 
 class Progress(StatusModel):
@@ -220,6 +249,8 @@ class Progress(StatusModel):
     """Share of the rollout that all replicas together wait."""
     step_seconds: Metric | None = None
     """Duration of the step."""
+    median_step_seconds: Metric | None = None
+    """Median duration of the attempt's steps, with saving and validation."""
     eta: Time | None = None
     """When the run will be through at this pace."""
     observed_time: Time | None = None
@@ -247,7 +278,9 @@ class StopStatus(StatusModel):
     requested_time: Time
     """When it began."""
     deadline: Time
-    """The cluster is deleted then at the latest."""
+    """The run is ended then at the latest."""
+    message: Message = ""
+    """The reason for people."""
 
 
 class CheckpointStatus(StatusModel):
@@ -258,7 +291,57 @@ class CheckpointStatus(StatusModel):
     path: Text
     """Folder of the checkpoints."""
     saved_time: Time
-    """When it was seen first."""
+    """When it was complete."""
+    seconds: Metric | None = None
+    """How long the trainer stood still for it."""
+    bytes: Long | None = None
+    """Its size."""
+
+
+class Counters(StatusModel):
+    """Attempts that did not end well, by cause, over the life of the job."""
+
+    user_failures: NonNegative = 0
+    """Failures of the run itself."""
+    infrastructure_failures: NonNegative = 0
+    """Losses of pods, nodes, devices, and of Ray."""
+    preemptions: NonNegative = 0
+    """Pods given to somebody else."""
+
+
+class Budget(StatusModel):
+    """Failures since the job got ahead: since the last one before which a newer checkpoint had been saved."""
+
+    user_failures: NonNegative = 0
+    """Counted against restart.maxRestarts."""
+    infrastructure_failures: NonNegative = 0
+    """Counted against restart.maxInfrastructureRestarts."""
+    uncounted: NonNegative = 0
+    """Restarts by a rule with RestartWithoutCounting; bounded all the same."""
+    since_step: NonNegative = 0
+    """The newest checkpoint at the last failure."""
+
+
+class ExcludedNode(StatusModel):
+    """A node that the next cluster generations avoid."""
+
+    name: ObjectName
+    """Label kubernetes.io/hostname."""
+    reason: Word
+    """The failure that it is blamed for."""
+    until: Time
+    """From then on it is used again."""
+
+
+class Usage(StatusModel):
+    """What the job held, and what it got out of it; attempts that have ended."""
+
+    device_seconds: Long = 0
+    """Devices times the seconds of all attempts."""
+    productive_device_seconds: Long = 0
+    """Of these, what went into steps that no later attempt repeated."""
+    goodput: Metric | None = None
+    """productiveDeviceSeconds / deviceSeconds."""
 
 
 class RayClusterStatus(StatusModel):
@@ -284,7 +367,7 @@ class RLJobStatus(StatusModel):
     message: Message | None = None
     """Why, for people."""
     restarts: NonNegative = 0
-    """Attempts after the first."""
+    """Attempts that took the place of one that did not end well."""
     resolved: Resolved | None = None
     """What was fixed when the job began."""
     intent: Intent | None = None
@@ -299,6 +382,16 @@ class RLJobStatus(StatusModel):
     """The last checkpoint that was seen."""
     stop: StopStatus | None = None
     """A stop under way."""
+    counters: Counters = Counters()
+    """Attempts that did not end well."""
+    budget: Budget = Budget()
+    """What the bounds on restarts are compared with."""
+    next_attempt_time: Time | None = None
+    """The next attempt waits until then."""
+    excluded_nodes: Annotated[list[ExcludedNode], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []
+    """Nodes that the next cluster generations avoid."""
+    usage: Usage = Usage()
+    """What the job held."""
     ray_cluster: RayClusterStatus | None = None
     """Where to look."""
     finished_time: Time | None = None

@@ -74,9 +74,11 @@ def recipe_hash(recipe: RecipeLayer) -> str:
     return digest({"template": recipe.template, "unset": list(recipe.unset)})
 
 
-def build_cluster_config(job: JobIdentity, spec: RLJobSpec, generation: int, config: JobConfig) -> dict[str, Any]:
-    """Give the ConfigMap of a cluster generation."""
-    raycluster = build_raycluster(job, spec, generation, config.digest())
+def build_cluster_config(
+    job: JobIdentity, spec: RLJobSpec, generation: int, config: JobConfig, avoided_nodes: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Give the ConfigMap of a cluster generation, whose pods stay away from some nodes."""
+    raycluster = build_raycluster(job, spec, generation, config.digest(), avoided_nodes)
     metadata = child_metadata(job, cluster_name(job, generation), f"cluster/{generation}")
     metadata["annotations"][labels.JOB_DIGEST] = config.digest()
     data = {JOB_KEY: config.to_json().decode(), RAYCLUSTER_KEY: canonical_json(raycluster)}

@@ -25,6 +25,8 @@ RENDERER = "rljob.dev/renderer"
 RENDERER_VERSION = "1"
 """Raised whenever the same spec renders to another RayCluster or job.json."""
 
+HOSTNAME = "kubernetes.io/hostname"
+"""https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetesiohostname"""
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 """https://kueue.sigs.k8s.io/docs/tasks/run/rayclusters/"""
 RAY_CLUSTER = "ray.io/cluster"

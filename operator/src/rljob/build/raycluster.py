@@ -16,6 +16,7 @@ from rljob.build.accelerators import ACCELERATORS
 from rljob.build.metadata import child_metadata, job_labels
 from rljob.build.names import JobIdentity, cluster_name
 from rljob.build.patch import apply_patch
+from rljob.build.placement import avoid_nodes
 from rljob_runtime.contract import PodVariable, Port, head_paths
 
 TOKEN_KEY = "auth_token"  # noqa: S105 - the key that KubeRay reads, not a secret
@@ -39,7 +40,9 @@ def build_token_secret(job: JobIdentity, generation: int) -> dict[str, Any]:
     }
 
 
-def build_raycluster(job: JobIdentity, spec: RLJobSpec, generation: int, job_digest: str) -> dict[str, Any]:
+def build_raycluster(
+    job: JobIdentity, spec: RLJobSpec, generation: int, job_digest: str, avoided_nodes: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Give the RayCluster; `job_digest` is that of the job.json in the ConfigMap of the same name."""
     name = cluster_name(job, generation)
     marks = {labels.CLUSTER_GENERATION: str(generation)}
@@ -47,6 +50,10 @@ def build_raycluster(job: JobIdentity, spec: RLJobSpec, generation: int, job_dig
         marks[labels.KUEUE_QUEUE] = spec.scheduling.queue_name
     metadata = child_metadata(job, name, f"cluster/{generation}", marks)
     metadata["annotations"][labels.JOB_DIGEST] = job_digest
+    head = _head_group(job, spec, name, generation)
+    workers = [_worker_group(job, spec, group, name, generation) for group in spec.worker_groups]
+    for group in (head, *workers):
+        avoid_nodes(group["template"]["spec"], avoided_nodes)
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -56,8 +63,8 @@ def build_raycluster(job: JobIdentity, spec: RLJobSpec, generation: int, job_dig
             "authOptions": {"mode": "token"},
             # A queued cluster waits for Kueue, which turns this off when it admits the workload.
             **({"suspend": True} if spec.scheduling.queue_name is not None else {}),
-            "headGroupSpec": _head_group(job, spec, name, generation),
-            "workerGroupSpecs": [_worker_group(job, spec, group, name, generation) for group in spec.worker_groups],
+            "headGroupSpec": head,
+            "workerGroupSpecs": workers,
         },
     }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob.build.labels import JOB_UID
+from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.cluster.errors import NotFound, OutsideError, Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RECIPES, Kind
 from rljob.cluster.manifests import controller_uid
@@ -80,6 +81,9 @@ class Observer:
             head = start(self._ask_head(needs, job, now))
         progress, ray_job = head.result()
         seen_pods = pods.result()
+        if isinstance(seen_pods, Unseen) and self.core.needs_evidence(progress, ray_job):
+            # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
+            seen_pods = await self._pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
         below = needs.base_snapshot_name if snapshot.result() is None else None
         return Observed(
             job=job,

@@ -12,13 +12,16 @@ from datetime import datetime
 from rljob.api.status import ConditionType, Intent, RLJobStatus
 from rljob.build import labels, names
 from rljob.core import clock, status
-from rljob.core.observed import Manifest, Unseen
+from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.steps.starting import cluster_is_ready
 from rljob.core.view import identity, intended_cluster, is_ours
-from rljob_runtime.contract import Phase, Progress
+from rljob_runtime.contract import ExitCode, Phase, Progress
 
 SILENT_SECONDS = 60.0
 """A step record this old makes the job API worth a question: a killed driver leaves no word."""
+
+NO_EVIDENCE = frozenset({ExitCode.DONE, ExitCode.BAD_CONFIG, ExitCode.STOPPED})
+"""Ends that the launcher explains by itself."""
 
 LOG_SECONDS = 10.0
 """Shortest time between two looks at the log of an initializer."""
@@ -86,9 +89,15 @@ def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | No
     # What the job goes by is known in every phase.
     snapshot, base = current.resolved.snapshot_name, current.resolved.base_snapshot
     if status.is_true(current, ConditionType.FINISHED):
-        return Needs(snapshot_name=snapshot) if clusters else Needs()
+        return Needs(snapshot_name=snapshot) if clusters or _may_expire(job) else Needs()
     asked = _of_phase(job, current, clusters, head_pod, now)
     return replace(asked, snapshot_name=snapshot, base_snapshot_name=base)
+
+
+def _may_expire(job: Manifest) -> bool:
+    """Whether cleanup.jobAfterSeconds may be set: by the job, or by a recipe below it."""
+    spec = job.get("spec") or {}
+    return bool(spec.get("recipeRef")) or (spec.get("cleanup") or {}).get("jobAfterSeconds") is not None
 
 
 def _of_phase(
@@ -173,6 +182,13 @@ def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Mani
     )
     submitted = any(attempt.submission_id == intent.submission_id for attempt in current.attempts)
     return Needs(head=head, progress=submitted, ray_job_id=intent.submission_id)
+
+
+def needs_evidence(progress: Progress | Unseen, ray_job: RayJob | Unseen | None) -> bool:
+    """Say whether an attempt ended in a way that its pods may explain."""
+    if not isinstance(progress, Unseen) and progress.phase is Phase.ENDED and progress.outcome is not None:
+        return progress.outcome.exit_code not in NO_EVIDENCE
+    return isinstance(ray_job, RayJob) and ray_job.state in (RayJobState.FAILED, RayJobState.STOPPED)
 
 
 def needs_ray_job(progress: Progress | Unseen, now: datetime) -> bool:

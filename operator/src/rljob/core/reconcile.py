@@ -12,7 +12,7 @@ from datetime import datetime
 
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
-from rljob.core.steps import drifting, finishing, preparing, running, starting, suspending
+from rljob.core.steps import drifting, finishing, preparing, restarting, running, starting, stopping
 from rljob.core.view import View
 
 Step = Callable[[View], Plan | None]
@@ -26,10 +26,12 @@ STEPS: tuple[Step, ...] = (
     preparing.await_recipes,
     preparing.validate_spec,  # nothing begins with a wrong spec
     drifting.tell_changes,  # the job goes on with the spec that it began with
-    suspending.begin_stop,  # spec.suspend
-    suspending.await_end,  # a stop always completes
-    suspending.tear_down,
-    suspending.hold,  # free until spec.suspend is false
+    stopping.begin_suspension,  # spec.suspend
+    stopping.begin_preemption,
+    stopping.await_end,  # a stop always completes
+    stopping.tear_down,
+    stopping.hold,  # free until spec.suspend is false
+    restarting.back_off,
     preparing.await_source,  # checkpoint.from.job
     preparing.intend,  # write down names and numbers before anything is made
     starting.find_lost_cluster,  # our cluster was there and is gone

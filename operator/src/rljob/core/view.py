@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from rljob.api.lifecycle import Cleanup, Deadlines, Stop
+from rljob.api.lifecycle import Cleanup, Deadlines, Restart, Stop
 from rljob.api.status import Attempt, Intent, Resolved, RLJobStatus
 from rljob.api.v1alpha1 import MANAGER, RLJobSpec
 from rljob.build import configmap, labels
@@ -24,7 +24,7 @@ from rljob.core.status import Writer, document, read_status
 LOOK_AGAIN_SECONDS = 5.0
 """When a fact could not be had: soon, but not at once."""
 
-T = TypeVar("T", Deadlines, Cleanup, Stop)
+T = TypeVar("T", Deadlines, Cleanup, Stop, Restart)
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,16 @@ class View:
     def stop(self) -> Stop:
         """As deadlines."""
         return self._at_once.stop if self._at_once else _section(self.observed.job, "stop", Stop())
+
+    @property
+    def restart(self) -> Restart:
+        """As deadlines."""
+        return self._at_once.restart if self._at_once else _section(self.observed.job, "restart", Restart())
+
+    @property
+    def restarts_by_itself(self) -> bool:
+        """Whether the next attempt is the operator's own doing, and not the user's."""
+        return self.status.next_attempt_time is not None
 
     def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None) -> Plan:
         """Plan a status write, or nothing where it would change nothing."""

@@ -90,8 +90,9 @@ def _gang(spec: RLJobSpec) -> Answer:
 
 
 def _restart_scope(spec: RLJobSpec) -> Answer:
-    asked = "Cluster" if spec.restart.scope == "Auto" else spec.restart.scope
-    return Answer(asked, "not used yet: nothing is restarted, so the first failure ends the job")
+    if spec.restart.scope != "Auto":
+        return Answer(spec.restart.scope, SET)
+    return Answer("Driver", "after a failure of the run itself, once; a further one, or any loss, gets a new cluster")
 
 
 def _stop_mode(spec: RLJobSpec) -> Answer:

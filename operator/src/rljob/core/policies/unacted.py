@@ -32,15 +32,9 @@ TABLE: tuple[Unacted, ...] = (
         Unacted(f"optimizations.{name}", "the runtime cannot do it yet; see status.resolved.decisions")
         for name in ("skipOldLogProb", "gcFreeze", "loadBalancer")
     ),
-    Unacted("restart.maxRestarts", "a run that fails is not started again"),
-    Unacted("restart.maxInfrastructureRestarts", "a run that loses its pods is not started again"),
-    Unacted("restart.scope", "nothing is started again"),
-    Unacted("restart.backoffSeconds", "nothing is started again"),
-    Unacted("restart.rules", "every failure ends the job"),
+    Unacted("restart.rules[].onFault", "faults of NPUs are not watched"),
     Unacted("stop.requireCheckpoint", "a job that is deleted ends at once"),
     Unacted("cleanup.workersAfterSeconds", "workers stay as long as the cluster"),
-    Unacted("cleanup.jobAfterSeconds", "the job stays until it is deleted"),
-    Unacted("cleanup.keepOnFailure", "the cluster of every job stays for clusterAfterSeconds"),
 )  # fmt: skip
 
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rljob.api.status import AttemptOutcome, ConditionStatus, ConditionType, RLJobStatus, State
+from rljob.api.status import Attempt, AttemptOutcome, ConditionStatus, ConditionType, RLJobStatus, State
+from rljob.api.v1alpha1 import API_VERSION
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, RefusalCause, Unseen
 from rljob.core.plan import DeleteObject, EventNote, EventType, Plan
+from rljob.core.policies.failures import Failure
+from rljob.core.policies.usage import added_usage, with_usage
 from rljob.core.reasons import Reason
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, is_ours
 from rljob_runtime.contract import ExitCode, Outcome
 
+ATTEMPTS_KEPT = 10
+EARLIER_MESSAGE_BYTES = 300
+"""Ten whole messages would be more than the status may hold."""
 LOST = frozenset({Reason.CLUSTER_LOST, Reason.HEAD_LOST, Reason.DRIVER_LOST})
 
 
@@ -30,15 +36,39 @@ def clean_up(view: View) -> Plan | None:
     if not status.is_true(view.status, ConditionType.FINISHED):
         return None
     living = [c for c in view.observed.clusters if "deletionTimestamp" not in c["metadata"]]
-    if not living:
-        return Plan()
     if isinstance(view.observed.snapshot, Unseen):
-        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+        # Without clusters it is asked for only where the job may have an end to its stay.
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS) if living else Plan()
+    if living:
+        wait = _seconds_left(view, _cluster_after_seconds(view))
+        return Plan(requeue_after_seconds=wait) if wait > 0 else Plan(effects=tuple(map(delete_cluster, living)))
+    if view.cleanup.job_after_seconds is None:
+        return Plan()
+    wait = _seconds_left(view, view.cleanup.job_after_seconds)
+    return Plan(requeue_after_seconds=wait) if wait > 0 else Plan(effects=(_delete_job(view),))
+
+
+def _seconds_left(view: View, seconds: int) -> float:
     finished = view.status.finished_time or clock.to_text(view.now)
-    wait = (clock.after(finished, view.cleanup.cluster_after_seconds) - view.now).total_seconds()
-    if wait > 0:
-        return Plan(requeue_after_seconds=wait)
-    return Plan(effects=tuple(delete_cluster(cluster) for cluster in living))
+    return (clock.after(finished, seconds) - view.now).total_seconds()
+
+
+def _cluster_after_seconds(view: View) -> int:
+    """With keepOnFailure only a failed job's cluster is worth its NPUs."""
+    finished = status.condition(view.status, ConditionType.FINISHED)
+    failed = finished is not None and finished.reason == State.FAILED
+    kept = failed or not view.cleanup.keep_on_failure
+    return view.cleanup.cluster_after_seconds if kept else 0
+
+
+def _delete_job(view: View) -> DeleteObject:
+    return DeleteObject(
+        api_version=API_VERSION,
+        kind="RLJob",
+        namespace=view.job.namespace,
+        name=view.job.name,
+        uid=view.job.uid,
+    )
 
 
 def delete_cluster(cluster: Manifest) -> DeleteObject:
@@ -71,13 +101,15 @@ def fail(view: View, reason: Reason, message: str) -> Plan:
     return end(view.status, view, outcome)
 
 
-def end(current: RLJobStatus, view: View, outcome: Outcome) -> Plan:
-    """Finish with an outcome; `current` already holds the last progress."""
+def end(
+    current: RLJobStatus, view: View, outcome: Outcome, *, failure: Failure | None = None, stopped: bool = False
+) -> Plan:
+    """Finish with an outcome; `current` already holds the last progress. Stopped: a rule ended it without blame."""
     succeeded = outcome.exit_code == ExitCode.DONE
-    state = State.SUCCEEDED if succeeded else State.FAILED
+    state = State.SUCCEEDED if succeeded else State.STOPPED if stopped else State.FAILED
     word = outcome.reason or (Reason.SUCCEEDED if succeeded else Reason.DRIVER_FAILED)
-    new = close_attempt(current, view, replace(outcome, reason=word), _result(outcome, word))
-    new = new.model_copy(update={"finished_time": clock.to_text(view.now), "stop": None})
+    new = close_attempt(current, view, replace(outcome, reason=word), _result(outcome, word), failure)
+    new = new.model_copy(update={"finished_time": clock.to_text(view.now), "stop": None, "next_attempt_time": None})
     if status.condition(new, ConditionType.PROGRESSING) is not None:
         new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.FALSE, word)
     # The reason of Finished is one of few words, so that scripts can wait for it; the cause is in the message.
@@ -94,17 +126,52 @@ def _result(outcome: Outcome, word: str) -> AttemptOutcome:
     return AttemptOutcome.LOST if word in LOST else AttemptOutcome.FAILED
 
 
-def close_attempt(current: RLJobStatus, view: View, outcome: Outcome, result: AttemptOutcome) -> RLJobStatus:
-    """Write the end of the open attempt, if there is one."""
-    if view.open_attempt is None:
+def close_attempt(
+    current: RLJobStatus, view: View, outcome: Outcome, result: AttemptOutcome, failure: Failure | None = None
+) -> RLJobStatus:
+    """Write the end of the open attempt, if there is one, and what it used."""
+    open_attempt = _open_attempt(current)
+    if open_attempt is None:
         return current
-    closed = current.attempts[-1].model_copy(
+    closed = open_attempt.model_copy(
         update={
             "end_time": clock.to_text(view.now),
             "outcome": result,
             "reason": outcome.reason or Reason.DRIVER_FAILED,
             "message": status.bounded(outcome.message) or None,
             "last_step": max(outcome.last_step, current.progress.step if current.progress else 0),
+            "cause": failure.cause if failure else None,
+            "node": failure.node if failure else None,
         }
     )
-    return current.model_copy(update={"attempts": [*current.attempts[:-1], closed]})
+    closed = with_usage(closed, current, view.resolved.devices, view.now)
+    others = [entry for entry in current.attempts if entry.submission_id != closed.submission_id]
+    return current.model_copy(
+        update={"attempts": with_attempt(others, closed), "usage": added_usage(current.usage, closed)}
+    )
+
+
+def _open_attempt(current: RLJobStatus) -> Attempt | None:
+    """Give the attempt that has no end; one that was intended may have been submitted, so its number is used up."""
+    intent = current.intent
+    if intent is None or intent.submission_id is None:
+        return None
+    found = next((entry for entry in current.attempts if entry.submission_id == intent.submission_id), None)
+    if found is not None:
+        return found if found.end_time is None else None
+    return Attempt(
+        number=intent.attempt,
+        cluster_name=intent.cluster_name,
+        submission_id=intent.submission_id,
+        submitted_time=intent.time,
+    )
+
+
+def with_attempt(earlier: list[Attempt], attempt: Attempt) -> list[Attempt]:
+    """Add an attempt as the last; of the earlier ones stays what keeps the status small."""
+    return [*map(_shortened, earlier[-ATTEMPTS_KEPT + 1 :]), attempt]
+
+
+def _shortened(attempt: Attempt) -> Attempt:
+    message = status.bounded(attempt.message, EARLIER_MESSAGE_BYTES) if attempt.message else None
+    return attempt.model_copy(update={"message": message})

@@ -77,6 +77,8 @@ def await_source(view: View) -> Plan | None:
     # With a cluster under way, what it begins from is frozen with it.
     if view.active or spec is None or (lost and view.observed.clusters):
         return None
+    if view.restarts_by_itself and _keeps_frozen(view) is not None:
+        return None
     found = find_source(spec, view.observed.siblings)
     if found is None or not found.problem:
         return None
@@ -92,6 +94,9 @@ def _begins(view: View) -> bool:
     """Whether the spec as it stands now is about to be taken: not after a lost status, when a snapshot is there."""
     if view.status.intent is None:
         return view.frozen is None
+    # A restart in the night goes on with what is frozen rather than wait for somebody to mend an edit.
+    if view.restarts_by_itself and view.frozen is not None:
+        return False
     return view.status.intent.ended and not view.suspend
 
 
@@ -140,6 +145,8 @@ def _next_generation(view: View) -> int:
 def _keeps_frozen(view: View) -> configmap.Snapshot | None:
     """Give what is frozen, unless the user edited the spec or asked for the recipes to be read anew."""
     began, frozen = view.status.resolved is not None, view.frozen
+    if frozen is not None and view.restarts_by_itself and next_violations(view):
+        return frozen
     return None if frozen is None or (began and _takes_new(view, frozen)) else frozen
 
 

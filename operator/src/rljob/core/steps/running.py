@@ -12,24 +12,23 @@ from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
 from rljob.core.policies.outcome import outcome_of, plausible_outcome
 from rljob.core.policies.plausible import plausible
 from rljob.core.reasons import Reason
-from rljob.core.steps.finishing import end, fail
+from rljob.core.steps.finishing import end, with_attempt
+from rljob.core.steps.ordering import order_stop
+from rljob.core.steps.restarting import conclude, give_up
 from rljob.core.view import View
 from rljob.launchers import verl
-from rljob_runtime.contract import AttemptVariable, Outcome, Phase
+from rljob_runtime.contract import AttemptVariable, ExitCode, Outcome, Phase
 from rljob_runtime.contract import Progress as Answer
 
 SUBMIT_POLL_SECONDS = 2.0
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
 """Bounds of the exporter's polling: a tenth of a step."""
-ATTEMPTS_KEPT = 10
-EARLIER_MESSAGE_BYTES = 300
-"""Ten whole messages would be more than the status may hold."""
 SILENCE_TOLD_SECONDS = 300.0
 """A head that is busy for a few polls is no news; five minutes after its last sign, people should know."""
 
 
 def find_lost_head(view: View) -> Plan | None:
-    """End the job when the pod that held the driver is gone: Ray's state, and the driver, died with it."""
+    """Give the attempt up when the pod that held the driver is gone: Ray's state, and the driver, died with it."""
     pod = view.observed.head_pod
     if pod is not None and pod["metadata"]["uid"] == view.intent.head_pod_uid:
         return None
@@ -38,7 +37,7 @@ def find_lost_head(view: View) -> Plan | None:
     if isinstance(living, Unseen) or any(p["metadata"]["uid"] == view.intent.head_pod_uid for p in living):
         return Plan(requeue_after_seconds=SUBMIT_POLL_SECONDS)
     gone = "is gone" if pod is None else "was replaced"
-    return fail(view, Reason.HEAD_LOST, f"the head pod of {view.intent.cluster_name} {gone}, and the driver with it")
+    return give_up(view, Reason.HEAD_LOST, f"the head pod of {view.intent.cluster_name} {gone}, and the driver with it")
 
 
 def submit(view: View) -> Plan | None:
@@ -53,7 +52,7 @@ def submit(view: View) -> Plan | None:
         # A lost answer may hide a run that goes on: it is given up as late as a run whose head is silent.
         deadline += timedelta(seconds=view.deadlines.progress_seconds)
     if view.now >= deadline:
-        return fail(view, Reason.START_DEADLINE_EXCEEDED, "Ray's job API did not take the submission")
+        return give_up(view, Reason.START_DEADLINE_EXCEEDED, "Ray's job API did not take the submission")
     if isinstance(known, Unseen):
         return Plan(requeue_after_seconds=SUBMIT_POLL_SECONDS)
     return Plan(effects=(_submission(view),), requeue_after_seconds=SUBMIT_POLL_SECONDS)
@@ -95,17 +94,10 @@ def record_submission(view: View) -> Plan | None:
         submission_id=intent.submission_id,
         submitted_time=clock.to_text(view.now),
     )
-    earlier = [_shortened(entry) for entry in view.status.attempts[-ATTEMPTS_KEPT + 1 :]]
-    new = view.status.model_copy(update={"attempts": [*earlier, attempt]})
+    new = view.status.model_copy(update={"attempts": with_attempt(view.status.attempts, attempt)})
     new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, Reason.SUBMITTED)
     new = view.writer.summarised(new, State.STARTING, Reason.SUBMITTED, "the driver is starting")
     return view.write(new, EventNote(EventType.NORMAL, Reason.SUBMITTED, f"Ray job {intent.submission_id}"))
-
-
-def _shortened(attempt: Attempt) -> Attempt:
-    """Keep of an earlier attempt's last words what leaves the status small."""
-    message = status.bounded(attempt.message, EARLIER_MESSAGE_BYTES) if attempt.message else None
-    return attempt.model_copy(update={"message": message})
 
 
 def follow(view: View) -> Plan:
@@ -115,11 +107,13 @@ def follow(view: View) -> Plan:
         raise AssertionError("record_submission lets none pass")
     answer = progress_seen(view)
     if (outcome := outcome_seen(view, answer)) is not None:
-        return end(with_progress(view, answer), view, outcome)
+        current = with_progress(view, answer)
+        succeeded = outcome.exit_code == ExitCode.DONE
+        return end(current, view, outcome) if succeeded else conclude(view, current, outcome)
     if view.observed.ray_job is None:
-        return fail(view, Reason.DRIVER_LOST, f"Ray no longer knows the submission {attempt.submission_id}")
+        return give_up(view, Reason.DRIVER_LOST, f"Ray no longer knows the submission {attempt.submission_id}")
     if (overdue := _overdue(view, attempt, answer)) is not None:
-        return fail(view, *overdue)
+        return order_stop(view, *overdue)
     if answer is None:
         return _bear_silence(view, attempt)
     wait = _poll_seconds(answer)
@@ -139,7 +133,7 @@ def _bear_silence(view: View, attempt: Attempt) -> Plan:
         limit = timedelta(seconds=view.deadlines.progress_seconds)
         if isinstance(view.observed.ray_job, Unseen) and view.now >= since + limit:
             message = f"the head pod has not answered since {told.last_transition_time}"
-            return fail(view, Reason.PROGRESS_DEADLINE_EXCEEDED, message)
+            return give_up(view, Reason.HEAD_SILENT, message)
         return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
     # The last step may be that of an attempt before a suspension.
     submitted = clock.from_text(attempt.submitted_time)
@@ -256,8 +250,13 @@ def _checkpoint(view: View, answer: Answer) -> CheckpointStatus | None:
         return told
     if told is not None and (told.step, told.path) == (answer.checkpoint_step, spec.checkpoint.path):
         return told
-    saved_time = clock.to_text(clock.from_unix(answer.observed_time))
-    return CheckpointStatus(step=answer.checkpoint_step, path=spec.checkpoint.path, saved_time=saved_time)
+    return CheckpointStatus(
+        step=answer.checkpoint_step,
+        path=spec.checkpoint.path,
+        saved_time=clock.to_text(clock.from_unix(answer.checkpoint_time or answer.observed_time)),
+        seconds=status.metric(answer.checkpoint_seconds),
+        bytes=answer.checkpoint_bytes,
+    )
 
 
 def _with_figures(view: View, answer: Answer) -> RLJobStatus:
@@ -273,11 +272,17 @@ def _with_figures(view: View, answer: Answer) -> RLJobStatus:
         first_dp_idle_ratio=status.metric(answer.first_dp_idle_ratio),
         cluster_idle_ratio=status.metric(answer.cluster_idle_ratio),
         step_seconds=status.metric(answer.step_seconds),
+        median_step_seconds=status.metric(answer.median_step_seconds),
         eta=clock.to_text(observed + timedelta(seconds=remaining)) if answer.step < answer.total_steps else None,
         observed_time=clock.to_text(observed),
     )
-    update: dict[str, object] = {"progress": progress}
-    if view.attempt is not None and view.attempt.start_time is None and answer.start_time:
-        started = view.attempt.model_copy(update={"start_time": clock.to_text(clock.from_unix(answer.start_time))})
-        update["attempts"] = [*view.status.attempts[:-1], started]
-    return view.status.model_copy(update=update)
+    attempt = view.attempt
+    if attempt is None:
+        return view.status.model_copy(update={"progress": progress})
+    told: dict[str, object] = {}
+    if attempt.start_time is None and answer.start_time:
+        told["start_time"] = clock.to_text(clock.from_unix(answer.start_time))
+    if answer.resumed_from_step is not None:
+        told["resumed_from_step"] = answer.resumed_from_step
+    attempts = [*view.status.attempts[:-1], attempt.model_copy(update=told)]
+    return view.status.model_copy(update={"progress": progress, "attempts": attempts})

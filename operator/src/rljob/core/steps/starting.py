@@ -14,6 +14,7 @@ from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagno
 from rljob.core.reasons import Reason
 from rljob.core.source import pinned_path
 from rljob.core.steps.finishing import delete_cluster, fail
+from rljob.core.steps.restarting import give_up
 from rljob.core.view import LOOK_AGAIN_SECONDS, View
 from rljob.launchers import verl
 
@@ -21,14 +22,14 @@ POD_POLL_SECONDS = 5.0
 
 
 def find_lost_cluster(view: View) -> Plan | None:
-    """End the job when the cluster that we had is gone: without restarts, a second one would begin from zero."""
+    """Give the attempt up when the cluster that we had is gone."""
     if view.cluster is not None or view.intent.cluster_uid is None:
         return None
     live = view.observed.live_cluster
     # A watch also says "deleted" of what somebody relabelled: only a live read proves a loss.
     if isinstance(live, Unseen) or (live is not None and live["metadata"]["uid"] == view.intent.cluster_uid):
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
-    return fail(view, Reason.CLUSTER_LOST, f"RayCluster {view.intent.cluster_name} was deleted by somebody else")
+    return give_up(view, Reason.CLUSTER_LOST, f"RayCluster {view.intent.cluster_name} was deleted by somebody else")
 
 
 def freeze_cluster(view: View) -> Plan | None:
@@ -48,9 +49,14 @@ def freeze_cluster(view: View) -> Plan | None:
     return Plan(
         effects=(
             CreateToken(build_token_secret(view.job, generation), job_uid=view.job.uid, cluster_name=name),
-            CreateObject(configmap.build_cluster_config(view.job, spec, generation, config)),
+            CreateObject(configmap.build_cluster_config(view.job, spec, generation, config, _avoided(view))),
         )
     )
+
+
+def _avoided(view: View) -> tuple[str, ...]:
+    """Name the nodes that this generation stays away from."""
+    return tuple(node.name for node in view.status.excluded_nodes if clock.from_text(node.until) > view.now)
 
 
 def create_cluster(view: View) -> Plan | None:
@@ -67,7 +73,7 @@ def create_cluster(view: View) -> Plan | None:
         message = (
             "the RayCluster could not be made (is KubeRay installed? events of the job hold the API server's words)"
         )
-        return fail(view, Reason.START_DEADLINE_EXCEEDED, message)
+        return give_up(view, Reason.START_DEADLINE_EXCEEDED, message)
     return Plan(effects=(CreateObject(view.frozen_cluster),))
 
 
@@ -76,7 +82,8 @@ def record_cluster(view: View) -> Plan | None:
     if view.cluster is None or view.intent.cluster_uid == view.cluster["metadata"]["uid"]:
         return None
     if view.intent.cluster_uid is not None:
-        return fail(view, Reason.CLUSTER_LOST, f"RayCluster {view.intent.cluster_name} was replaced by somebody else")
+        message = f"RayCluster {view.intent.cluster_name} was replaced by somebody else"
+        return give_up(view, Reason.CLUSTER_LOST, message)
     name, namespace = view.intent.cluster_name, view.job.namespace
     new = view.status.model_copy(
         update={
@@ -105,7 +112,7 @@ def await_pods(view: View) -> Plan | None:
         deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
         current = current.model_copy(update={"intent": view.intent.model_copy(update={"start_deadline": deadline})})
     elif view.now >= clock.from_text(view.intent.start_deadline):
-        return fail(view, Reason.START_DEADLINE_EXCEEDED, f"{found.reason}: {found.message}")
+        return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{found.reason}: {found.message}")
     return _tell(view, current, found.reason.value, found.message, problem=found.reason in PROBLEMS)
 
 
@@ -159,10 +166,11 @@ def intend_attempt(view: View) -> Plan | None:
             "attempt": attempt,
             "submission_id": names.submission_id(view.intent.cluster_name, attempt),
             "head_pod_uid": view.observed.head_pod["metadata"]["uid"],
+            "head_node": (view.observed.head_pod.get("spec") or {}).get("nodeName"),
             "time": clock.to_text(view.now),
         }
     )
-    new = view.status.model_copy(update={"intent": intent})
+    new = view.status.model_copy(update={"intent": intent, "next_attempt_time": None})
     new = view.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.TRUE, Reason.CLUSTER_READY)
     new = view.writer.summarised(new, State.STARTING, Reason.CLUSTER_READY)
     return view.write(new, EventNote(EventType.NORMAL, Reason.CLUSTER_READY, f"RayCluster {intent.cluster_name}"))

@@ -32,11 +32,22 @@ READ_BY_THE_OPERATOR = {
     "model.experts": "core.policies.devices",
     "checkpoint.volume": "core.policies.lifecycle",
     "checkpoint.from.job": "core.source",
-    "suspend": "core.steps.suspending",
-    "stop.mode": "core.steps.suspending",
-    "stop.graceSeconds": "core.steps.suspending",
+    "suspend": "core.steps.stopping",
+    "stop.mode": "core.steps.ordering",
+    "stop.graceSeconds": "core.steps.ordering",
+    "restart.maxRestarts": "core.policies.failures",
+    "restart.maxInfrastructureRestarts": "core.policies.failures",
+    "restart.scope": "core.policies.failures",
+    "restart.backoffSeconds": "core.policies.failures",
+    "restart.rules[].name": "core.policies.failures",
+    "restart.rules[].onExitCodes": "core.policies.failures",
+    "restart.rules[].onLogPattern": "core.policies.failures",
+    "restart.rules[].onReason": "core.policies.failures",
+    "restart.rules[].action": "core.policies.failures",
     "deadlines": "core.view.deadlines",
     "cleanup.clusterAfterSeconds": "core.steps.finishing",
+    "cleanup.jobAfterSeconds": "core.steps.finishing",
+    "cleanup.keepOnFailure": "core.steps.finishing",
     "code.configMap.name": "core.steps.preparing.freeze_code",
     "code.type": "core.policies.unions",
     "rollout.engine": "has one value",
@@ -171,9 +182,9 @@ def test_no_field_of_the_table_is_read_where_the_operator_decides() -> None:
 
 def test_only_what_is_set_is_told() -> None:
     assert warnings_of(RLJobSpec.model_validate(small_spec())) == ()
-    spec = small_spec({"checkpoint": {"path": "/c", "everySteps": 1}, "restart": {"scope": "Auto", "maxRestarts": 3}})
+    spec = small_spec({"cleanup": {"clusterAfterSeconds": 9, "workersAfterSeconds": 3}})
     assert [str(warning) for warning in warnings_of(RLJobSpec.model_validate(spec))] == [
-        "spec.restart.maxRestarts: has no effect in this version: a run that fails is not started again"
+        "spec.cleanup.workersAfterSeconds: has no effect in this version: workers stay as long as the cluster"
     ]
 
 

@@ -256,7 +256,7 @@ def test_a_short_silence_is_no_news() -> None:
 def test_a_head_of_which_nothing_answers_is_given_up_in_the_end() -> None:
     told = silent(301).status
     assert silent(301 + 14_399, status=told).empty
-    assert wrote(silent(301 + 14_400, status=told)).reason == "ProgressDeadlineExceeded"
+    assert wrote(silent(301 + 14_400, status=told)).reason == "HeadSilent"
 
 
 def test_a_run_that_ray_vouches_for_is_never_given_up_for_silence() -> None:

@@ -1,0 +1,247 @@
+"""Whose failure was it, and what follows: the end of an attempt in, a verdict out.
+
+One table classifies what the launcher, Ray, the kubelet and the operator itself say of an end; the rules of
+`spec.restart` come before it, and the budgets decide last. Nothing here knows how a restart is carried out.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rljob.api.lifecycle import Restart, RestartRule
+from rljob.api.status import Budget, FailureCause
+from rljob.core.observed import Manifest
+from rljob.core.reasons import Reason
+from rljob_runtime.contract import ExitCode, Outcome
+
+BACKOFF_SECONDS_MAX = 600.0
+"""A further failure of the same kind learns nothing from a longer wait, and the NPUs are free meanwhile."""
+DRIVER_BACKOFF_SECONDS_MAX = 60.0
+"""While a driver waits in its own cluster the NPUs stand idle; for longer waits they are given back."""
+JITTER = 0.1
+UNCOUNTED_MAX = 100
+"""A rule that never counts is a loop all the same."""
+
+
+class Action(enum.StrEnum):
+    """What follows the end of an attempt."""
+
+    FAIL = "Fail"
+    STOP = "Stop"
+    """The job ends as Stopped: by a rule, without blame."""
+    RESTART_DRIVER = "RestartDriver"
+    """Another attempt in the same cluster."""
+    RESTART_CLUSTER = "RestartCluster"
+    """Another attempt in a new cluster."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one word or number says about an end."""
+
+    cause: FailureCause
+    source: str
+
+
+_CONTRACT = "rljob_runtime.contract.exit_codes"
+_OPERATOR = "rljob.core.reasons"
+_OUTCOMES = "rljob_runtime.outcomes"
+_KUBELET = "https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"
+_POD_STATUS = "kubernetes v1.36.2: pkg/kubelet/eviction, nodeshutdown, preemption; pkg/controller/nodelifecycle"
+_CONTAINER = "kubernetes v1.36.2: pkg/kubelet/kuberuntime/kuberuntime_container.go"
+
+EXIT_CODES: Mapping[int, Row] = {
+    ExitCode.BAD_CONFIG: Row(FailureCause.CONFIGURATION, _CONTRACT),
+    ExitCode.ENVIRONMENT: Row(FailureCause.INFRASTRUCTURE, _CONTRACT),
+    # Nobody here asked for it, or it would not be judged: a pod's hook did, because the pod had to go.
+    ExitCode.STOPPED: Row(FailureCause.PREEMPTION, _CONTRACT),
+    ExitCode.STALLED: Row(FailureCause.INFRASTRUCTURE, _CONTRACT),
+    # A stop rule: no restart cures what the run's own figures say. Rules of `restart` are looked at before.
+    ExitCode.RULE_MATCHED: Row(FailureCause.CONFIGURATION, _CONTRACT),
+}
+REASONS: Mapping[str, Row] = {
+    Reason.CLUSTER_LOST: Row(FailureCause.INFRASTRUCTURE, _OPERATOR),
+    Reason.HEAD_LOST: Row(FailureCause.INFRASTRUCTURE, _OPERATOR),
+    Reason.DRIVER_LOST: Row(FailureCause.INFRASTRUCTURE, _OPERATOR),
+    Reason.HEAD_SILENT: Row(FailureCause.INFRASTRUCTURE, _OPERATOR),
+    Reason.START_DEADLINE_EXCEEDED: Row(FailureCause.INFRASTRUCTURE, _OPERATOR),
+    Reason.PROGRESS_DEADLINE_EXCEEDED: Row(FailureCause.INFRASTRUCTURE, _OPERATOR),
+    Reason.ACTIVE_DEADLINE_EXCEEDED: Row(FailureCause.CONFIGURATION, _OPERATOR),
+    Reason.DRIVER_STOPPED: Row(FailureCause.CONFIGURATION, _OPERATOR),
+    "NodeLost": Row(FailureCause.INFRASTRUCTURE, _OUTCOMES),
+    "RayUnavailable": Row(FailureCause.INFRASTRUCTURE, _OUTCOMES),
+    "OutOfMemory": Row(FailureCause.USER, _OUTCOMES),
+}
+POD_REASONS: Mapping[str, Row] = {
+    # Conditions DisruptionTarget.
+    "PreemptionByScheduler": Row(FailureCause.PREEMPTION, _KUBELET),
+    "EvictionByEvictionAPI": Row(FailureCause.PREEMPTION, _KUBELET),
+    "DeletionByTaintManager": Row(FailureCause.INFRASTRUCTURE, _KUBELET),
+    "DeletionByPodGC": Row(FailureCause.INFRASTRUCTURE, _KUBELET),
+    "TerminationByKubelet": Row(FailureCause.INFRASTRUCTURE, _KUBELET),
+    # status.reason of the pod.
+    "Preempting": Row(FailureCause.PREEMPTION, _POD_STATUS),
+    "Evicted": Row(FailureCause.INFRASTRUCTURE, _POD_STATUS),
+    "NodeLost": Row(FailureCause.INFRASTRUCTURE, _POD_STATUS),
+    "NodeShutdown": Row(FailureCause.INFRASTRUCTURE, _POD_STATUS),
+    "Terminated": Row(FailureCause.INFRASTRUCTURE, _POD_STATUS),
+    "UnexpectedAdmissionError": Row(FailureCause.INFRASTRUCTURE, _POD_STATUS),
+    # Reasons of terminated containers.
+    "OOMKilled": Row(FailureCause.USER, _CONTAINER),
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The end of an attempt, understood."""
+
+    cause: FailureCause
+    reason: str
+    message: str
+    exit_code: int
+    rule: str | None = None
+    """The rule whose pattern matched the driver's log."""
+    node: str | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What follows."""
+
+    action: Action
+    failure: Failure
+    budget: Budget
+    """With this failure in it."""
+    wait_seconds: float = 0.0
+    exclude: bool = False
+    """A rule blames the node."""
+    why: str = ""
+    """For people."""
+
+
+def classify(outcome: Outcome, pods: Iterable[Manifest] = ()) -> Failure:
+    """Say whose failure an outcome is; the pods are those of the cluster, as far as they are still there."""
+    # With a restart rule the launcher's code says only that one matched.
+    code = outcome.exit_code if outcome.unruled_exit_code is None else outcome.unruled_exit_code
+    failure = Failure(
+        cause=FailureCause.USER,
+        reason=outcome.reason or Reason.DRIVER_FAILED,
+        message=outcome.message,
+        exit_code=code,
+        rule=outcome.rule,
+    )
+    final = EXIT_CODES.get(code)
+    if final is not None and final.cause is FailureCause.CONFIGURATION:
+        return replace(failure, cause=final.cause)
+    for word, told, node in _evidence(pods):
+        message = f"{told}; {outcome.message}" if outcome.message else told
+        return replace(failure, cause=POD_REASONS[word].cause, reason=word, message=message, node=node)
+    row = REASONS.get(failure.reason) or final
+    return replace(failure, cause=row.cause) if row is not None else failure
+
+
+def _evidence(pods: Iterable[Manifest]) -> Iterator[tuple[str, str, str | None]]:
+    """Give what the kubelet and the scheduler say of pods, the most telling first: a disruption explains an exit."""
+    found = [
+        (list(POD_REASONS).index(word), word, f"pod {pod['metadata']['name']}: {word}", _node(pod))
+        for pod in pods
+        for word in _words(pod)
+        if word in POD_REASONS
+    ]
+    for _, word, told, node in sorted(found, key=lambda entry: entry[:3]):
+        yield word, told, node
+
+
+def _words(pod: Manifest) -> Iterator[str]:
+    state: Mapping[str, Any] = pod.get("status") or {}
+    for entry in state.get("conditions") or ():
+        if entry["type"] == "DisruptionTarget" and entry["status"] == "True":
+            yield str(entry.get("reason", ""))
+    yield str(state.get("reason", ""))
+    for container in state.get("containerStatuses") or ():
+        for when in ("state", "lastState"):
+            yield str(((container.get(when) or {}).get("terminated") or {}).get("reason", ""))
+
+
+def _node(pod: Manifest) -> str | None:
+    name = (pod.get("spec") or {}).get("nodeName")
+    return str(name) if name else None
+
+
+def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, seed: str) -> Verdict:
+    """Decide what follows a failure.
+
+    `spent` is the budget as it stands, `saved_step` the newest checkpoint, `seed` names job and attempt: the jitter is
+    a function of it. Failures before a newer checkpoint are forgiven: a run that gets ahead each time may go on for
+    weeks, one that dies at the same place is soon given up.
+    """
+    budget = spent if saved_step <= spent.since_step else Budget(since_step=saved_step)
+    rule = _matching(restart.rules, failure)
+    # Who asked for no restarts needs no word on why there is none.
+    wanted = restart.max_restarts or restart.max_infrastructure_restarts or restart.rules
+    if rule is not None and rule.action in ("Fail", "Stop"):
+        action = Action.FAIL if rule.action == "Fail" else Action.STOP
+        return Verdict(action, failure, budget, why=f"restart rule {rule.name}: {rule.action}")
+    if rule is None and failure.cause is FailureCause.CONFIGURATION:
+        return Verdict(Action.FAIL, failure, budget, why="another attempt would end alike" if wanted else "")
+    counted, used_up = _count(budget, failure, restart, rule)
+    if used_up:
+        return Verdict(Action.FAIL, failure, counted, why=used_up if wanted else "")
+    tries = counted.user_failures + counted.infrastructure_failures + counted.uncounted
+    wait = _backoff(restart.backoff_seconds, tries, seed)
+    named = f"restart rule {rule.name}: {rule.action}" if rule else f"counted as {failure.cause.value}"
+    action = _scope(failure, restart, counted, wait)
+    exclude = rule is not None and rule.action == "ExcludeNodeAndRestart"
+    return Verdict(action, failure, counted, wait, exclude, named)
+
+
+def _matching(rules: Iterable[RestartRule], failure: Failure) -> RestartRule | None:
+    for rule in rules:
+        if failure.exit_code in rule.on_exit_codes or rule.on_reason == failure.reason:
+            return rule
+        if rule.on_log_pattern is not None and rule.name == failure.rule:
+            return rule
+    return None
+
+
+def _count(budget: Budget, failure: Failure, restart: Restart, rule: RestartRule | None) -> tuple[Budget, str]:
+    """Count a failure; the words say which budget is used up, if one is."""
+    if rule is not None and rule.action == "RestartWithoutCounting":
+        new = budget.model_copy(update={"uncounted": budget.uncounted + 1})
+        return new, _beyond(new.uncounted, UNCOUNTED_MAX, f"restarts by rule {rule.name}, which counts none,")
+    if failure.cause is FailureCause.PREEMPTION:
+        return budget, ""
+    if failure.cause is FailureCause.INFRASTRUCTURE:
+        new = budget.model_copy(update={"infrastructure_failures": budget.infrastructure_failures + 1})
+        limit = restart.max_infrastructure_restarts
+        return new, _beyond(new.infrastructure_failures, limit, "restart.maxInfrastructureRestarts")
+    new = budget.model_copy(update={"user_failures": budget.user_failures + 1})
+    return new, _beyond(new.user_failures, restart.max_restarts, "restart.maxRestarts")
+
+
+def _beyond(count: int, limit: int, name: str) -> str:
+    if count <= limit:
+        return ""
+    return f"{name} {limit} used up" if limit else f"{name} is 0"
+
+
+def _scope(failure: Failure, restart: Restart, counted: Budget, wait: float) -> Action:
+    """A new driver in the same cluster only after a failure of the run itself, and once: then the place is doubted.
+
+    That the devices are registered and free is checked where it can be known, by the launcher: it refuses with exit
+    code 65 otherwise, and that is an infrastructure failure.
+    """
+    own = failure.cause is FailureCause.USER and failure.node is None and wait <= DRIVER_BACKOFF_SECONDS_MAX
+    first = restart.scope == "Driver" or (restart.scope == "Auto" and counted.user_failures == 1)
+    return Action.RESTART_DRIVER if own and first else Action.RESTART_CLUSTER
+
+
+def _backoff(base_seconds: int, tries: int, seed: str) -> float:
+    """Give the wait: doubled for each failure in a row, bounded, and not the same for jobs that fail together."""
+    seconds = min(base_seconds * 2.0 ** min(max(tries - 1, 0), 32), max(BACKOFF_SECONDS_MAX, base_seconds))
+    draw = int(hashlib.sha256(seed.encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
+    return round(seconds * (1 + JITTER * draw), 1)

@@ -1,0 +1,47 @@
+"""Writing down that a run is to stop: why, how, and until when it may save. Carried out by `stopping`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from rljob.api.status import ConditionStatus, ConditionType, State, StopStatus
+from rljob.core import clock
+from rljob.core.plan import EventNote, EventType, Plan
+from rljob.core.reasons import Reason
+from rljob.core.view import View
+from rljob_runtime.contract import STALL_SECONDS, StopMode
+
+MODES = {"Auto": StopMode.AFTER_STEP, **{mode.value: mode for mode in StopMode}}
+"""Auto means the gentlest: measured stage times do not decide yet."""
+STALLED_GRACE_SECONDS = round(STALL_SECONDS) + 40
+"""For the stacks, and for two polls of a head that answers slowly."""
+
+
+def order_stop(view: View, reason: Reason, message: str = "") -> Plan:
+    """Write down that the run is to stop for this reason; one order at a time."""
+    mode, grace = _how(view, reason)
+    deadline = clock.to_text(view.now + timedelta(seconds=grace))
+    stop = StopStatus(
+        reason=reason, mode=mode.value, requested_time=clock.to_text(view.now), deadline=deadline, message=message
+    )
+    allowed = f"the run may save until {deadline}" if grace else "nothing runs that could save"
+    told = f"{message}; {allowed}" if message else allowed
+    new = view.status.model_copy(update={"stop": stop})
+    if reason is Reason.SUSPENDED:
+        kind, word = ConditionType.SUSPENDED, Reason.SUSPENDING
+    else:
+        kind, word = ConditionType.PROGRESSING, reason
+    new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told if grace else message)
+    new = view.writer.summarised(new, State.STOPPING, word, told)
+    event = EventType.NORMAL if reason is Reason.SUSPENDED else EventType.WARNING
+    return view.write(new, EventNote(event, word, told))
+
+
+def _how(view: View, reason: Reason) -> tuple[StopMode, int]:
+    """Give how the trainer is asked, and the seconds that it gets."""
+    if reason is Reason.PROGRESS_DEADLINE_EXCEEDED:
+        return StopMode.STALLED, STALLED_GRACE_SECONDS
+    mode = MODES[view.stop.mode]
+    saves = view.frozen_spec is not None and view.frozen_spec.checkpoint is not None
+    patient = view.open_attempt is not None and saves and mode is not StopMode.IMMEDIATE
+    return mode, view.stop.grace_seconds if patient else 0

@@ -1,0 +1,138 @@
+"""What follows an attempt that did not end well: another one, in the same or in a new cluster, or the end of the job.
+
+The verdict is written down with its counters and with the time before which nothing begins; a new cluster begins only
+when every pod of the old one is gone, by the same teardown that a suspension uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from rljob.api.status import (
+    AttemptOutcome,
+    ConditionStatus,
+    ConditionType,
+    Counters,
+    ExcludedNode,
+    FailureCause,
+    Intent,
+    RLJobStatus,
+    State,
+    StopStatus,
+)
+from rljob.core import clock, status
+from rljob.core.observed import Manifest, Unseen
+from rljob.core.plan import EventNote, EventType, Plan
+from rljob.core.policies.failures import Action, Failure, Verdict, classify, judge
+from rljob.core.reasons import Reason
+from rljob.core.steps.finishing import LOST, close_attempt, end
+from rljob.core.view import View
+from rljob_runtime.contract import ExitCode, Outcome, StopMode
+
+EXCLUDED_MAX = 8
+EXCLUDED_SECONDS = 24 * 3600
+"""A day: time for somebody to look at the node; afterwards it gets another chance."""
+BLAMED_TWICE = 2
+
+
+def give_up(view: View, reason: Reason, message: str) -> Plan:
+    """Conclude an attempt, or the way to one, that the operator itself finds lost."""
+    last_step = view.status.progress.step if view.status.progress else 0
+    outcome = Outcome(exit_code=ExitCode.FAILED, reason=reason.value, message=message, last_step=last_step)
+    return conclude(view, view.status, outcome)
+
+
+def conclude(view: View, current: RLJobStatus, outcome: Outcome) -> Plan:
+    """Judge an end that is no success; `current` already holds the last progress."""
+    failure = classify(outcome, _pods(view))
+    if failure.node is None and failure.reason == Reason.HEAD_LOST:
+        failure = replace(failure, node=view.intent.head_node)
+    saved = current.checkpoint.step if current.checkpoint else 0
+    seed = f"{view.job.uid}/{view.intent.cluster_name}/{view.intent.attempt}"
+    verdict = judge(failure, view.restart, current.budget, saved, seed)
+    counters = _counted(current.counters, failure.cause)
+    counted = current.model_copy(update={"counters": counters, "budget": verdict.budget})
+    told = f"{failure.message} ({verdict.why})" if verdict.why else failure.message
+    final = replace(outcome, reason=failure.reason, message=told)
+    if verdict.action in (Action.FAIL, Action.STOP):
+        return end(counted, view, final, failure=failure, stopped=verdict.action is Action.STOP)
+    return _restart(view, counted, final, verdict)
+
+
+def _pods(view: View) -> Iterable[Manifest]:
+    return () if isinstance(view.observed.pods, Unseen) else view.observed.pods
+
+
+def _counted(counters: Counters, cause: FailureCause) -> Counters:
+    match cause:
+        case FailureCause.PREEMPTION:
+            return counters.model_copy(update={"preemptions": counters.preemptions + 1})
+        case FailureCause.INFRASTRUCTURE:
+            return counters.model_copy(update={"infrastructure_failures": counters.infrastructure_failures + 1})
+    return counters.model_copy(update={"user_failures": counters.user_failures + 1})
+
+
+def _restart(view: View, current: RLJobStatus, outcome: Outcome, verdict: Verdict) -> Plan:
+    failure, begin = verdict.failure, view.now + timedelta(seconds=verdict.wait_seconds)
+    new = close_attempt(current, view, outcome, result_of(failure), failure)
+    new = new.model_copy(
+        update={
+            "restarts": current.restarts + 1,
+            "next_attempt_time": clock.to_text(begin),
+            "excluded_nodes": _excluded(view, new, verdict),
+        }
+    )
+    if verdict.action is Action.RESTART_DRIVER:
+        new, where = new.model_copy(update={"intent": without_attempt(view, begin)}), "in the same cluster"
+    else:
+        now = clock.to_text(view.now)
+        stop = StopStatus(reason=Reason.RESTARTING, mode=StopMode.IMMEDIATE.value, requested_time=now, deadline=now)
+        new, where = new.model_copy(update={"stop": stop}), "in a new cluster"
+    message = f"{failure.reason}: {outcome.message}; goes on {where} at {clock.to_text(begin)}"
+    new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.FALSE, Reason.RESTARTING, message)
+    new = view.writer.summarised(new, State.RESTARTING, failure.reason, message)
+    return view.write(new, EventNote(EventType.WARNING, Reason.RESTARTING, status.bounded(message)))
+
+
+def result_of(failure: Failure) -> AttemptOutcome:
+    """Name how an attempt ended."""
+    if failure.cause is FailureCause.PREEMPTION:
+        return AttemptOutcome.PREEMPTED
+    return AttemptOutcome.LOST if failure.reason in LOST else AttemptOutcome.FAILED
+
+
+def without_attempt(view: View, begin: datetime) -> Intent:
+    """Give the intent of the same cluster before its next attempt."""
+    deadline = clock.to_text(begin + timedelta(seconds=view.deadlines.start_seconds))
+    update = {"attempt": 0, "submission_id": None, "head_pod_uid": None, "head_node": None, "start_deadline": deadline}
+    return view.intent.model_copy(update=update)
+
+
+def _excluded(view: View, current: RLJobStatus, verdict: Verdict) -> list[ExcludedNode]:
+    """Add the node that a rule blames, or that is blamed for the second time; drop what is over."""
+    node, reason = verdict.failure.node, verdict.failure.reason
+    kept = [entry for entry in current.excluded_nodes if clock.from_text(entry.until) > view.now]
+    if reason == Reason.START_DEADLINE_EXCEEDED:
+        # Perhaps too few nodes are left: better a doubtful node than none.
+        return []
+    if node is None:
+        return kept
+    blamed = sum(entry.node == node and entry.cause is FailureCause.INFRASTRUCTURE for entry in current.attempts)
+    if not verdict.exclude and blamed < BLAMED_TWICE:
+        return kept
+    until = clock.to_text(view.now + timedelta(seconds=EXCLUDED_SECONDS))
+    others = [entry for entry in kept if entry.name != node]
+    return [*others, ExcludedNode(name=node, reason=reason, until=until)][-EXCLUDED_MAX:]
+
+
+def back_off(view: View) -> Plan | None:
+    """Begin nothing before its time; the old cluster is gone by now, or waits for its next driver."""
+    begin = view.status.next_attempt_time
+    if begin is None or (view.active and view.intent.attempt > 0):
+        return None
+    wait = (clock.from_text(begin) - view.now).total_seconds()
+    if wait <= 0:
+        return None
+    return Plan(requeue_after_seconds=wait)

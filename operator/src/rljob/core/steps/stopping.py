@@ -1,0 +1,173 @@
+"""A run that is to stop: it is asked to save, its attempt is closed, and its cluster goes or waits.
+
+A stop is written down with its deadline before anything is asked, and it always completes, even if what asked for it is
+taken back meanwhile. What follows depends on the reason: a suspended job waits for its user, a preempted one for its
+queue, a stalled one is judged as any failure, and one beyond its active deadline has failed.
+"""
+
+from __future__ import annotations
+
+from rljob.api.status import (
+    AttemptOutcome,
+    ConditionStatus,
+    ConditionType,
+    FailureCause,
+    RLJobStatus,
+    State,
+    StopStatus,
+)
+from rljob.core import clock, status
+from rljob.core.observed import Unseen
+from rljob.core.plan import EventNote, EventType, Plan, StopRun
+from rljob.core.policies.failures import Failure
+from rljob.core.reasons import Reason
+from rljob.core.steps.finishing import close_attempt, delete_cluster, end
+from rljob.core.steps.ordering import order_stop
+from rljob.core.steps.restarting import conclude, without_attempt
+from rljob.core.steps.running import outcome_seen, progress_seen, with_progress
+from rljob.core.view import LOOK_AGAIN_SECONDS, View
+from rljob_runtime.contract import ExitCode, Outcome, Phase, StopMode
+
+
+def begin_suspension(view: View) -> Plan | None:
+    """Stop a run whose user wants the NPUs back."""
+    if not view.suspend or not view.active or view.status.stop is not None:
+        return None
+    return order_stop(view, Reason.SUSPENDED)
+
+
+def begin_preemption(view: View) -> Plan | None:
+    """Notice that somebody else suspended the cluster under a run: its pods are going, and their hooks ask it to save.
+
+    Kueue does so when it takes a workload's quota back, and turns it round when it admits the workload again.
+    """
+    if view.status.stop is not None or not view.active or view.intent.attempt == 0 or view.cluster is None:
+        return None
+    if not view.cluster["spec"].get("suspend", False):
+        return None
+    return order_stop(view, Reason.PREEMPTED, f"RayCluster {view.intent.cluster_name} was suspended from outside")
+
+
+def await_end(view: View) -> Plan | None:
+    """Ask the run to stop until it has ended or its time is over, then close its attempt."""
+    stop = view.status.stop
+    if stop is None or view.open_attempt is None:
+        return None
+    answer = progress_seen(view)
+    outcome = outcome_seen(view, answer)
+    current = with_progress(view, answer)
+    if outcome is not None and outcome.exit_code == ExitCode.DONE:
+        return end(current, view, outcome)
+    if outcome is None and view.head_is_intended and view.now < clock.from_text(stop.deadline):
+        asked = answer is None or answer.phase is Phase.STOPPING
+        return Plan(effects=() if asked else (_request(view, stop),), requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    return _ended(view, stop, current, outcome)
+
+
+def _request(view: View, stop: StopStatus) -> StopRun:
+    pod, intent = view.observed.head_pod, view.intent
+    if pod is None:
+        raise AssertionError("await_end asks an intended head only")
+    return StopRun(
+        pod_ip=str(pod["status"]["podIP"]),
+        pod_uid=pod["metadata"]["uid"],
+        job_uid=view.job.uid,
+        cluster_name=intent.cluster_name,
+        attempt=intent.attempt,
+        mode=StopMode(stop.mode),
+    )
+
+
+def _ended(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Plan:
+    if stop.reason == Reason.ACTIVE_DEADLINE_EXCEEDED:
+        told = Outcome(ExitCode.FAILED, stop.reason, _joined(stop, outcome), last_step=_last_step(current))
+        failure = Failure(FailureCause.CONFIGURATION, stop.reason, told.message, told.exit_code)
+        return end(current, view, told, failure=failure)
+    if stop.reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
+        if outcome is None or outcome.exit_code in (ExitCode.STALLED, ExitCode.STOPPED):
+            message = _joined(stop, outcome)
+            outcome = Outcome(ExitCode.STALLED, stop.reason, message, last_step=_last_step(current))
+        return conclude(view, current, outcome)
+    if stop.reason == Reason.PREEMPTED:
+        return _preempted(view, stop, current, outcome)
+    return view.write(_closed(view, current, outcome))
+
+
+def _joined(stop: StopStatus, outcome: Outcome | None) -> str:
+    return "; ".join(text for text in (stop.message, outcome.message if outcome else "") if text)
+
+
+def _last_step(current: RLJobStatus) -> int:
+    return current.progress.step if current.progress else 0
+
+
+def _closed(view: View, current: RLJobStatus, outcome: Outcome | None) -> RLJobStatus:
+    """Close the attempt; one that failed on the way says so, and the next one begins at its last checkpoint."""
+    if outcome is None or outcome.exit_code == ExitCode.STOPPED:
+        message = outcome.message if outcome else "its time to save was over, or there was nothing to wait for"
+        stopped = Outcome(ExitCode.STOPPED, Reason.SUSPENDED, message, last_step=_last_step(current))
+        return close_attempt(current, view, stopped, AttemptOutcome.STOPPED)
+    return close_attempt(current, view, outcome, AttemptOutcome.FAILED)
+
+
+def _preempted(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Plan:
+    """Close the attempt and wait in the same cluster, which its queue starts again; nobody's failure."""
+    told = Outcome(ExitCode.STOPPED, Reason.PREEMPTED, _joined(stop, outcome), last_step=_last_step(current))
+    failure = Failure(FailureCause.PREEMPTION, Reason.PREEMPTED, told.message, told.exit_code)
+    new = close_attempt(current, view, told, AttemptOutcome.PREEMPTED, failure)
+    counters = new.counters.model_copy(update={"preemptions": new.counters.preemptions + 1})
+    new = new.model_copy(
+        update={
+            "stop": None,
+            "counters": counters,
+            "restarts": new.restarts + 1,
+            "intent": without_attempt(view, view.now),
+        }
+    )
+    new = view.writer.with_condition(
+        new, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.WAITING_FOR_QUEUE, told.message
+    )
+    new = view.writer.summarised(new, State.STARTING, Reason.WAITING_FOR_QUEUE, told.message)
+    return view.write(new, EventNote(EventType.NORMAL, Reason.PREEMPTED, told.message or stop.reason))
+
+
+def tear_down(view: View) -> Plan | None:
+    """Delete the clusters, and wait until no pod is left: only then are the NPUs free."""
+    stop = view.status.stop
+    if stop is None:
+        return None
+    known = {cluster["metadata"]["uid"]: cluster for cluster in view.observed.clusters}
+    live = view.observed.live_cluster
+    if isinstance(live, dict) and view.made(live):
+        known.setdefault(live["metadata"]["uid"], live)
+    doomed = tuple(delete_cluster(c) for c in known.values() if "deletionTimestamp" not in c["metadata"])
+    if doomed:
+        return Plan(effects=doomed, requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    # What was not looked at counts as there.
+    if known or isinstance(live, Unseen) or isinstance(view.observed.pods, Unseen) or view.observed.pods:
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    new = view.status.model_copy(
+        update={"stop": None, "ray_cluster": None, "intent": view.intent.model_copy(update={"ended": True})}
+    )
+    restarts = stop.reason == Reason.RESTARTING
+    word = Reason.RESTARTING if restarts else Reason.SUSPENDED
+    for kind in (ConditionType.CLUSTER_READY, ConditionType.PROGRESSING):
+        told = status.condition(new, kind)
+        if told is not None:
+            new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told.message if restarts else "")
+    new = new if restarts else _suspended(view, new)
+    return view.write(new, EventNote(EventType.NORMAL, word, "the NPUs are free"))
+
+
+def hold(view: View) -> Plan | None:
+    """Make nothing for a job that is to wait."""
+    if not view.suspend or view.active:
+        return None
+    return view.write(_suspended(view, view.status))
+
+
+def _suspended(view: View, current: RLJobStatus) -> RLJobStatus:
+    # Whoever resumes it, it is the user: an automatic restart that was due is none any more.
+    new = current.model_copy(update={"next_attempt_time": None})
+    new = view.writer.with_condition(new, ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
+    return view.writer.summarised(new, State.SUSPENDED, Reason.SUSPENDED, "set spec.suspend to false to go on")

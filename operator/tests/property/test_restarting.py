@@ -1,0 +1,293 @@
+"""Failures, losses and preemptions in the whole world: what is counted, what begins anew, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from builders import merged, saving, small_spec
+from property.world import World
+
+from rljob.api.status import AttemptOutcome, FailureCause, State
+from rljob.cluster.kinds import RAY_CLUSTER
+
+RESTARTING = saving(
+    {
+        "checkpoint": {"path": "/data/saves", "everySteps": 5},
+        "restart": {"maxRestarts": 2, "maxInfrastructureRestarts": 3, "backoffSeconds": 10},
+        "deadlines": {"startSeconds": 600, "progressSeconds": 900, "activeSeconds": 86_400},
+        "stop": {"graceSeconds": 60},
+    }
+)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = new_world()
+    yield made
+    made.close()
+
+
+def new_world(**change: Any) -> World:  # noqa: ANN401 - JSON
+    return World(small_spec(merged(RESTARTING, change)))
+
+
+def wait(world: World, seconds: float = 10) -> None:
+    """Let time pass and the operator rest."""
+    world.settle()
+    world.clock.advance(seconds)
+    world.settle()
+
+
+def train(world: World, steps: int = 5, *, saves: bool = False) -> None:
+    """Go to the next steps of an attempt, whatever it takes to begin it."""
+    for _ in range(20):
+        wait(world)
+        world.make_ready()
+        if world.submission is not None and not world.submission.state.ended:
+            break
+    world.run_driver(steps, saves=saves)
+    wait(world)
+
+
+def finish(world: World) -> None:
+    """Let the run come to its end."""
+    train(world, 40, saves=True)
+    world.end_driver(0)
+    wait(world)
+    assert world.status.state is State.SUCCEEDED
+
+
+def submissions(world: World) -> list[str]:
+    return [entry.submission_id for entry in world.ray.submissions]
+
+
+def test_a_run_that_fails_gets_another_driver_in_its_cluster(world: World) -> None:
+    train(world, 7, saves=True)
+    world.end_driver(1)
+    wait(world)
+    status = world.status
+    assert (status.state, status.reason, status.restarts) == (State.RESTARTING, "Ended", 1)
+    assert "Ended: code 1 (counted as User); goes on in the same cluster at" in str(status.message)
+    assert submissions(world) == ["sums-00000-1-1"]
+    train(world)
+    assert submissions(world) == ["sums-00000-1-1", "sums-00000-1-2"]
+    assert world.clusters_made == ["sums-00000-1"]
+    first, second = world.status.attempts
+    assert (first.outcome, first.cause, first.last_step) == (AttemptOutcome.FAILED, FailureCause.USER, 7)
+    assert (second.resumed_from_step, second.outcome) == (7, None)
+    finish(world)
+    assert world.status.counters.user_failures == 1
+
+
+def test_a_second_failure_without_a_newer_checkpoint_gets_a_new_cluster_and_a_third_is_the_end(world: World) -> None:
+    for _ in range(2):
+        train(world, 3)
+        world.end_driver(1)
+        wait(world, 30)
+    train(world, 3)
+    assert submissions(world) == ["sums-00000-1-1", "sums-00000-1-2", "sums-00000-2-3"]
+    world.end_driver(1)
+    wait(world)
+    status = world.status
+    assert (status.state, status.budget.user_failures) == (State.FAILED, 3)
+    assert status.message == "code 1 (restart.maxRestarts 2 used up)"
+    assert world.cluster.objects(RAY_CLUSTER) == ()
+
+
+def test_a_run_that_gets_ahead_each_time_may_fail_for_ever(world: World) -> None:
+    for _ in range(6):
+        train(world, 5, saves=True)
+        world.end_driver(1)
+        wait(world, 30)
+    assert (world.status.counters.user_failures, world.status.budget.user_failures) == (6, 1)
+    finish(world)
+
+
+def test_a_lost_head_gets_a_new_cluster_when_every_old_pod_is_gone(world: World) -> None:
+    train(world, 6, saves=True)
+    world.lose_head()
+    wait(world, 1)
+    status = world.status
+    assert (status.state, status.counters.infrastructure_failures) == (State.RESTARTING, 1)
+    assert world.cluster.objects(RAY_CLUSTER) == ()
+    assert world.words[-1] == "status"
+    assert (status.attempts[0].outcome, status.attempts[0].reason) == (AttemptOutcome.LOST, "HeadLost")
+    finish(world)
+    assert submissions(world) == ["sums-00000-1-1", "sums-00000-2-2"]
+    assert world.status.attempts[1].resumed_from_step == 6
+
+
+def test_a_cluster_that_somebody_deletes_is_an_infrastructure_failure(world: World) -> None:
+    train(world)
+    world.delete_cluster()
+    wait(world)
+    assert world.status.attempts[0].reason == "ClusterLost"
+    finish(world)
+    assert world.status.counters.infrastructure_failures == 1
+
+
+def test_nothing_begins_before_its_time(world: World) -> None:
+    train(world)
+    world.lose_head()
+    wait(world, 1)
+    begin = world.status.next_attempt_time
+    words = len(world.words)
+    wait(world, 5)
+    assert (len(world.words), world.status.next_attempt_time) == (words, begin)
+    wait(world, 10)
+    assert world.clusters_made[-1] == "sums-00000-2"
+
+
+def test_a_preempted_cluster_waits_for_its_queue_and_counts_for_nobody() -> None:
+    world = new_world(scheduling={"queueName": "team"})
+    wait(world)
+    world.admit()
+    train(world, 6)
+    world.suspend_cluster()
+    wait(world)
+    assert world.status.state is State.STOPPING
+    world.run_driver(0, saves=True)
+    world.end_driver(66)
+    world.lose_head()
+    wait(world)
+    status = world.status
+    assert (status.state, status.reason) == (State.STARTING, "WaitingForQueue")
+    assert (status.counters.preemptions, status.budget.user_failures) == (1, 0)
+    assert status.attempts[0].outcome is AttemptOutcome.PREEMPTED
+    wait(world, 100_000)
+    assert world.status.state is State.STARTING
+    world.admit()
+    finish(world)
+    assert submissions(world) == ["sums-00000-1-1", "sums-00000-1-2"]
+    world.close()
+
+
+def test_a_run_without_steps_is_asked_for_its_stacks_and_begins_anew(world: World) -> None:
+    train(world, 6, saves=True)
+    wait(world, 901)
+    assert world.status.state is State.STOPPING
+    assert [run.mode for run in world.ray.stops] == ["Stalled"]
+    world.end_driver(67, reason="Stalled")
+    wait(world)
+    attempt = world.status.attempts[0]
+    assert (attempt.reason, attempt.cause) == ("ProgressDeadlineExceeded", FailureCause.INFRASTRUCTURE)
+    assert str(attempt.message).startswith("no step since")
+    assert "code 67" in str(attempt.message)
+    finish(world)
+
+
+def test_a_stalled_run_that_leaves_no_stacks_is_ended_all_the_same(world: World) -> None:
+    train(world, 6, saves=True)
+    wait(world, 901)
+    wait(world, 120)
+    assert world.status.state in (State.RESTARTING, State.PENDING, State.STARTING)
+    finish(world)
+
+
+def test_a_run_beyond_its_active_deadline_saves_and_has_failed(world: World) -> None:
+    train(world)
+    for _ in range(200):
+        world.run_driver(0)
+        wait(world, 600)
+        if world.status.state is State.STOPPING:
+            break
+        world.run_driver(1)
+    assert world.ray.stops[-1].mode == "AfterStep"
+    world.end_driver(66)
+    wait(world)
+    assert (world.status.state, world.status.reason) == (State.FAILED, "ActiveDeadlineExceeded")
+
+
+def test_a_suspension_during_the_wait_ends_the_restart(world: World) -> None:
+    train(world, 6, saves=True)
+    world.lose_head()
+    wait(world, 1)
+    world.suspend()
+    wait(world)
+    assert (world.status.state, world.status.next_attempt_time) == (State.SUSPENDED, None)
+    world.suspend(suspended=False)
+    finish(world)
+
+
+def test_a_broken_edit_does_not_hold_up_a_restart_in_the_night(world: World) -> None:
+    train(world, 6, saves=True)
+    world.edit_spec(small_spec(merged(RESTARTING, {"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 7}})))
+    world.lose_head()
+    finish(world)
+
+
+def test_a_valid_edit_is_taken_by_the_restarted_run(world: World) -> None:
+    train(world, 6, saves=True)
+    world.edit_spec(small_spec(merged(RESTARTING, {"trainer": {"learningRate": "1e-4"}})))
+    world.lose_head()
+    train(world)
+    resolved = world.status.resolved
+    assert resolved is not None
+    assert resolved.snapshot_name == "sums-00000-spec-2"
+
+
+def test_a_rule_stops_the_job_without_blame() -> None:
+    rules = [{"name": "enough", "onExitCodes": [42], "action": "Stop"}]
+    world = new_world(restart={"rules": rules})
+    train(world)
+    world.end_driver(42)
+    wait(world)
+    assert (world.status.state, world.status.message) == (State.STOPPED, "code 42 (restart rule enough: Stop)")
+    world.close()
+
+
+def test_usage_counts_what_was_held_and_what_was_not_lost(world: World) -> None:
+    train(world, 6, saves=True)
+    train(world, 4)
+    world.lose_head()
+    wait(world, 1)
+    first = world.status.attempts[0]
+    assert first.productive_device_seconds == 6 * 4 * 2
+    assert first.device_seconds is not None
+    assert first.device_seconds > first.productive_device_seconds
+    finish(world)
+    usage = world.status.usage
+    assert 6 * 4 * 2 < usage.productive_device_seconds < usage.device_seconds
+    assert usage.device_seconds == sum(attempt.device_seconds or 0 for attempt in world.status.attempts)
+
+
+def test_a_node_that_fails_twice_is_avoided() -> None:
+    world = new_world()
+    for _ in range(2):
+        train(world, 3)
+        world.lose_head()
+        wait(world, 60)
+    (excluded,) = world.status.excluded_nodes
+    assert (excluded.name, excluded.reason) == ("node-1", "HeadLost")
+    train(world)
+    spec = world.cluster.objects(RAY_CLUSTER)[0]["spec"]
+    term = spec["headGroupSpec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (alternative,) = term["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert alternative["matchExpressions"] == [
+        {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-1"]}
+    ]
+    world.close()
+
+
+def test_the_cluster_of_a_failed_job_may_be_kept_and_that_of_a_good_one_goes() -> None:
+    for code, kept in ((1, True), (0, False)):
+        world = new_world(restart={"maxRestarts": 0}, cleanup={"clusterAfterSeconds": 600, "keepOnFailure": True})
+        train(world)
+        world.end_driver(code)
+        wait(world)
+        assert bool(world.cluster.objects(RAY_CLUSTER)) is kept
+        wait(world, 601)
+        assert world.cluster.objects(RAY_CLUSTER) == ()
+        world.close()
+
+
+def test_a_finished_job_may_go_after_its_time() -> None:
+    world = new_world(cleanup={"jobAfterSeconds": 3600})
+    finish(world)
+    wait(world, 3000)
+    assert world.job is not None
+    wait(world, 700)
+    assert world.job is None
+    world.close()
