@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.exporter import catalogue, rollout
 from rljob_runtime.exporter.server import ApiHandler, Exporter, MetricsHandler, make_server
+from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool, StepRecord
 from runtime.tests.conftest import MakeJob
 
@@ -33,6 +35,9 @@ vllm:e2e_request_latency_seconds_sum{engine="0",model_name="m"} 0.5
 # TYPE python_info gauge
 python_info{version="3"} 1.0
 """
+
+
+TRAINING = Progress(pod_uid="pod-1", phase=Phase.TRAINING, attempt=2, submission_id="s-2", step=3, total_steps=40)
 
 
 class Replica(BaseHTTPRequestHandler):
@@ -68,10 +73,10 @@ def api(exporter: Exporter) -> Iterator[int]:
 
 
 @pytest.fixture
-def training(spool: Spool) -> None:
-    spool.write_progress(
-        Progress(pod_uid="pod-1", phase=Phase.TRAINING, attempt=2, submission_id="s-2", step=3, total_steps=40)
-    )
+def training(spool: Spool) -> Iterator[None]:
+    with head_lock(spool.root, 0):
+        spool.write_progress(TRAINING)
+        yield
 
 
 def call(port: int, method: str, path: str, token: str | None = TOKEN, body: bytes | None = None) -> tuple[int, bytes]:
@@ -98,6 +103,11 @@ def test_without_the_token_nobody_is_let_in(api: int, method: str, path: str, to
 
 def test_without_a_configured_token_nobody_is_let_in(exporter: Exporter) -> None:
     assert not Exporter(exporter.spool, exporter.config, "pod-1", token="").authorized("Bearer ")
+
+
+def test_a_run_whose_launcher_was_killed_has_ended(api: int, spool: Spool) -> None:
+    spool.write_progress(TRAINING)
+    assert Progress.from_json(call(api, "GET", "/v1/progress")[1]) == replace(TRAINING, phase=Phase.ENDED)
 
 
 @pytest.mark.usefixtures("training")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
-from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, RequiredPath, StopMode, StopRequest
+from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, RequiredPath
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.preflight import check_paths, missing_here, read_attempt, read_job
 from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool
-from rljob_runtime.stop import stop
 from runtime.tests.conftest import MakeJob
 
 
@@ -138,37 +134,3 @@ def test_a_refusal_of_identity_leaves_the_spool_to_its_owner(environ: dict[str, 
     spool.write_progress(running)
     run_launcher({**environ, "RLJOB_HEAD_POD_UID": "pod-9"})
     assert spool.progress() == running
-
-
-def test_the_hook_returns_at_once_when_nothing_runs(spool: Spool) -> None:
-    assert stop(spool, StopMode.AFTER_STEP, 0)
-    spool.write_progress(Progress(pod_uid="p", phase=Phase.ENDED, attempt=1))
-    assert stop(spool, StopMode.AFTER_STEP, 0)
-
-
-def test_the_hook_asks_and_waits_for_the_end(spool: Spool) -> None:
-    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
-
-    def trainer() -> None:
-        while spool.stop_request(1) is None:
-            time.sleep(0.01)
-        spool.update_progress(phase=Phase.ENDED)
-
-    thread = threading.Thread(target=trainer)
-    thread.start()
-    assert stop(spool, StopMode.ABORT_ROLLOUT, 10)
-    thread.join()
-    assert spool.stop_request(1) == StopRequest(attempt=1, mode=StopMode.ABORT_ROLLOUT)
-
-
-def test_the_hook_gives_up_in_time(spool: Spool) -> None:
-    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
-    assert not stop(spool, StopMode.AFTER_STEP, 0.1)
-
-
-def test_the_command_line_of_the_hook(environ: dict[str, str]) -> None:
-    Spool(Path(environ["RLJOB_SPOOL"])).write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=4))
-    arguments = [sys.executable, "-m", "rljob_runtime", "stop", "--mode", "AbortRollout", "--wait", "0.1"]
-    assert subprocess.run(arguments, env=environ, check=False).returncode == 1
-    request = json.loads((Path(environ["RLJOB_SPOOL"]) / "attempt-4" / "stop.json").read_text())
-    assert request == {"attempt": 4, "mode": "AbortRollout"}

@@ -2,7 +2,7 @@
 
 python -m rljob_runtime launch      entrypoint of the Ray job
 python -m rljob_runtime exporter    the head's sidecar
-python -m rljob_runtime stop        the head's preStop hook
+python -m rljob_runtime stop        the preStop hook of head and workers
 python -m rljob_runtime fetch-code  the init container of pods whose code is in Git
 python -m rljob_runtime requirements    what a machine of its own needs, for pip install --no-deps
 """
@@ -26,12 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "exporter":
         from rljob_runtime.exporter.server import serve
 
-        return serve(os.environ, spool)
+        return serve(os.environ, spool, options.outlive_seconds)
     if options.command == "stop":
-        from rljob_runtime.spool import Spool
-        from rljob_runtime.stop import stop
-
-        return 0 if stop(Spool(spool), options.mode, options.wait) else 1
+        return 0 if stopped(options, spool) else 1
     if options.command == "fetch-code":
         from rljob_runtime.fetch_code import CodeRequest, fetch_code
 
@@ -44,6 +41,17 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def stopped(options: argparse.Namespace, spool: Path) -> bool:
+    """Run the hook of this pod."""
+    from rljob_runtime import stop
+    from rljob_runtime.spool import Spool
+
+    if options.head_file is None:
+        return stop.stop_here(Spool(spool), options.mode, options.wait)
+    address = stop.head_address(options.head_file, os.environ.get(stop.HEAD_NAME, ""))
+    return stop.stop(stop.Head(address, os.environ.get(PodVariable.TOKEN, "")), options.mode, options.wait)
+
+
 def parser() -> argparse.ArgumentParser:
     """Describe the command line."""
     root = argparse.ArgumentParser(prog="rljob_runtime", description=__doc__)
@@ -51,10 +59,12 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("launch", help="run one attempt; the Ray job's entrypoint")
     run.add_argument("--devices-wait-seconds", type=float, default=300.0, help="for the nodes' devices to be there")
     run.add_argument("--predecessor-wait-seconds", type=float, default=60.0, help="for an earlier run to be gone")
-    commands.add_parser("exporter", help="serve metrics and progress; the head's sidecar")
-    halt = commands.add_parser("stop", help="ask the trainer to stop and wait for it; the head's preStop hook")
+    export = commands.add_parser("exporter", help="serve metrics and progress; the head's sidecar")
+    export.add_argument("--outlive-seconds", type=float, default=0.0, help="after SIGTERM, while a run still saves")
+    halt = commands.add_parser("stop", help="ask the trainer to stop and wait for it; the preStop hook")
     halt.add_argument("--mode", type=StopMode, default=StopMode.AFTER_STEP, choices=list(StopMode))
-    halt.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="how long to wait for the end")
+    halt.add_argument("--wait", type=float, required=True, metavar="SECONDS", help="from the first request to the end")
+    halt.add_argument("--head-file", type=Path, help="on a worker: where its start left the head's address")
     fetch = commands.add_parser("fetch-code", help="fetch one commit of a Git repository; an init container")
     fetch.add_argument("--url", required=True)
     fetch.add_argument("--revision", required=True, help="full hash of the commit")

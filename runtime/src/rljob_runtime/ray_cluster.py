@@ -17,6 +17,7 @@ RESOURCE = "NPU"
 QUEUE_ACTOR = ("TransferQueueController", "transfer_queue")
 """A fixed name (TransferQueue 0.1.11, interface.py): a second run would attach to the first and destroy it."""
 POLL_SECONDS = 0.5
+LOCK_FILE = "launch.lock"
 
 
 @contextmanager
@@ -25,7 +26,7 @@ def head_lock(spool: Path, wait_seconds: float) -> Iterator[None]:
     import fcntl
 
     spool.mkdir(parents=True, exist_ok=True)
-    with (spool / "launch.lock").open("a") as file:
+    with (spool / LOCK_FILE).open("a") as file:
 
         def take() -> bool:
             try:
@@ -38,6 +39,21 @@ def head_lock(spool: Path, wait_seconds: float) -> Iterator[None]:
             take, wait_seconds, "HeadBusy", lambda: f"another launcher still runs in this pod ({file.name} is locked)"
         )
         yield
+
+
+def launcher_lives(spool: Path) -> bool:
+    """Tell whether a launcher holds the head's lock."""
+    import fcntl
+
+    try:
+        with (spool / LOCK_FILE).open() as file:
+            # Shared: those who only look do not see each other. A launcher that meets one of them tries again.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def wait_for_predecessor(wait_seconds: float) -> None:

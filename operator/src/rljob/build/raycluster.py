@@ -11,7 +11,7 @@ from typing import Any
 
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
-from rljob.build import code, env, labels, pods
+from rljob.build import code, env, labels, pods, stopping
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.metadata import child_metadata, job_labels
 from rljob.build.names import JobIdentity, cluster_name
@@ -73,7 +73,7 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
     template = spec.head.template
     shared = spec.worker_groups[0].template
     mounts = pods.user_mounts(shared, template) + code.code_mounts(spec)
-    ray = _ray_container("ray-head", spec, template, {}, mounts)
+    ray = _ray_container("ray-head", spec, template, {}, mounts) | stopping.head_hooks(spec)
     pod = _pod(job, spec, template, name, [ray, _exporter(spec, name)], mounts, [shared, template])
     return {
         # The driver is an actor without CPUs; one CPU lets Ray place its own small helpers here.
@@ -89,7 +89,7 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
     facts = ACCELERATORS[spec.accelerator.class_]
     devices = {facts.resource: group.devices_per_node}
     mounts = pods.user_mounts(group.template) + code.code_mounts(spec)
-    ray = _ray_container("ray-worker", spec, group.template, devices, mounts)
+    ray = _ray_container("ray-worker", spec, group.template, devices, mounts) | stopping.worker_hooks(spec)
     pod = _pod(job, spec, group.template, name, [ray], mounts, [group.template])
     if spec.runtime.runtime_class_name is not None:
         # The head holds no NPU: the runtime that injects them has nothing to do there.
@@ -134,6 +134,7 @@ def _pod(
     return {
         # A restarted Ray process has lost its state: the pod is replaced, never its container.
         "restartPolicy": "Never",
+        **stopping.grace_period(spec),
         "automountServiceAccountToken": False,
         **pods.placement(spec, template),
         **pods.network(spec),
@@ -185,7 +186,7 @@ def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
         "name": "exporter",
         "image": spec.runtime.image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
-        "command": ["python", "-m", "rljob_runtime", "exporter"],
+        "command": stopping.exporter_command(spec),
         "env": [*_contract_env(), token],
         "ports": [
             {"name": "rljob-metrics", "containerPort": Port.METRICS.value},

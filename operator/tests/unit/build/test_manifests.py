@@ -1,12 +1,13 @@
 """What the manifests hold, beyond the golden files: each option in its place, nothing where nothing was asked for."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import IDENTITY, Json, config, group, small_spec, snapshot, typed
+from builders import IDENTITY, Json, config, group, saving, small_spec, snapshot, typed
 
 from rljob.build import configmap, pods
 from rljob.build.initializer import build_initializer, initializers
@@ -174,7 +175,8 @@ def test_the_head_needs_no_runtime_for_npus() -> None:
 
 
 def test_nothing_is_set_where_nothing_was_asked_for() -> None:
-    asked = {"restartPolicy", "automountServiceAccountToken", "nodeSelector", "tolerations", "volumes", "containers"}
+    always = {"restartPolicy", "terminationGracePeriodSeconds", "automountServiceAccountToken", "volumes", "containers"}
+    asked = always | {"nodeSelector", "tolerations"}
     assert set(worker(small_spec())["spec"]) == asked
     assert "envFrom" not in worker(small_spec())["spec"]["containers"][0]
 
@@ -320,3 +322,34 @@ def test_patches_are_laid_last_each_over_its_own_pods() -> None:
     assert "schedulerName" not in worker(spec)["spec"]
     env = worker(spec)["spec"]["containers"][0]["env"]
     assert [variable["value"] for variable in env if variable["name"] == "A"] == ["patched"]
+
+
+STOPPING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 120}})
+
+
+def test_whoever_deletes_a_pod_gives_the_run_its_time_to_save() -> None:
+    spec = small_spec(STOPPING | {"stop": {"graceSeconds": 120, "mode": "AbortRollout"}})
+    stop = ["python", "-m", "rljob_runtime", "stop", "--mode", "AbortRollout", "--wait", "120"]
+    ray, exporter = head(spec)["spec"]["containers"]
+    assert ray["lifecycle"] == {"preStop": {"exec": {"command": stop}}}
+    assert exporter["command"][-2:] == ["--outlive-seconds", "120"]
+    hooks = worker(spec)["spec"]["containers"][0]["lifecycle"]
+    assert hooks["preStop"] == {"exec": {"command": [*stop, "--head-file", "/var/run/rljob/head"]}}
+    for template in (head(spec), worker(spec)):
+        assert template["spec"]["terminationGracePeriodSeconds"] == 150
+
+
+@pytest.mark.parametrize("change", [{}, STOPPING | {"stop": {"mode": "Immediate", "graceSeconds": 120}}])
+def test_where_nothing_would_be_saved_nothing_is_waited_for(change: Json) -> None:
+    for template in (head(small_spec(change)), worker(small_spec(change))):
+        assert template["spec"]["terminationGracePeriodSeconds"] == 30
+        assert all("lifecycle" not in container for container in template["spec"]["containers"])
+    assert head(small_spec(change))["spec"]["containers"][1]["command"][-1] == "exporter"
+
+
+@pytest.mark.parametrize(("name", "found"), [("localhost", True), ("no-such-host.invalid", False)])
+def test_a_worker_notes_the_heads_address_if_it_finds_one(tmp_path: Path, name: str, *, found: bool) -> None:
+    note = worker(small_spec(STOPPING))["spec"]["containers"][0]["lifecycle"]["postStart"]["exec"]["command"]
+    here = [word.replace("/var/run/rljob", str(tmp_path)) for word in note]
+    assert subprocess.run(here, env={"FQ_RAY_IP": name, "PATH": os.environ["PATH"]}, check=False).returncode == 0
+    assert bool((tmp_path / "head").read_text()) is found

@@ -1,11 +1,17 @@
-"""The exporter's two HTTP servers: metrics for anyone in the cluster, progress and stop for the holder of the token."""
+"""The exporter's two HTTP servers: metrics for anyone in the cluster, progress and stop for the holder of the token.
+
+When its pod is deleted it serves on while the run saves: that the run has ended is what the operator and the workers'
+preStop hooks wait to hear.
+"""
 
 from __future__ import annotations
 
 import hmac
 import logging
 import os
+import signal
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -24,9 +30,13 @@ from rljob_runtime.contract import (
 from rljob_runtime.exporter import metrics, rollout
 from rljob_runtime.exporter.text import CONTENT_TYPE, render
 from rljob_runtime.spool import Spool
+from rljob_runtime.stop import OVER, seen_progress
 
 BODY_LIMIT = 64 * 1024
 IO_TIMEOUT_SECONDS = 5
+POLL_SECONDS = 0.5
+FAREWELL_SECONDS = 7.0
+"""How long the end is told: the workers ask every two seconds, the operator every five. The head holds no NPU."""
 log = logging.getLogger(__name__)
 
 
@@ -41,7 +51,7 @@ class Exporter:
 
     def progress(self) -> Progress:
         """Give the current attempt's progress, or that there is none."""
-        return self.spool.progress() or Progress(pod_uid=self.pod_uid, phase=Phase.IDLE)
+        return seen_progress(self.spool) or Progress(pod_uid=self.pod_uid, phase=Phase.IDLE)
 
     def metrics_page(self) -> str:
         """Give one scrape."""
@@ -161,9 +171,12 @@ def make_server(handler: type[Handler], exporter: Exporter, address: tuple[str, 
     return Server(address, bound)
 
 
-def serve(environ: Mapping[str, str], spool: Path) -> int:
-    """Serve until the process is ended."""
+def serve(environ: Mapping[str, str], spool: Path, outlive_seconds: float) -> int:
+    """Serve until SIGTERM, and then until the run has ended, but at most for so long."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    leave = threading.Event()
+    # As the first process of its container it would not even be ended by a signal that it does not handle.
+    signal.signal(signal.SIGTERM, lambda *_: leave.set())
     exporter = Exporter(
         spool=Spool(spool),
         config=Path(environ.get(PodVariable.CONFIG) or head_paths().config),
@@ -172,8 +185,17 @@ def serve(environ: Mapping[str, str], spool: Path) -> int:
     )
     if not exporter.token:
         log.warning("%s is not set: progress and stop are refused to everyone", PodVariable.TOKEN.value)
-    api = make_server(ApiHandler, exporter, ("", Port.API))
-    threading.Thread(target=api.serve_forever, daemon=True).start()
+    for handler, port in ((ApiHandler, Port.API), (MetricsHandler, Port.METRICS)):
+        threading.Thread(target=make_server(handler, exporter, ("", port)).serve_forever, daemon=True).start()
     log.info("metrics on port %d, progress and stop on port %d, pid %d", Port.METRICS, Port.API, os.getpid())
-    make_server(MetricsHandler, exporter, ("", Port.METRICS)).serve_forever()
+    leave.wait()
+    outlive(exporter, outlive_seconds)
     return 0
+
+
+def outlive(exporter: Exporter, seconds: float) -> None:
+    """Wait while the run saves, and a little longer for those who ask how it ended."""
+    deadline = time.monotonic() + seconds
+    while exporter.progress().phase not in OVER and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    time.sleep(min(seconds, FAREWELL_SECONDS))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from rljob.api.status import ConditionStatus, ConditionType, State, StopStatus
+from rljob.build.stopping import stop_mode
 from rljob.core import clock
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
 from rljob.core.view import View
 from rljob_runtime.contract import STALL_SECONDS, StopMode
 
-MODES = {"Auto": StopMode.AFTER_STEP, **{mode.value: mode for mode in StopMode}}
-"""Auto means the gentlest: measured stage times do not decide yet."""
 STALLED_GRACE_SECONDS = round(STALL_SECONDS) + 40
 """For the stacks, and for two polls of a head that answers slowly."""
 
@@ -41,7 +40,7 @@ def _how(view: View, reason: Reason) -> tuple[StopMode, int]:
     """Give how the trainer is asked, and the seconds that it gets."""
     if reason is Reason.PROGRESS_DEADLINE_EXCEEDED:
         return StopMode.STALLED, STALLED_GRACE_SECONDS
-    mode = MODES[view.stop.mode]
+    mode = stop_mode(view.stop)
     saves = view.frozen_spec is not None and view.frozen_spec.checkpoint is not None
     patient = view.open_attempt is not None and saves and mode is not StopMode.IMMEDIATE
     return mode, view.stop.grace_seconds if patient else 0

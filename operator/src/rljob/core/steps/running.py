@@ -23,6 +23,8 @@ from rljob_runtime.contract import Progress as Answer
 SUBMIT_POLL_SECONDS = 2.0
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
 """Bounds of the exporter's polling: a tenth of a step."""
+LEAVING_POLL_SECONDS = 2.0
+"""A head pod that is being deleted saves, and tells of its end for a few seconds only."""
 SILENCE_TOLD_SECONDS = 300.0
 """A head that is busy for a few polls is no news; five minutes after its last sign, people should know."""
 
@@ -116,7 +118,7 @@ def follow(view: View) -> Plan:
         return order_stop(view, *overdue)
     if answer is None:
         return _bear_silence(view, attempt)
-    wait = _poll_seconds(answer)
+    wait = _poll_seconds(view, answer)
     if _worth_writing(view, answer):
         return _write_progress(view, answer, wait)
     return Plan(requeue_after_seconds=wait)
@@ -181,9 +183,10 @@ def _observed_time(current: RLJobStatus) -> str | None:
     return current.progress.observed_time if current.progress else None
 
 
-def _poll_seconds(answer: Answer | None) -> float:
-    step = answer.step_seconds if answer is not None and answer.step_seconds else 0.0
-    return min(max(step / 10, POLL_SECONDS_MIN), POLL_SECONDS_MAX)
+def _poll_seconds(view: View, answer: Answer) -> float:
+    if view.observed.head_pod is not None and "deletionTimestamp" in view.observed.head_pod["metadata"]:
+        return LEAVING_POLL_SECONDS
+    return min(max((answer.step_seconds or 0.0) / 10, POLL_SECONDS_MIN), POLL_SECONDS_MAX)
 
 
 def _worth_writing(view: View, answer: Answer) -> bool:

@@ -188,6 +188,13 @@ def test_the_exporter_is_asked_ten_times_a_step_within_bounds(step_seconds: floa
     assert plan == Plan(requeue_after_seconds=poll)
 
 
+def test_a_head_that_is_being_deleted_is_asked_often_enough_to_hear_its_end() -> None:
+    leaving = pod()
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    plan = decide(replace(training(3, step_seconds=300.0), head_pod=leaving))
+    assert plan == Plan(requeue_after_seconds=2.0)
+
+
 @pytest.mark.parametrize("code", [0, 1, 64, 65, 66, 67, 68, 137])
 def test_the_launchers_word_is_the_outcome(code: int) -> None:
     outcome = Outcome(exit_code=code, reason="Word", message="why", last_step=39)
