@@ -165,6 +165,45 @@ async def test_a_status_for_a_job_that_is_gone_fails_and_creates_nothing(place: 
         await place.cluster.get(RLJOB, place.namespace, "sums")
 
 
+def with_finalizers(job: Manifest, *names: str) -> Json:
+    metadata = {key: job["metadata"][key] for key in ("namespace", "name", "uid", "resourceVersion")}
+    return {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": {**metadata, "finalizers": list(names)}}
+
+
+async def test_finalizers_are_set_on_the_version_that_they_were_decided_on(place: Place) -> None:
+    made = await place.cluster.create(rljob(place))
+    held = await place.cluster.set_finalizers(with_finalizers(made, "example.com/other", "rljob.dev/stop"))
+    assert held["metadata"]["finalizers"] == ["example.com/other", "rljob.dev/stop"]
+    assert (held["spec"], held["metadata"]["generation"]) == (made["spec"], 1)
+    with pytest.raises(Conflict):
+        await place.cluster.set_finalizers(with_finalizers(made))
+    free = await place.cluster.set_finalizers(with_finalizers(held))
+    assert "finalizers" not in free["metadata"]
+
+
+async def test_a_deleted_job_takes_a_status_and_goes_with_its_last_finalizer(place: Place) -> None:
+    made = await place.cluster.create(rljob(place))
+    held = await place.cluster.set_finalizers(with_finalizers(made, "rljob.dev/stop"))
+    await place.cluster.delete(RLJOB, place.namespace, "sums", made["metadata"]["uid"])
+    leaving = await place.cluster.get(RLJOB, place.namespace, "sums")
+    assert leaving["metadata"]["resourceVersion"] != held["metadata"]["resourceVersion"]
+    told = await place.cluster.apply_status(with_status(leaving, {"state": "Stopping"}))
+    last = await place.cluster.set_finalizers(with_finalizers(told))
+    assert last["metadata"]["deletionTimestamp"]
+    with pytest.raises(NotFound):
+        await place.cluster.get(RLJOB, place.namespace, "sums")
+    with pytest.raises(NotFound):
+        await place.cluster.set_finalizers(with_finalizers(last))
+
+
+async def test_finalizers_for_a_job_made_anew_are_a_conflict(place: Place) -> None:
+    old = await place.cluster.create(rljob(place))
+    await place.cluster.delete(RLJOB, place.namespace, "sums", old["metadata"]["uid"])
+    await place.cluster.create(rljob(place))
+    with pytest.raises(Conflict):
+        await place.cluster.set_finalizers(with_finalizers(old, "rljob.dev/stop"))
+
+
 async def test_owner_and_intent_of_a_child_come_back_as_they_were_sent(place: Place) -> None:
     job = await place.cluster.create(rljob(place))
     owner = {"apiVersion": RLJOB.api_version, "kind": "RLJob", "name": "sums", "uid": job["metadata"]["uid"]}

@@ -38,6 +38,12 @@ SPECS: dict[str, dict[str, Any]] = {
     "alien": {"madeUp": True},
     "on a recipe": {"recipeRef": {"name": "base"}},
     "saving": saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 60}}),
+    "holding": saving(
+        {
+            "checkpoint": {"path": "/data/saves", "everySteps": 5},
+            "stop": {"graceSeconds": 60, "requireCheckpoint": True},
+        }
+    ),
     "suspended": {"suspend": True},
     "restarting": saving(
         {
@@ -133,6 +139,10 @@ class Fate(RuleBasedStateMachine):
         # Rarely, or most histories would be short.
         if sure == 9:
             self.world.delete_job()
+
+    @rule()
+    def force_deletion(self) -> None:
+        self.world.force_deletion()
 
     # Kubernetes.
 
@@ -234,6 +244,12 @@ class Fate(RuleBasedStateMachine):
         world.release_events(doubled=False)
         world.cluster.faults.clear()
         world.ray.exporter_silent = world.ray.api_silent = False
+        if world.job is not None and "deletionTimestamp" in world.job["metadata"]:
+            world.clock.advance(700)
+            world.settle()
+            world.clock.advance(700)
+            world.settle()
+            assert world.job is None, f"a deleted job hangs: {world.status}"
         world.edit_spec(small_spec())
         for _ in range(16):
             world.clock.advance(700)

@@ -190,6 +190,12 @@ class World:
         if self.job is not None:
             self.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=suspended))
 
+    def force_deletion(self) -> None:
+        """Say that the deletion is to wait for nothing."""
+        if self.job is not None:
+            note = {labels.FORCE_DELETE: "true"}
+            self.cluster.edit(RLJOB, *KEY, lambda job: job["metadata"].update(annotations=note))
+
     def put_recipe(self, template: Json) -> None:
         """Make the ClusterRLRecipe `base`, or edit it."""
         if self.cluster.find(CLUSTER_RL_RECIPE, "", "base") is not None:
@@ -396,6 +402,8 @@ class World:
             assert not intent.ended, "a cluster of a generation that has ended"
             assert manifest["metadata"]["name"] not in self.clusters_made, "a generation with two clusters"
             self.clusters_made.append(manifest["metadata"]["name"])
+        if kind == POD and event == "DELETED":
+            self._sync_heads()
         if kind == RLJOB and event != "DELETED":
             self._judge_status(manifest.get("status") or {})
 

@@ -178,12 +178,19 @@ class FakeCluster:
     async def apply_status(self, manifest: Manifest) -> Manifest:
         """See `Cluster.apply_status`; the whole status has one owner here."""
         kind, namespace, name = _key(manifest)
-        metadata = manifest["metadata"]
         async with self._write("patch", kind, namespace, name):
-            current = self._expect(kind, namespace, name, metadata.get("resourceVersion"))
-            if metadata.get("uid") not in (None, current["metadata"]["uid"]):
-                raise errors.Conflict(f"{kind.resource} {namespace}/{name}: uid is {current['metadata']['uid']}")
+            current = self._expect_this(manifest)
             return self._commit(kind, {**current, "status": without_nulls(manifest.get("status", {}))})
+
+    async def set_finalizers(self, manifest: Manifest) -> Manifest:
+        """See `Cluster.set_finalizers`."""
+        kind, namespace, name = _key(manifest)
+        async with self._write("patch", kind, namespace, name):
+            changed = copy.deepcopy(self._expect_this(manifest))
+            changed["metadata"].pop("finalizers", None)
+            if wanted := list(manifest["metadata"]["finalizers"]):
+                changed["metadata"]["finalizers"] = wanted
+            return self._commit(kind, changed)
 
     # The rest of the world.
 
@@ -285,6 +292,13 @@ class FakeCluster:
             raise errors.NotFound(f"{kind.resource} {namespace}/{name} not found")
         if version not in (None, current["metadata"]["resourceVersion"]):
             raise errors.Conflict(f"{kind.resource} {namespace}/{name}: the object has been modified")
+        return current
+
+    def _expect_this(self, manifest: Manifest) -> dict[str, Any]:
+        kind, namespace, name = _key(manifest)
+        current = self._expect(kind, namespace, name, manifest["metadata"].get("resourceVersion"))
+        if manifest["metadata"].get("uid") not in (None, current["metadata"]["uid"]):
+            raise errors.Conflict(f"{kind.resource} {namespace}/{name}: uid is {current['metadata']['uid']}")
         return current
 
     def _commit(self, kind: Kind, changed: dict[str, Any]) -> Manifest:

@@ -40,6 +40,7 @@ LOG_LINE_BYTES = 16 * 1024
 
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
 _WRITES = frozenset({"create", "update", "patch", "delete"})
 _METHODS = {"get": "GET", "list": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
@@ -141,6 +142,13 @@ class KubeCluster:
         path = kind.path(metadata["namespace"], metadata["name"], "status")
         query = (("fieldManager", FIELD_MANAGER), ("force", "true"))
         return await self._request(_Call("patch", kind, path, query, manifest, _APPLY))
+
+    async def set_finalizers(self, manifest: Manifest) -> Manifest:
+        """See `Cluster.set_finalizers`."""
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        path = kind.path(metadata["namespace"], metadata["name"])
+        wanted = {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion", "finalizers")}}
+        return await self._request(_Call("patch", kind, path, (("fieldManager", FIELD_MANAGER),), wanted, _MERGE))
 
     async def _list(self, kind: Kind, namespace: str | None, label_selector: str, limit: int | None) -> Listing:
         items: list[Manifest] = []

@@ -61,6 +61,9 @@ class Cluster(Protocol):
     async def apply_status(self, manifest: Manifest) -> Manifest:
         """Apply `status` on the server; the manifest's uid and resourceVersion are preconditions; raises Conflict."""
 
+    async def set_finalizers(self, manifest: Manifest) -> Manifest:
+        """Replace `metadata.finalizers` and nothing else; preconditions as of `apply_status`."""
+
 
 class RayApi(Protocol):
     """A Ray head pod: our exporter's progress and Ray's own job API, always at the pod's own address."""

@@ -8,9 +8,9 @@ goes into the store, so that the next round sees our own writes before any watch
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rljob.build.labels import INTENT
 from rljob.build.raycluster import TOKEN_KEY
@@ -22,7 +22,7 @@ from rljob.cluster.token import TokenKey
 from rljob.control.refusals import Refusals
 from rljob.control.store import Store
 from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
-from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Effect, Plan, StopRun, SubmitJob
+from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Effect, Plan, SetFinalizers, StopRun, SubmitJob
 from rljob.telemetry.events import EventRecorder
 from rljob.telemetry.log import Log
 from rljob.telemetry.metrics import Metrics
@@ -65,17 +65,7 @@ class Executor:
         desired = without_nulls(dict(plan.status or {}))
         if same_json(desired, job.get("status", {})):
             return False
-        metadata = {name: job["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
-        manifest = {"apiVersion": RLJOB.api_version, "kind": RLJOB.kind, "metadata": metadata, "status": desired}
-        try:
-            written = await self.cluster.apply_status(manifest)
-        except errors.Conflict as error:
-            await self._refresh_job(job)
-            raise StaleError(str(error)) from error
-        except errors.NotFound as error:
-            self.store.vanished(RLJOB, job["metadata"]["uid"])
-            raise StaleError(str(error)) from error
-        self.store.learn(RLJOB, written)
+        written = await self._written(job, self.cluster.apply_status({**_same(job), "status": desired}))
         if not same_json(desired, written.get("status", {})):
             # The CRD's schema does not know a field, or another writer owns one: a round would never settle.
             self.metrics.status_differs.inc()
@@ -85,6 +75,28 @@ class Executor:
             await self.recorder.record(written, note)
         changed: bool = written["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]
         return changed
+
+    async def _set_finalizers(self, job: Manifest, effect: SetFinalizers) -> None:
+        wanted = _same(job)
+        wanted["metadata"]["finalizers"] = list(effect.finalizers)
+        written = await self._written(job, self.cluster.set_finalizers(wanted))
+        if "deletionTimestamp" in written["metadata"] and not effect.finalizers:
+            # The answer is the last that was seen of it.
+            self.store.vanished(RLJOB, job["metadata"]["uid"])
+        self.after_write("finalizers")
+
+    async def _written(self, job: Manifest, write: Awaitable[Manifest]) -> Manifest:
+        """Await a write of the job itself; one that has changed or gone meanwhile is looked at again."""
+        try:
+            written = await write
+        except errors.Conflict as error:
+            await self._refresh_job(job)
+            raise StaleError(str(error)) from error
+        except errors.NotFound as error:
+            self.store.vanished(RLJOB, job["metadata"]["uid"])
+            raise StaleError(str(error)) from error
+        self.store.learn(RLJOB, written)
+        return written
 
     async def _carry_out(self, job: Manifest, effect: Effect) -> None:
         match effect:
@@ -99,6 +111,8 @@ class Executor:
                 self.after_write("submit")
             case StopRun():
                 await self._stop(effect)
+            case SetFinalizers():
+                await self._set_finalizers(job, effect)
 
     async def _stop(self, run: StopRun) -> None:
         """Ask, and leave the rest to the deadline: a head that does not answer must not put off the next look."""
@@ -192,6 +206,12 @@ class Executor:
         self.refusals.remember(job, refusal)
         log.warning("An effect can never work", object_kind=refusal.kind, name=refusal.name, why=refusal.why)
         raise StaleError(refusal.why)
+
+
+def _same(job: Manifest) -> dict[str, Any]:
+    """The job at the version that was observed: the preconditions of a write."""
+    metadata = {name: job["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
+    return {"apiVersion": RLJOB.api_version, "kind": RLJOB.kind, "metadata": metadata}
 
 
 def _name(job: Manifest) -> dict[str, str]:

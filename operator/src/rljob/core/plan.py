@@ -86,7 +86,14 @@ class StopRun:
     mode: StopMode
 
 
-Effect = CreateObject | CreateToken | DeleteObject | SubmitJob | StopRun
+@dataclass(frozen=True)
+class SetFinalizers:
+    """PATCH the RLJob's finalizers as a whole, if it still stands at the observed resourceVersion."""
+
+    finalizers: tuple[str, ...]
+
+
+Effect = CreateObject | CreateToken | DeleteObject | SubmitJob | StopRun | SetFinalizers
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ class Reason(enum.StrEnum):
     """An attempt did not end well and another one follows; the message names the cause, the budget and the time."""
     PREEMPTED = "Preempted"
     """The pods are given to somebody else: the RayCluster was suspended from outside, as Kueue does."""
+    DELETED = "Deleted"
+    """The job is being deleted, and its run may save first (stop.requireCheckpoint)."""
     RESUMED = "Resumed"
     """A new cluster generation begins."""
     CHECKPOINT_SAVED = "CheckpointSaved"

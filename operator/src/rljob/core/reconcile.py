@@ -12,13 +12,15 @@ from datetime import datetime
 
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
-from rljob.core.steps import drifting, finishing, preparing, restarting, running, starting, stopping
+from rljob.core.steps import deleting, drifting, finishing, preparing, restarting, running, starting, stopping
 from rljob.core.view import View
 
 Step = Callable[[View], Plan | None]
 
 STEPS: tuple[Step, ...] = (
     finishing.leave_foreign,  # another operator's
+    deleting.let_go,  # our finalizer, when it has done its work
+    deleting.save_first,  # a deleted job that it holds
     finishing.leave_deleted,  # garbage collection does the rest
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a name belongs to somebody else
@@ -38,6 +40,7 @@ STEPS: tuple[Step, ...] = (
     preparing.freeze_spec,
     preparing.freeze_code,
     preparing.initialize,  # before any NPU is held
+    deleting.hold,  # stop.requireCheckpoint
     starting.freeze_cluster,
     starting.create_cluster,
     starting.record_cluster,

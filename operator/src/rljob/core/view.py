@@ -233,6 +233,11 @@ def is_ours(job: Manifest) -> bool:
     return ((job.get("spec") or {}).get("managedBy") or MANAGER) == MANAGER
 
 
+def is_held(job: Manifest) -> bool:
+    """Whether our finalizer holds the job."""
+    return labels.STOP_FINALIZER in (job["metadata"].get("finalizers") or ())
+
+
 def intended_cluster(status: RLJobStatus, clusters: tuple[Manifest, ...]) -> Manifest | None:
     """Find the RayCluster of the intended generation."""
     if status.intent is None:

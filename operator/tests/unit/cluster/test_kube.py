@@ -65,6 +65,15 @@ async def test_a_status_is_sent_as_a_forced_apply(world: World) -> None:
     assert (body["metadata"]["resourceVersion"], body["status"]) == ("7", {"state": "Pending"})
 
 
+async def test_finalizers_are_sent_with_their_preconditions_and_nothing_else(world: World) -> None:
+    job = manifest(RLJOB)
+    await world.cluster.set_finalizers({**job, "metadata": {**job["metadata"], "finalizers": ["a/b"]}})  # type: ignore[dict-item]
+    method, path, headers, body = world.server.asked[0]
+    assert (method, headers["Content-Type"]) == ("PATCH", "application/merge-patch+json")
+    assert path == "/apis/rljob.dev/v1alpha1/namespaces/team/rljobs/one?fieldManager=rljob-operator"
+    assert body == {"metadata": {"uid": "u1", "resourceVersion": "7", "finalizers": ["a/b"]}}
+
+
 async def test_a_deletion_sends_the_uid(world: World) -> None:
     await world.cluster.delete(CONFIG_MAP, "team", "one", "u1")
     method, _, _, body = world.server.asked[0]

@@ -14,7 +14,17 @@ from rljob.cluster.token import TokenKey
 from rljob.control.execute import StaleError
 from rljob.control.simulate import CrashError
 from rljob.core.observed import Manifest, Observed, RefusalCause
-from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Effect, EventNote, EventType, Plan, StopRun
+from rljob.core.plan import (
+    CreateObject,
+    CreateToken,
+    DeleteObject,
+    Effect,
+    EventNote,
+    EventType,
+    Plan,
+    SetFinalizers,
+    StopRun,
+)
 from rljob_runtime.contract import Phase, Progress, StopMode
 
 PENDING = {"state": "Pending"}
@@ -269,3 +279,41 @@ async def test_a_head_that_does_not_take_a_stop_fails_no_round_and_asks_for_no_h
     head.progress = Progress(pod_uid="p1", phase=Phase.ENDED, attempt=1)
     await carry_out(machine, seen, stop)
     assert head.progress.phase is Phase.ENDED
+
+
+async def test_finalizers_are_set_and_known_at_once(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.hold_events()
+    assert await carry_out(machine, seen, SetFinalizers(("rljob.dev/stop",)))
+    assert machine.job()["metadata"]["finalizers"] == ["rljob.dev/stop"]
+    assert machine.reconciler.store.job(KEY) == machine.job()
+    assert machine.written == ["finalizers"]
+
+
+async def test_finalizers_decided_on_an_old_version_are_not_set(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.edit(RLJOB, *KEY, lambda job: job["metadata"].update(finalizers=["example.com/other"]))
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, SetFinalizers(()))
+    assert machine.job()["metadata"]["finalizers"] == ["example.com/other"]
+    assert machine.reconciler.store.job(KEY) == machine.job()
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_a_job_that_goes_with_its_last_finalizer_is_known_to_be_gone(machine: Machine, *, held: bool) -> None:
+    await observed(machine)
+    machine.cluster.edit(RLJOB, *KEY, lambda job: job["metadata"].update(finalizers=["rljob.dev/stop"]))
+    machine.cluster.remove(RLJOB, *KEY)
+    seen = Observed(job=machine.job())
+    machine.cluster.hold_events()
+    assert await carry_out(machine, seen, SetFinalizers(("example.com/other",) if held else ()))
+    assert (machine.reconciler.store.job(KEY) is not None) is held
+
+
+async def test_a_job_that_is_gone_already_needs_no_finalizers(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.hold_events()
+    machine.cluster.remove(RLJOB, *KEY)
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, SetFinalizers(()))
+    assert machine.reconciler.store.job(KEY) is None

@@ -188,4 +188,4 @@ async def test_a_user_sees_which_kind_is_missing(machine: Machine) -> None:
 
 
 def test_the_fake_satisfies_the_port() -> None:
-    assert {"get", "list", "create", "replace", "delete", "apply_status"} <= set(dir(FakeCluster))
+    assert {"get", "list", "create", "replace", "delete", "apply_status", "set_finalizers"} <= set(dir(FakeCluster))

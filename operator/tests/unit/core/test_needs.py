@@ -21,6 +21,7 @@ from builders import (
     status_submitted,
 )
 
+from rljob.core import clock
 from rljob.core.needs import Head, LogSource, Needs, needs, needs_ray_job, running_initializer
 from rljob.core.observed import UNSEEN, Unseen
 from rljob_runtime.contract import Outcome, Phase, Progress
@@ -41,6 +42,13 @@ def test_a_new_job_asks_whether_it_began_already() -> None:
 def test_a_job_that_is_deleted_or_finished_asks_nothing() -> None:
     assert needs(job(deletionTimestamp="2026-01-01T00:00:00Z"), (), None, NOW) == Needs()
     assert asked(status_finished()) == Needs()
+
+
+def test_a_deleted_job_that_may_save_first_asks_as_one_that_runs() -> None:
+    leaving = job(status=status_submitted(), deletionTimestamp=clock.to_text(NOW), finalizers=["rljob.dev/stop"])
+    held = needs(leaving, (cluster(),), pod(), NOW)
+    assert held == asked(status_submitted(), cluster(), head=pod())
+    assert held.progress
 
 
 def test_a_finished_job_with_a_cluster_asks_how_long_to_keep_it() -> None:

@@ -32,7 +32,8 @@ def order_stop(view: View, reason: Reason, message: str = "") -> Plan:
         kind, word = ConditionType.PROGRESSING, reason
     new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told if grace else message)
     new = view.writer.summarised(new, State.STOPPING, word, told)
-    event = EventType.NORMAL if reason is Reason.SUSPENDED else EventType.WARNING
+    wished = reason in (Reason.SUSPENDED, Reason.DELETED)
+    event = EventType.NORMAL if wished else EventType.WARNING
     return view.write(new, EventNote(event, word, told))
 
 

@@ -90,7 +90,7 @@ def _ended(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome 
         return conclude(view, current, outcome)
     if stop.reason == Reason.PREEMPTED:
         return _preempted(view, stop, current, outcome)
-    return view.write(_closed(view, current, outcome))
+    return view.write(_closed(view, stop, current, outcome))
 
 
 def _joined(stop: StopStatus, outcome: Outcome | None) -> str:
@@ -101,11 +101,11 @@ def _last_step(current: RLJobStatus) -> int:
     return current.progress.step if current.progress else 0
 
 
-def _closed(view: View, current: RLJobStatus, outcome: Outcome | None) -> RLJobStatus:
+def _closed(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> RLJobStatus:
     """Close the attempt; one that failed on the way says so, and the next one begins at its last checkpoint."""
     if outcome is None or outcome.exit_code == ExitCode.STOPPED:
         message = outcome.message if outcome else "its time to save was over, or there was nothing to wait for"
-        stopped = Outcome(ExitCode.STOPPED, Reason.SUSPENDED, message, last_step=_last_step(current))
+        stopped = Outcome(ExitCode.STOPPED, stop.reason, message, last_step=_last_step(current))
         return close_attempt(current, view, stopped, AttemptOutcome.STOPPED)
     return close_attempt(current, view, outcome, AttemptOutcome.FAILED)
 

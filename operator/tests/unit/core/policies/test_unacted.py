@@ -35,6 +35,7 @@ READ_BY_THE_OPERATOR = {
     "suspend": "core.steps.stopping",
     "stop.mode": "core.steps.ordering",
     "stop.graceSeconds": "core.steps.ordering",
+    "stop.requireCheckpoint": "core.steps.deleting",
     "restart.maxRestarts": "core.policies.failures",
     "restart.maxInfrastructureRestarts": "core.policies.failures",
     "restart.scope": "core.policies.failures",
