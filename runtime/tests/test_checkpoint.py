@@ -1,4 +1,4 @@
-"""Who may write checkpoints, and which one a new attempt resumes from."""
+"""Which checkpoint a new attempt resumes from."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.checkpoint import (
-    OWNER_FILE,
-    TRACKER_FILE,
-    FencedError,
-    Owner,
-    check,
-    claim,
-    read_owner,
-    repair_tracker,
-)
+from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps, repair_tracker
 
 
 def make_step(folder: Path, step: int, *, complete: bool = True) -> None:
@@ -24,34 +15,11 @@ def make_step(folder: Path, step: int, *, complete: bool = True) -> None:
         (folder / f"global_step_{step}" / "data.pt").write_bytes(b"")
 
 
-def test_a_later_attempt_takes_the_folder_and_fences_the_earlier(tmp_path: Path) -> None:
-    claim(tmp_path / "c", Owner("job", 1))
-    claim(tmp_path / "c", Owner("job", 2))
-    check(tmp_path / "c", Owner("job", 2))
-    with pytest.raises(FencedError, match="nothing more is written from here"):
-        check(tmp_path / "c", Owner("job", 1))
-
-
-def test_an_earlier_attempt_cannot_take_it_back(tmp_path: Path) -> None:
-    claim(tmp_path, Owner("job", 3))
-    with pytest.raises(FencedError, match="attempt 3 owns it, this is attempt 2"):
-        claim(tmp_path, Owner("job", 2))
-    assert read_owner(tmp_path) == Owner("job", 3)
-
-
-def test_a_recreated_job_takes_over_its_predecessors_folder(tmp_path: Path) -> None:
-    claim(tmp_path, Owner("old", 7))
-    claim(tmp_path, Owner("new", 1))
-    with pytest.raises(FencedError):
-        check(tmp_path, Owner("old", 7))
-
-
-def test_a_damaged_claim_is_nobodys(tmp_path: Path) -> None:
-    (tmp_path / OWNER_FILE).write_text("{")
-    with pytest.raises(FencedError):
-        check(tmp_path, Owner("job", 1))
-    claim(tmp_path, Owner("job", 1))
-    check(tmp_path, Owner("job", 1))
+def test_a_step_of_which_only_the_mark_is_left_cannot_be_resumed_from(tmp_path: Path) -> None:
+    for step in (2, 4, 6):
+        make_step(tmp_path, step)
+    (tmp_path / "global_step_2" / "actor").rmdir()  # what checkpoint.keep does
+    assert complete_steps(tmp_path) == [4, 6]
 
 
 @pytest.mark.parametrize("damage", [None, "", "x", "99"])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rljob_runtime.checkpoint import FencedError
 from rljob_runtime.contract import ExitCode
-from rljob_runtime.outcomes import MESSAGE_LIMIT, RefusedError, bounded, from_error
+from rljob_runtime.outcomes import MESSAGE_LIMIT, FencedError, RefusedError, bounded, from_error
 
 
 class RayTaskError(Exception):

@@ -16,7 +16,7 @@ from runtime.tests.conftest import MakeJob
 @pytest.fixture
 def checkpoints(tmp_path: Path) -> Path:
     folder = tmp_path / "checkpoints"
-    (folder / "global_step_10").mkdir(parents=True)
+    (folder / "global_step_10" / "actor").mkdir(parents=True)
     (folder / "global_step_10" / "data.pt").write_bytes(b"")
     return folder
 

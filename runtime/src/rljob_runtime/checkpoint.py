@@ -1,67 +1,23 @@
-"""Who may write into a checkpoint folder, and which step it holds.
+"""Which steps a checkpoint folder holds, and which one verl's tracker names. Who may write there: claims.py.
 
-An attempt that was cut off by a partition may come back and go on training. So the launcher claims the folder for its
-attempt, and every save reads the claim again: whoever finds a newer owner stops without writing. verl's tracker file is
-written without a rename, so a crash can leave it empty, and then verl dies on resume; the launcher repairs it first.
+A tracker that verl wrote by itself, without a rename, may be empty after a crash, and then verl dies on resume; the
+launcher repairs it first.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rljob_runtime.files import write_atomically
 
-OWNER_FILE = ".owner"
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
 """verl/utils/checkpoint/checkpoint_manager.py, find_latest_ckpt_path (0.9.1)."""
 COMPLETE_MARK = "data.pt"
 """Written after the model and before the tracker: trainer_base.py, _save_checkpoint (0.9.1)."""
+MODEL_FOLDER = "actor"
+"""Beside the mark. `checkpoint.keep` removes it from an old step and leaves the mark: checkpoint_manager.py (0.9.1)."""
 STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
-
-
-class FencedError(RuntimeError):
-    """Another attempt owns the checkpoint folder."""
-
-
-@dataclass(frozen=True)
-class Owner:
-    """An attempt of a job."""
-
-    uid: str
-    attempt: int
-
-
-def read_owner(folder: Path) -> Owner | None:
-    """Read the claim; None if nobody claimed the folder or the claim is unreadable."""
-    try:
-        raw = json.loads((folder / OWNER_FILE).read_bytes())
-        return Owner(uid=str(raw["uid"]), attempt=int(raw["attempt"]))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-
-
-def claim(folder: Path, owner: Owner) -> None:
-    """Take the folder for `owner`.
-
-    A newer attempt of the same job refuses. A claim of another job is taken over: a re-created job resumes from its
-    predecessor's path, and the predecessor, if it still lives, fails its next check.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    found = read_owner(folder)
-    if found is not None and found.uid == owner.uid and found.attempt > owner.attempt:
-        raise FencedError(f"{folder}: attempt {found.attempt} owns it, this is attempt {owner.attempt}")
-    write_atomically(folder / OWNER_FILE, json.dumps(asdict(owner), sort_keys=True).encode(), durable=True)
-    check(folder, owner)
-
-
-def check(folder: Path, owner: Owner) -> None:
-    """Raise FencedError unless `owner` still holds the folder."""
-    found = read_owner(folder)
-    if found != owner:
-        raise FencedError(f"{folder}: owned by {found}, not by {owner}; nothing more is written from here")
 
 
 def complete_steps(folder: Path) -> list[int]:
@@ -69,7 +25,12 @@ def complete_steps(folder: Path) -> list[int]:
     if not folder.is_dir():
         return []
     matches = ((STEP_FOLDER.match(entry.name), entry) for entry in folder.iterdir())
-    return sorted(int(match[1]) for match, entry in matches if match and (entry / COMPLETE_MARK).is_file())
+    return sorted(int(match[1]) for match, entry in matches if match and is_complete(entry))
+
+
+def is_complete(step_folder: Path) -> bool:
+    """Tell whether a step's folder can be resumed from."""
+    return (step_folder / COMPLETE_MARK).is_file() and (step_folder / MODEL_FOLDER).is_dir()
 
 
 def tracked_step(folder: Path) -> int | None:

@@ -15,15 +15,17 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from rljob_runtime import checkpoint, figures, preflight, ray_cluster, resume, wiring
+from rljob_runtime import figures, preflight, ray_cluster, resume, wiring
+from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.mirror import Mirror, own_log
-from rljob_runtime.outcomes import RefusedError, from_error
+from rljob_runtime.outcomes import FencedError, RefusedError, from_error
 from rljob_runtime.spool import Spool
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ class Patience:
 
     devices_seconds: float = 300.0
     predecessor_seconds: float = 60.0
+    claim: Lease = field(default_factory=Lease)
+    """Of the checkpoint folder."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,19 @@ class Launch:
     spool: Spool
     patience: Patience
     mirror: Mirror
+
+    @cached_property
+    def keeper(self) -> Keeper | None:
+        """Keeper of the claim on the checkpoint folder; None for a job without one."""
+        if self.job.checkpoint_path is None:
+            return None
+        folder, lease = Path(self.job.checkpoint_path), self.patience.claim
+        return Keeper(folder, self.owner, lease, lambda error: leave_fenced(self, error))
+
+    @property
+    def owner(self) -> Owner:
+        """Who claims the checkpoint folder."""
+        return Owner.of(self.job, self.attempt.number)
 
     @property
     def scratch(self) -> Path:
@@ -80,7 +97,7 @@ def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
             begin(spool, attempt, job)
             mirror = Mirror(job, attempt.number)
             mirror.follow(own_log())
-            outcome = run(Launch(attempt, job, spool, patience, mirror), environ)
+            outcome = run_claimed(Launch(attempt, job, spool, patience, mirror), environ)
             end(spool, outcome)
             return Ending(outcome, mirror)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the operator must learn of it
@@ -118,6 +135,28 @@ def begin(spool: Spool, attempt: preflight.Attempt, job: JobConfig) -> None:
 def end(spool: Spool, outcome: Outcome) -> None:
     """Show that the attempt has ended."""
     spool.update_progress(phase=Phase.ENDED, outcome=outcome)
+
+
+def run_claimed(launch: Launch, environ: Mapping[str, str]) -> Outcome:
+    """Run, and release the claim on the checkpoint folder if nobody can be writing any more."""
+    clean = True
+    try:
+        return run(launch, environ)
+    except BaseException as error:
+        # A refusal comes before anything of verl has begun.
+        clean = isinstance(error, RefusedError)
+        raise
+    finally:
+        if launch.keeper is not None:
+            launch.keeper.stop(clean=clean)
+
+
+def leave_fenced(launch: Launch, error: FencedError) -> None:
+    """End the process: the checkpoint folder is somebody else's. With its driver gone, Ray ends every actor."""
+    progress = launch.spool.progress()
+    outcome = from_error(error, last_step=progress.step if progress else 0)
+    end(launch.spool, outcome)
+    leave(Ending(outcome, launch.mirror))
 
 
 def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
@@ -167,9 +206,9 @@ def prepare_cluster(launch: Launch, runner: PinnedTaskRunner, config: DictConfig
     preflight.check_paths(launch.job, ray_cluster.missing_paths_by_node(launch.job, launch.patience.devices_seconds))
     ray_cluster.wait_for_predecessor(launch.patience.predecessor_seconds)
     ray_cluster.wait_for_devices(launch.job, launch.patience.devices_seconds)
-    if launch.job.checkpoint_path:
-        owner = checkpoint.Owner(launch.job.uid, launch.attempt.number)
-        checkpoint.claim(Path(launch.job.checkpoint_path), owner)
+    if launch.job.checkpoint_path and launch.keeper is not None:
+        claim(Path(launch.job.checkpoint_path), launch.owner, launch.patience.claim)
+        launch.keeper.start()
     choose_start(launch, config)
     refuse_if_stopped(launch)
 

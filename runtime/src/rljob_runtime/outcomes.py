@@ -6,7 +6,6 @@ What a person needs is the innermost exception; what the operator needs is wheth
 
 from __future__ import annotations
 
-from rljob_runtime.checkpoint import FencedError
 from rljob_runtime.contract import ExitCode, Outcome
 
 MESSAGE_LIMIT = 1500
@@ -31,6 +30,10 @@ class RefusedError(Exception):
         super().__init__(message)
         self.code = code
         self.reason = reason
+
+
+class FencedError(RuntimeError):
+    """Somebody else owns the checkpoint folder; see claims.py."""
 
 
 def bounded(message: str) -> str:

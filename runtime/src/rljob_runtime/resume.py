@@ -17,8 +17,8 @@ from rljob_runtime.outcomes import RefusedError
 
 SHARD = re.compile(r"^model_world_size_(\d+)_rank_\d+\.pt$")
 """One rank's part of an FSDP model: verl/utils/checkpoint/fsdp_checkpoint_manager.py (0.9.1)."""
-ACTOR, CRITIC = "actor", "critic"
-"""Folders of a checkpoint: trainer_base.py, _save_checkpoint (0.9.1)."""
+CRITIC = "critic"
+"""Folder of a checkpoint beside the actor's: trainer_base.py, _save_checkpoint (0.9.1)."""
 SHOWN_STEPS = 8
 """Steps that a message lists at most."""
 
@@ -86,9 +86,9 @@ def check_topology(folder: Path, devices: int) -> None:
 
     Checkpoints of Megatron hold no such files; they can be loaded by another topology.
     """
-    actor = folder / ACTOR
-    names = [entry.name for entry in actor.iterdir()] if actor.is_dir() else []
-    sizes = sorted({int(match[1]) for match in map(SHARD.match, names) if match})
+    actor = folder / checkpoint.MODEL_FOLDER
+    matches = (SHARD.match(entry.name) for entry in actor.iterdir())
+    sizes = sorted({int(match[1]) for match in matches if match})
     if sizes and devices not in sizes:
         written = " and ".join(str(size) for size in sizes)
         raise _refused(

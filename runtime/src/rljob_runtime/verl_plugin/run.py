@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime import checkpoint, figures
+from rljob_runtime import checkpoint, claims, figures
 from rljob_runtime.contract import JobConfig, Phase, StopMode
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.spool import STRENGTH, Spool, StepRecord
@@ -57,9 +57,14 @@ class Run:
         return Path(self.job.checkpoint_path) if self.job.checkpoint_path else None
 
     def check_owner(self) -> None:
-        """Raise FencedError if a newer attempt owns the checkpoints."""
+        """Raise FencedError if somebody else owns the checkpoints."""
         if self.checkpoint_folder is not None:
-            checkpoint.check(self.checkpoint_folder, checkpoint.Owner(self.job.uid, self.attempt))
+            claims.check(self.checkpoint_folder, claims.Owner.of(self.job, self.attempt))
+
+    def publish(self, step: int) -> None:
+        """Let verl's tracker name a step; raises FencedError if somebody else owns the checkpoints."""
+        if self.checkpoint_folder is not None:
+            claims.publish(self.checkpoint_folder, claims.Owner.of(self.job, self.attempt), step)
 
     def saved(self, step: int) -> None:
         """Show a checkpoint."""

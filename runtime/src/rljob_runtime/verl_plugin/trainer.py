@@ -23,7 +23,7 @@ from rljob_runtime import checkpoint
 from rljob_runtime.contract import Platform, StopMode
 from rljob_runtime.figures import RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
-from rljob_runtime.verl_plugin import baselines, cpu_defaults, run
+from rljob_runtime.verl_plugin import baselines, cpu_defaults, run, saving
 from rljob_runtime.verl_plugin.replica_times import from_plain
 from rljob_runtime.wiring import TRAINER_NAME
 
@@ -67,6 +67,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             if self._greedy_baselines:
                 config.algorithm.adv_estimator = baselines.ESTIMATOR
         super().__init__(config)
+        self._publisher = saving.Publisher(self.checkpoint_callback, self._run)
+        self.checkpoint_callback = self._publisher
 
     # Waiting for generation: the only place where a rollout can be abandoned.
 
@@ -165,8 +167,15 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self._save_checkpoint()
 
     def _save_checkpoint(self) -> None:
+        """Save as verl does; the fence is asked before the first byte, before verl's mark and before the tracker."""
         self._run.check_owner()
-        super()._save_checkpoint()
+        dataloader = self.train_dataloader
+        self.train_dataloader = saving.FencedState(dataloader, self._run)
+        try:
+            with self._publisher.publishes(self.config):
+                super()._save_checkpoint()
+        finally:
+            self.train_dataloader = dataloader
         self._run.saved(self.global_steps)
 
     # ReMax: each prompt once more, greedily; see baselines.py.

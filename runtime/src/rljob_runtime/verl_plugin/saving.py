@@ -1,0 +1,72 @@
+"""The fence inside of verl's `_save_checkpoint` (0.9.1): before its mark `data.pt`, and in place of its tracker.
+
+verl saves the models, asks the dataloader for its state, writes `data.pt` and then the tracker, with a plain open. A
+driver that is frozen anywhere in between must not publish when it comes back. So the dataloader that verl asks is ours
+for that moment, and verl is told that the save is asynchronous, for which it leaves the tracker to somebody else and
+calls its checkpoint callback: ours, which writes the tracker atomically if the folder is still this attempt's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rljob_runtime.verl_plugin.run import Run
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+class FencedState:
+    """Stands in for the dataloader while verl saves; `data.pt` is its state."""
+
+    def __init__(self, dataloader: Any, run: Run) -> None:  # noqa: ANN401 - torchdata's, or what gives another state
+        self._dataloader = dataloader
+        self._run = run
+
+    def state_dict(self) -> Any:  # noqa: ANN401 - torchdata's
+        """Give the state if the attempt may still write."""
+        state = self._dataloader.state_dict()
+        self._run.check_owner()
+        return state
+
+
+class Publisher:
+    """Stands before the checkpoint callback that the job configured."""
+
+    def __init__(self, inner: Any, run: Run) -> None:  # noqa: ANN401 - verl's CheckpointCallback
+        self._inner = inner
+        self._run = run
+        self._publishes = False
+
+    @contextmanager
+    def publishes(self, config: DictConfig) -> Iterator[None]:
+        """Take the tracker over for one save, unless the save is asynchronous indeed: then a worker writes it later."""
+        settings = config.actor_rollout_ref.actor.checkpoint
+        if self._run.checkpoint_folder is None or settings.async_save:
+            yield
+            return
+        self._publishes = True
+        settings.async_save = True
+        try:
+            yield
+        finally:
+            settings.async_save = False
+            self._publishes = False
+
+    def on_save(
+        self,
+        trainer: Any,  # noqa: ANN401 - verl's
+        global_step: int,
+        checkpoint_dir: str,
+        async_save: bool = False,  # noqa: FBT001, FBT002 - verl's
+        **options: Any,  # noqa: ANN401 - verl's
+    ) -> None:
+        """Publish, then tell the job's own callback as verl would have."""
+        if self._publishes:
+            self._run.publish(global_step)
+            async_save = False
+        self._inner.on_save(
+            trainer=trainer, global_step=global_step, checkpoint_dir=checkpoint_dir, async_save=async_save, **options
+        )

@@ -1,0 +1,91 @@
+"""A run of one attempt without verl, for test_claims.py: it claims, renews, saves step 1, and saves step 2 slowly.
+
+`python -m runtime.tests.saving_process FOLDER SPOOL PLACE GO` prints PLACE when it is there and waits for the file GO.
+The parts are the product's: what the launcher does about its claim, and what the trainer does around verl's writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+import types
+from pathlib import Path
+
+from rljob_runtime import claims, launch, preflight
+from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Platform
+from rljob_runtime.mirror import Mirror
+from rljob_runtime.outcomes import FencedError
+from rljob_runtime.spool import Spool
+from rljob_runtime.verl_plugin import saving
+from rljob_runtime.verl_plugin.run import Run
+
+JOB = JobConfig(CONTRACT_VERSION, "team-a", "sums", "uid-1", "sums-uid01-1", 1, Platform.CPU, 1, 2, 2, 40, {})
+LEASE = claims.Lease(renew_seconds=0.2, stale_seconds=1.0, wait_seconds=3.0)
+WAIT_SECONDS = 60.0
+
+
+class Pause:
+    """Stands still at one place, once, until the file is there."""
+
+    def __init__(self, place: str, go: Path) -> None:
+        self.place, self.go = place, go
+        self.armed = False
+
+    def at(self, place: str) -> None:
+        """Wait here if this is the place."""
+        if self.armed and place == self.place:
+            self.armed = False
+            print(place, flush=True)
+            deadline = time.monotonic() + WAIT_SECONDS
+            while not self.go.exists() and time.monotonic() < deadline:
+                time.sleep(0.001)
+
+
+def save(run: Run, folder: Path, step: int, pause: Pause) -> None:
+    """Write as verl does: the model, the mark by way of the dataloader's state, the tracker by way of the callback."""
+    run.check_owner()
+    made = folder / f"global_step_{step}"
+    (made / "actor").mkdir(parents=True)
+    pause.at("saving")
+    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: b"place"), run).state_dict()
+    (made / "data.pt").write_bytes(state)
+    pause.at("before-publishing")
+    run.publish(step)
+
+
+def main() -> None:
+    """Run."""
+    folder, spool, place, go = Path(sys.argv[1]), Spool(Path(sys.argv[2])), sys.argv[3], Path(sys.argv[4])
+    pause = Pause(place, go)
+    job = dataclasses.replace(JOB, checkpoint_path=str(folder))
+    attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
+    launched = launch.Launch(attempt, job, spool, launch.Patience(claim=LEASE), Mirror(job, 1))
+    launch.begin(spool, attempt, job)
+    claims.claim(folder, launched.owner, LEASE)
+    keeper = launched.keeper
+    if keeper is None:
+        raise AssertionError("a job with a checkpoint.path has a claim to keep")
+    keeper.start()
+    run = Run(job, 1, spool)
+    save(run, folder, 1, pause)
+    pause.armed = True
+    checked = claims.check
+
+    def check(where: Path, owner: claims.Owner) -> None:
+        checked(where, owner)
+        if list(where.glob(".latest*")):  # inside of `publish`
+            pause.at("while-publishing")
+
+    claims.check = check
+    try:
+        pause.at("training")
+        save(run, folder, 2, pause)
+    except FencedError as error:
+        launch.leave_fenced(launched, error)
+    keeper.stop(clean=True)
+    print("saved", flush=True)
+
+
+if __name__ == "__main__":
+    main()

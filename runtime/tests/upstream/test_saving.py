@@ -1,0 +1,143 @@
+"""verl's own `_save_checkpoint` under our fence: what it writes, in which order, and what a frozen driver does not.
+
+The trainer is verl's with our overrides; only its worker group and its dataloader are small, for they need devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.checkpoint import TRACKER_FILE, tracked_step
+from rljob_runtime.claims import Owner, claim, publish
+
+PROBE = """
+import sys, time, types
+from pathlib import Path
+from omegaconf import OmegaConf
+from rljob_runtime import claims
+from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
+from rljob_runtime.outcomes import FencedError
+from rljob_runtime.spool import Spool
+from rljob_runtime.verl_plugin import saving
+from rljob_runtime.verl_plugin.run import Run
+from rljob_runtime.verl_plugin.trainer import RLJobTrainer
+
+folder, spool, place, go = Path(sys.argv[1]), Spool(Path(sys.argv[2])), sys.argv[3], Path(sys.argv[4])
+job = JobConfig(
+    CONTRACT_VERSION, "team-a", "sums", "uid-1", "sums-uid01-1", 1, Platform.CPU, 1, 2, 2, 40, {},
+    checkpoint_path=str(folder),
+)
+claims.claim(folder, claims.Owner.of(job, 1))
+spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
+
+
+def pause(here):
+    if here == place:
+        print(here, flush=True)
+        while not go.exists():
+            time.sleep(0.001)
+
+
+class Workers:
+    def save_checkpoint(self, local_path, remote_path, global_step, max_ckpt_to_keep=None):
+        Path(local_path).mkdir(parents=True)
+        pause("saving")
+
+
+class Told:
+    def on_save(self, trainer, global_step, checkpoint_dir, async_save, **options):
+        tracker = (folder / "TRACKER").read_text() if (folder / "TRACKER").exists() else None
+        print("told", global_step, checkpoint_dir == str(folder / f"global_step_{global_step}"), async_save, tracker)
+
+
+class Data:
+    def state_dict(self):
+        pause("before-mark")
+        return {"place": 7}
+
+
+trainer = RLJobTrainer.__new__(RLJobTrainer)
+trainer._run = Run(job, 1, spool)
+trainer.config = OmegaConf.create({
+    "trainer": {"default_local_dir": str(folder), "default_hdfs_dir": None},
+    "actor_rollout_ref": {"actor": {"checkpoint": {"async_save": place == "async"}}},
+})
+OmegaConf.set_struct(trainer.config, True)
+trainer.trainer_mode, trainer.use_critic, trainer.global_steps = "sync", False, 4
+trainer.actor_rollout_wg, trainer.train_dataloader = Workers(), Data()
+trainer._publisher = trainer.checkpoint_callback = saving.Publisher(Told(), trainer._run)
+try:
+    trainer._save_checkpoint()
+    print("saved", trainer.config.actor_rollout_ref.actor.checkpoint.async_save)
+except FencedError:
+    print("fenced")
+""".replace("TRACKER", TRACKER_FILE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a probe runs."""
+
+    root: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def go(self) -> Path:
+        return self.root / "go"
+
+    def words(self, place: str) -> list[str]:
+        """Give the command line."""
+        return [sys.executable, "-c", PROBE, str(self.checkpoints), str(self.root / "spool"), place, str(self.go)]
+
+    def files(self) -> list[str]:
+        return sorted(str(path.relative_to(self.checkpoints)) for path in self.checkpoints.rglob("*"))
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def last_words(said: str) -> list[str]:
+    return [line for line in said.splitlines() if line.split(" ", 1)[0] in ("told", "saved", "fenced")]
+
+
+def test_the_tracker_is_written_by_us_and_the_jobs_own_callback_notices_nothing(here: Place) -> None:
+    done = subprocess.run(here.words("nowhere"), capture_output=True, text=True, check=False)
+    assert last_words(done.stdout) == ["told 4 True False 4", "saved False"], done.stderr[-3000:]
+    assert here.files() == [".owner", "global_step_4", "global_step_4/actor", "global_step_4/data.pt", TRACKER_FILE]
+
+
+def test_a_save_that_is_asynchronous_indeed_is_left_to_the_worker_that_ends_it(here: Place) -> None:
+    done = subprocess.run(here.words("async"), capture_output=True, text=True, check=False)
+    assert last_words(done.stdout) == ["told 4 True True None", "saved True"], done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("place", ["saving", "before-mark"])
+def test_a_driver_that_was_frozen_in_a_save_does_not_publish(here: Place, place: str) -> None:
+    with subprocess.Popen(here.words(place), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert any(line.strip() == place for line in process.stdout)
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            claim(here.checkpoints, Owner("uid-1", 2))
+            publish(here.checkpoints, Owner("uid-1", 2), 2)
+            here.go.touch()
+            process.send_signal(signal.SIGCONT)
+            said, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert last_words(said) == ["fenced"]
+    assert tracked_step(here.checkpoints) == 2
+    assert "global_step_4/data.pt" not in here.files()
