@@ -72,9 +72,9 @@ def main() -> None:
     pause.armed = True
     checked = claims.check
 
-    def check(where: Path, owner: claims.Owner) -> None:
-        checked(where, owner)
-        if list(where.glob(".latest*")):  # inside of `publish`
+    def check(folder: Path, owner: claims.Owner) -> None:
+        checked(folder, owner)
+        if list(folder.glob(".latest*")):  # inside of `publish`
             pause.at("while-publishing")
 
     claims.check = check

@@ -18,7 +18,6 @@ import pytest
 from rljob_runtime.checkpoint import TRACKER_FILE, tracked_step
 from rljob_runtime.claims import (
     OWNER_FILE,
-    FencedError,
     Keeper,
     Lease,
     Owner,
@@ -30,7 +29,7 @@ from rljob_runtime.claims import (
     renew,
 )
 from rljob_runtime.contract import ExitCode, Outcome
-from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.outcomes import FencedError, RefusedError
 
 SOON = Lease(renew_seconds=0.1, stale_seconds=0.6, wait_seconds=3.0, poll_seconds=0.05)
 HERE, THERE = Owner("job", 1, "team-a", "sums"), Owner("other", 1, "team-b", "chat")

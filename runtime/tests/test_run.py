@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
+from rljob_runtime.checkpoint import TRACKER_FILE
 from rljob_runtime.contract import Phase, Progress
 from rljob_runtime.figures import VALIDATION_SCORE
 from rljob_runtime.spool import Spool
@@ -34,6 +37,65 @@ def test_a_resumed_step_is_a_checkpoint_only_in_the_own_folder(
     spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
     Run(make_job(checkpoint_path=str(checkpoints)), 1, spool).resumed(step)
     assert (shown(spool).step, shown(spool).checkpoint_step) == (step, checkpoint_step)
+
+
+@pytest.mark.parametrize("step", [0, 10])
+def test_an_attempt_says_which_step_it_has_loaded(
+    make_job: MakeJob, spool: Spool, checkpoints: Path, step: int
+) -> None:
+    (checkpoints / "global_step_10" / "actor" / "shard.pt").write_bytes(b"12345678")
+    os.utime(checkpoints / "global_step_10" / "data.pt", (1000.0, 1000.0))
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
+    Run(make_job(checkpoint_path=str(checkpoints)), 1, spool).resumed(step)
+    progress = shown(spool)
+    assert progress.resumed_from_step == step
+    assert (progress.checkpoint_time, progress.checkpoint_bytes) == ((1000.0, 8) if step else (None, None))
+    assert progress.checkpoint_seconds is None
+
+
+def test_a_save_is_shown_when_the_tracker_names_it(
+    make_job: MakeJob, spool: Spool, checkpoints: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
+    run = Run(make_job(checkpoint_path=str(checkpoints)), 1, spool)
+    (checkpoints / "global_step_10" / "actor" / "shard.pt").write_bytes(b"12345678")
+    run.saved(10, 2.5)  # asynchronous: a worker still writes
+    assert shown(spool).checkpoint_step is None
+    (checkpoints / TRACKER_FILE).write_text("10")
+    before = time.time()
+    run.record(11, {"timing_s/step": 1.0})
+    run.record(12, {"timing_s/step": 1.0})
+    progress = shown(spool)
+    assert (progress.checkpoint_step, progress.checkpoint_seconds, progress.checkpoint_bytes) == (10, 2.5, 8)
+    assert before <= (progress.checkpoint_time or 0) <= time.time()
+    said = f"rljob: step 10 is saved in {checkpoints / 'global_step_10'}: 2.5 s, 8 bytes"
+    assert capsys.readouterr().out.splitlines() == [said]
+
+
+def test_a_checkpoint_that_cannot_be_measured_is_shown_without_its_size(
+    make_job: MakeJob, spool: Spool, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rljob_runtime.verl_plugin.run.SIZE_SECONDS", -1.0)
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
+    (checkpoints / TRACKER_FILE).write_text("10")
+    Run(make_job(checkpoint_path=str(checkpoints)), 1, spool).saved(10, 2.5)
+    assert (shown(spool).checkpoint_step, shown(spool).checkpoint_bytes) == (10, None)
+
+
+def test_the_median_counts_from_a_steps_begin_to_its_record(
+    make_job: MakeJob, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 90.0, 100.0, 110.0, 120.0, 132.0])  # begin and record of three steps
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
+    run = Run(make_job(), 1, spool)
+    medians = []
+    for step in (5, 6, 7):
+        run.step_began()
+        run.record(step, {"timing_s/step": 1.0})
+        medians.append(shown(spool).median_step_seconds)
+    assert medians == [90.0, 50.0, 12.0]
+    assert (shown(spool).first_step, shown(spool).step) == (5, 7)
 
 
 @pytest.mark.parametrize(("only", "reward"), [(True, 0.625), (False, None)])

@@ -28,9 +28,22 @@ def complete_steps(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match, entry in matches if match and is_complete(entry))
 
 
-def is_complete(step_folder: Path) -> bool:
+def is_complete(made: Path) -> bool:
     """Tell whether a step's folder can be resumed from."""
-    return (step_folder / COMPLETE_MARK).is_file() and (step_folder / MODEL_FOLDER).is_dir()
+    return (made / COMPLETE_MARK).is_file() and (made / MODEL_FOLDER).is_dir()
+
+
+def saved_time(made: Path) -> float | None:
+    """Give the time of a step's mark, by the volume's clock."""
+    try:
+        return (made / COMPLETE_MARK).stat().st_mtime
+    except OSError:
+        return None
+
+
+def step_folder(folder: Path, step: int) -> Path:
+    """Name the folder of one step."""
+    return folder / f"global_step_{step}"
 
 
 def tracked_step(folder: Path) -> int | None:

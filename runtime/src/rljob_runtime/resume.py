@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_runtime import checkpoint
+from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, ResumeMode, ResumeSource
 from rljob_runtime.outcomes import RefusedError
 
@@ -59,11 +60,6 @@ def choose(job: JobConfig, attempt: int, *, needs_critic: bool) -> Start:
         check_topology(start.folder, job.devices)
         check_critic(start.folder, needs_critic=needs_critic)
     return start
-
-
-def step_folder(folder: Path, step: int) -> Path:
-    """Name the folder of one step."""
-    return folder / f"global_step_{step}"
 
 
 def set_aside(folder: Path, name: str) -> Path | None:

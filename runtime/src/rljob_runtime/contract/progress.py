@@ -91,7 +91,7 @@ class Progress:
     checkpoint_seconds: float | None = None
     """How long the trainer stood still for it; absent for one that an earlier attempt saved."""
     checkpoint_bytes: int | None = None
-    """Size of its files together, as far as they could be counted in a few seconds."""
+    """Size of its files together; absent if they could not be counted within two seconds."""
     outcome: Outcome | None = None
 
     def to_json(self) -> bytes:

@@ -32,6 +32,33 @@ TOTAL_STEPS = Metric("rljob_total_steps", "gauge", "Steps that the job trains.",
 CHECKPOINT_STEP = Metric(
     "rljob_checkpoint_step", "gauge", "Step of the newest checkpoint.", "current.json: checkpointStep"
 )
+CHECKPOINT_TIME = Metric(
+    "rljob_checkpoint_timestamp_seconds",
+    "gauge",
+    "When the newest checkpoint was complete; `time() - rljob_checkpoint_timestamp_seconds` is what a loss would cost.",
+    "current.json: checkpointTime",
+)
+CHECKPOINT_SECONDS = Metric(
+    "rljob_checkpoint_seconds",
+    "gauge",
+    "How long the trainer stood still for the newest checkpoint that this attempt saved.",
+    "current.json: checkpointSeconds",
+)
+CHECKPOINT_BYTES = Metric(
+    "rljob_checkpoint_bytes", "gauge", "Size of the newest checkpoint.", "current.json: checkpointBytes"
+)
+RESUMED_FROM = Metric(
+    "rljob_resumed_from_step",
+    "gauge",
+    "Step that the attempt has loaded; 0 if it began with the model.",
+    "current.json: resumedFromStep",
+)
+MEDIAN_STEP_SECONDS = Metric(
+    "rljob_median_step_seconds",
+    "gauge",
+    "Median of the attempt's last thousand steps, from a step's begin to its record, with saving and validation.",
+    "current.json: medianStepSeconds",
+)
 OBSERVED = Metric(
     "rljob_observed_timestamp_seconds",
     "gauge",
@@ -103,6 +130,11 @@ CATALOGUE = (
     STEP,
     TOTAL_STEPS,
     CHECKPOINT_STEP,
+    CHECKPOINT_TIME,
+    CHECKPOINT_SECONDS,
+    CHECKPOINT_BYTES,
+    RESUMED_FROM,
+    MEDIAN_STEP_SECONDS,
     OBSERVED,
     REWARD,
     STAGE_SECONDS,

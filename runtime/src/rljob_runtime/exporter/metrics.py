@@ -73,6 +73,11 @@ def _add_progress(families: Families, progress: Progress) -> None:
     families.add(catalogue.STEP, progress.step)
     families.add(catalogue.TOTAL_STEPS, progress.total_steps)
     families.add(catalogue.CHECKPOINT_STEP, progress.checkpoint_step)
+    families.add(catalogue.CHECKPOINT_TIME, progress.checkpoint_time)
+    families.add(catalogue.CHECKPOINT_SECONDS, progress.checkpoint_seconds)
+    families.add(catalogue.CHECKPOINT_BYTES, progress.checkpoint_bytes)
+    families.add(catalogue.RESUMED_FROM, progress.resumed_from_step)
+    families.add(catalogue.MEDIAN_STEP_SECONDS, progress.median_step_seconds)
     families.add(catalogue.OBSERVED, progress.observed_time)
 
 

@@ -6,16 +6,24 @@ its configuration.
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rljob_runtime import checkpoint, claims, figures
+from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import JobConfig, Phase, StopMode
+from rljob_runtime.files import folder_bytes
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.spool import STRENGTH, Spool, StepRecord
+
+STEPS_OF_MEDIAN = 1000
+SIZE_SECONDS = 2.0
+"""The trainer stands still while a checkpoint is measured."""
 
 _installed: list[Run] = []
 
@@ -31,6 +39,11 @@ class Run:
     """A stop that came by an actor call; one that came through the spool is read there."""
     reported: StopMode | None = field(default=None, init=False)
     mirror: Mirror = field(init=False)
+    _first_step: int | None = field(default=None, init=False)
+    _step_begun: float | None = field(default=None, init=False)
+    _step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
+    _unpublished: tuple[int, float] | None = field(default=None, init=False)
+    """Step and seconds of an asynchronous save that a worker still has to end."""
 
     def __post_init__(self) -> None:
         """Open the attempt's folder on the log volume."""
@@ -66,17 +79,41 @@ class Run:
         if self.checkpoint_folder is not None:
             claims.publish(self.checkpoint_folder, claims.Owner.of(self.job, self.attempt), step)
 
-    def saved(self, step: int) -> None:
-        """Show a checkpoint."""
-        if self.checkpoint_folder is not None:
-            self.spool.update_progress(checkpoint_step=step)
+    def saved(self, step: int, seconds: float) -> None:
+        """Show a checkpoint, once verl's tracker names it: with an asynchronous save that is a later step's matter."""
+        self._unpublished = (step, seconds)
+        self._show_saved()
+
+    def _show_saved(self) -> None:
+        folder = self.checkpoint_folder
+        if folder is None or self._unpublished is None or checkpoint.tracked_step(folder) != self._unpublished[0]:
+            return
+        (step, seconds), self._unpublished = self._unpublished, None
+        size = folder_bytes(step_folder(folder, step), SIZE_SECONDS)
+        self.spool.update_progress(
+            checkpoint_step=step, checkpoint_time=time.time(), checkpoint_seconds=seconds, checkpoint_bytes=size
+        )
+        told = "" if size is None else f", {size} bytes"
+        print(f"rljob: step {step} is saved in {step_folder(folder, step)}: {seconds:.1f} s{told}", flush=True)  # noqa: T201
 
     def resumed(self, step: int) -> None:
         """Show the step from which the attempt goes on; it is a checkpoint of this job only in its own folder."""
+        shown: dict[str, Any] = {"resumed_from_step": step}
         if step > 0:
-            folder = self.checkpoint_folder
-            own = folder is not None and step in checkpoint.complete_steps(folder)
-            self.spool.update_progress(step=step, checkpoint_step=step if own else None)
+            shown["step"] = step
+        folder = self.checkpoint_folder
+        if folder is not None and step in checkpoint.complete_steps(folder):
+            made = step_folder(folder, step)
+            shown |= {
+                "checkpoint_step": step,
+                "checkpoint_time": checkpoint.saved_time(made),
+                "checkpoint_bytes": folder_bytes(made, SIZE_SECONDS),
+            }
+        self.spool.update_progress(**shown)
+
+    def step_began(self) -> None:
+        """Start the clock of a step."""
+        self._step_begun = time.monotonic()
 
     def own_figures(self, metrics: Mapping[str, float], window: figures.RolloutWindow) -> dict[str, float]:
         """Compute our figures of a step from verl's metrics and the replicas' times."""
@@ -93,6 +130,10 @@ class Run:
         record = StepRecord(step=step, time=time.time(), metrics=metrics)
         self.spool.append_step(self.attempt, record)
         self.mirror.append_step(record)
+        self._first_step = step if self._first_step is None else self._first_step
+        if self._step_begun is not None:
+            self._step_seconds.append(time.monotonic() - self._step_begun)
+        self._show_saved()
 
         def finite(key: str) -> float | None:
             value = metrics.get(key)
@@ -107,6 +148,8 @@ class Run:
             first_dp_idle_ratio=finite(figures.FIRST_DP_IDLE),
             cluster_idle_ratio=finite(figures.CLUSTER_IDLE),
             step_seconds=finite("timing_s/step"),
+            first_step=self._first_step,
+            median_step_seconds=statistics.median(self._step_seconds) if self._step_seconds else None,
         )
 
     def record_validation(self, step: int, metrics: Mapping[str, float], *, only: bool) -> None:

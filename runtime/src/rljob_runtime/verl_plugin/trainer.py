@@ -49,6 +49,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     global_steps: int
     total_training_steps: int
     train_dataloader: Any
+    checkpoint_callback: Any
 
     def __init__(self, config: DictConfig) -> None:
         self._run = run.current()
@@ -105,6 +106,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def on_step_begin(self) -> None:
         """Keep the data's place before this step's prompts are drawn, and start the replicas' clock."""
         super().on_step_begin()
+        self._run.step_began()
         self._data_before = self.train_dataloader.state_dict()
         self._take_window()
 
@@ -169,14 +171,14 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def _save_checkpoint(self) -> None:
         """Save as verl does; the fence is asked before the first byte, before verl's mark and before the tracker."""
         self._run.check_owner()
-        dataloader = self.train_dataloader
+        begun, dataloader = time.monotonic(), self.train_dataloader
         self.train_dataloader = saving.FencedState(dataloader, self._run)
         try:
             with self._publisher.publishes(self.config):
                 super()._save_checkpoint()
         finally:
             self.train_dataloader = dataloader
-        self._run.saved(self.global_steps)
+        self._run.saved(self.global_steps, time.monotonic() - begun)
 
     # ReMax: each prompt once more, greedily; see baselines.py.
 
