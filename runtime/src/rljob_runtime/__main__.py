@@ -37,8 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     from rljob_runtime.launch import Patience, launch, leave
 
     patience = Patience(options.devices_wait_seconds, options.predecessor_wait_seconds)
-    leave(launch(os.environ, patience))
-    return 0
+    return leave(launch(os.environ, patience))
 
 
 def stopped(options: argparse.Namespace, spool: Path) -> bool:

@@ -19,14 +19,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from rljob_runtime import figures, preflight, ray_cluster, resume, wiring
+from rljob_runtime import figures, preflight, ray_cluster, resume, stall, wiring
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.mirror import Mirror, own_log
 from rljob_runtime.outcomes import FencedError, RefusedError, from_error
 from rljob_runtime.spool import Spool
+from rljob_runtime.stacks import register as stack_register
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
 SHUTDOWN_SECONDS = 20.0
 """Ray's disconnection may hang when the cluster is half gone; the outcome must be printed all the same."""
-IMMEDIATE_POLL_SECONDS = 1.0
+HARD_STOP_POLL_SECONDS = 1.0
+STACKS_HOOK = "rljob_runtime.stacks.register.register"
+"""Ray calls it in each worker process of the job (runtime_env.worker_process_setup_hook)."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,11 @@ class Launch:
     def owner(self) -> Owner:
         """Who claims the checkpoint folder."""
         return Owner.of(self.job, self.attempt.number)
+
+    @property
+    def stacks_name(self) -> str:
+        """Name of the attempt's stacks on every node."""
+        return f"{self.job.cluster_name}-attempt-{self.attempt.number}"
 
     @property
     def scratch(self) -> Path:
@@ -151,18 +159,18 @@ def run_claimed(launch: Launch, environ: Mapping[str, str]) -> Outcome:
             launch.keeper.stop(clean=clean)
 
 
-def leave_fenced(launch: Launch, error: FencedError) -> None:
+def leave_fenced(launch: Launch, error: FencedError) -> NoReturn:
     """End the process: the checkpoint folder is somebody else's. With its driver gone, Ray ends every actor."""
     progress = launch.spool.progress()
-    outcome = from_error(error, last_step=progress.step if progress else 0)
-    end(launch.spool, outcome)
-    leave(Ending(outcome, launch.mirror))
+    leave_early(launch, from_error(error, last_step=progress.step if progress else 0))
 
 
 def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
     """Compose, check, wait, train."""
     install_stop_handlers(launch)
-    os.environ.update(wiring.environment(launch.job, environ))
+    variables = wiring.environment(launch.job, environ) | {stack_register.VARIABLE: launch.stacks_name}
+    os.environ.update(variables)
+    stack_register.register()
     from rljob_runtime import hydra_config
 
     config = hydra_config.compose(launch.job, launch.spool, launch.scratch)
@@ -170,7 +178,7 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
     if not preflight.missing_here([required.path for required in launch.job.required_paths]):
         # verl reads the critic's model here; where it is missing, the check of the paths knows whose fault it is.
         hydra_config.validate(config)
-    add_environment(config, wiring.environment(launch.job, environ))
+    prepare_processes(config, variables)
     refuse_if_stopped(launch)
 
     with ExitStack() as stack:
@@ -239,12 +247,16 @@ def require_plugin(job: JobConfig) -> None:
         )
 
 
-def add_environment(config: DictConfig, variables: Mapping[str, str]) -> None:
-    """Let verl's own ray.init hand the variables to every process of the job."""
+def prepare_processes(config: DictConfig, variables: Mapping[str, str]) -> None:
+    """Let verl's own ray.init hand the variables to every process of the job, and let each tell its stacks."""
     from omegaconf import OmegaConf
 
+    runtime_env = "ray_kwargs.ray_init.runtime_env"
     for name, value in variables.items():
-        OmegaConf.update(config, f"ray_kwargs.ray_init.runtime_env.env_vars.{name}", value, force_add=True)
+        OmegaConf.update(config, f"{runtime_env}.env_vars.{name}", value, force_add=True)
+    hook = f"{runtime_env}.worker_process_setup_hook"
+    if OmegaConf.select(config, hook) is None:
+        OmegaConf.update(config, hook, STACKS_HOOK, force_add=True)
 
 
 def install_stop_handlers(launch: Launch, runner: PinnedTaskRunner | None = None) -> None:
@@ -259,19 +271,26 @@ def install_stop_handlers(launch: Launch, runner: PinnedTaskRunner | None = None
 
     signal.signal(signal.SIGTERM, on_term)
     if runner is None:
-        threading.Thread(target=watch_for_immediate_stop, args=(launch,), daemon=True).start()
+        threading.Thread(target=watch_for_hard_stop, args=(launch,), daemon=True).start()
 
 
-def watch_for_immediate_stop(launch: Launch) -> None:
+def watch_for_hard_stop(launch: Launch) -> None:
     """End the process when asked to stop at once: with its driver gone, Ray ends every actor of the job."""
     while True:
         request = launch.spool.stop_request(launch.attempt.number)
         if request is not None and request.mode is StopMode.IMMEDIATE:
             progress = launch.spool.progress()
-            outcome = stopped(launch, progress.step if progress else 0, StopMode.IMMEDIATE)
-            end(launch.spool, outcome)
-            leave(Ending(outcome, launch.mirror))
-        time.sleep(IMMEDIATE_POLL_SECONDS)
+            leave_early(launch, stopped(launch, progress.step if progress else 0, StopMode.IMMEDIATE))
+        if request is not None and request.mode is StopMode.STALLED:
+            targets = [folder for folder in (launch.scratch, launch.mirror.folder) if folder is not None]
+            leave_early(launch, stall.outcome_of(launch.stacks_name, launch.spool.progress(), targets))
+        time.sleep(HARD_STOP_POLL_SECONDS)
+
+
+def leave_early(launch: Launch, outcome: Outcome) -> NoReturn:
+    """End the process from a thread that watches it."""
+    end(launch.spool, outcome)
+    leave(Ending(outcome, launch.mirror))
 
 
 def refuse_if_stopped(launch: Launch) -> None:
@@ -307,7 +326,7 @@ def shut_down_ray() -> None:
     thread.join(SHUTDOWN_SECONDS)
 
 
-def leave(ending: Ending) -> None:
+def leave(ending: Ending) -> NoReturn:
     """Print the outcome as the last line and end the process at once.
 
     Interpreter teardown would take seconds, and the libraries' exit handlers might print after the last line.

@@ -32,6 +32,11 @@ class Mirror:
         self._lock = threading.Lock()
         self._failed = False
 
+    @property
+    def folder(self) -> Path | None:
+        """The attempt's folder on the volume; None without a log path."""
+        return self._records.attempt_folder(self._attempt) if self._records else None
+
     def append_step(self, record: StepRecord) -> None:
         """Copy a step's record."""
         if self._records is None:

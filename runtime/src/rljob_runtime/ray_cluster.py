@@ -5,13 +5,16 @@ Every wait is bounded; what does not come in time is an environment fault (exit 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rljob_runtime.contract import ExitCode, JobConfig
 from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.stacks.gather import Stack, gather
 
 RESOURCE = "NPU"
 QUEUE_ACTOR = ("TransferQueueController", "transfer_queue")
@@ -106,13 +109,31 @@ def missing_paths_by_node(job: JobConfig, wait_seconds: float) -> Callable[[list
         from rljob_runtime.preflight import missing_here
 
         wait_for_nodes(job, wait_seconds)
-        # `node:<address>` is a resource that every Ray node has; it pins a task without costing anything.
         names = [node["NodeManagerAddress"] for node in ray.nodes() if _has_devices(node, 1)]
-        task = ray.remote(missing_here)
-        answers = ray.get([task.options(num_cpus=0, resources={f"node:{name}": 0.001}).remote(paths) for name in names])
+        answers = ray.get([_pinned(missing_here, name).remote(paths) for name in names])
         return {path: [name for name, lacking in zip(names, answers, strict=True) if path in lacking] for path in paths}
 
     return ask
+
+
+def stacks_elsewhere(run: str, seconds: float) -> list[Stack]:
+    """Gather the stacks of a run on all nodes but this one; of those that answer within `seconds`."""
+    import ray
+
+    own = ray.get_runtime_context().get_node_id()
+    names = [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != own]
+    tasks = [_pinned(gather, name).remote(run, name, seconds / 3) for name in names]
+    answered, silent = ray.wait(tasks, num_returns=len(tasks), timeout=seconds) if tasks else ([], [])
+    if silent:
+        print(f"rljob: {len(silent)} of {len(tasks)} nodes did not tell their stacks", file=sys.stderr, flush=True)  # noqa: T201
+    return [stack for task in answered for stack in ray.get(task)]
+
+
+def _pinned(task: Callable[..., Any], address: str) -> Any:  # noqa: ANN401 - Ray's remote function
+    """Make a Ray task that runs on one node: `node:<address>` is a resource that every Ray node has."""
+    import ray
+
+    return ray.remote(task).options(num_cpus=0, resources={f"node:{address}": 0.001})
 
 
 def _nodes_with(devices: int) -> int:

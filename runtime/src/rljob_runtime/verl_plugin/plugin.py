@@ -1,7 +1,7 @@
 """The entry point of group `verl.plugins`: verl imports this module in every process that imports verl.
 
 verl swallows what an entry point raises (verl/__init__.py logs it at DEBUG), so a failure is printed here, and the
-launcher looks at `LOADED`. On NPUs there is nothing to do: verl and vllm-ascend bring their platform.
+launcher looks at `LOADED`. On NPUs only the stacks are to be registered: verl and vllm-ascend bring their platform.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 
+from rljob_runtime.stacks import register as stack_register
 from rljob_runtime.verl_plugin import cpu_defaults
 
 LOADED: list[str] = []
@@ -19,6 +20,7 @@ LOADED: list[str] = []
 def load(environ: os._Environ[str] | dict[str, str]) -> None:
     """Attach what the platform needs."""
     LOADED.append("rljob")
+    stack_register.register()
     if environ.get("VERL_PLATFORM", "").strip().lower() != "cpu":
         return
     for name, value in cpu_defaults.ENVIRONMENT.items():

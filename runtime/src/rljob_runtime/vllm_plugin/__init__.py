@@ -1,5 +1,7 @@
 """The entry point of group `vllm.general_plugins`: vLLM calls `register` in each of its processes.
 
+Each is to tell its stacks when a run hangs; engine processes are vLLM's own children and no workers of Ray.
+
 On CPUs, vLLM packs a linear layer's weight for oneDNN after loading and drops the original, so that the weights of the
 next step find nothing to load into. Keeping the original is the whole fix: verl calls `process_weights_after_loading`
 after each update, and that packs again. It costs a second copy of the linear weights.
@@ -11,11 +13,14 @@ import functools
 import inspect
 from typing import Any
 
+from rljob_runtime.stacks import register as stack_register
+
 MARK = "_rljob"
 
 
 def register() -> None:
-    """Keep weights reloadable on CPUs; do nothing elsewhere. vLLM may call this more than once."""
+    """Let the process tell its stacks; keep weights reloadable on CPUs. vLLM may call this more than once."""
+    stack_register.register()
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():

@@ -21,11 +21,22 @@ from rljob.cli.local.folder import JobFolder, write
 from rljob.cli.local.processes import Child
 from rljob.core.policies.plausible import plausible
 from rljob.core.status import metric
-from rljob_runtime.contract import ContractError, Outcome, Phase, Progress, SpoolFile, StopMode, StopRequest
+from rljob_runtime.contract import (
+    STALL_SECONDS,
+    ContractError,
+    Outcome,
+    Phase,
+    Progress,
+    SpoolFile,
+    StopMode,
+    StopRequest,
+)
 
 POLL_SECONDS = 0.3
 IMMEDIATE_SECONDS = 20.0
 """The launcher looks for an immediate stop every second and then only has to disconnect from Ray."""
+STALLED_SECONDS = IMMEDIATE_SECONDS + STALL_SECONDS
+AT_ONCE = (StopMode.IMMEDIATE, StopMode.STALLED)
 IMPATIENT = 2
 """Interrupts; after a further one, not even the launcher's own immediate stop is waited for."""
 STARTING = "Ray, verl and vLLM start; the first step comes after a minute or two"
@@ -68,6 +79,8 @@ class Attempt:
     asked_at: float = 0.0
     overdue: str = ""
     """Which deadline ended it."""
+    stalled: bool = False
+    """Whether that was the one between two steps: the launcher is to keep the stacks."""
 
     def progress(self) -> Progress | None:
         """Read the progress of this attempt; None until the launcher wrote some."""
@@ -106,9 +119,12 @@ def _pass_on(attempt: Attempt, progress: Progress | None, interrupts: Interrupts
     """Turn interrupts into stop requests, and a stop that does not come into an end."""
     trains = progress is not None and progress.phase is Phase.TRAINING
     waited = time.monotonic() - attempt.asked_at
-    if attempt.asked is StopMode.IMMEDIATE:
-        if waited > IMMEDIATE_SECONDS or interrupts.count > IMPATIENT:
+    if attempt.asked in AT_ONCE:
+        bound = STALLED_SECONDS if attempt.asked is StopMode.STALLED else IMMEDIATE_SECONDS
+        if waited > bound or interrupts.count > IMPATIENT:
             attempt.child.end(0)
+    elif attempt.stalled:
+        attempt.ask(StopMode.STALLED)
     elif attempt.overdue or interrupts.count > 1 or (interrupts.count == 1 and not trains and attempt.asked is None):
         # Before its first step an attempt has nothing to save.
         attempt.ask(StopMode.IMMEDIATE)
@@ -130,6 +146,7 @@ def _hold_deadlines(attempt: Attempt, progress: Progress | None) -> None:
         attempt.overdue = f"deadlines.activeSeconds {deadlines.active_seconds} passed"
     elif time.time() - progress.observed_time > deadlines.progress_seconds:
         attempt.overdue = f"no step within deadlines.progressSeconds {deadlines.progress_seconds}"
+        attempt.stalled = True
 
 
 def _state(attempt: Attempt, progress: Progress | None) -> str:
@@ -140,6 +157,8 @@ def _state(attempt: Attempt, progress: Progress | None) -> str:
 
 def _told(attempt: Attempt, progress: Progress | None) -> tuple[dict[str, object], str]:
     """Give figures, or a message where there are none yet."""
+    if attempt.asked is StopMode.STALLED:
+        return {}, f"{attempt.overdue}; keeps the stacks of every process"
     if attempt.asked is StopMode.IMMEDIATE:
         return {}, "at once"
     if attempt.asked is not None:
@@ -168,10 +187,13 @@ def figures(progress: Progress) -> dict[str, object]:
 
 def outcome_of(attempt: Attempt, progress: Progress | None) -> Outcome:
     """Give the launcher's own word, or what can be said without it."""
+    told = progress.outcome if progress is not None else None
+    if attempt.asked is StopMode.STALLED and told is not None:
+        return told
     if attempt.overdue:
         return Outcome(1, "DeadlineExceeded", attempt.overdue, last_step=progress.step if progress else 0)
-    if progress is not None and progress.outcome is not None:
-        return progress.outcome
+    if told is not None:
+        return told
     code = attempt.child.exit_code or 0
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     tail = attempt.child.tail(15)

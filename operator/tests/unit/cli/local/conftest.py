@@ -65,7 +65,11 @@ while True:
         if behaviour == "deaf":
             time.sleep(60)
         leave(66, "Stopped", "at once")
-    if behaviour == "slow":
+    if mode is StopMode.STALLED:
+        if behaviour == "deaf and slow":
+            time.sleep(60)
+        leave(67, "Stalled", "rank 3 is in ask_the_judge")
+    if "slow" in behaviour:
         continue
     if step >= job.total_steps:
         leave(0, "Completed", f"trained {step} steps")

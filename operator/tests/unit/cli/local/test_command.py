@@ -161,7 +161,17 @@ def test_deadlines_hold(runtime: Path, capsys: pytest.CaptureFixture[str], monke
     assert "no sign of the launcher within deadlines.startSeconds 1" in capsys.readouterr().out
     assert run(manifest({"deadlines": {"activeSeconds": 1}}, steps=500)) == 1
     assert "deadlines.activeSeconds 1 passed" in capsys.readouterr().out
+
+
+def test_a_run_that_makes_no_step_tells_who_waits_where(
+    runtime: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runtime.is_dir()
     assert run(manifest({"deadlines": {"progressSeconds": 1}}, behaviour="slow")) == 1
+    assert "failed: Stalled: rank 3 is in ask_the_judge" in capsys.readouterr().out
+    monkeypatch.setattr("rljob.cli.local.follow.STALLED_SECONDS", 0.5)
+    assert run(manifest({"deadlines": {"progressSeconds": 1}}, behaviour="deaf and slow")) == 1
+    assert "failed: DeadlineExceeded: no step within deadlines.progressSeconds 1" in capsys.readouterr().out
 
 
 def test_an_initializer_is_tried_again_and_its_failure_told(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:

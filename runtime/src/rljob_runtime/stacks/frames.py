@@ -1,0 +1,133 @@
+"""From the stacks of all processes to the line that a person needs: who waits where. Pure.
+
+In a hang of a process group most ranks wait in a collective and the one that never entered it is somewhere else, so
+processes are grouped by place, collectives first.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rljob_runtime.stacks.gather import Stack
+
+LINE_CHARACTERS = 1000
+TITLE_CHARACTERS = 40
+NAMED = 4
+"""Processes without rank that a group names."""
+THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\)")
+FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
+COLLECTIVE = "/torch/distributed/"
+STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<frozen ")
+WITHOUT_MEANING = re.compile(
+    r"/(site|dist)-packages/ray/|/rljob_runtime/(__main__|stall|stacks/)|/torch/_ops\.py|/c10d_logger\.py"
+)
+"""Ray's frames are in every stack, and some of torch's stand between a collective and whoever calls it."""
+
+
+class Kind(enum.IntEnum):
+    """What a process does, in the order in which it is told."""
+
+    COLLECTIVE = 0
+    SILENT = 1
+    BUSY = 2
+    IDLE = 3
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        """Name it with the end of its path."""
+        short = "/".join(self.file.split("/")[-3:])
+        return f"{self.function} ({short}:{self.line})"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process is."""
+
+    kind: Kind
+    frame: Frame | None = None
+    state: str = ""
+
+
+def threads(text: str) -> list[list[Frame]]:
+    """Read what faulthandler wrote: the frames of each thread, innermost first; the one that got the signal first."""
+    found: list[list[Frame]] = []
+    current: list[Frame] = []
+    for line in text.splitlines():
+        if header := THREAD.match(line):
+            current = []
+            found.insert(0 if header[1] == "Current thread" else len(found), current)
+        elif frame := FRAME.match(line):
+            current.append(Frame(frame["file"], int(frame["line"]), frame["function"]))
+    return found
+
+
+def place_of(stack: Stack) -> Place:
+    """Tell where a process is: in the thread that is in a collective, else in the one that is deepest in its work."""
+    every = threads(stack.text)
+    if not any(every):
+        return Place(Kind.SILENT, state=stack.state)
+    working = [frames for frames in map(_meaningful, every) if frames]
+    for frames in working:
+        if COLLECTIVE in frames[0].file:
+            return Place(Kind.COLLECTIVE, frames[0])
+    # Libraries keep threads of their own, a frame or two deep.
+    return Place(Kind.BUSY, max(working, key=len)[0]) if working else Place(Kind.IDLE)
+
+
+def essential(stacks: Sequence[Stack]) -> str:
+    """Say in one line who waits where, the ranks of process groups first."""
+    groups: dict[tuple[bool, Place], list[Stack]] = {}
+    for stack in stacks:
+        groups.setdefault((stack.rank is None, place_of(stack)), []).append(stack)
+    ordered = sorted(groups.items(), key=lambda group: (group[0][0], group[0][1].kind, -len(group[1])))
+    line = "; ".join(_tell(place, members) for (_, place), members in ordered) or "no process told its stack"
+    return line if len(line) <= LINE_CHARACTERS else f"{line[: LINE_CHARACTERS - 4]} ..."
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Write numbers as 0-2, 5."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(str(end) for end in run) for run in runs)
+
+
+def _meaningful(frames: Sequence[Frame]) -> list[Frame]:
+    return [f for f in frames if not STANDARD.search(f.file) and not WITHOUT_MEANING.search(f.file)]
+
+
+def _tell(place: Place, members: Sequence[Stack]) -> str:
+    who = _who(place, members)
+    if place.kind is Kind.SILENT:
+        return f"{who} gave no stack, state {place.state}"
+    if place.frame is None:
+        return f"{who} {'is' if len(members) == 1 else 'are'} idle"
+    if place.kind is Kind.COLLECTIVE:
+        return f"{who} {'waits' if len(members) == 1 else 'wait'} in {place.frame}"
+    return f"{who} {'is' if len(members) == 1 else 'are'} in {place.frame}"
+
+
+def _who(place: Place, members: Sequence[Stack]) -> str:
+    ranked = [stack.rank for stack in members if stack.rank is not None]
+    if ranked and len(set(ranked)) == len(members):
+        one = f" (pid {members[0].pid} on {members[0].node})" if len(members) == 1 else ""
+        return f"{'rank' if len(ranked) == 1 else 'ranks'} {ranges(ranked)}{one}"
+    if place.kind is Kind.IDLE:
+        return f"{len(members)} {'process' if len(members) == 1 else 'processes'}"
+    named = [f"{stack.title[:TITLE_CHARACTERS] or 'process'} (pid {stack.pid} on {stack.node})" for stack in members]
+    more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+    return ", ".join(named[:NAMED]) + more

@@ -1,0 +1,133 @@
+"""Ask every process of the run on this node for its stacks, and read the ends of their logs.
+
+Runs in the launcher for the head and in a Ray task on each worker node. Only processes that catch the signal are sent
+it: its default would end them. A process that is stopped, or stuck in the kernel, does not answer; that is told too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rljob_runtime.stacks.register import SIGNAL, SUFFIX, root, start_ticks
+
+MAX_PROCESSES = 256
+STACK_BYTES = 64 * 1024
+"""Of one process; a thread's hundred frames, as many as faulthandler gives, take some 8 KiB."""
+LOG_BYTES = 8 * 1024
+"""Of the end of each of a process's two logs."""
+TITLE_CHARACTERS = 120
+POLL_SECONDS = 0.05
+QUIET_SECONDS = 0.2
+"""A file that has grown and then rests for so long is complete."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One process at the moment of the signal."""
+
+    node: str
+    pid: int
+    title: str
+    """Its command line; Ray puts the actor's class and method there."""
+    rank: int | None
+    """RANK of its environment, for a worker of a process group."""
+    state: str
+    """The kernel's word: `S (sleeping)`, `D (disk sleep)`, `T (stopped)`."""
+    text: str
+    """As faulthandler wrote it; empty if the process did not answer."""
+    logs: dict[str, str] = field(default_factory=dict)
+    """Name of a log -> its end."""
+
+
+@dataclass
+class Asked:
+    """A process that was sent the signal."""
+
+    pid: int
+    file: Path
+    before: int
+    size: int
+    changed: float
+
+    def rests(self, now: float) -> bool:
+        """Look at the file; tell whether the answer is complete."""
+        size = self.file.stat().st_size
+        if size != self.size:
+            self.size, self.changed = size, now
+        return self.size > self.before and now - self.changed >= QUIET_SECONDS
+
+
+def gather(name: str, node: str, seconds: float) -> list[Stack]:
+    """Give the stacks of the run `name` on this node, by pid; takes at most `seconds`."""
+    deadline = time.monotonic() + seconds
+    asked = list(_ask(sorted((root() / name).glob(f"*{SUFFIX}"))[:MAX_PROCESSES]))
+    waiting = asked
+    while waiting and (now := time.monotonic()) < deadline:
+        waiting = [process for process in waiting if not process.rests(now)]
+        time.sleep(POLL_SECONDS)
+    return sorted((_describe(process, node) for process in asked), key=lambda stack: stack.pid)
+
+
+def catches(pid: int) -> bool:
+    """Tell whether a process handles the signal."""
+    mask = int(_status(pid).get("SigCgt", "0"), 16)
+    return bool(mask & 1 << (SIGNAL - 1))
+
+
+def _ask(files: Iterable[Path]) -> Iterable[Asked]:
+    for file in files:
+        try:
+            pid, ticks = (int(word) for word in file.name.removesuffix(SUFFIX).split("-"))
+            if start_ticks(pid) != ticks or not catches(pid):
+                continue
+            size = file.stat().st_size
+            os.kill(pid, SIGNAL)
+        except (OSError, ValueError):
+            continue  # it has ended, or it is not ours
+        yield Asked(pid, file, size, size, time.monotonic())
+
+
+def _describe(process: Asked, node: str) -> Stack:
+    pid = process.pid
+    with process.file.open("rb") as file:
+        file.seek(process.before)
+        text = file.read(STACK_BYTES).decode(errors="replace")
+    title = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()[:TITLE_CHARACTERS]
+    return Stack(node, pid, title, _rank(pid), _status(pid).get("State", "gone"), text, _logs(pid))
+
+
+def _rank(pid: int) -> int | None:
+    variables = dict(entry.partition("=")[::2] for entry in _read(f"/proc/{pid}/environ").split("\0"))
+    rank = variables.get("RANK", "")
+    return int(rank) if rank.isdigit() else None
+
+
+def _logs(pid: int) -> dict[str, str]:
+    """Read the ends of the files that the process prints into; Ray gives each worker two of its own."""
+    found = {}
+    for number in (1, 2):
+        try:
+            path = Path(f"/proc/{pid}/fd/{number}").readlink()
+            if path.is_file():
+                with path.open("rb") as file:
+                    file.seek(max(0, path.stat().st_size - LOG_BYTES))
+                    found[path.name] = file.read(LOG_BYTES).decode(errors="replace")
+        except OSError:
+            continue
+    return found
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = (line.partition(":") for line in _read(f"/proc/{pid}/status").splitlines())
+    return {key: value.strip() for key, _, value in lines}
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_bytes().decode(errors="replace")
+    except OSError:
+        return ""

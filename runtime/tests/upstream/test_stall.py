@@ -1,0 +1,114 @@
+"""Stacks where torch and Ray are: a collective that one rank never enters, and workers that only Ray knows."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_runtime.launch import STACKS_HOOK
+from rljob_runtime.stacks.frames import Kind, essential, place_of
+from rljob_runtime.stacks.gather import gather
+from rljob_runtime.stacks.register import VARIABLE, root
+
+NAME = "stalled-1-attempt-1"
+SECONDS = 60.0
+RANK = """
+import sys, threading
+import torch, torch.distributed
+from rljob_runtime.stacks.register import register
+
+
+def load_the_next_batch():
+    threading.Event().wait()
+
+
+register()
+torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]), world_size=2)
+print("joined", flush=True)
+if sys.argv[2] == "1":
+    load_the_next_batch()
+torch.distributed.all_reduce(torch.ones(1))
+"""
+
+
+@pytest.fixture
+def short_folder(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Give a TMPDIR that is short enough for Ray's sockets."""
+    with tempfile.TemporaryDirectory(prefix="rls-", dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setenv(VARIABLE, NAME)
+        yield folder
+
+
+@pytest.mark.usefixtures("short_folder")
+def test_the_rank_that_never_enters_a_collective_is_found(tmp_path: Path) -> None:
+    ranks = []
+    try:
+        for rank in ("0", "1"):
+            words = [sys.executable, "-c", RANK, str(tmp_path / "store"), rank]
+            environment = {**os.environ, "RANK": rank}
+            ranks.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True))
+        assert [process.stdout and process.stdout.readline() for process in ranks] == ["joined\n"] * 2
+        deadline = time.monotonic() + SECONDS
+        while True:  # rank 0 still has to reach the collective
+            stacks = gather(NAME, "here", SECONDS)
+            if place_of(next(stack for stack in stacks if stack.rank == 0)).kind is Kind.COLLECTIVE:
+                break
+            assert time.monotonic() < deadline
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+    told = essential(stacks)
+    first, second = (process.pid for process in ranks)
+    assert told.startswith(f"rank 0 (pid {first} on here) waits in all_reduce (torch/distributed/distributed_c10d.py:")
+    assert f"; rank 1 (pid {second} on here) is in load_the_next_batch (<string>:" in told
+
+
+def test_ray_lets_every_worker_of_the_job_tell_its_stacks(short_folder: str) -> None:
+    import ray
+
+    from rljob_runtime import ray_cluster
+
+    hook = {"env_vars": {VARIABLE: NAME}, "worker_process_setup_hook": STACKS_HOOK}
+    ray.init(num_cpus=1, include_dashboard=False, runtime_env=hook, _temp_dir=f"{short_folder}/r")
+    try:
+
+        @ray.remote(num_cpus=0, runtime_env={"env_vars": {"RANK": "0"}})
+        class Worker:
+            def hang_in_the_queue(self) -> None:
+                time.sleep(SECONDS)
+
+        worker = Worker.remote()
+        worker.hang_in_the_queue.remote()
+        (node,) = ray.nodes()
+        deadline = time.monotonic() + SECONDS
+        while True:
+            task = ray_cluster._pinned(gather, node["NodeManagerAddress"])  # elsewhere needs two nodes
+            stacks = ray.get(task.remote(NAME, "there", 10.0), timeout=SECONDS)
+            places = {stack.rank: place_of(stack).frame for stack in stacks if "Worker" in stack.title}
+            if frame := places.get(0):
+                break
+            assert time.monotonic() < deadline, essential(stacks)
+        assert frame.function == "hang_in_the_queue"
+        assert ray_cluster.stacks_elsewhere(NAME, 10.0) == []
+    finally:
+        ray.shutdown()
+    assert list((root() / NAME).iterdir())
+
+
+def test_nobody_else_takes_the_signal() -> None:
+    for package in ("verl", "vllm", "transfer_queue"):
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        files = [path for path in Path(str(spec.origin)).parent.rglob("*.py") if "SIGUSR1" in path.read_text()]
+        assert files == []
