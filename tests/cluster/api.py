@@ -39,8 +39,9 @@ Object = dict[str, Any]
 class Api:
     """One cluster's API, as its admin."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, host: str = HOST_ADDRESS, port: int = API_PORT) -> None:
         """Read the keys; nothing is sent yet."""
+        self._host, self._port = host, port
         self._tls = ssl.create_default_context(cafile=str(state.pki / "ca.crt"))
         self._tls.load_cert_chain(state.pki / "admin.crt", state.pki / "admin.key")
 
@@ -92,7 +93,7 @@ class Api:
         )
 
     def _once(self, verb: str, path: str, body: str | None, kind: str, seconds: float) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(HOST_ADDRESS, API_PORT, timeout=seconds, context=self._tls)
+        connection = http.client.HTTPSConnection(self._host, self._port, timeout=seconds, context=self._tls)
         try:
             headers = {"Accept": "application/json", **({"Content-Type": kind} if kind else {})}
             connection.request(verb, path, body.encode() if body is not None else None, headers)

@@ -59,7 +59,7 @@ def control_plane(state: State) -> list[Component]:
                 # A lost node is noticed after 20 s instead of 50, so that tests can wait for it.
                 "--node-monitor-grace-period=20s",
             ),
-            lambda: _listens("127.0.0.1", 10257),
+            lambda: listens("127.0.0.1", 10257),
         ),
         Component(
             "scheduler",
@@ -69,12 +69,12 @@ def control_plane(state: State) -> list[Component]:
                 "--bind-address=127.0.0.1",
                 "--leader-elect=false",
             ),
-            lambda: _listens("127.0.0.1", 10259),
+            lambda: listens("127.0.0.1", 10259),
         ),
         Component(
             "coredns",
             (str(programs.entry("coredns") / "coredns"), "-conf", str(state.folder / "Corefile")),
-            lambda: _answers(f"http://127.0.0.1:{paths.COREDNS_HEALTH_PORT}/health"),
+            lambda: answers(f"http://127.0.0.1:{paths.COREDNS_HEALTH_PORT}/health"),
             files=(state.folder / "Corefile",),
         ),
         Component(
@@ -105,7 +105,7 @@ def _etcd(state: State) -> Component:
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
         ),
-        lambda: _answers(f"{client}/health"),
+        lambda: answers(f"{client}/health"),
     )
 
 
@@ -169,13 +169,13 @@ def of_node(node: Node, npus: int) -> list[Component]:
         Component(
             f"kubelet-{node.name}",
             (*enter, *kubelet),
-            lambda: _listens(node.address, 10250),
+            lambda: listens(node.address, 10250),
             files=(node.folder / "kubelet.yaml", node.folder / "kubelet.kubeconfig"),
         ),
         Component(
             f"kube-proxy-{node.name}",
             (*enter, *proxy),
-            lambda: _listens(node.gateway, 10249),
+            lambda: listens(node.gateway, 10249),
             files=(node.folder / "proxy.yaml",),
         ),
         Component(f"fakenpu-{node.name}", plugin, lambda: _accepts(node.npu_socket)),
@@ -212,7 +212,8 @@ def environment(state: State) -> dict[str, str]:
     }
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether a URL answers with 200."""
     try:
         with urllib.request.urlopen(url, timeout=PROBE_SECONDS) as answer:  # noqa: S310  (our own http address)
             return bool(answer.status == 200)
@@ -220,7 +221,8 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _listens(host: str, port: int) -> bool:
+def listens(host: str, port: int) -> bool:
+    """Whether somebody accepts connections there."""
     try:
         socket.create_connection((host, port), timeout=PROBE_SECONDS).close()
     except OSError:

@@ -55,7 +55,7 @@ def kubelet_certificate(node: str, address: str) -> Certificate:
     )
 
 
-def ensure_keys(state: State) -> None:
+def ensure_keys(state: State, server: str = API_URL) -> None:
     """Make what is missing of the authority, the control plane's keys and the admin's configuration."""
     folder = state.pki
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -72,7 +72,7 @@ def ensure_keys(state: State) -> None:
         run(["openssl", "pkey", "-in", folder / "sa.key", "-pubout", "-out", folder / "sa.pub"])
     ensure_certificate(folder, API_SERVER)
     ensure_certificate(folder, ADMIN)
-    write_kubeconfig(folder, ADMIN.name, state.admin_kubeconfig)
+    write_kubeconfig(folder, ADMIN.name, state.admin_kubeconfig, server)
 
 
 def ensure_certificate(folder: Path, wanted: Certificate) -> None:
@@ -102,7 +102,7 @@ def ensure_certificate(folder: Path, wanted: Certificate) -> None:
     run([*sign, "-CAcreateserial", "-days", str(VALID_DAYS), "-extfile", extensions, "-out", made])
 
 
-def write_kubeconfig(folder: Path, certificate: str, path: Path) -> None:
+def write_kubeconfig(folder: Path, certificate: str, path: Path, server: str = API_URL) -> None:
     """Write a client configuration that stands alone: certificates are inside it."""
 
     def inline(name: str) -> str:
@@ -111,7 +111,7 @@ def write_kubeconfig(folder: Path, certificate: str, path: Path) -> None:
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "rljob", "cluster": {"server": API_URL, "certificate-authority-data": inline("ca.crt")}}],
+        "clusters": [{"name": "rljob", "cluster": {"server": server, "certificate-authority-data": inline("ca.crt")}}],
         "users": [
             {
                 "name": certificate,

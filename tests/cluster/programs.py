@@ -87,7 +87,7 @@ PROGRAM_TABLE = (
     Program("pause", ("pause",)),
     Program("fakenpu", ("fakenpu",)),
     Program("storage", ("storage",)),
-    Program("kwok", ("kwok",), tools=True, on_request=True),
+    Program("kwok", ("kwok",), tools=True, shared=(("sigs.k8s.io/kwok", "kustomize/stage"),), on_request=True),
 )
 
 

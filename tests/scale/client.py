@@ -1,0 +1,107 @@
+"""The test's own way to the API server: a few verbs and a watch, many at a time.
+
+It is neither the operator's client, whose requests are counted, nor kubectl, of which a thousand would be a load of
+their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+Manifest = dict[str, Any]
+PAGE = 500
+AT_A_TIME = 8
+REQUEST_SECONDS = 60.0
+WATCH_SECONDS = 3600
+# A RayCluster of many groups, and the bookkeeping of its fields, on one line of a watch.
+LINE_BYTES = 4 * 1024 * 1024
+
+
+class ApiError(AssertionError):
+    """The API server refused what the test asked for."""
+
+
+class Client:
+    """One API server, as its admin."""
+
+    def __init__(self, url: str, pki: Path) -> None:
+        self._url, self._pki = url, pki
+
+    async def __aenter__(self) -> Self:
+        tls = ssl.create_default_context(cafile=str(self._pki / "ca.crt"))
+        tls.load_cert_chain(self._pki / "admin.crt", self._pki / "admin.key")
+        self._session = aiohttp.ClientSession(
+            self._url,
+            connector=aiohttp.TCPConnector(ssl=tls, limit=0),
+            timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
+            read_bufsize=LINE_BYTES,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def ask(self, method: str, path: str, body: Manifest | str | None = None, kind: str = "json") -> Manifest:
+        """Send one request; an answer that is no success is an ApiError."""
+        data = body if isinstance(body, str) or body is None else json.dumps(body)
+        headers = {"Content-Type": f"application/{kind}"}
+        async with self._session.request(method, path, data=data, headers=headers) as answer:
+            text = await answer.text()
+            if answer.status >= HTTPStatus.BAD_REQUEST:
+                raise ApiError(f"{method} {path}: {answer.status} {text[:500]}")
+        found: Manifest = json.loads(text)
+        return found
+
+    async def apply(self, path: str, text: str) -> None:
+        """Apply YAML or JSON server-side."""
+        await self.ask("PATCH", f"{path}?fieldManager=scale&force=true", text, "apply-patch+yaml")
+
+    async def create_all(self, path: str, manifests: Iterable[Manifest]) -> None:
+        """Create many objects, a handful at a time."""
+        waiting = iter(manifests)
+
+        async def some() -> None:
+            for manifest in waiting:
+                await self.ask("POST", path, manifest)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_A_TIME):
+                group.create_task(some())
+
+    async def list(self, path: str) -> tuple[list[Manifest], str]:
+        """Give all objects and the version that a watch goes on from."""
+        items: list[Manifest] = []
+        token = ""
+        while True:
+            answer = await self.ask("GET", f"{path}{_and(path)}limit={PAGE}&continue={token}")
+            items += answer["items"]
+            token = answer["metadata"].get("continue", "")
+            if not token:
+                return items, answer["metadata"]["resourceVersion"]
+
+    async def watch(self, path: str) -> AsyncIterator[tuple[str, Manifest]]:
+        """Give every object as ADDED and then what happens, for ever; a lost watch begins anew."""
+        while True:
+            items, version = await self.list(path)
+            for item in items:
+                yield "ADDED", item
+            query = f"watch=1&resourceVersion={version}&timeoutSeconds={WATCH_SECONDS}"
+            timeout = aiohttp.ClientTimeout(total=None)
+            async with self._session.get(f"{path}{_and(path)}{query}", timeout=timeout) as answer:
+                async for line in answer.content:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        break
+                    yield event["type"], event["object"]
+
+
+def _and(path: str) -> str:
+    return "&" if "?" in path else "?"

@@ -1,0 +1,172 @@
+"""Where figures come from: /proc for CPU and memory, the audit log for requests, a metrics page for waiting times."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tests.scale.plane import OPERATOR
+
+TICKS = os.sysconf("SC_CLK_TCK")
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+OWN_LEASE = ("coordination.k8s.io", "leases")
+_BUCKET = re.compile(r'_bucket\{.*?le="(?P<bound>[^"]+)".*?\} (?P<count>\S+)')
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process has used until now."""
+
+    cpu_seconds: float
+    rss_mib: float
+    peak_rss_mib: float
+
+
+def usage(pid: int) -> Usage:
+    """Read a process."""
+    # The command name may hold spaces and brackets; the last bracket ends it. Fields 14 and 15: utime and stime.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    memory = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return Usage(
+        cpu_seconds=(int(fields[11]) + int(fields[12])) / TICKS,
+        rss_mib=int(memory["VmRSS"].split()[0]) / 1024,
+        peak_rss_mib=int(memory["VmHWM"].split()[0]) / 1024,
+    )
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of an operator, as the API server saw it."""
+
+    user: str
+    verb: str
+    group: str
+    resource: str
+    name: str
+    time: float
+    code: int
+    about: str = ""
+    """The kind that an event is about."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it was a write that was committed."""
+        return self.verb in WRITES and self.code < 300
+
+    @property
+    def about_a_job(self) -> bool:
+        """Whether it belongs to a job's own controller, and not to that of RayClusters, which both sides have.
+
+        KubeRay is one process for both: what its RayJob controller writes are RayJobs, the RayClusters themselves (but
+        not their status), and events about RayJobs.
+        """
+        if self.user == OPERATOR:
+            return (self.group, self.resource) != OWN_LEASE
+        if self.resource == "events":
+            return self.about == "RayJob"
+        return self.resource.startswith("rayjobs") or (self.resource == "rayclusters" and self.verb == "create")
+
+
+def read_audit_log(path: Path) -> Iterator[Request]:
+    """Give the requests of both operators; watches are not requests in this sense."""
+    with path.open() as lines:
+        for line in lines:
+            # The last line may be half written.
+            if line.endswith("}\n") and (found := _request(json.loads(line))) is not None:
+                yield found
+
+
+def _request(entry: dict[str, object]) -> Request | None:
+    match entry:
+        case {
+            "user": {"username": str(user)},
+            "verb": str(verb),
+            "objectRef": {"resource": str(resource)} as target,
+            "requestReceivedTimestamp": str(received),
+            "responseStatus": {"code": int(code)},
+        } if verb != "watch":
+            parts = [resource, *([str(target["subresource"])] if "subresource" in target else [])]
+            body = entry.get("requestObject")
+            about = body.get("regarding") or body.get("involvedObject") if isinstance(body, dict) else None
+            return Request(
+                user=user,
+                verb=verb,
+                group=str(target.get("apiGroup", "")),
+                resource="/".join(parts),
+                name=str(target.get("name", "")),
+                time=datetime.fromisoformat(received).timestamp(),
+                code=code,
+                about=str(about.get("kind", "")) if about else "",
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The requests of one run."""
+
+    requests: tuple[Request, ...]
+
+    def between(self, start: float, end: float) -> Traffic:
+        """Give those that came in a span of time."""
+        return Traffic(tuple(request for request in self.requests if start <= request.time < end))
+
+    def of(self, user: str) -> Traffic:
+        """Give those of one operator."""
+        return Traffic(tuple(request for request in self.requests if request.user == user))
+
+    def of_job_controller(self) -> Traffic:
+        """Give those that belong to a job's own controller."""
+        return Traffic(tuple(request for request in self.requests if request.about_a_job))
+
+    def writes(self) -> Counter[str]:
+        """Count the writes by verb and resource."""
+        return Counter(f"{request.verb} {request.resource}" for request in self.requests if request.writes)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.requests)
+
+
+def traffic(path: Path) -> Traffic:
+    """Read the whole audit log."""
+    return Traffic(tuple(read_audit_log(path)))
+
+
+Buckets = dict[float, float]
+
+
+def buckets(page: str, metric: str) -> Buckets:
+    """Read a histogram without labels from a metrics page: cumulative counts by upper bound."""
+    found: Buckets = {}
+    for line in page.splitlines():
+        if line.startswith(f"{metric}_bucket") and (match := _BUCKET.search(line)):
+            found[float(match["bound"])] = float(match["count"])
+    return found
+
+
+def quantile(part: float, later: Buckets, earlier: Buckets | None = None) -> float | None:
+    """Estimate a quantile as Prometheus does: linear within its bucket; None if nothing was observed."""
+    counts = [(bound, count - (earlier or {}).get(bound, 0.0)) for bound, count in sorted(later.items())]
+    if not counts or counts[-1][1] == 0:
+        return None
+    wanted = part * counts[-1][1]
+    low, below = 0.0, 0.0
+    for bound, count in counts:
+        if count >= wanted:
+            # Nothing is known of how far above the last bound it lies.
+            return low if bound == float("inf") else low + (bound - low) * (wanted - below) / (count - below)
+        low, below = bound, count
+    raise AssertionError("the last bucket holds everything")
+
+
+def counter(page: str, metric: str, *labels: str) -> float:
+    """Sum a metric over the label sets that hold all these texts."""
+    rows = (line.rpartition(" ") for line in page.splitlines() if line.startswith((f"{metric} ", f"{metric}{{")))
+    return sum(float(value) for name, _, value in rows if all(label in name for label in labels))

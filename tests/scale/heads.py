@@ -1,0 +1,201 @@
+"""A thousand Ray heads in one process: Ray's job API and our exporter's, answered at the address of every head pod.
+
+KWOK gives pods addresses of 127.64.0.0/12, all of which belong to the loopback device. A watch of the head pods opens
+the two ports of a head at its pod's address when the pod is ready, and closes them when it is gone, so that the
+operator asks exactly what it asks in a real cluster: the pod's IP, the real ports, the cluster's token. What is said
+is what `rljob_runtime` says: the contract's types, pod uid and submission id, steps that go on with time.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from rljob.build import labels
+from rljob.build.raycluster import DASHBOARD_PORT
+from rljob.cluster.token import TokenKey
+from rljob_runtime.contract import AttemptVariable, Phase, Port, Progress
+from tests.scale.client import Client, Manifest
+
+HEADS = f"?labelSelector={labels.RAY_NODE_TYPE}=head,{labels.JOB_UID}"
+PORTS = (DASHBOARD_PORT, int(Port.API))
+START_SECONDS = 2.0
+"""Time between the submission and the first step's begin."""
+TOTAL_STEPS = 1_000_000
+REWARD_STEPS = 500
+"""The reward rises over so many steps."""
+BACKLOG = 8
+
+
+@dataclass
+class Head:
+    """One head pod."""
+
+    address: str
+    pod_uid: str
+    token: str
+    listeners: list[web.SockSite] = field(default_factory=list)
+    submissions: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """By submission id: the attempt, and when it came."""
+    polls: int = 0
+
+    def progress(self, now: float, step_seconds: float) -> Progress:
+        """Give what the exporter of this pod says at a time."""
+        if not self.submissions:
+            return Progress(pod_uid=self.pod_uid, phase=Phase.IDLE)
+        submission_id, (attempt, came) = next(reversed(self.submissions.items()))
+        began = came + START_SECONDS
+        step = min(max(0, int((now - began) / step_seconds)), TOTAL_STEPS)
+        common = Progress(
+            pod_uid=self.pod_uid,
+            phase=Phase.TRAINING if step else Phase.STARTING,
+            attempt=attempt,
+            submission_id=submission_id,
+            total_steps=TOTAL_STEPS,
+            observed_time=began + step * step_seconds,
+            start_time=came,
+        )
+        return common if step == 0 else _with_figures(common, step, step_seconds)
+
+
+def _with_figures(common: Progress, step: int, step_seconds: float) -> Progress:
+    return Progress(
+        **{name: getattr(common, name) for name in ("pod_uid", "phase", "attempt", "submission_id", "total_steps")},
+        observed_time=common.observed_time,
+        start_time=common.start_time,
+        step=step,
+        reward=min(step / REWARD_STEPS, 1.0),
+        response_tokens_mean=4096.0,
+        tokens_per_second_per_card=850.5,
+        first_dp_idle_ratio=0.05,
+        cluster_idle_ratio=0.12,
+        step_seconds=step_seconds,
+    )
+
+
+class Heads:
+    """All heads of a namespace."""
+
+    def __init__(self, key: TokenKey, step_seconds: float) -> None:
+        self._key = key
+        self._step_seconds = step_seconds
+        self._frozen: float | None = None
+        self._by_address: dict[str, Head] = {}
+        self.refused = 0
+        """Requests with a wrong token, to a wrong path, or a submission sent twice: the operator makes none."""
+
+    async def serve(self, client: Client, namespace: str) -> None:
+        """Follow the head pods and answer for them, until cancelled."""
+        app = web.Application()
+        app.router.add_get("/v1/progress", self._progress)
+        app.router.add_get("/api/jobs/{id}", self._job)
+        app.router.add_post("/api/jobs/", self._submit)
+        app.middlewares.append(self._guard)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        try:
+            async for event, pod in client.watch(f"/api/v1/namespaces/{namespace}/pods{HEADS}"):
+                await self._follow(event, pod)
+        finally:
+            await self._runner.cleanup()
+
+    def freeze(self) -> None:
+        """Let no run make another step, so that there is nothing new to write."""
+        self._frozen = time.time()
+
+    def thaw(self) -> None:
+        """Let the runs go on where the clock is now."""
+        self._frozen = None
+
+    def polls(self) -> dict[str, int]:
+        """Give how often each head was asked for its progress, by pod uid."""
+        return {head.pod_uid: head.polls for head in self._by_address.values()}
+
+    def submissions(self) -> list[int]:
+        """Give how many submissions each head has."""
+        return [len(head.submissions) for head in self._by_address.values()]
+
+    async def _follow(self, event: str, pod: Manifest) -> None:
+        address = (pod.get("status") or {}).get("podIP")
+        if not address:
+            return
+        known = self._by_address.get(address)
+        if event == "DELETED":
+            if known is not None and known.pod_uid == pod["metadata"]["uid"]:
+                await self._close(self._by_address.pop(address))
+            return
+        if known is not None and known.pod_uid == pod["metadata"]["uid"]:
+            return
+        if known is not None:
+            await self._close(known)
+        marks = pod["metadata"]["labels"]
+        token = self._key.token(marks[labels.JOB_UID], marks[labels.RAY_CLUSTER])
+        head = Head(address, pod["metadata"]["uid"], token)
+        self._by_address[address] = head
+        for listener in _listeners(address):
+            site = web.SockSite(self._runner, listener, backlog=BACKLOG)
+            await site.start()
+            head.listeners.append(site)
+
+    async def _close(self, head: Head) -> None:
+        for site in head.listeners:
+            await site.stop()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, answer: Any) -> web.StreamResponse:  # noqa: ANN401 - aiohttp's Handler
+        head = self._head(request)
+        given = request.headers.get("Authorization", "")
+        if not hmac.compare_digest(given, f"Bearer {head.token}"):
+            self.refused += 1
+            raise web.HTTPUnauthorized
+        try:
+            found: web.StreamResponse = await answer(request)
+        except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
+            self.refused += 1
+            raise
+        return found
+
+    def _head(self, request: web.Request) -> Head:
+        """Tell the head by the address that was called."""
+        if request.transport is None:
+            raise web.HTTPServiceUnavailable
+        return self._by_address[request.transport.get_extra_info("sockname")[0]]
+
+    async def _progress(self, request: web.Request) -> web.Response:
+        head = self._head(request)
+        head.polls += 1
+        now = time.time() if self._frozen is None else self._frozen
+        return web.Response(body=head.progress(now, self._step_seconds).to_json(), content_type="application/json")
+
+    async def _job(self, request: web.Request) -> web.Response:
+        head, submission_id = self._head(request), request.match_info["id"]
+        if submission_id not in head.submissions:
+            return web.Response(status=404, text=f"Job {submission_id} does not exist")
+        came = int(head.submissions[submission_id][1] * 1000)
+        told = {"submission_id": submission_id, "status": "RUNNING", "start_time": came, "message": "running"}
+        return web.json_response({**told, "type": "SUBMISSION", "driver_exit_code": None})
+
+    async def _submit(self, request: web.Request) -> web.Response:
+        head, body = self._head(request), await request.json()
+        submission_id = body["submission_id"]
+        if submission_id in head.submissions:
+            self.refused += 1
+            # Ray's own words and code: reference kubernetes-peers.md §1.
+            return web.Response(status=500, text=f"Job with submission_id {submission_id} already exists.")
+        attempt = int(body["runtime_env"]["env_vars"][AttemptVariable.ATTEMPT])
+        head.submissions[submission_id] = (attempt, time.time())
+        return web.json_response({"job_id": submission_id, "submission_id": submission_id})
+
+
+def _listeners(address: str) -> Iterator[socket.socket]:
+    for port in PORTS:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        yield listener

@@ -1,0 +1,316 @@
+"""A control plane of the test's own, with KWOK in place of kubelets: own ports, own folder, nothing left behind.
+
+etcd, kube-apiserver, the garbage collector, kube-scheduler, KWOK and KubeRay are the programs of the local cluster
+(tests/cluster/programs); none of that cluster's state or addresses is used, so both may run side by side. Every
+program is a child that the kernel ends with this process, whatever way it goes. Operators are known to the API server
+by names of their own, so that its audit log tells who wrote what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from tests.cluster import pki, programs
+from tests.cluster.api import Api
+from tests.cluster.components import answers, listens
+from tests.cluster.paths import State
+from tests.cluster.pki import Certificate
+from tests.cluster.processes import tail
+from tests.scale.client import Client, Manifest
+from tests.scale.objects import NAMESPACE
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ("etcd", "kube", "kuberay", "kwok")
+POD_NETWORK = "127.64.0.0/12"
+"""Addresses of the loopback device: what listens there is reachable from this machine only."""
+SERVICE_NETWORK = "10.97.0.0/16"
+OPERATOR, KUBERAY = "rljob-operator", "kuberay-operator"
+GROUP = "rljob.dev:scale"
+READY_SECONDS = 120.0
+STOP_SECONDS = 30.0
+POLL_SECONDS = 0.1
+SCHEDULER_QPS = 1000
+"""The default of 50 would be what is measured: a scheduler binds each pod by a request."""
+COLLECTOR_QPS = 400
+ETCD_QUOTA_BYTES = 4 * 2**30
+STAGES = (
+    "pod/fast/pod-ready",
+    "pod/fast/pod-delete",
+    "node/fast/node-initialize",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease",
+)
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "omitManagedFields": True,
+    "rules": [
+        # An event says in its body whom it is about.
+        {
+            "level": "Request",
+            "users": [OPERATOR, KUBERAY],
+            "verbs": ["create"],
+            "resources": [{"group": group, "resources": ["events"]} for group in ("", "events.k8s.io")],
+        },
+        {"level": "Metadata", "users": [OPERATOR, KUBERAY]},
+        {"level": "None"},
+    ],
+}
+
+
+class PlaneError(AssertionError):
+    """A part of the control plane does not run; the text holds the end of its log."""
+
+
+@dataclass
+class Plane:
+    """A running control plane and what runs beside it."""
+
+    state: State
+    api_port: int
+    etcd_port: int
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    metrics_ports: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """Everything that this plane writes."""
+        return self.state.folder
+
+    @property
+    def audit_log(self) -> Path:
+        """Every request of the two operators."""
+        return self.folder / "audit.log"
+
+    @property
+    def token_key(self) -> Path:
+        """The operator's key."""
+        return self.folder / "token-key"
+
+    @property
+    def url(self) -> str:
+        """Where the API server is."""
+        return f"https://127.0.0.1:{self.api_port}"
+
+    def client(self) -> Client:
+        """Give a client with all rights."""
+        return Client(self.url, self.state.pki)
+
+    def pid(self, name: str) -> int:
+        """Give the process id of a part."""
+        return self.processes[name].pid
+
+    def start(self, name: str, *command: str | Path) -> None:
+        """Start a part; its output is its log."""
+        # The kernel ends it with us, even when we are killed.
+        words = ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("RLJOB_", "SCALE_"))}
+        environment["KUBECONFIG"] = str(self.kubeconfig(name))
+        with self.log(name).open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=self.folder
+            )
+
+    async def stop(self, name: str) -> int:
+        """Ask a part to end and wait for it; gives its exit code."""
+        process = self.processes.pop(name)
+        process.terminate()
+        try:
+            return await asyncio.to_thread(process.wait, STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def log(self, name: str) -> Path:
+        """Give the log of a part."""
+        return self.folder / f"{name}.log"
+
+    def kubeconfig(self, name: str) -> Path:
+        """Give the client configuration of a part: its own identity if it is an operator, else the admin's."""
+        return self.folder / f"{name}.kubeconfig" if name in (OPERATOR, KUBERAY) else self.state.admin_kubeconfig
+
+    async def wait(self, name: str, what: str, check: Callable[[], bool]) -> float:
+        """Wait until a part is ready; gives the seconds."""
+        began = time.monotonic()
+        # In a thread: the heads that a part may ask are served by this one.
+        while not await asyncio.to_thread(check):
+            ended = self.processes[name].poll() is not None
+            if ended or time.monotonic() > began + READY_SECONDS:
+                why = "it ended" if ended else f"not within {READY_SECONDS:.0f} s"
+                raise PlaneError(f"{name} {what}: {why}; the end of its log:\n{tail(self.log(name))}")
+            await asyncio.sleep(POLL_SECONDS)
+        return time.monotonic() - began
+
+    async def start_operator(self) -> float:
+        """Start our operator from this checkout with its default settings; gives the seconds until it is ready."""
+        port = self.metrics_ports.setdefault(OPERATOR, free_port())
+        self.start(
+            OPERATOR,
+            *(sys.executable, "-m", "rljob", "--kubeconfig", self.kubeconfig(OPERATOR)),
+            *("--token-key-file", self.token_key, "--http-port", str(port), "--lease-namespace", NAMESPACE),
+        )
+        return await self.wait(OPERATOR, "answers /readyz", lambda: answers(f"http://127.0.0.1:{port}/readyz"))
+
+    async def start_kuberay(self) -> None:
+        """Start KubeRay's operator with its default settings."""
+        self.metrics_ports[KUBERAY], probe = free_port(), free_port()
+        self.start(
+            KUBERAY,
+            *(programs.binary("kuberay", "ray-operator"), "--enable-leader-election=false"),
+            *("--metrics-addr", f"127.0.0.1:{self.metrics_ports[KUBERAY]}"),
+            *("--health-probe-bind-address", f"127.0.0.1:{probe}"),
+        )
+        await self.wait(KUBERAY, "answers /healthz", lambda: answers(f"http://127.0.0.1:{probe}/healthz"))
+
+
+@contextlib.asynccontextmanager
+async def control_plane() -> AsyncIterator[Plane]:
+    """Start etcd, the API server, the garbage collector, the scheduler and KWOK; end them all."""
+    programs.build(PROGRAMS)
+    folder = Path(tempfile.mkdtemp(prefix="rljob-scale-"))
+    plane = Plane(State(folder, folder / "run"), free_port(), free_port())
+    try:
+        _write_files(plane)
+        await _start_etcd(plane)
+        await _start_api_server(plane)
+        await _start_helpers(plane)
+        yield plane
+    finally:
+        # The last to start is the first to end, so that nobody logs the loss of what it needs.
+        for name in reversed(list(plane.processes)):
+            await plane.stop(name)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def install(client: Client) -> None:
+    """Make the namespace, the rights of both operators, and the CRDs of KubeRay and of this checkout."""
+    await client.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    await client.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _rights())
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    names: list[str] = []
+    for path in [*(programs.entry("kuberay") / "config/crd/bases").glob("*.yaml"), *(ROOT / "crds").glob("*.yaml")]:
+        for crd in yaml.load_all(path.read_text(), yaml.CSafeLoader):
+            names.append(crd["metadata"]["name"])
+            await client.ask("POST", crds, crd)
+    async with asyncio.timeout(READY_SECONDS):
+        for name in names:
+            while not _established(await client.ask("GET", f"{crds}/{name}")):  # noqa: ASYNC110 - seconds, once
+                await asyncio.sleep(POLL_SECONDS)
+
+
+def free_port() -> int:
+    """Give a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _write_files(plane: Plane) -> None:
+    pki.ensure_keys(plane.state, plane.url)
+    for name in (OPERATOR, KUBERAY):
+        # Not of system:masters, whose requests the API server does not queue.
+        pki.ensure_certificate(plane.state.pki, Certificate(name, f"/O={GROUP}/CN={name}"))
+        pki.write_kubeconfig(plane.state.pki, name, plane.kubeconfig(name), plane.url)
+    plane.token_key.write_bytes(os.urandom(32))
+    (plane.folder / "audit.yaml").write_text(json.dumps(AUDIT_POLICY))
+    stages = programs.entry("kwok") / "kustomize/stage"
+    (plane.folder / "stages.yaml").write_text(
+        "\n---\n".join((stages / f"{stage}.yaml").read_text() for stage in STAGES)
+    )
+    scheduler = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {
+            "kubeconfig": str(plane.state.admin_kubeconfig),
+            "qps": SCHEDULER_QPS,
+            "burst": 2 * SCHEDULER_QPS,
+        },
+    }
+    (plane.folder / "scheduler.yaml").write_text(json.dumps(scheduler))
+
+
+async def _start_etcd(plane: Plane) -> None:
+    client, peer = f"http://127.0.0.1:{plane.etcd_port}", f"http://127.0.0.1:{free_port()}"
+    plane.start(
+        "etcd",
+        *(programs.binary("etcd"), f"--data-dir={plane.state.etcd}", "--unsafe-no-fsync", "--log-level=warn"),
+        *(f"--listen-client-urls={client}", f"--advertise-client-urls={client}"),
+        *(f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}"),
+        f"--quota-backend-bytes={ETCD_QUOTA_BYTES}",
+    )
+    await plane.wait("etcd", "answers /health", lambda: answers(f"{client}/health"))
+
+
+async def _start_api_server(plane: Plane) -> None:
+    keys = plane.state.pki
+    plane.start(
+        "apiserver",
+        *(programs.entry("kube") / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{plane.etcd_port}"),
+        *("--bind-address=127.0.0.1", f"--secure-port={plane.api_port}", "--endpoint-reconciler-type=none"),
+        *(f"--client-ca-file={keys / 'ca.crt'}", f"--tls-cert-file={keys / 'apiserver.crt'}"),
+        *(f"--tls-private-key-file={keys / 'apiserver.key'}", f"--service-cluster-ip-range={SERVICE_NETWORK}"),
+        "--service-account-issuer=https://kubernetes.default.svc",
+        *(f"--service-account-signing-key-file={keys / 'sa.key'}", f"--service-account-key-file={keys / 'sa.pub'}"),
+        "--authorization-mode=RBAC",
+        # Without kubelets nobody takes the taint of a new node away, and without its controller no account exists.
+        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+        *(f"--audit-policy-file={plane.folder / 'audit.yaml'}", f"--audit-log-path={plane.audit_log}"),
+        *("--audit-log-mode=blocking", "--audit-log-maxsize=10000"),
+    )
+    api = Api(plane.state, "127.0.0.1", plane.api_port)
+    await plane.wait("apiserver", "answers /readyz", api.ready)
+
+
+async def _start_helpers(plane: Plane) -> None:
+    kubeconfig, kube = plane.state.admin_kubeconfig, programs.entry("kube")
+    scheduler_port, collector_port, kwok_port = free_port(), free_port(), free_port()
+    plane.start(
+        "controller-manager",
+        *(kube / "kube-controller-manager", f"--kubeconfig={kubeconfig}", "--leader-elect=false"),
+        "--controllers=garbage-collector-controller,namespace-controller",
+        *("--bind-address=127.0.0.1", f"--secure-port={collector_port}"),
+        *(f"--kube-api-qps={COLLECTOR_QPS}", f"--kube-api-burst={2 * COLLECTOR_QPS}"),
+    )
+    plane.start(
+        "scheduler",
+        *(kube / "kube-scheduler", f"--config={plane.folder / 'scheduler.yaml'}"),
+        *("--bind-address=127.0.0.1", f"--secure-port={scheduler_port}"),
+    )
+    plane.start(
+        "kwok",
+        *(programs.binary("kwok"), f"--kubeconfig={kubeconfig}", f"--config={plane.folder / 'stages.yaml'}"),
+        *("--manage-nodes-with-label-selector=type=kwok", "--node-lease-duration-seconds=40"),
+        *(f"--cidr={POD_NETWORK}", "--node-ip=127.0.0.1", f"--server-address=127.0.0.1:{kwok_port}", "-v=WARN"),
+    )
+    await plane.wait("controller-manager", "listens", lambda: listens("127.0.0.1", collector_port))
+    await plane.wait("scheduler", "listens", lambda: listens("127.0.0.1", scheduler_port))
+    await plane.wait("kwok", "answers /healthz", lambda: answers(f"http://127.0.0.1:{kwok_port}/healthz"))
+
+
+def _rights() -> Manifest:
+    return {
+        "metadata": {"name": "scale"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": GROUP}],
+    }
+
+
+def _established(crd: Manifest) -> bool:
+    told = crd.get("status", {}).get("conditions", ())
+    return any(entry["type"] == "Established" and entry["status"] == "True" for entry in told)

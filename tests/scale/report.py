@@ -1,0 +1,160 @@
+"""The table of a run, and the page that keeps it: both sides in one table, figures beside their aims."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from tests.scale.figures import Usage
+from tests.scale.plane import KUBERAY, OPERATOR, ROOT
+from tests.scale.run import Outcome, Restart, Span
+from tests.scale.settings import Settings
+
+NONE = "–"
+EVIDENCE = ROOT / "docs" / "evidence"
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row: what, how it is read from a side, and what it should be."""
+
+    what: str
+    read: Callable[[Outcome], str]
+    aim: str = ""
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _used(process: str, field: Callable[[Usage], float]) -> Callable[[Outcome], str]:
+    return lambda o: _number(field(o.usage[process])) if process in o.usage else NONE
+
+
+def _in_start(figure: Callable[[Span, Outcome], str]) -> Callable[[Outcome], str]:
+    return lambda o: figure(o.start, o) if o.start is not None else NONE
+
+
+def _in_steady(figure: Callable[[Span, Outcome], str]) -> Callable[[Outcome], str]:
+    return lambda o: figure(o.steady, o) if o.steady is not None else NONE
+
+
+def _after_restart(figure: Callable[[Restart], str]) -> Callable[[Outcome], str]:
+    return lambda o: figure(o.restart) if o.restart is not None else NONE
+
+
+def _cpu(process: str) -> Callable[[Span, Outcome], str]:
+    return lambda span, _: _number(span.cpu_seconds.get(process))
+
+
+def _cores(process: str) -> Callable[[Span, Outcome], str]:
+    return lambda span, _: f"{span.cores(process):.2f}" if process in span.cpu_seconds else NONE
+
+
+def _rate(process: str) -> Callable[[Span, Outcome], str]:
+    return lambda span, _: f"{span.queries_per_second(process):.1f}" if process in span.cpu_seconds else NONE
+
+
+def _queue(span: Span, _: Outcome) -> str:
+    return f"{_number(span.queue_p50_seconds)}, {_number(span.queue_p99_seconds)}"
+
+
+def writes(outcome: Outcome) -> dict[str, float]:
+    """Give the writes of a job's own controller until it was ready or running, by verb and resource, for one job."""
+    if outcome.start is None:
+        return {}
+    own = outcome.start.traffic.of(outcome.controller).of_job_controller()
+    return {what: count / outcome.settings.jobs for what, count in own.writes().most_common()}
+
+
+def _of_job(outcome: Outcome) -> str:
+    return f"{sum(writes(outcome).values()):.1f}"
+
+
+def _without_events(outcome: Outcome) -> str:
+    return f"{sum(count for what, count in writes(outcome).items() if not what.endswith(' events')):.1f}"
+
+
+FIGURES = (
+    Figure("half of them ready, s", lambda o: _number(o.seconds_to_ready[len(o.seconds_to_ready) // 2])),
+    Figure("all ready, s", lambda o: _number(o.seconds_to_ready[-1])),
+    Figure("all training, s", lambda o: _number(o.seconds_to_training[-1]) if o.submissions else NONE),
+    Figure("writes a job by its own controller until then", _of_job, "RLJob ≤ RayJob"),
+    Figure("… without events", _without_events),
+    Figure("CPU of the RLJob operator until then, s", _in_start(_cpu(OPERATOR))),
+    Figure("CPU of KubeRay until then, s", _in_start(_cpu(KUBERAY))),
+    Figure("queue of the RLJob operator until then, p50 and p99, s", _in_start(_queue)),
+    Figure("steady: queue, p50 and p99, s", _in_steady(_queue), "p99 < 2"),
+    Figure("steady: RLJob operator, cores", _in_steady(_cores(OPERATOR)), "< 0.2"),
+    Figure("steady: KubeRay, cores", _in_steady(_cores(KUBERAY))),
+    Figure("steady: RLJob operator, requests a second", _in_steady(_rate(OPERATOR)), "< 20"),
+    Figure("steady: KubeRay, requests a second", _in_steady(_rate(KUBERAY))),
+    Figure("RLJob operator, resident MiB", _used(OPERATOR, lambda u: u.rss_mib), "< 256"),
+    Figure("RLJob operator, resident MiB at its peak", _used(OPERATOR, lambda u: u.peak_rss_mib), "< 256"),
+    Figure("KubeRay, resident MiB", _used(KUBERAY, lambda u: u.rss_mib)),
+    Figure("KubeRay, resident MiB at its peak", _used(KUBERAY, lambda u: u.peak_rss_mib)),
+    Figure("restart: writes to running jobs", _after_restart(lambda r: str(sum(r.writes.values()))), "0"),
+    Figure("restart: ready, s", _after_restart(lambda r: _number(r.ready_seconds)), "< 15"),
+    Figure("restart: every head asked again, s", _after_restart(lambda r: _number(r.polled_seconds))),
+    Figure("RayClusters", lambda o: str(o.clusters), "one a job"),
+    Figure("submissions", lambda o: str(sum(o.submissions)) if o.submissions else NONE, "one a job"),
+    Figure("requests that heads refused", lambda o: str(o.refused) if o.submissions else NONE, "0"),
+)
+
+
+def table(outcomes: list[tuple[str, Outcome]]) -> str:
+    """Give the Markdown table, a column a side."""
+    lines = [
+        f"| | {' | '.join(name for name, _ in outcomes)} | aim |",
+        f"|---|{'---:|' * len(outcomes)}---|",
+    ]
+    for figure in FIGURES:
+        told = [figure.read(outcome) for _, outcome in outcomes]
+        if set(told) != {NONE}:
+            lines.append(f"| {figure.what} | {' | '.join(told)} | {figure.aim} |")
+    return "\n".join(lines)
+
+
+def page(settings: Settings, outcomes: list[tuple[str, Outcome]]) -> str:
+    """Give the page of evidence."""
+    parts = [
+        f"# {date.today().isoformat()}: {settings.jobs} jobs on KWOK, beside KubeRay's RayJob",  # noqa: DTZ011
+        _circumstances(settings),
+        table(outcomes),
+    ]
+    for name, outcome in outcomes:
+        told = ", ".join(f"{what} {count:.2f}" for what, count in writes(outcome).items())
+        parts.append(f"Writes of one {name}: {told}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def keep(settings: Settings, outcomes: list[tuple[str, Outcome]]) -> Path:
+    """Write the page; a run of another size goes beside it."""
+    name = f"{date.today().isoformat()}-scale-{settings.jobs}x{settings.workers}.md"  # noqa: DTZ011
+    path = EVIDENCE / name
+    path.write_text(page(settings, outcomes))
+    return path
+
+
+def _circumstances(settings: Settings) -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return (
+        f"`SCALE_JOBS={settings.jobs} SCALE_WORKERS={settings.workers} SCALE_STEP_SECONDS={settings.step_seconds} "
+        f"make scale` at {commit}: one run a column, one after the other, each on a fresh control plane; "
+        f"{settings.pods} pods. Machine: {os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, load "
+        f"{os.getloadavg()[2]:.1f} in the last quarter of an hour. Both operators with the settings they have by "
+        f"default; a step of the virtual runs takes {settings.step_seconds} s; the steady state is "
+        f"{settings.steady_seconds} s long. A RayJob of InteractiveMode ends its way in `Waiting`: KubeRay asks no "
+        "head, ours asks every one."
+    )

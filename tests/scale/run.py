@@ -1,0 +1,271 @@
+"""One run: a control plane, the jobs of one side, and what they cost until they are ready, while they run, and after.
+
+The two sides differ in what is created and in how far it can go. An RLJob is submitted and trains, and its operator
+polls its head. A RayJob of InteractiveMode ends its way in `Waiting`: its cluster is ready, and from then on KubeRay
+only waits for a user to submit, and asks no head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from rljob.cluster.token import TokenKey
+from tests.scale import objects
+from tests.scale.client import Client, Manifest
+from tests.scale.figures import Traffic, Usage, buckets, quantile, traffic, usage
+from tests.scale.heads import Heads
+from tests.scale.plane import KUBERAY, OPERATOR, Plane, control_plane, install
+from tests.scale.settings import Settings
+
+QUEUE = "rljob_operator_queue_duration_seconds"
+LOOK_SECONDS = 0.5
+SETTLE_SECONDS = 30.0
+"""Between the last job that gets ready and the steady state."""
+QUIET_SECONDS = 15.0
+"""So long without a write, and the operator has told all that there was to tell."""
+AFTER_RESTART_SECONDS = 75.0
+"""Longer than the longest pause between two polls of a head."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """What happened between two moments."""
+
+    seconds: float
+    cpu_seconds: dict[str, float]
+    """By process."""
+    traffic: Traffic
+    queue_p50_seconds: float | None = None
+    """How long a key waited for a worker of our operator."""
+    queue_p99_seconds: float | None = None
+
+    def cores(self, process: str) -> float:
+        """Give the mean use of CPU."""
+        return self.cpu_seconds[process] / self.seconds
+
+    def queries_per_second(self, user: str) -> float:
+        """Give the mean rate of requests."""
+        return len(self.traffic.of(user)) / self.seconds
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Our operator ended and started again under running jobs."""
+
+    exit_code: int
+    ready_seconds: float
+    polled_seconds: float
+    """From the start until every head was asked again."""
+    writes: dict[str, int]
+    """Writes other than to its own Lease."""
+
+
+@dataclass
+class Outcome:
+    """One side."""
+
+    settings: Settings
+    controller: str
+    """The process whose kind of job it is."""
+    seconds_to_ready: list[float] = field(default_factory=list)
+    """From the first creation, each job in the order of getting ready."""
+    seconds_to_training: list[float] = field(default_factory=list)
+    start: Span | None = None
+    steady: Span | None = None
+    usage: dict[str, Usage] = field(default_factory=dict)
+    restart: Restart | None = None
+    clusters: int = 0
+    submissions: list[int] = field(default_factory=list)
+    refused: int = 0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment, and what was used until then."""
+
+    monotonic: float
+    time: float
+    usage: dict[str, Usage]
+    page: str
+
+
+class Side:
+    """A control plane with KubeRay, and with our operator if it is our side."""
+
+    def __init__(self, plane: Plane, client: Client, settings: Settings) -> None:
+        self.plane, self.client, self.settings = plane, client, settings
+
+    async def mark(self) -> Mark:
+        """Take the figures of this moment."""
+        names = [name for name in (OPERATOR, KUBERAY) if name in self.plane.processes]
+        page = await self.page() if OPERATOR in names else ""
+        return Mark(time.monotonic(), time.time(), {name: usage(self.plane.pid(name)) for name in names}, page)
+
+    async def page(self) -> str:
+        """Give what our operator tells Prometheus."""
+        url = f"http://127.0.0.1:{self.plane.metrics_ports[OPERATOR]}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return await answer.text()
+
+    async def traffic(self, start: float, end: float) -> Traffic:
+        """Give the requests of both operators in a span of time."""
+        # In a thread: a long log takes longer to read than a head may take to answer.
+        return (await asyncio.to_thread(traffic, self.plane.audit_log)).between(start, end)
+
+    async def span(self, first: Mark, last: Mark) -> Span:
+        """Give the difference of two moments."""
+        cpu = {name: last.usage[name].cpu_seconds - first.usage[name].cpu_seconds for name in last.usage}
+        waited, before = buckets(last.page, QUEUE), buckets(first.page, QUEUE)
+        return Span(
+            last.monotonic - first.monotonic,
+            cpu,
+            await self.traffic(first.time, last.time),
+            quantile(0.5, waited, before),
+            quantile(0.99, waited, before),
+        )
+
+    async def steady(self) -> Span:
+        """Measure the steady state."""
+        await asyncio.sleep(min(SETTLE_SECONDS, self.settings.steady_seconds))
+        first = await self.mark()
+        await asyncio.sleep(self.settings.steady_seconds)
+        return await self.span(first, await self.mark())
+
+    async def until(self, what: str, check: Callable[[], bool]) -> None:
+        """Look until it holds, not for ever."""
+        deadline = time.monotonic() + self.settings.patience_seconds
+        while not check():
+            for name, process in self.plane.processes.items():
+                assert process.poll() is None, f"{name} ended with {process.returncode} while waiting: {what}"
+            assert time.monotonic() < deadline, f"not within {self.settings.patience_seconds} s: {what}"
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def run_rljobs(settings: Settings, say: Callable[[str], None]) -> Outcome:
+    """Run our side."""
+    async with _side(settings) as side:
+        heads = Heads(TokenKey.from_file(side.plane.token_key), settings.step_seconds)
+        async with _background(heads.serve(side.client, objects.NAMESPACE)):
+            await side.plane.start_operator()
+            outcome = await _until_ready(side, objects.RLJOBS, list(objects.rljobs(settings)), _rljob_stage, say)
+            outcome.steady = await side.steady()
+            outcome.usage = (await side.mark()).usage
+            say(f"steady for {settings.steady_seconds} s")
+            outcome.restart = await _restart(side, heads)
+            say(f"restarted, ready after {outcome.restart.ready_seconds:.1f} s")
+            outcome.clusters = len((await side.client.list(objects.RAYCLUSTERS))[0])
+            outcome.submissions, outcome.refused = heads.submissions(), heads.refused
+            return outcome
+
+
+async def run_rayjobs(settings: Settings, say: Callable[[str], None]) -> Outcome:
+    """Run KubeRay's side."""
+    async with _side(settings) as side:
+        outcome = await _until_ready(side, objects.RAYJOBS, list(objects.rayjobs(settings)), _rayjob_stage, say)
+        outcome.steady = await side.steady()
+        outcome.usage = (await side.mark()).usage
+        say(f"steady for {settings.steady_seconds} s")
+        outcome.clusters = len((await side.client.list(objects.RAYCLUSTERS))[0])
+        return outcome
+
+
+@contextlib.asynccontextmanager
+async def _side(settings: Settings) -> AsyncIterator[Side]:
+    async with control_plane() as plane, plane.client() as client:
+        await install(client)
+        await client.create_all("/api/v1/nodes", objects.nodes(settings))
+        await plane.start_kuberay()
+        yield Side(plane, client, settings)
+
+
+@contextlib.asynccontextmanager
+async def _background(work: Coroutine[object, object, object]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+        # Its failure would have been a head that does not answer.
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+Stage = tuple[bool, bool]
+"""Whether a job's cluster is ready, and whether it runs."""
+
+
+async def _until_ready(
+    side: Side, path: str, jobs: list[Manifest], stage: Callable[[Manifest], Stage], say: Callable[[str], None]
+) -> Outcome:
+    """Create the jobs at once and wait until each has come as far as it can."""
+    outcome = Outcome(side.settings, OPERATOR if OPERATOR in side.plane.processes else KUBERAY)
+    ready: dict[str, float] = {}
+    running: dict[str, float] = {}
+
+    async def follow() -> None:
+        async for _, job in side.client.watch(path):
+            name = job["metadata"]["name"]
+            is_ready, runs = stage(job)
+            if is_ready:
+                ready.setdefault(name, time.monotonic())
+            if runs:
+                running.setdefault(name, time.monotonic())
+
+    async with _background(follow()):
+        first = await side.mark()
+        await side.client.create_all(path, jobs)
+        say(f"{len(jobs)} created in {time.monotonic() - first.monotonic:.1f} s")
+        await side.until(f"{path} ready", lambda: len(ready) == len(jobs))
+        say(f"all ready after {max(ready.values()) - first.monotonic:.1f} s")
+        await side.until(f"{path} running", lambda: len(running) == len(jobs))
+        last = await side.mark()
+    outcome.seconds_to_ready = sorted(moment - first.monotonic for moment in ready.values())
+    outcome.seconds_to_training = sorted(moment - first.monotonic for moment in running.values())
+    outcome.start = await side.span(first, last)
+    return outcome
+
+
+def _rljob_stage(job: Manifest) -> Stage:
+    status = job.get("status") or {}
+    ready = any(c["type"] == "ClusterReady" and c["status"] == "True" for c in status.get("conditions", ()))
+    return ready, status.get("state") == "Training"
+
+
+def _rayjob_stage(job: Manifest) -> Stage:
+    waits = (job.get("status") or {}).get("jobDeploymentStatus") == "Waiting"
+    return waits, waits
+
+
+async def _restart(side: Side, heads: Heads) -> Restart:
+    """Stop and start our operator while no run makes a step: whatever it writes then, it writes for nothing."""
+    heads.freeze()
+    await _until_quiet(side)
+    exit_code = await side.plane.stop(OPERATOR)
+    before, stopped = heads.polls(), time.time()
+    began = time.monotonic()
+    ready = await side.plane.start_operator()
+    await side.until("every head is asked again", lambda: all(now > before[uid] for uid, now in heads.polls().items()))
+    polled = time.monotonic() - began
+    await asyncio.sleep(max(0.0, AFTER_RESTART_SECONDS - polled))
+    seen = (await side.traffic(stopped, time.time())).of(OPERATOR).of_job_controller()
+    heads.thaw()
+    return Restart(exit_code, ready, polled, dict(seen.writes()))
+
+
+async def _until_quiet(side: Side) -> None:
+    deadline = time.monotonic() + side.settings.patience_seconds
+    while time.monotonic() < deadline:
+        await asyncio.sleep(QUIET_SECONDS)
+        now = time.time()
+        last = await side.traffic(now - QUIET_SECONDS, now)
+        if not last.of(OPERATOR).of_job_controller().writes():
+            return
+    raise AssertionError(f"the operator still writes {side.settings.patience_seconds} s after the last step")
