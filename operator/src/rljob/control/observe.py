@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 PODS_LIMIT = 500
 """Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""
+PROGRESS_WRITE_SECONDS = 30.0
+PROGRESS_WRITES_PER_SECOND = 10
+"""Status writes that only tell of further steps, of all jobs together: half of what the limiter grants by default."""
 LOG_LINES = 5
 """The last one may be empty, or the end of a stack."""
 
@@ -105,12 +108,17 @@ class Observer:
             recipes=self.store.recipes(job),
             siblings=self.store.siblings(job) if needs.siblings else {},
             unreadable=dict(self._unreadable()),
+            progress_write_seconds=self._progress_write_seconds(),
         )
 
     def keep_only(self, uids: set[str]) -> None:
         """Forget the snapshots of jobs that are gone."""
         for uid in self.snapshots.keys() - uids:
             del self.snapshots[uid]
+
+    def _progress_write_seconds(self) -> float:
+        """Let many jobs share what a few may write: a job that holds a cluster is one that may have news."""
+        return max(PROGRESS_WRITE_SECONDS, self.store.count(RAY_CLUSTER) / PROGRESS_WRITES_PER_SECOND)
 
     def _clusters(self, key: Key, uid: str) -> tuple[Manifest, ...]:
         return _controlled_by({uid}, self.store.children(RAY_CLUSTER, key, uid))

@@ -254,3 +254,14 @@ async def test_the_snapshot_below_is_read_while_the_next_one_is_not_there(machin
     assert (seen.snapshot, seen.base_snapshot) == (None, below)
     machine.cluster.put(left(job, "s2", "spec/2"))
     assert (await observe(machine)).base_snapshot is UNSEEN
+
+
+@pytest.mark.parametrize(("clusters", "seconds"), [(1, 30.0), (300, 30.0), (301, 30.1), (1000, 100.0)])
+async def test_the_more_jobs_run_the_more_seldom_each_tells_of_a_further_step(
+    machine: Machine, clusters: int, seconds: float
+) -> None:
+    job = await machine.start()
+    for number in range(clusters):
+        cluster = machine.cluster.put(cluster_of(job, f"c{number}"))
+        machine.reconciler.store.put(RAY_CLUSTER, cluster)
+    assert (await observe(machine)).progress_write_seconds == pytest.approx(seconds)
