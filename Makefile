@@ -77,6 +77,10 @@ test-image: venv ## test upstream's seams and local runs in the runtime image, o
 fuzz: venv ## mutate every field of every example 20,000 times: nothing may crash (FUZZ_EXAMPLES=n)
 	@RLJOB_FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(PY) -m pytest -q -s --timeout=3600 operator/tests/property/test_fuzz.py
 
+.PHONY: scale
+scale: venv ## 1,000 RLJobs, then as many RayJobs, on KWOK with a real API server and KubeRay (SCALE_JOBS, SCALE_WORKERS)
+	@$(PY) -m tests.scale
+
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks
 	@scripts/lock

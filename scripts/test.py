@@ -29,7 +29,7 @@ COVERED = (
     "--cov-fail-under=100",
     "--cov-report=term:skip-covered",
 )
-UNIT = ("operator/tests", "runtime/tests", "tests/house", "tests/cluster")
+UNIT = ("operator/tests", "runtime/tests", "tests/house", "tests/cluster", "tests/scale")
 NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster")
 
 CHECK = (
@@ -46,10 +46,7 @@ CHECK = (
             *COVERED,
             "-n",
             "2",
-            "operator/tests",
-            "runtime/tests",
-            "tests/house",
-            "tests/cluster",
+            *UNIT,
         ),
         15,
     ),
@@ -58,6 +55,7 @@ CHECK = (
 FULL = (
     # In the background, from the first second.
     Stage("programs", "compile the cluster's programs", (*CLUSTER, "build"), 45, lane="programs"),
+    Stage("kwok", "compile KWOK", (*CLUSTER, "build", "kwok"), 10, lane="programs"),
     Stage("image", "build the operator's image", (*CLUSTER, "image", "build", "operator"), 15, lane="images"),
     Stage("image-verl", "build the runtime's image", (*CLUSTER, "image", "build", "runtime-cpu"), 40, lane="images"),
     # Meanwhile, without a cluster.
@@ -108,6 +106,14 @@ FULL = (
         ("env", f"RLJOB_TEST_KUBECONFIG={state().admin_kubeconfig}", *PYTEST, "-m", "integration", "operator/tests"),
         8,
         after=("cluster",),
+    ),
+    Stage(
+        "scale",
+        "some jobs on KWOK and a control plane of their own, with KubeRay",
+        (*PYTEST, "-m", "integration", "tests/scale"),
+        8,
+        # Alone with two cores: what it counts includes requests that would time out beside a training run.
+        after=("programs", "kwok"),
     ),
     Stage(
         "e2e",

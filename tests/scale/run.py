@@ -29,8 +29,6 @@ SETTLE_SECONDS = 30.0
 """Between the last job that gets ready and the steady state."""
 QUIET_SECONDS = 15.0
 """So long without a write, and the operator has told all that there was to tell."""
-AFTER_RESTART_SECONDS = 75.0
-"""Longer than the longest pause between two polls of a head."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +252,7 @@ async def _restart(side: Side, heads: Heads) -> Restart:
     ready = await side.plane.start_operator()
     await side.until("every head is asked again", lambda: all(now > before[uid] for uid, now in heads.polls().items()))
     polled = time.monotonic() - began
-    await asyncio.sleep(max(0.0, AFTER_RESTART_SECONDS - polled))
+    await asyncio.sleep(max(0.0, side.settings.restart_seconds - polled))
     seen = (await side.traffic(stopped, time.time())).of(OPERATOR).of_job_controller()
     heads.thaw()
     return Restart(exit_code, ready, polled, dict(seen.writes()))

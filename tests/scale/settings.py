@@ -11,6 +11,7 @@ VARIABLES = {
     "workers": "SCALE_WORKERS",
     "step_seconds": "SCALE_STEP_SECONDS",
     "steady_seconds": "SCALE_STEADY_SECONDS",
+    "restart_seconds": "SCALE_RESTART_SECONDS",
     "patience_seconds": "SCALE_PATIENCE_SECONDS",
 }
 
@@ -26,6 +27,8 @@ class Settings:
     """Length of a step of the virtual runs: shorter than any real one, so that every poll may find news."""
     steady_seconds: int = 120
     """How long the steady state is measured."""
+    restart_seconds: int = 75
+    """How long writes are counted after a restart: longer than the longest pause between two polls of a head."""
     patience_seconds: int = 3600
     """Deadline of each wait."""
 

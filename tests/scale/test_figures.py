@@ -1,0 +1,131 @@
+"""The figures are read right: waiting times, requests and whose they are, processes, settings, virtual heads."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.contract import Phase
+from tests.scale.figures import OPERATOR, Request, Traffic, buckets, quantile, traffic, usage
+from tests.scale.heads import START_SECONDS, Head
+from tests.scale.objects import nodes, rayjobs, rljobs
+from tests.scale.plane import KUBERAY
+from tests.scale.settings import Settings, read_settings
+
+PAGE = """
+# TYPE waited histogram
+waited_bucket{le="0.1"} 50.0
+waited_bucket{le="1.0"} 90.0
+waited_bucket{le="+Inf"} 100.0
+waited_count 100.0
+"""
+
+
+def request(user: str, verb: str, resource: str, **fields: object) -> Request:
+    known = {"group": "", "name": "x", "time": 10.0, "code": 201} | fields
+    return Request(user=user, verb=verb, resource=resource, **known)  # type: ignore[arg-type]
+
+
+def test_a_quantile_lies_linearly_within_its_bucket() -> None:
+    waited = buckets(PAGE, "waited")
+    assert quantile(0.5, waited) == pytest.approx(0.1)
+    assert quantile(0.7, waited) == pytest.approx(0.1 + 0.9 / 2)
+
+
+def test_a_quantile_beyond_the_last_bound_is_that_bound() -> None:
+    assert quantile(0.99, buckets(PAGE, "waited")) == 1.0
+
+
+def test_a_quantile_of_a_span_leaves_out_what_was_before() -> None:
+    before = {0.1: 50.0, 1.0: 50.0, float("inf"): 50.0}
+    assert quantile(0.5, buckets(PAGE, "waited"), before) == pytest.approx(0.1 + 0.9 * 25 / 40)
+    assert quantile(0.5, before, before) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "own"),
+    [
+        (request(KUBERAY, "update", "rayjobs/status"), True),
+        (request(KUBERAY, "create", "rayclusters"), True),
+        (request(KUBERAY, "create", "events", about="RayJob"), True),
+        (request(KUBERAY, "create", "events", about="RayCluster"), False),
+        (request(KUBERAY, "update", "rayclusters/status"), False),
+        (request(KUBERAY, "create", "pods"), False),
+        (request(OPERATOR, "create", "events", about="RLJob"), True),
+        (request(OPERATOR, "update", "leases", group="coordination.k8s.io"), False),
+    ],
+    ids=lambda value: f"{value.user} {value.verb} {value.resource} {value.about}" if isinstance(value, Request) else "",
+)
+def test_a_request_belongs_to_the_jobs_controller_or_to_that_of_clusters(seen: Request, *, own: bool) -> None:
+    assert seen.about_a_job is own
+
+
+def test_a_write_that_was_refused_is_none() -> None:
+    seen = Traffic((request(OPERATOR, "create", "pods"), request(OPERATOR, "create", "pods", code=409)))
+    assert seen.writes() == {"create pods": 1}
+
+
+def test_the_audit_log_is_read_without_watches_and_without_its_unfinished_line(tmp_path: Path) -> None:
+    entry = {
+        "user": {"username": OPERATOR},
+        "verb": "create",
+        "objectRef": {"resource": "events", "apiGroup": "events.k8s.io"},
+        "requestObject": {"regarding": {"kind": "RLJob"}},
+        "requestReceivedTimestamp": "2026-01-01T12:00:00.250000Z",
+        "responseStatus": {"code": 201},
+    }
+    status = {"objectRef": {"resource": "rljobs", "subresource": "status", "name": "a"}, "verb": "patch"}
+    log = tmp_path / "audit.log"
+    lines = [json.dumps(line) for line in (entry, entry | {"verb": "watch"}, entry | status)]
+    log.write_text("\n".join([*lines, lines[0][:50]]))
+    seen = traffic(log).requests
+    assert [(item.verb, item.resource, item.about) for item in seen] == [
+        ("create", "events", "RLJob"),
+        ("patch", "rljobs/status", "RLJob"),
+    ]
+    start = seen[0].time
+    assert len(traffic(log).between(start, start + 1)) == 2
+    assert len(traffic(log).between(start - 1, start)) == 0
+
+
+def test_a_process_tells_what_it_has_used() -> None:
+    used = usage(os.getpid())
+    assert used.cpu_seconds > 0
+    assert used.peak_rss_mib >= used.rss_mib > 1
+
+
+def test_settings_come_from_the_environment_and_refuse_what_is_no_number() -> None:
+    settings = read_settings({"SCALE_JOBS": "30", "SCALE_WORKERS": "2", "SCALE_STEP_SECONDS": ""})
+    assert (settings.jobs, settings.workers, settings.pods) == (30, 2, 90)
+    with pytest.raises(SystemExit, match="SCALE_JOBS is '-1'"):
+        read_settings({"SCALE_JOBS": "-1"})
+
+
+def test_nodes_have_room_for_every_worker_and_every_head() -> None:
+    for settings in (Settings(jobs=1000, workers=19), Settings(jobs=1000, workers=1), Settings(jobs=1, workers=1)):
+        made = list(nodes(settings))
+        devices = sum(int(node["status"]["allocatable"]["huawei.com/Ascend910"]) for node in made)
+        assert devices >= settings.jobs * settings.workers * 2
+        assert len(made) * 110 >= settings.pods
+
+
+def test_both_sides_ask_for_the_same_pods() -> None:
+    settings = Settings(jobs=2, workers=3)
+    ray_job = next(iter(rayjobs(settings)))
+    group = ray_job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
+    assert group["replicas"] == 3
+    assert next(iter(rljobs(settings)))["spec"]["workerGroups"][0]["nodes"] == 3
+    assert [job["metadata"]["name"] for job in rayjobs(settings)] == ["run-0000", "run-0001"]
+
+
+def test_a_virtual_run_goes_on_with_time_and_never_says_another_pods_name() -> None:
+    head = Head("127.64.0.1", "uid-1", "token")
+    assert head.progress(0.0, 10.0).phase is Phase.IDLE
+    head.submissions["run-1"] = (1, 100.0)
+    began = 100.0 + START_SECONDS
+    assert head.progress(began + 9, 10.0).phase is Phase.STARTING
+    told = head.progress(began + 25, 10.0)
+    assert (told.pod_uid, told.submission_id, told.step, told.observed_time) == ("uid-1", "run-1", 2, began + 20)

@@ -1,0 +1,49 @@
+"""A few jobs of `make scale`, against the same real programs: counts only, since figures belong to `make scale`."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+
+from tests.scale.figures import OPERATOR
+from tests.scale.report import writes
+from tests.scale.run import Outcome, run_rljobs
+from tests.scale.settings import Settings
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+
+SETTINGS = Settings(jobs=30, workers=2, step_seconds=5, steady_seconds=5, restart_seconds=25, patience_seconds=240)
+WRITES_OF_A_JOB = 16
+"""Until it trains, with every event; a job whose pods are slow to start has two more, which tell why."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def outcome() -> Outcome:
+    return await run_rljobs(SETTINGS, print)
+
+
+async def test_every_job_has_one_cluster_and_one_submission(outcome: Outcome) -> None:
+    assert outcome.clusters == SETTINGS.jobs
+    assert outcome.submissions == [1] * SETTINGS.jobs
+    assert len(outcome.seconds_to_training) == SETTINGS.jobs
+
+
+async def test_the_operator_asks_heads_for_nothing_that_they_refuse(outcome: Outcome) -> None:
+    assert outcome.refused == 0
+
+
+async def test_a_job_costs_a_bounded_number_of_writes(outcome: Outcome) -> None:
+    told = writes(outcome)
+    assert sum(told.values()) <= WRITES_OF_A_JOB, told
+
+
+async def test_a_restart_under_running_jobs_writes_nothing(outcome: Outcome) -> None:
+    assert outcome.restart is not None
+    assert outcome.restart.exit_code == 0
+    assert outcome.restart.writes == {}
+
+
+async def test_nothing_but_progress_is_written_while_jobs_run(outcome: Outcome) -> None:
+    assert outcome.steady is not None
+    seen = outcome.steady.traffic.of(OPERATOR).of_job_controller().writes()
+    assert set(seen) <= {"patch rljobs/status"}
