@@ -148,14 +148,14 @@ class Heads:
             await site.stop()
 
     @web.middleware
-    async def _guard(self, request: web.Request, answer: Any) -> web.StreamResponse:  # noqa: ANN401 - aiohttp's Handler
+    async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:  # noqa: ANN401 - aiohttp's Handler
         head = self._head(request)
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given, f"Bearer {head.token}"):
             self.refused += 1
             raise web.HTTPUnauthorized
         try:
-            found: web.StreamResponse = await answer(request)
+            found: web.StreamResponse = await handler(request)
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
             self.refused += 1
             raise

@@ -23,7 +23,8 @@ HEADS_A_NODE = 10
 
 def spec(workers: int) -> Manifest:
     """Give an RLJob's spec as users write it: no recipe, a volume, checkpoints, logs."""
-    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    # Not a claim: there is no controller that would bind it.
+    volume = {"name": "data", "nfs": {"server": "nfs.example", "path": "/data"}}
     template = {"cpu": "4", "memory": "64Gi", "sharedMemory": "16Gi", "volumes": [volume]}
     return {
         "runtime": {"image": "registry.example/rljob/runtime:cpu"},

@@ -34,6 +34,8 @@ from tests.scale.client import Client, Manifest
 from tests.scale.objects import NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[2]
+LOGS = ROOT / "build" / "scale"
+KEPT_LOG_LINES = 2000
 PROGRAMS = ("etcd", "kube", "kuberay", "kwok")
 POD_NETWORK = "127.64.0.0/12"
 """Addresses of the loopback device: what listens there is reachable from this machine only."""
@@ -193,6 +195,7 @@ async def control_plane() -> AsyncIterator[Plane]:
         # The last to start is the first to end, so that nobody logs the loss of what it needs.
         for name in reversed(list(plane.processes)):
             await plane.stop(name)
+        _keep_logs(plane)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -303,6 +306,14 @@ async def _start_helpers(plane: Plane) -> None:
     await plane.wait("kwok", "answers /healthz", lambda: answers(f"http://127.0.0.1:{kwok_port}/healthz"))
 
 
+def _keep_logs(plane: Plane) -> None:
+    """Leave the ends of the logs of the last run for whoever asks why."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    for path in plane.folder.glob("*.log"):
+        if path != plane.audit_log:
+            (LOGS / path.name).write_text(tail(path, KEPT_LOG_LINES))
+
+
 def _rights() -> Manifest:
     return {
         "metadata": {"name": "scale"},
@@ -312,5 +323,5 @@ def _rights() -> Manifest:
 
 
 def _established(crd: Manifest) -> bool:
-    told = crd.get("status", {}).get("conditions", ())
+    told = (crd.get("status") or {}).get("conditions") or ()
     return any(entry["type"] == "Established" and entry["status"] == "True" for entry in told)
