@@ -107,7 +107,8 @@ def config(spec: Mapping[str, Any] | None = None) -> Json:
 def cluster(ready: int = 0, **metadata: object) -> Json:
     """Give the RayCluster as KubeRay sees it, with so many ready workers."""
     made = configmap.read_raycluster(config())
-    made["metadata"] |= {"uid": "cluster-uid", **metadata}
+    created = (NOW - timedelta(seconds=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    made["metadata"] |= {"uid": "cluster-uid", "creationTimestamp": created, **metadata}
     made["status"] = {"readyWorkerReplicas": ready}
     return made
 

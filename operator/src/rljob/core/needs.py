@@ -13,7 +13,7 @@ from rljob.api.status import ConditionType, Intent, RLJobStatus
 from rljob.build import labels, names
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
-from rljob.core.steps.starting import cluster_is_ready
+from rljob.core.steps.starting import cluster_is_ready, quiet_seconds
 from rljob.core.view import identity, intended_cluster, is_held, is_ours
 from rljob_runtime.contract import ExitCode, Phase, Progress
 
@@ -112,8 +112,10 @@ def _of_phase(
     if cluster is None:
         return _before_cluster(job, current, now)
     if intent.attempt == 0:
-        selector = f"{labels.RAY_CLUSTER}={intent.cluster_name}"
-        return Needs() if cluster_is_ready(cluster, head_pod) else Needs(pods_selector=selector)
+        waits = cluster["spec"].get("suspend", False) or quiet_seconds(cluster, now) > 0
+        if waits or cluster_is_ready(cluster, head_pod):
+            return Needs()
+        return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}")
     return _at_head(job, current, intent, head_pod)
 
 

@@ -123,6 +123,13 @@ def test_pods_are_asked_for_until_all_are_ready() -> None:
     assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs(snapshot_name=SNAPSHOT)
 
 
+def test_pods_of_a_cluster_that_is_young_or_waits_in_a_queue_are_not_asked_for() -> None:
+    young, queued = cluster(creationTimestamp="2026-01-01T11:59:51Z"), cluster()
+    queued["spec"]["suspend"] = True
+    for waits in (young, queued):
+        assert asked(status_recorded(), waits) == Needs(snapshot_name=SNAPSHOT)
+
+
 def test_an_intended_submission_is_asked_for_at_the_intended_head() -> None:
     assert asked(status_intended(), cluster(ready=1), head=pod()) == Needs(
         snapshot_name=SNAPSHOT, head=HEAD, ray_job_id=SUBMISSION_ID

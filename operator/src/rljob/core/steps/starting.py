@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
 from rljob.build import configmap, names
@@ -18,7 +18,10 @@ from rljob.core.steps.restarting import give_up
 from rljob.core.view import LOOK_AGAIN_SECONDS, View
 from rljob.launchers import verl
 
-POD_POLL_SECONDS = 5.0
+POD_QUIET_SECONDS = 10.0
+"""A younger cluster's pods are not looked at: what would be told of them is stale before anybody reads it."""
+POD_POLL_SECONDS_MIN, POD_POLL_SECONDS_MAX = 5.0, 60.0
+"""Bounds of the pause between two looks at pods: a tenth of the time that they have taken already."""
 
 
 def find_lost_cluster(view: View) -> Plan | None:
@@ -106,12 +109,14 @@ def await_pods(view: View) -> Plan | None:
         return None
     if view.cluster["spec"].get("suspend", False):
         return _tell(view, view.status, Reason.WAITING_FOR_QUEUE.value, "the queue has not admitted the cluster")
+    if isinstance(view.observed.pods, Unseen) and not _was_queued(view) and not _is_late(view):
+        return Plan(requeue_after_seconds=max(quiet_seconds(view.cluster, view.now), POD_POLL_SECONDS_MIN))
     current, found = view.status, _diagnose(view)
     if _was_queued(view):
         # The clock of startSeconds begins at admission: a queue may hold a job for days.
         deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
         current = current.model_copy(update={"intent": view.intent.model_copy(update={"start_deadline": deadline})})
-    elif view.now >= clock.from_text(view.intent.start_deadline):
+    elif _is_late(view):
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{found.reason}: {found.message}")
     return _tell(view, current, found.reason.value, found.message, problem=found.reason in PROBLEMS)
 
@@ -120,7 +125,26 @@ def _tell(view: View, current: RLJobStatus, reason: str, message: str, *, proble
     new = view.writer.with_condition(current, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message)
     new = view.writer.summarised(new, State.STARTING, reason, message)
     event = EventNote(EventType.WARNING if problem else EventType.NORMAL, reason, message)
-    return view.write(new, event, requeue=POD_POLL_SECONDS)
+    return view.write(new, event, requeue=_pod_poll_seconds(view))
+
+
+def quiet_seconds(cluster: Manifest, now: datetime) -> float:
+    """Give how long the pods of a cluster need not be looked at; 0 from when on they are worth a request."""
+    return max(0.0, POD_QUIET_SECONDS - _age_seconds(cluster, now))
+
+
+def _pod_poll_seconds(view: View) -> float:
+    if view.cluster is None:
+        raise AssertionError("await_pods lets no job without a cluster pass")
+    return min(max(_age_seconds(view.cluster, view.now) / 10, POD_POLL_SECONDS_MIN), POD_POLL_SECONDS_MAX)
+
+
+def _age_seconds(cluster: Manifest, now: datetime) -> float:
+    return (now - clock.from_text(cluster["metadata"]["creationTimestamp"])).total_seconds()
+
+
+def _is_late(view: View) -> bool:
+    return view.now >= clock.from_text(view.intent.start_deadline)
 
 
 def _was_queued(view: View) -> bool:

@@ -128,11 +128,29 @@ def test_what_holds_the_pods_up_is_told() -> None:
     assert plan.requeue_after_seconds == 5.0
 
 
-@pytest.mark.parametrize(("pods", "reason"), [((), "NoPods"), (UNSEEN, "PodStarting")])
-def test_pods_that_are_not_there_yet_are_no_warning(pods: tuple[Json, ...] | Unseen, reason: str) -> None:
-    plan = waiting(pods=pods)
-    assert reasons(plan)["ClusterReady"] == ("False", reason)
+def test_pods_that_are_not_there_yet_are_no_warning() -> None:
+    plan = waiting()
+    assert reasons(plan)["ClusterReady"] == ("False", "NoPods")
     assert [note.type for note in plan.events] == ["Normal"]
+
+
+def test_nothing_is_told_of_pods_that_were_not_looked_at() -> None:
+    assert waiting(pods=UNSEEN) == Plan(requeue_after_seconds=5.0)
+
+
+def test_a_young_clusters_pods_are_looked_at_when_most_are_up() -> None:
+    young = cluster(creationTimestamp="2026-01-01T11:59:57Z")
+    plan = decide(seen(job(status=status_recorded()), clusters=(young,)))
+    assert plan == Plan(requeue_after_seconds=7.0)
+
+
+@pytest.mark.parametrize(("seconds", "pause"), [(0, 5.0), (170, 20.0), (1700, 60.0)])
+def test_the_longer_pods_take_the_more_seldom_they_are_looked_at(seconds: float, pause: float) -> None:
+    assert waiting(seconds).requeue_after_seconds == pytest.approx(pause)
+
+
+def test_the_start_deadline_holds_for_pods_that_cannot_be_looked_at() -> None:
+    assert wrote(waiting(1800, pods=UNSEEN)).reason == "StartDeadlineExceeded"
 
 
 def test_a_queued_cluster_says_so() -> None:
