@@ -172,7 +172,10 @@ def status_begun(spec: Mapping[str, Any] | None = None) -> Json:
 
 def status_initialized(spec: Mapping[str, Any] | None = None) -> Json:
     """Give the status from which the cluster is made."""
-    return status_after(decide(Observed(job(spec, status_begun(spec)), snapshot=snapshot(spec))))
+    begun = status_begun(spec)
+    plan = decide(Observed(job(spec, begun), snapshot=snapshot(spec)))
+    # A job without initializers is initialized as soon as it has begun.
+    return status_after(plan) if plan.status is not None else begun
 
 
 def status_recorded() -> Json:

@@ -124,7 +124,10 @@ def intend(view: View) -> Plan | None:
     new = view.writer.with_condition(new, ConditionType.VALIDATED, ConditionStatus.TRUE, valid, warnings)
     if status.condition(new, ConditionType.SUSPENDED) is not None:
         new = view.writer.with_condition(new, ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.RESUMED)
-    if before is not None and resolved.snapshot_name != before.snapshot_name:
+    if not resolved.initializers and _code_to_copy(resolved) is None:
+        # Nothing comes between the intent and the cluster: one write tells both.
+        new = view.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.TRUE, Reason.INITIALIZED)
+    elif before is not None and resolved.snapshot_name != before.snapshot_name:
         # Other initializers may have to run; those that are complete are Jobs of the same names and stay it.
         new = view.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.FALSE, Reason.RESUMED)
     new = view.writer.summarised(new, State.PENDING, Reason.RESUMED if before else valid, "" if before else warnings)
@@ -244,19 +247,25 @@ def freeze_code(view: View) -> Plan | None:
     if resolved.code is None:
         # An operator that knew nothing of it began this job.
         return _write_code(view, resolved, _resolve_code(spec))
-    if resolved.code.config_map is None or resolved.code.digest is not None:
+    name = _code_to_copy(resolved)
+    if name is None:
         return None
     original, made = view.observed.code, view.observed.code_copy
     if isinstance(original, Unseen) or isinstance(made, Unseen):
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     if made is not None:
         if not view.made(made):
-            name = names.code_name(view.job)
-            return fail(view, Reason.NAME_TAKEN, f"ConfigMap {name} is not the one that this operator made; delete it")
+            taken = names.code_name(view.job)
+            return fail(view, Reason.NAME_TAKEN, f"ConfigMap {taken} is not the one that this operator made; delete it")
         return _write_code(view, resolved, resolved.code.model_copy(update={"digest": code_digest(made)}))
     if original is None:
-        return _await_code(view, resolved.code.config_map)
+        return _await_code(view, name)
     return Plan(effects=(CreateObject(build_code_copy(view.job, original)),))
+
+
+def _code_to_copy(resolved: Resolved) -> str | None:
+    """Name the user's ConfigMap that is still to be copied."""
+    return resolved.code.config_map if resolved.code is not None and resolved.code.digest is None else None
 
 
 def _write_code(view: View, resolved: Resolved, code: ResolvedCode) -> Plan:

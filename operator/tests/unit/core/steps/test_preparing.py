@@ -150,6 +150,13 @@ def test_a_snapshot_that_is_not_ours_ends_the_job(foreign: Json) -> None:
     assert "NameTaken: ConfigMap sums-0a1b2-spec-1" in wrote(plan).conditions[-1].message
 
 
+def test_a_job_with_nothing_to_prepare_is_initialized_as_soon_as_it_begins() -> None:
+    prepared = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
+    copied = small_spec({"code": {"type": "ConfigMap", "configMap": {"name": "mine"}, "mountPath": "/code"}})
+    told = [reasons(decide(Observed(job(spec), snapshot=None))) for spec in (small_spec(), prepared, copied)]
+    assert ["Initialized" in conditions for conditions in told] == [True, False, False]
+
+
 def test_an_initializer_is_made_when_it_is_not_there() -> None:
     plan = decide(preparing(None))
     effect = plan.effects[0]

@@ -51,8 +51,7 @@ def test_what_was_found_is_pinned_and_handed_to_the_launcher(sibling: Json, path
     assert {"name": "checkpoint.from.job", "value": path, "reason": "checkpoint.path of RLJob earlier"} in (
         begun["resolved"]["decisions"]
     )
-    ready = status_after(decide(Observed(job(FROM, begun), snapshot=snapshot(FROM))))
-    _, frozen = decide(Observed(job(FROM, ready), snapshot=snapshot(FROM), config=None)).effects
+    _, frozen = decide(Observed(job(FROM, begun), snapshot=snapshot(FROM), config=None)).effects
     assert isinstance(frozen, CreateObject)
     assert JobConfig.from_json(frozen.manifest["data"]["job.json"]).resume_from == ResumeSource(path, 20)
 

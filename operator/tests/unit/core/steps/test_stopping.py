@@ -165,7 +165,8 @@ def test_initializers_are_looked_at_again_for_another_spec() -> None:
     def initialized(status: Json) -> str:
         return str(next(c["status"] for c in status["conditions"] if c["type"] == "Initialized"))
 
-    assert (initialized(resumed(EDITED)), initialized(resumed(SAVING))) == ("False", "True")
+    more = merged(SAVING, {"initializers": [{"name": "prepare", "command": ["true"]}]})
+    assert [initialized(resumed(spec)) for spec in (more, EDITED, SAVING)] == ["False", "True", "True"]
 
 
 def kept(intent: str) -> Json:
