@@ -70,6 +70,10 @@ KINDS = {
 }
 
 
+Path = tuple[str, ...]
+"""From the root of a manifest to a field; `*` stands for every entry of a list."""
+
+
 @dataclass(frozen=True)
 class Watch:
     """A kind that the store holds, narrowed by labels on the server."""
@@ -78,16 +82,32 @@ class Watch:
     label_selector: str = ""
     optional: bool = False
     """Whether the operator works without the right to read it: an installation for one namespace may lack it."""
+    unread: tuple[Path, ...] = ()
+    """Fields that no decision reads. They are not kept: of a thousand jobs they would be most of the memory."""
 
+
+_BOOKKEEPING: tuple[Path, ...] = (
+    ("metadata", "managedFields"),
+    ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"),
+)
 
 WATCHED = (
     # Recipes first: when the first jobs are known, what they stand on is known too.
-    Watch(RL_RECIPE, optional=True),
-    Watch(CLUSTER_RL_RECIPE, optional=True),
-    Watch(RLJOB),
-    Watch(RAY_CLUSTER, "rljob.dev/job-uid"),
-    Watch(POD, "rljob.dev/job,ray.io/node-type=head"),
+    Watch(RL_RECIPE, optional=True, unread=_BOOKKEEPING),
+    Watch(CLUSTER_RL_RECIPE, optional=True, unread=_BOOKKEEPING),
+    Watch(RLJOB, unread=_BOOKKEEPING),
+    Watch(
+        RAY_CLUSTER,
+        "rljob.dev/job-uid",
+        unread=(*_BOOKKEEPING, ("spec", "headGroupSpec", "template"), ("spec", "workerGroupSpecs", "*", "template")),
+    ),
+    Watch(
+        POD,
+        "rljob.dev/job,ray.io/node-type=head",
+        unread=(*_BOOKKEEPING, ("spec", "containers"), ("spec", "initContainers"), ("spec", "volumes")),
+    ),
 )
+UNREAD = {watch.kind: watch.unread for watch in WATCHED}
 
 
 def kind_of(manifest: Manifest) -> Kind:

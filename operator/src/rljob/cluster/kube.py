@@ -20,7 +20,8 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import load_incluster_config, load_kube_config
 
 from rljob.cluster import errors
-from rljob.cluster.kinds import LEASE, POD, SECRET, Kind, kind_of
+from rljob.cluster.kinds import LEASE, POD, SECRET, UNREAD, Kind, kind_of
+from rljob.cluster.manifests import without_fields
 from rljob.cluster.port import FIELD_MANAGER, Listing
 from rljob.core.observed import Manifest
 from rljob.telemetry.log import Log
@@ -160,7 +161,9 @@ class KubeCluster:
             query += [("continue", token)] if token else []
             answer = await self._request(_Call("list", kind, kind.path(namespace), tuple(query)))
             # Items of a list carry neither apiVersion nor kind; with them each is a manifest like any other.
-            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer["items"]]
+            whole = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer["items"])
+            # Page by page, so that a thousand whole objects are never in memory at once.
+            items += [without_fields(item, UNREAD.get(kind, ())) for item in whole]
             token = answer["metadata"].get("continue", "")
             if not token or (limit is not None and len(items) >= limit):
                 return Listing(tuple(items), answer["metadata"]["resourceVersion"])

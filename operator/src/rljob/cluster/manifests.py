@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rljob.core.observed import Manifest
 
 
@@ -16,6 +19,26 @@ def without_nulls(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, list | tuple):
         return [without_nulls(member) for member in value]
     return value
+
+
+def without_fields(manifest: Manifest, paths: Iterable[tuple[str, ...]]) -> Manifest:
+    """Leave fields out; what is not on their way is shared with the original, which stays as it is."""
+    kept: Any = manifest
+    for path in paths:
+        kept = _without(kept, path)
+    result: Manifest = kept
+    return result
+
+
+def _without(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
+    name, rest = path[0], path[1:]
+    if name == "*" and isinstance(value, list):
+        return [_without(member, rest) for member in value]
+    if not isinstance(value, Mapping) or name not in value:
+        return value
+    if rest:
+        return {**value, name: _without(value[name], rest)}
+    return {key: member for key, member in value.items() if key != name}
 
 
 def same_json(left: object, right: object) -> bool:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.build.labels import JOB, JOB_UID
-from rljob.cluster.kinds import RECIPES, RLJOB, Kind
+from rljob.cluster.kinds import RECIPES, RLJOB, UNREAD, Kind
+from rljob.cluster.manifests import without_fields
 from rljob.core.observed import RecipeId
 from rljob.core.recipes import chain_ids, reference_id
 
@@ -211,7 +212,7 @@ class Store:
         # It had only left our label selector, and is back.
         self._gone.pop(uid, None)
         self._unindex(kind, uid)
-        self._objects[kind][uid] = manifest
+        self._objects[kind][uid] = without_fields(manifest, UNREAD.get(kind, ()))
         key = owner_key(kind, manifest)
         if key is not None:
             self._by_key[kind, key].add(uid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from rljob.cluster.kinds import KINDS, LEASE, POD, RAY_CLUSTER, kind_named
 from rljob.cluster.limiter import TokenBucket
-from rljob.cluster.manifests import same_json, without_nulls
+from rljob.cluster.manifests import same_json, without_fields, without_nulls
 from rljob.cluster.selectors import matches
 from rljob.cluster.token import TokenKey
 from rljob.control.clock import FrozenClock
@@ -97,3 +98,18 @@ JSON = st.recursive(
 @given(JSON)
 def test_dropping_nulls_twice_is_dropping_them_once(value: object) -> None:
     assert same_json(without_nulls(without_nulls(value)), without_nulls(value))
+
+
+def test_fields_are_left_out_and_the_original_stays_whole() -> None:
+    group = {"groupName": "a", "template": {"spec": {}}}
+    whole: dict[str, object] = {
+        "metadata": {"name": "a", "managedFields": [1]},
+        "spec": {"groups": [group, "odd"], "kept": 1},
+    }
+    before = copy.deepcopy(whole)
+    paths = (("metadata", "managedFields"), ("spec", "groups", "*", "template"), ("spec", "absent", "deeper"), ("no",))
+    assert without_fields(whole, paths) == {
+        "metadata": {"name": "a"},
+        "spec": {"groups": [{"groupName": "a"}, "odd"], "kept": 1},
+    }
+    assert whole == before

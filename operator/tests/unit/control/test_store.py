@@ -310,3 +310,18 @@ def test_kinds_are_counted_apart() -> None:
     heard.store.put(POD, thing(POD, "head", 6, **{JOB: "sums"}))
     assert (heard.store.count(RLJOB), heard.store.count(POD), heard.store.count(RAY_CLUSTER)) == (1, 1, 0)
     assert heard.store.job_keys() == [KEY]
+
+
+def test_what_no_decision_reads_is_not_kept() -> None:
+    store = Store(lambda _: None)
+    template = {"spec": {"containers": [{"name": "ray"}]}}
+    made = child("c1", 1)
+    made["metadata"]["managedFields"] = [{"manager": "kuberay"}]
+    made["spec"] = {
+        "headGroupSpec": {"template": template},
+        "workerGroupSpecs": [{"replicas": 2, "template": template}],
+    }
+    store.put(RAY_CLUSTER, made)
+    (kept,) = store.children(RAY_CLUSTER, KEY)
+    assert "managedFields" not in kept["metadata"]
+    assert kept["spec"] == {"headGroupSpec": {}, "workerGroupSpecs": [{"replicas": 2}]}
