@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,14 +22,13 @@ from rljob.api.v1alpha1 import RecipeKind
 from rljob.build.labels import JOB, JOB_UID
 from rljob.cluster.kinds import RECIPES, RLJOB, UNREAD, Kind
 from rljob.cluster.manifests import without_fields
-from rljob.core.observed import RecipeId
+from rljob.core.observed import Manifest, RecipeId
 from rljob.core.recipes import chain_ids, reference_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rljob.cluster.port import Listing
-    from rljob.core.observed import Manifest
 
 TOMBSTONES = 10_000
 """Deletions remembered between two resyncs; beyond it the oldest are forgotten and the next LIST settles the rest."""
@@ -131,12 +131,9 @@ class Store:
         """Give the RLJob, or None."""
         return self._named(RLJOB, key)
 
-    def siblings(self, job: Manifest) -> dict[str, Manifest]:
+    def siblings(self, job: Manifest) -> Mapping[str, Manifest]:
         """Give the other RLJobs of the job's namespace by name."""
-        metadata = job["metadata"]
-        names = (key.name for key in self.job_keys() if key.namespace == metadata["namespace"])
-        found = {name: self.job(Key(metadata["namespace"], name)) for name in names if name != metadata["name"]}
-        return {name: manifest for name, manifest in found.items() if manifest is not None}
+        return Siblings(self, job["metadata"]["namespace"], job["metadata"]["name"])
 
     def recipes(self, job: Manifest) -> dict[RecipeId, Manifest]:
         """Give every recipe that a job stands on, or stood on when its spec was frozen, as far as it is there."""
@@ -240,6 +237,30 @@ class Store:
         if not self._by_key[kind, key]:
             del self._by_key[kind, key]
         self._tell(kind, key)
+
+
+@dataclass(frozen=True)
+class Siblings(Mapping[str, Manifest]):
+    """The other RLJobs of a namespace: looked up by name, since a thousand jobs that begin need one each at most."""
+
+    store: Store
+    namespace: str
+    me: str
+
+    def __getitem__(self, name: str) -> Manifest:
+        """Give the job of that name."""
+        found = None if name == self.me else self.store.job(Key(self.namespace, name))
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        """Give their names."""
+        return (key.name for key in self.store.job_keys() if key.namespace == self.namespace and key.name != self.me)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return sum(1 for _ in self)
 
 
 def _nobody(_: Key) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from rljob.cluster.errors import AlreadyExists, OutsideError
@@ -52,6 +52,8 @@ class EventRecorder:
         self._identity = identity
         self._metrics = metrics
         self._posted: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._of_job: Counter[str] = Counter()
+        """How many of those are about a job, by uid."""
 
     async def record(self, job: Manifest, note: EventNote) -> None:
         """Post a note about a job, unless it was posted lately."""
@@ -73,11 +75,15 @@ class EventRecorder:
         """Whether the note is news and the job has budget left."""
         horizon = self._monotonic() - SAME_SECONDS
         while self._posted and (next(iter(self._posted.values())) <= horizon or len(self._posted) >= REMEMBERED):
-            self._posted.popitem(last=False)
+            (job, _), _ = self._posted.popitem(last=False)
+            self._of_job[job] -= 1
+            if not self._of_job[job]:
+                del self._of_job[job]
         key = (uid, text)
-        if key in self._posted or sum(1 for job, _ in self._posted if job == uid) >= BUDGET:
+        if key in self._posted or self._of_job[uid] >= BUDGET:
             return False
         self._posted[key] = self._monotonic()
+        self._of_job[uid] += 1
         return True
 
     def _manifest(self, job: Manifest, note: EventNote) -> dict[str, Any]:

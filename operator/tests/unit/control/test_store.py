@@ -325,3 +325,19 @@ def test_what_no_decision_reads_is_not_kept() -> None:
     (kept,) = store.children(RAY_CLUSTER, KEY)
     assert "managedFields" not in kept["metadata"]
     assert kept["spec"] == {"headGroupSpec": {}, "workerGroupSpecs": [{"replicas": 2}]}
+
+
+def test_siblings_are_the_other_jobs_of_the_namespace() -> None:
+    store = Store(lambda _: None)
+    for name, namespace in (("sums", "team"), ("other", "team"), ("far", "elsewhere")):
+        made = thing(RLJOB, name, 1, uid=f"{namespace}/{name}")
+        made["metadata"]["namespace"] = namespace
+        store.put(RLJOB, made)
+    job = store.job(KEY)
+    assert job is not None
+    siblings = store.siblings(job)
+    assert list(siblings) == ["other"]
+    assert len(siblings) == 1
+    assert siblings["other"]["metadata"]["name"] == "other"
+    assert "sums" not in siblings
+    assert "far" not in siblings
