@@ -25,6 +25,8 @@ POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
 """Bounds of the exporter's polling: a tenth of a step."""
 LEAVING_POLL_SECONDS = 2.0
 """A head pod that is being deleted saves, and tells of its end for a few seconds only."""
+POLLS_PER_WRITE = 3
+"""Looking more often than this would find steps that may not be written yet: only many jobs make it matter."""
 SILENCE_TOLD_SECONDS = 300.0
 """A head that is busy for a few polls is no news; five minutes after its last sign, people should know."""
 
@@ -186,7 +188,8 @@ def _observed_time(current: RLJobStatus) -> str | None:
 def _poll_seconds(view: View, answer: Answer) -> float:
     if view.observed.head_pod is not None and "deletionTimestamp" in view.observed.head_pod["metadata"]:
         return LEAVING_POLL_SECONDS
-    return min(max((answer.step_seconds or 0.0) / 10, POLL_SECONDS_MIN), POLL_SECONDS_MAX)
+    least = max(POLL_SECONDS_MIN, view.observed.progress_write_seconds / POLLS_PER_WRITE)
+    return min(max((answer.step_seconds or 0.0) / 10, least), POLL_SECONDS_MAX)
 
 
 def _worth_writing(view: View, answer: Answer) -> bool:
