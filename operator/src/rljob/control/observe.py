@@ -37,7 +37,7 @@ PODS_LIMIT = 500
 """Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""
 PROGRESS_WRITE_SECONDS = 30.0
 PROGRESS_WRITES_PER_SECOND = 10
-"""Status writes that only tell of further steps, of all jobs together: half of what the limiter grants by default."""
+"""Status writes that only tell of further steps, of all jobs together: far below what the limiter grants."""
 LOG_LINES = 5
 """The last one may be empty, or the end of a stack."""
 
