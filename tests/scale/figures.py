@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from tests.scale.plane import OPERATOR
 
@@ -82,29 +83,22 @@ def read_audit_log(path: Path) -> Iterator[Request]:
                 yield found
 
 
-def _request(entry: dict[str, object]) -> Request | None:
-    match entry:
-        case {
-            "user": {"username": str(user)},
-            "verb": str(verb),
-            "objectRef": {"resource": str(resource)} as target,
-            "requestReceivedTimestamp": str(received),
-            "responseStatus": {"code": int(code)},
-        } if verb != "watch":
-            parts = [resource, *([str(target["subresource"])] if "subresource" in target else [])]
-            body = entry.get("requestObject")
-            about = body.get("regarding") or body.get("involvedObject") if isinstance(body, dict) else None
-            return Request(
-                user=user,
-                verb=verb,
-                group=str(target.get("apiGroup", "")),
-                resource="/".join(parts),
-                name=str(target.get("name", "")),
-                time=datetime.fromisoformat(received).timestamp(),
-                code=code,
-                about=str(about.get("kind", "")) if about else "",
-            )
-    return None
+def _request(entry: dict[str, Any]) -> Request | None:
+    target, code = entry.get("objectRef"), (entry.get("responseStatus") or {}).get("code")
+    if target is None or code is None or entry["verb"] == "watch":
+        return None
+    body = entry.get("requestObject") or {}
+    about = body.get("regarding") or body.get("involvedObject") or {}
+    return Request(
+        user=entry["user"]["username"],
+        verb=entry["verb"],
+        group=target.get("apiGroup", ""),
+        resource="/".join(part for part in (target["resource"], target.get("subresource")) if part),
+        name=target.get("name", ""),
+        time=datetime.fromisoformat(entry["requestReceivedTimestamp"]).timestamp(),
+        code=code,
+        about=about.get("kind", ""),
+    )
 
 
 @dataclass(frozen=True)
@@ -142,11 +136,12 @@ def traffic(path: Path) -> Traffic:
 Buckets = dict[float, float]
 
 
-def buckets(page: str, metric: str) -> Buckets:
-    """Read a histogram without labels from a metrics page: cumulative counts by upper bound."""
+def buckets(page: str, metric: str, *labels: str) -> Buckets:
+    """Read a histogram from a metrics page, of the one label set that holds these texts: counts by upper bound."""
     found: Buckets = {}
     for line in page.splitlines():
-        if line.startswith(f"{metric}_bucket") and (match := _BUCKET.search(line)):
+        wanted = line.startswith(f"{metric}_bucket") and all(label in line for label in labels)
+        if wanted and (match := _BUCKET.search(line)):
             found[float(match["bound"])] = float(match["count"])
     return found
 
@@ -164,9 +159,3 @@ def quantile(part: float, later: Buckets, earlier: Buckets | None = None) -> flo
             return low if bound == float("inf") else low + (bound - low) * (wanted - below) / (count - below)
         low, below = bound, count
     raise AssertionError("the last bucket holds everything")
-
-
-def counter(page: str, metric: str, *labels: str) -> float:
-    """Sum a metric over the label sets that hold all these texts."""
-    rows = (line.rpartition(" ") for line in page.splitlines() if line.startswith((f"{metric} ", f"{metric}{{")))
-    return sum(float(value) for name, _, value in rows if all(label in name for label in labels))

@@ -23,7 +23,12 @@ from tests.scale.heads import Heads
 from tests.scale.plane import KUBERAY, OPERATOR, Plane, control_plane, install
 from tests.scale.settings import Settings
 
-QUEUE = "rljob_operator_queue_duration_seconds"
+QUEUES = {
+    OPERATOR: ("rljob_operator_queue_duration_seconds",),
+    # Of client-go, in buckets of a factor of ten.
+    KUBERAY: ("workqueue_queue_duration_seconds", 'name="rayjob"'),
+}
+"""Metric, and what chooses among its label sets: how long a job waits for a worker of its own controller."""
 LOOK_SECONDS = 0.5
 SETTLE_SECONDS = 30.0
 """Between the last job that gets ready and the steady state."""
@@ -40,7 +45,7 @@ class Span:
     """By process."""
     traffic: Traffic
     queue_p50_seconds: float | None = None
-    """How long a key waited for a worker of our operator."""
+    """How long a job waited for a worker of its own controller."""
     queue_p99_seconds: float | None = None
 
     def cores(self, process: str) -> float:
@@ -102,12 +107,17 @@ class Side:
     async def mark(self) -> Mark:
         """Take the figures of this moment."""
         names = [name for name in (OPERATOR, KUBERAY) if name in self.plane.processes]
-        page = await self.page() if OPERATOR in names else ""
+        page = await self.page(self.controller)
         return Mark(time.monotonic(), time.time(), {name: usage(self.plane.pid(name)) for name in names}, page)
 
-    async def page(self) -> str:
-        """Give what our operator tells Prometheus."""
-        url = f"http://127.0.0.1:{self.plane.metrics_ports[OPERATOR]}/metrics"
+    @property
+    def controller(self) -> str:
+        """The process whose kind of job it is."""
+        return OPERATOR if OPERATOR in self.plane.processes else KUBERAY
+
+    async def page(self, process: str) -> str:
+        """Give what an operator tells Prometheus."""
+        url = f"http://127.0.0.1:{self.plane.metrics_ports[process]}/metrics"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             return await answer.text()
 
@@ -119,7 +129,8 @@ class Side:
     async def span(self, first: Mark, last: Mark) -> Span:
         """Give the difference of two moments."""
         cpu = {name: last.usage[name].cpu_seconds - first.usage[name].cpu_seconds for name in last.usage}
-        waited, before = buckets(last.page, QUEUE), buckets(first.page, QUEUE)
+        queue = QUEUES[self.controller]
+        waited, before = buckets(last.page, *queue), buckets(first.page, *queue)
         return Span(
             last.monotonic - first.monotonic,
             cpu,
@@ -204,7 +215,7 @@ async def _until_ready(
     side: Side, path: str, jobs: list[Manifest], stage: Callable[[Manifest], Stage], say: Callable[[str], None]
 ) -> Outcome:
     """Create the jobs at once and wait until each has come as far as it can."""
-    outcome = Outcome(side.settings, OPERATOR if OPERATOR in side.plane.processes else KUBERAY)
+    outcome = Outcome(side.settings, side.controller)
     ready: dict[str, float] = {}
     running: dict[str, float] = {}
 
@@ -225,6 +236,7 @@ async def _until_ready(
         say(f"all ready after {max(ready.values()) - first.monotonic:.1f} s")
         await side.until(f"{path} running", lambda: len(running) == len(jobs))
         last = await side.mark()
+        say(f"all as far as they can come after {last.monotonic - first.monotonic:.1f} s")
     outcome.seconds_to_ready = sorted(moment - first.monotonic for moment in ready.values())
     outcome.seconds_to_training = sorted(moment - first.monotonic for moment in running.values())
     outcome.start = await side.span(first, last)

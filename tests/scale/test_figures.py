@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.contract import Phase
-from tests.scale.figures import OPERATOR, Request, Traffic, buckets, quantile, traffic, usage
+from tests.scale.figures import Request, Traffic, buckets, quantile, traffic, usage
 from tests.scale.heads import START_SECONDS, Head
 from tests.scale.objects import nodes, rayjobs, rljobs
-from tests.scale.plane import KUBERAY
+from tests.scale.plane import KUBERAY, OPERATOR
 from tests.scale.settings import Settings, read_settings
 
 PAGE = """

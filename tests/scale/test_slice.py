@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import pytest_asyncio
 
-from tests.scale.figures import OPERATOR
+from tests.scale.plane import OPERATOR
 from tests.scale.report import writes
 from tests.scale.run import Outcome, run_rljobs
 from tests.scale.settings import Settings
