@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from builders import small_spec
+from doubles.clock import FrozenClock
+from doubles.fake import FakeCluster
+from doubles.fake_ray import FakeRay
 
 from rljob.build.labels import INTENT, JOB, JOB_UID
-from rljob.cluster.fake import FakeCluster
-from rljob.cluster.fake_ray import FakeRay
 from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.token import TokenKey
-from rljob.control.clock import FrozenClock
 from rljob.control.core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from contract.place import Place
+from doubles.fake import FakeCluster
 
 from rljob.cluster.errors import AlreadyExists, NotFound
-from rljob.cluster.fake import FakeCluster
 from rljob.cluster.kinds import RLJOB, Kind
 from rljob.cluster.kube import KubeCluster, _Call, load_configuration
 from rljob.cluster.limiter import TokenBucket

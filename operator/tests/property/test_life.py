@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from builders import small_spec
+from doubles.fake import fail_write
 from property.world import World
 
 from rljob.cluster.errors import ClusterError, Conflict, HeadUnreachable, OutcomeUnknown, Unavailable
-from rljob.cluster.fake import fail_write
 from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, SECRET
 
 PLAIN_LIFE = [

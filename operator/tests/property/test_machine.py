@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from builders import merged, saving, small_spec
+from doubles.fake import Failure
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,7 +19,6 @@ from schema_check import violations
 from rljob.api.crd import build_rljob_crd
 from rljob.api.status import State
 from rljob.cluster.errors import Conflict, OutcomeUnknown, RateLimited, Unavailable
-from rljob.cluster.fake import Failure
 from rljob.cluster.kinds import RLJOB
 
 EXAMPLES, STEPS = {"nightly": (5_000, 60), "dev": (50, 20)}.get(os.environ.get("RLJOB_PROFILE", "ci"), (200, 20))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from builders import saving, small_spec
+from doubles.fake import fail_write
 from property.world import World
 
 from rljob.api.status import AttemptOutcome, State
 from rljob.cluster.errors import ClusterError, OutcomeUnknown, Unavailable
-from rljob.cluster.fake import fail_write
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, POD, RAY_CLUSTER
 from rljob_runtime.contract import Phase
 

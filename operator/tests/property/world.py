@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import Any
 
 from builders import small_spec
+from doubles.clock import FrozenClock
+from doubles.fake import FakeCluster
+from doubles.fake_ray import FakeHead, FakeRay
 
 from rljob.api.status import ConditionType, RLJobStatus
 from rljob.build import labels
 from rljob.cluster.errors import HeadUnreachable, OutsideError
-from rljob.cluster.fake import FakeCluster
-from rljob.cluster.fake_ray import FakeHead, FakeRay
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, JOB, POD, RAY_CLUSTER, RLJOB, Kind
 from rljob.cluster.token import TokenKey
-from rljob.control.clock import FrozenClock
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
 from rljob.core.needs import Head

@@ -1,6 +1,6 @@
 """The ports: all that the operator may ask of the Kubernetes API and of a Ray head pod.
 
-`control` and `telemetry` code against these protocols; `kube.py`, `ray.py`, `fake.py` and `fake_ray.py` implement them.
+`control` and `telemetry` code against these protocols; `kube.py` and `ray.py` implement them, and in memory the tests.
 Objects are plain JSON as the server gave them. Every call is bounded in time by its adapter and fails with an error of
 `cluster.errors`. Results belong to the caller's reading: nobody changes a manifest that came through a port.
 """

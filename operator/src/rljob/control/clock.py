@@ -6,8 +6,7 @@ Wall-clock time goes into decisions and statuses; monotonic time measures waits 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -31,24 +30,3 @@ class SystemClock:
     def monotonic(self) -> float:
         """See `Clock.monotonic`."""
         return time.monotonic()
-
-
-@dataclass
-class FrozenClock:
-    """Time that stands still until it is told to advance."""
-
-    time: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-    seconds: float = 0.0
-
-    def now(self) -> datetime:
-        """See `Clock.now`."""
-        return self.time
-
-    def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
-        return self.seconds
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass, on both readings."""
-        self.time += timedelta(seconds=seconds)
-        self.seconds += seconds

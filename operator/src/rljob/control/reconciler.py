@@ -1,7 +1,7 @@
 """One round of one job: observe, reconcile, execute. Also the whole operator without its processes.
 
-In production `__main__` feeds it from watches and lets the workers of `worker.py` call `round`; in tests `simulate.py`
-drives the same object by hand with frozen time.
+In production `__main__` feeds it from watches and lets the workers of `worker.py` call `round`; tests drive the same
+object by hand with frozen time (`operator/tests/doubles`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The small parts: selectors, limiter, token, kinds."""
+"""The small parts: limiter, token, kinds."""
 
 from __future__ import annotations
 
@@ -6,43 +6,17 @@ import copy
 from typing import TYPE_CHECKING
 
 import pytest
+from doubles.clock import FrozenClock
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob.cluster.kinds import KINDS, LEASE, POD, RAY_CLUSTER, kind_named
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import same_json, without_fields, without_nulls
-from rljob.cluster.selectors import matches
 from rljob.cluster.token import TokenKey
-from rljob.control.clock import FrozenClock
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-LABELS = {"rljob.dev/job": "sums", "ray.io/node-type": "head"}
-
-
-@pytest.mark.parametrize(
-    ("selector", "fits"),
-    [
-        ("", True),
-        ("rljob.dev/job", True),
-        ("rljob.dev/job,ray.io/node-type=head", True),
-        ("rljob.dev/job=other", False),
-        ("!rljob.dev/job", False),
-        ("!absent", True),
-        ("ray.io/node-type!=worker", True),
-        ("ray.io/node-type in (head, worker),rljob.dev/job", True),
-        ("ray.io/node-type notin (head)", False),
-    ],
-)
-def test_a_selector_chooses_as_the_api_server_does(selector: str, *, fits: bool) -> None:
-    assert matches(selector, LABELS) is fits
-
-
-def test_a_selector_that_is_not_understood_is_an_error() -> None:
-    with pytest.raises(ValueError, match="not understood"):
-        matches("a > 3", LABELS)
 
 
 async def test_the_limiter_grants_a_burst_and_then_its_rate_in_order() -> None:

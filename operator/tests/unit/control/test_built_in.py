@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from doubles.fake import fail_calls
 from machine import Machine
 
 from rljob.build.labels import BUILT_IN
 from rljob.cluster.errors import Conflict, Forbidden, Unavailable
-from rljob.cluster.fake import fail_calls
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE
 from rljob.control import built_in
 from rljob.control.built_in import BuiltIns, owner_label

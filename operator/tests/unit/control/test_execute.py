@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 
 import pytest
+from doubles.fake import fail_calls
+from doubles.simulate import CrashError
 from machine import KEY, Machine, cluster_of, owned, submission
 
 from rljob.cluster.errors import AlreadyExists, Conflict, Forbidden, HeadUnreachable, Invalid, OutcomeUnknown
-from rljob.cluster.fake import fail_calls
 from rljob.cluster.kinds import CONFIG_MAP, EVENT, RAY_CLUSTER, RLJOB, SECRET
 from rljob.cluster.token import TokenKey
 from rljob.control.execute import StaleError
-from rljob.control.simulate import CrashError
 from rljob.core.observed import Manifest, Observed, RefusalCause
 from rljob.core.plan import (
     CreateObject,

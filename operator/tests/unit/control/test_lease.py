@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from doubles.clock import FrozenClock
+from doubles.fake import FakeCluster, fail_calls
 
 from rljob.cluster.errors import Conflict, Unavailable
-from rljob.cluster.fake import FakeCluster, fail_calls
 from rljob.cluster.kinds import LEASE
 from rljob.control import lease as lease_module
-from rljob.control.clock import FrozenClock
 from rljob.control.lease import LeaseHolder, LeaseLostError
 from rljob.telemetry.metrics import Metrics
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from doubles.fake import fail_calls
 from machine import KEY, Machine, cluster_of, head_of, owned, rljob, submission
 
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
-from rljob.cluster.fake import fail_calls
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.core.needs import Head, Needs
 from rljob.core.observed import UNSEEN, Manifest, Observed

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from doubles.clock import FrozenClock
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rljob.control.clock import FrozenClock
 from rljob.control.queue import BACKOFF_LAST_SECONDS, KeyQueue, backoff_seconds
 from rljob.telemetry.metrics import Metrics
 

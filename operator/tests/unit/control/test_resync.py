@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from doubles.fake import fail_calls
+from doubles.simulate import settle
 from machine import KEY, Machine, cluster_of
 
 from rljob.cluster.errors import Forbidden, Unavailable
-from rljob.cluster.fake import fail_calls
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, RAY_CLUSTER, RLJOB, WATCHED
 from rljob.control.resync import SPREAD_SECONDS, Resync
-from rljob.control.simulate import settle
 
 
 @pytest.fixture

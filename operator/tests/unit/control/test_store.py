@@ -6,11 +6,11 @@ import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from doubles.fake import FakeCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob.build.labels import JOB, JOB_UID
-from rljob.cluster.fake import FakeCluster
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.cluster.port import Listing
 from rljob.control.store import DriftKind, Key, Store

@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from doubles.fake import FakeCluster, fail_calls, fail_write
+from doubles.simulate import CrashError, UnsettledError, live, settle
 from machine import KEY, Machine, cluster_of, rljob
 
 from rljob.cluster.errors import ClusterError, Conflict, Forbidden, OutcomeUnknown, RateLimited, Unavailable
-from rljob.cluster.fake import FakeCluster, fail_calls, fail_write
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB
 from rljob.control.reconciler import ROUNDS_IN_A_ROW, Result
-from rljob.control.simulate import CrashError, UnsettledError, live, settle
 from rljob.control.worker import attempt, work
 from rljob.core.plan import CreateObject, Plan
 

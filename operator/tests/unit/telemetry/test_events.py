@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from doubles.fake import fail_calls
 from machine import KEY, Machine
 
 from rljob.cluster.errors import Unavailable
-from rljob.cluster.fake import fail_calls
 from rljob.cluster.kinds import EVENT
 from rljob.core.plan import EventNote, EventType
 from rljob.telemetry.events import BUDGET, SAME_SECONDS, EventRecorder

@@ -1,4 +1,4 @@
-"""Drives a Reconciler by hand with frozen time: for tests, property tests and simulations.
+"""Drives a Reconciler by hand with frozen time.
 
     clock = FrozenClock()
     cluster, ray = FakeCluster(clock.now), FakeRay()
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rljob.control.worker import attempt
 
 if TYPE_CHECKING:
-    from rljob.control.clock import FrozenClock
+    from doubles.clock import FrozenClock
     from rljob.control.reconciler import Reconciler
 
 

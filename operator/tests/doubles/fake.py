@@ -1,6 +1,6 @@
 """An API server in memory with the semantics that control loops trip over, and with faults on demand.
 
-It implements `Cluster` for tests, property tests and simulations: uids, resourceVersions, preconditions, the status
+It implements `Cluster` for the tests: uids, resourceVersions, preconditions, the status
 subresource, finalizers, deletion with grace, garbage collection by owner references, and a watch. `tests/contract`
 runs one suite against it and a real API server, so what it promises is what the real one does.
 
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from doubles.selectors import matches
 from rljob.cluster import errors
 from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB, Kind, kind_of
 from rljob.cluster.manifests import same_json, without_nulls
 from rljob.cluster.port import Listing
-from rljob.cluster.selectors import matches
 from rljob.core.observed import Manifest
 
 Event = tuple[str, Kind, Manifest]
@@ -359,7 +359,7 @@ class _Write:
         self._failure: Failure | None = None
 
     async def __aenter__(self) -> None:
-        self._failure = await self._cluster._enter(*self._call)  # noqa: SLF001 - one class in two parts
+        self._failure = await self._cluster._enter(*self._call)
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None and self._failure is not None:

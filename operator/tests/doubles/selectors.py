@@ -1,4 +1,4 @@
-"""Label selectors as the API server reads them, for those who filter on this side: the fake and the store's tests."""
+"""Label selectors as the API server reads them, for the fake that filters on this side."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from doubles.fake import FakeCluster, fail_write
 
 from rljob.cluster.errors import NotFound, OutcomeUnknown, Unavailable
-from rljob.cluster.fake import FakeCluster, fail_write
 from rljob.cluster.kinds import CONFIG_MAP, EVENT, POD, RAY_CLUSTER, Kind
 
 if TYPE_CHECKING:
