@@ -140,16 +140,26 @@ def test_never_sets_earlier_steps_aside_and_deletes_nothing(make_job: MakeJob, o
     aside = own / "set-aside-by-sums-uid01-1-attempt-3"
     assert start.settings()["trainer.resume_mode"] == "disable"
     assert str(aside) in start.told
-    assert sorted(entry.name for entry in own.iterdir()) == [".owner", aside.name]
+    assert sorted(entry.name for entry in own.iterdir()) == [".begun", ".owner", aside.name]
     assert sorted(entry.name for entry in aside.iterdir()) == ["global_step_4", "global_step_6", TRACKER_FILE]
     assert (aside / "global_step_4" / "actor" / "model_world_size_2_rank_1.pt").exists()
 
 
-def test_never_with_nothing_to_set_aside_leaves_no_trace(make_job: MakeJob, own: Path) -> None:
+def test_never_with_nothing_to_set_aside_makes_no_folder_for_it(make_job: MakeJob, own: Path) -> None:
     (own / TRACKER_FILE).write_text("4")
     choose(make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER))
     choose(make_job(resume=ResumeMode.NEVER))
-    assert list(own.iterdir()) == []
+    assert [entry.name for entry in own.iterdir()] == [".begun"]
+
+
+def test_never_is_for_what_was_before_the_job_and_not_for_its_own_restarts(make_job: MakeJob, own: Path) -> None:
+    make_step(own, 4)
+    job = make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER)
+    assert choose(job).folder is None
+    make_step(own, 6)
+    assert choose(job).step == 6
+    (own / ".begun").write_text("another job")
+    assert choose(job).folder is None
 
 
 def test_another_number_of_devices_is_refused_with_both_numbers(make_job: MakeJob, own: Path) -> None:

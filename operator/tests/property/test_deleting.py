@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from doubles.fake import fail_write
 from property.test_suspend import new_world, save_and_stop, settle, start
 from property.world import KEY, World
 
 from rljob.api.status import State
 from rljob.build.labels import STOP_FINALIZER
 from rljob.cluster.errors import ClusterError, OutcomeUnknown, Unavailable
-from rljob.cluster.fake import fail_write
 from rljob.cluster.kinds import POD, RAY_CLUSTER, RLJOB
 
 HOLDING = {"stop": {"graceSeconds": 120, "requireCheckpoint": True}}

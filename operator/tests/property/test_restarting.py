@@ -59,6 +59,14 @@ def finish(world: World) -> None:
     assert world.status.state is State.SUCCEEDED
 
 
+def state(world: World) -> State:
+    return world.status.state
+
+
+def exists(world: World) -> bool:
+    return world.job is not None
+
+
 def submissions(world: World) -> list[str]:
     return [entry.submission_id for entry in world.ray.submissions]
 
@@ -147,7 +155,7 @@ def test_a_preempted_cluster_waits_for_its_queue_and_counts_for_nobody() -> None
     train(world, 6)
     world.suspend_cluster()
     wait(world)
-    assert world.status.state is State.STOPPING
+    assert state(world) is State.STOPPING
     world.run_driver(0, saves=True)
     world.end_driver(66)
     world.lose_head()
@@ -157,7 +165,7 @@ def test_a_preempted_cluster_waits_for_its_queue_and_counts_for_nobody() -> None
     assert (status.counters.preemptions, status.budget.user_failures) == (1, 0)
     assert status.attempts[0].outcome is AttemptOutcome.PREEMPTED
     wait(world, 100_000)
-    assert world.status.state is State.STARTING
+    assert state(world) is State.STARTING
     world.admit()
     finish(world)
     assert submissions(world) == ["sums-00000-1-1", "sums-00000-1-2"]
@@ -287,7 +295,7 @@ def test_a_finished_job_may_go_after_its_time() -> None:
     world = new_world(cleanup={"jobAfterSeconds": 3600})
     finish(world)
     wait(world, 3000)
-    assert world.job is not None
+    assert exists(world)
     wait(world, 700)
-    assert world.job is None
+    assert not exists(world)
     world.close()

@@ -1,8 +1,8 @@
 """Where an attempt begins: at the job's own last complete checkpoint, else at `checkpoint.from`, else at step 0.
 
 The launcher asks once it alone may write into the checkpoint folder, and hands verl an explicit path: verl's own search
-would follow a tracker file that a crash can damage. With `Never`, earlier steps are set aside first, so that every
-`global_step_<n>` of the folder belongs to the run that saves there now; nothing is deleted.
+would follow a tracker file that a crash can damage. With `Never`, a job's first attempt sets earlier steps aside, so that
+every `global_step_<n>` of the folder belongs to this job; nothing is deleted.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from pathlib import Path
 from rljob_runtime import checkpoint
 from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, ResumeMode, ResumeSource
+from rljob_runtime.files import write_atomically
 from rljob_runtime.outcomes import RefusedError
 
 SHARD = re.compile(r"^model_world_size_(\d+)_rank_\d+\.pt$")
 """One rank's part of an FSDP model: verl/utils/checkpoint/fsdp_checkpoint_manager.py (0.9.1)."""
 CRITIC = "critic"
 """Folder of a checkpoint beside the actor's: trainer_base.py, _save_checkpoint (0.9.1)."""
+BEGUN_FILE = ".begun"
+"""In a checkpoint folder: uid of the job that began it anew."""
 SHOWN_STEPS = 8
 """Steps that a message lists at most."""
 
@@ -44,9 +47,8 @@ class Start:
 def choose(job: JobConfig, attempt: int, *, needs_critic: bool) -> Start:
     """Choose the beginning; raises RefusedError (exit 64) for what the manifest asks and the folders cannot give."""
     own = Path(job.checkpoint_path) if job.checkpoint_path else None
-    if job.resume is ResumeMode.NEVER:
-        aside = set_aside(own, f"{job.cluster_name}-attempt-{attempt}") if own else None
-        return Start(told=f"the run begins at step 0; earlier steps are now in {aside}") if aside else Start()
+    if job.resume is ResumeMode.NEVER and (own is None or not _begun(own, job)):
+        return _begin_anew(own, job, attempt) if own else Start()
     step = checkpoint.repair_tracker(own) if own else None
     if own is not None and step is not None:
         start = Start(step_folder(own, step), step, f"the run goes on from step {step} in {own}")
@@ -60,6 +62,21 @@ def choose(job: JobConfig, attempt: int, *, needs_critic: bool) -> Start:
         check_topology(start.folder, job.devices)
         check_critic(start.folder, needs_critic=needs_critic)
     return start
+
+
+def _begun(folder: Path, job: JobConfig) -> bool:
+    """Tell whether what the folder holds is this job's own: a restart goes on from there, whatever was before it."""
+    try:
+        return (folder / BEGUN_FILE).read_text() == job.uid
+    except FileNotFoundError:
+        return False
+
+
+def _begin_anew(folder: Path, job: JobConfig, attempt: int) -> Start:
+    aside = set_aside(folder, f"{job.cluster_name}-attempt-{attempt}")
+    # Last, or a crash before it would let the next attempt take an earlier job's steps for its own.
+    write_atomically(folder / BEGUN_FILE, job.uid.encode(), durable=True)
+    return Start(told=f"the run begins at step 0; earlier steps are now in {aside}") if aside else Start()
 
 
 def set_aside(folder: Path, name: str) -> Path | None:

@@ -88,7 +88,7 @@ def test_ray_lets_every_worker_of_the_job_tell_its_stacks(short_folder: str) -> 
             def hang_in_the_queue(self) -> None:
                 time.sleep(SECONDS)
 
-        worker = Worker.remote()
+        worker = Worker.remote()  # type: ignore[attr-defined] # Ray gives the class this method
         worker.hang_in_the_queue.remote()
         (node,) = ray.nodes()
         deadline = time.monotonic() + SECONDS
