@@ -1,8 +1,8 @@
 """Where an attempt begins: at the job's own last complete checkpoint, else at `checkpoint.from`, else at step 0.
 
 The launcher asks once it alone may write into the checkpoint folder, and hands verl an explicit path: verl's own search
-would follow a tracker file that a crash can damage. With `Never`, a job's first attempt sets earlier steps aside, so that
-every `global_step_<n>` of the folder belongs to this job; nothing is deleted.
+would follow a tracker file that a crash can damage. With `Never`, a job's first attempt sets earlier steps aside, so
+that every `global_step_<n>` of the folder belongs to this job; nothing is deleted.
 """
 
 from __future__ import annotations
