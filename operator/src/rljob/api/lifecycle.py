@@ -159,7 +159,7 @@ class Deadlines(Model):
     active_seconds: Count | None = None
     """From the submission to the end."""
     progress_seconds: Count = 14400
-    """Between two steps; Atlas runs have steps of over two hours."""
+    """Between two steps, but never less than three usual ones; before the first, at least startSeconds."""
 
 
 class Cleanup(Model):

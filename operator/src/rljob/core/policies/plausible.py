@@ -12,6 +12,7 @@ from datetime import datetime
 from rljob_runtime.contract import Progress
 
 STEP_MAX = 2_147_483_647
+BYTES_MAX = 2**63 - 1
 STEP_SECONDS_MAX = 1e6
 """Eleven days: no step takes longer, and the end of the run stays a date."""
 
@@ -20,7 +21,8 @@ def plausible(answer: Progress, now: datetime) -> Progress:
     """Give the answer with every number within bounds; what cannot be true is as if not said."""
     step = min(max(answer.step, 0), STEP_MAX)
     total = min(max(answer.total_steps, step), STEP_MAX)
-    seconds, saved = answer.step_seconds, answer.checkpoint_step
+    seconds, saved, median = answer.step_seconds, answer.checkpoint_step, answer.median_step_seconds
+    resumed, size = answer.resumed_from_step, answer.checkpoint_bytes
     return replace(
         answer,
         step=step,
@@ -29,7 +31,16 @@ def plausible(answer: Progress, now: datetime) -> Progress:
         start_time=_past(answer.start_time, now),
         checkpoint_step=min(saved, STEP_MAX) if saved is not None and saved > 0 else None,
         step_seconds=seconds if seconds is not None and 0 < seconds <= STEP_SECONDS_MAX else None,
+        median_step_seconds=median if median is not None and 0 < median <= STEP_SECONDS_MAX else None,
+        resumed_from_step=None if resumed is None else min(max(resumed, 0), STEP_MAX),
+        checkpoint_time=_past(answer.checkpoint_time, now) if answer.checkpoint_time else None,
+        checkpoint_seconds=_positive(answer.checkpoint_seconds),
+        checkpoint_bytes=size if size is not None and 0 <= size <= BYTES_MAX else None,
     )
+
+
+def _positive(seconds: float | None) -> float | None:
+    return seconds if seconds is not None and 0 <= seconds <= STEP_SECONDS_MAX else None
 
 
 def _past(seconds: float, now: datetime) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from rljob.api.lifecycle import Deadlines
 from rljob.api.status import Attempt, CheckpointStatus, ConditionStatus, ConditionType, Progress, RLJobStatus, State
 from rljob.build import labels
 from rljob.core import clock, status
@@ -27,6 +28,8 @@ LEAVING_POLL_SECONDS = 2.0
 """A head pod that is being deleted saves, and tells of its end for a few seconds only."""
 POLLS_PER_WRITE = 3
 """Looking more often than this would find steps that may not be written yet: only many jobs make it matter."""
+STALLED_STEPS = 3
+"""A progress deadline below the length of a step would end every run."""
 SILENCE_TOLD_SECONDS = 300.0
 """A head that is busy for a few polls is no news; five minutes after its last sign, people should know."""
 
@@ -175,10 +178,22 @@ def _overdue(view: View, attempt: Attempt, answer: Answer | None) -> tuple[Reaso
         return None
     written = clock.from_text(observed) if (observed := _observed_time(view.status)) else submitted
     last = max(clock.from_unix(answer.observed_time), written, submitted)
-    if view.now >= last + timedelta(seconds=deadlines.progress_seconds):
-        message = f"no step since {clock.to_text(last)}: deadlines.progressSeconds {deadlines.progress_seconds} passed"
-        return Reason.PROGRESS_DEADLINE_EXCEEDED, message
+    limit, name = _patience(deadlines, answer)
+    if view.now >= last + timedelta(seconds=limit):
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, f"no step since {clock.to_text(last)}: {name} passed"
     return None
+
+
+def _patience(deadlines: Deadlines, answer: Answer) -> tuple[float, str]:
+    """Give how long no step may come, and what says so."""
+    floor, start = deadlines.progress_seconds, deadlines.start_seconds
+    if answer.phase is Phase.STARTING and start > floor:
+        # Loading a model has little to do with the length of a step.
+        return start, f"deadlines.startSeconds {start}"
+    usual = STALLED_STEPS * (answer.median_step_seconds or answer.step_seconds or 0.0)
+    if usual > floor:
+        return usual, f"{STALLED_STEPS} times the usual step, {usual:.0f} s,"
+    return floor, f"deadlines.progressSeconds {floor}"
 
 
 def _observed_time(current: RLJobStatus) -> str | None:

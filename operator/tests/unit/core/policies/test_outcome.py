@@ -1,5 +1,7 @@
 """What the end of a Ray job means without the exporter's word."""
 
+import math
+
 import pytest
 from builders import NOW, answer
 
@@ -53,5 +55,23 @@ def test_of_a_long_log_the_end_is_kept() -> None:
 
 
 def test_a_plausible_answer_stays_as_it_is() -> None:
-    told = answer({"step_seconds": 4.0})
+    saved = {"checkpoint_step": 5, "checkpoint_time": NOW.timestamp(), "checkpoint_seconds": 0.0, "checkpoint_bytes": 9}
+    told = answer({"step_seconds": 4.0, "median_step_seconds": 4.5, "resumed_from_step": 0} | saved)
     assert plausible(told, NOW) == told
+    assert plausible(answer(), NOW) == answer()
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"median_step_seconds": -1.0},
+        {"median_step_seconds": math.nan},
+        {"checkpoint_seconds": math.inf},
+        {"checkpoint_seconds": -1.0},
+        {"checkpoint_bytes": -1},
+        {"checkpoint_bytes": 2**63},
+    ],
+)
+def test_a_figure_that_cannot_be_true_is_as_if_not_said(lie: dict[str, float]) -> None:
+    assert plausible(answer(lie), NOW) == answer()
+    assert plausible(answer({"resumed_from_step": -3}), NOW).resumed_from_step == 0

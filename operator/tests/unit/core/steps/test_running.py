@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from builders import (
@@ -245,6 +246,25 @@ def test_without_steps_the_progress_deadline_ends_the_job(progress: Progress) ->
     early = decide(world, seconds=14_399)
     assert early.status is None or "Finished" not in reasons(early)
     assert wrote(decide(world, seconds=14_400)).reason == "ProgressDeadlineExceeded"
+
+
+@pytest.mark.parametrize(
+    ("told", "limit", "named"),
+    [
+        ({}, 600, "deadlines.progressSeconds 600"),
+        ({"median_step_seconds": 300.0, "step_seconds": 9.0}, 900, "3 times the usual step, 900 s,"),
+        ({"step_seconds": 300.0}, 900, "3 times the usual step, 900 s,"),
+        ({"phase": Phase.STARTING, "step": 0}, 1800, "deadlines.startSeconds 1800"),
+    ],
+)
+def test_a_run_is_given_as_long_as_its_steps_take(told: dict[str, Any], limit: int, named: str) -> None:
+    spec = small_spec({"deadlines": {"progressSeconds": 600}})
+    world = running(job=job(spec, status_submitted()), snapshot=snapshot(spec), progress=answer(told))
+    early = decide(world, seconds=limit - 1)
+    assert early.status is None or wrote(early).stop is None
+    stop = wrote(decide(world, seconds=limit)).stop
+    assert stop is not None
+    assert (stop.mode, stop.message) == ("Stalled", f"no step since 2026-01-01T12:00:00Z: {named} passed")
 
 
 RUNNING = RayJob(SUBMISSION_ID, RayJobState.RUNNING)
