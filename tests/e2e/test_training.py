@@ -27,10 +27,10 @@ from tests.e2e import quickstart
 from tests.e2e.conftest import OPERATOR_NAMESPACE, ROOT
 from tests.kube import Kube, Manifest, http_get, wait_for
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2700)]
 
 NAME = "quickstart"
-RUN_SECONDS = 2700
+RUN_SECONDS = 2500
 SAVE_EVERY = 5
 
 
