@@ -12,7 +12,7 @@ from datetime import datetime
 
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
-from rljob.core.steps import deleting, drifting, finishing, preparing, restarting, running, starting, stopping
+from rljob.core.steps import deleting, drifting, finishing, preparing, restarting, running, starting, stopping, straying
 from rljob.core.view import View
 
 Step = Callable[[View], Plan | None]
@@ -24,6 +24,7 @@ STEPS: tuple[Step, ...] = (
     finishing.leave_deleted,  # garbage collection does the rest
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a name belongs to somebody else
+    straying.free_strays,  # of a leader that woke too late
     preparing.recall,  # what it goes by; after a lost status: did it begin already?
     preparing.await_recipes,
     preparing.validate_spec,  # nothing begins with a wrong spec
