@@ -161,7 +161,9 @@ def tear_down(view: View) -> Plan | None:
 
 def hold(view: View) -> Plan | None:
     """Make nothing for a job that is to wait."""
-    if not view.suspend or view.active:
+    lost = view.status.intent is None and view.observed.clusters
+    # After a lost status, what runs is written down anew first, and then stopped like any run.
+    if not view.suspend or view.active or lost:
         return None
     return view.write(_suspended(view, view.status))
 
