@@ -81,6 +81,11 @@ fuzz: venv ## mutate every field of every example 20,000 times: nothing may cras
 scale: venv ## 1,000 RLJobs, then as many RayJobs, on KWOK with a real API server and KubeRay (SCALE_JOBS, SCALE_WORKERS)
 	@$(PY) -m tests.scale
 
+.PHONY: chaos
+chaos: venv ## stop, freeze and mislead the operator at every write of every story, and 20,000 examples more (CHAOS_EXAMPLES=n)
+	@RLJOB_CHAOS=$(or $(CHAOS_EXAMPLES),20000) $(PY) -m pytest -q --timeout=36000 \
+		operator/tests/property/test_chaos.py operator/tests/property/test_machine.py
+
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks
 	@scripts/lock

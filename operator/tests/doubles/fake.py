@@ -13,9 +13,8 @@ runs one suite against it and a real API server, so what it promises is what the
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -65,6 +64,12 @@ class Failure:
 
 
 Fault = Callable[[Call], Failure | None]
+Gate = Callable[[Call], Awaitable[None]]
+"""Awaited before a request has any effect: who holds it there has frozen its sender."""
+
+
+async def _open(_: Call) -> None:
+    await asyncio.sleep(0)
 
 
 def fail_write(number: int, error: errors.ClusterError, *, committed: bool = False) -> Fault:
@@ -90,6 +95,7 @@ class FakeCluster:
         self.calls: list[Call] = []
         """Every write that was tried, Kubernetes events excepted."""
         self.faults: list[Fault] = []
+        self.gate: Gate = _open
         self.unserved: set[Kind] = set()
         """Kinds whose CRD is not installed."""
         self.lingering: set[Kind] = set()
@@ -112,7 +118,7 @@ class FakeCluster:
         found = self._seen().get((kind, namespace, name))
         if found is None:
             raise errors.NotFound(f"{kind.resource} {namespace}/{name} not found")
-        return copy.deepcopy(found)
+        return _copied(found)
 
     async def list(
         self, kind: Kind, namespace: str | None = None, label_selector: str = "", limit: int | None = None
@@ -126,7 +132,7 @@ class FakeCluster:
             and (not kind.namespaced or namespace in (None, "", key[1]))
             and matches(label_selector, _labels(item))
         ]
-        return Listing(tuple(copy.deepcopy(found[:limit])), str(self._version))
+        return Listing(tuple(_copied(found[:limit])), str(self._version))
 
     async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
         """See `Cluster.log_tail`; what a container writes is `logs`."""
@@ -145,14 +151,19 @@ class FakeCluster:
         async with self._write("create", kind, namespace, name):
             if (kind, namespace, name) in self._objects:
                 raise errors.AlreadyExists(f"{kind.resource} {namespace}/{name} already exists")
-            return self.put(manifest, status=False)
+            made = self.put(manifest, status=False)
+            owners = _owners(made)
+            if owners and not owners & self._uids_alive():
+                # The garbage collector: its owner was deleted before it was made.
+                self._begin_deletion(kind, self._objects[kind, namespace, name])
+            return made
 
     async def replace(self, manifest: Manifest) -> Manifest:
         """See `Cluster.replace`."""
         kind, namespace, name = _key(manifest)
         async with self._write("update", kind, namespace, name):
             current = self._expect(kind, namespace, name, manifest["metadata"].get("resourceVersion"))
-            changed = copy.deepcopy(dict(manifest))
+            changed = _copied(dict(manifest))
             changed["metadata"] = {**current["metadata"], **changed["metadata"]}
             return self._commit(kind, changed)
 
@@ -173,7 +184,7 @@ class FakeCluster:
                 return self.put(manifest, status=False)
             labels = {**_labels(current), **_labels(manifest)}
             kept = {"metadata": {**current["metadata"], "labels": labels}}
-            return self._commit(kind, {**copy.deepcopy(dict(manifest)), **kept})
+            return self._commit(kind, {**_copied(dict(manifest)), **kept})
 
     async def apply_status(self, manifest: Manifest) -> Manifest:
         """See `Cluster.apply_status`; the whole status has one owner here."""
@@ -186,7 +197,7 @@ class FakeCluster:
         """See `Cluster.set_finalizers`."""
         kind, namespace, name = _key(manifest)
         async with self._write("patch", kind, namespace, name):
-            changed = copy.deepcopy(self._expect_this(manifest))
+            changed = _copied(self._expect_this(manifest))
             changed["metadata"].pop("finalizers", None)
             if wanted := list(manifest["metadata"]["finalizers"]):
                 changed["metadata"]["finalizers"] = wanted
@@ -201,22 +212,22 @@ class FakeCluster:
 
     def objects(self, kind: Kind) -> tuple[Manifest, ...]:
         """Give every object of a kind, by name."""
-        return tuple(copy.deepcopy(item) for key, item in _sorted(self._objects) if key[0] == kind)
+        return tuple(_copied(item) for key, item in _sorted(self._objects) if key[0] == kind)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """Give one object, or None."""
-        return copy.deepcopy(self._objects.get((kind, namespace, name)))
+        return _copied(self._objects.get((kind, namespace, name)))
 
-    def put(self, manifest: Manifest, *, status: bool = True) -> Manifest:
-        """Create an object as somebody else; with its status if `status`."""
+    def put(self, manifest: Manifest, *, status: bool = True, uid: str | None = None) -> Manifest:
+        """Create an object as somebody else; with its status if `status`, and with a certain uid if wished."""
         kind, _, _ = _key(manifest)
-        created = copy.deepcopy(dict(manifest))
+        created = _copied(dict(manifest))
         if not status and kind in _WITH_STATUS:
             created.pop("status", None)
         self._uids += 1
         created["metadata"] = {
             **created["metadata"],
-            "uid": f"{self._uids:08x}-0000-4000-8000-{self._uids:012x}",
+            "uid": uid or f"{self._uids:08x}-0000-4000-8000-{self._uids:012x}",
             "creationTimestamp": self._now().strftime("%Y-%m-%dT%H:%M:%SZ"),
             "generation": 1,
         }
@@ -224,7 +235,7 @@ class FakeCluster:
 
     def edit(self, kind: Kind, namespace: str, name: str, change: Callable[[dict[str, Any]], None]) -> Manifest:
         """Change an object as somebody else; a change of anything but metadata and status is a new generation."""
-        changed = copy.deepcopy(self._objects[kind, namespace, name])
+        changed = _copied(self._objects[kind, namespace, name])
         change(changed)
         return self._commit(kind, changed)
 
@@ -258,7 +269,7 @@ class FakeCluster:
 
     def freeze_reads(self) -> None:
         """Answer reads from the state of now until `thaw_reads`: an API server that lags."""
-        self._frozen = copy.deepcopy(self._objects)
+        self._frozen = {key: _copied(item) for key, item in self._objects.items()}
 
     def thaw_reads(self) -> None:
         """Answer reads from the present again."""
@@ -271,11 +282,11 @@ class FakeCluster:
 
     async def _enter(self, verb: str, kind: Kind, namespace: str, name: str) -> Failure | None:
         """Count a call and let faults act on it; gives a failure that is due after the commit."""
-        await asyncio.sleep(0)
         counted = verb not in _READS and kind != EVENT
         call = Call(self.writes + 1 if counted else 0, verb, kind, namespace, name)
         if counted:
             self.calls.append(call)
+        await self.gate(call)
         failure = next((failure for fault in self.faults if (failure := fault(call))), None)
         if failure is not None and not failure.committed:
             raise failure.error
@@ -306,7 +317,7 @@ class FakeCluster:
         key = _key(changed)
         current = self._objects.get(key)
         if current is not None and same_json(current, changed):
-            return copy.deepcopy(current)
+            return _copied(current)
         if current is not None and not same_json(_desired(current), _desired(changed)):
             changed["metadata"]["generation"] = current["metadata"].get("generation", 1) + 1
         self._version += 1
@@ -316,14 +327,14 @@ class FakeCluster:
         leaving = changed["metadata"].get("deletionTimestamp") and not changed["metadata"].get("finalizers")
         if leaving and kind not in self.lingering:
             self._vanish(kind, changed)
-        return copy.deepcopy(changed)
+        return _copied(changed)
 
     def _begin_deletion(self, kind: Kind, current: dict[str, Any]) -> None:
         metadata = current["metadata"]
         if metadata.get("deletionTimestamp"):
             return
         if metadata.get("finalizers") or kind in self.lingering:
-            changed = copy.deepcopy(current)
+            changed = _copied(current)
             changed["metadata"]["deletionTimestamp"] = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
             self._commit(kind, changed)
         else:
@@ -333,21 +344,24 @@ class FakeCluster:
         """Remove an object and, as the garbage collector does, what it owned."""
         del self._objects[_key(current)]
         self._version += 1
-        last = copy.deepcopy(current)
+        last = _copied(current)
         last["metadata"]["resourceVersion"] = str(self._version)
         self._deliver("DELETED", kind, last)
         for key, item in list(self._objects.items()):
-            owners = {owner["uid"] for owner in item["metadata"].get("ownerReferences", ())}
-            alive = {other["metadata"]["uid"] for other in self._objects.values()}
-            if last["metadata"]["uid"] in owners and not owners & alive and key in self._objects:
+            owners = _owners(item)
+            if last["metadata"]["uid"] in owners and not owners & self._uids_alive() and key in self._objects:
                 self._begin_deletion(key[0], item)
+
+    def _uids_alive(self) -> set[str]:
+        return {item["metadata"]["uid"] for item in self._objects.values()}
 
     def _deliver(self, event: str, kind: Kind, manifest: Manifest) -> None:
         if self._held is not None:
-            self._held.append((event, kind, copy.deepcopy(manifest)))
+            self._held.append((event, kind, _copied(manifest)))
             return
+        told = _copied(manifest)
         for callback in list(self._watchers):
-            callback(event, kind, copy.deepcopy(manifest))
+            callback(event, kind, told)
 
 
 class _Write:
@@ -371,12 +385,23 @@ def _key(manifest: Manifest) -> _Key:
     return kind, metadata["namespace"] if kind.namespaced else "", metadata["name"]
 
 
+def _copied(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Give a copy of JSON that shares nothing: several times quicker than a deep copy of anything."""
+    if isinstance(value, dict):
+        return {name: _copied(member) for name, member in value.items()}
+    return [_copied(member) for member in value] if isinstance(value, (list, tuple)) else value
+
+
 def _sorted(objects: _Objects) -> list[tuple[_Key, dict[str, Any]]]:
     return sorted(objects.items(), key=lambda entry: entry[0][1:])
 
 
 def _labels(manifest: Manifest) -> dict[str, str]:
     return manifest["metadata"].get("labels") or {}
+
+
+def _owners(manifest: Manifest) -> set[str]:
+    return {owner["uid"] for owner in manifest["metadata"].get("ownerReferences") or ()}
 
 
 def _desired(manifest: Manifest) -> dict[str, Any]:

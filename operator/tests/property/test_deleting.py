@@ -1,18 +1,15 @@
-"""Deleting a job that must save first, in the whole world, also with a crash or a fault at every single write."""
+"""Deleting a job that must save first, in the whole world; what may disturb it is in test_chaos."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from doubles.fake import fail_write
 from property.test_suspend import new_world, save_and_stop, settle, start
 from property.world import KEY, World
 
 from rljob.api.status import State
 from rljob.build.labels import STOP_FINALIZER
-from rljob.cluster.errors import ClusterError, OutcomeUnknown, Unavailable
 from rljob.cluster.kinds import POD, RAY_CLUSTER, RLJOB
 
 HOLDING = {"stop": {"graceSeconds": 120, "requireCheckpoint": True}}
@@ -229,66 +226,3 @@ def test_finalizers_of_others_stay(world: World) -> None:
     world.stop_operator()
     settle(world)
     assert world.words[words:] == []
-
-
-def whole_life(world: World) -> None:
-    """Train, be deleted, save and go."""
-    start(world)
-    world.delete_job()
-    settle(world)
-    save_and_stop(world)
-
-
-def what_is_left(world: World) -> dict[str, Any]:
-    return {
-        "job": world.job,
-        "clusters made": world.clusters_made,
-        "clusters": world.cluster.objects(RAY_CLUSTER),
-        "submissions": [submitted.submission_id for submitted in world.ray.submissions],
-        "stopped": {(run.attempt, run.mode) for run in world.ray.stops},
-    }
-
-
-@pytest.fixture(scope="module")
-def plain() -> tuple[dict[str, Any], int]:
-    world = new_world(**HOLDING)
-    whole_life(world)
-    world.close()
-    assert world.job is None
-    return what_is_left(world), len(world.words)
-
-
-WRITES = 17
-
-
-def test_every_write_of_the_life_is_disturbed_once(plain: tuple[dict[str, Any], int]) -> None:
-    assert plain[1] == WRITES
-
-
-@pytest.mark.parametrize("write", range(1, WRITES + 1))
-def test_a_crash_after_any_write_changes_nothing_in_the_end(
-    world: World, plain: tuple[dict[str, Any], int], write: int
-) -> None:
-    world.crash_in = write
-    whole_life(world)
-    assert len(world.crashes) == 1
-    assert what_is_left(world) == plain[0]
-
-
-CALLS = WRITES - 2
-"""Of these writes two go to Ray: the submission and the stop."""
-
-
-@pytest.mark.parametrize("write", range(1, CALLS + 1))
-@pytest.mark.parametrize(
-    ("error", "committed"),
-    [(Unavailable("down"), False), (OutcomeUnknown("lost"), True)],
-    ids=["not-done", "done-but-unanswered"],
-)
-def test_one_failed_write_changes_nothing_in_the_end(
-    world: World, plain: tuple[dict[str, Any], int], write: int, error: ClusterError, *, committed: bool
-) -> None:
-    world.cluster.faults.append(fail_write(write, error, committed=committed))
-    whole_life(world)
-    settle(world)
-    assert what_is_left(world) == plain[0]

@@ -4,7 +4,6 @@ The invariants of single writes are in `world`; here stand those of rest: with t
 it never waits for something that nobody will tell it, and when fate stops, the job ends.
 """
 
-import os
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from doubles.fake import Failure
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from property.tally import HISTORIES, TALLY
 from property.world import KEY, World
 from schema_check import violations
 
@@ -21,7 +21,7 @@ from rljob.api.status import State
 from rljob.cluster.errors import Conflict, OutcomeUnknown, RateLimited, Unavailable
 from rljob.cluster.kinds import RLJOB
 
-EXAMPLES, STEPS = {"nightly": (5_000, 60), "dev": (50, 20)}.get(os.environ.get("RLJOB_PROFILE", "ci"), (200, 20))
+STEPS = 20
 STATUS_SCHEMA = build_rljob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
 SPECS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -74,6 +74,7 @@ class Fate(RuleBasedStateMachine):
     @initialize(spec=st.sampled_from(sorted(SPECS)), stage=st.integers(0, 6))
     def create(self, spec: str, stage: int) -> None:
         """Begin anywhere in a life: left to chance alone, hardly a history would come to training."""
+        TALLY["examples: histories of the state machine"] += 1
         self.world = world = World(merged(small_spec(), SPECS[spec]))
         train = partial(world.run_driver, steps=2)
         way = (world.end_initializers, world.end_initializers, world.admit, world.make_ready, train, train)
@@ -90,13 +91,25 @@ class Fate(RuleBasedStateMachine):
 
     @rule(writes=st.integers(1, 4))
     def crash_after(self, writes: int) -> None:
-        self.world.crash_in = writes
+        last = len(self.world.words) + writes
+        self.world.stops = lambda write: write == last
         self.world.settle()
 
     @rule()
     def restart(self) -> None:
         self.world.stop_operator()
         self.world.settle()
+
+    @precondition(lambda self: self.world.ex_leader is None)
+    @rule(writes=st.integers(1, 4))
+    def freeze_before(self, writes: int) -> None:
+        self.world.freezes_at = self.world.tried + writes
+        self.world.settle()
+
+    @precondition(lambda self: self.world.ex_leader is not None)
+    @rule()
+    def wake_ex_leader(self) -> None:
+        self.world.wake_ex_leader()
 
     @rule(seconds=st.sampled_from([1, 5, 30, 61, 601, 3_700, 20_000]))
     def let_time_pass(self, seconds: int) -> None:
@@ -173,18 +186,17 @@ class Fate(RuleBasedStateMachine):
     @rule(fault=st.sampled_from(sorted(FAULTS)), calls=st.integers(1, 2))
     def fail_writes(self, fault: str, calls: int) -> None:
         left = iter(range(calls))
-        self.world.cluster.faults[:] = [
-            lambda call: FAULTS[fault] if call.is_write and next(left, None) is not None else None
+        self.world.fates[:] = [
+            lambda request: FAULTS[fault] if request.writes and next(left, None) is not None else None
         ]
 
     @rule()
     def hold_events(self) -> None:
-        if not self.world.held:
-            self.world.hold_events()
+        self.world.watch.held = True
 
     @rule(doubled=st.booleans())
     def release_events(self, *, doubled: bool) -> None:
-        self.world.release_events(doubled=doubled)
+        self.world.watch.release(doubled=doubled)
 
     # The driver.
 
@@ -214,7 +226,7 @@ class Fate(RuleBasedStateMachine):
     @invariant()
     def it_never_waits_for_what_nobody_tells(self) -> None:
         world = self.world
-        if world.held:
+        if world.watch.held:
             return
         world.settle()
         if world.job is None or world.operator is None or world.status.state is State.INVALID:
@@ -241,8 +253,10 @@ class Fate(RuleBasedStateMachine):
     def end_well(self) -> None:
         """Let fate stop: whatever happened, a valid job ends, its cluster goes, and then nothing is written."""
         world = self.world
-        world.release_events(doubled=False)
-        world.cluster.faults.clear()
+        world.watch.release()
+        world.freezes_at = None
+        world.wake_ex_leader()
+        world.fates.clear()
         world.ray.exporter_silent = world.ray.api_silent = False
         if world.job is not None and "deletionTimestamp" in world.job["metadata"]:
             world.clock.advance(700)
@@ -276,7 +290,7 @@ class Fate(RuleBasedStateMachine):
 
 TestFate = Fate.TestCase
 TestFate.settings = settings(
-    max_examples=EXAMPLES,
+    max_examples=HISTORIES,
     stateful_step_count=STEPS,
     deadline=None,
     database=None,

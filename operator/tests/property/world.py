@@ -1,81 +1,52 @@
 """A whole world around the real reconciler, in memory and with frozen time: API server, KubeRay, pods, Ray, exporter.
 
-`World` offers one method for each thing that may happen. Whenever the operator writes, the world checks what may never
-be: a second cluster, a second submission, an effect without its intent, a Finished that changes.
+`World` offers one method for each thing that may happen; `operators.Operators` runs the operator in it. Whenever the
+operator writes, the `Judge` checks what may never be.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from builders import small_spec
-from doubles.clock import FrozenClock
-from doubles.fake import FakeCluster
-from doubles.fake_ray import FakeHead, FakeRay
+from doubles.fake_ray import FakeHead
+from property.judge import Judge
+from property.operators import Operators
 
 from rljob.api.status import ConditionType, RLJobStatus
 from rljob.build import labels
-from rljob.cluster.errors import HeadUnreachable, OutsideError
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, JOB, POD, RAY_CLUSTER, RLJOB, Kind
-from rljob.cluster.token import TokenKey
-from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
-from rljob.core.needs import Head
 from rljob.core.observed import Manifest, RayJob, RayJobState
 from rljob.core.plan import SubmitJob
 from rljob_runtime.contract import Outcome, Phase, Progress
 
 KEY = Key("team", "sums")
-PROMISED_ROUNDS = 10
 CODE = "code"
 """A ConfigMap of the user."""
 Json = dict[str, Any]
 
 
-class CrashError(Exception):
-    """The operator's process ends here."""
-
-
-class World:
+class World(Operators):
     """One RLJob and everything around it."""
 
     def __init__(self, spec: Json | None = None) -> None:
-        self.clock = FrozenClock()
-        self.cluster = FakeCluster(self.clock.now)
-        self.ray = _Ray(self)
-        self.loop = asyncio.Runner()
-        self.crash_in: int | None = None
-        """Writes until the operator's process ends; None: it lives on."""
-        self.crashes: list[str] = []
-        self.words: list[str] = []
-        """What the operator wrote, in order."""
-        self.wiped = False
-        self.disturbed = False
-        """The last round failed, and the next one is still to come."""
-        self.finished: Json | None = None
+        super().__init__()
+        self.judge = Judge(self)
+        self.cluster.watch(self._take_along)
         self.highest_step = 0
         self.saved_step = 0
         """What the checkpoint folder holds; it outlives every cluster."""
         self.pods_made = 0
-        self.held = False
-        self.clusters_made: list[str] = []
-        self.late: list[tuple[str, Kind, Manifest]] = []
-        self.operator: Reconciler | None = None
-        self.cluster.watch(self._judge)
-        self.cluster.watch(self._tell)
-        self.cluster.put(
-            {
-                "apiVersion": RLJOB.api_version,
-                "kind": "RLJob",
-                "metadata": {"namespace": KEY.namespace, "name": KEY.name},
-                "spec": spec or small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]}),
-            }
-        )
-
+        self._read = ("", RLJobStatus())
+        """The status as it was read last, and in which version."""
+        self.jobs_made = 0
+        self.queue_is_open = True
+        """Whether Kueue admits what waits."""
+        self.spec = spec or small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
+        self.create_job()
         self.cluster.put(
             {
                 "apiVersion": "v1",
@@ -85,60 +56,23 @@ class World:
             }
         )
 
-    def close(self) -> None:
-        """End the event loop."""
-        self.loop.close()
+    def accepted(self, submitted: SubmitJob) -> None:
+        """Judge a new submission."""
+        self.judge.judge_submission(submitted)
 
-    # The operator.
-
-    def start_operator(self) -> Reconciler:
-        """Start it with empty memory."""
-        key = TokenKey(b"k" * 32)
-        operator = Reconciler.build(self.cluster, self.ray, self.clock, key, after_write=self._after_write)
-        self.late.clear()
-        self.loop.run(operator.prime())
-        self.operator = operator
-        return operator
-
-    def stop_operator(self) -> None:
-        """Lose it with all that it had in memory."""
-        self.operator = None
-
-    def settle(self, limit: int = PROMISED_ROUNDS + 2) -> None:
-        """Let the operator work until it rests; a crash on the way restarts it."""
-        rounds = 0
+    def until(self, reached: Callable[[World], bool], within_seconds: float = 40_000.0) -> None:
+        """Let the operator work and Kubernetes behave until something is reached and nothing is amiss."""
+        end = self.clock.monotonic() + within_seconds
         while True:
-            operator = self.operator or self.start_operator()
-            try:
-                while (key := operator.queue.get_nowait()) is not None:
-                    rounds += 1
-                    assert rounds <= limit, f"does not rest: {self.words[-limit:]}"
-                    self._round(operator, key)
-            except CrashError:
-                self.stop_operator()
-                limit += PROMISED_ROUNDS + 2
-            else:
+            self.settle()
+            if not self.disturbed and not self.watch.is_cut and reached(self):
                 return
-
-    def _round(self, operator: Reconciler, key: Key) -> None:
-        try:
-            self.loop.run(operator.round(key))
-        except OutsideError:
-            self.disturbed = True
-            operator.queue.add_failed(key)
-        else:
-            self.disturbed = False
-        finally:
-            operator.queue.done(key)
-
-    def _after_write(self, word: str) -> None:
-        self.words.append(word)
-        if self.crash_in is not None:
-            self.crash_in -= 1
-            if self.crash_in == 0:
-                self.crash_in = None
-                self.crashes.append(word)
-                raise CrashError(word)
+            if self.ex_leader_sleeps == 0:
+                self.wake_ex_leader()
+            assert self.clock.monotonic() < end, f"not reached: {self.status}"
+            self.behave()
+            self.settle()
+            self.pass_time()
 
     # What is there.
 
@@ -150,22 +84,35 @@ class World:
     @property
     def status(self) -> RLJobStatus:
         """Its status."""
-        return RLJobStatus.model_validate((self.job or {}).get("status") or {})
+        job = self.job
+        version = job["metadata"]["resourceVersion"] if job else ""
+        if self._read[0] != version:
+            self._read = version, RLJobStatus.model_validate((job or {}).get("status") or {})
+        return self._read[1]
 
     @property
     def is_finished(self) -> bool:
         """Whether the condition Finished is True."""
-        return any(c.type == ConditionType.FINISHED and c.status == "True" for c in self.status.conditions)
+        return self.condition(ConditionType.FINISHED) == "True"
+
+    def condition(self, kind: ConditionType) -> str | None:
+        """The status of a condition."""
+        return next((c.status.value for c in self.status.conditions if c.type == kind), None)
 
     @property
     def ray_cluster(self) -> Manifest | None:
-        """The RayCluster."""
-        return next(iter(self.cluster.objects(RAY_CLUSTER)), None)
+        """The RayCluster; of several, the intended one."""
+        return self._intended(self.cluster.objects(RAY_CLUSTER), lambda cluster: cluster["metadata"]["name"])
 
     @property
     def head_pod(self) -> Manifest | None:
-        """The head pod."""
-        return next((p for p in self.cluster.objects(POD) if _label(p, labels.RAY_NODE_TYPE) == "head"), None)
+        """The head pod; of several, the intended cluster's."""
+        heads = [pod for pod in self.cluster.objects(POD) if _label(pod, labels.RAY_NODE_TYPE) == "head"]
+        return self._intended(heads, lambda pod: _label(pod, labels.RAY_CLUSTER))
+
+    def _intended(self, found: Iterable[Manifest], cluster_of: Callable[[Manifest], str | None]) -> Manifest | None:
+        intent = self.status.intent
+        return max(found, key=lambda item: intent is not None and cluster_of(item) == intent.cluster_name, default=None)
 
     @property
     def head(self) -> FakeHead | None:
@@ -179,6 +126,15 @@ class World:
         return next(reversed(self.head.jobs.values()), None) if self.head else None
 
     # What the user does.
+
+    def create_job(self) -> None:
+        """Create the RLJob, or one more of its name."""
+        head = {"apiVersion": RLJOB.api_version, "kind": "RLJob"}
+        metadata = {"namespace": KEY.namespace, "name": KEY.name}
+        # Its names are made of its uid: they must not depend on how much was made before it.
+        uid = f"{self.jobs_made:05x}000-0000-4000-8000-{self.jobs_made:012x}"
+        self.cluster.put({**head, "metadata": metadata, "spec": self.spec}, uid=uid)
+        self.jobs_made += 1
 
     def edit_spec(self, spec: Json) -> None:
         """Change the spec."""
@@ -230,7 +186,7 @@ class World:
     def wipe_status(self) -> None:
         """Lose the status, as a restored backup does."""
         if self.job is not None:
-            self.wiped, self.finished = True, None
+            self.wiped, self.judge.finished = True, None
             self.cluster.edit(RLJOB, *KEY, lambda job: job.pop("status", None))
 
     # What Kubernetes and KubeRay do.
@@ -281,18 +237,12 @@ class World:
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c["spec"].update(suspend=True))
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c.pop("status", None))
 
-    def hold_events(self) -> None:
-        """Let watches fall silent."""
-        self.held = True
-
-    def release_events(self, *, doubled: bool = False) -> None:
-        """Let watches tell what they held back, each event twice if so wished."""
-        self.held = False
-        events, self.late = self.late, []
-        for event in events:
-            for _ in range(2 if doubled else 1):
-                if self.operator is not None:
-                    self.operator.feed(*event)
+    def behave(self) -> None:
+        """Let Kubernetes, Kueue and KubeRay do what they do when nothing is wrong."""
+        self.end_initializers()
+        if self.queue_is_open:
+            self.admit()
+        self.make_ready()
 
     def make_ready(self) -> None:
         """Let all pods become ready."""
@@ -324,6 +274,10 @@ class World:
         """Lose the head pod."""
         if (pod := self.head_pod) is not None:
             self.cluster.remove(POD, KEY.namespace, pod["metadata"]["name"])
+            self._sync_heads()
+
+    def _take_along(self, event: str, kind: Kind, _: Manifest) -> None:
+        if kind == POD and event == "DELETED":
             self._sync_heads()
 
     def _sync_heads(self) -> None:
@@ -382,83 +336,6 @@ class World:
         """Let Ray forget a submission that it once reported."""
         if self.head is not None and self.status.attempts:
             self.head.jobs.clear()
-
-    def _tell(self, event: str, kind: Kind, manifest: Manifest) -> None:
-        if self.held:
-            self.late.append((event, kind, manifest))
-        elif self.operator is not None:
-            self.operator.feed(event, kind, manifest)
-
-    # What may never be.
-
-    def _judge(self, event: str, kind: Kind, manifest: Manifest) -> None:
-        if kind == RAY_CLUSTER and event == "ADDED":
-            living = [c for c in self.cluster.objects(RAY_CLUSTER) if "deletionTimestamp" not in c["metadata"]]
-            assert len(living) == 1, "two clusters at a time"
-            intent = self.status.intent
-            assert intent is not None, "a cluster without an intent"
-            assert intent.cluster_name == manifest["metadata"]["name"], "a cluster without its intent"
-            assert intent.cluster_uid is None or self.wiped, "a second cluster after the first was recorded"
-            assert not intent.ended, "a cluster of a generation that has ended"
-            assert manifest["metadata"]["name"] not in self.clusters_made, "a generation with two clusters"
-            self.clusters_made.append(manifest["metadata"]["name"])
-        if kind == POD and event == "DELETED":
-            self._sync_heads()
-        if kind == RLJOB and event != "DELETED":
-            self._judge_status(manifest.get("status") or {})
-
-    def _judge_status(self, status: Json) -> None:
-        assert len(json.dumps(status)) <= 16_000
-        read = RLJobStatus.model_validate(status)
-        assert read.progress is None or read.progress.step <= self.highest_step, "a step that nobody reported"
-        ended = {
-            "condition": next((c for c in status.get("conditions", ()) if c["type"] == "Finished"), None),
-            "attempts": status.get("attempts"),
-            "time": status.get("finishedTime"),
-        }
-        assert self.finished in (None, ended), "Finished changed"
-        self.finished = ended if ended["condition"] else None
-
-    def judge_submission(self, submitted: SubmitJob) -> None:
-        """Check a submission before it has an effect."""
-        intent = self.status.intent
-        assert intent is not None
-        assert (submitted.submission_id, submitted.pod_uid) == (intent.submission_id, intent.head_pod_uid)
-        made = Counter(entry.submission_id for entry in self.ray.submissions)
-        assert made[submitted.submission_id] == 0 or self.wiped or submitted.submission_id in self.ray.known()
-
-
-class _Ray(FakeRay):
-    """The heads, with an exporter and a job API that can each be silent."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self.world = world
-        self.exporter_silent = False
-        self.api_silent = False
-
-    def known(self) -> set[str]:
-        """Give every submission that a head has."""
-        return {submission for head in self.heads.values() for submission in head.jobs}
-
-    async def progress(self, head: Head) -> Progress:
-        """Answer, unless the exporter is silent."""
-        if self.exporter_silent:
-            raise HeadUnreachable("the exporter does not answer")
-        return await super().progress(head)
-
-    async def job(self, head: Head, submission_id: str) -> RayJob | None:
-        """Answer, unless the job API is silent."""
-        if self.api_silent:
-            raise HeadUnreachable("the job API does not answer")
-        return await super().job(head, submission_id)
-
-    async def submit(self, job: SubmitJob) -> None:
-        """Take a job, after the world has judged it."""
-        if self.api_silent:
-            raise HeadUnreachable("the job API does not answer")
-        self.world.judge_submission(job)
-        await super().submit(job)
 
 
 def _label(manifest: Manifest, name: str) -> str | None:

@@ -1,0 +1,76 @@
+"""What may never be, checked at every single write: a second cluster, a second submission, a Finished that changes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from rljob.api.status import RLJobStatus
+from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, Kind
+from rljob.core.observed import Manifest
+
+if TYPE_CHECKING:
+    from property.world import World
+
+    from rljob.core.plan import SubmitJob
+
+STATUS_BYTES = 16_000
+
+
+class Judge:
+    """Watches one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.clusters_made: list[str] = []
+        self.strays: list[str] = []
+        """Clusters that an operator made which was the leader once: they must go again, and nothing may run on them."""
+        self.finished: dict[str, Any] | None = None
+        world.cluster.watch(self.hear)
+
+    def hear(self, event: str, kind: Kind, manifest: Manifest) -> None:
+        """Judge a change of the world."""
+        if kind == RAY_CLUSTER and event == "ADDED":
+            self._judge_cluster(manifest)
+        if kind == RLJOB and event == "DELETED":
+            self.finished = None
+        elif kind == RLJOB:
+            self._judge_status(manifest.get("status") or {})
+
+    def judge_submission(self, submitted: SubmitJob) -> None:
+        """Judge a submission that a head has just accepted."""
+        intent = self.world.status.intent
+        assert intent is not None
+        assert (submitted.submission_id, submitted.pod_uid) == (intent.submission_id, intent.head_pod_uid)
+        assert submitted.cluster_name not in self.strays, "a run on a cluster that should not be there"
+        made = Counter(entry.submission_id for entry in self.world.ray.submissions)
+        assert made[submitted.submission_id] == 1 or self.world.wiped, "submitted twice"
+
+    def _judge_cluster(self, manifest: Manifest) -> None:
+        name, intent = manifest["metadata"]["name"], self.world.status.intent
+        wanted = intent is not None and not intent.ended and (intent.cluster_name, intent.cluster_uid) == (name, None)
+        if self.world.ex_leader_is_awake and not wanted:
+            self.strays.append(name)
+            return
+        clusters = self.world.cluster.objects(RAY_CLUSTER)
+        living = [c for c in clusters if "deletionTimestamp" not in c["metadata"]]
+        assert len(living) == 1, "two clusters at a time"
+        assert intent is not None, "a cluster without an intent"
+        assert intent.cluster_name == name, "a cluster without its intent"
+        assert intent.cluster_uid is None or self.world.wiped, "a second cluster after the first was recorded"
+        assert not intent.ended, "a cluster of a generation that has ended"
+        assert name not in self.clusters_made, "a generation with two clusters"
+        self.clusters_made.append(name)
+
+    def _judge_status(self, status: dict[str, Any]) -> None:
+        assert len(json.dumps(status)) <= STATUS_BYTES
+        read = RLJobStatus.model_validate(status)
+        assert read.progress is None or read.progress.step <= self.world.highest_step, "a step that nobody reported"
+        ended = {
+            "condition": next((c for c in status.get("conditions", ()) if c["type"] == "Finished"), None),
+            "attempts": status.get("attempts"),
+            "time": status.get("finishedTime"),
+        }
+        assert self.finished in (None, ended), "Finished changed"
+        self.finished = ended if ended["condition"] else None

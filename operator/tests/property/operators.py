@@ -1,0 +1,324 @@
+"""The operators of a simulated world: started with empty memory, driven round by round, stopped at any write, frozen.
+
+One leads at a time. A frozen one stands in the middle of a write; its successor takes over, and when it wakes it goes
+on with its old memory, as a process does whose node was paused. `fates` decide what becomes of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from doubles.clock import FrozenClock
+from doubles.fake import Call, Failure, FakeCluster
+from doubles.fake_ray import FakeRay
+from property.tally import TALLY
+from property.watch import Watch
+
+from rljob.build import labels
+from rljob.cluster.errors import HeadUnreachable, OutsideError, RateLimited, Unavailable
+from rljob.cluster.kinds import EVENT
+from rljob.cluster.token import TokenKey
+from rljob.control.reconciler import Reconciler, Result
+from rljob.control.resync import Resync
+
+if TYPE_CHECKING:
+    from rljob.control.store import Key
+    from rljob.core.needs import Head
+    from rljob.core.observed import RayJob
+    from rljob.core.plan import StopRun, SubmitJob
+    from rljob_runtime.contract import Progress
+
+PROMISED_ROUNDS = 10
+RESYNC_SECONDS = 300.0
+START_AGAIN_SECONDS = 10.0
+"""The kubelet's first pause before it starts a container again."""
+ROUNDS_OF_AN_EX_LEADER = 5
+"""It would notice within one: this is more than it can get."""
+
+
+class CrashError(Exception):
+    """The operator's process ends here."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of an operator to anybody."""
+
+    number: int
+    """Counts writes from 1, Kubernetes events excepted; 0 for everything else."""
+    word: str
+    to_head: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is one of the writes that are counted."""
+        return self.number > 0
+
+
+Fate = Callable[[Request], Failure | None]
+
+
+class Operators:
+    """Who reconciles, and what happens to them."""
+
+    def __init__(self) -> None:
+        self.clock = FrozenClock()
+        self.cluster = FakeCluster(self.clock.now)
+        self.cluster.gate = self._gate
+        self.cluster.faults.append(self._fault)
+        self.ray = _Ray(self)
+        self.watch = Watch(self.cluster)
+        self.loop = asyncio.Runner()
+        self.fates: list[Fate] = []
+        self.words: list[str] = []
+        """What operators wrote, in order."""
+        self.tried = 0
+        """Writes that they tried."""
+        self.stops: Callable[[int], bool] = lambda _: False
+        """After which write, counted from 1, the operator's process ends."""
+        self.crashes: list[str] = []
+        """The writes after which it did."""
+        self.away_until = 0.0
+        """No operator is started before."""
+        self.outage_until = 0.0
+        """Until then the API server answers nothing."""
+        self.heads_silent_until = 0.0
+        self.freezes_at: int | None = None
+        """The write that it is about to send when it freezes."""
+        self.ex_leader: tuple[Reconciler, asyncio.Task[Result], Key] | None = None
+        self.ex_leader_is_awake = False
+        self.ex_leader_sleeps = 0
+        """How many acts of a story it sleeps for; 0: until its successor rests."""
+        self.wiped = False
+        """The status was lost once."""
+        self.disturbed = False
+        """The last round failed, and the next one is still to come."""
+        self.operator: Reconciler | None = None
+        self._resynced = 0.0
+        self._frozen, self._thawed = asyncio.Event(), asyncio.Event()
+        self._renderer = labels.RENDERER_VERSION
+
+    def accepted(self, submitted: SubmitJob) -> None:
+        """Hear that a head has taken a new submission."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the event loop, and undo the upgrade."""
+        self.loop.close()
+        labels.RENDERER_VERSION = self._renderer
+
+    # One life of an operator.
+
+    def start_operator(self) -> Reconciler | None:
+        """Start it with empty memory; None if it ends at once because the API server does not answer."""
+        key = TokenKey(b"k" * 32)
+        operator = Reconciler.build(self.cluster, self.ray, self.clock, key, after_write=self._after_write)
+        self.watch.follow(None)
+        try:
+            self.loop.run(operator.prime())
+        except OutsideError:
+            return None
+        self.watch.follow(operator.feed)
+        self.operator, self._resynced = operator, self.clock.monotonic()
+        return operator
+
+    def stop_operator(self) -> None:
+        """Lose it with all that it had in memory."""
+        TALLY["operator stops"] += 1
+        self.operator = None
+        self.watch.follow(None)
+
+    def begin_outage(self, seconds: float) -> None:
+        """Let the API server answer nothing for a while, and lose the watches."""
+        self.outage_until = self.clock.monotonic() + seconds
+        self.watch.cut()
+
+    def upgrade(self) -> None:
+        """Replace it by a version with another renderer."""
+        self.stop_operator()
+        labels.RENDERER_VERSION = "later"
+
+    def settle(self, limit: int = PROMISED_ROUNDS + 2) -> None:
+        """Let the operator work until it rests; a crash on the way restarts it."""
+        rounds = 0
+        while self.clock.monotonic() >= self.away_until:
+            operator = self.operator or self.start_operator()
+            if operator is None:
+                self.disturbed = True
+                self.away_until = self.clock.monotonic() + START_AGAIN_SECONDS
+                return
+            try:
+                while (key := self._next(operator)) is not None:
+                    result = self._round(operator, key)
+                    if result is None:
+                        break
+                    # A world that moved on is no fault of the core's; the reconciler itself bounds such rounds.
+                    rounds += result is not Result.STALE
+                    assert rounds <= limit, f"does not rest: {self.words[-limit:]}"
+                else:
+                    return
+            except CrashError:
+                self.stop_operator()
+            limit += PROMISED_ROUNDS + 2
+
+    def resync(self) -> None:
+        """Compare the store with the API server, when its time has come."""
+        if self.operator is not None and self.clock.monotonic() >= self._resynced + RESYNC_SECONDS:
+            self._resynced = self.clock.monotonic()
+            self.loop.run(Resync(self.operator, RESYNC_SECONDS, "me", settle_seconds=0).once())
+
+    def pass_time(self) -> None:
+        """Let time pass until the operator, or somebody about it, has something to do."""
+        now = self.clock.monotonic()
+        dues = [self._resynced + RESYNC_SECONDS, self.away_until, self.outage_until]
+        if self.operator is not None and (due := self.operator.queue.next_due_seconds()) is not None:
+            dues.append(now + due)
+        self.clock.advance(max(min((due - now for due in dues if due > now), default=1.0), 1.0))
+        if self.watch.is_cut and self.clock.monotonic() >= self.outage_until:
+            self.watch.reconnect()
+        self.resync()
+
+    def _next(self, operator: Reconciler) -> Key | None:
+        self.watch.pump()
+        key = operator.queue.get_nowait()
+        return operator.queue.get_nowait() if key is None and self.watch.catch_up() else key
+
+    def _round(self, operator: Reconciler, key: Key) -> Result | str | None:
+        """Run one round; None if the operator froze in it, and leads no more."""
+        result: Result | str | None = "failed"
+        try:
+            if (result := self.loop.run(self._work(operator, key))) is None:
+                return None
+        except OutsideError as error:
+            self.disturbed = True
+            pause = error.retry_after_seconds if isinstance(error, RateLimited) else 0.0
+            operator.queue.add_failed(key, pause)
+        else:
+            self.disturbed = False
+        operator.queue.done(key)
+        return result
+
+    async def _work(self, operator: Reconciler, key: Key) -> Result | None:
+        if self.freezes_at is None:
+            return await operator.round(key)
+        work, frozen = asyncio.ensure_future(operator.round(key)), asyncio.ensure_future(self._frozen.wait())
+        await asyncio.wait((work, frozen), return_when=asyncio.FIRST_COMPLETED)
+        if not self._frozen.is_set():
+            frozen.cancel()
+            return await work
+        TALLY["frozen leaders"] += 1
+        self.ex_leader, self.freezes_at, self.operator = (operator, work, key), None, None
+        self.watch.follow(None)
+        return None
+
+    def wake_ex_leader(self) -> None:
+        """Let the frozen operator go on with the write that it was about to send, and with its old memory."""
+        if self.ex_leader is None:
+            return
+        operator, work, key = self.ex_leader
+        self.ex_leader, self.ex_leader_is_awake = None, True
+        self.loop.run(self._go_on(operator, work, key))
+        self.ex_leader_is_awake = False
+
+    async def _go_on(self, operator: Reconciler, work: asyncio.Task[Result], key: Key) -> None:
+        self._thawed.set()
+        for _ in range(1 + ROUNDS_OF_AN_EX_LEADER):
+            try:
+                await work
+            except OutsideError:
+                TALLY["requests of an ex-leader that were refused"] += 1
+            except CrashError:
+                return
+            work = asyncio.ensure_future(operator.round(key))
+        work.cancel()
+
+    # What becomes of its requests.
+
+    async def begin_write(self, word: str, *, to_head: bool) -> Request:
+        """Count a write that is about to be sent; here an operator freezes."""
+        self.tried += 1
+        request = Request(self.tried, word, to_head)
+        if self.tried == self.freezes_at:
+            self._frozen.set()
+            await self._thawed.wait()
+        return request
+
+    async def _gate(self, call: Call) -> None:
+        await asyncio.sleep(0)
+        if call.is_write and call.kind != EVENT:
+            self._request = await self.begin_write(f"{call.verb} {call.kind.kind}", to_head=False)
+        else:
+            self._request = Request(0, f"{call.verb} {call.kind.kind}")
+
+    def _fault(self, _: Call) -> Failure | None:
+        return self.fate(self._request)
+
+    def fate(self, request: Request) -> Failure | None:
+        """What the first fate that has something against it does to a request."""
+        failure = next((failure for fate in self.fates if (failure := fate(request)) is not None), None)
+        if self.clock.monotonic() < (self.heads_silent_until if request.to_head else self.outage_until):
+            failure = Failure(Unavailable("down"))
+        if failure is not None:
+            kind = "HeadUnreachable" if request.to_head else failure.error.reason
+            TALLY[f"fault {kind}{' after the commit' if failure.committed else ''}"] += 1
+        return failure
+
+    def _after_write(self, word: str) -> None:
+        TALLY["writes"] += 1
+        self.words.append(word)
+        if self.stops(len(self.words)):
+            self.crashes.append(word)
+            raise CrashError(word)
+
+
+class _Ray(FakeRay):
+    """The heads, with an exporter and a job API that can each be silent, and the same fates as the API server."""
+
+    def __init__(self, operators: Operators) -> None:
+        super().__init__()
+        self._operators = operators
+        self.exporter_silent = False
+        self.api_silent = False
+
+    async def progress(self, head: Head) -> Progress:
+        """Answer, unless the exporter is silent."""
+        self._read("progress", silent=self.exporter_silent)
+        return await super().progress(head)
+
+    async def job(self, head: Head, submission_id: str) -> RayJob | None:
+        """Answer, unless the job API is silent."""
+        self._read("job", silent=self.api_silent)
+        return await super().job(head, submission_id)
+
+    async def submit(self, job: SubmitJob) -> None:
+        """Take a job, and have it judged if it is new."""
+        failure = await self._write("submit", silent=self.api_silent)
+        before = len(self.submissions)
+        await super().submit(job)
+        if len(self.submissions) > before:
+            self._operators.accepted(job)
+        _lose_answer(failure)
+
+    async def stop(self, run: StopRun) -> None:
+        """Take a request to stop."""
+        failure = await self._write("stop", silent=self.exporter_silent)
+        await super().stop(run)
+        _lose_answer(failure)
+
+    def _read(self, word: str, *, silent: bool) -> None:
+        if silent or self._operators.fate(Request(0, word, to_head=True)) is not None:
+            raise HeadUnreachable(f"{word}: no answer")
+
+    async def _write(self, word: str, *, silent: bool) -> Failure | None:
+        failure = self._operators.fate(await self._operators.begin_write(word, to_head=True))
+        if silent or (failure is not None and not failure.committed):
+            raise HeadUnreachable(f"{word}: no answer")
+        return failure
+
+
+def _lose_answer(failure: Failure | None) -> None:
+    if failure is not None:
+        raise HeadUnreachable("the answer was lost")

@@ -1,0 +1,266 @@
+"""The lives of a job, as data: what happens to it, in order, and how it ends. Another one is another row.
+
+A story waits for the world, never for a number of rounds or seconds: so it can be told while the operator is stopped,
+its requests fail and its watches lie, and it still has one right end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from builders import saving, small_spec
+from property.operators import RESYNC_SECONDS
+from property.world import CODE, World
+
+from rljob.api.status import ConditionType, State
+from rljob.cluster.kinds import EVENT, KINDS, RAY_CLUSTER
+from rljob_runtime.contract import ExitCode, Phase
+
+Act = Callable[[World], None]
+STEPS = 40
+PATIENT = {
+    "deadlines": {"startSeconds": 86_400, "progressSeconds": 86_400},
+    "stop": {"graceSeconds": 14_400},
+}
+"""No disturbance of these tests lasts so long: a deadline that passes would be another story."""
+SAVING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
+ON_RECIPE = {"recipeRef": {"name": "base"}, "trainer": {"learningRate": None}}
+RESTARTING = SAVING | {"restart": {"maxRestarts": 3, "maxInfrastructureRestarts": 3, "backoffSeconds": 10}}
+PREPARED = {
+    "initializers": [{"name": "make", "command": ["a"]}, {"name": "check", "command": ["b"]}],
+    "code": {"type": "ConfigMap", "configMap": {"name": CODE}},
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One row."""
+
+    story: tuple[Act, ...]
+    ends: State | None
+    """None: deleted."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """Changes of the small spec."""
+
+    def begin(self) -> World:
+        """Give the world before the story."""
+        world = World(small_spec({**PATIENT, **self.spec}))
+        world.put_recipe({"trainer": {"learningRate": "1e-5"}})
+        return world
+
+    def play(self, world: World) -> None:
+        """Tell the story, and let the dust settle."""
+        for act in self.story:
+            act(world)
+            if world.ex_leader is not None:
+                world.ex_leader_sleeps -= 1
+            if world.ex_leader_sleeps == 0:
+                world.wake_ex_leader()
+            world.until(_holds_nothing_astray)
+        self.play_out(world)
+
+    def play_out(self, world: World) -> None:
+        """Let the dust settle: what was frozen wakes, what was lost is found by the next comparison."""
+        world.until(lambda w: w.job is None or (w.is_finished and w.ray_cluster is None))
+        world.wake_ex_leader()
+        world.clock.advance(2 * RESYNC_SECONDS)
+        world.resync()
+        world.until(lambda w: not w.cluster.objects(RAY_CLUSTER))
+
+
+def trains(steps: int) -> Act:
+    """Let the run go some steps further, and wait until people can see it."""
+
+    def act(world: World) -> None:
+        world.until(_runs)
+        world.run_driver(steps, saves=True)
+        wanted = world.head.progress.step if world.head and world.head.progress else 0
+        world.until(lambda w: w.status.progress is not None and w.status.progress.step == wanted)
+
+    return act
+
+
+def ends(code: ExitCode | int) -> Act:
+    """Let the driver end."""
+
+    def act(world: World) -> None:
+        world.until(_runs)
+        if code == ExitCode.DONE:
+            world.run_driver(STEPS, saves=True)
+        world.end_driver(int(code))
+        world.until(lambda w: all(attempt.end_time for attempt in w.status.attempts))
+
+    return act
+
+
+def suspends(world: World) -> None:
+    """Suspend the job, and let the driver save and leave when it is asked to."""
+    world.suspend()
+    world.until(_is_asked_to_stop)
+    world.end_driver(ExitCode.STOPPED)
+    world.until(lambda w: w.condition(ConditionType.SUSPENDED) == "True")
+
+
+def resumes(world: World) -> None:
+    """Let it go on."""
+    world.suspend(suspended=False)
+
+
+def is_edited(world: World) -> None:
+    """Give it other steps, which the next generation takes."""
+    world.edit_spec({**world.spec, "trainer": {**world.spec["trainer"], "steps": STEPS + 10}, "suspend": True})
+
+
+def is_deleted(world: World) -> None:
+    """Delete the job, and let the driver save if it is asked to."""
+    world.until(_runs)
+    world.delete_job()
+    if world.job is not None:
+        world.until(_is_asked_to_stop)
+        world.end_driver(ExitCode.STOPPED)
+        world.until(lambda w: w.job is None)
+
+
+def is_created_again(world: World) -> None:
+    """Create another job of the same name."""
+    world.create_job()
+
+
+def is_preempted(world: World) -> None:
+    """Let Kueue suspend its RayCluster: the pods save before they go, and later it is admitted again."""
+    world.until(_runs)
+    world.queue_is_open = False
+    world.suspend_cluster()
+    world.until(_is_asked_to_stop)
+    world.end_driver(ExitCode.STOPPED)
+    world.lose_head()
+    world.until(lambda w: w.status.counters.preemptions == 1)
+    world.queue_is_open = True
+
+
+def loses_its_head(world: World) -> None:
+    """Lose the head pod."""
+    world.until(_runs)
+    world.lose_head()
+
+
+def loses_its_cluster(world: World) -> None:
+    """Let somebody delete the RayCluster."""
+    world.until(_runs)
+    world.delete_cluster()
+
+
+def loses_its_status(world: World) -> None:
+    """Lose the status, as by a restored backup."""
+    world.until(_runs)
+    world.wipe_status()
+
+
+def is_suspended_unseen(world: World) -> None:
+    """Lose the status and be suspended, both while no operator looks."""
+    world.until(_runs)
+    world.stop_operator()
+    world.wipe_status()
+    suspends(world)
+
+
+def sees_an_upgrade(world: World) -> None:
+    """Replace the operator by one with another renderer."""
+    world.until(_runs)
+    world.upgrade()
+    world.until(lambda w: w.condition(ConditionType.RENDERER_DRIFT) == "True")
+
+
+def sees_the_recipe_change(world: World) -> None:
+    """Edit the recipe that it stands on."""
+    world.put_recipe({"trainer": {"learningRate": "1e-3"}})
+    world.until(lambda w: w.condition(ConditionType.RECIPE_DRIFT) == "True")
+
+
+def _holds_nothing_astray(world: World) -> bool:
+    """Whether no cluster is left that an ex-leader made too late: its NPUs are held for nothing, whatever the state."""
+    return not {cluster["metadata"]["name"] for cluster in world.cluster.objects(RAY_CLUSTER)} & {*world.judge.strays}
+
+
+def _is_asked_to_stop(world: World) -> bool:
+    return world.head is None or world.head.progress is None or world.head.progress.phase is Phase.STOPPING
+
+
+def _runs(world: World) -> bool:
+    """Whether an attempt is on record and its driver is there."""
+    intent, ray_job = world.status.intent, world.submission
+    if intent is None or ray_job is None or ray_job.state.ended:
+        return False
+    return any(a.submission_id == ray_job.submission_id and a.end_time is None for a in world.status.attempts)
+
+
+SUCCEEDS = (trains(1), ends(0))
+SCENARIOS: dict[str, Scenario] = {
+    "create": Scenario(SUCCEEDS, State.SUCCEEDED, PREPARED),
+    "create in a queue": Scenario(SUCCEEDS, State.SUCCEEDED, {"scheduling": {"queueName": "team"}}),
+    "fail": Scenario((trains(3), ends(1)), State.FAILED, {"restart": {"maxRestarts": 0}}),
+    "suspend and resume": Scenario((trains(3), suspends, resumes, trains(5), ends(0)), State.SUCCEEDED, SAVING),
+    "suspend, edit and resume": Scenario(
+        (trains(3), sees_the_recipe_change, suspends, is_edited, resumes, trains(5), ends(0)),
+        State.SUCCEEDED,
+        SAVING | ON_RECIPE,
+    ),
+    "suspend with a lost status": Scenario(
+        (trains(3), is_suspended_unseen, resumes, trains(5), ends(0)), State.SUCCEEDED, SAVING
+    ),
+    "delete": Scenario((trains(3), is_deleted), None),
+    "delete and create again": Scenario((trains(3), is_deleted, is_created_again, *SUCCEEDS), State.SUCCEEDED),
+    "delete and save first": Scenario(
+        (trains(3), is_deleted), None, SAVING | {"stop": PATIENT["stop"] | {"requireCheckpoint": True}}
+    ),
+    "fail and restart": Scenario((trains(3), ends(1), trains(5), ends(0)), State.SUCCEEDED, RESTARTING),
+    "fail twice": Scenario((trains(3), ends(1), trains(1), ends(67), *SUCCEEDS), State.SUCCEEDED, RESTARTING),
+    "fail in the end": Scenario(
+        (trains(3), ends(1), ends(1)), State.FAILED, RESTARTING | {"restart": {"maxRestarts": 1}}
+    ),
+    "preempt": Scenario(
+        (trains(3), is_preempted, *SUCCEEDS), State.SUCCEEDED, RESTARTING | {"scheduling": {"queueName": "team"}}
+    ),
+    "head death": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, RESTARTING),
+    "head death in the end": Scenario(
+        (trains(3), loses_its_head), State.FAILED, {"restart": {"maxInfrastructureRestarts": 0}}
+    ),
+    "cluster deleted by hand": Scenario((trains(3), loses_its_cluster, *SUCCEEDS), State.SUCCEEDED, RESTARTING),
+    "status lost": Scenario((trains(3), loses_its_status, *SUCCEEDS), State.SUCCEEDED),
+    "operator upgrade": Scenario((trains(3), sees_an_upgrade, trains(5), ends(0)), State.SUCCEEDED),
+}
+
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+UID = r"[0-9a-f]{8}-0000-4000-8000-[0-9a-f]{12}"
+VARYING = re.compile(rf"{TIME}|{UID}")
+MEASURED = frozenset({"usage"})
+"""What depends on how long things took."""
+
+
+def fingerprint(world: World, *, words: bool = True) -> dict[str, object]:
+    """Give what must not depend on disturbances; without words, also not on what was seen first."""
+    kinds = [kind for kind in KINDS.values() if kind != EVENT]
+    left = [item for kind in kinds for item in world.cluster.objects(kind)]
+    return {
+        "objects": sorted((item["kind"], item["metadata"]["name"], _plain(item.get("data"))) for item in left),
+        "clusters made": world.judge.clusters_made,
+        "submissions": [submitted.submission_id for submitted in world.ray.submissions],
+        "stopped attempts": sorted({stop.attempt for stop in world.ray.stops}),
+        "status": _plain((world.job or {}).get("status"), *(() if words else ("message",))),
+    }
+
+
+def _plain(value: object, *without: str) -> str:
+    """Give JSON without times, uids and what was measured."""
+
+    def cleaned(part: object) -> object:
+        if isinstance(part, dict):
+            return {name: cleaned(member) for name, member in part.items() if name not in (*MEASURED, *without)}
+        return [cleaned(member) for member in part] if isinstance(part, list) else part
+
+    return VARYING.sub("…", json.dumps(cleaned(value), sort_keys=True))

@@ -1,0 +1,13 @@
+"""How much is tried, and what the simulated worlds of this process went through: the figures of `make chaos`.
+
+RLJOB_CHAOS is the number of hypothesis examples of a full run; without it a slice is tried, as in `make test`.
+"""
+
+import os
+from collections import Counter
+
+EXAMPLES = int(os.environ.get("RLJOB_CHAOS", "0"))
+FULL = EXAMPLES > 0
+HISTORIES, MIXTURES = (EXAMPLES // 5, EXAMPLES - EXAMPLES // 5) if FULL else (200, 60)
+"""Examples of the state machine, and of disturbances mixed into stories."""
+TALLY: Counter[str] = Counter()

@@ -1,0 +1,128 @@
+"""Whatever goes wrong on the way, a story ends as it ends without: the same world, one cluster, one submission.
+
+Each scenario is told once undisturbed, and then again with each disturbance at its moments: all of them for stops, some
+for the rest; in `make chaos` all for all. Then hypothesis lays up to three disturbances over one story.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from doubles.fake import Failure
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from property.disturbances import DISTURBANCES, Moment
+from property.scenarios import SCENARIOS, fingerprint
+from property.tally import FULL, MIXTURES, TALLY
+
+from rljob.api.status import State
+from rljob.cluster.errors import Invalid
+from rljob.core.reasons import Reason
+
+SAMPLE = 1
+"""Moments of each disturbance in each scenario that are tried in `make test`."""
+SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Told:
+    """A story as it goes without disturbance."""
+
+    words: tuple[str, ...]
+    events: int
+    left: dict[str, object]
+    left_without_words: dict[str, object]
+
+    def moments(self, moment: Moment) -> range:
+        """Give every number that a disturbance can have."""
+        return range(1, 1 + {Moment.WRITE: len(self.words), Moment.EVENT: self.events, Moment.SEED: SEEDS}[moment])
+
+
+@functools.cache
+def undisturbed(name: str) -> Told:
+    """Tell a story in peace."""
+    scenario = SCENARIOS[name]
+    with contextlib.closing(scenario.begin()) as world:
+        scenario.play(world)
+        assert world.tried == len(world.words), "a write that was tried in vain"
+        return Told(tuple(world.words), world.watch.seen, fingerprint(world), fingerprint(world, words=False))
+
+
+def tell(name: str, *disturbances: tuple[str, int]) -> None:
+    """Tell a story with disturbances, and compare its end."""
+    scenario, plain = SCENARIOS[name], undisturbed(name)
+    rows = [(DISTURBANCES[row], number) for row, number in disturbances]
+    TALLY["stories"] += 1
+    with contextlib.closing(scenario.begin()) as world:
+        for row, number in rows:
+            row.arm(world, number)
+        scenario.play(world)
+        words = all(row.in_time for row, _ in rows)
+        expected = plain.left if words else plain.left_without_words
+        assert fingerprint(world, words=words) == expected, f"{name}, with {disturbances}"
+
+
+def some(name: str, row: str, numbers: range) -> Iterator[int]:
+    """Choose moments; which ones depends on the names, so that all scenarios together cover the life evenly."""
+    if FULL or row == "stopped":
+        yield from numbers
+        return
+    for part in range(SAMPLE):
+        digest = hashlib.sha256(f"{name}/{row}/{part}".encode()).digest()
+        yield numbers[int.from_bytes(digest[:4], "big") % len(numbers)]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_story_in_peace_ends_as_it_should_and_is_over(name: str) -> None:
+    scenario = SCENARIOS[name]
+    with contextlib.closing(scenario.begin()) as world:
+        scenario.play(world)
+        assert (world.status.state if world.job else None) == scenario.ends
+        words, version = list(world.words), world.job
+        world.stop_operator()
+        world.clock.advance(1_000_000)
+        world.settle()
+        assert (world.words, world.job) == (words, version), "what has ended is written again"
+
+
+@pytest.mark.parametrize("row", DISTURBANCES)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_disturbance_changes_nothing_in_the_end(name: str, row: str) -> None:
+    for number in some(name, row, undisturbed(name).moments(DISTURBANCES[row].moment)):
+        tell(name, (row, number))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_child_that_the_server_finds_wrong_ends_the_job_and_holds_nothing(name: str) -> None:
+    scenario, plain = SCENARIOS[name], undisturbed(name)
+    for number in some(name, "invalid", plain.moments(Moment.WRITE)):
+        word = plain.words[number - 1]
+        with contextlib.closing(scenario.begin()) as world:
+            world.fates.append(lambda request, n=number: Failure(Invalid("no")) if request.number == n else None)
+            if word.startswith("create ") and word != "create Secret":
+                scenario.play_out(world)
+                assert (world.status.state, world.status.reason) == (State.FAILED, Reason.INVALID_MANIFEST)
+            else:
+                scenario.play(world)
+                assert fingerprint(world, words=False) == plain.left_without_words, f"{name}, invalid: {word}"
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> tuple[str, list[tuple[str, int]]]:
+    """Choose a story and what goes wrong in it."""
+    name = draw(st.sampled_from(sorted(SCENARIOS)))
+    rows = draw(st.lists(st.sampled_from(sorted(DISTURBANCES)), min_size=2, max_size=3, unique=True))
+    told = undisturbed(name)
+    return name, [(row, draw(st.sampled_from(told.moments(DISTURBANCES[row].moment)))) for row in rows]
+
+
+@settings(max_examples=MIXTURES, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(mixture=mixtures())
+def test_no_mixture_of_disturbances_changes_anything_in_the_end(mixture: tuple[str, list[tuple[str, int]]]) -> None:
+    TALLY["examples: mixtures of disturbances"] += 1
+    tell(mixture[0], *mixture[1])
