@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from rljob_runtime import figures, preflight, ray_cluster, resume, stall, wiring
+from rljob_runtime import figures, log_rules, preflight, ray_cluster, resume, stall, wiring
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.mirror import Mirror, own_log
@@ -97,6 +97,7 @@ def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
     """Run one attempt and give its ending; never raises."""
     spool: Spool | None = None
     mirror: Mirror | None = None
+    job: JobConfig | None = None
     try:
         attempt = preflight.read_attempt(environ)
         job = preflight.read_job(environ)
@@ -113,6 +114,9 @@ def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
             traceback.print_exc()
         progress = spool.progress() if spool else None
         outcome = from_error(error, last_step=progress.step if progress else 0)
+        if job is not None:
+            sys.stdout.flush()
+            outcome = log_rules.judged(outcome, job.log_rules, own_log())
         if spool is not None and progress is not None and not refused_by_lock(error):
             end(spool, outcome)
         return Ending(outcome, mirror)
@@ -168,6 +172,7 @@ def leave_fenced(launch: Launch, error: FencedError) -> NoReturn:
 def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
     """Compose, check, wait, train."""
     install_stop_handlers(launch)
+    log_rules.require_patterns(launch.job)
     variables = wiring.environment(launch.job, environ) | {stack_register.VARIABLE: launch.stacks_name}
     os.environ.update(variables)
     stack_register.register()
@@ -283,7 +288,9 @@ def watch_for_hard_stop(launch: Launch) -> None:
             leave_early(launch, stopped(launch, progress.step if progress else 0, StopMode.IMMEDIATE))
         if request is not None and request.mode is StopMode.STALLED:
             targets = [folder for folder in (launch.scratch, launch.mirror.folder) if folder is not None]
-            leave_early(launch, stall.outcome_of(launch.stacks_name, launch.spool.progress(), targets))
+            outcome = stall.outcome_of(launch.stacks_name, launch.spool.progress(), targets)
+            rules = launch.job.log_rules
+            leave_early(launch, log_rules.judged(outcome, rules, own_log(), stall.RULES_SECONDS))
         time.sleep(HARD_STOP_POLL_SECONDS)
 
 

@@ -11,6 +11,9 @@ from rljob_runtime.contract import ExitCode, Outcome
 MESSAGE_LIMIT = 1500
 """Contract: Outcome.message."""
 
+FENCED = "Fenced"
+"""Reason of an attempt that somebody else has taken over from."""
+
 PLACE_ERRORS = {
     "NodeDiedError": "NodeLost",
     "RaySystemError": "RayUnavailable",
@@ -67,7 +70,7 @@ def from_error(error: BaseException, last_step: int = 0) -> Outcome:
     name = type(cause).__name__
     text = bounded(f"{name}: {cause}".strip())
     if isinstance(cause, FencedError):
-        return Outcome(int(ExitCode.ENVIRONMENT), "Fenced", text, last_step=last_step)
+        return Outcome(int(ExitCode.ENVIRONMENT), FENCED, text, last_step=last_step)
     if name in PLACE_ERRORS:
         return Outcome(int(ExitCode.ENVIRONMENT), PLACE_ERRORS[name], text, last_step=last_step)
     if name == "ActorDiedError" and any(words in str(cause).lower() for words in NODE_DEATH_WORDS):

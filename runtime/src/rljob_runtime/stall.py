@@ -24,9 +24,12 @@ from rljob_runtime.stacks.gather import Stack, gather
 
 FOLDER = "stacks"
 HERE_SECONDS = 5.0
-ELSEWHERE_SECONDS = 0.6 * STALL_SECONDS
+ELSEWHERE_SECONDS = 0.5 * STALL_SECONDS
 """A Ray task on an idle node may first have to start a Python process."""
-WRITE_SECONDS = 0.2 * STALL_SECONDS
+WRITE_SECONDS = 0.15 * STALL_SECONDS
+"""For the spool, and once more for the log volume."""
+RULES_SECONDS = 0.2 * STALL_SECONDS
+"""For the restart rules that look at the log."""
 TOTAL_BYTES = 64 << 20
 """Of all files together; 1,024 processes with stacks of usual size fit twice."""
 

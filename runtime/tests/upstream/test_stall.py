@@ -83,12 +83,12 @@ def test_ray_lets_every_worker_of_the_job_tell_its_stacks(short_folder: str) -> 
     ray.init(num_cpus=1, include_dashboard=False, runtime_env=hook, _temp_dir=f"{short_folder}/r")
     try:
 
-        @ray.remote(num_cpus=0, runtime_env={"env_vars": {"RANK": "0"}})
         class Worker:
             def hang_in_the_queue(self) -> None:
                 time.sleep(SECONDS)
 
-        worker = Worker.remote()  # type: ignore[attr-defined] # Ray gives the class this method
+        ranked = {"env_vars": {"RANK": "0"}}
+        worker = ray.remote(num_cpus=0, runtime_env=ranked)(Worker).remote()
         worker.hang_in_the_queue.remote()
         (node,) = ray.nodes()
         deadline = time.monotonic() + SECONDS

@@ -91,7 +91,7 @@ class RestartRule(Model):
     ] = []
     """Exit codes of the driver."""
     on_log_pattern: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Regular expression (RE2's syntax) that a line of the driver's log matches."""
+    """Regular expression (RE2's syntax) that a line of the failed driver's log matches, in its last 16 MiB."""
     on_reason: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """Reason of the attempt's end."""
     on_fault: Annotated[str, Field(min_length=1, max_length=128)] | None = None

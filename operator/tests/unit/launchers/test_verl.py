@@ -7,7 +7,7 @@ import pytest
 from builders import IDENTITY, Json, group, merged, small_spec, typed
 
 from rljob.launchers import verl
-from rljob_runtime.contract import JobConfig, Platform, ResumeMode, ResumeSource, RuleCondition, StopRule
+from rljob_runtime.contract import JobConfig, LogRule, Platform, ResumeMode, ResumeSource, RuleCondition, StopRule
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
@@ -324,6 +324,18 @@ def test_stop_rules_reach_the_launcher() -> None:
     assert verl.job_config(IDENTITY, typed(small_spec({"stopRules": rules})), 1).stop_rules == (
         StopRule("broken", "critic/score/mean", RuleCondition.IS_NAN),
         StopRule("good", "critic/score/mean", RuleCondition.ABOVE, 0.9, 3, succeeds=True),
+    )
+
+
+def test_restart_rules_about_the_log_reach_the_launcher_in_their_order() -> None:
+    rules = [
+        {"name": "late", "onLogPattern": "HCCL.*timeout", "action": "Restart"},
+        {"name": "code", "onExitCodes": [137], "action": "Restart"},
+        {"name": "broken", "onLogPattern": "assert", "action": "Fail"},
+    ]
+    assert verl.job_config(IDENTITY, typed(small_spec({"restart": {"rules": rules}})), 1).log_rules == (
+        LogRule("late", "HCCL.*timeout"),
+        LogRule("broken", "assert"),
     )
 
 

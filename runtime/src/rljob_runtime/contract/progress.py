@@ -35,7 +35,7 @@ class StopMode(enum.StrEnum):
 
 
 STALL_SECONDS = 20.0
-"""How long an attempt takes at most to keep its stacks after `Stalled`, before it ends."""
+"""How long an attempt takes at most after `Stalled` until its outcome stands; another few and its process is gone."""
 
 
 @dataclass(frozen=True)

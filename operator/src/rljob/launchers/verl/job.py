@@ -12,6 +12,7 @@ from rljob.launchers.verl.sizes import devices
 from rljob_runtime.contract import (
     CONTRACT_VERSION,
     JobConfig,
+    LogRule,
     OverrideValue,
     RequiredPath,
     ResumeMode,
@@ -62,6 +63,9 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
         resume=ResumeMode(spec.checkpoint.resume) if spec.checkpoint else ResumeMode.AUTO,
         resume_from=_resume_source(spec, earlier_path),
         stop_rules=_stop_rules(spec),
+        log_rules=tuple(
+            LogRule(rule.name, rule.on_log_pattern) for rule in spec.restart.rules if rule.on_log_pattern is not None
+        ),
     )
 
 

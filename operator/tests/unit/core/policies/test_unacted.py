@@ -93,7 +93,7 @@ SHARED = small_spec(
         },
         "checkpoint": {"path": "/data/ckpt", "everySteps": 5, "from": {"job": "other", "path": "/x"}},
         "stopRules": [{"name": "a", "metric": "m", "condition": "Above", "threshold": "1"}],
-        "restart": {"rules": [{"name": "a", "action": "Fail"}]},
+        "restart": {"rules": [{"name": "a", "onLogPattern": "x", "action": "Fail"}]},
         "critic": {},
         "data": {"validation": ["/data/v.parquet"]},
     }
