@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rljob_runtime.mirror import Mirror
+from rljob_runtime.mirror import LEFT_OUT, Copy, Mirror
 from rljob_runtime.spool import StepRecord
+from rljob_runtime.stacks.register import VARIABLE
 from runtime.tests.conftest import MakeJob
 
+ROOT = Path(__file__).parents[2]
 RECORD = StepRecord(step=1, time=2.0, metrics={"reward": 0.5})
 
 
@@ -29,6 +36,61 @@ def test_the_drivers_log_is_copied_as_it_grows(make_job: MakeJob, tmp_path: Path
     mirror.copy(log)
     mirror.copy(log)
     assert copy.read_text() == "one\ntwo\n"
+
+
+@pytest.fixture
+def ray_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give a folder of Ray's logs; a worker of the run, which prints into one of them, is alive."""
+    folder = tmp_path / "session" / "logs"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t"))
+    with (folder / f"worker-{'a' * 56}-02000000-77.err").open("w") as log:
+        environment = {**os.environ, "TMPDIR": str(tmp_path / "t"), VARIABLE: "sums-uid01-1-attempt-1"}
+        words = [sys.executable, "-m", "runtime.tests.hanging_process", "read"]
+        (tmp_path / "t").mkdir()
+        with subprocess.Popen(words, env=environment, cwd=ROOT, stderr=log, stdout=subprocess.PIPE) as worker:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == b"hangs\n"
+            yield folder
+            worker.kill()
+
+
+def test_error_logs_of_the_runs_workers_are_copied_and_no_others(
+    make_job: MakeJob, tmp_path: Path, ray_logs: Path
+) -> None:
+    ended = f"worker-{'b' * 56}-02000000-78.err"
+    (ray_logs / ended).write_text("one\n")
+    for other in (f"worker-{'c' * 56}-01000000-79.err", f"worker-{'a' * 56}-02000000-77.out", "agent.err"):
+        (ray_logs / other).write_text("not of this job\n")
+    mirror = Mirror(make_job(log_path=str(tmp_path / "volume")), 1)
+    mirror.copy(None)
+    (ray_logs / ended).write_text("one\ntwo\n")
+    mirror.copy(None)
+    copies = {file.name: file.read_text() for file in (tmp_path / "volume/sums-uid01-1/attempt-1/workers").iterdir()}
+    assert copies == {f"worker-{'a' * 56}-02000000-77.err": "a line of the log\n", ended: "one\ntwo\n"}
+
+
+def test_a_workers_log_is_copied_up_to_its_bound(tmp_path: Path) -> None:
+    log, copy = tmp_path / "log", Copy(tmp_path / "log", tmp_path / "to" / "copy", limit=6)
+    for text in ("1234", "123456", "123456789", "1234567890"):
+        log.write_text(text)
+        copy.grow()
+    assert (tmp_path / "to" / "copy").read_bytes() == b"123456" + LEFT_OUT
+
+
+def test_after_a_failure_the_ends_of_rays_own_logs_are_kept(
+    make_job: MakeJob, tmp_path: Path, ray_logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rljob_runtime.mirror.RAY_BYTES", 5)
+    (ray_logs / "raylet.out").write_text("1234567890")
+    driver, folder = ray_logs / "job-driver-x.log", tmp_path / "volume/sums-uid01-1/attempt-1"
+    driver.write_text("the end\n")
+    mirror = Mirror(make_job(log_path=str(tmp_path / "volume")), 1)
+    mirror.finish(driver, failed=False)
+    assert sorted(entry.name for entry in folder.iterdir()) == ["driver.log", "workers"]
+    mirror.finish(driver, failed=True)
+    assert (folder / "raylet.out").read_text() == "67890"
+    assert sorted(entry.name for entry in folder.iterdir()) == ["driver.log", "raylet.out", "workers"]
 
 
 def test_a_broken_volume_is_told_once(make_job: MakeJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

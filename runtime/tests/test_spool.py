@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.contract import ContractError, Phase, Progress, SpoolFile, StopMode, StopRequest
-from rljob_runtime.files import write_atomically
+from rljob_runtime.files import in_time, write_atomically
 from rljob_runtime.spool import Spool, StepRecord
 
 
@@ -67,6 +67,19 @@ def test_a_failed_write_leaves_the_old_content_and_no_scratch(tmp_path: Path, mo
         write_atomically(path, b"new", durable=True)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["value"]  # noqa: PTH208
+
+
+def test_a_volume_that_hangs_is_waited_for_within_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    answered = threading.Event()
+    assert in_time(30.0, answered.set, "lost")
+    answered.clear()
+
+    def hang() -> None:
+        answered.wait(30.0)
+
+    assert not in_time(0.05, hang, "it is lost")
+    answered.set()
+    assert capsys.readouterr().err == "rljob: it is lost: the volume did not answer within 0.05 s\n"
 
 
 def test_the_last_complete_line_counts(spool: Spool) -> None:

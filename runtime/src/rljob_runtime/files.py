@@ -1,14 +1,17 @@
-"""Write a file so that a reader sees the old content or the new one, never a part; and measure a folder.
+"""Files on volumes that others read, that are large, or that hang.
 
-Writing is for the spool, the owner file and verl's tracker. `durable` also survives the loss of the machine's
-power; the spool does not need it, because an emptyDir goes with its node.
+A write lets a reader see the old content or the new one, never a part. It is for the spool, the owner file and verl's
+tracker. `durable` also survives the loss of the machine's power; the spool does not need it, because an emptyDir goes
+with its node.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -45,3 +48,24 @@ def folder_bytes(folder: Path, seconds: float) -> int | None:
     except OSError:
         return None
     return total
+
+
+def in_time(seconds: float, do: Callable[[], None], otherwise: str = "") -> bool:
+    """Do something with a volume that may hang or fail; tell whether it was done in time, and print what follows."""
+    failed: list[OSError] = []
+
+    def run() -> None:
+        try:
+            do()
+        except OSError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not failed and not thread.is_alive():
+        return True
+    if otherwise:
+        why = str(failed[0]) if failed else f"the volume did not answer within {seconds:g} s"
+        print(f"rljob: {otherwise}: {why}", file=sys.stderr, flush=True)  # noqa: T201
+    return False

@@ -7,6 +7,7 @@ code says whether another attempt makes sense.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rljob_runtime import figures, log_rules, preflight, ray_cluster, resume, stall, wiring
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
+from rljob_runtime.files import in_time
 from rljob_runtime.mirror import Mirror, own_log
 from rljob_runtime.outcomes import FencedError, RefusedError, from_error
 from rljob_runtime.spool import Spool
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 SHUTDOWN_SECONDS = 20.0
 """Ray's disconnection may hang when the cluster is half gone; the outcome must be printed all the same."""
+KEEP_LOGS_SECONDS = 5.0
 HARD_STOP_POLL_SECONDS = 1.0
 STACKS_HOOK = "rljob_runtime.stacks.register.register"
 """Ray calls it in each worker process of the job (runtime_env.worker_process_setup_hook)."""
@@ -77,7 +80,7 @@ class Launch:
     @property
     def stacks_name(self) -> str:
         """Name of the attempt's stacks on every node."""
-        return f"{self.job.cluster_name}-attempt-{self.attempt.number}"
+        return stack_register.run_name(self.job, self.attempt.number)
 
     @property
     def scratch(self) -> Path:
@@ -342,5 +345,6 @@ def leave(ending: Ending) -> NoReturn:
     sys.stdout.write(f"\n{ending.outcome.to_json().decode()}\n")
     sys.stdout.flush()
     if ending.mirror is not None:
-        ending.mirror.copy(own_log())
+        failed = ending.outcome.exit_code != ExitCode.DONE
+        in_time(KEEP_LOGS_SECONDS, functools.partial(ending.mirror.finish, own_log(), failed=failed))
     os._exit(ending.outcome.exit_code)

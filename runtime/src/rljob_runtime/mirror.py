@@ -1,7 +1,9 @@
 """Copies of an attempt's records on a shared volume, so that they outlive the pods (`log_path` of job.json).
 
-`<log_path>/<cluster>/attempt-<n>/` gets the step records, written by the trainer, and the driver's log, copied by the
-launcher as it grows. A volume that fails costs the copy, never the run: the first failure is told, later ones are not.
+`<log_path>/<cluster>/attempt-<n>/` gets the step records, written by the trainer, and from the launcher, as they grow,
+the driver's log (into which Ray forwards what workers of all nodes print) and the error logs of the head's own workers,
+which Ray's forwarding shortens. After a failure come the ends of Ray's own logs on the head. Copies of workers' logs
+are bounded, the driver's is not. A volume that fails costs the copy, never the run: the first failure is told.
 """
 
 from __future__ import annotations
@@ -11,14 +13,51 @@ import stat
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_runtime.contract import JobConfig
 from rljob_runtime.spool import Spool, StepRecord
+from rljob_runtime.stacks.gather import error_logs
+from rljob_runtime.stacks.register import run_name
 
 COPY_EVERY_SECONDS = 5.0
 CHUNK_BYTES = 1 << 20
 DRIVER_LOG = "driver.log"
+WORKERS = "workers"
+"""Folder of the workers' error logs, each under its own name."""
+WORKER_BYTES = 16 << 20
+"""Of one worker's log."""
+MAX_WORKERS = 64
+"""Files; the head holds the task runner, the queue's controller and the like, some ten processes."""
+RAY_LOGS = ("raylet.out", "raylet.err", "gcs_server.out", "gcs_server.err")
+"""Ray's own, beside those of the workers (ray/_private/node.py, 2.60)."""
+RAY_BYTES = 256 * 1024
+LEFT_OUT = b"\n--- rljob: the rest is left out ---\n"
+
+
+@dataclass
+class Copy:
+    """A log and its copy."""
+
+    source: Path
+    target: Path
+    limit: int | None = None
+    copied: int = 0
+
+    def grow(self) -> None:
+        """Copy what the log has grown by."""
+        if self.limit is not None and self.copied > self.limit:
+            return
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        with self.source.open("rb") as source, self.target.open("ab") as copy:
+            source.seek(self.copied)
+            while chunk := source.read(CHUNK_BYTES):
+                self.copied += len(chunk)
+                if self.limit is not None and self.copied > self.limit:
+                    copy.write(chunk[: len(chunk) - (self.copied - self.limit)] + LEFT_OUT)
+                    return
+                copy.write(chunk)
 
 
 class Mirror:
@@ -27,8 +66,9 @@ class Mirror:
     def __init__(self, job: JobConfig, attempt: int) -> None:
         root = Path(job.log_path) / job.cluster_name if job.log_path else None
         self._attempt = attempt
+        self._run = run_name(job, attempt)
         self._records = Spool(root) if root else None
-        self._copied = 0
+        self._copies: dict[Path, Copy] = {}
         self._lock = threading.Lock()
         self._failed = False
 
@@ -47,8 +87,8 @@ class Mirror:
             self._tell(error)
 
     def follow(self, log: Path | None) -> None:
-        """Copy the driver's log from now on."""
-        if self._records is None or log is None:
+        """Copy the driver's log, and those of the run's workers on this node, from now on."""
+        if self._records is None:
             return
 
         def loop() -> None:
@@ -59,20 +99,35 @@ class Mirror:
         threading.Thread(target=loop, daemon=True).start()
 
     def copy(self, log: Path | None) -> None:
-        """Copy what the driver's log has grown by."""
-        if self._records is None or log is None:
+        """Copy what the logs have grown by."""
+        if self.folder is None:
             return
-        try:
-            with self._lock:
-                target = self._records.attempt_folder(self._attempt) / DRIVER_LOG
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with log.open("rb") as source, target.open("ab") as copy:
-                    source.seek(self._copied)
-                    while chunk := source.read(CHUNK_BYTES):
-                        copy.write(chunk)
-                        self._copied += len(chunk)
-        except OSError as error:
-            self._tell(error)
+        with self._lock:
+            if log is not None:
+                self._copies.setdefault(log, Copy(log, self.folder / DRIVER_LOG))
+            for path in error_logs(self._run):
+                if path not in self._copies and len(self._copies) <= MAX_WORKERS:
+                    self._copies[path] = Copy(path, self.folder / WORKERS / path.name, WORKER_BYTES)
+            for copy in self._copies.values():
+                try:
+                    copy.grow()
+                except OSError as error:
+                    self._tell(error)
+
+    def finish(self, log: Path | None, *, failed: bool) -> None:
+        """Bring the copies up to date; after a failure keep the ends of Ray's own logs beside them."""
+        self.copy(log)
+        if self.folder is None or not failed:
+            return
+        for source in sorted({path.parent / name for path in self._copies for name in RAY_LOGS}):
+            try:
+                with source.open("rb") as file:
+                    file.seek(max(0, source.stat().st_size - RAY_BYTES))
+                    (self.folder / source.name).write_bytes(file.read(RAY_BYTES))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._tell(error)
 
     def _tell(self, error: OSError) -> None:
         if not self._failed:

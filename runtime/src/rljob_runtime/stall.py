@@ -13,11 +13,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rljob_runtime import ray_cluster
 from rljob_runtime.contract import STALL_SECONDS, ExitCode, Outcome, Progress
+from rljob_runtime.files import in_time
 from rljob_runtime.outcomes import bounded
 from rljob_runtime.stacks.frames import essential
 from rljob_runtime.stacks.gather import Stack, gather
@@ -42,7 +43,11 @@ def outcome_of(name: str, progress: Progress | None, targets: Sequence[Path]) ->
         traceback.print_exc()
         stacks = []
     line = essential(stacks)
-    kept = [str(t / FOLDER) for t in targets if within(WRITE_SECONDS, functools.partial(write, t, line, stacks))]
+    kept = [
+        str(target / FOLDER)
+        for target in targets
+        if in_time(WRITE_SECONDS, functools.partial(write, target, line, stacks), "the stacks are not kept")
+    ]
     step = progress.step if progress else 0
     since = f"no step for {time.time() - progress.observed_time:.0f} s after step {step}: " if progress else ""
     nodes = len({stack.node for stack in stacks})
@@ -82,24 +87,6 @@ def describe(stack: Stack) -> str:
     head = f"{stack.title}\npid {stack.pid} on {stack.node}{rank}, state {stack.state}\n\n"
     logs = "".join(f"\n--- the end of {name}\n{end}\n" for name, end in stack.logs.items())
     return head + (stack.text or "it did not answer\n") + logs
-
-
-def within(seconds: float, do: Callable[[], None]) -> bool:
-    """Do something that may hang, such as writing to a volume; tell whether it was done in time."""
-    done: list[bool] = []
-
-    def run() -> None:
-        try:
-            do()
-        except OSError as error:
-            print(f"rljob: the stacks are not kept: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        else:
-            done.append(True)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return bool(done)
 
 
 def _gather_elsewhere(name: str) -> list[Stack]:

@@ -179,7 +179,8 @@ class Observability(Model):
     """Where records outlive the pods."""
 
     log_path: Path | None = None
-    """Folder on a volume: step records and the driver's log are mirrored to `<logPath>/<cluster>/attempt-<n>/`."""
+    """Folder on a volume: step records, the driver's log and what else explains an end are mirrored to
+    `<logPath>/<cluster>/attempt-<n>/`."""
     trackers: Annotated[
         list[Literal["tensorboard", "wandb", "swanlab", "mlflow", "clearml", "trackio"]],
         Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),

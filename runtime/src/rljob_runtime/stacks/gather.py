@@ -7,6 +7,7 @@ it: its default would end them. A process that is stopped, or stuck in the kerne
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ STACK_BYTES = 64 * 1024
 LOG_BYTES = 8 * 1024
 """Of the end of each of a process's two logs."""
 TITLE_CHARACTERS = 120
+WORKER_LOG = re.compile(r"^worker-[0-9a-f]+-(?P<job>[0-9a-f]{8})-\d+\.(err|out)$")
+"""Ray's name of a worker's log: worker, job, pid (ray/_private/node.py, 2.60)."""
 POLL_SECONDS = 0.05
 QUIET_SECONDS = 0.2
 """A file that has grown and then rests for so long is complete."""
@@ -70,6 +73,19 @@ def gather(name: str, node: str, seconds: float) -> list[Stack]:
         waiting = [process for process in waiting if not process.rests(now)]
         time.sleep(POLL_SECONDS)
     return sorted((_describe(process, node) for process in asked), key=lambda stack: stack.pid)
+
+
+def error_logs(run: str) -> list[Path]:
+    """Give the error logs of Ray's workers of a run on this node; also of those that ended before anybody looked."""
+    folders: set[tuple[Path, str]] = set()
+    for file in (root() / run).glob(f"*{SUFFIX}"):
+        try:
+            path = Path(f"/proc/{file.name.partition('-')[0]}/fd/2").readlink()
+        except OSError:
+            continue
+        if match := WORKER_LOG.match(path.name):
+            folders.add((path.parent, match["job"]))
+    return sorted(path for folder, job in folders for path in folder.glob(f"worker-*-{job}-*.err"))
 
 
 def catches(pid: int) -> bool:

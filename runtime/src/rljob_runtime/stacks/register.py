@@ -13,7 +13,10 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rljob_runtime.contract import JobConfig
 
 VARIABLE = "RLJOB_STACKS"
 """Name of the run's folder below `root()`; without it nothing is registered."""
@@ -28,6 +31,11 @@ _open: dict[int, IO[bytes]] = {}
 def root() -> Path:
     """Give the folder of all runs on this node: the same for every process, for they share their TMPDIR."""
     return Path(tempfile.gettempdir()) / "rljob-stacks"
+
+
+def run_name(job: JobConfig, attempt: int) -> str:
+    """Name an attempt's processes, the same on every node: the value of VARIABLE."""
+    return f"{job.cluster_name}-attempt-{attempt}"
 
 
 def register() -> None:
