@@ -106,6 +106,9 @@ def test_figures_that_json_cannot_say_survive(spool: Spool) -> None:
         (StopMode.ABORT_ROLLOUT, StopMode.AFTER_STEP, StopMode.ABORT_ROLLOUT),
         (StopMode.AFTER_STEP, StopMode.IMMEDIATE, StopMode.IMMEDIATE),
         (StopMode.IMMEDIATE, StopMode.ABORT_ROLLOUT, StopMode.IMMEDIATE),
+        (StopMode.AFTER_STEP, StopMode.STALLED, StopMode.STALLED),
+        (StopMode.IMMEDIATE, StopMode.STALLED, StopMode.IMMEDIATE),
+        (StopMode.STALLED, StopMode.IMMEDIATE, StopMode.STALLED),
     ],
 )
 def test_a_stop_is_hastened_but_never_slowed_down(

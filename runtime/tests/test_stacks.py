@@ -68,7 +68,7 @@ def test_every_process_tells_where_it_hangs(hang: Hang) -> None:
     assert "in wait_for_a_partner" in stacks[waiting.pid].text
     told = stacks[reading.pid]
     place = place_of(told)
-    assert place.kind is Kind.BUSY
+    assert place.kind is Kind.USER_CODE
     assert place.frame is not None
     assert place.frame.function == "read_from_nobody"
     assert (told.node, told.rank, told.state) == ("node-a", 1, "S (sleeping)")
@@ -184,12 +184,13 @@ def stack(pid: int, text: str, rank: int | None = None, title: str = "ray::Worke
 
 def test_the_rank_that_never_entered_the_collective_is_named() -> None:
     ranks = [stack(100 + rank, IN_REWARD if rank == 3 else IN_ALL_REDUCE, rank) for rank in range(8)]
-    others = [stack(7, IDLE, title="ray::Router"), stack(9, IN_REWARD, title="ray::TaskRunner.run")]
-    assert essential([*others, *ranks]) == (
+    others = [stack(7, IDLE, title="ray::Router"), stack(8, IDLE, 8), stack(9, IN_REWARD, title="ray::TaskRunner.run")]
+    told = essential([*others, *ranks])
+    assert told == (
         "ranks 0-2, 4-7 wait in all_reduce (torch/distributed/distributed_c10d.py:2810); "
         "rank 3 (pid 103 on b) is in ask_the_judge (/code/reward.py:33); "
         "ray::TaskRunner.run (pid 9 on b) is in ask_the_judge (/code/reward.py:33); "
-        "1 process is idle"
+        "rank 8 (pid 8 on b) is idle; 1 process is idle"
     )
 
 
@@ -199,6 +200,25 @@ def test_code_that_only_runs_inside_of_a_wrapper_is_no_collective() -> None:
   File "{SITE}/torch/distributed/fsdp/fully_sharded_data_parallel.py", line 850 in forward
 """
     assert place_of(stack(1, inside)).kind is Kind.BUSY
+
+
+def test_users_code_is_told_before_the_frameworks() -> None:
+    driver = IN_REWARD.replace('File "/code/reward.py"', f'File "{SITE}/verl/main_ppo.py"')
+    told = essential([*(stack(pid, driver, title="driver") for pid in (1, 2)), stack(3, IN_REWARD, title="reward")])
+    assert told.startswith("reward (pid 3 on b) is in ask_the_judge (/code/reward.py:33); driver (pid 1 on b), ")
+
+
+def test_a_thread_that_waits_for_work_is_idle() -> None:
+    polls = f'Thread 0x00007f02 (most recent call first):\n  File "{SITE}/zmq/sugar/poll.py", line 1 in poll\n'
+    loop = f'  File "{SITE}/transfer_queue/controller.py", line 9 in _wait_connection\n'
+    call = f'  File "{SITE}/transfer_queue/controller.py", line 9 in get_metadata\n'
+    assert place_of(stack(1, polls + loop)).kind is Kind.IDLE
+    assert place_of(stack(1, polls + call)).kind is Kind.BUSY
+    # The same wait, for work and for an answer.
+    broadcast = polls + f'  File "{SITE}/vllm/distributed/device_communicators/shm_broadcast.py", line 1 in wait\n'
+    executor = f'  File "{SITE}/vllm/v1/executor/multiproc_executor.py", line 2 in '
+    assert place_of(stack(1, f"{broadcast}{executor}worker_busy_loop\n")).kind is Kind.IDLE
+    assert place_of(stack(1, f"{broadcast}{executor}get_response\n")).kind is Kind.BUSY
 
 
 def test_ranks_of_two_groups_are_told_apart_by_their_processes() -> None:
@@ -227,13 +247,13 @@ def test_numbers_are_written_as_ranges() -> None:
 
 def test_the_end_names_what_hangs_and_keeps_every_stack(hang: Hang, tmp_path: Path) -> None:
     process = hang("read", RANK="1")
-    progress = Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1, step=4, observed_time=time.time() - 1800)
     spool, volume = tmp_path / "spool", tmp_path / "volume"
-    outcome = stall.outcome_of(NAME, progress, [spool, volume])
+    outcome = stall.outcome_of(NAME, 4, time.time() - 1800, [spool, volume])
     assert (outcome.exit_code, outcome.reason, outcome.last_step) == (ExitCode.STALLED, "Stalled", 4)
-    assert outcome.message.startswith("no step for 1800 s after step 4: rank 1 (pid ")
+    assert outcome.message.startswith("no step for 180")
+    assert " s after step 4: rank 1 (pid " in outcome.message
     assert "is in read_from_nobody (runtime/tests/hanging_process.py:" in outcome.message
-    assert outcome.message.endswith(f"stacks of 1 processes on 1 nodes are in {volume}/stacks")
+    assert outcome.message.endswith(f"stacks of 1 process on 1 node are in {volume}/stacks")
     for target in (spool, volume):
         assert {file.name for file in (target / "stacks").iterdir()} == {
             "summary.txt",
@@ -259,7 +279,7 @@ def test_a_volume_that_hangs_or_fails_costs_only_its_copy(
         written(target, line, stacks)
 
     monkeypatch.setattr(stall, "write", write)
-    outcome = stall.outcome_of(NAME, None, [tmp_path / "spool", tmp_path / "hanging", tmp_path / "file"])
+    outcome = stall.outcome_of(NAME, 0, time.time(), [tmp_path / "spool", tmp_path / "hanging", tmp_path / "file"])
     assert outcome.message.endswith(f"are in {tmp_path}/spool/stacks")
     assert "the stacks are not kept" in capsys.readouterr().err
     hanging.set()

@@ -290,11 +290,17 @@ def watch_for_hard_stop(launch: Launch) -> None:
             progress = launch.spool.progress()
             leave_early(launch, stopped(launch, progress.step if progress else 0, StopMode.IMMEDIATE))
         if request is not None and request.mode is StopMode.STALLED:
-            targets = [folder for folder in (launch.scratch, launch.mirror.folder) if folder is not None]
-            outcome = stall.outcome_of(launch.stacks_name, launch.spool.progress(), targets)
-            rules = launch.job.log_rules
-            leave_early(launch, log_rules.judged(outcome, rules, own_log(), stall.RULES_SECONDS))
+            leave_early(launch, stalled(launch))
         time.sleep(HARD_STOP_POLL_SECONDS)
+
+
+def stalled(launch: Launch) -> Outcome:
+    """Keep the stacks of every process, and give the outcome of a run that makes no step."""
+    progress, record = launch.spool.progress(), launch.spool.last_step(launch.attempt.number)
+    step, begun = (progress.step, progress.start_time) if progress else (0, time.time())
+    targets = [folder for folder in (launch.scratch, launch.mirror.folder) if folder is not None]
+    outcome = stall.outcome_of(launch.stacks_name, step, record.time if record else begun, targets)
+    return log_rules.judged(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS)
 
 
 def leave_early(launch: Launch, outcome: Outcome) -> NoReturn:

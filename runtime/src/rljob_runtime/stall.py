@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rljob_runtime import ray_cluster
-from rljob_runtime.contract import STALL_SECONDS, ExitCode, Outcome, Progress
+from rljob_runtime.contract import STALL_SECONDS, ExitCode, Outcome
 from rljob_runtime.files import in_time
 from rljob_runtime.outcomes import bounded
 from rljob_runtime.stacks.frames import essential
@@ -35,8 +35,11 @@ TOTAL_BYTES = 64 << 20
 """Of all files together; 1,024 processes with stacks of usual size fit twice."""
 
 
-def outcome_of(name: str, progress: Progress | None, targets: Sequence[Path]) -> Outcome:
-    """Keep the stacks of the run `name` below each of `targets`, and name the end."""
+def outcome_of(name: str, step: int, since: float, targets: Sequence[Path]) -> Outcome:
+    """Keep the stacks of the run `name` below each of `targets`, and name the end.
+
+    `step` is the last one that is complete, `since` the Unix time from which on none came.
+    """
     try:
         stacks = gather_everywhere(name)
     except Exception:  # noqa: BLE001 - whatever went wrong, the run must end as it was asked to
@@ -48,11 +51,10 @@ def outcome_of(name: str, progress: Progress | None, targets: Sequence[Path]) ->
         for target in targets
         if in_time(WRITE_SECONDS, functools.partial(write, target, line, stacks), "the stacks are not kept")
     ]
-    step = progress.step if progress else 0
-    since = f"no step for {time.time() - progress.observed_time:.0f} s after step {step}: " if progress else ""
-    nodes = len({stack.node for stack in stacks})
-    where = f"; stacks of {len(stacks)} processes on {nodes} nodes are in {kept[-1]}" if kept and stacks else ""
-    return Outcome(int(ExitCode.STALLED), "Stalled", bounded(f"{since}{line}{where}"), last_step=step)
+    counted = f"{_count(len(stacks), 'process', 'es')} on {_count(len({stack.node for stack in stacks}), 'node', 's')}"
+    where = f"; stacks of {counted} are in {kept[-1]}" if kept and stacks else ""
+    told = f"no step for {time.time() - since:.0f} s after step {step}: {line}{where}"
+    return Outcome(int(ExitCode.STALLED), "Stalled", bounded(told), last_step=step)
 
 
 def gather_everywhere(name: str) -> list[Stack]:
@@ -87,6 +89,10 @@ def describe(stack: Stack) -> str:
     head = f"{stack.title}\npid {stack.pid} on {stack.node}{rank}, state {stack.state}\n\n"
     logs = "".join(f"\n--- the end of {name}\n{end}\n" for name, end in stack.logs.items())
     return head + (stack.text or "it did not answer\n") + logs
+
+
+def _count(number: int, word: str, plural: str) -> str:
+    return f"{number} {word}{'' if number == 1 else plural}"
 
 
 def _gather_elsewhere(name: str) -> list[Stack]:

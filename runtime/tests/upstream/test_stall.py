@@ -16,6 +16,7 @@ import pytest
 from rljob_runtime.launch import STACKS_HOOK
 from rljob_runtime.stacks.frames import Kind, essential, place_of
 from rljob_runtime.stacks.gather import gather
+from rljob_runtime.stacks.loops import SERVICE_LOOPS
 from rljob_runtime.stacks.register import VARIABLE, root
 
 NAME = "stalled-1-attempt-1"
@@ -104,6 +105,15 @@ def test_ray_lets_every_worker_of_the_job_tell_its_stacks(short_folder: str) -> 
     finally:
         ray.shutdown()
     assert list((root() / NAME).iterdir())
+
+
+def test_the_loops_in_which_threads_wait_for_work_are_still_there() -> None:
+    for end, functions in SERVICE_LOOPS.items():
+        package, _, inside = end.partition("/")
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        source = (Path(str(spec.origin)).parent / inside).read_text()
+        assert [name for name in functions if f"def {name}(" not in source] == [], end
 
 
 def test_nobody_else_takes_the_signal() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rljob_runtime.stacks.gather import Stack
+from rljob_runtime.stacks.loops import is_service_loop
 
 LINE_CHARACTERS = 1000
 TITLE_CHARACTERS = 40
@@ -22,9 +23,11 @@ FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>
 COLLECTIVE = "/torch/distributed/"
 STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<frozen ")
 WITHOUT_MEANING = re.compile(
-    r"/(site|dist)-packages/ray/|/rljob_runtime/(__main__|stall|stacks/)|/torch/_ops\.py|/c10d_logger\.py"
+    r"/(site|dist)-packages/(ray|zmq|tqdm)/|/rljob_runtime/(__main__|stall|stacks/)"
+    r"|/torch/_ops\.py|/c10d_logger\.py|/vllm/distributed/device_communicators/shm_broadcast\.py"
 )
-"""Ray's frames are in every stack, and some of torch's stand between a collective and whoever calls it."""
+"""Frames that are in every stack, and those between a wait and whoever waits."""
+LIBRARIES = re.compile(r"/(site|dist)-packages/|/rljob_runtime/")
 
 
 class Kind(enum.IntEnum):
@@ -32,8 +35,10 @@ class Kind(enum.IntEnum):
 
     COLLECTIVE = 0
     SILENT = 1
-    BUSY = 2
-    IDLE = 3
+    USER_CODE = 2
+    """A reward function, an agent, or what else the job brings along."""
+    BUSY = 3
+    IDLE = 4
 
 
 @dataclass(frozen=True)
@@ -77,20 +82,28 @@ def place_of(stack: Stack) -> Place:
     every = threads(stack.text)
     if not any(every):
         return Place(Kind.SILENT, state=stack.state)
-    working = [frames for frames in map(_meaningful, every) if frames]
+    working = [frames for frames in map(_meaningful, every) if frames and not _waits_for_work(frames[0])]
     for frames in working:
         if COLLECTIVE in frames[0].file:
             return Place(Kind.COLLECTIVE, frames[0])
+    if not working:
+        return Place(Kind.IDLE)
     # Libraries keep threads of their own, a frame or two deep.
-    return Place(Kind.BUSY, max(working, key=len)[0]) if working else Place(Kind.IDLE)
+    frame = max(working, key=len)[0]
+    return Place(Kind.BUSY if LIBRARIES.search(frame.file) else Kind.USER_CODE, frame)
 
 
 def essential(stacks: Sequence[Stack]) -> str:
-    """Say in one line who waits where, the ranks of process groups first."""
+    """Say in one line who waits where: the ranks of process groups first, who is idle last."""
     groups: dict[tuple[bool, Place], list[Stack]] = {}
     for stack in stacks:
         groups.setdefault((stack.rank is None, place_of(stack)), []).append(stack)
-    ordered = sorted(groups.items(), key=lambda group: (group[0][0], group[0][1].kind, -len(group[1])))
+
+    def weight(group: tuple[tuple[bool, Place], list[Stack]]) -> tuple[bool, bool, Kind, int]:
+        (unranked, place), members = group
+        return place.kind is Kind.IDLE, unranked, place.kind, -len(members)
+
+    ordered = sorted(groups.items(), key=weight)
     line = "; ".join(_tell(place, members) for (_, place), members in ordered) or "no process told its stack"
     return line if len(line) <= LINE_CHARACTERS else f"{line[: LINE_CHARACTERS - 4]} ..."
 
@@ -108,6 +121,10 @@ def ranges(numbers: Iterable[int]) -> str:
 
 def _meaningful(frames: Sequence[Frame]) -> list[Frame]:
     return [f for f in frames if not STANDARD.search(f.file) and not WITHOUT_MEANING.search(f.file)]
+
+
+def _waits_for_work(frame: Frame) -> bool:
+    return is_service_loop(frame.file, frame.function)
 
 
 def _tell(place: Place, members: Sequence[Stack]) -> str:
@@ -128,6 +145,11 @@ def _who(place: Place, members: Sequence[Stack]) -> str:
         return f"{'rank' if len(ranked) == 1 else 'ranks'} {ranges(ranked)}{one}"
     if place.kind is Kind.IDLE:
         return f"{len(members)} {'process' if len(members) == 1 else 'processes'}"
-    named = [f"{stack.title[:TITLE_CHARACTERS] or 'process'} (pid {stack.pid} on {stack.node})" for stack in members]
+    named = [f"{_title(stack)} (pid {stack.pid} on {stack.node})" for stack in members]
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
     return ", ".join(named[:NAMED]) + more
+
+
+def _title(stack: Stack) -> str:
+    program, space, rest = stack.title.partition(" ")
+    return f"{program.rpartition('/')[2]}{space}{rest}"[:TITLE_CHARACTERS] or "process"
