@@ -9,7 +9,8 @@ import json
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -60,6 +61,26 @@ class Kube:
         options = ["-l", selector] if selector else []
         items: list[Manifest] = json.loads(self.run("get", kind, *options, "-o", "json"))["items"]
         return items
+
+    @contextmanager
+    def watch(self, kind: str, name: str, path: str) -> Iterator[list[str]]:
+        """Collect a value of an object, by its jsonpath, at every change; complete when the block is left."""
+        watching = ["get", kind, name, "--watch", "-o", f'jsonpath={path}{{"\\n"}}']
+        command = [self.kubectl, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *watching]
+        seen: list[str] = []
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            try:
+                yield seen
+            finally:
+                process.terminate()
+                seen += [line.strip() for line in process.stdout or ()]
+
+    def evict(self, pod: str) -> None:
+        """Evict a pod as `kubectl drain` does."""
+        metadata = {"name": pod, "namespace": self.namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
+        self.run("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
 
     def delete(self, kind: str, name: str, *, wait: bool = True) -> None:
         """Delete an object if it exists."""

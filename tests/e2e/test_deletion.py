@@ -1,8 +1,9 @@
-"""Deleting a job in the middle of its run leaves nothing of it."""
+"""Deleting a job in the middle of its run: it saves first, and leaves nothing."""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -11,29 +12,41 @@ from tests.kube import Kube, wait_for
 
 pytestmark = pytest.mark.e2e
 
+SAVING = {
+    "checkpoint": {"path": f"{quickstart.MOUNT}/checkpoints/doomed", "everySteps": 400},
+    "stop": {"graceSeconds": 240, "requireCheckpoint": True},
+}
 KINDS = ("rayclusters", "pods", "jobs", "services", "configmaps", "secrets")
 
 
-def test_nothing_is_left_a_minute_after_deletion(alone: Kube) -> None:
-    alone.apply(quickstart.variant("doomed", trainer__steps=400))
+def test_a_deleted_job_saves_and_leaves_nothing(alone: Kube) -> None:
+    alone.apply(quickstart.variant("doomed", trainer__steps=400, **SAVING))
+
+    def job() -> dict[str, Any]:
+        return alone.get("rljob", "doomed") or {}
 
     def training() -> bool:
-        status = (alone.get("rljob", "doomed") or {}).get("status", {})
+        status = job().get("status", {})
         assert status.get("state") not in ("Failed", "Succeeded"), status
         return bool(status.get("state") == "Training")
 
     wait_for("the first step", training, 900, every=3)
-    uid = (alone.get("rljob", "doomed") or {})["metadata"]["uid"]
-    cluster = (alone.get("rljob", "doomed") or {})["status"]["rayCluster"]["name"]
-    begin = time.monotonic()
-    alone.run("delete", "rljob", "doomed", "--wait=false")
+    metadata, status = job()["metadata"], job()["status"]
+    uid, cluster, seen = metadata["uid"], status["rayCluster"]["name"], status["progress"]["step"]
+    assert metadata["finalizers"] == ["rljob.dev/stop"]
+    assert "checkpoint" not in status
 
     def gone() -> bool:
-        if alone.get("rljob", "doomed") is not None:
+        if job():
             return False
         ours = [item for kind in KINDS for item in alone.find(kind, f"rljob.dev/job-uid={uid}")]
         rays = [item for kind in ("pods", "services") for item in alone.find(kind, f"ray.io/cluster={cluster}")]
         return not ours and not rays
 
-    wait_for("everything of the job is gone", gone, 60)
-    print(f"gone after {time.monotonic() - begin:.0f} s")
+    with alone.watch("rljob", "doomed", "{.status.checkpoint.step}") as steps:
+        begin = time.monotonic()
+        # In the foreground all pods are deleted at once, and the Service of the head with them.
+        alone.run("delete", "rljob", "doomed", "--wait=false", "--cascade=foreground")
+        wait_for("everything of the job is gone", gone, 180)
+        print(f"gone after {time.monotonic() - begin:.0f} s")
+    assert int(steps[-1]) >= seen

@@ -7,180 +7,40 @@ expensive part; each test reads another side of what the run left behind.
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import signal
 import statistics
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rljob_runtime.contract import Port
-from tests.e2e import quickstart
+from tests.e2e import quickstart, story
 from tests.e2e.conftest import OPERATOR_NAMESPACE, ROOT
-from tests.kube import Kube, Manifest, http_get, wait_for
+from tests.e2e.story import Record
+from tests.kube import Kube, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2700)]
 
 NAME = "quickstart"
 RUN_SECONDS = 2500
 SAVE_EVERY = 5
+BLOWS = ((8, story.lose_worker), (17, story.delete_head), (27, story.suspend))
 
 
-@dataclass
-class Record:
-    """What was seen of the run, from outside, while it ran."""
-
-    job: Manifest = field(default_factory=dict)
-    clusters: set[str] = field(default_factory=set)
-    """uids of every RayCluster that ever was."""
-    submissions: set[str] = field(default_factory=set)
-    """Ray jobs that the head pod knew."""
-    scrapes: list[str] = field(default_factory=list)
-    """Texts of the exporter's /metrics."""
-    steps: list[int] = field(default_factory=list)
-    """Values of status.progress.step, in order of sight."""
-    killed: int = 0
-    """How often the operator was."""
-    freed_seconds: float = 0.0
-    """From the request to suspend until no pod of the cluster was left."""
-    attempts: list[list[dict[str, Any]]] = field(default_factory=list)
-    """The run's own steps.jsonl, by attempt."""
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """The job's status as it was seen last."""
-        found: dict[str, Any] = self.job.get("status", {})
-        return found
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """The steps that made the model: of a repeated step the last record counts."""
-        by_step = {line["step"]: line for lines in self.attempts for line in lines}
-        return [by_step[step] for step in sorted(by_step)]
-
-
-def _kill_operator(admin: Kube) -> None:
-    pod = admin.find("pods", "app.kubernetes.io/name=rljob-operator")[0]["metadata"]["name"]
-    admin.run("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
-
-
-def _look(kube: Kube, record: Record) -> str:
-    """Take down what is seen now; give the job's state."""
-    record.job = kube.get("rljob", NAME) or {}
-    status = record.status
-    step = status.get("progress", {}).get("step", 0)
-    if step and (not record.steps or record.steps[-1] != step):
-        record.steps.append(step)
-    for cluster in kube.find("rayclusters", f"rljob.dev/job={NAME}"):
-        record.clusters.add(cluster["metadata"]["uid"])
-    heads = kube.find("pods", f"rljob.dev/job={NAME},ray.io/node-type=head")
-    address = heads[0].get("status", {}).get("podIP") if heads else None
-    if address and status.get("state") == "Training":
-        _look_into_head(kube, record, address)
-    return str(status.get("state", ""))
-
-
-def _look_into_head(kube: Kube, record: Record, address: str) -> None:
-    secret = record.job["status"]["rayCluster"]["name"]
-    token = base64.b64decode((kube.get("secret", secret) or {})["data"]["auth_token"]).decode()
-    try:
-        jobs = json.loads(http_get(f"http://{address}:8265/api/jobs/", token))
-        record.scrapes.append(http_get(f"http://{address}:{Port.METRICS.value}/metrics"))
-    except OSError:
-        return  # the pod may be gone by now: the run has ended
-    record.submissions |= {entry["submission_id"] for entry in jobs if entry.get("submission_id")}
-
-
-def _job() -> Manifest:
-    return quickstart.variant(
+@pytest.fixture(scope="module")
+def run(kube: Kube) -> Iterator[Record]:
+    job = quickstart.variant(
         NAME,
         checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": SAVE_EVERY, "keep": 2},
         restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
         stop={"graceSeconds": 240},
     )
-
-
-def _lose_worker(kube: Kube, record: Record) -> None:
-    """Kill the worker's main process, as the kernel does when memory runs out."""
-    cluster = record.status["rayCluster"]["name"]
-    pod = kube.find("pods", f"ray.io/cluster={cluster},ray.io/node-type=worker")[0]
-    os.kill(_main_process(pod["metadata"]["uid"]), signal.SIGKILL)
-
-
-def _main_process(pod_uid: str) -> int:
-    """Give the process that is number 1 in the pod's own container, as this machine counts it."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            mine = pod_uid in (folder / "cgroup").read_text().replace("_", "-")
-            ids = next(row for row in (folder / "status").read_text().splitlines() if row.startswith("NSpid:")).split()
-            if mine and len(ids) > 2 and ids[-1] == "1" and (folder / "comm").read_text().strip() != "pause":
-                return int(folder.name)
-        except (OSError, StopIteration):
-            continue
-    raise AssertionError(f"no process of pod {pod_uid} on this machine")
-
-
-def _delete_head(kube: Kube, record: Record) -> None:
-    cluster = record.status["rayCluster"]["name"]
-    head = kube.find("pods", f"ray.io/cluster={cluster},ray.io/node-type=head")[0]["metadata"]["name"]
-    kube.run("delete", "pod", head, "--wait=false")
-
-
-def _suspend(kube: Kube, record: Record) -> None:
-    """Suspend, see that the NPUs are free, and resume; the operator is killed on the way there too."""
-    cluster, begin = record.status["rayCluster"]["name"], time.monotonic()
-    _patch(kube, suspend="true")
-    _kill_operator(kube.in_namespace(OPERATOR_NAMESPACE))
-    record.killed += 1
-
-    def suspended() -> bool:
-        state = _look(kube, record)
-        assert state != "Failed", record.status
-        return state == "Suspended"
-
-    wait_for("the job is suspended", suspended, 400, every=2)
-    assert not kube.find("pods", f"ray.io/cluster={cluster}")
-    record.freed_seconds = time.monotonic() - begin
-    _patch(kube, suspend="false")
-
-
-def _patch(kube: Kube, suspend: str) -> None:
-    kube.run("patch", "rljob", NAME, "--type", "merge", "-p", f'{{"spec":{{"suspend":{suspend}}}}}')
-
-
-BLOWS: tuple[tuple[int, Callable[[Kube, Record], None]], ...] = ((8, _lose_worker), (17, _delete_head), (27, _suspend))
-"""What happens when the run shows a step, each to another attempt."""
-
-
-@pytest.fixture(scope="module")
-def run(kube: Kube, admin: Kube) -> Iterator[Record]:
-    record = Record()
-    kube.apply(_job())
-    begin, blows, upgraded = time.monotonic(), list(BLOWS), False
-    while (state := _look(kube, record)) not in ("Succeeded", "Failed", "Stopped", "Invalid"):
-        assert time.monotonic() - begin < RUN_SECONDS, json.dumps(record.status, indent=1)
-        if state == "Training" and not upgraded:
+    upgraded = False
+    for record in story.play(kube, job, BLOWS, RUN_SECONDS):
+        if record.status.get("state") == "Training" and not upgraded:
             upgraded = True
             _upgrade()
-        running = len(record.status.get("attempts", ())) == len(BLOWS) - len(blows) + 1
-        if blows and state == "Training" and running and record.status["progress"]["step"] >= blows[0][0]:
-            _, blow = blows.pop(0)
-            print(f"{blow.__name__} at step {record.status['progress']['step']}")
-            blow(kube, record)
-            time.sleep(2)
-            _kill_operator(admin)
-            record.killed += 1
-        time.sleep(2)
-    record.attempts = _steps_files(kube, record.job)
-    wait_for("no Ray pod", lambda: not kube.find("pods", f"rljob.dev/job={NAME},ray.io/cluster"), 60)
     yield record
     kube.delete("rljob", NAME)
 
@@ -225,19 +85,6 @@ def _upgrade() -> None:
         text=True,
         timeout=150,
     )
-
-
-def _steps_files(kube: Kube, job: Manifest) -> list[list[dict[str, Any]]]:
-    """Read the records that the run left on its volume; the local cluster's volumes are folders of this machine."""
-    claim = (kube.get("pvc", quickstart.CLAIM) or {})["spec"]["volumeName"]
-    volume = (kube.get("pv", claim) or {})["spec"]
-    host = volume.get("hostPath", volume.get("local", {}))["path"]
-    logs = Path(host) / Path(job["spec"]["observability"]["logPath"]).relative_to(quickstart.MOUNT)
-    files = [
-        logs / attempt["clusterName"] / f"attempt-{attempt['number']}" / "steps.jsonl"
-        for attempt in job["status"]["attempts"]
-    ]
-    return [[json.loads(line) for line in path.read_text().splitlines()] for path in files]
 
 
 def test_it_succeeds_with_every_step(run: Record) -> None:

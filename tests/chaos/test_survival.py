@@ -1,0 +1,79 @@
+"""More that a run survives on a real cluster: a drain, a preemption by the queue, a rank that hangs.
+
+As tests/e2e/test_training.py, with other blows; by hand, `make chaos-cluster`, figures in docs/evidence.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e import quickstart, story
+from tests.e2e.conftest import admin, kube  # noqa: F401 - fixtures
+from tests.e2e.story import Record
+from tests.kube import Kube
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+
+NAME = "survivor"
+PROGRESS_SECONDS = 60
+RUN_SECONDS = 3400
+BLOWS = ((6, story.evict_worker), (13, story.preempt), (20, story.freeze_rank))
+
+
+@pytest.fixture(scope="module")
+def run(kube: Kube) -> Iterator[Record]:  # noqa: F811 - the fixture
+    job = quickstart.variant(
+        NAME,
+        trainer__steps=26,
+        checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": 5},
+        restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
+        stop={"graceSeconds": 240},
+        deadlines={"progressSeconds": PROGRESS_SECONDS},
+    )
+    for record in story.play(kube, job, BLOWS, RUN_SECONDS):  # noqa: B007 - the last one counts
+        pass
+    yield record
+    kube.delete("rljob", NAME)
+
+
+def test_it_ends_well(run: Record) -> None:
+    assert run.status["state"] == "Succeeded", json.dumps(run.status, indent=1)
+    assert [line["step"] for line in run.lines] == list(range(1, 27))
+    rewards = [line["metrics"]["critic/score/mean"] for line in run.lines]
+    print(f"reward: first five {statistics.mean(rewards[:5]):.3f}, last five {statistics.mean(rewards[-5:]):.3f}")
+
+
+def test_each_blow_has_its_cause(run: Record) -> None:
+    for attempt in run.status["attempts"]:
+        print(json.dumps(attempt))
+    evicted, preempted, stalled, last = run.status["attempts"]
+    assert (evicted["outcome"], evicted["cause"]) == ("Preempted", "Preemption")
+    assert (preempted["outcome"], preempted["reason"]) == ("Preempted", "Preempted")
+    assert (stalled["reason"], stalled["cause"]) == ("ProgressDeadlineExceeded", "Infrastructure")
+    assert last["outcome"] == "Succeeded"
+    assert run.status["counters"] == {"userFailures": 0, "infrastructureFailures": 1, "preemptions": 2}
+
+
+def test_an_evicted_and_a_preempted_run_lose_no_step(run: Record) -> None:
+    for before, after in ((0, 1), (1, 2)):
+        assert run.status["attempts"][after]["resumedFromStep"] == run.attempts[before][-1]["step"]
+
+
+def test_a_preempted_run_goes_on_in_the_same_cluster(run: Record) -> None:
+    evicted, preempted, stalled, _ = run.status["attempts"]
+    assert preempted["clusterName"] == stalled["clusterName"] != evicted["clusterName"]
+
+
+def test_a_stall_is_found_in_time_and_its_stacks_show_the_collective(kube: Kube, run: Record) -> None:  # noqa: F811
+    stalled, records = run.status["attempts"][2], run.attempts[2]
+    folder = story.log_folders(kube, run.job)[2]
+    stacks = [path for path in (folder / "stacks").rglob("*") if path.is_file()]
+    text = "\n".join(path.read_text(errors="replace") for path in stacks)
+    print(f"{len(stacks)} stacks; {stalled['message']}")
+    assert "distributed_c10d.py" in text
+    assert "collective" in stalled["message"] or "distributed" in stalled["message"], stalled["message"]
+    assert len(records) >= 1
