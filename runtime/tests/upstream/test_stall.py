@@ -41,8 +41,9 @@ torch.distributed.all_reduce(torch.ones(1))
 
 
 @pytest.fixture
-def short_folder(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Give a TMPDIR that is short enough for Ray's sockets."""
+def short_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Give a TMPDIR that is short enough for Ray's sockets; pytest has chosen its own before."""
+    assert tmp_path.is_dir()
     with tempfile.TemporaryDirectory(prefix="rls-", dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setenv("TMPDIR", folder)
