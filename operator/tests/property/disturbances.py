@@ -75,13 +75,15 @@ def _fail(error: ClusterError, *, committed: bool = False, times: int = 1) -> Ca
 
 
 def _fail_all(error: ClusterError) -> Callable[[World, int], None]:
-    """Let every request fail, from a write on, for a while."""
+    """Let every request to the API server fail, from a write on, for a while."""
 
     def arm(world: World, number: int) -> None:
         left = BURST
 
         def fate(request: Request) -> Failure | None:
             nonlocal left
+            if request.to_head and request.number != number:
+                return None
             left -= 1 if request.number == number or left < BURST else 0
             return Failure(error) if 0 <= left < BURST else None
 

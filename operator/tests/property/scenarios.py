@@ -168,6 +168,21 @@ def is_suspended_unseen(world: World) -> None:
     suspends(world)
 
 
+def is_paused(world: World) -> None:
+    """Keep the operator off the job for a while, in which its run ends."""
+    world.pause()
+    world.until(lambda w: w.condition(ConditionType.PAUSED) == "True")
+    words = len(world.words)
+    world.run_driver(STEPS, saves=True)
+    world.end_driver(ExitCode.DONE)
+    for _ in range(3):
+        world.pass_time()
+        world.settle()
+    assert world.words[words:] == [], "a paused job is written"
+    world.pause(paused=False)
+    world.until(lambda w: w.condition(ConditionType.PAUSED) == "False")
+
+
 def sees_an_upgrade(world: World) -> None:
     """Replace the operator by one with another renderer."""
     world.until(_runs)
@@ -212,6 +227,7 @@ SCENARIOS: dict[str, Scenario] = {
     "suspend with a lost status": Scenario(
         (trains(3), is_suspended_unseen, resumes, trains(5), ends(0)), State.SUCCEEDED, SAVING
     ),
+    "pause": Scenario((trains(3), is_paused), State.SUCCEEDED),
     "delete": Scenario((trains(3), is_deleted), None),
     "delete and create again": Scenario((trains(3), is_deleted, is_created_again, *SUCCEEDS), State.SUCCEEDED),
     "delete and save first": Scenario(

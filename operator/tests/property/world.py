@@ -171,6 +171,12 @@ class World(Operators):
             note = {labels.REFRESH: value}
             self.cluster.edit(RLJOB, *KEY, lambda job: job["metadata"].update(annotations=note))
 
+    def pause(self, *, paused: bool = True) -> None:
+        """Let the operator keep its hands off the job, or not."""
+        if self.job is not None:
+            note = {labels.PAUSED: "true"} if paused else {}
+            self.cluster.edit(RLJOB, *KEY, lambda job: job["metadata"].update(annotations=note))
+
     def delete_job(self) -> None:
         """Delete the RLJob."""
         if self.job is not None:

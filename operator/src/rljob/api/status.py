@@ -25,7 +25,7 @@ class StatusModel(Model):
 
 
 class ConditionType(enum.StrEnum):
-    """Types of conditions; True is the good news, except for PendingChanges, RecipeDrift and RendererDrift."""
+    """Types of conditions; True is the good news, except for PendingChanges, both kinds of drift, and Paused."""
 
     VALIDATED = "Validated"
     INITIALIZED = "Initialized"
@@ -36,6 +36,7 @@ class ConditionType(enum.StrEnum):
     PENDING_CHANGES = "PendingChanges"
     RECIPE_DRIFT = "RecipeDrift"
     RENDERER_DRIFT = "RendererDrift"
+    PAUSED = "Paused"
     FINISHED = "Finished"
 
 

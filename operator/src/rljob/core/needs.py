@@ -14,7 +14,7 @@ from rljob.build import labels, names
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.steps.starting import cluster_is_ready, quiet_seconds
-from rljob.core.view import identity, intended_cluster, is_held, is_ours
+from rljob.core.view import identity, intended_cluster, is_held, is_ours, is_paused
 from rljob_runtime.contract import ExitCode, Phase, Progress
 
 SILENT_SECONDS = 60.0
@@ -82,7 +82,7 @@ class Needs:
 def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime) -> Needs:
     """Give the requests for one job."""
     current = status.read_status(job)
-    if not is_ours(job) or ("deletionTimestamp" in job["metadata"] and not is_held(job)):
+    if not is_ours(job) or is_paused(job) or ("deletionTimestamp" in job["metadata"] and not is_held(job)):
         return Needs()
     if current.intent is None or current.resolved is None:
         return Needs(recall=True, siblings=True)

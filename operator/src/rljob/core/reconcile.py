@@ -12,13 +12,25 @@ from datetime import datetime
 
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
-from rljob.core.steps import deleting, drifting, finishing, preparing, restarting, running, starting, stopping, straying
+from rljob.core.steps import (
+    deleting,
+    drifting,
+    finishing,
+    pausing,
+    preparing,
+    restarting,
+    running,
+    starting,
+    stopping,
+    straying,
+)
 from rljob.core.view import View
 
 Step = Callable[[View], Plan | None]
 
 STEPS: tuple[Step, ...] = (
     finishing.leave_foreign,  # another operator's
+    pausing.keep_off,  # the user's annotation
     deleting.let_go,  # our finalizer, when it has done its work
     deleting.save_first,  # a deleted job that it holds
     finishing.leave_deleted,  # garbage collection does the rest

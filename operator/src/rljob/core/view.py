@@ -233,6 +233,12 @@ def is_ours(job: Manifest) -> bool:
     return ((job.get("spec") or {}).get("managedBy") or MANAGER) == MANAGER
 
 
+def is_paused(job: Manifest) -> bool:
+    """Whether the user wants the operator to keep its hands off the job; a deletion goes on all the same."""
+    annotations = job["metadata"].get("annotations") or {}
+    return annotations.get(labels.PAUSED) == "true" and "deletionTimestamp" not in job["metadata"]
+
+
 def is_held(job: Manifest) -> bool:
     """Whether our finalizer holds the job."""
     return labels.STOP_FINALIZER in (job["metadata"].get("finalizers") or ())
