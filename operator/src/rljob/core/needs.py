@@ -116,7 +116,8 @@ def _of_phase(
         if waits or cluster_is_ready(cluster, head_pod):
             return Needs()
         return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}")
-    return _at_head(job, current, intent, head_pod)
+    asked = _at_head(job, current, intent, head_pod)
+    return replace(asked, cluster_name=intent.cluster_name) if cluster["spec"].get("suspend", False) else asked
 
 
 def _stopping(

@@ -45,6 +45,12 @@ def begin_preemption(view: View) -> Plan | None:
         return None
     if not view.cluster["spec"].get("suspend", False):
         return None
+    live = view.observed.live_cluster
+    if isinstance(live, Unseen):
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    if live is None or not live["spec"].get("suspend", False):
+        # The store is behind: no run is stopped on the watch's word alone.
+        return None
     return order_stop(view, Reason.PREEMPTED, f"RayCluster {view.intent.cluster_name} was suspended from outside")
 
 
