@@ -323,6 +323,15 @@ def recipe(name: str, template: Json) -> Json:
     }
 
 
+async def test_an_event_is_counted_and_keeps_what_it_says(place: Place) -> None:
+    made = await place.cluster.create(event(place, "sums.1"))
+    series = {"count": 3, "lastObservedTime": "2026-01-01T00:03:00.000000Z"}
+    counted = await place.cluster.apply({**event(place, "sums.1"), "series": series})
+    assert counted["metadata"]["uid"] == made["metadata"]["uid"]
+    assert counted["series"] == series
+    assert counted["note"] == made["note"]
+
+
 def event(place: Place, name: str) -> Json:
     return manifest(
         EVENT,

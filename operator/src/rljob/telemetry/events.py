@@ -1,6 +1,7 @@
 """Kubernetes events about RLJobs: one per transition, never a flood.
 
-The same note about the same job is posted once in ten minutes, and a job has a budget, as in client-go's spam filter.
+The same note about the same job within ten minutes is counted in the event that is there (`series`), and not more often
+than once a minute; a job has a budget, as in client-go's spam filter.
 An event is a courtesy: failing to post one is counted and logged, and never fails the round that told of it.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rljob.cluster.errors import AlreadyExists, OutsideError
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from rljob.telemetry.metrics import Metrics
 
 SAME_SECONDS = 600.0
+COUNT_SECONDS = 60.0
+"""Shortest time between two requests for the same note."""
 BUDGET = 25
 """Events per job within ten minutes."""
 REMEMBERED = 10_000
@@ -33,6 +37,20 @@ NOTE_LIMIT = 1000
 """The API allows 1,024 bytes in `note`."""
 
 log = Log(__name__)
+
+
+@dataclass
+class _Posted:
+    """An event that was posted, as far as it takes to write it again; its first time must not change."""
+
+    since: float
+    time: str
+    job_version: str
+    count: int = 1
+    sent: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sent = self.since
 
 
 class EventRecorder:
@@ -51,50 +69,63 @@ class EventRecorder:
         self._monotonic = monotonic
         self._identity = identity
         self._metrics = metrics
-        self._posted: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._posted: OrderedDict[tuple[str, str], _Posted] = OrderedDict()
         self._of_job: Counter[str] = Counter()
         """How many of those are about a job, by uid."""
 
     async def record(self, job: Manifest, note: EventNote) -> None:
-        """Post a note about a job, unless it was posted lately."""
-        uid = str(job["metadata"]["uid"])
-        if not self._admit(uid, f"{note.type}/{note.reason}/{note.message}"):
+        """Post a note about a job, or count it once more if it was posted lately."""
+        uid, now = str(job["metadata"]["uid"]), self._monotonic()
+        key = (uid, f"{note.type}/{note.reason}/{note.message}")
+        self._forget_old(now)
+        told = self._posted.get(key)
+        if told is not None:
+            told.count += 1
+            if now - told.sent < COUNT_SECONDS:
+                self._metrics.events.labels("counted").inc()
+                return
+            told.sent = now
+        elif self._of_job[uid] >= BUDGET:
             self._metrics.events.labels("dropped").inc()
             return
+        else:
+            told = _Posted(now, _text(self._now()), str(job["metadata"]["resourceVersion"]))
+            self._posted[key] = told
+            self._of_job[uid] += 1
+        await self._send(job, note, told)
+
+    async def _send(self, job: Manifest, note: EventNote, told: _Posted) -> None:
         try:
             async with asyncio.timeout(POST_SECONDS):
-                await self._cluster.create(self._manifest(job, note))
-            self._metrics.events.labels("posted").inc()
+                manifest = self._manifest(job, note, told)
+                if told.count == 1:
+                    await self._cluster.create(manifest)
+                else:
+                    series = {"count": told.count, "lastObservedTime": _text(self._now())}
+                    await self._cluster.apply({**manifest, "series": series})
+            self._metrics.events.labels("posted" if told.count == 1 else "counted").inc()
         except AlreadyExists:
             self._metrics.events.labels("posted").inc()
         except (OutsideError, TimeoutError) as error:
             self._metrics.events.labels("failed").inc()
             log.warning("Event not posted", reason=note.reason, error=str(error))
 
-    def _admit(self, uid: str, text: str) -> bool:
-        """Whether the note is news and the job has budget left."""
-        horizon = self._monotonic() - SAME_SECONDS
-        while self._posted and (next(iter(self._posted.values())) <= horizon or len(self._posted) >= REMEMBERED):
+    def _forget_old(self, now: float) -> None:
+        horizon = now - SAME_SECONDS
+        while self._posted and (next(iter(self._posted.values())).since <= horizon or len(self._posted) >= REMEMBERED):
             (job, _), _ = self._posted.popitem(last=False)
             self._of_job[job] -= 1
             if not self._of_job[job]:
                 del self._of_job[job]
-        key = (uid, text)
-        if key in self._posted or self._of_job[uid] >= BUDGET:
-            return False
-        self._posted[key] = self._monotonic()
-        self._of_job[uid] += 1
-        return True
 
-    def _manifest(self, job: Manifest, note: EventNote) -> dict[str, Any]:
+    def _manifest(self, job: Manifest, note: EventNote, told: _Posted) -> dict[str, Any]:
         metadata = job["metadata"]
-        time = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        digest = hashlib.sha256(f"{metadata['uid']}/{time}/{note.reason}/{note.message}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{metadata['uid']}/{told.time}/{note.reason}/{note.message}".encode()).hexdigest()
         return {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
             "metadata": {"name": f"{metadata['name']}.{digest[:16]}", "namespace": metadata["namespace"]},
-            "eventTime": time,
+            "eventTime": told.time,
             "type": str(note.type),
             "reason": note.reason,
             "action": "Reconcile",
@@ -107,9 +138,13 @@ class EventRecorder:
                 "name": metadata["name"],
                 "namespace": metadata["namespace"],
                 "uid": metadata["uid"],
-                "resourceVersion": metadata["resourceVersion"],
+                "resourceVersion": told.job_version,
             },
         }
+
+
+def _text(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _cut(text: str) -> str:
