@@ -106,6 +106,7 @@ async def assemble(config: Config) -> AsyncIterator[Operator]:
     ray = RayClient(key, metrics)
     reconciler = Reconciler.build(cluster, ray, clock, key, metrics=metrics, identity=config.identity)
     lease = LeaseHolder(cluster, clock, metrics, config.lease_namespace, config.lease_name, config.identity)
+    cluster.fence = ray.fence = lease.expect_held
     resync = Resync(reconciler, config.resync_seconds, config.identity, config.namespace or None)
     try:
         yield Operator(config, metrics, lease, reconciler, resync)

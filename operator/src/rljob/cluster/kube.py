@@ -22,7 +22,7 @@ from kubernetes.aio.config import load_incluster_config, load_kube_config
 from rljob.cluster import errors
 from rljob.cluster.kinds import LEASE, POD, SECRET, UNREAD, Kind, kind_of
 from rljob.cluster.manifests import without_fields
-from rljob.cluster.port import FIELD_MANAGER, Listing
+from rljob.cluster.port import FIELD_MANAGER, Fence, Listing, unfenced
 from rljob.core.observed import Manifest
 from rljob.telemetry.log import Log
 
@@ -83,6 +83,8 @@ class KubeCluster:
         self._client.user_agent = FIELD_MANAGER
         self._metrics = metrics
         self._limiter = limiter
+        self.fence: Fence = unfenced
+        """Asked last before each write is sent."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -175,6 +177,8 @@ class KubeCluster:
         if call.kind is not LEASE:
             # The Lease must not wait behind a storm of our own making.
             self._metrics.api_throttle_seconds.observe(await self._limiter.take())
+            if call.writes:
+                self.fence()
         began = time.monotonic()
         code = "none"
         try:
@@ -190,7 +194,11 @@ class KubeCluster:
         finally:
             self._account(call, code, time.monotonic() - began)
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            raise _error(call, status, headers, text)
+            error = _error(call, status, headers, text)
+            if isinstance(error, errors.RateLimited):
+                # It speaks to all of our requests: they share one user and one priority level.
+                self._limiter.pause(error.retry_after_seconds)
+            raise error
         return text
 
     async def _send(self, call: _Call) -> tuple[int, Manifest, bytes]:
@@ -217,8 +225,8 @@ class KubeCluster:
         say("API request", verb=call.verb, path=call.path, code=code, milliseconds=round(seconds * 1000, 1))
 
 
-class _ExpiredError(Exception):
-    """410: a page of a list is no longer to be had."""
+class _ExpiredError(errors.Unavailable):
+    """410: a page of a list is no longer to be had; where it says so again, later is the time to ask."""
 
 
 def _lost(call: _Call, why: str) -> errors.Unavailable:

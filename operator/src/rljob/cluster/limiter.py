@@ -29,6 +29,7 @@ class TokenBucket:
         self._sleep = sleep
         self._tokens = float(burst)
         self._seen = monotonic()
+        self._paused_until = self._seen
 
     async def take(self) -> float:
         """Wait for one token; gives the seconds waited."""
@@ -36,8 +37,11 @@ class TokenBucket:
         self._tokens = min(self._burst, self._tokens + (now - self._seen) * self._per_second)
         self._seen = now
         self._tokens -= 1
-        if self._tokens >= 0:
-            return 0.0
-        wait = -self._tokens / self._per_second
-        await self._sleep(wait)
+        wait = max(-self._tokens / self._per_second, self._paused_until - now, 0.0)
+        if wait:
+            await self._sleep(wait)
         return wait
+
+    def pause(self, seconds: float) -> None:
+        """Grant nothing for a while: the server asked for it."""
+        self._paused_until = max(self._paused_until, self._monotonic() + seconds)

@@ -7,6 +7,7 @@ Objects are plain JSON as the server gave them. Every call is bounded in time by
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from rljob_runtime.contract import Progress
 
 FIELD_MANAGER = "rljob-operator"
+Fence = Callable[[], None]
+"""Asked last before a write is sent; raises Unavailable when this process may not write any more."""
+
+
+def unfenced() -> None:
+    """Let every write pass."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,10 @@ class Cluster(Protocol):
         """DELETE in the background with a uid precondition; raises Conflict if the name is somebody else's by now."""
 
     async def apply(self, manifest: Manifest) -> Manifest:
-        """Create or bring up to date what the manifest says, by server-side apply. Only for built-in recipes."""
+        """Create or bring up to date what the manifest says, by server-side apply.
+
+        Only for built-in recipes, and for events that are counted.
+        """
 
     async def apply_status(self, manifest: Manifest) -> Manifest:
         """Apply `status` on the server; the manifest's uid and resourceVersion are preconditions; raises Conflict."""

@@ -16,6 +16,7 @@ import aiohttp
 
 from rljob.build.raycluster import DASHBOARD_PORT
 from rljob.cluster import errors
+from rljob.cluster.port import Fence, unfenced
 from rljob.core.needs import Head
 from rljob.core.observed import RayJob, RayJobState
 from rljob_runtime.contract import ContractError, Port, Progress, StopRequest
@@ -48,6 +49,7 @@ class RayClient:
     def __init__(self, key: TokenKey, metrics: Metrics) -> None:
         self._key = key
         self._metrics = metrics
+        self.fence: Fence = unfenced
         # A pod's address is reached directly: proxies of the environment are for the outside (trust_env stays off).
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, limit_per_host=4))
 
@@ -78,6 +80,7 @@ class RayClient:
 
     async def submit(self, job: SubmitJob) -> None:
         """See `RayApi.submit`."""
+        self.fence()
         body = {
             "submission_id": job.submission_id,
             "entrypoint": job.entrypoint,
@@ -95,6 +98,7 @@ class RayClient:
 
     async def stop(self, run: StopRun) -> None:
         """See `RayApi.stop`."""
+        self.fence()
         url = f"http://{_host(run.pod_ip)}:{EXPORTER_PORT}/v1/stop"
         head = Head(run.pod_ip, run.pod_uid, run.job_uid, run.cluster_name)
         body = json.loads(StopRequest(run.attempt, run.mode).to_json())

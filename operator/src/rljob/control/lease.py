@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rljob.cluster.errors import AlreadyExists, Conflict, NotFound, OutsideError
+from rljob.cluster.errors import AlreadyExists, Conflict, NotFound, OutsideError, Unavailable
 from rljob.cluster.kinds import LEASE
 from rljob.cluster.port import Cluster
 from rljob.control.clock import Clock
@@ -45,30 +45,43 @@ class LeaseHolder:
     name: str
     identity: str
     _lease: Manifest | None = None
+    _held_until: float = float("-inf")
+    """On our monotonic clock, and 5 s before anybody else may take it."""
     _seen: tuple[str, float] = field(default=("", 0.0))
     """The other holder's record, and when it last changed on our clock."""
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours."""
-        while not await self._try(self._acquire, REQUEST_SECONDS):  # noqa: ASYNC110 - a Lease can only be polled
+        began = self.clock.monotonic()
+        while not await self._try(self._acquire, REQUEST_SECONDS):
             await asyncio.sleep(RETRY_SECONDS)
+            began = self.clock.monotonic()
+        self._held_until = began + RENEW_DEADLINE_SECONDS
         self.metrics.leader.set(1)
         log.info("Lease acquired", lease=self.name, identity=self.identity)
 
     async def hold(self) -> NoReturn:
         """Renew for ever; raises LeaseLostError when that fails for too long or another holds it."""
-        deadline = self.clock.monotonic() + RENEW_DEADLINE_SECONDS
         while True:
             await asyncio.sleep(RETRY_SECONDS)
             began = self.clock.monotonic()
-            if began >= deadline:
+            if began >= self._held_until:
                 self._lose(f"not renewed for {RENEW_DEADLINE_SECONDS:g} s")
-            if await self._try(self._renew, min(REQUEST_SECONDS, deadline - began)):
-                deadline = began + RENEW_DEADLINE_SECONDS
+            if await self._try(self._renew, min(REQUEST_SECONDS, self._held_until - began)):
+                self._held_until = began + RENEW_DEADLINE_SECONDS
+
+    def expect_held(self) -> None:
+        """Refuse a write when the Lease may be another's by now.
+
+        A process that was paused wakes with a request in hand, and sends it before `hold` has its turn.
+        """
+        if self.clock.monotonic() >= self._held_until:
+            raise Unavailable(f"not sent: Lease {self.namespace}/{self.name} was not renewed in time")
 
     async def release(self) -> None:
         """Give the Lease back, so that a successor need not wait; best effort."""
         self.metrics.leader.set(0)
+        self._held_until = float("-inf")
         if self._lease is not None and await self._try(self._give_back, REQUEST_SECONDS):
             log.info("Lease released", lease=self.name)
 

@@ -40,8 +40,17 @@ class Resync:
     _runs: int = 0
 
     async def prime(self) -> None:
-        """Fill the store for the first time."""
-        await self.reconciler.prime(self.namespace)
+        """Fill the store for the first time, with patience: a process that ends for an outage comes back no sooner."""
+        while True:
+            try:
+                await self.reconciler.prime(self.namespace)
+            except OutsideError as error:
+                if not error.transient:
+                    raise
+                log.warning("Could not list at the start", reason=error.reason, error=str(error))
+                await asyncio.sleep(FIRST_RETRY_SECONDS)
+            else:
+                break
         self._tell_served(self.reconciler.store.served)
         self._succeed()
 

@@ -12,7 +12,7 @@ from kubernetes.aio.client.configuration import Configuration
 from servers import Server, says, says_text
 
 from rljob.cluster import errors, kube
-from rljob.cluster.kinds import CONFIG_MAP, RLJOB, SECRET, Kind
+from rljob.cluster.kinds import CONFIG_MAP, LEASE, RLJOB, SECRET, Kind
 from rljob.cluster.kube import KubeCluster
 from rljob.cluster.limiter import TokenBucket
 from rljob.telemetry.metrics import Metrics
@@ -201,3 +201,39 @@ async def test_requests_and_committed_writes_are_counted(world: World) -> None:
     text = world.metrics.exposition().decode()
     assert 'api_requests_total{code="409",resource="configmaps",verb="create"} 1.0' in text
     assert 'api_writes_total{resource="configmaps",verb="create"} 1.0' in text
+
+
+async def test_a_list_that_expires_twice_is_asked_for_later(world: World) -> None:
+    world.server.answer = says(410, {"reason": "Expired"})
+    with pytest.raises(errors.Unavailable):
+        await world.cluster.list(CONFIG_MAP)
+    assert len(world.server.asked) == 2
+
+
+async def test_one_pause_that_the_server_asks_for_holds_all_requests(world: World) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    world.cluster._limiter = TokenBucket(1000, 1000, lambda: 0.0, sleep)
+    world.server.answer = says(429, {}, **{"Retry-After": "7"})
+    with pytest.raises(errors.RateLimited):
+        await world.cluster.get(CONFIG_MAP, "team", "one")
+    world.server.answer = says(200, {})
+    await world.cluster.get(CONFIG_MAP, "team", "one")
+    await world.cluster.get(LEASE, "team", "one")
+    assert slept == [7.0]
+
+
+async def test_a_fence_holds_writes_and_neither_reads_nor_the_lease(world: World) -> None:
+    def closed() -> None:
+        raise errors.Unavailable("not the leader")
+
+    world.cluster.fence = closed
+    await world.cluster.get(CONFIG_MAP, "team", "one")
+    await world.cluster.replace(manifest(LEASE))
+    asked = len(world.server.asked)
+    with pytest.raises(errors.Unavailable, match="not the leader"):
+        await world.cluster.create(manifest(CONFIG_MAP))
+    assert len(world.server.asked) == asked

@@ -191,6 +191,17 @@ async def test_a_request_to_stop_names_attempt_and_mode(world: World) -> None:
     assert StopRequest.from_json(json.dumps(body)) == StopRequest(3, StopMode.ABORT_ROLLOUT)
 
 
+async def test_a_fence_holds_submissions_and_requests_to_stop(world: World) -> None:
+    def closed() -> None:
+        raise errors.Unavailable("not the leader")
+
+    world.client.fence = closed
+    for call in (world.client.submit(SUBMISSION), world.client.stop(STOP)):
+        with pytest.raises(errors.Unavailable, match="not the leader"):
+            await call
+    assert world.server.asked == []
+
+
 @pytest.mark.parametrize(
     ("status", "expected"), [(409, errors.HeadBusy), (401, errors.HeadRefused), (404, errors.HeadNonsense)]
 )

@@ -81,9 +81,10 @@ async def test_a_standby_waits_until_the_record_has_stood_still(world: World, sl
 async def test_a_leader_whose_lease_was_taken_stops(world: World, sleeps: list[FrozenClock]) -> None:
     first, clock = world.holder("a")
     second, other = world.holder("b")
-    sleeps += [clock, other]
+    sleeps.append(other)
     await first.acquire()
     await second.acquire()
+    sleeps.append(clock)
     with pytest.raises(LeaseLostError, match="held by 'b'"):
         await first.hold()
 
@@ -120,3 +121,30 @@ async def test_a_lease_that_is_not_ours_is_not_given_back(world: World, sleeps: 
     await second.acquire()
     await first.release()
     assert world.lease()["holderIdentity"] == "b"
+
+
+async def test_writes_pass_only_while_the_lease_is_surely_ours(world: World) -> None:
+    holder, clock = world.holder("a")
+    with pytest.raises(Unavailable, match="not renewed"):
+        holder.expect_held()
+    await holder.acquire()
+    holder.expect_held()
+    clock.advance(lease_module.RENEW_DEADLINE_SECONDS - 1)
+    holder.expect_held()
+    clock.advance(1)
+    with pytest.raises(Unavailable, match="not renewed"):
+        holder.expect_held()
+
+
+async def test_a_renewal_lets_writes_pass_again_and_a_release_none(world: World, sleeps: list[FrozenClock]) -> None:
+    holder, clock = world.holder("a")
+    sleeps.append(clock)
+    await holder.acquire()
+    holding = asyncio.create_task(holder.hold())
+    while clock.monotonic() < 3 * lease_module.RENEW_DEADLINE_SECONDS:  # noqa: ASYNC110 - the clock is frozen
+        await asyncio.sleep(0)
+    holder.expect_held()
+    holding.cancel()
+    await holder.release()
+    with pytest.raises(Unavailable, match="not renewed"):
+        holder.expect_held()

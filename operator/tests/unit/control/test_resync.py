@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from doubles.fake import fail_calls
 from doubles.simulate import settle
-from machine import KEY, Machine, cluster_of
+from machine import KEY, Machine, cluster_of, rljob
 
 from rljob.cluster.errors import Forbidden, Unavailable
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, RAY_CLUSTER, RLJOB, WATCHED
+from rljob.control import resync as resync_module
 from rljob.control.resync import SPREAD_SECONDS, Resync
 
 
@@ -102,3 +103,17 @@ async def test_jobs_that_may_not_be_read_are_a_failure(machine: Machine, resync:
     assert not await resync.once()
     with pytest.raises(Forbidden):
         await machine.reconciler.prime()
+
+
+async def test_an_outage_at_the_start_is_waited_for(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resync_module, "FIRST_RETRY_SECONDS", 0.0)
+    machine.cluster.put(rljob())
+    machine.cluster.faults.append(fail_calls("list", RLJOB, Unavailable("down"), times=3))
+    await Resync(machine.reconciler, 300, "me").prime()
+    assert machine.reconciler.store.job(KEY) is not None
+
+
+async def test_jobs_that_may_not_be_read_end_the_start(machine: Machine) -> None:
+    machine.cluster.faults.append(fail_calls("list", RLJOB, Forbidden("no"), times=1))
+    with pytest.raises(Forbidden):
+        await Resync(machine.reconciler, 300, "me").prime()
