@@ -8,10 +8,11 @@ the intended ones is dropped here, in one place for the real and the fake adapte
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rljob.build.labels import JOB_UID
+from rljob.build.labels import JOB_UID, REFRESH
 from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.cluster.errors import NotFound, OutsideError, Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RECIPES, Kind
@@ -46,6 +47,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Memo:
+    """What the core computed from some inputs, and which these were."""
+
+    inputs: Hashable
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Observer:
     """Reads the world of one job."""
 
@@ -56,6 +65,8 @@ class Observer:
     core: Core
     snapshots: dict[str, Manifest] = field(default_factory=dict)
     """By uid of the job: the snapshot that it goes by."""
+    memos: dict[str, Memo] = field(default_factory=dict)
+    """By uid of the job."""
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
         """Give all that can be seen of a job; None if it is gone."""
@@ -88,33 +99,52 @@ class Observer:
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
             seen_pods = await self._pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
         below = needs.base_snapshot_name if snapshot.result() is None else None
-        return Observed(
-            job=job,
-            clusters=clusters,
-            head_pod=head_pod,
-            live_cluster=live_cluster.result(),
-            pods=seen_pods,
-            config=config.result(),
-            snapshot=latest if needs.recall else snapshot.result(),
-            base_snapshot=await self._get(below, namespace),
-            last_generation=last_generation,
-            code=code.result(),
-            code_copy=code_copy.result(),
-            initializers=initializers.result(),
-            initializer_log=await self._log(seen_pods, namespace) if needs.initializer_log else UNSEEN,
-            ray_job=ray_job,
-            progress=progress,
-            refusals=self.refusals.of(job),
-            recipes=self.store.recipes(job),
-            siblings=self.store.siblings(job) if needs.siblings else {},
-            unreadable=dict(self._unreadable()),
-            progress_write_seconds=self._progress_write_seconds(),
+        return self._with_memo(
+            Observed(
+                job=job,
+                clusters=clusters,
+                head_pod=head_pod,
+                live_cluster=live_cluster.result(),
+                pods=seen_pods,
+                config=config.result(),
+                snapshot=latest if needs.recall else snapshot.result(),
+                base_snapshot=await self._get(below, namespace),
+                last_generation=last_generation,
+                code=code.result(),
+                code_copy=code_copy.result(),
+                initializers=initializers.result(),
+                initializer_log=await self._log(seen_pods, namespace) if needs.initializer_log else UNSEEN,
+                ray_job=ray_job,
+                progress=progress,
+                refusals=self.refusals.of(job),
+                recipes=self.store.recipes(job),
+                siblings=self.store.siblings(job) if needs.siblings else {},
+                unreadable=dict(self._unreadable()),
+                progress_write_seconds=self._progress_write_seconds(),
+            )
         )
 
     def keep_only(self, uids: set[str]) -> None:
-        """Forget the snapshots of jobs that are gone."""
+        """Forget the snapshots of jobs that are gone, and what was computed from them."""
         for uid in self.snapshots.keys() - uids:
             del self.snapshots[uid]
+        for uid in self.memos.keys() - uids:
+            del self.memos[uid]
+
+    def _with_memo(self, observed: Observed) -> Observed:
+        """Hand on what was computed from the same inputs: most rounds of a running job bring nothing but progress."""
+        metadata = observed.job["metadata"]
+        inputs = (
+            metadata.get("generation"),
+            (metadata.get("annotations") or {}).get(REFRESH),
+            _version(observed.snapshot),
+            _version(observed.base_snapshot),
+            tuple(sorted((recipe, _version(found)) for recipe, found in observed.recipes.items())),
+        )
+        known = self.memos.get(metadata["uid"])
+        if known is None or known.inputs != inputs:
+            known = self.memos[metadata["uid"]] = Memo(inputs)
+        return replace(observed, memo=known.values)
 
     def _progress_write_seconds(self) -> float:
         """Let many jobs share what a few may write: a job that holds a cluster is one that may have news."""
@@ -241,6 +271,13 @@ def _about(progress: Progress | Unseen, head: Head, job: Manifest) -> Progress |
         wanted_pod_uid=head.pod_uid,
     )
     return UNSEEN
+
+
+def _version(found: Manifest | Unseen | None) -> str:
+    """Tell contents apart: a uid and a version of it."""
+    if found is None or isinstance(found, Unseen):
+        return str(found)
+    return f"{found['metadata'].get('uid')}/{found['metadata'].get('resourceVersion')}"
 
 
 def _intent(job: Manifest) -> dict[str, Any]:

@@ -128,3 +128,5 @@ class Observed:
     """Kinds of recipes of which nothing can be said, and why."""
     progress_write_seconds: float = 30.0
     """Shortest time between two status writes that only tell of a further step."""
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What earlier rounds computed from spec, snapshots and recipes alone: the same dict while these are the same."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -24,6 +24,7 @@ from rljob.core.status import Writer, document, read_status
 LOOK_AGAIN_SECONDS = 5.0
 """When a fact could not be had: soon, but not at once."""
 
+C = TypeVar("C")
 T = TypeVar("T", Deadlines, Cleanup, Stop, Restart)
 
 
@@ -64,9 +65,20 @@ class View:
         """Whether a cluster generation is under way."""
         return self.status.intent is not None and not self.status.intent.ended
 
+    def once(self, name: str, compute: Callable[[], C]) -> C:
+        """Compute what follows from spec, snapshots and recipes alone only when one of these has changed."""
+        memo = self.observed.memo
+        if name not in memo:
+            memo[name] = compute()
+        found: C = memo[name]
+        return found
+
     @cached_property
     def checked(self) -> Checked:
         """The spec that the next cluster generation would take."""
+        return self.once("checked", self._check)
+
+    def _check(self) -> Checked:
         if self.reads_recipes_anew or self.below is None:
             return validate(self.job.name, self.raw_spec, self.observed.recipes)
         return self._over_frozen(self.below)
@@ -138,7 +150,7 @@ class View:
     @cached_property
     def frozen(self) -> configmap.Snapshot | None:
         """What the job goes by; None where the snapshot is not there, not asked for or not ours."""
-        return self._snapshot(self.observed.snapshot)
+        return self.once("frozen", lambda: self._snapshot(self.observed.snapshot))
 
     @cached_property
     def below(self) -> configmap.Snapshot | None:

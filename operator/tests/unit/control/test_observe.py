@@ -265,3 +265,33 @@ async def test_the_more_jobs_run_the_more_seldom_each_tells_of_a_further_step(
         cluster = machine.cluster.put(cluster_of(job, f"c{number}"))
         machine.reconciler.store.put(RAY_CLUSTER, cluster)
     assert (await observe(machine)).progress_write_seconds == pytest.approx(seconds)
+
+
+async def test_what_was_computed_is_handed_on_until_its_inputs_change(machine: Machine) -> None:
+    machine.cluster.put(recipe("base"))
+    machine.cluster.put(rljob() | {"spec": rljob()["spec"] | {"recipeRef": {"name": "base"}}})
+    await machine.start()
+    first = (await observe(machine)).memo
+    first["checked"] = "a lot"
+    machine.cluster.edit(RLJOB, *KEY, lambda job: job.update(status={"state": "Training"}))
+    assert (await observe(machine)).memo is first
+    changes = (
+        (RLJOB, *KEY, lambda job: job["spec"].update(suspend=True)),
+        (RLJOB, *KEY, lambda job: job["metadata"].update(annotations={"rljob.dev/refresh": "1"})),
+        (CLUSTER_RL_RECIPE, "", "base", lambda found: found["spec"].update(description="another")),
+    )
+    for kind, namespace, name, change in changes:
+        before = (await observe(machine)).memo
+        machine.cluster.edit(kind, namespace, name, change)
+        after = (await observe(machine)).memo
+        assert after is not before
+        assert after == {}
+
+
+async def test_what_was_computed_for_a_job_that_is_gone_is_forgotten(machine: Machine) -> None:
+    await machine.start()
+    await observe(machine)
+    assert len(machine.reconciler.observer.memos) == 1
+    machine.cluster.remove(RLJOB, *KEY)
+    machine.reconciler.forget_gone()
+    assert machine.reconciler.observer.memos == {}

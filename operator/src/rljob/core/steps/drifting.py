@@ -84,7 +84,7 @@ def _pending_changes(view: View) -> News | None:
         # Between the intent and the snapshot, or with a snapshot that somebody deleted.
         same = training_hash(wanted) == view.resolved.spec_hash
         return NOTHING if same else News(Reason.SPEC_CHANGED, f"{GOES_ON}; {TAKES_EFFECT}")
-    changes = differences(frozen, wanted)
+    changes = view.once("differences", lambda: differences(frozen, wanted))
     return News(Reason.SPEC_CHANGED, f"{listed(changes)}; {TAKES_EFFECT}") if changes else NOTHING
 
 
