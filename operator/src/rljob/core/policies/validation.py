@@ -8,7 +8,6 @@ has no effect in this version is told as a warning (`unacted`).
 from __future__ import annotations
 
 import difflib
-import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -39,8 +38,6 @@ CHECKS: tuple[Check, ...] = (
 )
 DEPTH_MAX = 40
 """Levels of a manifest: beyond what any field has, and far from Python's own limit."""
-JUDGED = 2048
-"""Specs whose judgement is remembered: those of more running jobs than one operator is meant for."""
 INPUT_SHOWN = 200
 """Characters of a wrong value in a message."""
 
@@ -80,26 +77,18 @@ def check(
     document = values(merged)
     found += (*_depth_violations(document), *_null_violations(document, "spec"))
     try:
-        spec, problems, warnings = _judged(json.dumps(document))
+        # As the API server does: an integer is not a text of digits.
+        spec = RLJobSpec.model_validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
         # What a missing recipe would have given is not missed as well.
         problems = () if found and not recipes and raw_spec.get("recipeRef") else tuple(_type_violations(error))
         return Checked(None, found + problems, recipes, merged)
-    found += problems
-    return Checked(None if found else spec, found, recipes, merged, warnings)
-
-
-@functools.lru_cache(maxsize=JUDGED)
-def _judged(document: str) -> tuple[RLJobSpec, tuple[Violation, ...], tuple[Violation, ...]]:
-    """Type and judge a merged spec; the same answer serves until it is edited, since every round asks anew."""
-    # As the API server does: an integer is not a text of digits.
-    spec = RLJobSpec.model_validate_json(document, strict=True)
-    found = (
+    found += (
         *(violation for judge in CHECKS for violation in judge(spec)),
         *union_violations(spec, "spec"),
         *key_violations(spec, "spec"),
     )
-    return spec, found, warnings_of(spec)
+    return Checked(None if found else spec, found, recipes, merged, warnings_of(spec))
 
 
 def _depth_violations(document: object) -> Iterator[Violation]:
