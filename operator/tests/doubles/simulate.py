@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rljob.control.worker import attempt
+from rljob.control.worker import hold
 
 if TYPE_CHECKING:
     from doubles.clock import FrozenClock
@@ -33,12 +33,13 @@ class CrashError(BaseException):
 
 async def settle(reconciler: Reconciler, limit: int = 1000) -> int:
     """Run the rounds that are due now until nothing waits; gives their number. Failed jobs stay on their backoff."""
-    for rounds in range(limit):
+    rounds = 0
+    while rounds < limit:
         key = reconciler.queue.get_nowait()
         if key is None:
             return rounds
         try:
-            await attempt(reconciler, key)
+            rounds += await hold(reconciler, key)
         finally:
             reconciler.queue.done(key)
     raise UnsettledError(f"not settled after {limit} rounds")

@@ -15,10 +15,11 @@ from typing import Any, NoReturn
 from rljob.build.labels import INTENT
 from rljob.build.raycluster import TOKEN_KEY
 from rljob.cluster import errors
-from rljob.cluster.kinds import RLJOB, WATCHED, kind_named, kind_of
+from rljob.cluster.kinds import CONFIG_MAP, RLJOB, WATCHED, kind_named, kind_of
 from rljob.cluster.manifests import annotation, controller_uid, same_json, without_nulls
 from rljob.cluster.port import Cluster, RayApi
 from rljob.cluster.token import TokenKey
+from rljob.control.own import OwnConfigMaps
 from rljob.control.refusals import Refusals
 from rljob.control.store import Store
 from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
@@ -50,6 +51,7 @@ class Executor:
     recorder: EventRecorder
     key: TokenKey
     metrics: Metrics
+    own: OwnConfigMaps
     after_write: AfterWrite = lambda _: None
 
     async def execute(self, observed: Observed, plan: Plan) -> bool:
@@ -133,6 +135,8 @@ class Executor:
             self._refuse(job, Refusal(kind.kind, metadata["name"], str(error), RefusalCause.INVALID))
         if kind in _WATCHED_KINDS:
             self.store.learn(kind, made)
+        if kind is CONFIG_MAP:
+            self.own.made(job["metadata"]["uid"], made)
         self.after_write(f"create {kind.kind}")
 
     async def _adopt(self, job: Manifest, manifest: Manifest) -> Manifest:

@@ -19,6 +19,7 @@ from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RECIPES, Kind
 from rljob.cluster.manifests import controller_uid
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.core import Core
+from rljob.control.own import OwnConfigMaps
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
 from rljob.core.needs import running_initializer
@@ -65,6 +66,7 @@ class Observer:
     core: Core
     snapshots: dict[str, Manifest] = field(default_factory=dict)
     """By uid of the job: the snapshot that it goes by."""
+    own: OwnConfigMaps = field(default_factory=OwnConfigMaps)
     memos: dict[str, Memo] = field(default_factory=dict)
     """By uid of the job."""
 
@@ -83,10 +85,12 @@ class Observer:
         if needs.recall:
             latest, last_generation = await self._recall(job)
             clusters = self._clusters(key, uid)
+        if clusters:
+            self.own.drop(uid)
         async with asyncio.TaskGroup() as group:
             start = group.create_task
             snapshot = start(self._snapshot(needs.snapshot_name, job))
-            config = start(self._get(needs.config_name, namespace))
+            config = start(self._own(needs.config_name, job))
             live_cluster = start(self._get(needs.cluster_name, namespace, RAY_CLUSTER))
             pods = start(self._pods(needs.pods_selector, namespace))
             code = start(self._get(needs.code_name, namespace))
@@ -108,7 +112,7 @@ class Observer:
                 pods=seen_pods,
                 config=config.result(),
                 snapshot=latest if needs.recall else snapshot.result(),
-                base_snapshot=await self._get(below, namespace),
+                base_snapshot=await self._own(below, job),
                 last_generation=last_generation,
                 code=code.result(),
                 code_copy=code_copy.result(),
@@ -128,6 +132,7 @@ class Observer:
         """Forget the snapshots of jobs that are gone, and what was computed from them."""
         for uid in self.snapshots.keys() - uids:
             del self.snapshots[uid]
+        self.own.keep_only(uids)
         for uid in self.memos.keys() - uids:
             del self.memos[uid]
 
@@ -165,7 +170,9 @@ class Observer:
         maps = await _seen("what the job left", lambda: self.cluster.list(CONFIG_MAP, namespace, selector))
         if isinstance(maps, Unseen):
             return UNSEEN, 0
-        snapshot, last_generation = recall(uid, _controlled_by({uid}, maps.items))
+        mine = _controlled_by({uid}, maps.items)
+        self.own.listed(uid, mine)
+        snapshot, last_generation = recall(uid, mine)
         if last_generation > 0:
             found = await _seen("clusters", lambda: _or_none(self.cluster.list(RAY_CLUSTER, namespace, selector)))
             if isinstance(found, Unseen):
@@ -176,14 +183,19 @@ class Observer:
 
     async def _snapshot(self, name: str | None, job: Manifest) -> Manifest | Unseen | None:
         """Read a snapshot once: an immutable object of this job's own is the same for ever."""
-        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
+        uid = job["metadata"]["uid"]
         known = self.snapshots.get(uid)
         if known is not None and known["metadata"]["name"] == name:
             return known
-        found = await self._get(name, namespace)
+        found = await self._own(name, job)
         if isinstance(found, dict) and found.get("immutable") and controller_uid(found) == uid:
             self.snapshots[uid] = found
         return found
+
+    async def _own(self, name: str | None, job: Manifest) -> Manifest | Unseen | None:
+        """Give a ConfigMap of the job's own, without a request where its absence or content is known."""
+        known = UNSEEN if name is None else self.own.find(job["metadata"]["uid"], name)
+        return await self._get(name, job["metadata"]["namespace"]) if isinstance(known, Unseen) else known
 
     def _unreadable(self) -> Iterator[tuple[RecipeKind, str]]:
         for name, kind in RECIPES.items():

@@ -113,6 +113,13 @@ class KeyQueue(Generic[Key]):
             self._wake.set()
         return key
 
+    def again(self, key: Key) -> bool:
+        """Go on with a key that is held and has turned dirty, instead of giving it back; whether it had."""
+        if key not in self._dirty:
+            return False
+        self._dirty.discard(key)
+        return True
+
     def done(self, key: Key) -> None:
         """Give a key back; if it turned dirty meanwhile, it waits for its next round."""
         self._metrics.queue_work_seconds.observe(self._monotonic() - self._processing.pop(key))

@@ -18,6 +18,7 @@ from rljob.control.clock import Clock
 from rljob.control.core import Core
 from rljob.control.execute import AfterWrite, Executor, StaleError
 from rljob.control.observe import Observer
+from rljob.control.own import OwnConfigMaps
 from rljob.control.queue import KeyQueue
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
@@ -87,8 +88,9 @@ class Reconciler:
         for watch in WATCHED:
             metrics.store_objects.labels(watch.kind.resource).set_function(partial(store.count, watch.kind))
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)
-        executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, after_write)
-        observer = Observer(cluster, ray, store, refusals, core)
+        own = OwnConfigMaps()
+        executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, after_write)
+        observer = Observer(cluster, ray, store, refusals, core, own=own)
         return cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics)
 
     def feed(self, event: str, kind: Kind, manifest: Manifest) -> None:

@@ -10,14 +10,18 @@ import asyncio
 from typing import TYPE_CHECKING, NoReturn
 
 from rljob.cluster.errors import OutsideError, RateLimited
+from rljob.control.reconciler import Result
 from rljob.telemetry.log import Log
 
 if TYPE_CHECKING:
-    from rljob.control.reconciler import Reconciler, Result
+    from rljob.control.reconciler import Reconciler
     from rljob.control.store import Key
 
 ROUND_SECONDS = 180.0
 """A round makes a handful of requests of at most 30 s; one that lasts longer hangs in something unforeseen."""
+
+ROUNDS_IN_HAND = 10
+"""What the core promises for a job that begins; whoever needs more goes to the back of the queue."""
 
 log = Log(__name__)
 
@@ -33,11 +37,26 @@ async def work(reconciler: Reconciler, workers: int) -> NoReturn:
 async def _work(reconciler: Reconciler) -> NoReturn:
     while True:
         key = await reconciler.queue.get()
-        with reconciler.metrics.active_workers.track_inprogress(), reconciler.metrics.reconcile_seconds.time():
+        with reconciler.metrics.active_workers.track_inprogress():
             try:
-                await attempt(reconciler, key)
+                await hold(reconciler, key)
             finally:
                 reconciler.queue.done(key)
+
+
+async def hold(reconciler: Reconciler, key: Key) -> int:
+    """Run a job's rounds as long as each of them writes, so that what has begun goes on; gives their number.
+
+    Of a thousand jobs that are made at once, those that come first get their clusters while the others wait. With one
+    round a turn, all would get them at the end.
+    """
+    rounds = 0
+    while True:
+        with reconciler.metrics.reconcile_seconds.time():
+            result = await attempt(reconciler, key)
+        rounds += 1
+        if rounds == ROUNDS_IN_HAND or result is not Result.WROTE or not reconciler.queue.again(key):
+            return rounds
 
 
 async def attempt(reconciler: Reconciler, key: Key) -> Result | None:

@@ -214,3 +214,13 @@ TestQueueMachine = QueueMachine.TestCase
 @given(st.text(), st.integers(0, 10_000))
 def test_every_backoff_is_positive_and_bounded(key: str, attempt: int) -> None:
     assert 0.5 <= backoff_seconds(key, attempt) <= BACKOFF_LAST_SECONDS
+
+
+def test_a_key_that_is_held_goes_on_where_it_is_dirty_and_does_not_come_twice(queue: KeyQueue[str]) -> None:
+    queue.add("a")
+    assert queue.get_nowait() == "a"
+    assert not queue.again("a")
+    queue.add("a")
+    assert queue.again("a")
+    queue.done("a")
+    assert queue.get_nowait() is None

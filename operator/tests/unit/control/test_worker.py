@@ -13,7 +13,7 @@ from machine import KEY, Machine, cluster_of, rljob
 from rljob.cluster.errors import ClusterError, Conflict, Forbidden, OutcomeUnknown, RateLimited, Unavailable
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB
 from rljob.control.reconciler import ROUNDS_IN_A_ROW, Result
-from rljob.control.worker import attempt, work
+from rljob.control.worker import ROUNDS_IN_HAND, attempt, hold, work
 from rljob.core.plan import CreateObject, Plan
 
 if TYPE_CHECKING:
@@ -189,3 +189,24 @@ async def test_a_user_sees_which_kind_is_missing(machine: Machine) -> None:
 
 def test_the_fake_satisfies_the_port() -> None:
     assert {"get", "list", "create", "replace", "delete", "apply_status", "set_finalizers"} <= set(dir(FakeCluster))
+
+
+async def test_a_job_goes_on_in_one_hand_as_long_as_it_writes(machine: Machine) -> None:
+    machine.decide = one_cluster
+    await machine.start()
+    key = machine.reconciler.queue.get_nowait()
+    assert key == KEY
+    assert await hold(machine.reconciler, key) == 4
+    machine.reconciler.queue.done(key)
+    assert machine.job()["status"] == {"state": "Training"}
+    assert machine.reconciler.queue.get_nowait() is None
+
+
+async def test_a_job_that_never_stops_writing_leaves_room_for_others(machine: Machine) -> None:
+    machine.decide = lambda seen: Plan(status={"restarts": (seen.job.get("status") or {}).get("restarts", 0) + 1})
+    await machine.start()
+    key = machine.reconciler.queue.get_nowait()
+    assert key == KEY
+    assert await hold(machine.reconciler, key) == ROUNDS_IN_HAND
+    machine.reconciler.queue.done(key)
+    assert len(machine.reconciler.queue) == 1
