@@ -33,11 +33,9 @@ class TokenBucket:
 
     async def take(self) -> float:
         """Wait for one token; gives the seconds waited."""
-        now = self._monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._seen) * self._per_second)
-        self._seen = now
+        self._fill()
         self._tokens -= 1
-        wait = max(-self._tokens / self._per_second, self._paused_until - now, 0.0)
+        wait = max(-self._tokens / self._per_second, self._paused_until - self._seen, 0.0)
         if wait:
             await self._sleep(wait)
         return wait
@@ -45,3 +43,16 @@ class TokenBucket:
     def pause(self, seconds: float) -> None:
         """Grant nothing for a while: the server asked for it."""
         self._paused_until = max(self._paused_until, self._monotonic() + seconds)
+
+    def try_take(self) -> bool:
+        """Take a token if one is there; whether it was."""
+        self._fill()
+        if self._tokens < 1 or self._paused_until > self._seen:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _fill(self) -> None:
+        now = self._monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._seen) * self._per_second)
+        self._seen = now

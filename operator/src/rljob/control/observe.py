@@ -16,6 +16,7 @@ from rljob.build.labels import JOB_UID, REFRESH
 from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.cluster.errors import NotFound, OutsideError, Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RECIPES, Kind
+from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.core import Core
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 PODS_LIMIT = 500
 """Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""
+POD_LISTS_PER_SECOND = 4.0
+POD_LISTS_AT_ONCE = 40
+"""LISTs of pods, of all jobs together: when hundreds start at once, their diagnosis must not hold up their start."""
 PROGRESS_WRITE_SECONDS = 30.0
 PROGRESS_WRITES_PER_SECOND = 10
 """Status writes that only tell of further steps, of all jobs together: far below what the limiter grants."""
@@ -64,6 +68,7 @@ class Observer:
     store: Store
     refusals: Refusals
     core: Core
+    pod_lists: TokenBucket
     snapshots: dict[str, Manifest] = field(default_factory=dict)
     """By uid of the job: the snapshot that it goes by."""
     own: OwnConfigMaps = field(default_factory=OwnConfigMaps)
@@ -217,7 +222,7 @@ class Observer:
         return {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
 
     async def _pods(self, selector: str | None, namespace: str) -> tuple[Manifest, ...] | Unseen:
-        if selector is None:
+        if selector is None or not self.pod_lists.try_take():
             return UNSEEN
         listing = await _seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
         return listing if isinstance(listing, Unseen) else listing.items

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from rljob.cluster.errors import Forbidden, NotFound
 from rljob.cluster.kinds import RLJOB, WATCHED, Kind
+from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.clock import Clock
 from rljob.control.core import Core
 from rljob.control.execute import AfterWrite, Executor, StaleError
-from rljob.control.observe import Observer
+from rljob.control.observe import POD_LISTS_AT_ONCE, POD_LISTS_PER_SECOND, Observer
 from rljob.control.own import OwnConfigMaps
 from rljob.control.queue import KeyQueue
 from rljob.control.refusals import Refusals
@@ -90,7 +91,8 @@ class Reconciler:
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)
         own = OwnConfigMaps()
         executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, after_write)
-        observer = Observer(cluster, ray, store, refusals, core, own=own)
+        pod_lists = TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, clock.monotonic)
+        observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own)
         return cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics)
 
     def feed(self, event: str, kind: Kind, manifest: Manifest) -> None:

@@ -87,3 +87,11 @@ def test_fields_are_left_out_and_the_original_stays_whole() -> None:
         "spec": {"groups": [{"groupName": "a"}, "odd"], "kept": 1},
     }
     assert whole == before
+
+
+def test_a_token_that_is_not_there_may_be_done_without() -> None:
+    clock = FrozenClock()
+    bucket = TokenBucket(2, 1, clock.monotonic)
+    assert [bucket.try_take(), bucket.try_take()] == [True, False]
+    clock.advance(0.5)
+    assert bucket.try_take()

@@ -12,6 +12,7 @@ from machine import KEY, Machine, cluster_of, head_of, owned, rljob, submission
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
+from rljob.control.observe import POD_LISTS_AT_ONCE
 from rljob.core.needs import Head, Needs
 from rljob.core.observed import UNSEEN, Manifest, Observed
 from rljob_runtime.contract import Phase, Progress
@@ -295,3 +296,26 @@ async def test_what_was_computed_for_a_job_that_is_gone_is_forgotten(machine: Ma
     machine.cluster.remove(RLJOB, *KEY)
     machine.reconciler.forget_gone()
     assert machine.reconciler.observer.memos == {}
+
+
+async def test_pods_are_unseen_when_all_jobs_together_have_looked_often_enough(machine: Machine) -> None:
+    await start_with_head(machine)
+    machine.wanted = Needs(pods_selector="")
+    looks = [isinstance((await observe(machine)).pods, tuple) for _ in range(POD_LISTS_AT_ONCE + 1)]
+    assert looks == [True] * POD_LISTS_AT_ONCE + [False]
+    machine.clock.advance(1.0)
+    assert isinstance((await observe(machine)).pods, tuple)
+
+
+async def test_a_config_map_that_was_made_after_the_job_was_listed_costs_no_request(machine: Machine) -> None:
+    job = await machine.start()
+    machine.wanted = Needs(recall=True)
+    await observe(machine)
+    machine.wanted = Needs(config_name="c1")
+    machine.cluster.faults.append(fail_calls("get", CONFIG_MAP, Unavailable("asked"), times=9))
+    assert (await observe(machine)).config is None
+    made = machine.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned(job)})
+    machine.reconciler.executor.own.made(job["metadata"]["uid"], made)
+    assert (await observe(machine)).config == made
+    machine.reconciler.store.put(RAY_CLUSTER, machine.cluster.put(cluster_of(job)))
+    assert (await observe(machine)).config is UNSEEN
