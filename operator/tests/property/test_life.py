@@ -16,7 +16,6 @@ PLAIN_LIFE = [
     "create ConfigMap",  # job.json and the rendered cluster
     "create RayCluster",
     "status",  # its uid
-    "status",  # no pods yet
     "status",  # the intended submission
     "submit",
     "status",  # it is recorded
