@@ -106,7 +106,7 @@ class Observer:
         seen_pods = pods.result()
         if isinstance(seen_pods, Unseen) and self.core.needs_evidence(progress, ray_job):
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
-            seen_pods = await self._pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
+            seen_pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
         below = needs.base_snapshot_name if snapshot.result() is None else None
         return self._with_memo(
             Observed(
@@ -224,6 +224,9 @@ class Observer:
     async def _pods(self, selector: str | None, namespace: str) -> tuple[Manifest, ...] | Unseen:
         if selector is None or not self.pod_lists.try_take():
             return UNSEEN
+        return await self._list_pods(selector, namespace)
+
+    async def _list_pods(self, selector: str, namespace: str) -> tuple[Manifest, ...] | Unseen:
         listing = await _seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
         return listing if isinstance(listing, Unseen) else listing.items
 
