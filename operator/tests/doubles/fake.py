@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from doubles.selectors import matches
 from rljob.cluster import errors
@@ -35,6 +35,8 @@ _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _READS = ("get", "list")
 _Key = tuple[Kind, str, str]
 _Objects = dict[_Key, dict[str, Any]]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -385,11 +387,15 @@ def _key(manifest: Manifest) -> _Key:
     return kind, metadata["namespace"] if kind.namespaced else "", metadata["name"]
 
 
-def _copied(value: Any) -> Any:  # noqa: ANN401 - JSON
+def _copied(value: T) -> T:
     """Give a copy of JSON that shares nothing: several times quicker than a deep copy of anything."""
+    copied: Any = value
     if isinstance(value, dict):
-        return {name: _copied(member) for name, member in value.items()}
-    return [_copied(member) for member in value] if isinstance(value, (list, tuple)) else value
+        copied = {name: _copied(member) for name, member in value.items()}
+    elif isinstance(value, (list, tuple)):
+        copied = [_copied(member) for member in value]
+    result: T = copied
+    return result
 
 
 def _sorted(objects: _Objects) -> list[tuple[_Key, dict[str, Any]]]:

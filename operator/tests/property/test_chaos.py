@@ -17,6 +17,7 @@ from doubles.fake import Failure
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property.disturbances import DISTURBANCES, Moment
+from property.operators import Request
 from property.scenarios import SCENARIOS, fingerprint
 from property.tally import FULL, MIXTURES, TALLY
 
@@ -97,13 +98,17 @@ def test_a_disturbance_changes_nothing_in_the_end(name: str, row: str) -> None:
         tell(name, (row, number))
 
 
+def _invalid(number: int, request: Request) -> Failure | None:
+    return Failure(Invalid("no")) if request.number == number else None
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_child_that_the_server_finds_wrong_ends_the_job_and_holds_nothing(name: str) -> None:
     scenario, plain = SCENARIOS[name], undisturbed(name)
     for number in some(name, "invalid", plain.moments(Moment.WRITE)):
         word = plain.words[number - 1]
         with contextlib.closing(scenario.begin()) as world:
-            world.fates.append(lambda request, n=number: Failure(Invalid("no")) if request.number == n else None)
+            world.fates.append(functools.partial(_invalid, number))
             if word.startswith("create ") and word != "create Secret":
                 scenario.play_out(world)
                 assert (world.status.state, world.status.reason) == (State.FAILED, Reason.INVALID_MANIFEST)

@@ -303,3 +303,13 @@ def test_the_head_says_that_it_is_stopping(world: World) -> None:
     assert world.head is not None
     assert world.head.progress is not None
     assert world.head.progress.phase is Phase.STOPPING
+
+
+def test_a_status_that_is_lost_while_the_run_stops_leaves_no_cluster_behind(world: World) -> None:
+    start(world)
+    world.suspend()
+    settle(world)
+    world.wipe_status()
+    settle(world)
+    assert world.cluster.objects(RAY_CLUSTER) == ()
+    assert conditions(world)["Suspended"] == ("True", "Suspended")

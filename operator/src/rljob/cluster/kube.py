@@ -194,11 +194,11 @@ class KubeCluster:
         finally:
             self._account(call, code, time.monotonic() - began)
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            error = _error(call, status, headers, text)
-            if isinstance(error, errors.RateLimited):
+            refusal = _error(call, status, headers, text)
+            if isinstance(refusal, errors.RateLimited):
                 # It speaks to all of our requests: they share one user and one priority level.
-                self._limiter.pause(error.retry_after_seconds)
-            raise error
+                self._limiter.pause(refusal.retry_after_seconds)
+            raise refusal
         return text
 
     async def _send(self, call: _Call) -> tuple[int, Manifest, bytes]:

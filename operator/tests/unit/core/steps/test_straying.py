@@ -12,8 +12,10 @@ def ended() -> Json:
     return {**status, "intent": {**status["intent"], "ended": True}}
 
 
-def deleted(**facts: Json) -> list[str]:
-    effects = decide(seen(job(small_spec(saving({"suspend": True})), ended()), clusters=(cluster(**facts),))).effects
+def deleted(**metadata: str) -> list[str]:
+    found = cluster()
+    found["metadata"] |= metadata
+    effects = decide(seen(job(small_spec(saving({"suspend": True})), ended()), clusters=(found,))).effects
     return [effect.name for effect in effects if isinstance(effect, DeleteObject)]
 
 
