@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -140,12 +141,17 @@ def test_a_damaged_claim_is_nobodys(tmp_path: Path, damage: str) -> None:
     check(tmp_path, HERE)
 
 
-def test_a_claim_that_was_deleted_with_its_folder_is_made_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("act", [check, renew])
+def test_a_claim_that_was_deleted_with_its_folder_is_made_anew(
+    tmp_path: Path, act: Callable[[Path, Owner], None]
+) -> None:
     claim(tmp_path / "c", HERE)
     (tmp_path / "c" / OWNER_FILE).unlink()
     (tmp_path / "c").rmdir()
-    renew(tmp_path / "c", HERE)
-    check(tmp_path / "c", HERE)
+    act(tmp_path / "c", HERE)
+    assert read_owner(tmp_path / "c") == HERE
+    with pytest.raises(FencedError):
+        act(tmp_path / "c", THERE)
     assert [entry.name for entry in (tmp_path / "c").iterdir()] == [OWNER_FILE]
 
 
@@ -184,6 +190,24 @@ def test_what_an_earlier_owner_was_about_to_publish_is_removed(tmp_path: Path) -
     scratch.write_text("8")
     claim(tmp_path, Owner("job", 2))
     assert not scratch.exists()
+
+
+def test_a_claim_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(tmp_path, HERE)
+    look, failures = os.fstat, [OSError(errno.ESTALE, "stale"), OSError(errno.ESTALE, "stale")]
+
+    def fstat(descriptor: int) -> os.stat_result:
+        if failures:
+            raise failures.pop()
+        return look(descriptor)
+
+    monkeypatch.setattr("rljob_runtime.claims.os.fstat", fstat)
+    check(tmp_path, HERE)
+    failures[:] = [OSError(errno.EIO, "broken")]
+    with pytest.raises(OSError, match="broken"):
+        check(tmp_path, HERE)
 
 
 def test_a_volume_that_fails_is_told_once_and_stops_nothing(

@@ -13,6 +13,7 @@ rename; renewing and releasing touch the file that was read, so they cannot undo
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -98,7 +99,13 @@ def claim(folder: Path, owner: Owner, lease: Lease | None = None) -> None:
 
 
 def check(folder: Path, owner: Owner) -> None:
-    """Raise FencedError unless `owner` still holds the folder."""
+    """Raise FencedError unless `owner` still holds the folder.
+
+    A claim that is gone was deleted by hand with the folder: it is made anew, for the run must not die of that.
+    """
+    if not (folder / OWNER_FILE).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _create(folder, owner)
     _judge(folder, owner, read_owner(folder))
 
 
@@ -125,16 +132,9 @@ def publish(folder: Path, owner: Owner, step: int) -> None:
 
 
 def renew(folder: Path, owner: Owner) -> None:
-    """Show that the owner lives; raises FencedError if it is no longer the owner.
-
-    A claim that is gone was deleted by hand with the folder: it is made anew, for the run must not die of that.
-    """
-    try:
-        _touch(folder, owner, None)
-    except FileNotFoundError:
-        folder.mkdir(parents=True, exist_ok=True)
-        _create(folder, owner)
-        check(folder, owner)
+    """Show that the owner lives; raises FencedError if it is no longer the owner."""
+    check(folder, owner)
+    _touch(folder, owner, None)
 
 
 def release(folder: Path, owner: Owner) -> None:
@@ -142,7 +142,7 @@ def release(folder: Path, owner: Owner) -> None:
     try:
         _touch(folder, owner, (0, 0))
     except (FencedError, FileNotFoundError):
-        return
+        return  # somebody else's, or deleted
 
 
 class Keeper:
@@ -226,12 +226,18 @@ def _judge(folder: Path, owner: Owner, found: Owner | None) -> None:
 
 
 def _look(folder: Path) -> Seen:
-    try:
-        # Opened first: network file systems ask the server for fresh attributes when a file is opened.
-        with (folder / OWNER_FILE).open("rb") as file:
-            return Seen(_decode(file.read()), os.fstat(file.fileno()).st_mtime)
-    except FileNotFoundError:
-        return Seen(None, 0.0)
+    for again in (True, True, False):
+        try:
+            # Opened first: network file systems ask the server for fresh attributes when a file is opened.
+            with (folder / OWNER_FILE).open("rb") as file:
+                return Seen(_decode(file.read()), os.fstat(file.fileno()).st_mtime)
+        except FileNotFoundError:
+            break
+        except OSError as error:
+            # NFS: it was replaced between the opening and the reading.
+            if error.errno != errno.ESTALE or not again:
+                raise
+    return Seen(None, 0.0)
 
 
 def _touch(folder: Path, owner: Owner, times: tuple[int, int] | None) -> None:
