@@ -32,7 +32,7 @@ from rljob_runtime.claims import (
 from rljob_runtime.contract import ExitCode, Outcome
 from rljob_runtime.outcomes import FencedError, RefusedError
 
-SOON = Lease(renew_seconds=0.1, stale_seconds=0.6, wait_seconds=3.0, poll_seconds=0.05)
+SOON = Lease(renew_seconds=0.1, stale_seconds=2.5, wait_seconds=5.0, poll_seconds=0.05)
 HERE, THERE = Owner("job", 1, "team-a", "sums"), Owner("other", 1, "team-b", "chat")
 WAIT_SECONDS = 60.0
 ROOT = Path(__file__).parents[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,13 @@ HCCL = LogRule("hccl", "HCCL.*timeout")
 MEMORY = LogRule("memory", "out of memory$")
 SLOW = LogRule("slow", "(a|aa)+$")
 FAILED = Outcome(1, "RunFailed", "RuntimeError: worker died", last_step=4)
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 def test_a_rule_that_matches_decides_and_keeps_the_cause(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("step 4\n\x1b[36m(Worker pid=7)\x1b[0m HCCL notify wait timeout\nRuntimeError: worker died\n")
-    outcome = judged(FAILED, [MEMORY, HCCL], log)
+    outcome = judged(FAILED, [MEMORY, HCCL], log, SECONDS)
     assert (outcome.exit_code, outcome.rule, outcome.unruled_exit_code) == (68, "hccl", 1)
     assert (outcome.reason, outcome.last_step) == ("RunFailed", 4)
     said = "restart rule hccl matches '(Worker pid=7) HCCL notify wait timeout': RuntimeError: worker died"
@@ -39,7 +38,7 @@ def test_of_several_rules_the_first_in_the_manifest_counts() -> None:
 def test_without_a_match_the_outcome_stays(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("HCCL\ntimeout\n")  # a pattern is about one line
-    assert judged(FAILED, [HCCL], log) is FAILED
+    assert judged(FAILED, [HCCL], log, SECONDS) is FAILED
     assert judged(FAILED, [], log) is FAILED
     assert judged(FAILED, [HCCL], None) is FAILED
 
@@ -57,14 +56,14 @@ def test_without_a_match_the_outcome_stays(tmp_path: Path) -> None:
 def test_an_end_that_no_restart_is_for_is_not_judged(tmp_path: Path, outcome: Outcome) -> None:
     log = tmp_path / "log"
     log.write_text("HCCL timeout\n")
-    assert judged(outcome, [HCCL], log) is outcome
+    assert judged(outcome, [HCCL], log, SECONDS) is outcome
 
 
 @pytest.mark.parametrize("code", [ExitCode.FAILED, ExitCode.ENVIRONMENT, ExitCode.STALLED])
 def test_every_failure_that_may_be_cured_is_judged(tmp_path: Path, code: ExitCode) -> None:
     log = tmp_path / "log"
     log.write_text("HCCL timeout\n")
-    outcome = judged(Outcome(int(code), "Some", "cause"), [HCCL], log)
+    outcome = judged(Outcome(int(code), "Some", "cause"), [HCCL], log, SECONDS)
     assert (outcome.exit_code, outcome.unruled_exit_code) == (68, code)
 
 
@@ -72,16 +71,17 @@ def test_a_pattern_that_backtracks_is_given_up_and_the_next_one_still_counts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = "a" * 64 + "!\nHCCL timeout\n"
-    begun = time.monotonic()
     assert first_match([SLOW, HCCL], text, 0.3) == Match("hccl", "HCCL timeout")
-    assert time.monotonic() - begun < SECONDS
     assert "restart rule slow took 0.3 s and counts as no match" in capsys.readouterr().err
 
 
-def test_what_the_judging_process_says_is_passed_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_the_judging_process_says_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "log").write_text("a" * 64 + "!\n")
-    assert ask([SLOW], tmp_path / "log", 5.0) is None
-    assert "restart rule slow took 3.5 s" in capfd.readouterr().err
+    monkeypatch.setattr(log_rules, "MATCHING_SHARE", 0.01)
+    assert ask([SLOW], tmp_path / "log", SECONDS) is None
+    assert "restart rule slow took 1.2 s" in capfd.readouterr().err
 
 
 def test_rules_that_cannot_be_judged_are_told_and_the_outcome_stays(

@@ -26,7 +26,7 @@ LOG_BYTES = 16 << 20
 """Of the end of the log: what made a run fail is not far from it."""
 LINE_CHARACTERS = 4096
 SECONDS = 10.0
-"""For all rules, with the start of the process that judges."""
+"""For all rules, with the start of the process that judges; those of one rule count while it computes."""
 MATCHING_SHARE = 0.7
 SHOWN_CHARACTERS = 200
 JUDGED = (ExitCode.FAILED, ExitCode.ENVIRONMENT, ExitCode.STALLED)
@@ -95,11 +95,11 @@ def ask(rules: Sequence[LogRule], log: Path, seconds: float) -> Match | None:
 def first_match(rules: Sequence[LogRule], text: str, seconds_each: float) -> Match | None:
     """Find the first rule, in the manifest's order, that matches a line; a slow one is given up and told."""
     lines = list(lines_of(text))
-    before = signal.signal(signal.SIGALRM, _give_up)
+    before = signal.signal(signal.SIGVTALRM, _give_up)
     try:
         for rule in rules:
             pattern = re.compile(rule.pattern)
-            signal.setitimer(signal.ITIMER_REAL, seconds_each)  # re looks for signals while it matches
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds_each)  # re heeds signals while it matches
             try:
                 for line in lines:
                     if pattern.search(line):
@@ -108,9 +108,9 @@ def first_match(rules: Sequence[LogRule], text: str, seconds_each: float) -> Mat
                 told = f"rljob: restart rule {rule.name} took {seconds_each:g} s and counts as no match"
                 print(told, file=sys.stderr, flush=True)  # noqa: T201
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGVTALRM, before)
     return None
 
 

@@ -24,7 +24,7 @@ TITLE_CHARACTERS = 120
 WORKER_LOG = re.compile(r"^worker-[0-9a-f]+-(?P<job>[0-9a-f]{8})-\d+\.(err|out)$")
 """Ray's name of a worker's log: worker, job, pid (ray/_private/node.py, 2.60)."""
 POLL_SECONDS = 0.05
-QUIET_SECONDS = 0.2
+QUIET_SECONDS = 0.5
 """A file that has grown and then rests for so long is complete."""
 
 
