@@ -31,6 +31,8 @@ async def run(settings: Settings, sides: list[str]) -> list[tuple[str, Outcome]]
 
         say(f"{settings.jobs} jobs of {1 + settings.workers} pods")
         outcomes.append((name, await start(settings, say)))
+        # At once: the other side may take longer than whoever waits for it.
+        print(table(outcomes), flush=True)
     return outcomes
 
 
@@ -43,7 +45,6 @@ def main() -> None:
     # Whoever ends us wants our children and our folder gone too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     outcomes = asyncio.run(run(settings, sides))
-    print(table(outcomes))
     if len(sides) == len(SIDES):
         print(f"kept in {keep(settings, outcomes)}")
 
