@@ -23,9 +23,9 @@ from rljob.cluster.kinds import EVENT
 from rljob.cluster.token import TokenKey
 from rljob.control.reconciler import Reconciler, Result
 from rljob.control.resync import Resync
+from rljob.control.store import Key
 
 if TYPE_CHECKING:
-    from rljob.control.store import Key
     from rljob.core.needs import Head
     from rljob.core.observed import RayJob
     from rljob.core.plan import StopRun, SubmitJob
@@ -58,6 +58,16 @@ class Request:
         return self.number > 0
 
 
+@dataclass(frozen=True)
+class _Sleeper:
+    """An operator that stands in the middle of a write."""
+
+    operator: Reconciler
+    work: asyncio.Task[Result]
+    key: Key
+    thawed: asyncio.Event
+
+
 Fate = Callable[[Request], Failure | None]
 
 
@@ -88,7 +98,7 @@ class Operators:
         self.heads_silent_until = 0.0
         self.freezes_at: int | None = None
         """The write that it is about to send when it freezes."""
-        self.ex_leader: tuple[Reconciler, asyncio.Task[Result], Key] | None = None
+        self.ex_leader: _Sleeper | None = None
         self.ex_leader_is_awake = False
         self.ex_leader_sleeps = 0
         """How many acts of a story it sleeps for; 0: until its successor rests."""
@@ -98,6 +108,9 @@ class Operators:
         """The last round failed, and the next one is still to come."""
         self.operator: Reconciler | None = None
         self._resynced = 0.0
+        self._request = Request(0, "")
+        self._stale = 0
+        """Rounds that found the world moved on: no fault of the core's, and bounded by the reconciler itself."""
         self._frozen, self._thawed = asyncio.Event(), asyncio.Event()
         self._renderer = labels.RENDERER_VERSION
 
@@ -143,7 +156,7 @@ class Operators:
 
     def settle(self, limit: int = PROMISED_ROUNDS + 2) -> None:
         """Let the operator work until it rests; a crash on the way restarts it."""
-        rounds = 0
+        rounds, self._stale = 0, 0
         while self.clock.monotonic() >= self.away_until:
             operator = self.operator or self.start_operator()
             if operator is None:
@@ -152,12 +165,10 @@ class Operators:
                 return
             try:
                 while (key := self._next(operator)) is not None:
-                    result = self._round(operator, key)
-                    if result is None:
+                    if not self._round(operator, key):
                         break
-                    # A world that moved on is no fault of the core's; the reconciler itself bounds such rounds.
-                    rounds += result is not Result.STALE
-                    assert rounds <= limit, f"does not rest: {self.words[-limit:]}"
+                    rounds += 1
+                    assert rounds <= limit + self._stale, f"does not rest: {self.words[-limit:]}"
                 else:
                     return
             except CrashError:
@@ -186,31 +197,33 @@ class Operators:
         key = operator.queue.get_nowait()
         return operator.queue.get_nowait() if key is None and self.watch.catch_up() else key
 
-    def _round(self, operator: Reconciler, key: Key) -> Result | str | None:
-        """Run one round; None if the operator froze in it, and leads no more."""
-        result: Result | str | None = "failed"
+    def _round(self, operator: Reconciler, key: Key) -> bool:
+        """Run one round; False if the operator froze in it, and leads no more."""
         try:
             if (result := self.loop.run(self._work(operator, key))) is None:
-                return None
+                return False
         except OutsideError as error:
             self.disturbed = True
             pause = error.retry_after_seconds if isinstance(error, RateLimited) else 0.0
             operator.queue.add_failed(key, pause)
         else:
             self.disturbed = False
+            self._stale += result is Result.STALE
         operator.queue.done(key)
-        return result
+        return True
 
     async def _work(self, operator: Reconciler, key: Key) -> Result | None:
         if self.freezes_at is None:
             return await operator.round(key)
+        self._frozen, self._thawed = asyncio.Event(), asyncio.Event()
         work, frozen = asyncio.ensure_future(operator.round(key)), asyncio.ensure_future(self._frozen.wait())
         await asyncio.wait((work, frozen), return_when=asyncio.FIRST_COMPLETED)
         if not self._frozen.is_set():
             frozen.cancel()
             return await work
         TALLY["frozen leaders"] += 1
-        self.ex_leader, self.freezes_at, self.operator = (operator, work, key), None, None
+        self.ex_leader = _Sleeper(operator, work, key, self._thawed)
+        self.freezes_at = self.operator = None
         self.watch.follow(None)
         return None
 
@@ -218,13 +231,13 @@ class Operators:
         """Let the frozen operator go on with the write that it was about to send, and with its old memory."""
         if self.ex_leader is None:
             return
-        operator, work, key = self.ex_leader
-        self.ex_leader, self.ex_leader_is_awake = None, True
-        self.loop.run(self._go_on(operator, work, key))
+        sleeper, self.ex_leader, self.ex_leader_is_awake = self.ex_leader, None, True
+        self.loop.run(self._go_on(sleeper))
         self.ex_leader_is_awake = False
 
-    async def _go_on(self, operator: Reconciler, work: asyncio.Task[Result], key: Key) -> None:
-        self._thawed.set()
+    async def _go_on(self, sleeper: _Sleeper) -> None:
+        sleeper.thawed.set()
+        work = sleeper.work
         for _ in range(1 + ROUNDS_OF_AN_EX_LEADER):
             try:
                 await work
@@ -232,7 +245,7 @@ class Operators:
                 TALLY["requests of an ex-leader that were refused"] += 1
             except CrashError:
                 return
-            work = asyncio.ensure_future(operator.round(key))
+            work = asyncio.ensure_future(sleeper.operator.round(sleeper.key))
         work.cancel()
 
     # What becomes of its requests.
@@ -242,8 +255,9 @@ class Operators:
         self.tried += 1
         request = Request(self.tried, word, to_head)
         if self.tried == self.freezes_at:
+            thawed = self._thawed
             self._frozen.set()
-            await self._thawed.wait()
+            await thawed.wait()
         return request
 
     async def _gate(self, call: Call) -> None:
