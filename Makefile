@@ -86,6 +86,10 @@ chaos: venv ## stop, freeze and mislead the operator at every write of every sto
 	@RLJOB_CHAOS=$(or $(CHAOS_EXAMPLES),20000) $(PY) -m pytest -q --timeout=36000 \
 		operator/tests/property/test_chaos.py operator/tests/property/test_machine.py
 
+.PHONY: chaos-cluster
+chaos-cluster: venv ## evict, preempt and freeze a real run on the running local cluster (after make cluster-up install)
+	@$(PY) -m pytest -q -s -m e2e tests/chaos
+
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks
 	@scripts/lock

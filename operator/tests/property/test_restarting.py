@@ -299,3 +299,25 @@ def test_a_finished_job_may_go_after_its_time() -> None:
     wait(world, 700)
     assert not exists(world)
     world.close()
+
+
+def test_a_stalled_run_that_fails_by_itself_is_judged_by_its_own_words(world: World) -> None:
+    train(world, 6, saves=True)
+    wait(world, 901)
+    world.end_driver(1)
+    wait(world)
+    assert (world.status.attempts[0].reason, world.status.counters.user_failures) == ("Ended", 1)
+    finish(world)
+
+
+def test_a_node_is_used_again_rather_than_none(world: World) -> None:
+    for _ in range(2):
+        train(world, 3)
+        world.lose_head()
+        wait(world, 60)
+    assert [node.name for node in world.status.excluded_nodes] == ["node-1"]
+    for _ in range(3):
+        wait(world, 300)
+    assert world.status.counters.infrastructure_failures == 3
+    assert world.status.excluded_nodes == []
+    finish(world)

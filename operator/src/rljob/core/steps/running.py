@@ -299,7 +299,7 @@ def _with_figures(view: View, answer: Answer) -> RLJobStatus:
     )
     attempt = view.attempt
     if attempt is None:
-        return view.status.model_copy(update={"progress": progress})
+        raise AssertionError("nobody is asked for progress before the submission is recorded")
     told: dict[str, object] = {}
     if attempt.start_time is None and answer.start_time:
         told["start_time"] = clock.to_text(clock.from_unix(answer.start_time))

@@ -206,7 +206,8 @@ def test_among_many_jobs_a_head_is_not_asked_much_more_often_than_its_steps_are_
 def test_the_launchers_word_is_the_outcome(code: int) -> None:
     outcome = Outcome(exit_code=code, reason="Word", message="why", last_step=39)
     status = wrote(decide(running(progress=answer({"phase": Phase.ENDED, "outcome": outcome}))))
-    assert status.state is (State.FAILED if code else State.SUCCEEDED)
+    # 66 without a stop of ours: a hook let the run save because its pod had to go.
+    assert status.state is {0: State.SUCCEEDED, 66: State.RESTARTING}.get(code, State.FAILED)
     assert (status.attempts[0].reason, status.attempts[0].last_step) == ("Word", 39)
     assert status.progress is not None, "the last step that was seen is kept"
 
