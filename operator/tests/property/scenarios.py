@@ -18,6 +18,7 @@ from property.world import CODE, World
 
 from rljob.api.status import ConditionType, State
 from rljob.cluster.kinds import EVENT, KINDS, RAY_CLUSTER
+from rljob.core.steps.finishing import LOST
 from rljob_runtime.contract import ExitCode, Phase
 
 Act = Callable[[World], None]
@@ -256,6 +257,8 @@ UID = r"[0-9a-f]{8}-0000-4000-8000-[0-9a-f]{12}"
 VARYING = re.compile(rf"{TIME}|{UID}")
 MEASURED = frozenset({"usage", "deviceSeconds", "productiveDeviceSeconds"})
 """What depends on how long things took."""
+WORDS = frozenset({"message", "node"})
+LOSSES = re.compile("|".join(sorted(LOST)))
 
 
 def fingerprint(world: World, *, words: bool = True) -> dict[str, object]:
@@ -267,16 +270,18 @@ def fingerprint(world: World, *, words: bool = True) -> dict[str, object]:
         "clusters made": world.judge.clusters_made,
         "submissions": [submitted.submission_id for submitted in world.ray.submissions],
         "stopped attempts": sorted({stop.attempt for stop in world.ray.stops}),
-        "status": _plain((world.job or {}).get("status"), *(() if words else ("message",))),
+        "status": _plain((world.job or {}).get("status"), words=words),
     }
 
 
-def _plain(value: object, *without: str) -> str:
-    """Give JSON without times, uids and what was measured."""
+def _plain(value: object, *, words: bool = True) -> str:
+    """Give JSON without times, uids and what was measured; without words, also not which of several losses was seen."""
+    dropped = MEASURED if words else MEASURED | WORDS
 
     def cleaned(part: object) -> object:
         if isinstance(part, dict):
-            return {name: cleaned(member) for name, member in part.items() if name not in (*MEASURED, *without)}
+            return {name: cleaned(member) for name, member in part.items() if name not in dropped}
         return [cleaned(member) for member in part] if isinstance(part, list) else part
 
-    return VARYING.sub("…", json.dumps(cleaned(value), sort_keys=True))
+    text = VARYING.sub("…", json.dumps(cleaned(value), sort_keys=True))
+    return text if words else LOSSES.sub("Lost", text)

@@ -107,9 +107,12 @@ def test_a_child_that_the_server_finds_wrong_ends_the_job_and_holds_nothing(name
     scenario, plain = SCENARIOS[name], undisturbed(name)
     for number in some(name, "invalid", plain.moments(Moment.WRITE)):
         word = plain.words[number - 1]
+        makes_child = word.startswith("create ") and word != "create Secret"
+        if makes_child and number > plain.words.index("submit"):
+            continue  # the story would go on without the job that it is about
         with contextlib.closing(scenario.begin()) as world:
             world.fates.append(functools.partial(_invalid, number))
-            if word.startswith("create ") and word != "create Secret":
+            if makes_child:
                 scenario.play_out(world)
                 assert (world.status.state, world.status.reason) == (State.FAILED, Reason.INVALID_MANIFEST)
             else:
