@@ -22,6 +22,7 @@ from rljob.cluster.port import Cluster, RayApi
 from rljob.control.core import Core
 from rljob.control.own import OwnConfigMaps
 from rljob.control.refusals import Refusals
+from rljob.control.spread import fraction
 from rljob.control.store import Key, Store
 from rljob.core.needs import running_initializer
 from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, Unseen
@@ -42,6 +43,8 @@ POD_LISTS_PER_SECOND = 4.0
 POD_LISTS_AT_ONCE = 40
 """LISTs of pods, of all jobs together: when hundreds start at once, their diagnosis must not hold up their start."""
 PROGRESS_WRITE_SECONDS = 30.0
+PROGRESS_SPREAD = 0.5
+"""A job writes more seldom by up to this fraction, or jobs that began together would write together for ever."""
 PROGRESS_WRITES_PER_SECOND = 10
 """Status writes that only tell of further steps, of all jobs together: far below what the limiter grants."""
 LOG_LINES = 5
@@ -129,7 +132,7 @@ class Observer:
                 recipes=self.store.recipes(job),
                 siblings=self.store.siblings(job) if needs.siblings else {},
                 unreadable=dict(self._unreadable()),
-                progress_write_seconds=self._progress_write_seconds(),
+                progress_write_seconds=self._progress_write_seconds(uid),
             )
         )
 
@@ -156,9 +159,12 @@ class Observer:
             known = self.memos[metadata["uid"]] = Memo(inputs)
         return replace(observed, memo=known.values)
 
-    def _progress_write_seconds(self) -> float:
+    def _progress_write_seconds(self, uid: str) -> float:
         """Let many jobs share what a few may write: a job that holds a cluster is one that may have news."""
-        return max(PROGRESS_WRITE_SECONDS, self.store.count(RAY_CLUSTER) / PROGRESS_WRITES_PER_SECOND)
+        shared = self.store.count(RAY_CLUSTER) / PROGRESS_WRITES_PER_SECOND
+        if shared <= PROGRESS_WRITE_SECONDS:
+            return PROGRESS_WRITE_SECONDS
+        return shared * (1 + PROGRESS_SPREAD * fraction(uid))
 
     def _clusters(self, key: Key, uid: str) -> tuple[Manifest, ...]:
         return _controlled_by({uid}, self.store.children(RAY_CLUSTER, key, uid))

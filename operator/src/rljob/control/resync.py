@@ -8,13 +8,13 @@ that is optional, that this installation may not read it), and `served` tells th
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from rljob.cluster.errors import Forbidden, NotFound, OutsideError
 from rljob.cluster.kinds import WATCHED, Kind, Watch
 from rljob.control.reconciler import Reconciler
+from rljob.control.spread import fraction
 from rljob.telemetry.log import Log
 
 JITTER = 0.1
@@ -71,7 +71,7 @@ class Resync:
         # A kind that could not be listed is where it was.
         self._take_served(frozenset(kind for kind, answer in answers.items() if answer) | (store.served & silent))
         for key in store.job_keys():
-            self.reconciler.queue.add_after(key, SPREAD_SECONDS * _fraction(f"{key}"))
+            self.reconciler.queue.add_after(key, SPREAD_SECONDS * fraction(f"{key}"))
         self.reconciler.forget_gone()
         if silent:
             return False
@@ -123,9 +123,4 @@ class Resync:
         self.reconciler.metrics.resync_last_success.set(self.reconciler.clock.now().timestamp())
 
     def _jittered(self, seconds: float) -> float:
-        return seconds * (1 + JITTER * (2 * _fraction(f"{self.identity}/{self._runs}") - 1))
-
-
-def _fraction(text: str) -> float:
-    """Give a number in [0, 1) that depends on the text alone."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
+        return seconds * (1 + JITTER * (2 * fraction(f"{self.identity}/{self._runs}") - 1))
