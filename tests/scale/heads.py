@@ -113,6 +113,10 @@ class Heads:
         """Let the runs go on where the clock is now."""
         self._frozen = None
 
+    def steps(self) -> dict[str, int]:
+        """Give the last step of each run, by pod uid."""
+        return {head.pod_uid: head.progress(self._now(), self._step_seconds).step for head in self._by_address.values()}
+
     def polls(self) -> dict[str, int]:
         """Give how often each head was asked for its progress, by pod uid."""
         return {head.pod_uid: head.polls for head in self._by_address.values()}
@@ -120,6 +124,9 @@ class Heads:
     def submissions(self) -> list[int]:
         """Give how many submissions each head has."""
         return [len(head.submissions) for head in self._by_address.values()]
+
+    def _now(self) -> float:
+        return time.time() if self._frozen is None else self._frozen
 
     async def _follow(self, event: str, pod: Manifest) -> None:
         address = (pod.get("status") or {}).get("podIP")
@@ -170,8 +177,9 @@ class Heads:
     async def _progress(self, request: web.Request) -> web.Response:
         head = self._head(request)
         head.polls += 1
-        now = time.time() if self._frozen is None else self._frozen
-        return web.Response(body=head.progress(now, self._step_seconds).to_json(), content_type="application/json")
+        return web.Response(
+            body=head.progress(self._now(), self._step_seconds).to_json(), content_type="application/json"
+        )
 
     async def _job(self, request: web.Request) -> web.Response:
         head, submission_id = self._head(request), request.match_info["id"]

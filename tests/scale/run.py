@@ -32,8 +32,7 @@ QUEUES = {
 LOOK_SECONDS = 0.5
 SETTLE_SECONDS = 30.0
 """Between the last job that gets ready and the steady state."""
-QUIET_SECONDS = 15.0
-"""So long without a write, and the operator has told all that there was to tell."""
+TOLD_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -257,7 +256,7 @@ def _rayjob_stage(job: Manifest) -> Stage:
 async def _restart(side: Side, heads: Heads) -> Restart:
     """Stop and start our operator while no run makes a step: whatever it writes then, it writes for nothing."""
     heads.freeze()
-    await _until_quiet(side)
+    await _until_told(side, heads)
     exit_code = await side.plane.stop(OPERATOR)
     before, stopped = heads.polls(), time.time()
     began = time.monotonic()
@@ -270,12 +269,21 @@ async def _restart(side: Side, heads: Heads) -> Restart:
     return Restart(exit_code, ready, polled, dict(seen.writes()))
 
 
-async def _until_quiet(side: Side) -> None:
-    deadline = time.monotonic() + side.settings.patience_seconds
-    while time.monotonic() < deadline:
-        await asyncio.sleep(QUIET_SECONDS)
-        now = time.time()
-        last = await side.traffic(now - QUIET_SECONDS, now)
-        if not last.of(OPERATOR).of_job_controller().writes():
-            return
-    raise AssertionError(f"the operator still writes {side.settings.patience_seconds} s after the last step")
+async def _until_told(side: Side, heads: Heads) -> None:
+    """Wait until the status of every job tells of the last step of its run."""
+    steps = heads.steps()
+    async with asyncio.timeout(side.settings.patience_seconds):
+        jobs, _ = await side.client.list(objects.RLJOBS)
+        while any(_told(job) != steps.get(_head(job)) for job in jobs):
+            await asyncio.sleep(TOLD_LOOK_SECONDS)
+            jobs, _ = await side.client.list(objects.RLJOBS)
+    # What a round has begun to write.
+    await asyncio.sleep(TOLD_LOOK_SECONDS)
+
+
+def _told(job: Manifest) -> int:
+    return int((job["status"].get("progress") or {}).get("step", 0))
+
+
+def _head(job: Manifest) -> str:
+    return str(job["status"]["intent"]["headPodUID"])
