@@ -151,7 +151,7 @@ def make_settings(watches: tuple[Watch, ...]) -> kopf.OperatorSettings:
     settings.watching.server_timeout = 290
     settings.watching.inactivity_timeout = 70
     settings.watching.connect_timeout = 10
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = 100
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.enforce_retry_after = True

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from rljob.cluster.limiter import TokenBucket
     from rljob.telemetry.metrics import Metrics
 
-PAGE = 500
-"""Objects per page of a LIST: client-go's pager uses the same."""
+PAGE = 100
+"""Objects per page of a LIST. Whole RayClusters and pods are parsed at once, 100 KiB each: of 500, as client-go takes,
+the process would keep the memory for ever."""
 REQUEST_SECONDS = 30.0
 LEASE_SECONDS = 5.0
 """A Lease answer that comes later than this is of no use: the holder must know within its deadline of 10 s."""
