@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from rljob_runtime import stop
-from rljob_runtime.contract import Phase, Progress, SpoolFile, StopMode, StopRequest
+from rljob_runtime.contract import Phase, Port, Progress, SpoolFile, StopMode, StopRequest
 from rljob_runtime.exporter.server import ApiHandler, Exporter, make_server
 from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool
@@ -34,14 +35,20 @@ def running(spool: Spool) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def head(spool: Spool, tmp_path: Path) -> Iterator[Head]:
-    exporter = Exporter(spool, tmp_path / "job.json", "p", TOKEN)
-    server = make_server(ApiHandler, exporter, ("127.0.0.1", 0))
+@contextmanager
+def serving(spool: Spool, folder: Path, address: tuple[str, int]) -> Iterator[int]:
+    """Serve the exporter's API; gives its port."""
+    server = make_server(ApiHandler, Exporter(spool, folder / "job.json", "p", TOKEN), address)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield Head("127.0.0.1", TOKEN, server.server_address[1], poll_seconds=0.05)
+    yield server.server_address[1]
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def head(spool: Spool, tmp_path: Path) -> Iterator[Head]:
+    with serving(spool, tmp_path, ("127.0.0.1", 0)) as port:
+        yield Head("127.0.0.1", TOKEN, port, poll_seconds=0.05)
 
 
 @pytest.fixture
@@ -169,12 +176,16 @@ def test_the_command_line_of_the_heads_hook(spool: Spool, trainer: Callable[[Sto
     assert request == {"attempt": 1, "mode": "Immediate"}
 
 
-def test_the_command_line_of_a_workers_hook(tmp_path: Path) -> None:
-    # Nothing listens at port 8091 of this address; the name is not even asked for.
+@pytest.mark.usefixtures("running")
+def test_the_command_line_of_a_workers_hook(spool: Spool, tmp_path: Path, trainer: Callable[[StopMode], None]) -> None:
+    trainer(StopMode.ABORT_ROLLOUT)
     (tmp_path / "head").write_text("127.66.0.1 head\n")
-    arguments = [sys.executable, "-m", "rljob_runtime", "stop", "--wait", "60", "--head-file", str(tmp_path / "head")]
+    arguments = [sys.executable, "-m", "rljob_runtime", "stop", "--mode", "AbortRollout", "--wait", str(HELD)]
     environ = os.environ | {"FQ_RAY_IP": "no-such-host.invalid", "RAY_AUTH_TOKEN": TOKEN}
-    assert subprocess.run(arguments, env=environ, check=False).returncode == 0
+    with serving(spool, tmp_path, ("127.66.0.1", Port.API)):
+        ended = subprocess.run([*arguments, "--head-file", str(tmp_path / "head")], env=environ, check=False)
+    assert ended.returncode == 0
+    assert asked(spool) is StopMode.ABORT_ROLLOUT
 
 
 SERVE = """

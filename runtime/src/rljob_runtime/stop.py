@@ -28,9 +28,9 @@ WORKER_POLL_SECONDS = 2.0
 """At most a thousand workers ask one head."""
 LAST_SECONDS = 5.0
 """For the launcher to say that it ended: it looks for an immediate stop every second."""
-SILENT_SECONDS = 6.0
-"""A head whose exporter does not answer for so long is gone, or on its way."""
-TIMEOUT_SECONDS = 2.0
+SILENT_SECONDS = 15.0
+"""A head whose exporter does not answer for so long is gone: a busy one must not be taken for it."""
+TIMEOUT_SECONDS = 4.0
 BODY_LIMIT = 64 * 1024
 
 # Proxy settings of a pod are for the world outside.
