@@ -121,6 +121,13 @@ def test_the_user_need_not_wait(world: World) -> None:
     assert world.job is None
 
 
+def test_a_job_whose_deletion_is_forced_beforehand_is_never_held(world: World) -> None:
+    world.force_deletion()
+    start(world)
+    assert finalizers(world) == []
+    assert world.status.state is State.TRAINING
+
+
 def test_whoever_takes_the_requirement_back_need_not_wait(world: World) -> None:
     start(world)
     world.delete_job()

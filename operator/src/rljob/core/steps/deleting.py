@@ -43,7 +43,7 @@ def save_first(view: View) -> Plan | None:
 
 def hold(view: View) -> Plan | None:
     """Put the finalizer on before there is anything that could be lost."""
-    if is_held(view.observed.job) or not view.stop.require_checkpoint:
+    if is_held(view.observed.job) or not view.stop.require_checkpoint or _forced(view):
         return None
     return Plan(effects=(SetFinalizers((*_finalizers(view), STOP_FINALIZER)),))
 
