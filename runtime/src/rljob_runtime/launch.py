@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 SHUTDOWN_SECONDS = 20.0
 """Ray's disconnection may hang when the cluster is half gone; the outcome must be printed all the same."""
 KEEP_LOGS_SECONDS = 5.0
+NODE_POLL_SECONDS = 5.0
+LAST_WORDS_SECONDS = 15.0
 HARD_STOP_POLL_SECONDS = 1.0
 STACKS_HOOK = "rljob_runtime.stacks.register.register"
 """Ray calls it in each worker process of the job (runtime_env.worker_process_setup_hook)."""
@@ -222,6 +224,8 @@ def prepare_cluster(launch: Launch, runner: PinnedTaskRunner, config: DictConfig
     preflight.check_paths(launch.job, ray_cluster.missing_paths_by_node(launch.job, launch.patience.devices_seconds))
     ray_cluster.wait_for_predecessor(launch.patience.predecessor_seconds)
     ray_cluster.wait_for_devices(launch.job, launch.patience.devices_seconds)
+    nodes = ray_cluster.device_nodes()
+    threading.Thread(target=watch_for_lost_nodes, args=(launch, nodes), daemon=True).start()
     if launch.job.checkpoint_path and launch.keeper is not None:
         claim(Path(launch.job.checkpoint_path), launch.owner, launch.patience.claim)
         launch.keeper.start()
@@ -292,6 +296,30 @@ def watch_for_hard_stop(launch: Launch) -> None:
         if request is not None and request.mode is StopMode.STALLED:
             leave_early(launch, stalled(launch))
         time.sleep(HARD_STOP_POLL_SECONDS)
+
+
+def watch_for_lost_nodes(launch: Launch, nodes: Mapping[str, str]) -> None:
+    """End the process when a node of the run is gone: verl waits for ever for the answers that it was to bring."""
+    while not (lost := lost_among(nodes)):
+        time.sleep(NODE_POLL_SECONDS)
+    # The driver may know more of it, and say so by itself.
+    time.sleep(LAST_WORDS_SECONDS)
+    progress = launch.spool.progress()
+    outcome = Outcome(
+        int(ExitCode.ENVIRONMENT),
+        "NodeLost",
+        f"the worker at {', '.join(lost)} is gone, and the run cannot go on without it",
+        last_step=progress.step if progress else 0,
+    )
+    leave_early(launch, log_rules.judged(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS))
+
+
+def lost_among(nodes: Mapping[str, str]) -> list[str]:
+    """Ask Ray; while it cannot be asked, nothing is known to be lost."""
+    try:
+        return ray_cluster.lost_nodes(nodes)
+    except Exception:  # noqa: BLE001 - Ray raises whatever its transport does, and at the end that it is disconnected
+        return []
 
 
 def stalled(launch: Launch) -> Outcome:

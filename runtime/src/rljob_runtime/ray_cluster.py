@@ -100,6 +100,21 @@ def wait_for_nodes(job: JobConfig, wait_seconds: float) -> None:
     _wait(lambda: _nodes_with(per_node) >= job.nodes, wait_seconds, "DevicesMissing", describe)
 
 
+def device_nodes() -> dict[str, str]:
+    """Give the nodes that offer devices: address by Ray's id."""
+    import ray
+
+    return {str(node["NodeID"]): str(node["NodeManagerAddress"]) for node in ray.nodes() if _has_devices(node, 1)}
+
+
+def lost_nodes(nodes: Mapping[str, str]) -> list[str]:
+    """Give the addresses of those nodes that do not live any more; one that came back is another node."""
+    import ray
+
+    living = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+    return sorted(address for node, address in nodes.items() if node not in living)
+
+
 def missing_paths_by_node(job: JobConfig, wait_seconds: float) -> Callable[[list[str]], Mapping[str, list[str]]]:
     """Give a function that asks each worker node which of some paths it lacks."""
 
