@@ -129,7 +129,14 @@ def mixtures(draw: st.DrawFn) -> tuple[str, list[tuple[str, int]]]:
     return name, [(row, draw(st.sampled_from(told.moments(DISTURBANCES[row].moment)))) for row in rows]
 
 
-@settings(max_examples=MIXTURES, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(
+    derandomize=not FULL,
+    max_examples=MIXTURES,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
 @given(mixture=mixtures())
 def test_no_mixture_of_disturbances_changes_anything_in_the_end(mixture: tuple[str, list[tuple[str, int]]]) -> None:
     TALLY["examples: mixtures of disturbances"] += 1
