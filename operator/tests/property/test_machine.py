@@ -12,7 +12,7 @@ from doubles.fake import Failure
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from property.tally import HISTORIES, TALLY
+from property.tally import FULL, HISTORIES, TALLY
 from property.world import KEY, World
 from schema_check import violations
 
@@ -294,6 +294,8 @@ TestFate.settings = settings(
     stateful_step_count=STEPS,
     deadline=None,
     database=None,
+    # What decides whether a change may land must not be drawn by lot; `make chaos` looks for more.
+    derandomize=not FULL,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )

@@ -172,6 +172,26 @@ def test_a_preempted_cluster_waits_for_its_queue_and_counts_for_nobody() -> None
     world.close()
 
 
+def test_a_cluster_that_is_preempted_before_its_submission_is_recorded_keeps_its_place() -> None:
+    world = new_world(scheduling={"queueName": "team"})
+    wait(world)
+    world.admit()
+    world.settle()
+    world.ray.api_silent = True
+    world.make_ready()
+    world.settle()
+    assert submissions(world) == []
+    world.suspend_cluster()
+    world.lose_head()
+    wait(world)
+    world.ray.api_silent = False
+    assert (world.status.reason, world.status.counters.preemptions) == ("WaitingForQueue", 1)
+    world.admit()
+    finish(world)
+    assert submissions(world) == ["sums-00000-1-2"]
+    world.close()
+
+
 def test_a_run_without_steps_is_asked_for_its_stacks_and_begins_anew(world: World) -> None:
     train(world, 6, saves=True)
     wait(world, 901)

@@ -57,8 +57,11 @@ def begin_preemption(view: View) -> Plan | None:
 def await_end(view: View) -> Plan | None:
     """Ask the run to stop until it has ended or its time is over, then close its attempt."""
     stop = view.status.stop
-    if stop is None or view.open_attempt is None:
+    if stop is None:
         return None
+    if view.open_attempt is None:
+        # Intended, and perhaps submitted: its pods go, but the cluster keeps its place in the queue.
+        return _preempted(view, stop, view.status, None) if stop.reason == Reason.PREEMPTED else None
     answer = progress_seen(view)
     outcome = outcome_seen(view, answer)
     current = with_progress(view, answer)
