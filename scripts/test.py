@@ -118,8 +118,7 @@ FULL = (
     Stage(
         "e2e",
         "the training run, and what goes wrong",
-        # The longest first: what it finds should be known early.
-        (*PYTEST, "-m", "e2e", "--timeout=1800", "--durations=12", "tests/e2e/test_training.py", "tests/e2e"),
+        (*PYTEST, "-m", "e2e", "--timeout=1800", "--durations=12", "tests/e2e"),
         55,
         after=("product",),
     ),
