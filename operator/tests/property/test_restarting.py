@@ -172,6 +172,30 @@ def test_a_preempted_cluster_waits_for_its_queue_and_counts_for_nobody() -> None
     world.close()
 
 
+def test_a_preempted_run_is_not_begun_again_in_the_pods_that_are_leaving() -> None:
+    world = new_world(scheduling={"queueName": "team"})
+    wait(world)
+    world.admit()
+    train(world, 6)
+    ready = (world.ray_cluster or {})["status"]
+    world.suspend_cluster()
+    # KubeRay counts the old pods as ready until their hooks are done.
+    name = (world.ray_cluster or {})["metadata"]["name"]
+    world.cluster.edit(RAY_CLUSTER, "team", name, lambda cluster: cluster.update(status=ready))
+    wait(world)
+    world.run_driver(0, saves=True)
+    world.end_driver(66)
+    for _ in range(5):
+        wait(world)
+    assert (world.status.reason, world.status.counters.preemptions, world.status.restarts) == ("WaitingForQueue", 1, 1)
+    world.lose_head()
+    wait(world)
+    world.admit()
+    finish(world)
+    assert submissions(world) == ["sums-00000-1-1", "sums-00000-1-2"]
+    world.close()
+
+
 def test_a_cluster_that_is_preempted_before_its_submission_is_recorded_keeps_its_place() -> None:
     world = new_world(scheduling={"queueName": "team"})
     wait(world)

@@ -165,6 +165,9 @@ def cluster_is_ready(cluster: Manifest, head_pod: Manifest | None) -> bool:
     return (
         head_pod is not None
         and pod_is_ready(head_pod)
+        # A pod that is leaving, or is about to, may stay Ready for as long as its hook lets a run save.
+        and "deletionTimestamp" not in head_pod["metadata"]
+        and not cluster["spec"].get("suspend", False)
         and "deletionTimestamp" not in cluster["metadata"]
         and int(state.get("readyWorkerReplicas", 0)) >= wanted
     )
