@@ -36,8 +36,6 @@ class Record:
     """Ray jobs that a head pod knew."""
     scrapes: list[str] = field(default_factory=list)
     """Texts of the exporter's /metrics."""
-    steps: list[int] = field(default_factory=list)
-    """Values of status.progress.step, in order of sight."""
     killed: int = 0
     """How often the operator was."""
     freed_seconds: float = 0.0
@@ -92,8 +90,6 @@ def play(kube: Kube, job: Manifest, blows: tuple[tuple[int, Blow], ...], seconds
 def look(kube: Kube, record: Record) -> str:
     """Take down what is seen now; give the job's state."""
     record.job = kube.get("rljob", record.name) or {}
-    if record.step and (not record.steps or record.steps[-1] != record.step):
-        record.steps.append(record.step)
     for cluster in kube.find("rayclusters", f"rljob.dev/job={record.name}"):
         record.clusters.add(cluster["metadata"]["uid"])
     heads = kube.find("pods", f"rljob.dev/job={record.name},ray.io/node-type=head")

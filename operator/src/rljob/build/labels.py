@@ -28,7 +28,7 @@ STOP_FINALIZER = "rljob.dev/stop"
 RENDERER = "rljob.dev/renderer"
 """Annotation: version of the renderer that made the manifest."""
 
-RENDERER_VERSION = "1"
+RENDERER_VERSION = "2"
 """Raised whenever the same spec renders to another RayCluster or job.json."""
 
 HOSTNAME = "kubernetes.io/hostname"
