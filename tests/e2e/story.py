@@ -38,6 +38,12 @@ class Record:
     """Texts of the exporter's /metrics."""
     killed: int = 0
     """How often the operator was."""
+    killed_in_peace: list[str] = field(default_factory=list)
+    """State and step of the job when the operator was killed before the first blow."""
+    made_in_peace: tuple[int, int] = (0, 0)
+    """Clusters and submissions that there were when the first blow fell."""
+    told: str = ""
+    """What was printed last of the job's state."""
     freed_seconds: float = 0.0
     """From the request to suspend until no pod of the cluster was left."""
     attempts: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -64,27 +70,49 @@ class Record:
 Blow = Callable[[Kube, Record], None]
 
 
-def play(kube: Kube, job: Manifest, blows: tuple[tuple[int, Blow], ...], seconds: float) -> Iterator[Record]:
-    """Run the job to its end, and give the record after each look; the last one is complete."""
+def play(
+    kube: Kube, job: Manifest, blows: tuple[tuple[int, Blow], ...], seconds: float, peace: tuple[int, ...] = ()
+) -> Iterator[Record]:
+    """Run the job to its end, and give the record after each look; the last one is complete.
+
+    In the first attempt the operator is killed at the steps of `peace` too, while nothing else happens; step 0 is the
+    time before the first one.
+    """
     record = Record(job["metadata"]["name"])
     kube.apply(job)
-    begin, left = time.monotonic(), list(blows)
+    begin, left, quiet = time.monotonic(), list(blows), sorted(peace)
     while (state := look(kube, record)) not in ENDED:
         assert time.monotonic() - begin < seconds, json.dumps(record.status, indent=1)
+        _tell(record, time.monotonic() - begin)
         yield record
+        if quiet and record.clusters and len(left) == len(blows) and record.step >= quiet[0]:
+            quiet.pop(0)
+            record.killed_in_peace.append(f"{state} {record.step}")
+            kill_operator(kube, record)
         # Each blow strikes an attempt of its own: the step of the one before may still be shown.
         its_own = len(record.status.get("attempts", ())) == len(blows) - len(left) + 1
         if left and state == "Training" and its_own and record.step >= left[0][0]:
+            if len(left) == len(blows):
+                record.made_in_peace = (len(record.clusters), len(record.submissions))
             _, blow = left.pop(0)
             print(f"{blow.__name__} at step {record.step}, after {time.monotonic() - begin:.0f} s")
             blow(kube, record)
             time.sleep(2)
             kill_operator(kube, record)
         time.sleep(2)
-    print(f"{state} after {time.monotonic() - begin:.0f} s")
+    _tell(record, time.monotonic() - begin)
     record.attempts = [read_steps(folder) for folder in log_folders(kube, record.job)]
     wait_for("no Ray pod", lambda: not kube.find("pods", f"rljob.dev/job={record.name},ray.io/cluster"), 60)
     yield record
+
+
+def _tell(record: Record, seconds: float) -> None:
+    """Print each new state: where the time of a run went."""
+    status = record.status
+    state = f"attempt {len(status.get('attempts', ()))}: {status.get('state')} {status.get('reason', '')}"
+    if record.told != state:
+        record.told = state
+        print(f"{seconds:5.0f} s  {state}, step {record.step}")
 
 
 def look(kube: Kube, record: Record) -> str:
@@ -123,7 +151,7 @@ def kill_operator(kube: Kube, record: Record) -> None:
 
 def lose_worker(kube: Kube, record: Record) -> None:
     """Kill the worker's main process, as the kernel does when memory runs out."""
-    os.kill(next(_processes(pod_of(kube, record, "worker")["metadata"]["uid"], main=True)), signal.SIGKILL)
+    os.kill(next(processes(pod_of(kube, record, "worker")["metadata"]["uid"], main=True)), signal.SIGKILL)
 
 
 def delete_head(kube: Kube, record: Record) -> None:
@@ -159,7 +187,7 @@ def preempt(kube: Kube, record: Record) -> None:
 def freeze_rank(kube: Kube, record: Record) -> None:
     """Stop one rank in its tracks: the others wait for it in their next collective."""
     uid = pod_of(kube, record, "worker")["metadata"]["uid"]
-    ranks = [pid for pid in _processes(uid) if "WorkerDict" in _command(pid)]
+    ranks = [pid for pid in processes(uid) if "WorkerDict" in command(pid)]
     assert len(ranks) >= 2, ranks
     os.kill(ranks[-1], signal.SIGSTOP)
 
@@ -174,23 +202,27 @@ def _patch(kube: Kube, kind: str, name: str, change: str) -> None:
     kube.run("patch", kind, name, "--type", "merge", "-p", change)
 
 
-def _processes(pod_uid: str, *, main: bool = False) -> Iterator[int]:
-    """Give the pod's processes as this machine counts them; with `main`, those that are number 1 of a container."""
+def processes(pod_uid: str, *, main: bool = False, some: bool = True) -> Iterator[int]:
+    """Give the pod's processes as this machine counts them; with `main`, those that are number 1 of a container.
+
+    With `some` there have to be any.
+    """
     found = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             mine = pod_uid in (folder / "cgroup").read_text().replace("_", "-")
             rows = (folder / "status").read_text().splitlines()
             ids = next(row for row in rows if row.startswith("NSpid:")).split()
-            if mine and _command(int(folder.name)) != "/pause\0" and (not main or ids[2:] == ["1"]):
+            if mine and command(int(folder.name)) != "/pause\0" and (not main or ids[2:] == ["1"]):
                 found += 1
                 yield int(folder.name)
         except (OSError, StopIteration):
             continue
-    assert found, f"no process of pod {pod_uid} on this machine"
+    assert found or not some, f"no process of pod {pod_uid} on this machine"
 
 
-def _command(pid: int) -> str:
+def command(pid: int) -> str:
+    """Give the words of a process, each ended by a NUL; nothing when it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
@@ -200,12 +232,16 @@ def _command(pid: int) -> str:
 # What the run left on its volume.
 
 
-def log_folders(kube: Kube, job: Manifest) -> list[Path]:
-    """Give the folder of each attempt; the local cluster's volumes are folders of this machine."""
+def volume(kube: Kube) -> Path:
+    """Give the quickstart's volume; the local cluster's volumes are folders of this machine."""
     claim = (kube.get("pvc", quickstart.CLAIM) or {})["spec"]["volumeName"]
-    volume = (kube.get("pv", claim) or {})["spec"]
-    host = volume.get("hostPath", volume.get("local", {}))["path"]
-    logs = Path(host) / Path(job["spec"]["observability"]["logPath"]).relative_to(quickstart.MOUNT)
+    found = (kube.get("pv", claim) or {})["spec"]
+    return Path(found.get("hostPath", found.get("local", {}))["path"])
+
+
+def log_folders(kube: Kube, job: Manifest) -> list[Path]:
+    """Give the folder of each attempt."""
+    logs = volume(kube) / Path(job["spec"]["observability"]["logPath"]).relative_to(quickstart.MOUNT)
     return [logs / attempt["clusterName"] / f"attempt-{attempt['number']}" for attempt in job["status"]["attempts"]]
 
 

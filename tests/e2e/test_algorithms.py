@@ -19,6 +19,7 @@ import yaml
 
 from tests.e2e import quickstart
 from tests.e2e.conftest import ROOT
+from tests.e2e.story import volume
 from tests.kube import Kube, Manifest, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -79,9 +80,7 @@ def run(kube: Kube) -> Iterator[Run]:
             break
         assert time.monotonic() - begin < RUN_SECONDS, json.dumps(record.job.get("status"), indent=1)
         time.sleep(2)
-    claim = (kube.get("pvc", quickstart.CLAIM) or {})["spec"]["volumeName"]
-    volume = (kube.get("pv", claim) or {})["spec"]
-    record.volume = Path(volume.get("hostPath", volume.get("local", {}))["path"])
+    record.volume = volume(kube)
     cluster = record.job.get("status", {}).get("rayCluster", {}).get("name", "")
     steps = record.volume / "logs" / cluster / "attempt-1" / "steps.jsonl"
     record.lines = [json.loads(line) for line in steps.read_text().splitlines()] if steps.exists() else []

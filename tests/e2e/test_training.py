@@ -1,15 +1,18 @@
 """The main job: the quickstart trains a model, whatever is taken from it on the way.
 
-In one run a worker's main process is killed, the head pod is deleted, the job is suspended and resumed, the chart is
-upgraded, and the operator is killed in the middle of each. One run serves every test of this module, because it is the
+In one run the operator is killed at three moments at which nothing else happens; a worker's main process is killed, the
+head pod is deleted, the job is suspended and resumed, with the operator killed in the middle of each. The chart is
+upgraded in the first attempt and rolled back in the second. One run serves every test of this module, because it is the
 expensive part; each test reads another side of what the run left behind.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import statistics
 import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -23,8 +26,11 @@ from tests.kube import Kube, wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2700)]
 
 NAME = "quickstart"
+RELEASE = "rljob-operator"
 RUN_SECONDS = 2500
 SAVE_EVERY = 5
+PEACE = (0, *sorted(random.sample(range(1, 8), 2)))
+"""Steps at which the operator is killed in the first attempt: any two, and once while the job starts."""
 BLOWS = ((8, story.lose_worker), (17, story.delete_head), (27, story.suspend))
 
 
@@ -36,55 +42,33 @@ def run(kube: Kube) -> Iterator[Record]:
         restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
         stop={"graceSeconds": 240},
     )
-    upgraded = False
-    for record in story.play(kube, job, BLOWS, RUN_SECONDS):
-        if record.status.get("state") == "Training" and not upgraded:
-            upgraded = True
-            _upgrade()
+    changes = [_upgrade, _downgrade]
+    for record in story.play(kube, job, BLOWS, RUN_SECONDS, PEACE):
+        begun = len(record.status.get("attempts", ()))
+        if changes and record.status.get("state") == "Training" and begun > 2 - len(changes):
+            changes.pop(0)()
     yield record
     kube.delete("rljob", NAME)
 
 
+def _cluster(*words: str) -> str:
+    command = [sys.executable, "-m", "tests.cluster", *words]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=120).stdout.strip()
+
+
+def _helm(*words: str) -> None:
+    """Change the release; the operator's pod is replaced."""
+    command = [f"{_cluster('path', 'helm')}/helm", *words, "--namespace", OPERATOR_NAMESPACE]
+    command += ["--kubeconfig", _cluster("kubeconfig"), "--wait", "--timeout", "120s"]
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=150)
+
+
 def _upgrade() -> None:
-    """Upgrade the chart with another value, so that the operator's pod is replaced."""
-    helm = subprocess.run(
-        [str(ROOT / ".venv/bin/python"), "-m", "tests.cluster", "path", "helm"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    ).stdout.strip()
-    kubeconfig = subprocess.run(
-        [str(ROOT / ".venv/bin/python"), "-m", "tests.cluster", "kubeconfig"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    ).stdout.strip()
-    subprocess.run(
-        [
-            f"{helm}/helm",
-            "upgrade",
-            "rljob-operator",
-            str(ROOT / "charts/rljob-operator"),
-            "--namespace",
-            OPERATOR_NAMESPACE,
-            "--kubeconfig",
-            kubeconfig,
-            "--reuse-values",
-            "--set",
-            "operator.workers=4",
-            "--wait",
-            "--timeout",
-            "120s",
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
+    _helm("upgrade", RELEASE, str(ROOT / "charts/rljob-operator"), "--reuse-values", "--set", "operator.workers=4")
+
+
+def _downgrade() -> None:
+    _helm("rollback", RELEASE)
 
 
 def test_it_succeeds_with_every_step(run: Record) -> None:
@@ -110,9 +94,16 @@ def test_kubectl_shows_it(kube: Kube, run: Record) -> None:
     assert run.job["status"]["progress"]["tokensPerSecondPerCard"] in row
 
 
+def test_an_operator_that_dies_in_peace_changes_nothing(run: Record) -> None:
+    print(run.killed_in_peace)
+    assert len(run.killed_in_peace) == len(PEACE)
+    assert run.killed_in_peace[0].startswith("Starting")
+    assert run.made_in_peace == (1, 1), "one cluster and one submission until the first blow"
+
+
 def test_each_blow_cost_one_attempt_one_cluster_and_one_submission(run: Record) -> None:
     status = run.status
-    assert run.killed == len(BLOWS) + 1
+    assert run.killed == len(PEACE) + len(BLOWS) + 1
     assert [attempt["number"] for attempt in status["attempts"]] == [1, 2, 3, 4]
     assert len(run.clusters) == 4
     assert run.submissions == {attempt["submissionId"] for attempt in status["attempts"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 RELOAD_PROBE = """
 import torch
@@ -24,10 +25,46 @@ for _ in range(2):
 print("probe ok")
 """
 
+QUEUE_PROBE = """
+import multiprocessing, time
+from rljob_runtime.vllm_plugin import register
+
+def read(handle):
+    register()
+    from vllm.distributed.device_communicators import shm_broadcast
+    yields = []
+    shm_broadcast.sched_yield = lambda: yields.append(1)
+    queue = shm_broadcast.MessageQueue.create_from_handle(handle, 0)
+    queue.wait_until_ready()
+    got = [queue.dequeue() for _ in range(40)]
+    assert got == list(range(40)), got
+    assert not yields, len(yields)
+
+if __name__ == "__main__":
+    register()
+    from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
+    queue = MessageQueue(1, 1)
+    reader = multiprocessing.get_context("spawn").Process(target=read, args=(queue.export_handle(),))
+    reader.start()
+    queue.wait_until_ready()
+    for number in range(40):
+        time.sleep(0.05)
+        queue.enqueue(number)
+    reader.join(60)
+    assert reader.exitcode == 0, reader.exitcode
+"""
+
 
 def test_weights_of_linear_layers_can_be_loaded_again() -> None:
     done = subprocess.run([sys.executable, "-c", RELOAD_PROBE], capture_output=True, text=True, check=False)
     assert "probe ok" in done.stdout, done.stderr[-3000:]
+
+
+def test_a_worker_that_waits_for_messages_does_not_spin(tmp_path: Path) -> None:
+    probe = tmp_path / "probe.py"
+    probe.write_text(QUEUE_PROBE)
+    done = subprocess.run([sys.executable, str(probe)], capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_our_entry_points_are_installed() -> None:

@@ -2,9 +2,10 @@
 
 Each is to tell its stacks when a run hangs; engine processes are vLLM's own children and no workers of Ray.
 
-On CPUs, vLLM packs a linear layer's weight for oneDNN after loading and drops the original, so that the weights of the
-next step find nothing to load into. Keeping the original is the whole fix: verl calls `process_weights_after_loading`
-after each update, and that packs again. It costs a second copy of the linear weights.
+On CPUs two things more. vLLM packs a linear layer's weight for oneDNN after loading and drops the original, so that the
+weights of the next step find nothing to load into. Keeping the original is the whole fix: verl calls
+`process_weights_after_loading` after each update, and that packs again. It costs a second copy of the linear weights.
+And its workers spin for a second after each message, which takes the cores that others compute on; they sleep at once.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ def register() -> None:
 
     if not current_platform.is_cpu():
         return
+    _keep_weights()
+    _sleep_between_messages()
+
+
+def _keep_weights() -> None:
     from vllm.model_executor.layers import utils
 
     original = utils.dispatch_cpu_unquantized_gemm
@@ -40,3 +46,13 @@ def register() -> None:
 
     setattr(keep_weight, MARK, True)
     utils.dispatch_cpu_unquantized_gemm = keep_weight
+
+
+def _sleep_between_messages() -> None:
+    """Let readers of vLLM's message queue (shm_broadcast.py, 0.23.0) wait for the ping that ends their idle mode."""
+    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
+
+    found = list(inspect.signature(SpinCondition.__init__).parameters)
+    if found != ["self", "is_reader", "context", "notify_address", "busy_loop_s"]:
+        raise TypeError(f"vllm's SpinCondition takes {found}, expected busy_loop_s last")
+    SpinCondition.__init__.__defaults__ = (0,)

@@ -1,0 +1,213 @@
+"""What takes two nodes to show: a partition after which the old cluster comes back, and a drain during a long rollout.
+
+By hand, `make chaos-cluster` on a local cluster of two nodes; figures in docs/evidence. The second node is a network
+namespace of this machine: its link can be cut, its processes frozen, and its volumes are the same folders, which is
+just what a cluster file system looks like to a node that is cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.network import host_link
+from tests.cluster.nodes import Node
+from tests.cluster.paths import state
+from tests.e2e import quickstart, story
+from tests.e2e.conftest import admin, kube  # noqa: F401 - fixtures
+from tests.e2e.story import Record
+from tests.kube import Kube, Manifest, condition, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
+
+NODE = "node-2"
+SAVE_EVERY = 5
+ROLLOUT_SECONDS = 5
+"""After the end of a step: the next one is in its rollout by then, and stays there for several times as long."""
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+# What Kubernetes says of a node that is down for good: its pods need not answer any more.
+# https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown
+
+
+@pytest.fixture
+def second_node(kube: Kube) -> Iterator[str]:  # noqa: F811 - the fixture
+    """Give the second node, ready and empty, and leave it so."""
+    assert kube.get("node", NODE), "this needs two nodes: python -m tests.cluster up --nodes 2, then image load"
+    yield NODE
+    _link("up")
+    kube.run("uncordon", NODE)
+    if any(taint["key"] == OUT_OF_SERVICE for taint in (kube.get("node", NODE) or {})["spec"].get("taints", ())):
+        kube.run("taint", "nodes", NODE, f"{OUT_OF_SERVICE}-")
+    for job in kube.find("rljobs"):
+        kube.delete("rljob", job["metadata"]["name"])
+    wait_for("the node is ready", lambda: _ready(kube), 120)
+
+
+def _link(way: str) -> None:
+    """Cut or mend the way to the second node."""
+    subprocess.run(["ip", "link", "set", host_link(Node(2, state())), way], check=True, timeout=10)
+
+
+def _ready(kube: Kube) -> bool:  # noqa: F811
+    found = condition(kube.get("node", NODE), "Ready")
+    return found is not None and found["status"] == "True"
+
+
+def _preferring_the_second_node(name: str, **fields: Any) -> Manifest:  # noqa: ANN401 - JSON
+    """Give the quickstart as a job whose pods go to the second node as long as that takes them."""
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}
+    wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
+    job = quickstart.variant(
+        name,
+        checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{name}", "everySteps": SAVE_EVERY},
+        restart={"maxInfrastructureRestarts": 2, "backoffSeconds": 1},
+        **fields,
+    )
+    for template in (job["spec"]["head"]["template"], job["spec"]["workerGroups"][0]["template"]):
+        template["affinity"] = {"nodeAffinity": wish}
+    return job
+
+
+def _until(kube: Kube, record: Record, what: str, reached: Callable[[], bool], seconds: float) -> None:  # noqa: F811
+    """Look at the job until something is so; a job that ended meanwhile is told."""
+
+    def seen() -> bool:
+        now = story.look(kube, record)
+        assert now not in ("Failed", "Invalid"), json.dumps(record.status, indent=1)
+        return reached()
+
+    begin = time.monotonic()
+    wait_for(what, seen, seconds, every=2)
+    print(f"{what}: {time.monotonic() - begin:.0f} s")
+
+
+def _pods(kube: Kube, record: Record) -> list[Manifest]:  # noqa: F811
+    return kube.find("pods", f"ray.io/cluster={record.status['rayCluster']['name']}")
+
+
+def _nodes(pods: list[Manifest]) -> set[str]:
+    return {pod["spec"].get("nodeName", "") for pod in pods}
+
+
+def _send(pods: list[Manifest], number: signal.Signals) -> int:
+    """Send a signal to every process of these pods, and give how many there were."""
+    pids = [pid for pod in pods for pid in story.processes(pod["metadata"]["uid"])]
+    for pid in pids:
+        os.kill(pid, number)
+    return len(pids)
+
+
+def _drivers(pods: list[Manifest]) -> list[int]:
+    """Give the processes of these pods that run the launcher or verl's trainer."""
+    pids = [pid for pod in pods for pid in story.processes(pod["metadata"]["uid"], some=False)]
+    return [pid for pid in pids if any(word in story.command(pid) for word in ("rljob_runtime\0launch", "TaskRunner"))]
+
+
+def _saved(folder: Path) -> dict[str, tuple[int, int]]:
+    """Give every file of the saves, with size and time of change."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.parent != folder]
+    return {str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
+def test_a_cluster_that_comes_back_from_a_partition_writes_nothing(kube: Kube, second_node: str) -> None:  # noqa: F811
+    record = Record("parted")
+    kube.apply(_preferring_the_second_node(record.name))
+    _until(kube, record, "step 6 of the first attempt", lambda: record.step > SAVE_EVERY, 600)
+    old = _pods(kube, record)
+    assert _nodes(old) == {second_node}
+    folder = story.volume(kube) / "checkpoints" / record.name
+
+    frozen = _send(old, signal.SIGSTOP) + _send(old, signal.SIGSTOP)
+    _link("down")
+    print(f"frozen: {frozen // 2} processes; drivers {len(_drivers(old))}")
+    wait_for("the node is not ready", lambda: not _ready(kube), 120)
+    kube.run("taint", "nodes", second_node, f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute")
+    _until(kube, record, "a second attempt", lambda: len(record.status.get("attempts", ())) == 2, 600)
+    _until(kube, record, "its first save", lambda: record.status["checkpoint"]["step"] >= 2 * SAVE_EVERY, 600)
+    new = _pods(kube, record)
+    assert not _nodes(new) & {second_node}
+    assert record.status["attempts"][1]["resumedFromStep"] == SAVE_EVERY
+
+    before = _saved(folder)
+    assert _drivers(old), "the old driver must be there to come back"
+    _send(old, signal.SIGCONT)
+    begin = time.monotonic()
+    wait_for("the old driver ends", lambda: not _drivers(old), 240)
+    print(f"the thawed driver ended after {time.monotonic() - begin:.0f} s")
+    after = _saved(folder)
+    assert {name: after[name] for name in before if name in after} == before, "a save was written to again"
+
+    _link("up")
+    kube.run("taint", "nodes", second_node, f"{OUT_OF_SERVICE}-")
+    _until(kube, record, "the end", lambda: record.status["state"] == "Succeeded", 900)
+    assert record.status["progress"]["summary"] == "40/40"
+    assert (folder / "latest_checkpointed_iteration.txt").read_text() == "40"
+    assert len(record.status["attempts"]) == 2
+    records = story.read_steps(story.log_folders(kube, record.job)[1])
+    assert [line["step"] for line in records] == list(range(SAVE_EVERY + 1, 41))
+
+
+def _step_is_done(kube: Kube, record: Record, attempt: int) -> int:  # noqa: F811
+    """Wait for the end of the attempt's next step, as the run itself writes it down, and give its number."""
+    spool = story.log_folders(kube, record.job)[attempt] / "steps.jsonl"
+
+    def lines() -> int:
+        return len(spool.read_text().splitlines()) if spool.exists() else 0
+
+    before = lines()
+    wait_for("the next step", lambda: lines() > before, 300, every=0.2)
+    return int(story.read_steps(spool.parent)[-1]["step"])
+
+
+def test_an_aborted_rollout_and_a_drain_lose_no_step(kube: Kube, second_node: str) -> None:  # noqa: F811
+    record = Record("slow")
+    # One sequence at a time, and four times as many: the rollout is most of a step that outlasts any look at it.
+    slow = {"rollout": {"maxSequences": 1}, "trainer__samplesPerPrompt": 32, "trainer__steps": 40}
+    kube.apply(_preferring_the_second_node(record.name, stop={"mode": "AbortRollout", "graceSeconds": 240}, **slow))
+    _until(kube, record, "the first step", lambda: record.step >= 1, 600)
+    old = _pods(kube, record)
+    assert _nodes(old) == {second_node}
+
+    done = _step_is_done(kube, record, 0)
+    time.sleep(ROLLOUT_SECONDS)
+    begin = time.monotonic()
+    kube.run(
+        "drain", second_node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=300s", seconds=330
+    )
+    print(f"drained after {time.monotonic() - begin:.0f} s, {done} steps done when it began")
+    _until(kube, record, "a second attempt trains", lambda: _training(record, 2), 600)
+    assert not _nodes(_pods(kube, record)) & {second_node}
+    assert record.status["attempts"][0]["cause"] == "Preemption"
+    assert record.status["attempts"][1]["resumedFromStep"] == done
+
+    done = _step_is_done(kube, record, 1)
+    time.sleep(ROLLOUT_SECONDS)
+    begin = time.monotonic()
+    kube.run("patch", "rljob", record.name, "--type", "merge", "-p", '{"spec":{"suspend":true}}')
+    _until(kube, record, "it is suspended", lambda: record.status["state"] == "Suspended", 300)
+    print(f"suspended after {time.monotonic() - begin:.0f} s, {done} steps done when it began")
+    assert not kube.find("pods", f"rljob.dev/job={record.name},ray.io/cluster")
+    kube.run("patch", "rljob", record.name, "--type", "merge", "-p", '{"spec":{"suspend":false}}')
+    _until(kube, record, "a third attempt trains", lambda: _training(record, 3), 600)
+    assert record.status["attempts"][2]["resumedFromStep"] == done
+    for attempt, folder in enumerate(story.log_folders(kube, record.job)[:2]):
+        rollouts = [
+            line["metrics"]["rljob/rollout_seconds"] / line["metrics"]["timing_s/step"]
+            for line in story.read_steps(folder)
+        ]
+        print(f"attempt {attempt + 1}: the rollout is {min(rollouts):.0%} of a step and more")
+        assert min(rollouts) > 0.5, "the stop must have met a rollout"
+
+
+def _training(record: Record, attempts: int) -> bool:
+    """Whether that many attempts were begun and the last one has done a step."""
+    rows = record.status.get("attempts", ())
+    return len(rows) == attempts and record.status["state"] == "Training" and "resumedFromStep" in rows[-1]
