@@ -47,9 +47,13 @@ if __name__ == "__main__":
     reader = multiprocessing.get_context("spawn").Process(target=read, args=(queue.export_handle(),))
     reader.start()
     queue.wait_until_ready()
-    for number in range(40):
-        time.sleep(0.05)
+    ping, queue._spin_condition.notify = queue._spin_condition.notify, lambda: None
+    queue.enqueue(0)
+    time.sleep(2)
+    queue._spin_condition.notify = ping
+    for number in range(1, 40):
         queue.enqueue(number)
+        time.sleep(0.05)
     reader.join(60)
     assert reader.exitcode == 0, reader.exitcode
 """
@@ -60,7 +64,7 @@ def test_weights_of_linear_layers_can_be_loaded_again() -> None:
     assert "probe ok" in done.stdout, done.stderr[-3000:]
 
 
-def test_a_worker_that_waits_for_messages_does_not_spin(tmp_path: Path) -> None:
+def test_a_worker_that_waits_for_messages_does_not_spin_nor_miss_one(tmp_path: Path) -> None:
     probe = tmp_path / "probe.py"
     probe.write_text(QUEUE_PROBE)
     done = subprocess.run([sys.executable, str(probe)], capture_output=True, text=True, check=False, timeout=180)

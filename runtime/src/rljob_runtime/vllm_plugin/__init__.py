@@ -17,6 +17,8 @@ from typing import Any
 from rljob_runtime.stacks import register as stack_register
 
 MARK = "_rljob"
+LOST_PING_MS = 10
+"""Longest sleep of a reader between two looks at its queue."""
 
 
 def register() -> None:
@@ -49,10 +51,23 @@ def _keep_weights() -> None:
 
 
 def _sleep_between_messages() -> None:
-    """Let readers of vLLM's message queue (shm_broadcast.py, 0.23.0) wait for the ping that ends their idle mode."""
+    """Let readers of vLLM's message queue (shm_broadcast.py, 0.23.0) wait for the ping that ends their idle mode.
+
+    A ping that is sent before the reader's subscription has arrived is lost, so none is waited for very long.
+    """
     from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 
-    found = list(inspect.signature(SpinCondition.__init__).parameters)
-    if found != ["self", "is_reader", "context", "notify_address", "busy_loop_s"]:
-        raise TypeError(f"vllm's SpinCondition takes {found}, expected busy_loop_s last")
-    SpinCondition.__init__.__defaults__ = (0,)
+    original = SpinCondition.wait
+    if hasattr(original, MARK):
+        return
+    found = [*inspect.signature(SpinCondition.__init__).parameters, *inspect.signature(original).parameters]
+    if found != ["self", "is_reader", "context", "notify_address", "busy_loop_s", "self", "timeout_ms"]:
+        raise TypeError(f"vllm's SpinCondition takes {found}")
+
+    @functools.wraps(original)
+    def wait(self: Any, timeout_ms: int | None = None) -> None:  # noqa: ANN401 - vLLM's class
+        self.busy_loop_s = 0
+        original(self, LOST_PING_MS if timeout_ms is None else min(timeout_ms, LOST_PING_MS))
+
+    setattr(wait, MARK, True)
+    SpinCondition.wait = wait
