@@ -80,18 +80,19 @@ def play(
     """
     record = Record(job["metadata"]["name"])
     kube.apply(job)
-    begin, left, quiet = time.monotonic(), list(blows), sorted(peace)
+    begin, left, quiet, struck = time.monotonic(), list(blows), sorted(peace), -1
     while (state := look(kube, record)) not in ENDED:
         assert time.monotonic() - begin < seconds, json.dumps(record.status, indent=1)
         _tell(record, time.monotonic() - begin)
         yield record
-        if quiet and record.clusters and len(left) == len(blows) and record.step >= quiet[0]:
+        if quiet and record.clusters and record.step >= max(quiet[0], struck + 1):
             quiet.pop(0)
+            struck = record.step
             record.killed_in_peace.append(f"{state} {record.step}")
             kill_operator(kube, record)
         # Each blow strikes an attempt of its own: the step of the one before may still be shown.
         its_own = len(record.status.get("attempts", ())) == len(blows) - len(left) + 1
-        if left and state == "Training" and its_own and record.step >= left[0][0]:
+        if left and not quiet and state == "Training" and its_own and record.step >= left[0][0]:
             if len(left) == len(blows):
                 record.made_in_peace = (len(record.clusters), len(record.submissions))
             _, blow = left.pop(0)

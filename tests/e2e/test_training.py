@@ -29,7 +29,7 @@ NAME = "quickstart"
 RELEASE = "rljob-operator"
 RUN_SECONDS = 2500
 SAVE_EVERY = 5
-PEACE = (0, *sorted(random.sample(range(1, 8), 2)))
+PEACE = (0, *sorted(random.sample(range(1, 7), 2)))
 """Steps at which the operator is killed in the first attempt: any two, and once while the job starts."""
 BLOWS = ((8, story.lose_worker), (17, story.delete_head), (27, story.suspend))
 
