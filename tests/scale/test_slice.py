@@ -13,8 +13,9 @@ from tests.scale.settings import Settings
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 SETTINGS = Settings(jobs=30, workers=2, step_seconds=5, steady_seconds=5, restart_seconds=25, patience_seconds=240)
-WRITES_OF_A_JOB = 16
-"""Until it trains, with every event; a job whose pods are slow to start has two more, which tell why."""
+WRITES_OF_A_JOB = 12
+"""Until it trains, with every event: 10 (operator/tests/property/test_writes.py); one more where pods take over a
+minute, and one for each half minute in which it trains while others start."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -22,7 +22,10 @@ class EventType(enum.StrEnum):
 
 @dataclass(frozen=True)
 class EventNote:
-    """A Kubernetes event on the RLJob: one per transition."""
+    """A Kubernetes event on the RLJob: the submission, the end, and what somebody should look at.
+
+    What goes its way stands in a condition; an event that only repeats one is a write for nothing.
+    """
 
     type: EventType
     reason: str

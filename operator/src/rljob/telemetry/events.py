@@ -1,4 +1,4 @@
-"""Kubernetes events about RLJobs: one per transition, never a flood.
+"""Kubernetes events about RLJobs: what is worth a look, never a flood.
 
 The same note about the same job within ten minutes is counted in the event that is there (`series`), and not more often
 than once a minute; a job has a budget, as in client-go's spam filter.

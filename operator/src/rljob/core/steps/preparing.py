@@ -131,8 +131,9 @@ def intend(view: View) -> Plan | None:
         # Other initializers may have to run; those that are complete are Jobs of the same names and stay it.
         new = view.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.FALSE, Reason.RESUMED)
     new = view.writer.summarised(new, State.PENDING, Reason.RESUMED if before else valid, "" if before else warnings)
-    told = f"cluster generation {generation} begins" if before else f"needs {resolved.devices} devices"
-    events = [EventNote(EventType.NORMAL, Reason.RESUMED if before else Reason.VALID, told)]
+    events = []
+    if before:
+        events.append(EventNote(EventType.NORMAL, Reason.RESUMED, f"cluster generation {generation} begins"))
     if warnings:
         events.append(EventNote(EventType.WARNING, Reason.VALID_WITH_WARNINGS, status.bounded(warnings)))
     return view.write(new, *events)

@@ -20,6 +20,8 @@ from rljob.launchers import verl
 
 POD_QUIET_SECONDS = 10.0
 """A younger cluster's pods are not looked at: what would be told of them is stale before anybody reads it."""
+POD_TOLD_SECONDS = 60.0
+"""Pods of a younger cluster that merely start are no news; whatever holds them up is, at any age."""
 POD_POLL_SECONDS_MIN, POD_POLL_SECONDS_MAX = 5.0, 60.0
 """Bounds of the pause between two looks at pods: a tenth of the time that they have taken already."""
 
@@ -100,7 +102,7 @@ def record_cluster(view: View) -> Plan | None:
         new, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.CLUSTER_CREATED, f"RayCluster {name}"
     )
     new = view.writer.summarised(new, State.STARTING, Reason.CLUSTER_CREATED)
-    return view.write(new, EventNote(EventType.NORMAL, Reason.CLUSTER_CREATED, f"RayCluster {name}"))
+    return view.write(new)
 
 
 def await_pods(view: View) -> Plan | None:
@@ -118,14 +120,17 @@ def await_pods(view: View) -> Plan | None:
         current = current.model_copy(update={"intent": view.intent.model_copy(update={"start_deadline": deadline})})
     elif _is_late(view):
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{found.reason}: {found.message}")
+    elif found.reason not in PROBLEMS and _age_seconds(view.cluster, view.now) < POD_TOLD_SECONDS:
+        return Plan(requeue_after_seconds=_pod_poll_seconds(view))
     return _tell(view, current, found.reason.value, found.message, problem=found.reason in PROBLEMS)
 
 
 def _tell(view: View, current: RLJobStatus, reason: str, message: str, *, problem: bool = False) -> Plan:
     new = view.writer.with_condition(current, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message)
     new = view.writer.summarised(new, State.STARTING, reason, message)
-    event = EventNote(EventType.WARNING if problem else EventType.NORMAL, reason, message)
-    return view.write(new, event, requeue=_pod_poll_seconds(view))
+    # What goes its way stands in the condition; an event is for what somebody should look at.
+    events = (EventNote(EventType.WARNING, reason, message),) if problem else ()
+    return view.write(new, *events, requeue=_pod_poll_seconds(view))
 
 
 def quiet_seconds(cluster: Manifest, now: datetime) -> float:
@@ -200,4 +205,4 @@ def intend_attempt(view: View) -> Plan | None:
     new = view.status.model_copy(update={"intent": intent, "next_attempt_time": None})
     new = view.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.TRUE, Reason.CLUSTER_READY)
     new = view.writer.summarised(new, State.STARTING, Reason.CLUSTER_READY)
-    return view.write(new, EventNote(EventType.NORMAL, Reason.CLUSTER_READY, f"RayCluster {intent.cluster_name}"))
+    return view.write(new)

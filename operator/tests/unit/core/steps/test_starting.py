@@ -128,10 +128,19 @@ def test_what_holds_the_pods_up_is_told() -> None:
     assert plan.requeue_after_seconds == 5.0
 
 
-def test_pods_that_are_not_there_yet_are_no_warning() -> None:
-    plan = waiting()
+def test_pods_that_merely_start_are_told_after_a_minute_and_without_an_event() -> None:
+    assert waiting(29) == Plan(requeue_after_seconds=pytest.approx(5.9))
+    plan = waiting(30)
     assert reasons(plan)["ClusterReady"] == ("False", "NoPods")
-    assert [note.type for note in plan.events] == ["Normal"]
+    assert plan.events == ()
+
+
+def test_what_holds_pods_up_is_told_before_that() -> None:
+    failed = {"name": "ray", "state": {"waiting": {"reason": "ErrImagePull"}}}
+    assert reasons(waiting(0, pods=(pod(ready=False, containerStatuses=[failed]),)))["ClusterReady"] == (
+        "False",
+        "ImagePullFailed",
+    )
 
 
 def test_nothing_is_told_of_pods_that_were_not_looked_at() -> None:
