@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob.build.labels import JOB_UID, REFRESH
@@ -31,7 +32,6 @@ from rljob.telemetry.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from datetime import datetime
 
     from rljob.api.v1alpha1 import RecipeKind
     from rljob.core.needs import Head, Needs
@@ -77,6 +77,8 @@ class Observer:
     own: OwnConfigMaps = field(default_factory=OwnConfigMaps)
     memos: dict[str, Memo] = field(default_factory=dict)
     """By uid of the job."""
+    silences: dict[str, datetime] = field(default_factory=dict)
+    """By uid of the job: since when its exporter answers nothing."""
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
         """Give all that can be seen of a job; None if it is gone."""
@@ -128,6 +130,7 @@ class Observer:
                 initializer_log=await self._log(seen_pods, namespace) if needs.initializer_log else UNSEEN,
                 ray_job=ray_job,
                 progress=progress,
+                silent_since=self._silent_since(uid, now, silent=needs.progress and isinstance(progress, Unseen)),
                 refusals=self.refusals.of(job),
                 recipes=self.store.recipes(job),
                 siblings=self.store.siblings(job) if needs.siblings else {},
@@ -137,12 +140,19 @@ class Observer:
         )
 
     def keep_only(self, uids: set[str]) -> None:
-        """Forget the snapshots of jobs that are gone, and what was computed from them."""
-        for uid in self.snapshots.keys() - uids:
-            del self.snapshots[uid]
+        """Forget what is remembered of jobs that are gone."""
         self.own.keep_only(uids)
-        for uid in self.memos.keys() - uids:
-            del self.memos[uid]
+        kept: tuple[dict[str, Any], ...] = (self.snapshots, self.memos, self.silences)
+        for remembered in kept:
+            for uid in remembered.keys() - uids:
+                del remembered[uid]
+
+    def _silent_since(self, uid: str, now: datetime, *, silent: bool) -> datetime | None:
+        """Remember since when an exporter is asked in vain; a restart of the operator begins to count anew."""
+        if silent:
+            return self.silences.setdefault(uid, now)
+        self.silences.pop(uid, None)
+        return None
 
     def _with_memo(self, observed: Observed) -> Observed:
         """Hand on what was computed from the same inputs: most rounds of a running job bring nothing but progress."""

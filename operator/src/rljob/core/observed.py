@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from rljob.api.v1alpha1 import RecipeKind
@@ -119,6 +120,8 @@ class Observed:
     """None: the intended head pod answered that it does not know the submission."""
     progress: Progress | Unseen = UNSEEN
     """The exporter's answer, already checked against pod uid and submission id."""
+    silent_since: datetime | None = None
+    """When the exporter was first asked in vain, of the questions in a row that this process asked in vain."""
     refusals: tuple[Refusal, ...] = ()
     recipes: Mapping[RecipeId, Manifest] = field(default_factory=dict)
     """Every recipe that the job's recipeRef leads to, or led to when its spec was frozen, as far as it is there."""

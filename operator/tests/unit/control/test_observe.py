@@ -321,3 +321,36 @@ async def test_a_config_map_that_was_made_after_the_job_was_listed_costs_no_requ
     assert (await observe(machine)).config == made
     machine.reconciler.store.put(RAY_CLUSTER, machine.cluster.put(cluster_of(job)))
     assert (await observe(machine)).config is UNSEEN
+
+
+async def test_a_silence_begins_with_the_first_question_in_vain_and_ends_with_an_answer(machine: Machine) -> None:
+    _, head = await start_with_head(machine)
+    machine.wanted = Needs(head=head, progress=True)
+    began = machine.clock.now()
+    machine.ray.heads["10.0.0.1"].reachable = False
+    assert (await observe(machine)).silent_since == began
+    machine.clock.advance(60)
+    assert (await observe(machine)).silent_since == began
+    machine.ray.heads["10.0.0.1"].reachable = True
+    assert (await observe(machine)).silent_since is None
+    machine.ray.heads["10.0.0.1"].reachable = False
+    assert (await observe(machine)).silent_since == machine.clock.now()
+
+
+async def test_a_head_that_nobody_asks_is_not_silent(machine: Machine) -> None:
+    _, head = await start_with_head(machine)
+    machine.ray.heads["10.0.0.1"].reachable = False
+    machine.wanted = Needs(head=head, progress=True)
+    await observe(machine)
+    machine.wanted = Needs()
+    assert (await observe(machine)).silent_since is None
+    assert machine.reconciler.observer.silences == {}
+
+
+async def test_the_silence_of_a_job_that_is_gone_is_forgotten(machine: Machine) -> None:
+    _, head = await start_with_head(machine)
+    machine.ray.heads["10.0.0.1"].reachable = False
+    machine.wanted = Needs(head=head, progress=True)
+    await observe(machine)
+    machine.reconciler.observer.keep_only(set())
+    assert machine.reconciler.observer.silences == {}

@@ -31,7 +31,7 @@ POLLS_PER_WRITE = 3
 STALLED_STEPS = 3
 """A progress deadline below the length of a step would end every run."""
 SILENCE_TOLD_SECONDS = 300.0
-"""A head that is busy for a few polls is no news; five minutes after its last sign, people should know."""
+"""A head that is busy for a few polls is no news; after five minutes of questions in vain, people should know."""
 
 
 def find_lost_head(view: View) -> Plan | None:
@@ -104,7 +104,8 @@ def record_submission(view: View) -> Plan | None:
     new = view.status.model_copy(update={"attempts": with_attempt(view.status.attempts, attempt)})
     new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, Reason.SUBMITTED)
     new = view.writer.summarised(new, State.STARTING, Reason.SUBMITTED, "the driver is starting")
-    return view.write(new, EventNote(EventType.NORMAL, Reason.SUBMITTED, f"Ray job {intent.submission_id}"))
+    told = f"Ray job {intent.submission_id} in RayCluster {intent.cluster_name}"
+    return view.write(new, EventNote(EventType.NORMAL, Reason.SUBMITTED, told))
 
 
 def follow(view: View) -> Plan:
@@ -122,30 +123,29 @@ def follow(view: View) -> Plan:
     if (overdue := _overdue(view, attempt, answer)) is not None:
         return order_stop(view, *overdue)
     if answer is None:
-        return _bear_silence(view, attempt)
+        return _bear_silence(view)
     wait = _poll_seconds(view, answer)
     if _worth_writing(view, answer):
         return _write_progress(view, answer, wait)
     return Plan(requeue_after_seconds=wait)
 
 
-def _bear_silence(view: View, attempt: Attempt) -> Plan:
+def _bear_silence(view: View) -> Plan:
     """Say that nothing is known; a run is given up only when all of its head is silent for as long as a step may take.
 
     The operator may have been away, or its way to the head may be blocked: neither is a reason to end a training run.
     """
     told = status.condition(view.status, ConditionType.PROGRESSING)
+    # Not since the last step: a step may take hours, and one question in vain in it would be told, and taken back.
+    lasts = view.now - (view.observed.silent_since or view.now) >= timedelta(seconds=SILENCE_TOLD_SECONDS)
     if told is not None and told.reason == Reason.HEAD_SILENT:
         since = clock.from_text(told.last_transition_time)
         limit = timedelta(seconds=view.deadlines.progress_seconds)
-        if isinstance(view.observed.ray_job, Unseen) and view.now >= since + limit:
+        if isinstance(view.observed.ray_job, Unseen) and view.now >= since + limit and lasts:
             message = f"the head pod has not answered since {told.last_transition_time}"
             return give_up(view, Reason.HEAD_SILENT, message)
         return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
-    # The last step may be that of an attempt before a suspension.
-    submitted = clock.from_text(attempt.submitted_time)
-    last = max(clock.from_text(_observed_time(view.status) or attempt.submitted_time), submitted)
-    if view.now < last + timedelta(seconds=SILENCE_TOLD_SECONDS):
+    if not lasts:
         return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
     message = "the exporter in the head pod does not answer; the run may well go on"
     new = view.writer.with_condition(
@@ -241,7 +241,8 @@ def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
     reason, state = (Reason.TRAINING, State.TRAINING) if answer.step else (Reason.SUBMITTED, State.STARTING)
     new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, reason)
     new = view.writer.summarised(new, state, reason)
-    events = () if _is_training(view) else (EventNote(EventType.NORMAL, reason, f"seen: {message}"),)
+    # The first step stands in the condition; an event takes back the warning of a silence.
+    events = (EventNote(EventType.NORMAL, reason, f"seen again: {message}"),) if _was_silent(view) else ()
     return view.write(new, *events, requeue=wait)
 
 

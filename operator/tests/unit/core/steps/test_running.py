@@ -94,7 +94,7 @@ def test_a_submission_that_ray_never_takes_ends_at_the_start_deadline(ray_job: U
     assert wrote(decide(intended(ray_job), seconds=seconds)).reason == "StartDeadlineExceeded"
 
 
-def test_the_first_step_is_a_transition_with_an_event() -> None:
+def test_the_first_step_is_a_transition_that_the_condition_tells() -> None:
     plan = decide(running(progress=answer({"reward": math.nan, "step_seconds": 4.0})))
     status = wrote(plan)
     assert status.state is State.TRAINING
@@ -102,7 +102,7 @@ def test_the_first_step_is_a_transition_with_an_event() -> None:
     assert (status.progress.summary, status.progress.reward) == ("3/40", "NaN")
     assert status.progress.eta == "2026-01-01T12:02:28Z"
     assert status.attempts[0].start_time == "2026-01-01T11:59:00Z"
-    assert plan.events[0].message == "seen: step 3/40"
+    assert plan.events == ()
 
 
 def test_a_further_step_is_no_event_and_keeps_the_start() -> None:
@@ -271,26 +271,38 @@ def test_a_run_is_given_as_long_as_its_steps_take(told: dict[str, Any], limit: i
 RUNNING = RayJob(SUBMISSION_ID, RayJobState.RUNNING)
 
 
-def silent(seconds: float, ray_job: RayJob | Unseen = UNSEEN, status: Manifest | None = None) -> Plan:
-    world = running(job=job(status=dict(status or status_training())), progress=UNSEEN, ray_job=ray_job)
-    return decide(world, seconds=seconds)
+def silent(
+    seconds: float, ray_job: RayJob | Unseen = UNSEEN, status: Manifest | None = None, since: float = 0.0
+) -> Plan:
+    training = job(status=dict(status or status_training()))
+    return decide(running(job=training, progress=UNSEEN, ray_job=ray_job, silent_since=at(since)), seconds=seconds)
 
 
-def test_an_operator_that_was_away_for_long_ends_no_run() -> None:
-    plan = silent(100_000)
+def test_a_silence_of_five_minutes_is_told_and_ends_no_run() -> None:
+    plan = silent(301)
     assert reasons(plan)["Progressing"] == ("Unknown", "HeadSilent")
     assert wrote(plan).state is State.TRAINING
 
 
+def test_one_question_in_vain_is_no_news_however_long_the_step_takes() -> None:
+    assert silent(100_000, since=100_000) == Plan(requeue_after_seconds=10.0)
+
+
 def test_a_short_silence_is_no_news() -> None:
     assert silent(299).empty
-    assert not silent(301).empty
+    assert not silent(300).empty
 
 
 def test_a_head_of_which_nothing_answers_is_given_up_in_the_end() -> None:
     told = silent(301).status
     assert silent(301 + 14_399, status=told).empty
     assert wrote(silent(301 + 14_400, status=told)).reason == "HeadSilent"
+
+
+def test_an_operator_that_was_away_asks_anew_before_it_gives_a_silent_head_up() -> None:
+    told = silent(301).status
+    assert silent(100_000, status=told, since=100_000).empty
+    assert wrote(silent(100_300, status=told, since=100_000)).reason == "HeadSilent"
 
 
 def test_a_run_that_ray_vouches_for_is_never_given_up_for_silence() -> None:
@@ -303,6 +315,7 @@ def test_an_answer_after_silence_is_a_transition(step: int, reason: str) -> None
     told = silent(301).status
     plan = decide(running(job=job(status=dict(told or {})), progress=answer({"step": step})), seconds=302)
     assert reasons(plan)["Progressing"] == ("True", reason)
+    assert [note.message for note in plan.events] == [f"seen again: step {step}/40"]
 
 
 numbers = st.floats() | st.none()
