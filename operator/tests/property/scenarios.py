@@ -98,6 +98,19 @@ def ends(code: ExitCode | int) -> Act:
     return act
 
 
+def ends_unheard(world: World) -> None:
+    """Let the driver save and fail while its exporter is busy: Ray tells of the end first."""
+    world.until(_runs)
+    world.ray.exporter_silent = True
+    world.run_driver(2, saves=True)
+    world.end_driver(1)
+    world.until(lambda w: w.status.ending is not None)
+    world.ray.exporter_silent = False
+    world.until(lambda w: all(attempt.end_time for attempt in w.status.attempts))
+    assert world.status.checkpoint is not None
+    assert world.status.checkpoint.step == world.saved_step, "what was saved last is not known"
+
+
 def suspends(world: World) -> None:
     """Suspend the job, and let the driver save and leave when it is asked to."""
     world.suspend()
@@ -235,6 +248,7 @@ SCENARIOS: dict[str, Scenario] = {
         (trains(3), is_deleted), None, SAVING | {"stop": PATIENT["stop"] | {"requireCheckpoint": True}}
     ),
     "fail and restart": Scenario((trains(3), ends(1), trains(5), ends(0)), State.SUCCEEDED, RESTARTING),
+    "fail unheard": Scenario((trains(3), ends_unheard, trains(5), ends(0)), State.SUCCEEDED, RESTARTING),
     "fail twice": Scenario((trains(3), ends(1), trains(1), ends(67), *SUCCEEDS), State.SUCCEEDED, RESTARTING),
     "fail in the end": Scenario(
         (trains(3), ends(1), ends(1)), State.FAILED, RESTARTING | {"restart": {"maxRestarts": 1}}

@@ -284,6 +284,29 @@ class StopStatus(StatusModel):
     """The reason for people."""
 
 
+class EndingStatus(StatusModel):
+    """What Ray said of the driver's end, while the word of the exporter, which knows more, is waited for."""
+
+    time: Time
+    """When Ray said so."""
+    deadline: Time
+    """From then on Ray's word alone counts."""
+    exit_code: Annotated[int, Field(ge=-2_147_483_647, le=2_147_483_647, json_schema_extra={"format": "int32"})]
+    """Of the driver."""
+    reason: Word | None = None
+    """Why, in a word."""
+    message: Message = ""
+    """Why, for people."""
+    rule: Text | None = None
+    """The rule of the manifest that matched."""
+    last_step: NonNegative = 0
+    """The last step that was known then."""
+    unruled_exit_code: (
+        Annotated[int, Field(ge=-2_147_483_647, le=2_147_483_647, json_schema_extra={"format": "int32"})] | None
+    ) = None
+    """Where a restart rule matched: the exit code without it."""
+
+
 class CheckpointStatus(StatusModel):
     """The last checkpoint that was seen."""
 
@@ -383,6 +406,8 @@ class RLJobStatus(StatusModel):
     """The last checkpoint that was seen."""
     stop: StopStatus | None = None
     """A stop under way."""
+    ending: EndingStatus | None = None
+    """An end that Ray has told and the exporter not yet."""
     counters: Counters = Counters()
     """Attempts that did not end well."""
     budget: Budget = Budget()

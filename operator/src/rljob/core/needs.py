@@ -184,7 +184,9 @@ def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Mani
         cluster_name=intent.cluster_name,
     )
     submitted = any(attempt.submission_id == intent.submission_id for attempt in current.attempts)
-    return Needs(head=head, progress=submitted, ray_job_id=intent.submission_id)
+    # Ray may be silent when the attempt is closed on what it said: its pods are looked at meanwhile.
+    pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}" if current.ending is not None else None
+    return Needs(head=head, progress=submitted, ray_job_id=intent.submission_id, pods_selector=pods)
 
 
 def needs_evidence(progress: Progress | Unseen, ray_job: RayJob | Unseen | None) -> bool:

@@ -15,6 +15,7 @@ from rljob.core.plan import Plan
 from rljob.core.steps import (
     deleting,
     drifting,
+    ending,
     finishing,
     pausing,
     preparing,
@@ -49,6 +50,7 @@ STEPS: tuple[Step, ...] = (
     restarting.back_off,
     preparing.await_source,  # checkpoint.from.job
     preparing.intend,  # write down names and numbers before anything is made
+    ending.take_rays_word,  # with its head gone, nobody knows better
     starting.find_lost_cluster,  # our cluster was there and is gone
     preparing.freeze_spec,
     preparing.freeze_code,

@@ -147,7 +147,11 @@ def close_attempt(
     closed = with_usage(closed, current, view.resolved.devices, view.now)
     others = [entry for entry in current.attempts if entry.submission_id != closed.submission_id]
     return current.model_copy(
-        update={"attempts": with_attempt(others, closed), "usage": added_usage(current.usage, closed)}
+        update={
+            "attempts": with_attempt(others, closed),
+            "usage": added_usage(current.usage, closed),
+            "ending": None,
+        }
     )
 
 

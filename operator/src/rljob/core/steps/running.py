@@ -10,15 +10,15 @@ from rljob.build import labels
 from rljob.core import clock, status
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
-from rljob.core.policies.outcome import outcome_of, plausible_outcome
 from rljob.core.policies.plausible import plausible
 from rljob.core.reasons import Reason
-from rljob.core.steps.finishing import end, with_attempt
+from rljob.core.steps.ending import await_last_word, close, outcome_seen
+from rljob.core.steps.finishing import with_attempt
 from rljob.core.steps.ordering import order_stop
-from rljob.core.steps.restarting import conclude, give_up
+from rljob.core.steps.restarting import give_up
 from rljob.core.view import View
 from rljob.launchers import verl
-from rljob_runtime.contract import AttemptVariable, ExitCode, Outcome, Phase
+from rljob_runtime.contract import AttemptVariable, Phase
 from rljob_runtime.contract import Progress as Answer
 
 SUBMIT_POLL_SECONDS = 2.0
@@ -115,9 +115,9 @@ def follow(view: View) -> Plan:
         raise AssertionError("record_submission lets none pass")
     answer = progress_seen(view)
     if (outcome := outcome_seen(view, answer)) is not None:
-        current = with_progress(view, answer)
-        succeeded = outcome.exit_code == ExitCode.DONE
-        return end(current, view, outcome) if succeeded else conclude(view, current, outcome)
+        return close(view, with_progress(view, answer), outcome)
+    if (plan := await_last_word(view)) is not None:
+        return plan
     if view.observed.ray_job is None:
         return give_up(view, Reason.DRIVER_LOST, f"Ray no longer knows the submission {attempt.submission_id}")
     if (overdue := _overdue(view, attempt, answer)) is not None:
@@ -158,16 +158,6 @@ def _bear_silence(view: View) -> Plan:
 def progress_seen(view: View) -> Answer | None:
     """Give what the exporter said, within bounds; None if it did not answer."""
     return None if isinstance(view.observed.progress, Unseen) else plausible(view.observed.progress, view.now)
-
-
-def outcome_seen(view: View, answer: Answer | None) -> Outcome | None:
-    """Give how the attempt ended; None while it runs, as far as anybody knows."""
-    ray_job = None if isinstance(view.observed.ray_job, Unseen) else view.observed.ray_job
-    if answer is not None and answer.phase is Phase.ENDED and answer.outcome is not None:
-        return plausible_outcome(answer.outcome)
-    if ray_job is not None and ray_job.state.ended:
-        return outcome_of(ray_job, last_step=view.status.progress.step if view.status.progress else 0)
-    return None
 
 
 def _overdue(view: View, attempt: Attempt, answer: Answer | None) -> tuple[Reason, str] | None:

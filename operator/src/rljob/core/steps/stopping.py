@@ -21,10 +21,11 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan, StopRun
 from rljob.core.policies.failures import Failure
 from rljob.core.reasons import Reason
+from rljob.core.steps.ending import await_last_word, outcome_seen
 from rljob.core.steps.finishing import close_attempt, delete_cluster, end
 from rljob.core.steps.ordering import order_stop
 from rljob.core.steps.restarting import conclude, without_attempt
-from rljob.core.steps.running import outcome_seen, progress_seen, with_progress
+from rljob.core.steps.running import progress_seen, with_progress
 from rljob.core.view import LOOK_AGAIN_SECONDS, View
 from rljob_runtime.contract import ExitCode, Outcome, Phase, StopMode
 
@@ -67,6 +68,8 @@ def await_end(view: View) -> Plan | None:
     current = with_progress(view, answer)
     if outcome is not None and outcome.exit_code == ExitCode.DONE:
         return end(current, view, outcome)
+    if outcome is None and (plan := await_last_word(view)) is not None:
+        return plan
     if outcome is None and view.head_is_intended and view.now < clock.from_text(stop.deadline):
         asked = answer is None or answer.phase is Phase.STOPPING
         return Plan(effects=() if asked else (_request(view, stop),), requeue_after_seconds=LOOK_AGAIN_SECONDS)

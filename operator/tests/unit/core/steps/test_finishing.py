@@ -111,7 +111,8 @@ def test_a_reason_that_is_no_word_is_replaced(reason: str) -> None:
 
 
 def test_the_last_step_is_the_highest_that_anybody_told() -> None:
-    ended = running(progress=answer({"step": 7}), ray_job=RayJob(SUBMISSION_ID, RayJobState.FAILED))
+    told = answer({"step": 7, "phase": Phase.ENDED})
+    ended = running(progress=told, ray_job=RayJob(SUBMISSION_ID, RayJobState.FAILED))
     assert wrote(decide(ended)).attempts[0].last_step == 7
 
 

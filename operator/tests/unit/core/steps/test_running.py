@@ -219,12 +219,6 @@ def test_an_ended_driver_without_a_word_is_asked_about_at_ray() -> None:
     assert wrote(decide(running(progress=ended, ray_job=failed))).message == "exit code 137"
 
 
-@pytest.mark.parametrize("status", [status_submitted(), status_training()], ids=["before", "after the first step"])
-def test_ray_alone_can_tell_the_end(status: Json) -> None:
-    done = running(job=job(status=status), ray_job=RayJob(SUBMISSION_ID, RayJobState.SUCCEEDED))
-    assert wrote(decide(done)).state is State.SUCCEEDED
-
-
 def test_a_submission_that_ray_forgot_is_lost() -> None:
     status = wrote(decide(running(ray_job=None)))
     assert (status.reason, status.attempts[0].outcome) == ("DriverLost", "Lost")
