@@ -332,13 +332,29 @@ async def test_an_event_is_counted_and_keeps_what_it_says(place: Place) -> None:
     assert counted["note"] == made["note"]
 
 
-def event(place: Place, name: str) -> Json:
+async def test_warnings_are_chosen_among_the_events_of_a_namespace(place: Place) -> None:
+    await place.cluster.create(event(place, "good.1"))
+    await place.cluster.create(event(place, "bad.1", "Warning"))
+    listing = await place.cluster.list(EVENT, place.namespace, limit=9, field_selector="type=Warning")
+    assert [item["metadata"]["name"] for item in listing.items] == ["bad.1"]
+    assert listing.items[0]["regarding"]["name"] == "sums"
+
+
+async def test_evidence_is_replaced_as_it_was_read_or_not_at_all(place: Place) -> None:
+    made = await place.cluster.create(config_map(place))
+    replaced = await place.cluster.replace({**made, "data": {"b": "1"}})
+    assert (replaced["data"], replaced["metadata"]["uid"]) == ({"b": "1"}, made["metadata"]["uid"])
+    with pytest.raises(Conflict):
+        await place.cluster.replace({**made, "data": {"b": "2"}})
+
+
+def event(place: Place, name: str, kind: str = "Normal") -> Json:
     return manifest(
         EVENT,
         place.namespace,
         name,
         eventTime="2026-01-01T00:00:00.000000Z",
-        type="Normal",
+        type=kind,
         reason="Started",
         action="Reconcile",
         note="text",

@@ -123,7 +123,12 @@ class FakeCluster:
         return _copied(found)
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, label_selector: str = "", limit: int | None = None
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        label_selector: str = "",
+        limit: int | None = None,
+        field_selector: str = "",
     ) -> Listing:
         """See `Cluster.list`."""
         await self._enter("list", kind, namespace or "", "")
@@ -133,6 +138,7 @@ class FakeCluster:
             if key[0] == kind
             and (not kind.namespaced or namespace in (None, "", key[1]))
             and matches(label_selector, _labels(item))
+            and matches(field_selector, {name: value for name, value in item.items() if isinstance(value, str)})
         ]
         return Listing(tuple(_copied(found[:limit])), str(self._version))
 

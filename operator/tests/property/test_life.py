@@ -21,6 +21,7 @@ PLAIN_LIFE = [
     "status",  # it is recorded
     "status",  # the first step
     "status",  # the end
+    "evidence",  # what the attempt left
     "delete RayCluster",
 ]
 

@@ -24,7 +24,7 @@ UNTIL_IT_TRAINS = [
     "status",  # the first step
 ]
 """9 writes of objects."""
-AT_THE_END = ["status", "delete RayCluster"]
+AT_THE_END = ["status", "evidence", "delete RayCluster"]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def events(world: World) -> list[str]:
     return [item["reason"] for item in world.cluster.objects(EVENT)]
 
 
-def test_a_job_costs_nine_writes_until_it_trains_and_two_more_to_its_end(world: World) -> None:
+def test_a_job_costs_nine_writes_until_it_trains_and_three_more_to_its_end(world: World) -> None:
     live(world)
     assert world.words == [*UNTIL_IT_TRAINS, *AT_THE_END]
 

@@ -46,6 +46,11 @@ def code_name(job: JobIdentity) -> str:
     return f"{job.prefix}-code"
 
 
+def evidence_name(job: JobIdentity) -> str:
+    """ConfigMap with what ended attempts left."""
+    return f"{job.prefix}-attempts"
+
+
 def initializer_name(job: JobIdentity, initializer: str) -> str:
     """Job of one initializer; Kubernetes allows 63 characters because it becomes a label of the pods."""
     full = f"{job.prefix}-{initializer}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rljob.build.names import JobIdentity, evidence_name
+
 BAR_WIDTH = 30
 _ABSENT = "-"
 
@@ -25,6 +27,9 @@ def describe(job: Mapping[str, Any]) -> str:
         sections.append(_conditions(conditions))
     if attempts := status.get("attempts"):
         sections.append(_attempts(attempts))
+        if any(attempt.get("endTime") for attempt in attempts):
+            name = evidence_name(JobIdentity(metadata.get("namespace", "default"), metadata["name"], metadata["uid"]))
+            sections.append(f"what ended attempts left: configmap/{name}")
     return "\n\n".join(sections)
 
 

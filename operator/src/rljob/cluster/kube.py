@@ -27,6 +27,8 @@ from rljob.core.observed import Manifest
 from rljob.telemetry.log import Log
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rljob.cluster.limiter import TokenBucket
     from rljob.telemetry.metrics import Metrics
 
@@ -96,14 +98,24 @@ class KubeCluster:
         return await self._request(_Call("get", kind, kind.path(namespace, name)))
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, label_selector: str = "", limit: int | None = None
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        label_selector: str = "",
+        limit: int | None = None,
+        field_selector: str = "",
     ) -> Listing:
         """See `Cluster.list`."""
+        selectors = [
+            (name, value)
+            for name, value in (("labelSelector", label_selector), ("fieldSelector", field_selector))
+            if value
+        ]
         try:
-            return await self._list(kind, namespace, label_selector, limit)
+            return await self._list(kind, namespace, selectors, limit)
         except _ExpiredError:
             # The continue token outlived etcd's history: only a list from the start is consistent.
-            return await self._list(kind, namespace, label_selector, limit)
+            return await self._list(kind, namespace, selectors, limit)
 
     async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
         """See `Cluster.log_tail`."""
@@ -154,13 +166,14 @@ class KubeCluster:
         wanted = {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion", "finalizers")}}
         return await self._request(_Call("patch", kind, path, (("fieldManager", FIELD_MANAGER),), wanted, _MERGE))
 
-    async def _list(self, kind: Kind, namespace: str | None, label_selector: str, limit: int | None) -> Listing:
+    async def _list(
+        self, kind: Kind, namespace: str | None, selectors: Sequence[tuple[str, str]], limit: int | None
+    ) -> Listing:
         items: list[Manifest] = []
         token = ""
         while True:
             page = PAGE if limit is None else min(PAGE, limit - len(items))
-            query = [("limit", str(page))]
-            query += [("labelSelector", label_selector)] if label_selector else []
+            query = [("limit", str(page)), *selectors]
             query += [("continue", token)] if token else []
             answer = await self._request(_Call("list", kind, kind.path(namespace), tuple(query)))
             # Items of a list carry neither apiVersion nor kind; with them each is a manifest like any other.

@@ -43,7 +43,12 @@ class Cluster(Protocol):
         """Read one object live (a quorum read); raises NotFound."""
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, label_selector: str = "", limit: int | None = None
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        label_selector: str = "",
+        limit: int | None = None,
+        field_selector: str = "",
     ) -> Listing:
         """Read a collection live, in pages, at most `limit` objects; raises NotFound if the kind is not served."""
 
@@ -57,7 +62,10 @@ class Cluster(Protocol):
         """POST; raises AlreadyExists."""
 
     async def replace(self, manifest: Manifest) -> Manifest:
-        """PUT with the manifest's resourceVersion as precondition; raises Conflict. Only for the Lease."""
+        """PUT with the manifest's resourceVersion as precondition; raises Conflict.
+
+        Only for the Lease, and for the evidence of attempts.
+        """
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
         """DELETE in the background with a uid precondition; raises Conflict if the name is somebody else's by now."""

@@ -8,6 +8,7 @@ goes into the store, so that the next round sees our own writes before any watch
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -23,9 +24,20 @@ from rljob.control.own import OwnConfigMaps
 from rljob.control.refusals import Refusals
 from rljob.control.store import Store
 from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
-from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Effect, Plan, SetFinalizers, StopRun, SubmitJob
+from rljob.core.plan import (
+    CreateObject,
+    CreateToken,
+    DeleteObject,
+    Effect,
+    KeepEvidence,
+    Plan,
+    SetFinalizers,
+    StopRun,
+    SubmitJob,
+)
+from rljob.core.status import MESSAGE_LIMIT
 from rljob.telemetry.events import EventRecorder
-from rljob.telemetry.log import Log
+from rljob.telemetry.log import Log, redact
 from rljob.telemetry.metrics import Metrics
 
 _WATCHED_KINDS = frozenset(watch.kind for watch in WATCHED)
@@ -113,6 +125,8 @@ class Executor:
                 self.after_write("submit")
             case StopRun():
                 await self._stop(effect)
+            case KeepEvidence(manifest):
+                await self._keep_evidence(manifest)
             case SetFinalizers():
                 await self._set_finalizers(job, effect)
 
@@ -124,6 +138,17 @@ class Executor:
             log.info("The head was not reached with the request to stop", reason=error.reason, error=str(error))
         else:
             self.after_write("stop")
+
+    async def _keep_evidence(self, manifest: Manifest) -> None:
+        """Write the evidence as it was read, or look again."""
+        found = "resourceVersion" in manifest["metadata"]
+        # Whoever may read ConfigMaps need not be trusted with what a container printed at its end.
+        shown = {**manifest, "data": {key: _without_secrets(text) for key, text in manifest["data"].items()}}
+        try:
+            await (self.cluster.replace(shown) if found else self.cluster.create(shown))
+        except (errors.AlreadyExists, errors.Conflict, errors.NotFound) as error:
+            raise StaleError(str(error)) from error
+        self.after_write("evidence")
 
     async def _create(self, job: Manifest, manifest: Manifest) -> None:
         kind, metadata = kind_of(manifest), manifest["metadata"]
@@ -210,6 +235,23 @@ class Executor:
         self.refusals.remember(job, refusal)
         log.warning("An effect can never work", object_kind=refusal.kind, name=refusal.name, why=refusal.why)
         raise StaleError(refusal.why)
+
+
+def _without_secrets(text: str) -> str:
+    """Hide in a JSON text what looks like a secret."""
+
+    def shown(value: Any) -> Any:  # noqa: ANN401 - JSON
+        if isinstance(value, dict):
+            return {name: shown(member) for name, member in value.items()}
+        if isinstance(value, list):
+            return [shown(member) for member in value]
+        return redact(value, MESSAGE_LIMIT) if isinstance(value, str) else value
+
+    try:
+        return json.dumps(shown(json.loads(text)), indent=1, ensure_ascii=False)
+    except ValueError:
+        # Somebody edited it by hand: it is no entry of ours.
+        return ""
 
 
 def _same(job: Manifest) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rljob.build.evidence import has_entry
 from rljob.build.labels import JOB_UID, REFRESH
 from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.cluster.errors import NotFound, OutsideError, Unavailable
-from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RECIPES, Kind
+from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RECIPES, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid
 from rljob.cluster.port import Cluster, RayApi
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from rljob.api.v1alpha1 import RecipeKind
-    from rljob.core.needs import Head, Needs
+    from rljob.core.needs import Evidence, Head, Needs
     from rljob_runtime.contract import Progress
 
 PODS_LIMIT = 500
 """Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""
+WARNINGS_LIMIT = 500
+"""Of a namespace; a field selector on events is no index, so one request for all is the cheapest."""
 POD_LISTS_PER_SECOND = 4.0
 POD_LISTS_AT_ONCE = 40
 """LISTs of pods, of all jobs together: when hundreds start at once, their diagnosis must not hold up their start."""
@@ -112,6 +115,7 @@ class Observer:
         if isinstance(seen_pods, Unseen) and self.core.needs_evidence(progress, ray_job):
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
             seen_pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
+        evidence, seen_pods, warnings = await self._evidence(needs.evidence, namespace, seen_pods)
         below = needs.base_snapshot_name if snapshot.result() is None else None
         return self._with_memo(
             Observed(
@@ -131,6 +135,8 @@ class Observer:
                 ray_job=ray_job,
                 progress=progress,
                 silent_since=self._silent_since(uid, now, silent=needs.progress and isinstance(progress, Unseen)),
+                evidence=evidence,
+                warnings=warnings,
                 refusals=self.refusals.of(job),
                 recipes=self.store.recipes(job),
                 siblings=self.store.siblings(job) if needs.siblings else {},
@@ -245,6 +251,21 @@ class Observer:
     async def _list_pods(self, selector: str, namespace: str) -> tuple[Manifest, ...] | Unseen:
         listing = await _seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
         return listing if isinstance(listing, Unseen) else listing.items
+
+    async def _evidence(
+        self, wanted: Evidence | None, namespace: str, pods: tuple[Manifest, ...] | Unseen
+    ) -> tuple[Manifest | Unseen | None, tuple[Manifest, ...] | Unseen, tuple[Manifest, ...] | Unseen]:
+        """Read the evidence of attempts, and where the last one is not in it, what there is to write of it."""
+        found = await self._get(wanted.name if wanted else None, namespace)
+        if wanted is None or isinstance(found, Unseen) or (found is not None and has_entry(found, wanted.key)):
+            return found, pods, UNSEEN
+        if isinstance(pods, Unseen):
+            pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={wanted.cluster_name}", namespace)
+        listing = await _seen(
+            "warnings",
+            lambda: self.cluster.list(EVENT, namespace, limit=WARNINGS_LIMIT, field_selector="type=Warning"),
+        )
+        return found, pods, listing if isinstance(listing, Unseen) else listing.items
 
     async def _log(self, pods: tuple[Manifest, ...] | Unseen, namespace: str) -> str | Unseen:
         """Read the end of the running initializer's log; only the pods say which one runs."""

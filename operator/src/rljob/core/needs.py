@@ -11,8 +11,10 @@ from datetime import datetime
 
 from rljob.api.status import ConditionType, Intent, RLJobStatus
 from rljob.build import labels, names
+from rljob.build.evidence import key_of
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
+from rljob.core.steps.recording import just_ended
 from rljob.core.steps.starting import cluster_is_ready, quiet_seconds
 from rljob.core.view import identity, intended_cluster, is_held, is_ours, is_paused
 from rljob_runtime.contract import ExitCode, Phase, Progress
@@ -43,6 +45,17 @@ class LogSource:
 
     pod: str
     container: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An ended attempt that may not be written down yet."""
+
+    name: str
+    """GET this ConfigMap."""
+    key: str
+    """Without this key, LIST the pods of the cluster and the warnings of the namespace."""
+    cluster_name: str
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,8 @@ class Needs:
     """Ask the exporter; then ask the job API too if `needs_ray_job` says so."""
     ray_job_id: str | None = None
     """The submission to ask the job API for: at once without `progress`, else if `needs_ray_job`."""
+    evidence: Evidence | None = None
+    """What an attempt left that has just ended."""
 
 
 def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime) -> Needs:
@@ -87,11 +102,18 @@ def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | No
     if current.intent is None or current.resolved is None:
         return Needs(recall=True, siblings=True)
     # What the job goes by is known in every phase.
-    snapshot, base = current.resolved.snapshot_name, current.resolved.base_snapshot
+    snapshot, base, left = current.resolved.snapshot_name, current.resolved.base_snapshot, _evidence(job, current, now)
     if status.is_true(current, ConditionType.FINISHED):
-        return Needs(snapshot_name=snapshot) if clusters or _may_expire(job) else Needs()
+        return Needs(snapshot_name=snapshot if clusters or _may_expire(job) else None, evidence=left)
     asked = _of_phase(job, current, clusters, head_pod, now)
-    return replace(asked, snapshot_name=snapshot, base_snapshot_name=base)
+    return replace(asked, snapshot_name=snapshot, base_snapshot_name=base, evidence=left)
+
+
+def _evidence(job: Manifest, current: RLJobStatus, now: datetime) -> Evidence | None:
+    ended = just_ended(current, now)
+    if ended is None or "deletionTimestamp" in job["metadata"]:
+        return None
+    return Evidence(names.evidence_name(identity(job)), key_of(ended.number), ended.cluster_name)
 
 
 def _may_expire(job: Manifest) -> bool:

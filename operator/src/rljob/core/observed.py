@@ -122,6 +122,10 @@ class Observed:
     """The exporter's answer, already checked against pod uid and submission id."""
     silent_since: datetime | None = None
     """When the exporter was first asked in vain, of the questions in a row that this process asked in vain."""
+    evidence: Manifest | Unseen | None = UNSEEN
+    """The ConfigMap of ended attempts; asked for when one has just ended."""
+    warnings: tuple[Manifest, ...] | Unseen = UNSEEN
+    """Warning events of the namespace, at most 500; with the evidence that is yet to be written."""
     refusals: tuple[Refusal, ...] = ()
     recipes: Mapping[RecipeId, Manifest] = field(default_factory=dict)
     """Every recipe that the job's recipeRef leads to, or led to when its spec was frozen, as far as it is there."""

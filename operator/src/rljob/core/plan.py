@@ -96,7 +96,14 @@ class SetFinalizers:
     finalizers: tuple[str, ...]
 
 
-Effect = CreateObject | CreateToken | DeleteObject | SubmitJob | StopRun | SetFinalizers
+@dataclass(frozen=True)
+class KeepEvidence:
+    """POST the ConfigMap of ended attempts, or PUT it where it names a resourceVersion."""
+
+    manifest: Manifest
+
+
+Effect = CreateObject | CreateToken | DeleteObject | SubmitJob | StopRun | SetFinalizers | KeepEvidence
 
 
 @dataclass(frozen=True)

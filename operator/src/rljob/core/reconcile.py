@@ -19,6 +19,7 @@ from rljob.core.steps import (
     finishing,
     pausing,
     preparing,
+    recording,
     restarting,
     running,
     starting,
@@ -35,6 +36,7 @@ STEPS: tuple[Step, ...] = (
     deleting.let_go,  # our finalizer, when it has done its work
     deleting.save_first,  # a deleted job that it holds
     finishing.leave_deleted,  # garbage collection does the rest
+    recording.keep_evidence,  # of an attempt that ended, before its pods go
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a name belongs to somebody else
     straying.free_strays,  # of a leader that woke too late

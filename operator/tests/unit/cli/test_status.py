@@ -68,6 +68,13 @@ def test_the_page_tells_state_figures_conditions_and_attempts() -> None:
     assert describe(JOB) == PAGE
 
 
+def test_the_page_names_where_ended_attempts_are_written_down() -> None:
+    attempt = JOB["status"]["attempts"][0] | {"endTime": "2026-01-01T00:09:00Z"}
+    metadata = JOB["metadata"] | {"uid": "0a1b2c3d-0000"}
+    page = describe({"metadata": metadata, "status": {**JOB["status"], "attempts": [attempt]}})
+    assert page.endswith("what ended attempts left: configmap/sums-0a1b2-attempts")
+
+
 def test_a_job_that_nobody_looked_at_yet_is_unknown() -> None:
     assert describe({"metadata": {"name": "new"}}) == "default/new  Unknown"
 

@@ -89,11 +89,12 @@ async def test_a_list_follows_its_pages_and_names_what_it_lists(world: World) ->
         return web.json_response({"metadata": metadata, "items": items})
 
     world.server.answer = answer
-    listing = await world.cluster.list(CONFIG_MAP, "team", "a=b")
+    listing = await world.cluster.list(CONFIG_MAP, "team", "a=b", field_selector="type=Warning")
     assert [item["metadata"]["name"] for item in listing.items] == ["item", "item2"]
     assert {item["kind"] for item in listing.items} == {"ConfigMap"}
     assert listing.resource_version == "9"
     assert "labelSelector=a%3Db" in world.server.asked[0][1]
+    assert "fieldSelector=type%3DWarning" in world.server.asked[1][1]
     assert f"limit={kube.PAGE}" in world.server.asked[0][1]
 
 

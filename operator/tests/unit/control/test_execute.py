@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import pytest
 from doubles.fake import fail_calls
@@ -21,6 +22,7 @@ from rljob.core.plan import (
     Effect,
     EventNote,
     EventType,
+    KeepEvidence,
     Plan,
     SetFinalizers,
     StopRun,
@@ -129,6 +131,40 @@ async def test_a_manifest_that_the_server_finds_invalid_is_refused(machine: Mach
     refusal = machine.reconciler.refusals.of(seen.job)[0]
     assert "spec.x" in refusal.why
     assert refusal.cause is RefusalCause.INVALID
+
+
+def evidence(job: Manifest, found: Manifest | None = None) -> KeepEvidence:
+    metadata = dict(found["metadata"]) if found else owned(job)
+    said = json.dumps({"note": ['a=b password=hunter2 "', 7]}) if found else "{}"
+    return KeepEvidence(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": said, "b": "by hand"}}
+    )
+
+
+async def test_evidence_is_made_and_then_replaced(machine: Machine) -> None:
+    seen = await observed(machine)
+    assert await carry_out(machine, seen, evidence(seen.job))
+    (made,) = machine.cluster.objects(CONFIG_MAP)
+    assert await carry_out(machine, seen, evidence(seen.job, made))
+    assert machine.written == ["evidence", "evidence"]
+    kept = machine.cluster.objects(CONFIG_MAP)[0]["data"]
+    assert json.loads(kept["a"]) == {"note": ['a=b password=[redacted] "', 7]}
+    assert kept["b"] == "", "what is no JSON is no entry"
+
+
+async def test_evidence_that_somebody_wrote_meanwhile_is_looked_at_again(machine: Machine) -> None:
+    seen = await observed(machine)
+    await carry_out(machine, seen, evidence(seen.job))
+    (made,) = machine.cluster.objects(CONFIG_MAP)
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, evidence(seen.job))
+    machine.cluster.edit(CONFIG_MAP, "team", "c1", lambda found: found.update(data={"b": "2"}))
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, evidence(seen.job, made))
+    machine.cluster.remove(CONFIG_MAP, "team", "c1")
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, evidence(seen.job, made))
+    assert machine.written == ["evidence"]
 
 
 async def test_an_object_that_is_leaving_is_waited_for(machine: Machine) -> None:

@@ -11,11 +11,11 @@ from machine import KEY, Machine, cluster_of, head_of, owned, rljob, submission
 
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
-from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.control.observe import POD_LISTS_AT_ONCE, PROGRESS_SPREAD
 from rljob.control.spread import fraction
-from rljob.core.needs import Head, Needs
-from rljob.core.observed import UNSEEN, Manifest, Observed
+from rljob.core.needs import Evidence, Head, Needs
+from rljob.core.observed import UNSEEN, Manifest, Observed, Unseen
 from rljob_runtime.contract import Phase, Progress
 
 
@@ -354,3 +354,47 @@ async def test_the_silence_of_a_job_that_is_gone_is_forgotten(machine: Machine) 
     await observe(machine)
     machine.reconciler.observer.keep_only(set())
     assert machine.reconciler.observer.silences == {}
+
+
+def left_by(job: Manifest, name: str, **data: str) -> dict[str, Any]:
+    metadata = owned(job) | {"name": name}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def event_of(name: str, kind: str = "Warning") -> dict[str, Any]:
+    metadata = {"namespace": "team", "name": name}
+    return {"apiVersion": EVENT.api_version, "kind": "Event", "metadata": metadata, "type": kind}
+
+
+async def test_what_an_ended_attempt_left_is_looked_at_until_it_is_written_down(machine: Machine) -> None:
+    job, _ = await start_with_head(machine)
+    machine.cluster.put(event_of("bad"))
+    machine.cluster.put(event_of("good", "Normal"))
+    machine.wanted = Needs(evidence=Evidence("left", "attempt-1.json", "c1"))
+    seen = await observe(machine)
+    assert seen.evidence is None
+    assert not isinstance(seen.warnings, Unseen)
+    assert [event["metadata"]["name"] for event in seen.warnings] == ["bad"]
+    assert not isinstance(seen.pods, Unseen)
+    assert [pod["metadata"]["name"] for pod in seen.pods] == ["c1-head"]
+    machine.cluster.put(left_by(job, "left", **{"attempt-1.json": "{}"}))
+    seen = await observe(machine)
+    assert isinstance(seen.evidence, dict)
+    assert (seen.pods, seen.warnings) == (UNSEEN, UNSEEN)
+
+
+async def test_evidence_that_cannot_be_read_costs_no_further_request(machine: Machine) -> None:
+    await start_with_head(machine)
+    machine.wanted = Needs(evidence=Evidence("left", "attempt-1.json", "c1"))
+    machine.cluster.faults.append(fail_calls("get", CONFIG_MAP, Unavailable("down"), times=1))
+    seen = await observe(machine)
+    assert (seen.evidence, seen.pods, seen.warnings) == (UNSEEN, UNSEEN, UNSEEN)
+
+
+async def test_evidence_without_its_warnings_is_evidence(machine: Machine) -> None:
+    await start_with_head(machine)
+    machine.wanted = Needs(evidence=Evidence("left", "attempt-1.json", "c1"))
+    machine.cluster.faults.append(fail_calls("list", EVENT, Forbidden("no"), times=1))
+    seen = await observe(machine)
+    assert (seen.evidence, seen.warnings) == (None, UNSEEN)
+    assert not isinstance(seen.pods, Unseen)

@@ -1,0 +1,79 @@
+"""What attempts left, in the whole world: there after the cluster is gone, and written once an attempt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from doubles.fake import Failure
+from property.test_restarting import finish, new_world, train, wait
+from property.world import KEY, World
+
+from rljob.cluster.errors import Forbidden
+from rljob.cluster.kinds import CONFIG_MAP, EVENT, RAY_CLUSTER
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = new_world()
+    yield made
+    made.close()
+
+
+def kept(world: World) -> dict[str, Any]:
+    found = world.cluster.find(CONFIG_MAP, KEY.namespace, "sums-00000-attempts")
+    return {key: json.loads(text) for key, text in found["data"].items()} if found else {}
+
+
+def test_every_attempt_is_written_down_once_and_outlives_its_cluster(world: World) -> None:
+    train(world, 6, saves=True)
+    world.cluster.put(
+        {
+            "apiVersion": EVENT.api_version,
+            "kind": "Event",
+            "metadata": {"namespace": KEY.namespace, "name": "e"},
+            "type": "Warning",
+            "reason": "NodeNotReady",
+            "regarding": {"kind": "Pod", "name": "sums-00000-1-head-1"},
+        }
+    )
+    world.lose_head()
+    finish(world)
+    assert world.cluster.objects(RAY_CLUSTER) == ()
+    told = kept(world)
+    assert [entry["attempt"]["reason"] for entry in told.values()] == ["HeadLost", "Ended"]
+    first = told["attempt-1.json"]
+    assert (first["progress"]["step"], first["checkpoint"]["step"]) == (6, 6)
+    assert [warning["reason"] for warning in first["warnings"]] == ["NodeNotReady"]
+    assert world.words.count("evidence") == 2
+
+
+def test_an_operator_that_stops_after_writing_it_does_not_write_it_again(world: World) -> None:
+    train(world, 6, saves=True)
+    world.stops = lambda number: world.words[number - 1] == "evidence" and world.words.count("evidence") == 1
+    world.end_driver(1)
+    wait(world)
+    assert world.crashes == ["evidence"]
+    finish(world)
+    assert world.words.count("evidence") == 2
+
+
+def test_an_operator_that_may_not_write_it_goes_on_after_a_minute(world: World) -> None:
+    train(world, 6, saves=True)
+    refused: list[str] = []
+
+    def refuse(call: Any) -> Any:  # noqa: ANN401 - a fault
+        if call.kind == CONFIG_MAP and call.name.endswith("-attempts") and call.is_write:
+            refused.append(call.verb)
+            return Forbidden("no")
+        return None
+
+    world.cluster.faults.insert(0, lambda call: Failure(error) if (error := refuse(call)) else None)
+    world.lose_head()
+    for _ in range(20):
+        wait(world)
+    assert refused
+    assert kept(world) == {}
+    finish(world)
