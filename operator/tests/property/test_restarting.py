@@ -127,6 +127,22 @@ def test_a_lost_head_gets_a_new_cluster_when_every_old_pod_is_gone(world: World)
     assert world.status.attempts[1].resumed_from_step == 6
 
 
+def test_an_attempt_that_made_no_step_is_not_given_the_steps_of_the_one_before(world: World) -> None:
+    train(world, 6, saves=True)
+    world.lose_head()
+    for _ in range(20):
+        wait(world)
+        world.make_ready()
+        if len(world.status.attempts) == 2:
+            break
+    world.lose_head()
+    wait(world, 1)
+    first, second = world.status.attempts
+    assert first.productive_device_seconds
+    assert second.productive_device_seconds == 0
+    assert second.end_time is not None
+
+
 def test_a_cluster_that_somebody_deletes_is_an_infrastructure_failure(world: World) -> None:
     train(world)
     world.delete_cluster()

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rljob.build.labels import KUEUE_QUEUE
 from rljob.cluster.errors import Forbidden, NotFound
-from rljob.cluster.kinds import RLJOB, WATCHED, Kind
+from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, WATCHED, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.clock import Clock
@@ -27,6 +28,7 @@ from rljob.core.plan import EventNote, EventType
 from rljob.telemetry.events import EventRecorder
 from rljob.telemetry.log import Log
 from rljob.telemetry.metrics import Metrics
+from rljob.telemetry.usage import UsageLedger
 
 if TYPE_CHECKING:
     from rljob.cluster.token import TokenKey
@@ -65,6 +67,7 @@ class Reconciler:
     core: Core
     clock: Clock
     metrics: Metrics
+    ledger: UsageLedger
     _streaks: dict[Key, int] = field(default_factory=dict)
     """Rounds in a row that did not settle."""
     _resting_until: dict[Key, float] = field(default_factory=dict)
@@ -93,7 +96,10 @@ class Reconciler:
         executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, after_write)
         pod_lists = TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, clock.monotonic)
         observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own)
-        return cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics)
+        ledger = UsageLedger(metrics)
+        made = cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics, ledger)
+        metrics.before_exposition = made.account
+        return made
 
     def feed(self, event: str, kind: Kind, manifest: Manifest) -> None:
         """Take a watch event: record it, and queue the job that it is about."""
@@ -152,6 +158,23 @@ class Reconciler:
         if job is not None:
             await self.executor.recorder.record(job, EventNote(EventType.WARNING, "ReconcileError", message))
 
+    def account(self) -> None:
+        """Bring the metrics of used devices up to date."""
+        jobs = (job for key in self.store.job_keys() if (job := self.store.job(key)) is not None)
+        self.ledger.refresh(((job, self._queue_of(job)) for job in jobs), self.clock.now())
+
+    def _queue_of(self, job: Manifest) -> str | None:
+        """Name the queue that the job's clusters wait in; None where none is there to tell.
+
+        A recipe may name it, which the job does not show.
+        """
+        metadata = job["metadata"]
+        key = Key(metadata["namespace"], metadata["name"])
+        for cluster in self.store.children(RAY_CLUSTER, key, metadata["uid"]):
+            return str(cluster["metadata"]["labels"].get(KUEUE_QUEUE, ""))
+        named = ((job.get("spec") or {}).get("scheduling") or {}).get("queueName")
+        return str(named) if named else None
+
     def forget_gone(self) -> None:
         """Drop what is remembered of jobs that are gone."""
         uids = self.store.uids(RLJOB)
@@ -168,4 +191,7 @@ class Reconciler:
         except StaleError as error:
             log.info("Looking again", job=key, why=str(error))
             return Result.STALE, None
+        if wrote and plan.status is not None and (job := self.store.job(key)) is not None:
+            # A job may be gone before anybody asks for metrics.
+            self.ledger.note(job, self._queue_of(job), self.clock.now())
         return (Result.WROTE, None) if wrote else (Result.SETTLED, plan.requeue_after_seconds)

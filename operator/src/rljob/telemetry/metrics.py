@@ -6,6 +6,7 @@ Label values come from closed sets (verbs, kinds, codes, reasons): never a job's
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -19,6 +20,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.before_exposition: Callable[[], None] = lambda: None
+        """Brings up to date what rises with time alone."""
         self.reconciles = self._counter("reconcile", "Rounds of reconciling one job.", "result")
         self.reconcile_seconds = self._histogram("reconcile_duration_seconds", "Time of one round.")
         self.reconcile_errors = self._counter("reconcile_errors", "Rounds that failed, by type of error.", "reason")
@@ -45,6 +48,21 @@ class Metrics:
         self.resync_failures = self._counter("resync_failures", "Resyncs that could not list.", "kind")
         self.resync_last_success = self._gauge("resync_last_success_timestamp_seconds", "Time of the last resync.")
 
+        # `namespace` would be taken for that of the operator's pod, as Prometheus labels its targets.
+        place = ("rljob_namespace", "queue")
+        self.device_seconds = self._counter("device_seconds", "Devices times the seconds that runs held them.", *place)
+        self.productive_device_seconds = self._counter(
+            "productive_device_seconds", "Of these, what went into steps that no later attempt repeats.", *place
+        )
+        self.card_seconds = self._counter("card_seconds", "Cards times the seconds that runs held them.", *place)
+        self.productive_card_seconds = self._counter(
+            "productive_card_seconds", "Of these, what went into steps that no later attempt repeats.", *place
+        )
+        self.devices_held = self._gauge("devices_held", "Devices that runs hold now.", *place)
+        self.goodput = self._gauge(
+            "goodput_ratio", "Productive over held device-seconds, over the life of the jobs that exist.", *place
+        )
+
         self.events = self._counter("events", "Kubernetes events by what became of them.", "result")
         self.status_differs = self._counter("status_differs", "Status writes that the server did not keep as sent.")
         self.leader = self._gauge("leader", "1 while this process holds the Lease.")
@@ -53,6 +71,7 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Give the text that Prometheus scrapes."""
+        self.before_exposition()
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

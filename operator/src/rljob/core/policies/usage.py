@@ -7,6 +7,7 @@ goes on: up to the last one where it succeeded, else up to its last checkpoint.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from datetime import datetime
 
 from rljob.api.status import Attempt, AttemptOutcome, Progress, RLJobStatus, Usage
@@ -20,6 +21,43 @@ def with_usage(attempt: Attempt, current: RLJobStatus, devices: int, now: dateti
     return attempt.model_copy(update={"device_seconds": round(held), "productive_device_seconds": round(productive)})
 
 
+@dataclass(frozen=True)
+class Account:
+    """What a job used so far: the attempts that ended, and the one under way as far as its status tells."""
+
+    device_seconds: float
+    """Of the attempts that ended."""
+    productive_device_seconds: float
+    """Of these and of the one under way: for that one, its steps up to the last checkpoint, by its median step."""
+    devices: int = 0
+    """What the attempt under way holds."""
+    since: datetime | None = None
+    """When it was submitted."""
+    cards_per_device: float = 1.0
+
+    def device_seconds_at(self, now: datetime) -> float:
+        """Give the device-seconds held up to a moment."""
+        under_way = max((now - self.since).total_seconds(), 0.0) if self.since is not None else 0.0
+        return self.device_seconds + self.devices * under_way
+
+
+def account(current: RLJobStatus) -> Account:
+    """Give a job's account as its status has it."""
+    used, resolved = current.usage, current.resolved
+    if resolved is None:
+        return Account(used.device_seconds, used.productive_device_seconds)
+    cards = float(resolved.cards)
+    ratio = cards / resolved.devices if math.isfinite(cards) else 1.0
+    last = current.attempts[-1] if current.attempts else None
+    if last is None or last.end_time is not None:
+        return Account(used.device_seconds, used.productive_device_seconds, cards_per_device=ratio)
+    step = current.progress.step if current.progress else 0
+    kept = kept_steps(last.model_copy(update={"last_step": step}), current)
+    productive = used.productive_device_seconds + resolved.devices * kept * _step_seconds(current.progress)
+    since = clock.from_text(last.submitted_time)
+    return Account(used.device_seconds, productive, resolved.devices, since, ratio)
+
+
 def _step_seconds(progress: Progress | None) -> float:
     told = (progress.median_step_seconds or progress.step_seconds) if progress else None
     seconds = float(told) if told is not None else 0.0
@@ -27,7 +65,9 @@ def _step_seconds(progress: Progress | None) -> float:
 
 
 def kept_steps(attempt: Attempt, current: RLJobStatus) -> int:
-    """Count the attempt's steps that no later attempt repeats."""
+    """Count the attempt's steps that no later attempt repeats; one that never told of a step has none."""
+    if attempt.start_time is None:
+        return 0
     saved = current.checkpoint.step if current.checkpoint else 0
     last = attempt.last_step if attempt.outcome is AttemptOutcome.SUCCEEDED else min(saved, attempt.last_step)
     return max(last - attempt.resumed_from_step, 0)

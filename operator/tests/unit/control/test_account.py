@@ -1,0 +1,68 @@
+"""What a process tells Prometheus of used devices comes from its store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from builders import status_training
+from machine import KEY, Machine, cluster_of
+
+from rljob.build.labels import KUEUE_QUEUE
+from rljob.cluster.kinds import RAY_CLUSTER, RLJOB
+from rljob.core.observed import Observed
+from rljob.core.plan import Plan
+
+SECONDS = "device_seconds_total"
+
+
+def read(machine: Machine, name: str, queue: str) -> float | None:
+    machine.reconciler.metrics.exposition()
+    labels = {"rljob_namespace": "team", "queue": queue}
+    return machine.reconciler.metrics.registry.get_sample_value(f"rljob_operator_{name}", labels)
+
+
+def submitted(machine: Machine) -> dict[str, Any]:
+    """Give the status of a run that was submitted now."""
+    status = status_training()
+    status["attempts"][0]["submittedTime"] = machine.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    return status
+
+
+async def test_a_scrape_counts_what_runs_hold_in_the_queue_of_their_cluster(machine: Machine) -> None:
+    job = await machine.start()
+    cluster = cluster_of(job)
+    cluster["metadata"]["labels"][KUEUE_QUEUE] = "gold"
+    machine.cluster.put(cluster)
+    status = submitted(machine)
+    machine.cluster.edit(RLJOB, *KEY, lambda found: found.update(status=status))
+    assert read(machine, "devices_held", "gold") == 2
+    machine.clock.advance(30)
+    assert read(machine, SECONDS, "gold") == 60
+    machine.cluster.remove(RAY_CLUSTER, "team", "c1")
+    machine.clock.advance(30)
+    assert read(machine, SECONDS, "gold") == 120
+
+
+async def test_the_queue_that_the_job_names_is_known_before_its_cluster_is(machine: Machine) -> None:
+    await machine.start()
+    status, queue = submitted(machine), {"queueName": "gold"}
+    machine.cluster.edit(RLJOB, *KEY, lambda found: found["spec"].update(scheduling=queue))
+    machine.cluster.edit(RLJOB, *KEY, lambda found: found.update(status=status))
+    assert read(machine, "devices_held", "gold") == 2
+
+
+async def test_a_job_that_ends_and_goes_between_two_scrapes_is_counted(machine: Machine) -> None:
+    await machine.start()
+    status = submitted(machine)
+    machine.cluster.edit(RLJOB, *KEY, lambda found: found.update(status=status))
+    read(machine, SECONDS, "")
+    machine.clock.advance(30)
+
+    def ends(_: Observed) -> Plan:
+        return Plan(status=status | {"attempts": [], "usage": {"deviceSeconds": 60, "productiveDeviceSeconds": 50}})
+
+    machine.decide = ends
+    await machine.reconciler.round(KEY)
+    machine.cluster.remove(RLJOB, *KEY)
+    assert read(machine, SECONDS, "") == 60
+    assert read(machine, "productive_device_seconds_total", "") == 50
