@@ -62,6 +62,7 @@ progresses = st.builds(
     reward=maybe,
     first_dp_idle_ratio=maybe,
     median_step_seconds=maybe,
+    median_rollout_seconds=maybe,
     resumed_from_step=st.none() | st.integers(0),
     checkpoint_step=st.none() | st.integers(0),
     checkpoint_time=maybe,

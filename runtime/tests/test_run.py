@@ -10,7 +10,7 @@ import pytest
 
 from rljob_runtime.checkpoint import TRACKER_FILE
 from rljob_runtime.contract import Phase, Progress
-from rljob_runtime.figures import VALIDATION_SCORE
+from rljob_runtime.figures import ROLLOUT_SECONDS, VALIDATION_SCORE
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin.run import Run, validation_figures
 from runtime.tests.conftest import MakeJob
@@ -92,9 +92,10 @@ def test_the_median_counts_from_a_steps_begin_to_its_record(
     medians = []
     for step in (5, 6, 7):
         run.step_began()
-        run.record(step, {"timing_s/step": 1.0})
+        run.record(step, {"timing_s/step": 1.0, ROLLOUT_SECONDS: 2.0 * step})
         medians.append(shown(spool).median_step_seconds)
     assert medians == [90.0, 50.0, 12.0]
+    assert shown(spool).median_rollout_seconds == 12.0
     assert (shown(spool).first_step, shown(spool).step) == (5, 7)
 
 

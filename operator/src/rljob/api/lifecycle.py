@@ -144,7 +144,8 @@ class Stop(Model):
     """How a run is stopped on request."""
 
     mode: Literal["Auto", "AfterStep", "AbortRollout", "Immediate"] = "Auto"
-    """AfterStep: finish the step. AbortRollout: give up the generation. Auto: by measured stage times."""
+    """AfterStep: finish the step. AbortRollout: give up the generation. Auto: AfterStep, but AbortRollout where a
+    measured step does not fit graceSeconds and is mostly rollout; pods that are taken away ask for AfterStep."""
     grace_seconds: Count = 300
     """How long saving may take before the pods are killed."""
     require_checkpoint: bool = False

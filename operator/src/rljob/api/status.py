@@ -252,6 +252,8 @@ class Progress(StatusModel):
     """Duration of the step."""
     median_step_seconds: Metric | None = None
     """Median duration of the attempt's steps, with saving and validation."""
+    median_rollout_seconds: Metric | None = None
+    """Median duration of the attempt's rollouts, first request to last answer."""
     eta: Time | None = None
     """When the run will be through at this pace."""
     observed_time: Time | None = None
@@ -276,6 +278,8 @@ class StopStatus(StatusModel):
     """What asked for it."""
     mode: Word
     """How the trainer is asked."""
+    decision: Text = ""
+    """Why it is asked so."""
     requested_time: Time
     """When it began."""
     deadline: Time

@@ -15,7 +15,8 @@ from rljob_runtime.contract import StopMode, head_paths
 TEARDOWN_SECONDS = 30
 """For Ray's processes to end after the hook, before they are killed; also Kubernetes' own default of the whole."""
 MODES = {"Auto": StopMode.AFTER_STEP, **{mode.value: mode for mode in StopMode}}
-"""Auto means the gentlest: measured stage times do not decide yet."""
+"""What Auto means in a pod's hook, which is made before anything is measured: the gentlest. The operator's own stops
+choose by measured times (core/policies/stop_mode.py)."""
 
 Fields = dict[str, Any]
 

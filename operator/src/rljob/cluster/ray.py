@@ -19,7 +19,8 @@ from rljob.cluster import errors
 from rljob.cluster.port import Fence, unfenced
 from rljob.core.needs import Head
 from rljob.core.observed import RayJob, RayJobState
-from rljob_runtime.contract import ContractError, Port, Progress, StopRequest
+from rljob.telemetry.log import Log
+from rljob_runtime.contract import ContractError, Port, Progress, StopMode, StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,6 +38,8 @@ LOG_TAIL_CHARACTERS = 4096
 LOG_BYTES = 4 * LOG_TAIL_CHARACTERS
 """Ray's `/logs` gives the whole driver log as one JSON string; of the stream only the end is held."""
 MESSAGE_CHARACTERS = 1500
+
+log = Log(__name__)
 
 _ALREADY = "already exists"
 """Ray 2.60 answers a submission id that it knows with 500 and this text."""
@@ -101,8 +104,11 @@ class RayClient:
         self.fence()
         url = f"http://{_host(run.pod_ip)}:{EXPORTER_PORT}/v1/stop"
         head = Head(run.pod_ip, run.pod_uid, run.job_uid, run.cluster_name)
-        body = json.loads(StopRequest(run.attempt, run.mode).to_json())
-        status, text = await self._ask("stop", "POST", url, head, body)
+        status, text = await self._ask("stop", "POST", url, head, _stop_body(run, run.mode))
+        if status == HTTPStatus.BAD_REQUEST and run.mode is not StopMode.IMMEDIATE:
+            # An older image does not know the mode. It must stop all the same, and this mode every image knows.
+            log.warning("The head does not know this way to stop, and is asked to stop at once", mode=run.mode.value)
+            status, text = await self._ask("stop", "POST", url, head, _stop_body(run, StopMode.IMMEDIATE))
         if status == HTTPStatus.CONFLICT:
             raise errors.HeadBusy(f"stop: {text.decode(errors='replace')[-200:].strip()}")
         if status != HTTPStatus.ACCEPTED:
@@ -145,6 +151,11 @@ class RayClient:
             raise errors.HeadUnreachable(f"{call}: {type(error).__name__}") from error
         finally:
             self._metrics.ray_requests.labels(call, code).inc()
+
+
+def _stop_body(run: StopRun, mode: StopMode) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(StopRequest(run.attempt, mode).to_json())
+    return body
 
 
 async def _read_all(content: aiohttp.StreamReader) -> bytes:

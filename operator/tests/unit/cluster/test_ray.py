@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -189,6 +190,27 @@ async def test_a_request_to_stop_names_attempt_and_mode(world: World) -> None:
     assert (method, path) == ("POST", "/v1/stop")
     assert headers["Authorization"] == f"Bearer {KEY.token('j1', 'c1')}"
     assert StopRequest.from_json(json.dumps(body)) == StopRequest(3, StopMode.ABORT_ROLLOUT)
+
+
+async def test_an_image_that_does_not_know_the_mode_is_asked_to_stop_at_once(world: World) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        known = (await request.json())["mode"] == "Immediate"
+        return web.json_response({}, status=202) if known else web.Response(status=400, text="mode: unknown")
+
+    world.server.answer = answer
+    await world.client.stop(STOP)
+    asked = [StopRequest.from_json(json.dumps(body)) for *_, body in world.server.asked]
+    assert asked == [StopRequest(3, StopMode.ABORT_ROLLOUT), StopRequest(3, StopMode.IMMEDIATE)]
+
+
+async def test_an_image_that_understands_no_request_to_stop_is_not_asked_for_ever(world: World) -> None:
+    world.server.answer = says_text(400, "no")
+    with pytest.raises(errors.HeadNonsense):
+        await world.client.stop(STOP)
+    assert len(world.server.asked) == 2
+    with pytest.raises(errors.HeadNonsense):
+        await world.client.stop(replace(STOP, mode=StopMode.IMMEDIATE))
+    assert len(world.server.asked) == 3
 
 
 async def test_a_fence_holds_submissions_and_requests_to_stop(world: World) -> None:

@@ -42,7 +42,9 @@ class Page:
         self.ledger.refresh(((found, queue) for found in jobs), at(seconds))
 
     def read(self, name: str, namespace: str = "team", queue: str = "a") -> float | None:
-        return self.metrics.registry.get_sample_value(f"{PREFIX}_{name}", {"rljob_namespace": namespace, "queue": queue})
+        return self.metrics.registry.get_sample_value(
+            f"{PREFIX}_{name}", {"rljob_namespace": namespace, "queue": queue}
+        )
 
 
 @pytest.fixture

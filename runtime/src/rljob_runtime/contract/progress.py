@@ -82,6 +82,8 @@ class Progress:
     median_step_seconds: float | None = None
     """Median over the attempt's last thousand steps of the time from a step's begin to its record: with saving and
     validation, which `step_seconds` (of the last step, by verl's own clock) partly leaves out."""
+    median_rollout_seconds: float | None = None
+    """Median over the same steps of the time from a rollout's first request to its last answer."""
     resumed_from_step: int | None = None
     """The step that this attempt has loaded; 0: it began with the model. Absent until verl has loaded."""
     checkpoint_step: int | None = None

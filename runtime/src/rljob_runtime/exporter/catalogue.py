@@ -59,6 +59,12 @@ MEDIAN_STEP_SECONDS = Metric(
     "Median of the attempt's last thousand steps, from a step's begin to its record, with saving and validation.",
     "current.json: medianStepSeconds",
 )
+MEDIAN_ROLLOUT_SECONDS = Metric(
+    "rljob_median_rollout_seconds",
+    "gauge",
+    "Median of the attempt's last thousand rollouts, first request to last answer.",
+    "current.json: medianRolloutSeconds",
+)
 OBSERVED = Metric(
     "rljob_observed_timestamp_seconds",
     "gauge",
@@ -135,6 +141,7 @@ CATALOGUE = (
     CHECKPOINT_BYTES,
     RESUMED_FROM,
     MEDIAN_STEP_SECONDS,
+    MEDIAN_ROLLOUT_SECONDS,
     OBSERVED,
     REWARD,
     STAGE_SECONDS,

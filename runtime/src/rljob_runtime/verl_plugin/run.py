@@ -42,6 +42,7 @@ class Run:
     _first_step: int | None = field(default=None, init=False)
     _step_begun: float | None = field(default=None, init=False)
     _step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
+    _rollout_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
     _unpublished: tuple[int, float] | None = field(default=None, init=False)
     """Step and seconds of an asynchronous save that a worker still has to end."""
 
@@ -133,6 +134,8 @@ class Run:
         self._first_step = step if self._first_step is None else self._first_step
         if self._step_begun is not None:
             self._step_seconds.append(time.monotonic() - self._step_begun)
+        if (rollout := metrics.get(figures.ROLLOUT_SECONDS)) is not None:
+            self._rollout_seconds.append(rollout)
         self._show_saved()
 
         def finite(key: str) -> float | None:
@@ -150,6 +153,7 @@ class Run:
             step_seconds=finite("timing_s/step"),
             first_step=self._first_step,
             median_step_seconds=statistics.median(self._step_seconds) if self._step_seconds else None,
+            median_rollout_seconds=statistics.median(self._rollout_seconds) if self._rollout_seconds else None,
         )
 
     def record_validation(self, step: int, metrics: Mapping[str, float], *, only: bool) -> None:

@@ -101,7 +101,7 @@ def _stop_mode(spec: RLJobSpec) -> Answer:
     if spec.checkpoint is None:
         return Answer("Immediate", "without checkpoint.path nothing could be saved")
     return Answer(
-        "AfterStep", f"the gentlest, within stop.graceSeconds {spec.stop.grace_seconds}; no step was measured yet"
+        "Auto", f"by measured times of step, rollout and save, within stop.graceSeconds {spec.stop.grace_seconds}"
     )
 
 

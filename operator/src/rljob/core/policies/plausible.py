@@ -22,7 +22,7 @@ def plausible(answer: Progress, now: datetime) -> Progress:
     step = min(max(answer.step, 0), STEP_MAX)
     total = min(max(answer.total_steps, step), STEP_MAX)
     seconds, saved, median = answer.step_seconds, answer.checkpoint_step, answer.median_step_seconds
-    resumed, size = answer.resumed_from_step, answer.checkpoint_bytes
+    resumed, size, rollout = answer.resumed_from_step, answer.checkpoint_bytes, answer.median_rollout_seconds
     return replace(
         answer,
         step=step,
@@ -32,6 +32,7 @@ def plausible(answer: Progress, now: datetime) -> Progress:
         checkpoint_step=min(saved, STEP_MAX) if saved is not None and saved > 0 else None,
         step_seconds=seconds if seconds is not None and 0 < seconds <= STEP_SECONDS_MAX else None,
         median_step_seconds=median if median is not None and 0 < median <= STEP_SECONDS_MAX else None,
+        median_rollout_seconds=rollout if rollout is not None and 0 < rollout <= STEP_SECONDS_MAX else None,
         resumed_from_step=None if resumed is None else min(max(resumed, 0), STEP_MAX),
         checkpoint_time=_past(answer.checkpoint_time, now) if answer.checkpoint_time else None,
         checkpoint_seconds=_positive(answer.checkpoint_seconds),

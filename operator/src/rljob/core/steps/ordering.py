@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from rljob.api.status import ConditionStatus, ConditionType, State, StopStatus
-from rljob.build.stopping import stop_mode
 from rljob.core import clock
 from rljob.core.plan import EventNote, EventType, Plan
+from rljob.core.policies.stop_mode import Choice, choose_mode
 from rljob.core.reasons import Reason
 from rljob.core.view import View
 from rljob_runtime.contract import STALL_SECONDS, StopMode
@@ -18,10 +18,15 @@ STALLED_GRACE_SECONDS = round(STALL_SECONDS) + 40
 
 def order_stop(view: View, reason: Reason, message: str = "") -> Plan:
     """Write down that the run is to stop for this reason; one order at a time."""
-    mode, grace = _how(view, reason)
+    choice, grace = _how(view, reason)
     deadline = clock.to_text(view.now + timedelta(seconds=grace))
     stop = StopStatus(
-        reason=reason, mode=mode.value, requested_time=clock.to_text(view.now), deadline=deadline, message=message
+        reason=reason,
+        mode=choice.mode.value,
+        decision=choice.why,
+        requested_time=clock.to_text(view.now),
+        deadline=deadline,
+        message=message,
     )
     allowed = f"the run may save until {deadline}" if grace else "nothing runs that could save"
     told = f"{message}; {allowed}" if message else allowed
@@ -37,11 +42,11 @@ def order_stop(view: View, reason: Reason, message: str = "") -> Plan:
     return view.write(new, EventNote(event, word, told))
 
 
-def _how(view: View, reason: Reason) -> tuple[StopMode, int]:
+def _how(view: View, reason: Reason) -> tuple[Choice, int]:
     """Give how the trainer is asked, and the seconds that it gets."""
     if reason is Reason.PROGRESS_DEADLINE_EXCEEDED:
-        return StopMode.STALLED, STALLED_GRACE_SECONDS
-    mode = stop_mode(view.stop)
+        return Choice(StopMode.STALLED, "no step comes: the stacks are kept first"), STALLED_GRACE_SECONDS
+    choice = choose_mode(view.stop, view.status.progress, view.status.checkpoint)
     saves = view.frozen_spec is not None and view.frozen_spec.checkpoint is not None
-    patient = view.open_attempt is not None and saves and mode is not StopMode.IMMEDIATE
-    return mode, view.stop.grace_seconds if patient else 0
+    patient = view.open_attempt is not None and saves and choice.mode is not StopMode.IMMEDIATE
+    return choice, view.stop.grace_seconds if patient else 0

@@ -285,6 +285,7 @@ def _with_figures(view: View, answer: Answer) -> RLJobStatus:
         cluster_idle_ratio=status.metric(answer.cluster_idle_ratio),
         step_seconds=status.metric(answer.step_seconds),
         median_step_seconds=status.metric(answer.median_step_seconds),
+        median_rollout_seconds=status.metric(answer.median_rollout_seconds),
         eta=clock.to_text(observed + timedelta(seconds=remaining)) if answer.step < answer.total_steps else None,
         observed_time=clock.to_text(observed),
     )

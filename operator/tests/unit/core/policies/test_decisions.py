@@ -41,7 +41,7 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("restart.scope", (), "Driver", "gets a new cluster"),
         ("restart.scope", ({"restart": {"scope": "Cluster"}},), "Cluster", "set in the spec"),
         ("stop.mode", (), "Immediate", "nothing could be saved"),
-        ("stop.mode", (SAVES, {"stop": {"graceSeconds": 90}}), "AfterStep", "graceSeconds 90"),
+        ("stop.mode", (SAVES, {"stop": {"graceSeconds": 90}}), "Auto", "graceSeconds 90"),
         ("stop.mode", ({"stop": {"mode": "AbortRollout"}},), "AbortRollout", "set in the spec"),
         ("checkpoint.resume", (), "Never", "nothing is saved"),
         ("checkpoint.resume", (SAVES,), "Auto", "/ckpt"),

@@ -56,7 +56,7 @@ def test_of_a_long_log_the_end_is_kept() -> None:
 
 def test_a_plausible_answer_stays_as_it_is() -> None:
     saved = {"checkpoint_step": 5, "checkpoint_time": NOW.timestamp(), "checkpoint_seconds": 0.0, "checkpoint_bytes": 9}
-    told = answer({"step_seconds": 4.0, "median_step_seconds": 4.5, "resumed_from_step": 0} | saved)
+    told = answer({"step_seconds": 4.0, "median_step_seconds": 4.5, "median_rollout_seconds": 3.5} | saved)
     assert plausible(told, NOW) == told
     assert plausible(answer(), NOW) == answer()
 
@@ -66,6 +66,8 @@ def test_a_plausible_answer_stays_as_it_is() -> None:
     [
         {"median_step_seconds": -1.0},
         {"median_step_seconds": math.nan},
+        {"median_rollout_seconds": math.inf},
+        {"median_rollout_seconds": 0.0},
         {"checkpoint_seconds": math.inf},
         {"checkpoint_seconds": -1.0},
         {"checkpoint_bytes": -1},

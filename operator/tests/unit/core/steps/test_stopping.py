@@ -10,6 +10,7 @@ from builders import (
     UID,
     Json,
     answer,
+    at,
     cluster,
     decide,
     job,
@@ -73,6 +74,18 @@ def test_the_user_chooses_how_the_run_is_stopped(stop: Json, mode: str, grace: i
     assert (told.mode, told.deadline > told.requested_time) == (mode, grace > 0)
 
 
+def test_what_was_measured_chooses_and_the_status_says_why() -> None:
+    long = answer({"step": 4, "median_step_seconds": 900.0, "median_rollout_seconds": 800.0})
+    free = running(job=job(SAVING, status_submitted()), snapshot=snapshot(SAVING), progress=long)
+    measured = job(HELD, status_after(decide(free)))
+    stop = wrote(decide(running(job=measured, snapshot=snapshot(SAVING), progress=long))).stop
+    assert stop is not None
+    assert (stop.mode, stop.deadline) == ("AbortRollout", "2026-01-01T12:01:40Z")
+    assert stop.decision == (
+        "a step takes 900 s: more than stop.graceSeconds 100, but 800 s of it are rollout, which is given up"
+    )
+
+
 def test_the_exporter_of_the_intended_head_is_asked_until_it_shows() -> None:
     plan = decide(stopping())
     assert plan.effects == (StopRun("10.0.0.9", "head-uid", UID, CLUSTER_NAME, 1, StopMode.AFTER_STEP),)
@@ -118,7 +131,7 @@ def test_a_stop_asks_for_the_run_and_then_for_what_is_left() -> None:
     assert asked.head is not None
     assert (asked.progress, asked.ray_job_id) == (True, SUBMISSION_ID)
     selector = f"ray.io/cluster={CLUSTER_NAME}"
-    after = needs(job(HELD, closed()), (), None, NOW)
+    after = needs(job(HELD, closed()), (), None, at(60))
     assert after == Needs(snapshot_name="sums-0a1b2-spec-1", cluster_name=CLUSTER_NAME, pods_selector=selector)
 
 
