@@ -25,12 +25,14 @@ from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.store import TOMBSTONES
 from rljob.telemetry.events import REMEMBERED
+from rljob.telemetry.usage import PLACES_MAX
 
 JOBS, ROUNDS = 20, 5
 BOUNDED = {
     "observer.store._gone": TOMBSTONES,
     "executor.recorder._posted": REMEMBERED,
     "executor.recorder._of_job": REMEMBERED,
+    "ledger._places": PLACES_MAX,
 }
 """What remembers jobs that are gone, and how many entries at most."""
 OUTSIDE = ("cluster", "ray", "metrics", "clock", "loop", "key", "core")

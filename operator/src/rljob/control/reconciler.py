@@ -180,6 +180,7 @@ class Reconciler:
         uids = self.store.uids(RLJOB)
         self.refusals.keep_only(uids)
         self.observer.keep_only(uids)
+        self.ledger.keep_only(uids)
 
     async def _round(self, key: Key) -> tuple[Result, float | None]:
         observed = await self.observer.observe(key, self.clock.now())

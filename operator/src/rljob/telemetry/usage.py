@@ -68,8 +68,7 @@ class UsageLedger:
         for job, queue in jobs:
             self.note(job, queue, now)
             present.add(str(job["metadata"]["uid"]))
-        for uid in self._jobs.keys() - present:
-            del self._jobs[uid]
+        self.keep_only(present)
         devices: dict[Place, int] = defaultdict(int)
         held: dict[Place, float] = defaultdict(float)
         productive: dict[Place, float] = defaultdict(float)
@@ -83,6 +82,11 @@ class UsageLedger:
             self.metrics.devices_held.labels(*place).set(devices[place])
             if seconds > 0:
                 self.metrics.goodput.labels(*place).set(productive[place] / seconds)
+
+    def keep_only(self, uids: set[str]) -> None:
+        """Forget jobs that are gone; what they used stays counted."""
+        for uid in self._jobs.keys() - uids:
+            del self._jobs[uid]
 
     def _count(self, known: _Job, now: datetime) -> None:
         found, metrics = known.account, self.metrics
