@@ -71,7 +71,7 @@ GOOD = {
             {"name": "goal", "metric": "critic/score/mean", "condition": "Above", "threshold": "0.9", "forSteps": 3},
         ]
     },
-    "leftovers": {"cleanup": {"clusterAfterSeconds": 60, "workersAfterSeconds": 5, "keepOnFailure": True}},
+    "leftovers": {"cleanup": {"clusterAfterSeconds": 60, "keepOnFailure": True}},
     "a queue": {"scheduling": {"queueName": "team", "gang": "Kueue", "workloadPriorityClassName": "high"}},
     "helpers": {"services": [{"name": "sandbox", "image": "x", "port": 8999}]}
     | template(

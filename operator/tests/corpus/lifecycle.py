@@ -119,9 +119,6 @@ BAD = {
         "spec.scheduling.workloadPriorityClassName",
         "set scheduling.queueName",
     ),
-    "workers without cluster": Bad(
-        {"cleanup": {"workersAfterSeconds": 60}}, "spec.cleanup.workersAfterSeconds", "60, but the cluster goes after 0"
-    ),
     "a cluster without job": Bad(
         {"cleanup": {"clusterAfterSeconds": 60, "jobAfterSeconds": 5}}, "spec.cleanup.jobAfterSeconds", "raise it"
     ),

@@ -166,10 +166,8 @@ class Deadlines(Model):
 class Cleanup(Model):
     """What remains after the end."""
 
-    workers_after_seconds: NonNegative | None = None
-    """How long the worker pods, and so the NPUs, outlive the run; default: as long as the cluster."""
     cluster_after_seconds: NonNegative = 0
-    """How long the RayCluster outlives the run."""
+    """How long the RayCluster, and so its NPUs, outlives the run."""
     job_after_seconds: NonNegative | None = None
     """How long the RLJob itself outlives its end; default: for ever."""
     keep_on_failure: bool = False

@@ -25,6 +25,8 @@ SPEC_KEY = "spec.json"
 RECIPES_KEY = "recipes.json"
 JOB_KEY = "job.json"
 RAYCLUSTER_KEY = "raycluster.json"
+REMOVED = (("cleanup", "workersAfterSeconds"),)
+"""Sections and fields of the spec that never had an effect."""
 
 
 def spec_document(spec: RLJobSpec) -> dict[str, Any]:
@@ -90,13 +92,21 @@ def read_snapshot(manifest: Any) -> Snapshot:  # noqa: ANN401 - a manifest
     recipes = tuple(
         RecipeLayer(
             RecipeOrigin(RecipeKind(found["kind"]), found["name"], found["uid"], found["generation"]),
-            found["template"],
+            _without_removed(found["template"]),
             tuple(found["unset"]),
         )
         for found in json.loads(manifest["data"][RECIPES_KEY])
     )
-    spec = RLJobSpec.model_validate_json(manifest["data"][SPEC_KEY])
+    spec = RLJobSpec.model_validate_json(canonical_json(_without_removed(json.loads(manifest["data"][SPEC_KEY]))))
     return Snapshot(spec, recipes, manifest["metadata"]["annotations"].get(labels.REFRESH))
+
+
+def _without_removed(document: dict[str, Any]) -> dict[str, Any]:
+    """Drop fields that the API had once: a job that began with one goes on."""
+    for section, field in REMOVED:
+        if field in document.get(section, ()):
+            document[section].pop(field)
+    return document
 
 
 def read_raycluster(manifest: Any) -> dict[str, Any]:  # noqa: ANN401 - a manifest

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from builders import IDENTITY, Json, config, group, saving, small_spec, snapshot, typed
 
+from rljob.api.v1alpha1 import RecipeKind
 from rljob.build import configmap, pods
 from rljob.build.initializer import build_initializer, initializers
 from rljob.build.raycluster import build_raycluster, build_token_secret
+from rljob.core.recipes import RecipeLayer, RecipeOrigin
 
 TEMPLATE = {
     "cpu": "10",
@@ -127,6 +129,18 @@ def test_what_is_frozen_reads_back_as_it_was() -> None:
     digest = frozen["metadata"]["annotations"]["rljob.dev/job-digest"]
     assert configmap.read_raycluster(frozen) == build_raycluster(IDENTITY, typed(SPEC), 1, digest)
     assert frozen["immutable"] is True
+
+
+def test_a_snapshot_with_a_field_that_the_api_had_once_can_still_be_read() -> None:
+    layer = RecipeLayer(RecipeOrigin(RecipeKind("RLRecipe"), "base", "u", 1), {"trainer": {"steps": 7}}, ())
+    made = snapshot(SPEC, layer)
+    for key, change in (("spec.json", lambda held: held), ("recipes.json", lambda held: held[0]["template"])):
+        document = json.loads(made["data"][key])
+        change(document).setdefault("cleanup", {})["workersAfterSeconds"] = 3
+        made["data"][key] = json.dumps(document)
+    found = configmap.read_snapshot(made)
+    assert found.spec == typed(SPEC)
+    assert found.recipes[0].template == {"trainer": {"steps": 7}, "cleanup": {}}
 
 
 FULL = {

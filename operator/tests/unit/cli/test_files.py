@@ -101,8 +101,8 @@ def test_an_invalid_job_is_not_rendered(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_field_without_effect_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = quickstart()
-    job["spec"] |= {"cleanup": {"clusterAfterSeconds": 9, "workersAfterSeconds": 3}}
+    job["spec"] |= {"optimizations": {"gcFreeze": "Enabled"}}
     assert main(["validate", "-f", written(tmp_path, job)]) == 0
     told = capsys.readouterr()
     assert told.out.endswith("quickstart is valid\n")
-    assert "quickstart: warning: spec.cleanup.workersAfterSeconds: has no effect in this version" in told.err
+    assert "quickstart: warning: spec.optimizations.gcFreeze: has no effect in this version" in told.err

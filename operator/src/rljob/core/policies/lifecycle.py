@@ -164,13 +164,9 @@ def _queue_is_named(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _leftovers_end_in_order(spec: RLJobSpec) -> Iterator[Violation]:
-    """Workers belong to the cluster, and the cluster to the job."""
+    """The cluster belongs to the job."""
     cleanup = spec.cleanup
-    workers, cluster, job = cleanup.workers_after_seconds, cleanup.cluster_after_seconds, cleanup.job_after_seconds
-    if workers is not None and workers > cluster:
-        yield Violation(
-            "spec.cleanup.workersAfterSeconds", f"{workers}, but the cluster goes after {cluster} s; lower it"
-        )
+    cluster, job = cleanup.cluster_after_seconds, cleanup.job_after_seconds
     if job is not None and job < cluster:
         yield Violation("spec.cleanup.jobAfterSeconds", f"{job}, but the job's cluster stays {cluster} s; raise it")
     if cleanup.keep_on_failure and cluster == 0:

@@ -33,7 +33,6 @@ TABLE: tuple[Unacted, ...] = (
         for name in ("skipOldLogProb", "gcFreeze", "loadBalancer")
     ),
     Unacted("restart.rules[].onFault", "faults of NPUs are not watched"),
-    Unacted("cleanup.workersAfterSeconds", "workers stay as long as the cluster"),
 )  # fmt: skip
 
 

@@ -183,10 +183,10 @@ def test_no_field_of_the_table_is_read_where_the_operator_decides() -> None:
 
 def test_only_what_is_set_is_told() -> None:
     assert warnings_of(RLJobSpec.model_validate(small_spec())) == ()
-    spec = small_spec({"cleanup": {"clusterAfterSeconds": 9, "workersAfterSeconds": 3}})
-    assert [str(warning) for warning in warnings_of(RLJobSpec.model_validate(spec))] == [
-        "spec.cleanup.workersAfterSeconds: has no effect in this version: workers stay as long as the cluster"
-    ]
+    spec = small_spec({"optimizations": {"gcFreeze": "Enabled"}})
+    (warning,) = warnings_of(RLJobSpec.model_validate(spec))
+    told = "has no effect in this version: the runtime cannot do it yet; see status.resolved.decisions"
+    assert str(warning) == f"spec.optimizations.gcFreeze: {told}"
 
 
 def test_a_field_in_a_list_is_told_with_its_place() -> None:

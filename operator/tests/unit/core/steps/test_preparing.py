@@ -57,10 +57,10 @@ def test_a_wrong_spec_is_refused_with_every_violation_and_an_event() -> None:
 
 
 def test_fields_without_effect_are_told_in_the_condition_and_by_one_event() -> None:
-    spec = small_spec({"cleanup": {"clusterAfterSeconds": 9, "workersAfterSeconds": 3}})
+    spec = small_spec({"optimizations": {"gcFreeze": "Enabled"}})
     plan = decide(Observed(job(spec), snapshot=None))
     assert reasons(plan)["Validated"] == ("True", "ValidWithWarnings")
-    assert "spec.cleanup.workersAfterSeconds: has no effect in this version" in str(wrote(plan).message)
+    assert "spec.optimizations.gcFreeze: has no effect in this version" in str(wrote(plan).message)
     assert [(note.type, note.reason) for note in plan.events] == [("Warning", "ValidWithWarnings")]
 
 
