@@ -86,7 +86,7 @@ def test_a_running_job_saves_stops_and_frees_its_npus(world: World) -> None:
     assert world.status.state is State.STOPPING
     assert [(run.attempt, run.mode) for run in world.ray.stops] == [(1, "AfterStep")]
     save_and_stop(world)
-    assert world.words[begun:] == ["status", "stop", "status", "delete RayCluster", "status"]
+    assert world.words[begun:] == ["status", "stop", "status", "evidence", "delete RayCluster", "status"]
     assert world.cluster.objects(RAY_CLUSTER) == world.cluster.objects(POD) == ()
     assert conditions(world)["Suspended"] == ("True", "Suspended")
     (attempt,) = world.status.attempts
