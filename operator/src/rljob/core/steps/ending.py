@@ -89,7 +89,8 @@ def _rays_word(view: View) -> Outcome | None:
 
 def _nothing_better_comes(view: View, answer: Answer | None) -> bool:
     """Whether the exporter knows no more than Ray, is gone, or had its time."""
-    if not view.head_is_intended or (answer is not None and answer.phase is Phase.ENDED):
+    # Idle: the driver ended before the launcher began, as with an image that lacks it.
+    if not view.head_is_intended or (answer is not None and answer.phase in (Phase.ENDED, Phase.IDLE)):
         return True
     deadlines = [wait.deadline for wait in (view.status.ending, view.status.stop) if wait is not None]
     return any(view.now >= clock.from_text(deadline) for deadline in deadlines)

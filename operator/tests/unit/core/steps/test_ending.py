@@ -79,6 +79,11 @@ def test_an_exporter_that_knows_no_outcome_gives_its_figures_and_ray_the_rest() 
     assert (status.attempts[0].reason, status.attempts[0].last_step) == ("DriverFailed", 9)
 
 
+def test_a_driver_that_ended_before_the_launcher_began_has_no_better_word_to_wait_for() -> None:
+    idle = answer({"phase": Phase.IDLE, "step": 0})
+    assert wrote(decide(world(status_submitted(), FAILED, idle))).attempts[0].reason == "DriverFailed"
+
+
 @pytest.mark.parametrize("ray_job", [FAILED, UNSEEN, None], ids=["again", "silent", "forgotten"])
 def test_at_the_deadline_what_ray_said_counts(ray_job: RayJob | Unseen | None) -> None:
     assert decide(world(told(), ray_job), seconds=59).empty
