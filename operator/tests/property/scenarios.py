@@ -291,7 +291,7 @@ def fingerprint(world: World, *, words: bool = True) -> dict[str, object]:
 
 def _is_courtesy(item: Manifest) -> bool:
     """Whether it is the evidence of attempts: what an operator was away for, it cannot write down."""
-    return item["kind"] == "ConfigMap" and item["metadata"]["name"].endswith("-attempts")
+    return item["kind"] == "ConfigMap" and str(item["metadata"]["name"]).endswith("-attempts")
 
 
 def _plain(value: object, *, words: bool = True) -> str:

@@ -134,10 +134,10 @@ def test_what_is_frozen_reads_back_as_it_was() -> None:
 def test_a_snapshot_with_a_field_that_the_api_had_once_can_still_be_read() -> None:
     layer = RecipeLayer(RecipeOrigin(RecipeKind("RLRecipe"), "base", "u", 1), {"trainer": {"steps": 7}}, ())
     made = snapshot(SPEC, layer)
-    for key, change in (("spec.json", lambda held: held), ("recipes.json", lambda held: held[0]["template"])):
-        document = json.loads(made["data"][key])
-        change(document).setdefault("cleanup", {})["workersAfterSeconds"] = 3
-        made["data"][key] = json.dumps(document)
+    spec, recipes = json.loads(made["data"]["spec.json"]), json.loads(made["data"]["recipes.json"])
+    for document in (spec, recipes[0]["template"]):
+        document.setdefault("cleanup", {})["workersAfterSeconds"] = 3
+    made["data"] |= {"spec.json": json.dumps(spec), "recipes.json": json.dumps(recipes)}
     found = configmap.read_snapshot(made)
     assert found.spec == typed(SPEC)
     assert found.recipes[0].template == {"trainer": {"steps": 7}, "cleanup": {}}

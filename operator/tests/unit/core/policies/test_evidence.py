@@ -90,7 +90,7 @@ def test_of_very_many_pods_some_are_counted_only() -> None:
 
 
 def test_warnings_about_the_cluster_and_its_pods_are_kept() -> None:
-    warnings = (
+    warnings: tuple[Json, ...] = (
         event(),
         event(f"{CLUSTER_NAME}-head-x", "Pod"),
         event("cut-at-the-front", "Pod"),

@@ -22,7 +22,7 @@ def saved(seconds: str | None) -> CheckpointStatus:
 
 @pytest.mark.parametrize("mode", ["AfterStep", "AbortRollout", "Immediate"])
 def test_a_mode_that_the_user_sets_stands(mode: str) -> None:
-    choice = choose_mode(Stop(mode=mode, grace_seconds=1), measured("9000", "8000"), None)  # type: ignore[arg-type]
+    choice = choose_mode(Stop(mode=mode, grace_seconds=1), measured("9000", "8000"), None)
     assert (choice.mode, choice.why) == (StopMode(mode), f"stop.mode is {mode}")
 
 

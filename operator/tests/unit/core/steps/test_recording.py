@@ -59,8 +59,8 @@ def test_an_attempt_that_runs_leaves_nothing_yet() -> None:
     assert decide(running(job=job(status=status_training()), evidence=None)).effects == ()
 
 
-def asked(seconds: float = 0, **metadata: object) -> Evidence | None:
-    return needs(job(status=status_finished(), **metadata), (cluster(),), None, at(seconds)).evidence
+def asked(seconds: float = 0, rljob: Json | None = None) -> Evidence | None:
+    return needs(rljob or job(status=status_finished()), (cluster(),), None, at(seconds)).evidence
 
 
 def test_it_is_asked_for_within_a_minute_of_the_end() -> None:
@@ -71,8 +71,8 @@ def test_it_is_asked_for_within_a_minute_of_the_end() -> None:
 
 
 def test_nothing_is_kept_of_a_job_that_is_being_deleted() -> None:
-    held = {"deletionTimestamp": "2026-01-01T12:00:00Z", "finalizers": ["rljob.dev/stop"]}
-    assert asked(**held) is None
+    leaving = job(status=status_finished(), deletionTimestamp="2026-01-01T12:00:00Z", finalizers=["rljob.dev/stop"])
+    assert asked(rljob=leaving) is None
 
 
 def test_what_others_added_to_it_does_not_go_by_our_hand() -> None:
