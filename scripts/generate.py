@@ -54,7 +54,7 @@ def crd_files() -> dict[Path, str]:
 
 def crd_text(crd: dict[str, Any]) -> str:
     """A CRD as YAML, each field on a line or two: in block style two thirds of the file would be indentation."""
-    text: str = yaml.safe_dump(crd, sort_keys=False, width=120, default_flow_style=None)
+    text: str = yaml.safe_dump(crd, sort_keys=False, width=160, default_flow_style=None)
     return text
 
 
