@@ -41,7 +41,7 @@ def test_a_new_job_asks_whether_it_began_already() -> None:
 
 def test_a_job_that_is_deleted_or_finished_asks_nothing() -> None:
     assert needs(job(deletionTimestamp="2026-01-01T00:00:00Z"), (), None, NOW) == Needs()
-    assert asked(status_finished()) == Needs()
+    assert needs(job(status=status_finished()), (), None, at(60)) == Needs()
 
 
 def test_a_deleted_job_that_may_save_first_asks_as_one_that_runs() -> None:
@@ -52,7 +52,7 @@ def test_a_deleted_job_that_may_save_first_asks_as_one_that_runs() -> None:
 
 
 def test_a_finished_job_with_a_cluster_asks_how_long_to_keep_it() -> None:
-    assert asked(status_finished(), cluster()) == Needs(snapshot_name=SNAPSHOT)
+    assert needs(job(status=status_finished()), (cluster(),), None, at(60)) == Needs(snapshot_name=SNAPSHOT)
 
 
 def test_initializers_are_asked_for_until_all_are_complete() -> None:
