@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.launch import STACKS_HOOK
+from rljob_runtime.launch import WORKER_HOOK
 from rljob_runtime.stacks.frames import Kind, essential, place_of
 from rljob_runtime.stacks.gather import gather
 from rljob_runtime.stacks.loops import SERVICE_LOOPS
@@ -81,7 +81,7 @@ def test_ray_lets_every_worker_of_the_job_tell_its_stacks(short_folder: str) -> 
 
     from rljob_runtime import ray_cluster
 
-    hook = {"env_vars": {VARIABLE: NAME}, "worker_process_setup_hook": STACKS_HOOK}
+    hook = {"env_vars": {VARIABLE: NAME}, "worker_process_setup_hook": WORKER_HOOK}
     ray.init(num_cpus=1, include_dashboard=False, runtime_env=hook, _temp_dir=f"{short_folder}/r")
     try:
 

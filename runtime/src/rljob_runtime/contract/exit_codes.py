@@ -43,6 +43,8 @@ class Outcome:
     last_step: int = 0
     unruled_exit_code: int | None = None
     """With a restart rule: the exit code that the same end has without it; reason and message are of that end too."""
+    nodes: tuple[str, ...] = codec.added(())
+    """Kubernetes nodes that are at fault, the worst first: another attempt does better without them."""
 
     def to_json(self) -> bytes:
         """Give canonical bytes."""

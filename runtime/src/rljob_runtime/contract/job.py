@@ -87,6 +87,31 @@ class LogRule:
 
 
 @dataclass(frozen=True)
+class MinimumVersion:
+    """The oldest release of a part that works."""
+
+    part: str
+    """driver, firmware, cann or torch_npu."""
+    version: str
+
+
+@dataclass(frozen=True)
+class NodeNeeds:
+    """What every worker node must offer; what is absent is not checked."""
+
+    cpus: int | None = None
+    """CPUs that the pod asks for."""
+    whole_node: bool = False
+    """Whether the pod has every device of its node: then nobody else computes there."""
+    shared_memory_bytes: int | None = None
+    """Size of /dev/shm."""
+    chips: tuple[str, ...] = ()
+    """How names of the class's devices begin, as npu-smi shows them."""
+    versions: tuple[MinimumVersion, ...] = ()
+    """They go before the runtime's own table (node_checks/versions.py)."""
+
+
+@dataclass(frozen=True)
 class JobConfig:
     """One RLJob as the launcher sees it."""
 
@@ -115,6 +140,9 @@ class JobConfig:
     stop_rules: tuple[StopRule, ...] = ()
     log_rules: tuple[LogRule, ...] = codec.added(())
     """In the manifest's order: of several that match, the first counts."""
+    core_binding: bool = codec.added(default=False)
+    """Whether processes are bound to CPUs near their device."""
+    needs: NodeNeeds = codec.added(NodeNeeds())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         """Refuse a document of another contract version."""

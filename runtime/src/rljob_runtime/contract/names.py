@@ -29,6 +29,10 @@ class PodVariable(enum.StrEnum):
     """Folder of the spool: an emptyDir that the head's containers share."""
     TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name that Ray and KubeRay use, not a secret
     """Bearer token of Ray's dashboard and of the exporter's API."""
+    POD_IP = "RLJOB_POD_IP"
+    """From the downward API; on the host's network it is the host's."""
+    NODE_NAME = "RLJOB_NODE_NAME"
+    """From the downward API: what failures name, and what the operator can avoid."""
     CODE_USERNAME = "RLJOB_CODE_USERNAME"
     CODE_PASSWORD = "RLJOB_CODE_PASSWORD"  # noqa: S105 - a name
     """Credentials of a private Git repository, in the container that fetches the code only."""
@@ -52,6 +56,9 @@ class SpoolFile(enum.StrEnum):
     """A StopRequest, in the attempt's folder."""
     STEPS = "steps.jsonl"
     """One line a step with every metric, in the attempt's folder."""
+    BINDING = "binding.json"
+    """A CoreBinding with what was seen of processes, in the attempt's folder: the launcher writes it while the trainer
+    writes current.json."""
     ROLLOUT_TARGETS = "rollout-targets.yml"
     """Prometheus scrape file that verl writes: addresses of vLLM's own metrics."""
 

@@ -56,6 +56,67 @@ class StopRequest:
 
 
 @dataclass(frozen=True)
+class CoreBinding:
+    """Which CPUs the processes of a run may use, as asked and as seen."""
+
+    nodes: int
+    """Nodes with devices."""
+    planned_nodes: int
+    """Those that have a plan; the notes tell why others do not."""
+    bound_processes: int | None = None
+    """Processes that keep to their plan; absent until looked at, after the first step."""
+    strayed_processes: int | None = None
+    """Processes of which some thread may leave its plan."""
+    plans: tuple[str, ...] = ()
+    """Each plan with the nodes that have it."""
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> bytes:
+        """Give canonical bytes."""
+        return codec.dumps(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> CoreBinding:
+        """Read one, leniently; raises ContractError."""
+        return codec.loads(cls, data, strict=False)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One row of the check of the nodes before a run."""
+
+    check: str
+    passed: int
+    """Nodes."""
+    failed: int
+    warned: int
+    seen: str
+    """What was seen: the same on all nodes, the range, or the first failure."""
+
+
+@dataclass(frozen=True)
+class NodeFinding:
+    """What is wrong with one node."""
+
+    check: str
+    node: str
+    message: str
+    device: int | None = None
+    fatal: bool = True
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The check of the nodes before a run."""
+
+    nodes: int
+    seconds: float
+    checks: tuple[CheckResult, ...]
+    findings: tuple[NodeFinding, ...] = ()
+    """At most 32, fatal ones first."""
+
+
+@dataclass(frozen=True)
 class Progress:
     """One answer of `/v1/progress`; figures are of the last complete step and absent until seen."""
 
@@ -94,6 +155,9 @@ class Progress:
     """How long the trainer stood still for it; absent for one that an earlier attempt saved."""
     checkpoint_bytes: int | None = None
     """Size of its files together; absent if they could not be counted within two seconds."""
+    preflight: Preflight | None = None
+    core_binding: CoreBinding | None = None
+    """Absent where nothing is to be bound."""
     outcome: Outcome | None = None
 
     def to_json(self) -> bytes:

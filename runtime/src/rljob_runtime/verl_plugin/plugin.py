@@ -1,7 +1,7 @@
 """The entry point of group `verl.plugins`: verl imports this module in every process that imports verl.
 
 verl swallows what an entry point raises (verl/__init__.py logs it at DEBUG), so a failure is printed here, and the
-launcher looks at `LOADED`. On NPUs only the stacks are to be registered: verl and vllm-ascend bring their platform.
+launcher looks at `LOADED`. On NPUs nothing of the platform is ours: verl and vllm-ascend bring it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 
-from rljob_runtime.stacks import register as stack_register
+from rljob_runtime import binding, worker_start
 from rljob_runtime.verl_plugin import cpu_defaults
 
 LOADED: list[str] = []
@@ -20,9 +20,18 @@ LOADED: list[str] = []
 def load(environ: os._Environ[str] | dict[str, str]) -> None:
     """Attach what the platform needs."""
     LOADED.append("rljob")
-    stack_register.register()
-    if environ.get("VERL_PLATFORM", "").strip().lower() != "cpu":
-        return
+    worker_start.begin()
+    if environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
+        load_cpu_platform(environ)
+    if environ.get(binding.VARIABLE):
+        # Last: it imports modules of verl that look at the platform.
+        from rljob_runtime.verl_plugin import worker_binding
+
+        worker_binding.install()
+
+
+def load_cpu_platform(environ: os._Environ[str] | dict[str, str]) -> None:
+    """Let verl compute on CPUs."""
     for name, value in cpu_defaults.ENVIRONMENT.items():
         environ.setdefault(name, value)
     from rljob_runtime.verl_plugin import cpu_patches, platform, vllm_alias

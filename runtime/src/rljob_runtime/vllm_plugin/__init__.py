@@ -1,6 +1,7 @@
 """The entry point of group `vllm.general_plugins`: vLLM calls `register` in each of its processes.
 
-Each is to tell its stacks when a run hangs; engine processes are vLLM's own children and no workers of Ray.
+Each is to tell its stacks when a run hangs, and to take the CPUs of its devices; engine processes are vLLM's own
+children and no workers of Ray.
 
 On CPUs two things more. vLLM packs a linear layer's weight for oneDNN after loading and drops the original, so that the
 weights of the next step find nothing to load into. Keeping the original is the whole fix: verl calls
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from typing import Any
 
+from rljob_runtime import binding
 from rljob_runtime.stacks import register as stack_register
 
 MARK = "_rljob"
@@ -24,6 +27,10 @@ LOST_PING_MS = 10
 def register() -> None:
     """Let the process tell its stacks; keep weights reloadable on CPUs. vLLM may call this more than once."""
     stack_register.register()
+    if os.environ.get(binding.VARIABLE):
+        from rljob_runtime.vllm_plugin import engine_binding
+
+        engine_binding.install()
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():

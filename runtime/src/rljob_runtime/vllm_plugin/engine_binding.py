@@ -1,0 +1,47 @@
+"""Binds vLLM's workers to their device's CPUs before they touch it.
+
+A worker knows its device only when its wrapper initialises it (`WorkerWrapperBase.init_device`, vLLM 0.23): the place
+of its local rank among the devices that verl and vLLM left visible. Other processes of vLLM stay where verl has its
+server, on the CPUs for processes without a device, so that scheduler and front end disturb no worker.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from typing import Any
+
+from rljob_runtime import binding
+
+MARK = "_rljob"
+
+
+def install() -> None:
+    """Replace it; once for each process. Raises TypeError if vLLM's wrapper looks different."""
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    original = WorkerWrapperBase.init_device
+    if hasattr(original, MARK):
+        return
+    found = list(inspect.signature(original).parameters)
+    if found != ["self"]:
+        raise TypeError(f"vLLM's WorkerWrapperBase.init_device takes {found}, expected self")
+
+    @functools.wraps(original)
+    def bind_first(self: Any) -> Any:  # noqa: ANN401 - vLLM's signature
+        bind_by_rank(self.worker.local_rank)
+        return original(self)
+
+    setattr(bind_first, MARK, True)
+    WorkerWrapperBase.init_device = bind_first
+
+
+def bind_by_rank(local_rank: int) -> None:
+    """Bind this process to the CPUs of the visible device of its rank."""
+    visible = binding.visible_devices()
+    if not 0 <= local_rank < len(visible):
+        told = f"rank {local_rank} of a rollout engine has no device among {visible}"
+        print(f"rljob: core binding: {told}", file=sys.stderr, flush=True)  # noqa: T201
+        return
+    binding.bind_device_worker(binding.Role.ROLLOUT, [visible[local_rank]])
