@@ -15,7 +15,17 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rljob_runtime.contract import ExitCode, Outcome, Phase, Progress, StopMode, StopRequest
+from rljob_runtime.contract import (
+    CheckResult,
+    CoreBinding,
+    ExitCode,
+    Outcome,
+    Phase,
+    Preflight,
+    Progress,
+    StopMode,
+    StopRequest,
+)
 from rljob_runtime.exporter import catalogue, rollout
 from rljob_runtime.exporter.server import ApiHandler, Exporter, MetricsHandler, make_server
 from rljob_runtime.ray_cluster import head_lock
@@ -272,3 +282,21 @@ def write_targets(path: Path, addresses: list[str]) -> None:
         ]
     }
     path.write_text(json.dumps(document))
+
+
+def test_binding_and_checks_of_the_nodes_are_metrics(exporter: Exporter, spool: Spool) -> None:
+    table = Preflight(8, 4.2, (CheckResult("device links", passed=7, failed=1, warned=0, seen="NPU 6"),))
+    bound = CoreBinding(nodes=8, planned_nodes=7, bound_processes=112, strayed_processes=1)
+    spool.write_progress(replace(TRAINING, preflight=table, core_binding=bound))
+    seen = families(exporter.metrics_page())
+    found = {labels["state"]: value for labels, value in seen["rljob_core_binding_nodes"]}
+    assert found == {"planned": 7.0, "unplanned": 1.0}
+    found = {labels["state"]: value for labels, value in seen["rljob_core_binding_processes"]}
+    assert found == {"bound": 112.0, "strayed": 1.0}
+    found = {labels["result"]: value for labels, value in seen["rljob_preflight_nodes"]}
+    assert found == {"passed": 7.0, "failed": 1.0, "warned": 0.0}
+
+
+def test_what_was_not_looked_at_is_no_metric(exporter: Exporter, spool: Spool) -> None:
+    spool.write_progress(replace(TRAINING, core_binding=CoreBinding(nodes=1, planned_nodes=1)))
+    assert "rljob_core_binding_processes" not in families(exporter.metrics_page())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, RequiredPath
+from rljob_runtime.contract import ExitCode, Outcome, Phase, Progress
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.preflight import check_paths, missing_here, read_attempt, read_job
+from rljob_runtime.preflight import missing_here, read_attempt, read_job
 from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool
 from runtime.tests.conftest import MakeJob
@@ -70,28 +70,6 @@ def test_an_absent_config_may_come_later_but_a_broken_one_never_works(environ: d
     with pytest.raises(RefusedError) as absent:
         read_job(environ)
     assert (broken.value.code, absent.value.code) == (ExitCode.BAD_CONFIG, ExitCode.ENVIRONMENT)
-
-
-def job_with_path(make_job: MakeJob, path: Path, nodes: int = 2) -> JobConfig:
-    return make_job(nodes=nodes, required_paths=(RequiredPath("reward.path", str(path)),))
-
-
-def test_paths_that_exist_ask_no_other_node(make_job: MakeJob, tmp_path: Path) -> None:
-    check_paths(job_with_path(make_job, tmp_path), lambda _: pytest.fail("asked"))
-
-
-def test_a_path_that_no_pod_has_is_a_mistake_in_the_manifest(make_job: MakeJob, tmp_path: Path) -> None:
-    job = job_with_path(make_job, tmp_path / "reward.py")
-    with pytest.raises(RefusedError, match=rf"reward\.path: {tmp_path}/reward\.py does not exist in any pod") as caught:
-        check_paths(job, lambda paths: {path: ["w1", "w2"] for path in paths})
-    assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "PathMissing")
-
-
-def test_a_path_that_some_pods_have_is_a_fault_of_the_place(make_job: MakeJob, tmp_path: Path) -> None:
-    job = job_with_path(make_job, tmp_path / "reward.py")
-    with pytest.raises(RefusedError, match="some workers have it") as caught:
-        check_paths(job, lambda paths: {path: ["w1"] for path in paths})
-    assert caught.value.code is ExitCode.ENVIRONMENT
 
 
 def test_each_node_lists_what_it_lacks(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from rljob_runtime import figures, log_rules, preflight, ray_cluster, resume, stall, wiring
+from rljob_runtime import nodes as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.files import in_time
@@ -42,7 +43,7 @@ KEEP_LOGS_SECONDS = 5.0
 NODE_POLL_SECONDS = 5.0
 LAST_WORDS_SECONDS = 15.0
 HARD_STOP_POLL_SECONDS = 1.0
-STACKS_HOOK = "rljob_runtime.stacks.register.register"
+WORKER_HOOK = "rljob_runtime.worker_start.begin"
 """Ray calls it in each worker process of the job (runtime_env.worker_process_setup_hook)."""
 
 
@@ -80,8 +81,8 @@ class Launch:
         return Owner.of(self.job, self.attempt.number)
 
     @property
-    def stacks_name(self) -> str:
-        """Name of the attempt's stacks on every node."""
+    def run_name(self) -> str:
+        """Name of what the attempt leaves on every node: stacks, CPU plan."""
         return stack_register.run_name(self.job, self.attempt.number)
 
     @property
@@ -178,7 +179,7 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
     """Compose, check, wait, train."""
     install_stop_handlers(launch)
     log_rules.require_patterns(launch.job)
-    variables = wiring.environment(launch.job, environ) | {stack_register.VARIABLE: launch.stacks_name}
+    variables = wiring.environment(launch.job, launch.run_name, environ) | {stack_register.VARIABLE: launch.run_name}
     os.environ.update(variables)
     stack_register.register()
     from rljob_runtime import hydra_config
@@ -221,11 +222,13 @@ def prepare_cluster(launch: Launch, runner: PinnedTaskRunner, config: DictConfig
     """Do what needs a connection to Ray, before anything of verl exists in the cluster."""
     # ray.init installs a SIGTERM handler of its own, which aborts.
     install_stop_handlers(launch, runner)
-    preflight.check_paths(launch.job, ray_cluster.missing_paths_by_node(launch.job, launch.patience.devices_seconds))
+    ray_cluster.wait_for_nodes(launch.job, launch.patience.devices_seconds)
+    node_work.check(launch.job, launch.run_name, launch.spool)
     ray_cluster.wait_for_predecessor(launch.patience.predecessor_seconds)
     ray_cluster.wait_for_devices(launch.job, launch.patience.devices_seconds)
     nodes = ray_cluster.device_nodes()
     threading.Thread(target=watch_for_lost_nodes, args=(launch, nodes), daemon=True).start()
+    node_work.start_watch(launch.job, launch.run_name, launch.spool, launch.attempt.number)
     if launch.job.checkpoint_path and launch.keeper is not None:
         claim(Path(launch.job.checkpoint_path), launch.owner, launch.patience.claim)
         launch.keeper.start()
@@ -268,7 +271,7 @@ def prepare_processes(config: DictConfig, variables: Mapping[str, str]) -> None:
         OmegaConf.update(config, f"{runtime_env}.env_vars.{name}", value, force_add=True)
     hook = f"{runtime_env}.worker_process_setup_hook"
     if OmegaConf.select(config, hook) is None:
-        OmegaConf.update(config, hook, STACKS_HOOK, force_add=True)
+        OmegaConf.update(config, hook, WORKER_HOOK, force_add=True)
 
 
 def install_stop_handlers(launch: Launch, runner: PinnedTaskRunner | None = None) -> None:
@@ -327,7 +330,7 @@ def stalled(launch: Launch) -> Outcome:
     progress, record = launch.spool.progress(), launch.spool.last_step(launch.attempt.number)
     step, begun = (progress.step, progress.start_time) if progress else (0, time.time())
     targets = [folder for folder in (launch.scratch, launch.mirror.folder) if folder is not None]
-    outcome = stall.outcome_of(launch.stacks_name, step, record.time if record else begun, targets)
+    outcome = stall.outcome_of(launch.run_name, step, record.time if record else begun, targets)
     return log_rules.judged(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS)
 
 

@@ -11,6 +11,9 @@ from rljob_runtime.contract import ExitCode, Outcome
 MESSAGE_LIMIT = 1500
 """Contract: Outcome.message."""
 
+NODES_MAX = 8
+"""The operator avoids so many at most."""
+
 FENCED = "Fenced"
 """Reason of an attempt that somebody else has taken over from."""
 
@@ -29,10 +32,12 @@ NODE_DEATH_WORDS = ("node died", "its node has died", "node was terminated", "no
 class RefusedError(Exception):
     """The launcher will not go on: carries the exit code, a reason and what to do."""
 
-    def __init__(self, code: ExitCode, reason: str, message: str) -> None:
+    def __init__(self, code: ExitCode, reason: str, message: str, nodes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
+        self.nodes = nodes
+        """Kubernetes nodes at fault."""
 
 
 class FencedError(RuntimeError):
@@ -64,7 +69,8 @@ def innermost(error: BaseException) -> BaseException:
 def from_error(error: BaseException, last_step: int = 0) -> Outcome:
     """Name the end of a run that raised."""
     if isinstance(error, RefusedError):
-        return Outcome(int(error.code), error.reason, bounded(str(error)), last_step=last_step)
+        text = bounded(str(error))
+        return Outcome(int(error.code), error.reason, text, last_step=last_step, nodes=error.nodes[:NODES_MAX])
     cause = innermost(error)
     # Ray gives a task error the class of its cause as a second base, so its name says "RayTaskError(ValueError)".
     name = type(cause).__name__

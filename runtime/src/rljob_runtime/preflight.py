@@ -1,12 +1,13 @@
-"""Checks before anything is spent: is this the intended pod and job.json, and do the needed paths exist.
+"""Checks of identity before anything is spent: is this the intended pod, and is it the intended job.json.
+
+What every node must offer is checked later, by nodes.py.
 
 Each failure says whether a retry can help: 64 when it never can, 65 when this place is wrong.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from rljob_runtime.contract import (
     ExitCode,
     JobConfig,
     PodVariable,
-    RequiredPath,
     head_paths,
 )
 from rljob_runtime.outcomes import RefusedError
@@ -76,34 +76,9 @@ def read_job(environ: Mapping[str, str]) -> JobConfig:
     return job
 
 
-def check_paths(job: JobConfig, missing_elsewhere: Callable[[list[str]], Mapping[str, list[str]]]) -> None:
-    """Refuse paths that are missing on the head.
-
-    `missing_elsewhere` gives, for each path, the other nodes that lack it too: a path absent everywhere is a mistake in
-    the manifest (64), one that some nodes have is a mount that failed here (65). It is asked only when it matters.
-    """
-    absent = [required for required in job.required_paths if not Path(required.path).exists()]
-    if not absent:
-        return
-    lacking = missing_elsewhere([required.path for required in absent])
-    nowhere = [r for r in absent if len(lacking.get(r.path, [])) >= job.nodes]
-    if nowhere:
-        raise RefusedError(ExitCode.BAD_CONFIG, "PathMissing", _path_message(nowhere, "does not exist in any pod"))
-    raise RefusedError(
-        ExitCode.ENVIRONMENT,
-        "PathMissing",
-        _path_message(absent, "is missing in the head pod, but some workers have it"),
-    )
-
-
 def missing_here(paths: list[str]) -> list[str]:
-    """List the paths that this node lacks; runs as a Ray task on each node."""
-    return [path for path in paths if not os.path.exists(path)]  # noqa: PTH110 - one import less on each node
-
-
-def _path_message(paths: list[RequiredPath], what: str) -> str:
-    named = ", ".join(f"{required.field}: {required.path}" for required in paths)
-    return f"{named} {what}; check the path and the volume that should hold it"
+    """List the paths that this node lacks."""
+    return [path for path in paths if not Path(path).exists()]
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str:

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rljob_runtime.contract import ExitCode, JobConfig
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.stacks.gather import Stack, gather
+
+T = TypeVar("T")
 
 RESOURCE = "NPU"
 QUEUE_ACTOR = ("TransferQueueController", "transfer_queue")
@@ -115,20 +117,25 @@ def lost_nodes(nodes: Mapping[str, str]) -> list[str]:
     return sorted(address for node, address in nodes.items() if node not in living)
 
 
-def missing_paths_by_node(job: JobConfig, wait_seconds: float) -> Callable[[list[str]], Mapping[str, list[str]]]:
-    """Give a function that asks each worker node which of some paths it lacks."""
+def on_device_nodes(task: Callable[..., T], seconds: float, *arguments: object) -> dict[str, T | None]:
+    """Run a function on every node with devices, side by side: answer by address, None for one that gave none in time.
 
-    def ask(paths: list[str]) -> Mapping[str, list[str]]:
-        import ray
+    A task that is late is cancelled. What it raised is printed, and stands as None too.
+    """
+    import ray
 
-        from rljob_runtime.preflight import missing_here
-
-        wait_for_nodes(job, wait_seconds)
-        names = [node["NodeManagerAddress"] for node in ray.nodes() if _has_devices(node, 1)]
-        answers = ray.get([_pinned(missing_here, name).remote(paths) for name in names])
-        return {path: [name for name, lacking in zip(names, answers, strict=True) if path in lacking] for path in paths}
-
-    return ask
+    tasks = {_pinned(task, address).remote(*arguments): address for address in sorted(set(device_nodes().values()))}
+    answered, late = ray.wait(list(tasks), num_returns=len(tasks), timeout=seconds) if tasks else ([], [])
+    answers: dict[str, T | None] = {tasks[one]: None for one in late}
+    for one in late:
+        ray.cancel(one, force=True)
+    for one in answered:
+        try:
+            answers[tasks[one]] = ray.get(one)
+        except Exception as error:  # noqa: BLE001 - Ray raises whatever the task or its transport does
+            print(f"rljob: {task.__name__} at {tasks[one]}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            answers[tasks[one]] = None
+    return answers
 
 
 def stacks_elsewhere(run: str, seconds: float) -> list[Stack]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime.contract import ContractError, Progress, SpoolFile, StopMode, StopRequest
+from rljob_runtime.contract import ContractError, CoreBinding, Progress, SpoolFile, StopMode, StopRequest
 from rljob_runtime.files import write_atomically
 
 TAIL_BYTES = 256 * 1024
@@ -47,9 +47,14 @@ class Spool:
     def progress(self) -> Progress | None:
         """Read current.json; None before the first attempt."""
         try:
-            return Progress.from_json((self.root / SpoolFile.CURRENT).read_bytes())
+            progress = Progress.from_json((self.root / SpoolFile.CURRENT).read_bytes())
         except FileNotFoundError:
             return None
+        try:
+            seen = (self.attempt_folder(progress.attempt) / SpoolFile.BINDING).read_bytes()
+            return dataclasses.replace(progress, core_binding=CoreBinding.from_json(seen))
+        except (OSError, ContractError):
+            return progress
 
     def write_progress(self, progress: Progress) -> None:
         """Replace current.json."""
@@ -63,6 +68,10 @@ class Spool:
         changed = dataclasses.replace(current, observed_time=time.time(), **changes)
         self.write_progress(changed)
         return changed
+
+    def write_binding(self, attempt: int, seen: CoreBinding) -> None:
+        """Show what was seen of bound processes; a file of its own, since the trainer writes current.json meanwhile."""
+        write_atomically(self.attempt_folder(attempt) / SpoolFile.BINDING, seen.to_json())
 
     def attempt_folder(self, attempt: int) -> Path:
         """Folder of one attempt's files."""

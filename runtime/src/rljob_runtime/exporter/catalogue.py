@@ -71,6 +71,28 @@ OBSERVED = Metric(
     "When the last step or phase was recorded.",
     "current.json: observedTime",
 )
+BINDING_NODES = Metric(
+    "rljob_core_binding_nodes",
+    "gauge",
+    "Nodes with devices whose CPUs are planned (`planned`) or not (`unplanned`); /v1/progress tells why.",
+    "current.json: coreBinding",
+    ("state",),
+)
+BINDING_PROCESSES = Metric(
+    "rljob_core_binding_processes",
+    "gauge",
+    "Processes of the run that keep to the CPUs of their plan (`bound`) or may leave them (`strayed`), as the kernel "
+    "says of their threads.",
+    "current.json: coreBinding",
+    ("state",),
+)
+PREFLIGHT = Metric(
+    "rljob_preflight_nodes",
+    "gauge",
+    "Nodes by the result of each check before the run.",
+    "current.json: preflight",
+    ("check", "result"),
+)
 REWARD = Metric("rljob_reward_mean", "gauge", "Mean score of the step's answers.", "verl: critic/score/mean")
 STAGE_SECONDS = Metric(
     "rljob_stage_seconds",
@@ -143,6 +165,9 @@ CATALOGUE = (
     MEDIAN_STEP_SECONDS,
     MEDIAN_ROLLOUT_SECONDS,
     OBSERVED,
+    BINDING_NODES,
+    BINDING_PROCESSES,
+    PREFLIGHT,
     REWARD,
     STAGE_SECONDS,
     TOKENS_PER_SECOND,

@@ -80,6 +80,19 @@ def _add_progress(families: Families, progress: Progress) -> None:
     families.add(catalogue.MEDIAN_STEP_SECONDS, progress.median_step_seconds)
     families.add(catalogue.MEDIAN_ROLLOUT_SECONDS, progress.median_rollout_seconds)
     families.add(catalogue.OBSERVED, progress.observed_time)
+    _add_nodes(families, progress)
+
+
+def _add_nodes(families: Families, progress: Progress) -> None:
+    bound, table = progress.core_binding, progress.preflight
+    if bound is not None:
+        families.add(catalogue.BINDING_NODES, bound.planned_nodes, state="planned")
+        families.add(catalogue.BINDING_NODES, bound.nodes - bound.planned_nodes, state="unplanned")
+        families.add(catalogue.BINDING_PROCESSES, bound.bound_processes, state="bound")
+        families.add(catalogue.BINDING_PROCESSES, bound.strayed_processes, state="strayed")
+    for row in table.checks if table is not None else ():
+        for result, count in (("passed", row.passed), ("failed", row.failed), ("warned", row.warned)):
+            families.add(catalogue.PREFLIGHT, count, check=row.check, result=result)
 
 
 def _add_step(families: Families, metrics: Mapping[str, float]) -> None:

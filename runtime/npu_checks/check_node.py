@@ -1,0 +1,126 @@
+"""Checks one node with real NPUs: the same facts, judgement and plan as before a run, then real bound processes.
+
+A script for people with hardware (README.md); a run does not call it. It needs rljob-runtime, and torch_npu for
+`--binding`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+from rljob_runtime import affinity, binding, topology
+from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, NodeNeeds, Platform
+from rljob_runtime.node_checks import judge, report
+from rljob_runtime.node_checks.gather import gather, read_npus
+from rljob_runtime.nodes import request
+from rljob_runtime.outcomes import RefusedError
+
+RUN = "npu-checks"
+COMPUTE_SECONDS = 10.0
+START_SECONDS = 180.0
+"""CANN compiles the first operators."""
+
+
+def main() -> int:
+    """Check this node; gives the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binding", action="store_true", help="bind and compute on every device")
+    parser.add_argument("--compute", type=int, metavar="DEVICE", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.compute is not None:
+        return compute(options.compute)
+    os.environ[binding.VARIABLE] = RUN
+    devices = len(read_npus().devices or ())
+    if not devices:
+        print("npu-smi shows no device here", file=sys.stderr)
+        return int(ExitCode.ENVIRONMENT)
+    job = example(devices)
+    asked = time.time()
+    facts = [gather(request(job, RUN, ()))]
+    findings = judge.judge(job, facts, judge.Window(asked, time.time()))
+    print(report.text(report.preflight(job, facts, findings, time.time() - asked)))
+    for line in (facts[0].plan, *facts[0].plan_notes):
+        print(f"core binding: {line}")
+    try:
+        judge.refuse(job, facts, findings)
+    except RefusedError as error:
+        print(json.dumps({"exitCode": int(error.code), "reason": error.reason, "message": str(error)}))
+        return int(error.code)
+    return check_binding(devices) if options.binding else 0
+
+
+def example(devices: int) -> JobConfig:
+    """Give a job that has this whole node and asks for nothing else."""
+    return JobConfig(
+        version=CONTRACT_VERSION,
+        namespace="default",
+        name=RUN,
+        uid=RUN,
+        cluster_name=RUN,
+        cluster_generation=1,
+        platform=Platform.NPU,
+        nodes=1,
+        devices=devices,
+        dies_per_card=1,
+        total_steps=1,
+        overrides={},
+        core_binding=True,
+        needs=NodeNeeds(whole_node=True),
+    )
+
+
+def check_binding(devices: int) -> int:
+    """Start a process for each device as a run does, and look at the threads of all while they compute."""
+    plan = binding.read_plan(RUN)
+    if plan is None:
+        print(json.dumps({"exitCode": 1, "reason": "NoPlan"}))
+        return 1
+    children = [
+        subprocess.Popen([sys.executable, __file__, "--compute", str(device)], stdout=subprocess.PIPE, text=True)
+        for device in range(devices)
+    ]
+    # Who has not begun by then gives an empty line.
+    late = threading.Timer(START_SECONDS, lambda: [child.kill() for child in children])
+    late.start()
+    try:
+        begun = [child.stdout.readline().strip() for child in children if child.stdout is not None]
+        seen = [one for one in binding.look(RUN) if one.role is binding.Role.TRAINER]
+    finally:
+        late.cancel()
+        for child in children:
+            child.kill()
+    for one in seen:
+        print(f"{one.pid}: wanted {one.wanted}, strayed {one.strayed or 'nowhere'}")
+    outside = [cpu for one in seen for cpu in affinity.parse_cpus(one.strayed)]
+    beyond = set(outside) - topology.usable_cpus()
+    good = begun.count("computes") == devices == len(seen) and not outside
+    print(json.dumps({"exitCode": int(not good), "computing": begun.count("computes"), "beyondCpuset": sorted(beyond)}))
+    return int(not good)
+
+
+def compute(device: int) -> int:
+    """Bind as a trainer does, then compute for a while."""
+    binding.bind_device_worker(binding.Role.TRAINER, [device])
+    import torch
+    import torch_npu  # noqa: F401 - makes torch.npu
+
+    torch.npu.set_device(device)
+    square = torch.randn(2048, 2048, device=f"npu:{device}", requires_grad=True)
+    (square @ square).sum().backward()
+    torch.npu.synchronize()
+    print("computes", flush=True)
+    until = time.monotonic() + COMPUTE_SECONDS
+    while time.monotonic() < until:
+        (square @ square).sum().backward()
+        torch.npu.synchronize()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

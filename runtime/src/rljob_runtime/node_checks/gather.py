@@ -1,0 +1,254 @@
+"""Gathers one node's facts: the part of the check that runs on each node, as one Ray task.
+
+Every probe is bounded and fails by itself: what one cannot read must not hide what another can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import resource
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from rljob_runtime import affinity, ascend_tools, binding, hccl, topology
+from rljob_runtime.ascend_tools import Device, ToolError
+from rljob_runtime.node_checks import weights
+from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
+
+T = TypeVar("T")
+
+TOOLS_AT_ONCE = 8
+BASE_PORT, PORT_RANGE = "HCCL_IF_BASE_PORT", "HCCL_HOST_SOCKET_PORT_RANGE"
+HCCL_PORTS = 32
+"""Ports from HCCL_IF_BASE_PORT on that root-info mode takes (CANN 8.2 and later)."""
+PORTS_MAX = 4096
+SHARED_SECONDS = 10.0
+"""Attributes of a folder on a network file system may be that old on another node."""
+SHARED_POLL_SECONDS = 0.5
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the mount itself
+ASCEND_ROOT = "/usr/local/Ascend"
+CANN_FILES = (
+    "{home}/{arch}-linux/ascend_toolkit_install.info",
+    "{root}/ascend-toolkit/latest/{arch}-linux/ascend_toolkit_install.info",
+    "{root}/cann/{arch}-linux/ascend_toolkit_install.info",
+    "{home}/version.cfg",
+    "{root}/ascend-toolkit/latest/version.cfg",
+)
+"""Where CANN's installer writes its release (CANN, installation guide); `home` is ASCEND_TOOLKIT_HOME."""
+
+
+@dataclass(frozen=True)
+class Npus:
+    """What the driver and the image tell of the devices."""
+
+    devices: tuple[Device, ...] | None = None
+    error: str = ""
+    near: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """Device -> CPUs that it is attached to."""
+    versions: dict[str, str] = field(default_factory=dict)
+    links: dict[int, str] = field(default_factory=dict)
+    addresses: dict[int, str | None] = field(default_factory=dict)
+    links_error: str = ""
+
+
+def gather(request: Request, *, is_head: bool = False) -> NodeFacts:
+    """Check this node and, if asked, plan its CPUs."""
+    now = time.time()
+    allowed = topology.usable_cpus()
+    with ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(read_npus) if request.with_npus and not is_head else None
+        model = pool.submit(weights.read, Path(request.model), deep=is_head) if request.model else None
+        unshared = {folder.path: why for folder in request.folders if (why := _unshared(folder))}
+    npus = asked.result() if asked else Npus()
+    chosen, interface_error = _interface()
+    binds = request.bind_cpus_min is not None and not is_head
+    plan, notes = plan_node(request, allowed, npus.near) if binds else (None, ())
+    return NodeFacts(
+        node=hccl.node_name(),
+        time=now,
+        is_head=is_head,
+        devices=npus.devices,
+        devices_error=npus.error,
+        versions=npus.versions,
+        links=npus.links,
+        addresses=npus.addresses,
+        links_error=npus.links_error,
+        busy_ports=() if is_head else busy_ports(os.environ),
+        interface=chosen,
+        interface_error=interface_error,
+        cpus=len(allowed),
+        shared_memory_bytes=_or_none(lambda: shutil.disk_usage(SHARED_MEMORY).total),
+        open_files=_open_files(),
+        free_bytes=_or_none(lambda: shutil.disk_usage(tempfile.gettempdir()).free),
+        missing_paths=tuple(path for path in request.paths if not Path(path).exists()),
+        unshared=unshared,
+        model=model.result() if model else None,
+        plan=plan,
+        plan_notes=notes,
+    )
+
+
+def read_npus() -> Npus:
+    """Ask the driver's tools and the image; what a tool does not tell is absent."""
+    versions = {"cann": cann_version(), "torch_npu": _installed("torch-npu")}
+    try:
+        info = ascend_tools.run_tool("npu-smi", "info")
+    except ToolError as error:
+        return Npus(error=str(error), versions=_known(versions))
+    mapping: dict[tuple[int, int], int] = {}
+    with contextlib.suppress(ToolError):
+        mapping = ascend_tools.parse_mapping(ascend_tools.run_tool("npu-smi", "info", "-m"))
+    devices = ascend_tools.parse_devices(info, mapping)
+    near = topology.near_by_bus(devices)
+    with contextlib.suppress(ToolError):
+        near |= ascend_tools.parse_topology(ascend_tools.run_tool("npu-smi", "info", "-t", "topo"), devices)
+    versions["driver"] = ascend_tools.parse_tool_version(info)
+    for device in devices[:1]:
+        with contextlib.suppress(ToolError):
+            board = ascend_tools.run_tool("npu-smi", "info", "-t", "board", "-i", str(device.card))
+            versions |= ascend_tools.parse_board(board)
+    try:
+        with ThreadPoolExecutor(TOOLS_AT_ONCE) as pool:
+            rows = list(pool.map(_ask_port, devices))
+    except ToolError as error:
+        return Npus(devices, near=near, versions=_known(versions), links_error=str(error))
+    links = {number: link for number, link, _ in rows if link}
+    addresses = {number: address for number, _, address in rows}
+    return Npus(devices, near=near, versions=_known(versions), links=links, addresses=addresses)
+
+
+def _ask_port(device: Device) -> tuple[int, str | None, str | None]:
+    """Ask a device's own network port."""
+    number = str(device.logical)
+    link = ascend_tools.parse_link(ascend_tools.run_tool("hccn_tool", "-i", number, "-link", "-g"))
+    return device.logical, link, ascend_tools.parse_address(_or_empty("hccn_tool", "-i", number, "-ip", "-g"))
+
+
+def _or_empty(*command: str) -> str:
+    """Run a tool that fails where it has nothing to tell, as hccn_tool does for a port without an address."""
+    try:
+        return ascend_tools.run_tool(*command)
+    except ascend_tools.ToolMissingError:
+        raise
+    except ToolError:
+        return ""
+
+
+def busy_ports(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """Give the ports among those that HCCL will take here that somebody listens on; with `auto` it takes free ones."""
+    wanted: list[int] = []
+    text, base = environ.get(PORT_RANGE, ""), environ.get(BASE_PORT, "")
+    if text and text != "auto":
+        with contextlib.suppress(ValueError):
+            wanted = sorted(affinity.parse_cpus(text))  # the same syntax: 60000-60050,61000
+    elif not text and base.isdigit():
+        wanted = list(range(int(base), int(base) + HCCL_PORTS))
+    return tuple(port for port in wanted[:PORTS_MAX] if not _is_free(port))
+
+
+def cann_version(environ: Mapping[str, str] = os.environ, root: str = ASCEND_ROOT) -> str | None:
+    """Read the release of the CANN toolkit in this image."""
+    arch = {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    home = environ.get("ASCEND_TOOLKIT_HOME", f"{root}/ascend-toolkit/latest")
+    for name in CANN_FILES:
+        text = _or_none(Path(name.format(home=home, root=root, arch=arch)).read_text) or ""
+        if found := re.search(r"version\s*=\s*\[?(?:[\d.]+:)?(?P<version>\d[\w.]*)", text, re.IGNORECASE):
+            return found["version"]
+    return None
+
+
+def plan_node(
+    request: Request, allowed: frozenset[int], near: Mapping[int, frozenset[int]]
+) -> tuple[str | None, tuple[str, ...]]:
+    """Plan the node's CPUs, leave the plan for the run's processes, and bind this one and raylet."""
+    wanted = request.exclusive_cpus
+    if wanted is not None and len(allowed) != wanted:
+        note = (
+            f"nothing is bound: the cpuset has {len(allowed)} CPUs and the pod asked for {wanted}, so other pods may "
+            "run on them; it is the pod's own with the kubelet's static CPU manager, whole CPUs, and requests that "
+            "equal limits"
+        )
+        return None, (note,)
+    try:
+        read = topology.read_topology(tuple(range(request.devices)), allowed, near)
+        plan = affinity.make_plan(read, request.bind_cpus_min or 1)
+        binding.write_plan(request.run, plan)
+    except (affinity.PlanError, OSError) as error:
+        return None, (f"nothing is bound: {error}",)
+    binding.bind_data_worker()
+    notes = list(plan.notes)
+    try:
+        binding.bind_raylet(plan)
+    except OSError as error:
+        notes.append(f"raylet is not bound: {error}")
+    return plan.told(), tuple(notes)
+
+
+def _unshared(folder: SharedFolder) -> str:
+    """Say what is wrong with a shared folder here; nothing: it is the head's, and can be written."""
+    token, deadline = Path(folder.path) / folder.token_name, time.monotonic() + SHARED_SECONDS
+    while (found := _or_none(token.read_text)) is None:
+        if time.monotonic() >= deadline:
+            return "it is another volume here: what the head has just written into it is not there"
+        time.sleep(SHARED_POLL_SECONDS)
+    if found != folder.token:
+        return "it is another volume here: it holds something else than the head has just written"
+    try:
+        descriptor, own = tempfile.mkstemp(prefix=f"{folder.token_name}-", dir=folder.path)
+        os.close(descriptor)
+        Path(own).unlink()
+    except OSError as error:
+        return f"it cannot be written: {error.strerror}"
+    return ""
+
+
+def _interface() -> tuple[str | None, str]:
+    try:
+        chosen = hccl.choose(os.environ, hccl.read_interfaces())
+    except (hccl.InterfaceError, OSError) as error:
+        return None, str(error)
+    return chosen.get(hccl.GLOO) or os.environ.get(hccl.GLOO), ""
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def _open_files() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _known(versions: Mapping[str, str | None]) -> dict[str, str]:
+    return {part: version for part, version in versions.items() if version}
+
+
+def _or_none(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except OSError:
+        return None

@@ -1,0 +1,280 @@
+"""What is wrong with which node: facts in, findings out, and whether another attempt can help.
+
+Pure. A check whose cause is in the manifest or the image (a path, the size of /dev/shm, the model) can never pass once
+it fails on every node: exit 64. Otherwise the place is wrong: exit 65, and the nodes are named to the operator, which
+can do without them. A warning stops nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from rljob_runtime.contract import ExitCode, JobConfig, Platform
+from rljob_runtime.node_checks import versions
+from rljob_runtime.node_checks.facts import NodeFacts
+from rljob_runtime.node_checks.weights import MISSING
+from rljob_runtime.outcomes import RefusedError
+
+CLOCK_SECONDS_MAX, CLOCK_SECONDS_WARN = 60.0, 5.0
+"""Tokens and certificates are refused beyond a minute; logs of several nodes cannot be read beyond some seconds."""
+OPEN_FILES_MIN, OPEN_FILES_WANTED = 32768, 65536
+"""verl's guide for Ascend sets 32768; KubeRay's pods 65536."""
+FREE_BYTES_MIN, FREE_BYTES_WANTED = 1 << 30, 10 << 30
+"""Ray's logs and sockets; what it spills."""
+SHARED_MEMORY_SLACK = 0.99
+NAMED_MAX = 4
+
+
+class Check(enum.StrEnum):
+    """Rows of the table; the reason of the end and whether the manifest or the image can be its cause."""
+
+    reason: str
+    by_manifest: bool
+
+    def __new__(cls, title: str, reason: str, by_manifest: bool) -> Self:  # noqa: FBT001 - a table's column
+        """Make a row."""
+        member = str.__new__(cls, title)
+        member._value_ = title
+        member.reason, member.by_manifest = reason, by_manifest
+        return member
+
+    ANSWER = ("answers", "NodeSilent", False)
+    DRIVER = ("driver tools", "DriverNotMounted", True)
+    DEVICES = ("devices", "DevicesMissing", False)
+    HEALTH = ("health", "DeviceUnhealthy", False)
+    CHIP = ("chip", "WrongChip", True)
+    VERSIONS = ("driver versions", "DriverTooOld", False)
+    IMAGE = ("image versions", "ImageMismatch", True)
+    LINKS = ("device links", "LinkDown", False)
+    ADDRESSES = ("device addresses", "DeviceAddress", False)
+    PORTS = ("ports", "PortsBusy", False)
+    INTERFACE = ("interface", "InterfaceMissing", False)
+    SHARED_MEMORY = ("/dev/shm", "SharedMemoryTooSmall", True)  # noqa: S108 - the mount itself
+    OPEN_FILES = ("open files", "OpenFilesTooFew", False)
+    DISK = ("disk", "DiskFull", False)
+    CLOCK = ("clock", "ClockSkew", False)
+    PATHS = ("paths", "PathMissing", True)
+    FOLDERS = ("shared folders", "FolderNotShared", True)
+    MODEL = ("model files", "ModelIncomplete", True)
+    CPUS = ("cpuset", "CpusetTooSmall", True)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something is wrong with a node."""
+
+    check: Check
+    node: str
+    message: str
+    device: int | None = None
+    fatal: bool = True
+
+    def told(self) -> str:
+        """Write it for people."""
+        place = self.node if self.device is None else f"{self.node}, NPU {self.device}"
+        return f"{place}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Window:
+    """When the head asked and when it had all answers, by its own clock."""
+
+    asked: float
+    answered: float
+
+
+Found = Iterator[Finding]
+
+
+def judge(job: JobConfig, facts: Sequence[NodeFacts], window: Window, silent: Sequence[str] = ()) -> list[Finding]:
+    """Judge every node; `silent` are those that did not answer in time. Fatal findings come first."""
+    findings = [Finding(Check.ANSWER, node, "did not answer the check in time") for node in silent]
+    head = next((node for node in facts if node.is_head), None)
+    for node in facts:
+        findings += _everywhere(job, node, head, window)
+        if not node.is_head:
+            findings += _worker(job, node)
+            if job.platform is Platform.NPU:
+                findings += _npus(job, node)
+    findings += _addresses(job, facts)
+    order = list(Check)
+    return sorted(findings, key=lambda found: (not found.fatal, order.index(found.check), found.node))
+
+
+def refuse(job: JobConfig, facts: Sequence[NodeFacts], findings: Sequence[Finding]) -> None:
+    """Raise RefusedError if a finding is fatal."""
+    fatal = [found for found in findings if found.fatal]
+    if not fatal:
+        return
+    everywhere = [found for found in fatal if found.check.by_manifest and _on_all(found.check, fatal, facts)]
+    if everywhere:
+        check = everywhere[0].check
+        same = [found for found in everywhere if found.check is check]
+        raise RefusedError(ExitCode.BAD_CONFIG, check.reason, _everywhere_message(job, same, facts))
+    counted = Counter(found.node for found in fatal)
+    # Of a node that did not answer only the address is known, which the operator cannot avoid.
+    known = {node.node for node in facts}
+    nodes = tuple(node for node, _ in counted.most_common() if node in known)
+    shown = "; ".join(found.told() for found in fatal[:NAMED_MAX])
+    more = f"; and {len(fatal) - NAMED_MAX} more" if len(fatal) > NAMED_MAX else ""
+    raise RefusedError(ExitCode.ENVIRONMENT, fatal[0].check.reason, shown + more, nodes)
+
+
+def _on_all(check: Check, fatal: Sequence[Finding], facts: Sequence[NodeFacts]) -> bool:
+    """Tell whether a check fails on every worker node; then the head's answer adds nothing."""
+    asked = {node.node for node in facts if not node.is_head}
+    return asked <= {found.node for found in fatal if found.check is check} and bool(asked)
+
+
+def _everywhere_message(job: JobConfig, same: Sequence[Finding], facts: Sequence[NodeFacts]) -> str:
+    if same[0].check is Check.PATHS:
+        lacking = [set(node.missing_paths) for node in facts if not node.is_head]
+        nowhere = set.intersection(*lacking)
+        named = ", ".join(f"{r.field}: {r.path}" for r in job.required_paths if r.path in nowhere)
+        if named:
+            return f"{named} does not exist in any pod; check the path and the volume that should hold it"
+    return f"on every node: {same[0].message}"
+
+
+def _everywhere(job: JobConfig, node: NodeFacts, head: NodeFacts | None, window: Window) -> Found:
+    """Judge what head and workers share."""
+    missing = [required for required in job.required_paths if required.path in node.missing_paths]
+    if missing:
+        named = ", ".join(f"{required.field}: {required.path}" for required in missing)
+        yield Finding(Check.PATHS, node.node, f"{named} is missing here; check the volume's mount on this node")
+    for path, why in node.unshared.items():
+        yield Finding(Check.FOLDERS, node.node, f"{path}: {why}; every pod must mount the same volume there")
+    yield from _model(node, head)
+    if node.interface_error:
+        yield Finding(Check.INTERFACE, node.node, f"{node.interface_error}; see network.hccl.socketInterface")
+    skew = max(window.asked - node.time, node.time - window.answered, 0.0)
+    if skew > CLOCK_SECONDS_WARN:
+        message = f"its clock differs by {skew:.0f} s from the head's; synchronise the node's time"
+        yield Finding(Check.CLOCK, node.node, message, fatal=skew > CLOCK_SECONDS_MAX)
+
+
+def _model(node: NodeFacts, head: NodeFacts | None) -> Found:
+    if node.model is None:
+        return
+    missing = [name for name, size in node.model.sizes.items() if size == MISSING]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        message = f"{missing[0]}{more} of the model's weights is missing; download it again"
+        yield Finding(Check.MODEL, node.node, message)
+    for problem in node.model.problems[:1]:
+        yield Finding(Check.MODEL, node.node, f"{problem}: the model is not whole; download it again")
+    if head is None or node.is_head or head.model is None:
+        return
+    for problem in head.model.problems[:1]:
+        # Headers are read on the head; who has the same file has the same fault.
+        if node.model.sizes == head.model.sizes:
+            yield Finding(Check.MODEL, node.node, f"{problem}: the model is not whole; download it again")
+    differing = [
+        name
+        for name, size in node.model.sizes.items()
+        if MISSING not in (size, head.model.sizes.get(name, size)) and size != head.model.sizes.get(name, size)
+    ]
+    if differing:
+        sizes = f"{node.model.sizes[differing[0]]} bytes here and {head.model.sizes[differing[0]]} on the head"
+        yield Finding(Check.MODEL, node.node, f"{differing[0]} has {sizes}: another copy of the model")
+
+
+def _worker(job: JobConfig, node: NodeFacts) -> Found:
+    """Judge a worker node's resources; where nothing but CPUs computes, small ones are only told."""
+    npu, needs = job.platform is Platform.NPU, job.needs
+    if node.busy_ports:
+        listed = ", ".join(map(str, node.busy_ports[:NAMED_MAX]))
+        message = f"port {listed} of those that HCCL will listen on is taken; who else is on this host's network?"
+        yield Finding(Check.PORTS, node.node, message)
+    size, wanted = node.shared_memory_bytes, needs.shared_memory_bytes
+    if size is not None and wanted is not None and size < wanted * SHARED_MEMORY_SLACK:
+        message = f"shared memory has {gib(size)}, workerGroups[].template.sharedMemory says {gib(wanted)}"
+        yield Finding(Check.SHARED_MEMORY, node.node, message)
+    if node.open_files is not None and node.open_files < OPEN_FILES_WANTED:
+        message = f"{node.open_files} open files a process are few (ulimit -n); raise the container runtime's limit"
+        yield Finding(Check.OPEN_FILES, node.node, message, fatal=npu and node.open_files < OPEN_FILES_MIN)
+    if node.free_bytes is not None and node.free_bytes < FREE_BYTES_WANTED:
+        message = f"{gib(node.free_bytes)} are free for temporary files; Ray stops when a disk is full"
+        yield Finding(Check.DISK, node.node, message, fatal=node.free_bytes < FREE_BYTES_MIN)
+    if needs.cpus is not None and node.cpus < needs.cpus:
+        message = f"the cpuset has {node.cpus} CPUs, workerGroups[].template.cpu asks for {needs.cpus}"
+        yield Finding(Check.CPUS, node.node, message, fatal=npu)
+
+
+def _npus(job: JobConfig, node: NodeFacts) -> Found:
+    per_node = job.devices // job.nodes
+    if node.devices is None:
+        message = f"{node.devices_error}; the driver's tools must be mounted (accelerator class, runtimeClassName)"
+        yield Finding(Check.DRIVER, node.node, message)
+        return
+    if len(node.devices) < per_node:
+        gone = sorted(set(range(per_node)) - {device.logical for device in node.devices})
+        message = f"npu-smi shows {len(node.devices)} of {per_node} devices; {', '.join(map(str, gone))} missing"
+        yield Finding(Check.DEVICES, node.node, message, gone[0] if gone else None)
+    for device in node.devices:
+        if device.health.upper() != "OK":
+            message = f"health is {device.health} (card {device.card}, chip {device.chip}, {device.bus})"
+            fatal = device.health.upper() != "WARNING"
+            yield Finding(Check.HEALTH, node.node, message, device.logical, fatal)
+    chips = job.needs.chips
+    wrong = [device for device in node.devices if chips and not device.name.startswith(chips)]
+    if wrong:
+        message = f"{wrong[0].name} is no device of this accelerator class ({', '.join(chips)})"
+        yield Finding(Check.CHIP, node.node, message, wrong[0].logical)
+    yield from _versions(job, node)
+    yield from _links(job, node)
+
+
+def _versions(job: JobConfig, node: NodeFacts) -> Found:
+    wanted = versions.minimums(node.versions) | {
+        entry.part: (entry.version, "the accelerator class") for entry in job.needs.versions
+    }
+    for part, (minimum, why) in sorted(wanted.items()):
+        seen = node.versions.get(part)
+        check = Check.VERSIONS if part in ("driver", "firmware") else Check.IMAGE
+        if seen is None:
+            yield Finding(check, node.node, f"the release of {part} cannot be read; {why} needs {minimum}", fatal=False)
+        elif versions.older(seen, minimum):
+            fix = "upgrade the node's driver package" if check is Check.VERSIONS else "take an image that fits together"
+            yield Finding(check, node.node, f"{part} {seen} is older than {minimum}, which {why} needs; {fix}")
+
+
+def _links(job: JobConfig, node: NodeFacts) -> Found:
+    """Judge the devices' own network ports: without them a run on one node does well."""
+    several = job.nodes > 1
+    if node.links_error and several:
+        message = f"{node.links_error}: the devices' network ports are not checked (driver/tools is not mounted)"
+        yield Finding(Check.LINKS, node.node, message, fatal=False)
+    for device, link in sorted(node.links.items()):
+        if link != "UP":
+            message = f"its network port is {link} (hccn_tool -i {device} -link -g)"
+            yield Finding(Check.LINKS, node.node, message, device, fatal=several)
+    # Dies of an A3 SuperPoD reach each other without addresses.
+    needed = several and job.dies_per_card == 1
+    for device, address in sorted(node.addresses.items()):
+        if address is None:
+            message = f"its network port has no address (hccn_tool -i {device} -ip -g, /etc/hccn.conf)"
+            yield Finding(Check.ADDRESSES, node.node, message, device, fatal=needed)
+
+
+def _addresses(job: JobConfig, facts: Sequence[NodeFacts]) -> Found:
+    """Find addresses that two devices have."""
+    owners: dict[str, list[tuple[str, int]]] = {}
+    for node in facts:
+        for device, address in node.addresses.items():
+            if address is not None:
+                owners.setdefault(address, []).append((node.node, device))
+    for address, those in sorted(owners.items()):
+        for name, device in those if len(those) > 1 else ():
+            others = ", ".join(f"{other} NPU {number}" for other, number in those if (other, number) != (name, device))
+            message = f"its network port's address {address} is also that of {others}"
+            yield Finding(Check.ADDRESSES, name, message, device, fatal=job.nodes > 1)
+
+
+def gib(size: int) -> str:
+    """Write a number of bytes."""
+    return f"{size / (1 << 30):.1f} GiB"

@@ -1,0 +1,67 @@
+"""Whether the model's weights are all there and whole: the index against its shards, each shard against its header.
+
+A download that broke off costs a start on every node before verl notices. Headers are read on the head only; the other
+nodes give sizes, which must be the head's.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+from rljob_runtime.node_checks.facts import ModelFiles
+
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+PATTERNS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+HEADER_BYTES_MAX = 100 << 20
+"""https://github.com/huggingface/safetensors: MAX_HEADER_SIZE."""
+MISSING = -1
+
+
+def read(folder: Path, *, deep: bool) -> ModelFiles | None:
+    """Look at a model's folder; None if it is not one. `deep` also reads the shards' headers."""
+    if not (folder / "config.json").is_file():
+        return None
+    named, problems = _named(folder)
+    # No weights at all may be right: Megatron can load them from a folder of its own.
+    sizes = {name: _size(folder / name) for name in named}
+    if deep:
+        whole = (name for name, size in sizes.items() if size != MISSING and name.endswith(".safetensors"))
+        problems += [problem for name in whole if (problem := _broken(folder / name, sizes[name]))]
+    return ModelFiles(sizes, tuple(problems))
+
+
+def _named(folder: Path) -> tuple[list[str], list[str]]:
+    """Give the files that hold the weights, and what is wrong with the index."""
+    for index in INDEXES:
+        file = folder / index
+        if not file.is_file():
+            continue
+        try:
+            return sorted(set(json.loads(file.read_bytes())["weight_map"].values())), []
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return [], [f"{index} is no index of weights"]
+    return sorted({file.name for pattern in PATTERNS for file in folder.glob(pattern)}), []
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return MISSING
+
+
+def _broken(file: Path, size: int) -> str:
+    """Compare a shard with its header: 8 bytes of length, JSON with each tensor's place, the tensors."""
+    try:
+        with file.open("rb") as opened:
+            (length,) = struct.unpack("<Q", opened.read(8))
+            if length > HEADER_BYTES_MAX:
+                return f"{file.name} has no readable header"
+            header = json.loads(opened.read(length))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    except (OSError, ValueError, struct.error, KeyError, TypeError, IndexError, AttributeError):
+        return f"{file.name} has no readable header"
+    expected = 8 + length + max(ends, default=0)
+    return "" if size == expected else f"{file.name} has {size} of {expected} bytes"

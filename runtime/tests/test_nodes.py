@@ -1,0 +1,115 @@
+"""What the launcher does with the nodes' answers: plans and records of bound processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime import binding, nodes, ray_cluster, topology
+from rljob_runtime.binding import Role, Seen
+from rljob_runtime.contract import CoreBinding, NodeNeeds, Phase, Platform, Progress
+from rljob_runtime.node_checks.facts import NodeFacts, Request
+from rljob_runtime.node_checks.gather import plan_node
+from rljob_runtime.node_checks.judge import Window
+from rljob_runtime.spool import Spool
+from runtime.tests.conftest import MakeJob
+
+RUN = "sums-uid01-1-attempt-1"
+CPUS = topology.usable_cpus()
+
+
+@pytest.fixture
+def started(spool: Spool) -> Spool:
+    spool.write_progress(Progress(pod_uid="pod-1", phase=Phase.TRAINING, attempt=1, step=3))
+    return spool
+
+
+def worker(name: str, plan: str | None, *notes: str) -> NodeFacts:
+    return NodeFacts(node=name, time=0.5, plan=plan, plan_notes=notes)
+
+
+def test_nodes_with_the_same_plan_stand_together_and_those_without_one_say_why(
+    started: Spool, make_job: MakeJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = [worker("a", "Near: npu0 1-19"), worker("b", None, "nothing is bound: no"), worker("c", "Near: npu0 1-19")]
+    nodes.conclude(make_job(core_binding=True), started, facts, Window(0, 1), [], 1.0)
+    progress = started.progress()
+    assert progress is not None
+    assert progress.core_binding == CoreBinding(
+        nodes=3, planned_nodes=2, plans=("a, c: Near: npu0 1-19",), notes=("b: nothing is bound: no",)
+    )
+    assert "rljob: core binding: b: nothing is bound: no" in capsys.readouterr().err
+
+
+def test_a_run_that_binds_nothing_says_nothing_of_it(started: Spool, make_job: MakeJob) -> None:
+    nodes.conclude(make_job(), started, [worker("a", None)], Window(0, 1), [], 1.0)
+    progress = started.progress()
+    assert progress is not None
+    assert progress.core_binding is None
+
+
+def test_processes_that_stray_are_counted_and_told_while_the_trainer_writes(
+    started: Spool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started.update_progress(core_binding=CoreBinding(nodes=1, planned_nodes=1))
+    seen = [Seen(Role.TRAINER, 7, "1-19", ""), Seen(Role.ROLLOUT, 8, "1-19", "0,20-39")]
+    monkeypatch.setattr(ray_cluster, "on_device_nodes", lambda *_: {"10.0.0.1": seen, "10.0.0.2": None})
+    nodes._look(RUN, started)
+    current = started.update_progress(step=4)
+    assert (current.step, current.core_binding) == (4, CoreBinding(1, 1, bound_processes=1, strayed_processes=1))
+    assert "rollout 8 at 10.0.0.1 may use 0,20-39 beside 1-19" in capsys.readouterr().err
+
+
+def test_a_ray_that_is_gone_ends_nothing(started: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise ConnectionError("disconnected")
+
+    monkeypatch.setattr(ray_cluster, "on_device_nodes", gone)
+    nodes._look(RUN, started)
+    assert started.progress() == Progress(pod_uid="pod-1", phase=Phase.TRAINING, attempt=1, step=3)
+
+
+def test_npus_get_five_cpus_each_and_the_whole_cpuset_of_a_whole_node(make_job: MakeJob) -> None:
+    job = make_job(platform=Platform.NPU, core_binding=True, needs=NodeNeeds(cpus=160, whole_node=True))
+    wanted = nodes.request(job, RUN, ())
+    assert (wanted.bind_cpus_min, wanted.exclusive_cpus) == (5, None)
+
+
+def test_without_npus_only_a_cpuset_of_the_asked_size_is_bound(make_job: MakeJob) -> None:
+    wanted = nodes.request(make_job(core_binding=True, needs=NodeNeeds(cpus=4)), RUN, ())
+    assert (wanted.bind_cpus_min, wanted.exclusive_cpus) == (1, 4)
+    assert nodes.request(make_job(core_binding=True), RUN, ()).exclusive_cpus == 0
+    assert nodes.request(make_job(), RUN, ()).bind_cpus_min is None
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Request:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv(binding.VARIABLE, raising=False)
+    monkeypatch.setattr(os, "getppid", lambda: 0)
+    return Request(RUN, 1, with_npus=False, paths=(), folders=(), model=None, bind_cpus_min=1, exclusive_cpus=len(CPUS))
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="one CPU cannot be shared out")
+def test_an_exclusive_cpuset_of_this_machine_is_planned_and_left_for_the_run(asked: Request) -> None:
+    told, notes = plan_node(asked, CPUS, {})
+    plan = binding.read_plan(RUN)
+    assert plan is not None
+    assert (told, notes) == (plan.told(), ())
+    assert {cpu for cpus in plan.devices.values() for cpu in cpus} | set(plan.system) | set(plan.data) == CPUS
+
+
+def test_a_shared_cpuset_is_left_alone_with_the_reason(asked: Request) -> None:
+    told, (note,) = plan_node(dataclasses.replace(asked, exclusive_cpus=1000), CPUS, {})
+    assert told is None
+    assert f"the cpuset has {len(CPUS)} CPUs and the pod asked for 1000" in note
+    assert binding.read_plan(RUN) is None
+
+
+def test_too_few_cpus_are_told_not_raised(asked: Request) -> None:
+    told, (note,) = plan_node(dataclasses.replace(asked, devices=1000), CPUS, {})
+    assert told is None
+    assert "are too few for 1000 devices" in note
