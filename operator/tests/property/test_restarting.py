@@ -339,6 +339,19 @@ def test_a_node_that_fails_twice_is_avoided() -> None:
     world.close()
 
 
+def test_nodes_that_do_not_pass_the_check_are_avoided_at_once() -> None:
+    world = new_world()
+    train(world, 3)
+    world.end_driver(65, reason="LinkDown", nodes=("node-7", "node-9"))
+    wait(world, 60)
+    assert [(node.name, node.reason) for node in world.status.excluded_nodes] == [
+        ("node-7", "LinkDown"),
+        ("node-9", "LinkDown"),
+    ]
+    assert world.status.attempts[0].node == "node-7"
+    world.close()
+
+
 def test_the_cluster_of_a_failed_job_may_be_kept_and_that_of_a_good_one_goes() -> None:
     for code, kept in ((1, True), (0, False)):
         world = new_world(restart={"maxRestarts": 0}, cleanup={"clusterAfterSeconds": 600, "keepOnFailure": True})

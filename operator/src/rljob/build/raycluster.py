@@ -203,6 +203,8 @@ def _contract_env() -> list[dict[str, Any]]:
     paths = head_paths()
     return [
         {"name": PodVariable.POD_UID.value, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": PodVariable.POD_IP.value, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": PodVariable.NODE_NAME.value, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         {"name": PodVariable.CONFIG.value, "value": paths.config},
         {"name": PodVariable.SPOOL.value, "value": paths.spool},
     ]

@@ -372,3 +372,31 @@ def test_paths_that_must_exist_are_named_by_their_field() -> None:
 def test_the_same_spec_always_has_the_same_digest(spec: Json) -> None:
     assert verl.job_config(IDENTITY, typed(spec), 1).digest() == verl.job_config(IDENTITY, typed(spec), 1).digest()
     assert not math.isnan(verl.job_config(IDENTITY, typed(spec), 1).cards)
+
+
+@pytest.mark.parametrize(
+    ("template", "cpus", "shared_memory"),
+    [
+        ({"cpu": "160", "memory": "1400Gi", "sharedMemory": "512Gi"}, 160, 512 << 30),
+        ({"cpu": "2500m", "memory": "1T", "sharedMemory": "1.5G"}, None, 1_500_000_000),
+        ({"cpu": "1.5", "memory": "1T"}, 1, None),
+        ({}, None, None),
+    ],
+)
+def test_what_a_node_must_offer_is_what_its_pod_asks_for(
+    template: Json, cpus: int | None, shared_memory: int | None
+) -> None:
+    spec = small_spec(
+        {
+            "accelerator": {"class": "atlas-a2"},
+            "workerGroups": [{"name": "trainer", "nodes": 2, "devicesPerNode": 8, "template": template}],
+        }
+    )
+    needs = verl.job_config(IDENTITY, typed(spec), 1).needs
+    assert (needs.cpus, needs.shared_memory_bytes) == (cpus, shared_memory)
+    assert (needs.whole_node, needs.chips) == (True, ("910B",))
+
+
+def test_a_pod_without_npus_is_not_alone_on_its_node() -> None:
+    needs = verl.job_config(IDENTITY, typed(small_spec()), 1).needs
+    assert (needs.whole_node, needs.chips) == (False, ())

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from rljob.api.base import Switch
 from rljob.api.status import Decision
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
 from rljob.launchers import verl
-from rljob_runtime.contract import Platform
+from rljob.launchers.verl.nodes import binds_cores
 
 SET = "set in the spec"
 
@@ -61,12 +60,11 @@ def _skip_old_log_prob(spec: RLJobSpec) -> Answer:
 
 
 def _core_binding(spec: RLJobSpec) -> Answer:
-    asked, platform = spec.optimizations.core_binding, ACCELERATORS[spec.accelerator.class_].platform
-    if platform is Platform.CPU:
+    if spec.optimizations.core_binding is not Switch.AUTO:
+        return Answer(spec.optimizations.core_binding.value, SET)
+    if not binds_cores(spec):
         return Answer("Disabled", f"class {spec.accelerator.class_} has no devices to be near to")
-    if asked is Switch.DISABLED:
-        return Answer("Disabled", SET)
-    return Answer("Enabled", "vllm-ascend binds its workers on arm64 hosts; workers of the trainer are not bound yet")
+    return Answer("Enabled", "each device gets CPUs near it, planned on its node; /v1/progress has the plan")
 
 
 def _gc_freeze(spec: RLJobSpec) -> Answer:

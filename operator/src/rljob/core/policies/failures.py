@@ -106,6 +106,8 @@ class Failure:
     rule: str | None = None
     """The rule whose pattern matched the driver's log."""
     node: str | None = None
+    unfit: tuple[str, ...] = ()
+    """Nodes that the launcher's check found at fault: the next cluster avoids them at once."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ def classify(outcome: Outcome, pods: Iterable[Manifest] = ()) -> Failure:
         message=outcome.message,
         exit_code=code,
         rule=outcome.rule,
+        node=outcome.nodes[0] if outcome.nodes else None,
+        unfit=outcome.nodes,
     )
     final = EXIT_CODES.get(code)
     if final is not None and final.cause is FailureCause.CONFIGURATION:

@@ -111,7 +111,7 @@ def without_attempt(view: View, begin: datetime) -> Intent:
 
 
 def _excluded(view: View, current: RLJobStatus, verdict: Verdict) -> list[ExcludedNode]:
-    """Add the node that a rule blames, or that is blamed for the second time; drop what is over."""
+    """Add nodes that did not pass the check, that a rule blames, or blamed twice; drop what is over."""
     node, reason = verdict.failure.node, verdict.failure.reason
     kept = [entry for entry in current.excluded_nodes if clock.from_text(entry.until) > view.now]
     if reason == Reason.START_DEADLINE_EXCEEDED:
@@ -119,10 +119,13 @@ def _excluded(view: View, current: RLJobStatus, verdict: Verdict) -> list[Exclud
         return []
     if node is None:
         return kept
+    until = clock.to_text(view.now + timedelta(seconds=EXCLUDED_SECONDS))
+    if unfit := verdict.failure.unfit[:EXCLUDED_MAX]:
+        added = [ExcludedNode(name=name, reason=reason, until=until) for name in unfit]
+        return [*(entry for entry in kept if entry.name not in unfit), *added][-EXCLUDED_MAX:]
     blamed = sum(entry.node == node and entry.cause is FailureCause.INFRASTRUCTURE for entry in current.attempts)
     if not verdict.exclude and blamed < BLAMED_TWICE:
         return kept
-    until = clock.to_text(view.now + timedelta(seconds=EXCLUDED_SECONDS))
     others = [entry for entry in kept if entry.name != node]
     return [*others, ExcludedNode(name=node, reason=reason, until=until)][-EXCLUDED_MAX:]
 

@@ -7,6 +7,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.names import JobIdentity, cluster_name
 from rljob.launchers.verl import critic, lifecycle, rollout, training
+from rljob.launchers.verl.nodes import binds_cores, node_needs
 from rljob.launchers.verl.rows import Row
 from rljob.launchers.verl.sizes import devices
 from rljob_runtime.contract import (
@@ -66,6 +67,8 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
         log_rules=tuple(
             LogRule(rule.name, rule.on_log_pattern) for rule in spec.restart.rules if rule.on_log_pattern is not None
         ),
+        core_binding=binds_cores(spec),
+        needs=node_needs(spec),
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rljob.api.base import Switch
-from rljob.launchers.verl.rows import ATLAS, ROLLOUT, Condition, Row, both, number, whole
+from rljob.launchers.verl.rows import ATLAS, ROLLOUT, Condition, Row, number, whole
 
 ROLLOUT_YAML = "trainer/config/rollout/rollout.yaml"
 SERVER = "workers/rollout/vllm_rollout/vllm_async_server.py"
@@ -12,7 +11,6 @@ VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
 DRAFTS = {"NGram": "ngram", "Suffix": "suffix"}
 """vllm_ascend/spec_decode/__init__.py and vLLM's SpeculativeConfig; `suffix` needs arctic-inference in the image."""
 SPECULATIVE = Condition("rollout.speculative.method is set", lambda s: s.rollout.speculative.method != "None")
-BINDING = Condition("coreBinding Enabled, Disabled", lambda s: s.optimizations.core_binding is not Switch.AUTO)
 
 ROWS = (
     Row(f"{ROLLOUT}.name", "rollout.engine", ROLLOUT_YAML, lambda s: s.rollout.engine.lower()),
@@ -87,12 +85,13 @@ ROWS = (
         ATLAS,
         own=False,
     ),
-    # vllm_ascend/ascend_config.py, v0.23.0: on by default, arm64 only.
+    # vllm_ascend/ascend_config.py, v0.23.0: on by default, arm64 only. The runtime binds these workers (binding.py), as
+    # those of the trainer on the same devices; two who bind would cut the pools twice.
     Row(
         f"{VLLM}.additional_config.enable_cpu_binding",
         "optimizations.coreBinding",
         SERVER,
-        lambda s: s.optimizations.core_binding is Switch.ENABLED,
-        both(ATLAS, BINDING),
+        lambda _: False,
+        ATLAS,
     ),
 )

@@ -3,10 +3,12 @@
 import pytest
 from builders import Json, merged, small_spec, typed
 
+from rljob.build.names import JobIdentity
 from rljob.core.policies.decisions import QUESTIONS, decide
 from rljob.launchers import verl
 
 ATLAS: Json = {"accelerator": {"class": "atlas-a2"}}
+IDENTITY = JobIdentity("team-a", "sums", "uid-1")
 SAVES: Json = {"checkpoint": {"path": "/ckpt", "everySteps": 5}}
 
 
@@ -27,7 +29,8 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("optimizations.skipOldLogProb", ({"trainer": {"miniBatchSize": 8}},), "Disabled", "4 updates of a batch"),
         ("optimizations.skipOldLogProb", ({"optimizations": {"skipOldLogProb": "Disabled"}},), "Disabled", "set in"),
         ("optimizations.coreBinding", (), "Disabled", "class cpu"),
-        ("optimizations.coreBinding", (ATLAS,), "Enabled", "not bound yet"),
+        ("optimizations.coreBinding", (ATLAS,), "Enabled", "planned on its node"),
+        ("optimizations.coreBinding", ({"optimizations": {"coreBinding": "Enabled"}},), "Enabled", "set in"),
         ("optimizations.coreBinding", (ATLAS, {"optimizations": {"coreBinding": "Disabled"}}), "Disabled", "set in"),
         ("optimizations.gcFreeze", (), "Disabled", "no hook"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Disabled"}},), "Disabled", "set in the spec"),
@@ -57,6 +60,9 @@ def test_a_decision_says_what_is_rendered() -> None:
     disabled = merged(small_spec(ATLAS), {"optimizations": {"coreBinding": "Disabled"}})
     key = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.enable_cpu_binding"
     assert verl.overrides(typed(disabled))[key] is False
+    assert verl.job_config(IDENTITY, typed(disabled), 1).core_binding is False
+    assert verl.job_config(IDENTITY, typed(small_spec(ATLAS)), 1).core_binding is True
+    assert verl.job_config(IDENTITY, typed(small_spec()), 1).core_binding is False
     micro = str(verl.overrides(typed())["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"])
     assert answer("trainer.microBatchSizePerDevice")[0] == micro
 

@@ -92,6 +92,11 @@ def test_a_pod_without_a_node_blames_none() -> None:
     assert (found.node, found.message) == (None, "pod w-1: Evicted")
 
 
+def test_the_nodes_that_did_not_pass_the_check_are_blamed() -> None:
+    found = classify(Outcome(65, "LinkDown", "its words", nodes=("n2", "n3")))
+    assert (found.cause, found.node, found.unfit) == (INFRASTRUCTURE, "n2", ("n2", "n3"))
+
+
 def test_every_row_names_its_source() -> None:
     assert all(row.source for table in (EXIT_CODES, REASONS, POD_REASONS) for row in table.values())
 
