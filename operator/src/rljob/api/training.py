@@ -17,6 +17,13 @@ Factor = Annotated[int, Field(ge=1, le=65_536, json_schema_extra={"format": "int
 """A parallel size."""
 
 
+class MemoryCheck(enum.StrEnum):
+    """What becomes of a job whose model does not fit."""
+
+    REFUSE = "Refuse"
+    WARN = "Warn"
+
+
 class ModelSource(Model):
     """The model to train."""
 
@@ -30,6 +37,12 @@ class ModelSource(Model):
     """Experts of a mixture-of-experts layer, for the arithmetic of expert parallelism."""
     trust_remote_code: bool | None = None
     """Run the Python files that lie beside the weights."""
+    architecture: Annotated[str, Field(max_length=63)] | None = None
+    """A model whose memory is planned, such as Qwen3-235B-A22B."""
+    config: Annotated[dict[str, Anything], Field(max_length=256)] = {}
+    """Or its config.json."""
+    memory_check: MemoryCheck = MemoryCheck.REFUSE
+    """What if a die's memory is exceeded."""
 
 
 class Data(Model):

@@ -1,4 +1,4 @@
-"""`rljob validate`, `render`, `explain`, `diff`, `status` and `run --local`, also as `kubectl rljob`.
+"""`rljob validate`, `render`, `explain`, `diff`, `plan`, `status` and `run --local`, also as `kubectl rljob`.
 
 Exit codes: 0 well, 1 the job is wrong, failed or (`diff`) different, 2 the command cannot be carried out, 130 stopped.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from rljob.api.training import MemoryCheck
 from rljob.build.configmap import read_snapshot
 from rljob.build.names import JobIdentity
 from rljob.cli import kubectl
@@ -17,6 +19,7 @@ from rljob.cli.diff import against_file, against_job
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import explain
 from rljob.cli.manifests import Files, JobManifest, read_files
+from rljob.cli.plan import OUTPUTS, memory_page, read_config
 from rljob.cli.render import STAND_IN_UID, render
 from rljob.cli.status import describe
 from rljob.core.policies.decisions import decide
@@ -116,6 +119,20 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> str:
     return against_job(frozen.spec, now.spec or frozen.spec, wanted.spec)
 
 
+def _plan(chosen: argparse.Namespace) -> int:
+    """Reckon the memory of a die; exit code 1 when a phase does not fit."""
+    shape = read_config(chosen.model_config) if chosen.model_config else None
+    pages, fit = [], True
+    for job, checked in _judged(read_files(chosen.file), chosen, MemoryCheck.WARN):
+        if checked.spec is None:
+            return FAILED
+        page, fits = memory_page(job.name, checked.spec, shape, chosen.output)
+        pages.append(page)
+        fit = fit and fits
+    print("\n\n".join(pages))
+    return 0 if fit else FAILED
+
+
 def _status(chosen: argparse.Namespace) -> int:
     job = kubectl.get_job(chosen.name, kubectl.Place(chosen.namespace, chosen.context))
     print(describe(job))
@@ -150,15 +167,24 @@ def _read(chosen: argparse.Namespace) -> Iterator[tuple[JobManifest, Checked]]:
     return _judged(read_files(chosen.file), chosen)
 
 
-def _judged(files: Files, chosen: argparse.Namespace) -> Iterator[tuple[JobManifest, Checked]]:
+def _judged(
+    files: Files, chosen: argparse.Namespace, memory_check: MemoryCheck | None = None
+) -> Iterator[tuple[JobManifest, Checked]]:
     for job in files.jobs:
-        checked = validate(job.name, job.spec, _recipes(job, files.recipes, chosen))
+        spec = _with_memory_check(job.spec, memory_check) if memory_check else job.spec
+        checked = validate(job.name, spec, _recipes(job, files.recipes, chosen))
         for violation in checked.violations:
             print(f"{job.source}: {job.name or 'RLJob without a name'}: {violation}", file=sys.stderr)
-        if checked.spec is not None:
+        if checked.spec is not None and memory_check is None:
             for warning in checked.warnings:
                 print(f"{job.source}: {job.name}: warning: {warning}", file=sys.stderr)
         yield job, checked
+
+
+def _with_memory_check(spec: Mapping[str, Any], check: MemoryCheck) -> dict[str, Any]:
+    """Show the whole table of what does not fit, instead of refusing it."""
+    model = spec.get("model")
+    return {**spec, "model": {**(model if isinstance(model, Mapping) else {}), "memoryCheck": check.value}}
 
 
 def _recipes(job: JobManifest, known: Recipes, chosen: argparse.Namespace) -> Recipes:
@@ -174,6 +200,7 @@ _COMMANDS = {
     "render": _render,
     "explain": _explain,
     "diff": _diff,
+    "plan": _plan,
     "status": _status,
     "run": _run,
 }
@@ -201,6 +228,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--context", help="context of the kubeconfig")
     show.add_argument("--part", choices=("all", "raycluster", "job"), default="all")
     show.add_argument("--uid", default=STAND_IN_UID, help="uid of the RLJob, which decides the names of its children")
+    planning = commands.add_parser("plan", help="reckon what a job takes before it takes anything")
+    topics = planning.add_subparsers(dest="topic", required=True)
+    memory = topics.add_parser("memory", help="memory of a die in each phase of a step; exit code 1 when too much")
+    memory.add_argument("file", nargs="+", help="jobs and recipes, or a folder; - for stdin")
+    memory.add_argument("--model-config", type=Path, metavar="FILE", help="config.json of a model without a name here")
+    memory.add_argument("-o", "--output", choices=OUTPUTS, default=OUTPUTS[0])
+    memory.add_argument("--cluster", action="store_true", help="read recipes that the files lack from the cluster")
+    memory.add_argument("--context", help="context of the kubeconfig")
     status = commands.add_parser("status", help="where an RLJob stands; exit code 1 when it failed")
     status.add_argument("name")
     status.add_argument("-n", "--namespace", help="default: that of the context")

@@ -11,7 +11,7 @@ class Reason(enum.StrEnum):
     VALID = "Valid"
     """All checks passed."""
     VALID_WITH_WARNINGS = "ValidWithWarnings"
-    """All checks passed; the message lists the fields that have no effect in this version."""
+    """All checks passed; the message lists fields that have no effect yet, and memory that is nearly full."""
     INVALID_SPEC = "InvalidSpec"
     """The message lists every violation with its fix."""
     SPEC_CHANGED = "SpecChanged"

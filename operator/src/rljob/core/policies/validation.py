@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from rljob.api.base import DNS_LABEL
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.core.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
-from rljob.core.policies import batches, devices, lifecycle, overrides, patches, pods, rollout, secrecy
+from rljob.core.policies import batches, devices, lifecycle, memory, overrides, patches, pods, rollout, secrecy
 from rljob.core.policies.keyed import key_violations
 from rljob.core.policies.unacted import warnings_of
 from rljob.core.policies.unions import union_violations
@@ -34,10 +34,12 @@ CHECKS: tuple[Check, ...] = (
     *patches.CHECKS,
     *secrecy.CHECKS,
     *lifecycle.CHECKS,
+    *memory.CHECKS,
     *overrides.CHECKS,
 )
 DEPTH_MAX = 40
 """Levels of a manifest: beyond what any field has, and far from Python's own limit."""
+NULLS_ALLOWED = frozenset({"spec.verl.overrides", "spec.model.config"})
 INPUT_SHOWN = 200
 """Characters of a wrong value in a message."""
 
@@ -54,7 +56,7 @@ class Checked:
     merged: Layer = EMPTY
     """Recipes and job laid over each other, before types and defaults."""
     warnings: tuple[Violation, ...] = ()
-    """Fields that are set and have no effect in this version."""
+    """What the job may do, and its author should know."""
 
 
 def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None) -> Checked:
@@ -88,7 +90,12 @@ def check(
         *union_violations(spec, "spec"),
         *key_violations(spec, "spec"),
     )
-    return Checked(None if found else spec, found, recipes, merged, warnings_of(spec))
+    return Checked(None if found else spec, found, recipes, merged, cautions(spec))
+
+
+def cautions(spec: RLJobSpec) -> tuple[Violation, ...]:
+    """Give what is allowed and deserves a word: fields that have no effect yet, and memory that is nearly full."""
+    return (*warnings_of(spec), *memory.memory_warnings(spec))
 
 
 def _depth_violations(document: object) -> Iterator[Violation]:
@@ -110,10 +117,10 @@ def _members(path: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def _null_violations(value: object, path: str) -> Iterator[Violation]:
-    """Refuse null as the API server does; in overrides it is a value."""
+    """Refuse null as the API server does; in overrides and in a config.json it is a value."""
     if value is None:
         yield Violation(path, "is null; leave the field out, or name it in spec.unset to drop a recipe's value")
-    elif isinstance(value, Mapping) and path != "spec.verl.overrides":
+    elif isinstance(value, Mapping) and path not in NULLS_ALLOWED:
         for name, member in value.items():
             yield from _null_violations(member, f"{path}.{name}")
     elif isinstance(value, list):

@@ -27,7 +27,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.policies.decisions import decide
 from rljob.core.policies.startup import PROBLEMS, diagnose
-from rljob.core.policies.unacted import warnings_of
+from rljob.core.policies.validation import cautions
 from rljob.core.reasons import Reason
 from rljob.core.recipes import RecipeLayer, chain_ids
 from rljob.core.source import FIELD, find_source, source_decision
@@ -119,7 +119,7 @@ def intend(view: View) -> Plan | None:
         start_deadline=clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds)),
     )
     before, new = view.status.resolved, view.status.model_copy(update={"intent": intent, "resolved": resolved})
-    warnings = "; ".join(str(warning) for warning in warnings_of(_taken_spec(view)))
+    warnings = "; ".join(str(warning) for warning in cautions(_taken_spec(view)))
     valid = Reason.VALID_WITH_WARNINGS if warnings else Reason.VALID
     new = view.writer.with_condition(new, ConditionType.VALIDATED, ConditionStatus.TRUE, valid, warnings)
     if status.condition(new, ConditionType.SUSPENDED) is not None:

@@ -1,0 +1,109 @@
+"""`rljob plan memory`: what each phase of a step takes of a die, as a table or as JSON.
+
+The arithmetic is `rljob_runtime.planning.memory`, the same that validation uses; here it only gets a page.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.cli.errors import UsageError
+from rljob.launchers.verl.memory import known_shape, memory_plan
+from rljob_runtime.planning.memory import Phase, Plan
+from rljob_runtime.planning.shapes import BUILT_IN, Shape, ShapeError, shape_from_config
+from rljob_runtime.planning.weights import Cut, model_elements
+
+OUTPUTS = ("table", "json")
+GIB = 1 << 30
+NAME_WIDTH = 38
+
+
+def read_config(path: Path) -> Shape:
+    """Read a config.json; raises UsageError where that cannot be done."""
+    try:
+        config = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise UsageError(f"{path}: a config.json is an object, and this is none")
+    try:
+        return shape_from_config(config, path.parent.name or str(path), str(path))
+    except ShapeError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def memory_page(name: str, spec: RLJobSpec, shape: Shape | None, output: str) -> tuple[str, bool]:
+    """Give a job's page, and whether everything fits."""
+    shape = shape or known_shape(spec)
+    if shape is None:
+        raise UsageError(
+            f"{name}: the model's sizes are not known; set model.architecture to one of {', '.join(sorted(BUILT_IN))}, "
+            "or give --model-config config.json"
+        )
+    plan = memory_plan(spec, shape)
+    if plan is None:
+        raise UsageError(f"{name}: class {spec.accelerator.class_} computes in the host's memory; name an Atlas class")
+    page = json.dumps(_document(name, plan), indent=2) if output == "json" else _table(name, spec, plan)
+    return page, fits(plan)
+
+
+def fits(plan: Plan) -> bool:
+    """Whether every phase and one sequence of full length fit."""
+    return plan.peak.bytes <= plan.die.memory_bytes and plan.kv_bytes >= plan.kv_bytes_needed
+
+
+def _table(name: str, spec: RLJobSpec, plan: Plan) -> str:
+    billions = model_elements(plan.shape, Cut()).total / 1e9
+    size = f"{plan.die.memory_bytes / GIB:.0f} GiB a die"
+    tokens = f"{plan.full_sequences:.1f} sequences of {plan.sequence_tokens:,} tokens at a time"
+    lines = [
+        f"{name}: {plan.shape.name} ({billions:.2f} billion parameters) on {spec.accelerator.class_}, {size}",
+        "",
+        f"{'on the fullest die':<{NAME_WIDTH}}{'GiB':>9}  share",
+    ]
+    for phase in plan.phases:
+        lines.append(f"{phase.name.value:<{NAME_WIDTH}}{phase.bytes / GIB:>9.2f}  {_share(phase, plan)}")
+        lines += [
+            f"  {'~ ' if part.estimated else ''}{part.name:<{NAME_WIDTH - (4 if part.estimated else 2)}}"
+            f"{part.bytes / GIB:>9.2f}"
+            for part in phase.parts
+        ]
+    lines += [
+        "",
+        f"KV cache: {plan.kv_bytes_per_token / 1024:.1f} KiB a token on a die, {plan.kv_tokens:,} tokens; {tokens}",
+        "~ is an estimate; the rest follows from the sizes",
+    ]
+    return "\n".join(lines)
+
+
+def _share(phase: Phase, plan: Plan) -> str:
+    share = f"{phase.bytes / plan.die.memory_bytes:.0%}"
+    return f"{share}  does not fit" if phase.bytes > plan.die.memory_bytes else share
+
+
+def _document(name: str, plan: Plan) -> dict[str, Any]:
+    return {
+        "job": name,
+        "model": plan.shape.name,
+        "source": plan.shape.source,
+        "dieBytes": plan.die.memory_bytes,
+        "fits": fits(plan),
+        "kvCache": {
+            "bytesPerToken": plan.kv_bytes_per_token,
+            "tokens": plan.kv_tokens,
+            "fullSequences": round(plan.full_sequences, 2),
+        },
+        "phases": [
+            {
+                "name": phase.name.value,
+                "bytes": phase.bytes,
+                "parts": [{"name": p.name, "bytes": p.bytes, "estimated": p.estimated} for p in phase.parts],
+            }
+            for phase in plan.phases
+        ],
+    }

@@ -1,0 +1,168 @@
+"""From the keys that verl will get to the layout that `rljob_runtime.planning.memory` reckons with.
+
+It reads the finished overrides, not the fields, so that a key which a user or a recipe sets by hand counts as it acts.
+Never fails: sizes that do not divide are told by other checks, and are rounded here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rljob.api.training import AlgorithmName
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.accelerators import ACCELERATORS
+from rljob.build.hbm import HBM
+from rljob.launchers.verl.job import overrides
+from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT
+from rljob.launchers.verl.sizes import data_parallel_ranks, devices, micro_batch, mini_batch, uses_megatron
+from rljob_runtime.contract import Platform
+from rljob_runtime.planning.memory import Die, Engine, Plan, Recompute, Rollout, Trainer, plan
+from rljob_runtime.planning.shapes import BUILT_IN, Shape, shape_from_config
+from rljob_runtime.planning.weights import Cut
+
+TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"
+BUFFER_VARIABLE = "HCCL_BUFFSIZE"
+BUFFER_DEFAULT = 200
+"""MB, twice a communicator: CANN 9.0, environment variables, HCCL_BUFFSIZE."""
+FRACTION, SEQUENCES, BATCHED_TOKENS = 0.5, 256, 8192
+"""verl 0.9.1, trainer/config/rollout/rollout.yaml."""
+BUCKET_KEY = f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes"
+BUCKET_MEGABYTES = 2048
+"""verl 0.9.1, trainer/config/rollout/rollout.yaml."""
+KEPT_EXPERTS = {"level0": 0.3, "level1": 0.1}
+"""MindSpeed core_r0.16.0, docs/zh/features/moe-zero-memory.md: over 70 % and 90 % of the experts' activations go."""
+
+Keys = Mapping[str, object]
+
+
+def known_shape(spec: RLJobSpec) -> Shape | None:
+    """Give the shape that the job names, or None; raises ShapeError where model.config cannot be read."""
+    if spec.model.config:
+        return shape_from_config(spec.model.config, "model.config", "the job")
+    return BUILT_IN.get(spec.model.architecture or "")
+
+
+def memory_plan(spec: RLJobSpec, shape: Shape) -> Plan | None:
+    """Reckon the memory of a job's dies; None where the class has none of its own."""
+    memory = HBM.get(spec.accelerator.class_)
+    if memory is None or ACCELERATORS[spec.accelerator.class_].platform is not Platform.NPU:
+        return None
+    keys = _keys(spec)
+    buffers = 2 * _buffer_megabytes(spec) << 20
+    die = Die(memory.total_bytes, memory.visible_bytes, buffers)
+    return plan(shape, die, _trainer(spec, shape, keys), _rollout(spec, keys))
+
+
+def _keys(spec: RLJobSpec) -> dict[str, object]:
+    """Give all keys without their plus signs, those of the transformer's node one by one."""
+    found: dict[str, object] = {key.lstrip("+"): value for key, value in overrides(spec).items()}
+    node = found.get(TRANSFORMER)
+    if isinstance(node, Mapping):
+        found |= {f"{TRANSFORMER}.{name}": value for name, value in node.items()}
+    return found
+
+
+def _buffer_megabytes(spec: RLJobSpec) -> int:
+    for variable in spec.worker_groups[0].template.env:
+        if variable.name == BUFFER_VARIABLE and (variable.value or "").isdecimal():
+            return int(variable.value or 0)
+    return BUFFER_DEFAULT
+
+
+def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
+    sizes, megatron = spec.trainer.parallelism, uses_megatron(spec)
+    section = "megatron" if megatron else "fsdp_config"
+    optimizer = f"{ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload"
+    weights = keys.get(f"{ACTOR}.{section}.param_offload") is True
+    reference = keys.get(f"{REF}.{section}.param_offload")
+    tokens, micro_batches = _micro_batches(spec)
+    recompute, recompute_layers = _recompute(keys) if megatron else (Recompute.UNIFORM, 1)
+    return Trainer(
+        engine=Engine.MEGATRON if megatron else Engine.FSDP2,
+        devices=devices(spec),
+        stage_layers=_stages(shape.layers, sizes.pipeline, keys) if megatron else (shape.layers,),
+        tokens=tokens,
+        micro_batches=micro_batches,
+        cut=Cut(sizes.tensor, sizes.expert, sizes.expert_tensor or sizes.tensor) if megatron else Cut(),
+        context=sizes.context,
+        recompute=recompute,
+        recompute_layers=recompute_layers,
+        kept_experts=KEPT_EXPERTS.get(str(keys.get(f"{TRANSFORMER}.moe_zero_memory")), 1.0),
+        host_optimizer=keys.get(f"{TRANSFORMER}.swap_optimizer") is True or keys.get(optimizer) is True,
+        offload_weights=weights,
+        offload_optimizer=keys.get(f"{ACTOR}.{section}.optimizer_offload") is True,
+        # trainer/config/ref/megatron_ref.yaml and dp_ref.yaml: as the actor's unless said.
+        offload_reference=weights if reference is None else reference is True,
+        reference=float(spec.algorithm.kl_coefficient) > 0 or keys.get("algorithm.use_kl_in_reward") is True,
+        critic=spec.algorithm.name is AlgorithmName.PPO,
+    )
+
+
+def _micro_batches(spec: RLJobSpec) -> tuple[int, int]:
+    """Give the tokens of a micro batch on a die, at most, and the micro batches of a rank's share of an update."""
+    sizes = spec.trainer.parallelism
+    length = spec.data.max_prompt_tokens + spec.data.max_response_tokens
+    share = max(1, mini_batch(spec) * spec.trainer.samples_per_prompt // data_parallel_ranks(spec))
+    group = sizes.context if uses_megatron(spec) else sizes.sequence
+    if (tokens := spec.trainer.max_tokens_per_device) is not None:
+        # verl multiplies the bound by the size of the group before it packs (workers/engine/utils.py).
+        return tokens, max(1, share * length // (tokens * group))
+    samples = micro_batch(spec)
+    return -(-samples * length // group), max(1, share // samples)
+
+
+def _recompute(keys: Keys) -> tuple[Recompute, int]:
+    if keys.get(f"{TRANSFORMER}.recompute_granularity") != "full":
+        return Recompute.NONE, 1
+    method = Recompute.BLOCK if keys.get(f"{TRANSFORMER}.recompute_method") == "block" else Recompute.UNIFORM
+    return method, _count(keys.get(f"{TRANSFORMER}.recompute_num_layers"), 1)
+
+
+def _stages(layers: int, stages: int, keys: Keys) -> tuple[int, ...]:
+    """Give the layers of each pipeline stage: as the overrides say, else in equal parts."""
+    layout = keys.get(f"{TRANSFORMER}.pipeline_model_parallel_layout")
+    if isinstance(layout, str):
+        return _laid_out(layout, stages)
+    listed = keys.get(f"{TRANSFORMER}.pipeline_num_transformer_layers")
+    if isinstance(listed, list) and len(listed) == stages:
+        return tuple(_count(entry[0] if isinstance(entry, list) and entry else entry, 1) for entry in listed)
+    first = keys.get(f"{TRANSFORMER}.num_layers_in_first_pipeline_stage")
+    last = keys.get(f"{TRANSFORMER}.num_layers_in_last_pipeline_stage")
+    ends = [_count(end, 0) for end in (first, last)]
+    inner = stages - sum(end > 0 for end in ends)
+    between = -(-(layers - sum(ends)) // max(1, inner))
+    held = [between] * stages
+    if ends[0]:
+        held[0] = ends[0]
+    if ends[1]:
+        held[-1] = ends[1]
+    return tuple(max(0, count) for count in held)
+
+
+def _laid_out(layout: str, stages: int) -> tuple[int, ...]:
+    """Read Megatron's layout language: stages between bars, `t` a layer, `*n` repeats what stands before.
+
+    With virtual stages a die holds every n-th part: PipelineParallelLayerLayout of Megatron-Core core_r0.16.0.
+    """
+    flat = re.sub(r"\(([^()]*)\)\*(\d{1,3})", lambda found: found[1] * int(found[2]), layout)
+    parts = [sum(int(times or 1) for times in re.findall(r"t(?:\*(\d{1,4}))?", part)) for part in flat.split("|")]
+    return tuple(sum(parts[stage::stages]) for stage in range(stages))
+
+
+def _rollout(spec: RLJobSpec, keys: Keys) -> Rollout:
+    sizes, group = spec.rollout.parallelism, spec.rollout
+    return Rollout(
+        tensor=sizes.tensor,
+        data=sizes.data,
+        expert=sizes.expert,
+        memory_fraction=float(group.memory_fraction or FRACTION),
+        sequences=group.max_sequences or SEQUENCES,
+        batched_tokens=group.max_batched_tokens or BATCHED_TOKENS,
+        sequence_tokens=spec.data.max_prompt_tokens + spec.data.max_response_tokens,
+        bucket_bytes=_count(keys.get(BUCKET_KEY), BUCKET_MEGABYTES) << 20,
+    )
+
+
+def _count(value: object, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20 else default

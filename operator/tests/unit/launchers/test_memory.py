@@ -1,0 +1,165 @@
+"""From a job to the layout whose memory is reckoned: what verl's keys say counts, whoever set them."""
+
+import pytest
+from builders import Json, group, merged, small_spec, typed
+
+from rljob.launchers.verl.memory import _keys, _stages, _trainer, known_shape, memory_plan
+from rljob_runtime.planning.memory import Engine, Recompute, Trainer
+from rljob_runtime.planning.shapes import BUILT_IN
+from rljob_runtime.planning.weights import Cut
+
+NODE = "actor_rollout_ref.actor.megatron.override_transformer_config"
+SMALL = BUILT_IN["Qwen2.5-0.5B"]
+FSDP = merged(
+    small_spec(group({"nodes": 1, "devicesPerNode": 8})),
+    {"accelerator": {"class": "atlas-a2"}, "model": {"architecture": "Qwen2.5-0.5B"}},
+)
+MEGATRON = merged(
+    FSDP,
+    {
+        "trainer": {
+            "backend": "MindSpeed",
+            "parallelism": {"tensor": 2, "pipeline": 2, "context": 2},
+            "offload": {"parameters": True},
+        },
+        "algorithm": {"klCoefficient": "0.001"},
+    },
+)
+
+
+def trainer(spec: Json, **overrides: object) -> Trainer:
+    job = typed(merged(spec, {"verl": {"overrides": overrides}}))
+    return _trainer(job, SMALL, _keys(job))
+
+
+def of_node(**values: object) -> dict[str, object]:
+    return {f"+{NODE}.{name}": value for name, value in values.items()}
+
+
+def test_fsdp_spreads_all_layers_and_recomputes_them() -> None:
+    found = trainer(FSDP)
+    assert (found.engine, found.stage_layers, found.cut, found.recompute) == (
+        Engine.FSDP2,
+        (24,),
+        Cut(),
+        Recompute.UNIFORM,
+    )
+    assert not found.reference
+
+
+def test_a_micro_batch_has_prompt_and_response_of_full_length() -> None:
+    # 32 prompts × 8 answers over 8 devices are 32 samples a device.
+    assert (trainer(FSDP).tokens, trainer(FSDP).micro_batches) == (32 * 2048, 1)
+    smaller = trainer(merged(FSDP, {"trainer": {"microBatchSizePerDevice": 4}}))
+    assert (smaller.tokens, smaller.micro_batches) == (4 * 2048, 8)
+    shared = trainer(merged(FSDP, {"trainer": {"microBatchSizePerDevice": 4, "parallelism": {"sequence": 2}}}))
+    assert shared.tokens == 4 * 1024
+
+
+def test_a_bound_on_tokens_is_one_of_a_device() -> None:
+    found = trainer(merged(MEGATRON, {"trainer": {"maxTokensPerDevice": 4096}}))
+    # One rank has 256 samples of 2,048 tokens; two devices of context take 8,192 at a time.
+    assert (found.tokens, found.micro_batches) == (4096, 64)
+
+
+def test_megatron_takes_its_sizes_and_the_reference_follows_the_actor() -> None:
+    found = trainer(MEGATRON)
+    assert (found.engine, found.stage_layers, found.cut, found.context) == (
+        Engine.MEGATRON,
+        (12, 12),
+        Cut(2, 1, 2),
+        2,
+    )
+    assert (found.recompute, found.kept_experts, found.host_optimizer) == (Recompute.NONE, 1.0, False)
+    assert (found.reference, found.offload_weights, found.offload_reference) == (True, True, True)
+    assert not trainer(merged(MEGATRON, {"trainer": {"offload": {"reference": False}}})).offload_reference
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        of_node(swap_optimizer=True),
+        {f"+{NODE}": {"swap_optimizer": True}},
+        {"+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload": True},
+    ],
+)
+def test_the_optimizer_may_stay_on_the_host(overrides: dict[str, object]) -> None:
+    assert trainer(MEGATRON, **overrides).host_optimizer
+
+
+def test_mindspeed_keeps_a_part_of_the_experts_activations() -> None:
+    assert trainer(MEGATRON, **of_node(moe_zero_memory="level1")).kept_experts == 0.1
+
+
+def test_recomputation_is_read_from_the_overrides() -> None:
+    block = of_node(recompute_granularity="full", recompute_method="block", recompute_num_layers=8)
+    assert (trainer(MEGATRON, **block).recompute, trainer(MEGATRON, **block).recompute_layers) == (Recompute.BLOCK, 8)
+    uniform = of_node(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=True)
+    found = trainer(MEGATRON, **uniform)
+    assert (found.recompute, found.recompute_layers) == (Recompute.UNIFORM, 1)
+
+
+def test_rewards_with_a_penalty_need_the_reference() -> None:
+    assert trainer(FSDP, **{"algorithm.use_kl_in_reward": True}).reference
+
+
+def test_ppo_has_a_critic() -> None:
+    assert trainer(merged(FSDP, {"algorithm": {"name": "PPO"}})).critic
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "keys", "held"),
+    [
+        (94, 4, {}, (24, 24, 24, 24)),
+        (
+            94,
+            4,
+            {"num_layers_in_first_pipeline_stage": 23, "num_layers_in_last_pipeline_stage": 23},
+            (23, 24, 24, 23),
+        ),
+        (5, 2, {"num_layers_in_first_pipeline_stage": 2}, (2, 3)),
+        (5, 2, {"num_layers_in_last_pipeline_stage": 2}, (3, 2)),
+        (2, 1, {"num_layers_in_first_pipeline_stage": 9}, (9,)),
+        (2, 3, {"num_layers_in_first_pipeline_stage": 9}, (9, 0, 0)),
+        (94, 4, {"pipeline_num_transformer_layers": [23, 24, 24, 23]}, (23, 24, 24, 23)),
+        (94, 4, {"pipeline_num_transformer_layers": [[23], [24], [24], [23]]}, (23, 24, 24, 23)),
+        (94, 2, {"pipeline_num_transformer_layers": [94]}, (47, 47)),
+        (61, 8, {"pipeline_model_parallel_layout": "Et*7|t*7|t*8|t*8|t*8|t*8|t*8|t*7L"}, (7, 7, 8, 8, 8, 8, 8, 7)),
+        (6, 2, {"pipeline_model_parallel_layout": "Et|tt|(t|)*2tL"}, (3, 3)),
+    ],
+)
+def test_layers_fall_to_stages_as_megatron_deals_them(
+    layers: int, stages: int, keys: dict[str, object], held: tuple[int, ...]
+) -> None:
+    assert _stages(layers, stages, {f"{NODE}.{name}": value for name, value in keys.items()}) == held
+
+
+def test_buffers_of_hccl_are_those_of_the_workers_environment() -> None:
+    def communicator(env: list[Json]) -> int:
+        found = memory_plan(typed(merged(FSDP, group({"devicesPerNode": 8, "template": {"env": env}}))), SMALL)
+        assert found is not None
+        return found.die.communicator_bytes >> 20
+
+    assert communicator([]) == 400
+    assert communicator([{"name": "OTHER", "value": "1"}, {"name": "HCCL_BUFFSIZE", "value": "300"}]) == 600
+    assert communicator([{"name": "HCCL_BUFFSIZE", "value": "many"}]) == 400
+
+
+def test_the_shape_is_the_jobs_config_json_then_a_known_model_then_nothing() -> None:
+    config = {
+        "model_type": "qwen3",
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 3,
+        "vocab_size": 16,
+    }
+    both = known_shape(typed(merged(FSDP, {"model": {"config": config}})))
+    assert both is not None
+    assert both.layers == 3
+    assert known_shape(typed(FSDP)) is SMALL
+    assert known_shape(typed()) is None
+
+
+def test_processors_have_no_memory_of_their_own() -> None:
+    assert memory_plan(typed(), SMALL) is None

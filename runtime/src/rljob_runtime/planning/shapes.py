@@ -1,0 +1,237 @@
+"""What of a model decides how much memory it takes: from its config.json, or from the table of the recipes' models.
+
+`memory` computes with it. The names in a config.json are those of Hugging Face's transformers, whose decoders share
+them; mixtures of experts of the families Qwen and DeepSeek and DeepSeek's latent attention (MLA) are known. What is not
+known is refused by name rather than guessed: a wrong shape would refuse jobs that fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SUPPORTED = frozenset(
+    {"qwen2", "qwen3", "llama", "mistral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2"}
+)
+"""`model_type` of decoders whose every weight is counted below (transformers, src/transformers/models)."""
+BIASED = frozenset({"qwen2", "qwen2_moe"})
+"""Families whose query, key and value carry a bias without saying so in their config.json."""
+NORMED = frozenset({"qwen3", "qwen3_moe"})
+"""Families that normalise queries and keys by head."""
+SHARED_GATED = frozenset({"qwen2_moe"})
+"""Families whose shared expert has a gate of its own."""
+
+
+class ShapeError(ValueError):
+    """A config.json that cannot be reckoned with; the text names the key and the fix."""
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Sizes of DeepSeek's attention; its cache holds one compressed vector a token (arXiv 2405.04434, section 2.1)."""
+
+    query_rank: int | None
+    """None: queries are not compressed."""
+    kv_rank: int
+    plain_head: int
+    """Part of a head without position (qk_nope_head_dim)."""
+    rotary_head: int
+    """Part of a head with position (qk_rope_head_dim)."""
+    value_head: int
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts."""
+
+    count: int
+    chosen: int
+    """Experts that a token visits."""
+    width: int
+    """Inner size of one expert."""
+    shared_width: int
+    """Inner size of the experts that every token visits, together."""
+    shared_gate: bool
+    first_layer: int
+    """Layers before it are dense."""
+    every: int
+    """From there on, one layer of so many has experts (decoder_sparse_step, moe_layer_freq)."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder."""
+
+    name: str
+    source: str
+    """Where its sizes come from."""
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head: int
+    """Elements of one attention head."""
+    width: int
+    """Inner size of a dense layer's MLP."""
+    vocabulary: int
+    tied: bool
+    """Embedding and output share their weights."""
+    qkv_bias: bool = False
+    head_norm: bool = False
+    latent: Latent | None = None
+    experts: Experts | None = None
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether a layer, counted from 0, has experts."""
+        moe = self.experts
+        return moe is not None and layer >= moe.first_layer and (layer - moe.first_layer) % moe.every == 0
+
+
+def shape_from_config(config: Mapping[str, object], name: str, source: str) -> Shape:
+    """Read a config.json; raises ShapeError where a key is missing or of the wrong type, or the family unknown."""
+    nested = config.get("text_config")
+    keys = nested if isinstance(nested, Mapping) else config
+    family = keys.get("model_type")
+    if family not in SUPPORTED:
+        raise ShapeError(f"model_type {family!r} is not known; memory is planned for {', '.join(sorted(SUPPORTED))}")
+    heads, hidden = _count(keys, "num_attention_heads"), _count(keys, "hidden_size")
+    moe = _experts(keys, str(family))
+    return Shape(
+        name=name,
+        source=source,
+        layers=_count(keys, "num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_count(keys, "num_key_value_heads", heads),
+        head=_count(keys, "head_dim", hidden // heads),
+        width=_count(keys, "intermediate_size", moe.width if moe else None),
+        vocabulary=_count(keys, "vocab_size"),
+        tied=keys.get("tie_word_embeddings") is True,
+        qkv_bias=family in BIASED or keys.get("attention_bias") is True,
+        head_norm=family in NORMED,
+        latent=_latent(keys),
+        experts=moe,
+    )
+
+
+def _experts(keys: Mapping[str, object], family: str) -> Experts | None:
+    name = next((name for name in ("num_experts", "n_routed_experts") if keys.get(name)), None)
+    if name is None:
+        return None
+    width = _count(keys, "moe_intermediate_size")
+    shared = _count(keys, "n_shared_experts", 0) * width or _count(keys, "shared_expert_intermediate_size", 0)
+    every = _count(keys, "decoder_sparse_step", _count(keys, "moe_layer_freq", 1))
+    # Qwen gives experts to layers whose number, counted from 1, is a multiple of the step (modeling_qwen3_moe.py).
+    first = _count(keys, "first_k_dense_replace", every - 1)
+    if keys.get("mlp_only_layers"):
+        raise ShapeError("mlp_only_layers is not empty, and memory is planned for regular models only")
+    return Experts(
+        count=_count(keys, name),
+        chosen=_count(keys, "num_experts_per_tok"),
+        width=width,
+        shared_width=shared,
+        shared_gate=family in SHARED_GATED,
+        first_layer=first,
+        every=every,
+    )
+
+
+def _latent(keys: Mapping[str, object]) -> Latent | None:
+    if not keys.get("kv_lora_rank"):
+        return None
+    return Latent(
+        query_rank=_count(keys, "q_lora_rank", 0) or None,
+        kv_rank=_count(keys, "kv_lora_rank"),
+        plain_head=_count(keys, "qk_nope_head_dim"),
+        rotary_head=_count(keys, "qk_rope_head_dim"),
+        value_head=_count(keys, "v_head_dim"),
+    )
+
+
+def _count(keys: Mapping[str, object], name: str, default: int | None = None) -> int:
+    value = keys.get(name)
+    if value is None and default is not None:
+        return default
+    least = 0 if default == 0 or name == "first_k_dense_replace" else 1
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ShapeError(
+            f"{name} is {value!r}, and a whole number of {least} or more is needed; is this a config.json?"
+        )
+    return value
+
+
+BUILT_IN = {
+    shape.name: shape
+    for shape in (
+        Shape(
+            name="Qwen2.5-0.5B",
+            source="https://huggingface.co/Qwen/Qwen2.5-0.5B/blob/main/config.json",
+            layers=24,
+            hidden=896,
+            heads=14,
+            kv_heads=2,
+            head=64,
+            width=4864,
+            vocabulary=151936,
+            tied=True,
+            qkv_bias=True,
+        ),
+        Shape(
+            name="Qwen3-32B",
+            source="https://huggingface.co/Qwen/Qwen3-32B/blob/main/config.json",
+            layers=64,
+            hidden=5120,
+            heads=64,
+            kv_heads=8,
+            head=128,
+            width=25600,
+            vocabulary=151936,
+            tied=False,
+            head_norm=True,
+        ),
+        Shape(
+            name="Qwen3-30B-A3B",
+            source="https://huggingface.co/Qwen/Qwen3-30B-A3B/blob/main/config.json",
+            layers=48,
+            hidden=2048,
+            heads=32,
+            kv_heads=4,
+            head=128,
+            width=6144,
+            vocabulary=151936,
+            tied=False,
+            head_norm=True,
+            experts=Experts(128, 8, 768, 0, shared_gate=False, first_layer=0, every=1),
+        ),
+        Shape(
+            name="Qwen3-235B-A22B",
+            source="https://huggingface.co/Qwen/Qwen3-235B-A22B/blob/main/config.json",
+            layers=94,
+            hidden=4096,
+            heads=64,
+            kv_heads=4,
+            head=128,
+            width=12288,
+            vocabulary=151936,
+            tied=False,
+            head_norm=True,
+            experts=Experts(128, 8, 1536, 0, shared_gate=False, first_layer=0, every=1),
+        ),
+        Shape(
+            # R1 has the same sizes. Without the layer for multi-token prediction, which verl does not train.
+            name="DeepSeek-V3",
+            source="https://huggingface.co/deepseek-ai/DeepSeek-V3/blob/main/config.json",
+            layers=61,
+            hidden=7168,
+            heads=128,
+            kv_heads=128,
+            head=128,
+            width=18432,
+            vocabulary=129280,
+            tied=False,
+            latent=Latent(1536, 512, plain_head=128, rotary_head=64, value_head=128),
+            experts=Experts(256, 8, 2048, 2048, shared_gate=False, first_layer=3, every=1),
+        ),
+    )
+}
+"""Models of the recipes and examples, by the name that `model.architecture` takes."""

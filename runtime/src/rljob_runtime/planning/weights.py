@@ -1,0 +1,132 @@
+"""Elements of a model's weights, cut as the engines cut them, and bytes of its cache.
+
+`memory` adds them up by phase. Three kinds of element are told apart because layouts treat them differently: those that
+tensor parallelism cuts, those that every tensor rank holds whole, and those of routed experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rljob_runtime.planning.shapes import Shape
+
+BF16 = 2
+FP32 = 4
+MATRICES = 3
+"""Gate, up and down projection of a SwiGLU MLP."""
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Numbers of elements of some weights."""
+
+    cut: float = 0.0
+    """Cut by tensor parallelism; given for one rank of it."""
+    whole: float = 0.0
+    """Held whole by every tensor rank."""
+    experts: float = 0.0
+    """Of routed experts, as many as one die holds."""
+
+    @property
+    def dense(self) -> float:
+        """All but the experts."""
+        return self.cut + self.whole
+
+    @property
+    def total(self) -> float:
+        """All on a die."""
+        return self.dense + self.experts
+
+    def __add__(self, other: Elements) -> Elements:
+        """Add up part by part."""
+        return Elements(self.cut + other.cut, self.whole + other.whole, self.experts + other.experts)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How one copy of a model is laid over dies."""
+
+    tensor: int = 1
+    expert: int = 1
+    """Groups that hold whole experts."""
+    expert_tensor: int = 1
+    """Ranks that share each expert."""
+
+
+def layer_elements(shape: Shape, layer: int, cut: Cut) -> Elements:
+    """Give one layer's elements on a die."""
+    norms = Elements(whole=2 * shape.hidden)
+    return _attention(shape, cut) + _mlp(shape, layer, cut) + norms
+
+
+def _attention(shape: Shape, cut: Cut) -> Elements:
+    hidden, heads, tensor = shape.hidden, shape.heads, cut.tensor
+    if latent := shape.latent:
+        query_head = latent.plain_head + latent.rotary_head
+        down = hidden * (latent.kv_rank + latent.rotary_head) + latent.kv_rank
+        if latent.query_rank is None:
+            up = hidden * heads * query_head
+        else:
+            up = latent.query_rank * heads * query_head
+            down += hidden * latent.query_rank + latent.query_rank
+        up += latent.kv_rank * heads * (latent.plain_head + latent.value_head) + heads * latent.value_head * hidden
+        return Elements(cut=up / tensor, whole=down)
+    # Where there are fewer heads of keys than ranks, engines repeat them (vLLM's QKVParallelLinear).
+    columns = shape.head * (heads / tensor + 2 * kv_heads_of_rank(shape, tensor))
+    matrices = hidden * columns + heads * shape.head * hidden / tensor
+    bias = columns if shape.qkv_bias else 0
+    return Elements(cut=matrices + bias, whole=2 * shape.head if shape.head_norm else 0)
+
+
+def kv_heads_of_rank(shape: Shape, tensor: int) -> int:
+    """Heads of keys that a tensor rank holds: its share, and at least one."""
+    return max(1, shape.kv_heads // tensor)
+
+
+def _mlp(shape: Shape, layer: int, cut: Cut) -> Elements:
+    moe = shape.experts
+    if moe is None or not shape.has_experts(layer):
+        return Elements(cut=MATRICES * shape.hidden * shape.width / cut.tensor)
+    one = MATRICES * shape.hidden * moe.width / cut.expert_tensor
+    return Elements(
+        cut=MATRICES * shape.hidden * moe.shared_width / cut.tensor,
+        # The router, and the gate of the shared expert.
+        whole=shape.hidden * moe.count + (shape.hidden if moe.shared_gate else 0),
+        experts=one * -(-moe.count // cut.expert),
+    )
+
+
+def embedding_elements(shape: Shape, cut: Cut) -> Elements:
+    """Give the elements of the input embedding on a die; those of the output are as many."""
+    return Elements(cut=shape.vocabulary * shape.hidden / cut.tensor)
+
+
+def model_elements(shape: Shape, cut: Cut) -> Elements:
+    """Give all elements of a model on a die that holds every layer."""
+    total = embedding_elements(shape, cut) + Elements(whole=shape.hidden)
+    if not shape.tied:
+        total += embedding_elements(shape, cut)
+    for layer in range(shape.layers):
+        total += layer_elements(shape, layer, cut)
+    return total
+
+
+def kv_bytes_per_token(shape: Shape, tensor: int) -> int:
+    """Bytes that a token takes in the cache of one die, in bf16.
+
+    Two vectors a head of keys and a layer; with MLA one compressed vector and the rotary part, which every tensor rank
+    holds whole (arXiv 2405.04434, section 2.1).
+    """
+    if latent := shape.latent:
+        return shape.layers * (latent.kv_rank + latent.rotary_head) * BF16
+    return shape.layers * 2 * kv_heads_of_rank(shape, tensor) * shape.head * BF16
+
+
+def absorbed_elements(shape: Shape, tensor: int) -> float:
+    """Give what an engine adds for MLA: the up-projections of keys and values once more, in the order of decoding.
+
+    vllm_ascend/attention/mla_v1.py, v0.23.0, process_weights_after_loading (W_UK_T and W_UV).
+    """
+    if not (latent := shape.latent):
+        return 0.0
+    return shape.layers * latent.kv_rank * shape.heads * (latent.plain_head + latent.value_head) / tensor
