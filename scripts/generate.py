@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from rljob.api.crd import build_crds
+from scripts.ascend_image import ascend_image_page
 from scripts.memory_reference import memory_page
 from scripts.reference import metrics_page, rljob_page
 from scripts.verl_reference import recipe_flags_page, verl_keys_page
@@ -36,6 +37,7 @@ def generated_files() -> dict[Path, str]:
         reference / "rljob.md": rljob_page(),
         reference / "metrics.md": metrics_page(),
         reference / "memory.md": memory_page(),
+        reference / "ascend-image.md": ascend_image_page(),
         reference / "verl-keys.md": verl_keys_page(),
         reference / "recipe-flags.md": recipe_flags_page(),
     }

@@ -2,6 +2,7 @@
 
 from corpus.bad import group, key, megatron, merged, override, saved, template, trainer, volume
 
+VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm"
 TRANSFORMER = "+actor_rollout_ref.actor.megatron.override_transformer_config"
 ENDS = {"num_layers_in_first_pipeline_stage": 23, "num_layers_in_last_pipeline_stage": 23}
 UNEVEN = megatron({"pipeline": 4}, layers=94)
@@ -24,7 +25,7 @@ GOOD = {
         "secretRefs": [{"name": "hub", "items": [{"key": "a", "env": "A"}, {"key": "b", "env": "B"}]}, {"name": "all"}]
     },
     "experts at rest": merged(
-        key("+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config", {"enable_eplb": False, "enable_nz": 0}),
+        key(f"{VLLM}.additional_config", {"enable_kv_nz": False, "weight_nz_mode": 0}),
         template({"env": [{"name": "VLLM_ASCEND_ENABLE_NZ", "value": "0"}]}),
     ),
     "one die": group({"devicesPerNode": 1}) | {"accelerator": {"class": "atlas-a3-superpod"}},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.rows import MODEL
 from rljob.launchers.verl.sizes import uses_megatron
-from rljob_runtime.planning import megatron
+from rljob_runtime.planning import ascend, megatron
 
 
 @dataclass(frozen=True)
@@ -42,5 +42,6 @@ LIMITS = (
 def refusals(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
     """Give field and message of everything that verl would not do."""
     yield from ((limit.field, limit.message) for limit in LIMITS if limit.applies(spec))
-    for key, problem in megatron.unknown_keys(spec.verl.overrides).items():
+    overrides = spec.verl.overrides
+    for key, problem in (megatron.unknown_keys(overrides) | ascend.unknown_options(overrides)).items():
         yield f"verl.overrides[{key}]", problem

@@ -1,0 +1,163 @@
+"""The generated page on the Ascend image: versions, what they fit, arguments, and what stands in which layer.
+
+The versions are read from where they act: the locks, the Dockerfile and the pins of scripts/megatron_names.py; tests
+(tests/house/test_ascend_image.py) hold these equal. Pure but for reading files of the repository.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rljob_runtime.planning.ascend_names import MINDSPEED_REQUIRES, VLLM_ASCEND_DEVICE, VLLM_ASCEND_WHEEL
+from scripts.megatron_names import MEGATRON, MINDSPEED
+from scripts.reference import HEADER, table
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "images/runtime/ascend"
+DOCKERFILE = FOLDER / "Dockerfile"
+MACHINES = ("aarch64", "x86_64")
+LOCKS = {machine: ROOT / f"requirements/runtime-ascend-{machine}.txt" for machine in MACHINES}
+VLLM_LOCK = ROOT / "requirements/runtime-ascend-vllm.txt"
+
+CANN = "9.1.0"
+"""Of vllm-ascend 0.23.0: its documentation on the main branch, release compatibility matrix; docs/source/conf.py."""
+TRITON_ASCEND = "3.2.2"
+"""What vllm-ascend's wheel asks for."""
+
+USE = """\
+One image for each generation of hardware (A2, A3) and architecture of the hosts (arm64, amd64): operators are compiled
+for one generation, and an image of the other fails when it loads them. Nothing here was run on an NPU yet;
+`python /opt/ascend/check.py` in the image tells what is wrong with it, at the end of the build and whenever asked.
+"""
+COMPATIBLE = (
+    ("**this image**", CANN, "25.2 to 26.1", "2.10.0 / 2.10.0.post4", "0.23.0 / 0.23.0", "0.9.1", "core_r0.16.0"),
+    ("verl 0.8.0", "9.0.0", "25.0 to 26.1", "2.9.0 / 2.9.0.post2", "0.18.0 / 0.18.0", "0.8.0", "core_r0.16.0"),
+    ("verl 0.7.1", "8.5.0", "25.0 to 25.5", "2.8.0 / 2.8.0.post2", "0.13.0 / 0.13.0", "0.7.1", "2.3.0_core_r0.12.1"),
+    ("verl 0.7.0", "8.3.RC1", "", "2.7.1 / 2.7.1", "0.11.0 / 0.11.0", "0.7.0", "f2b0977e"),
+    ("verl 0.6.1", "8.2.RC1", "", "2.5.1 / 2.5.1.post1", "0.9.1 / 0.9.1", "0.6.1", "core_v0.12.1"),
+)
+SOURCES = """\
+Sources: CANN and driver: release notes of CANN 8.5.0, 9.0.1 and 9.1.0 (hiascend.com), tables of compatibility; CANN,
+torch, torch_npu, vLLM and vllm-ascend: vllm-ascend, docs/source/community/versioning_policy.md on its main branch, and
+the requirements in the wheel of 0.23.0; verl, Megatron-LM and MindSpeed: verl's Ascend guides and Dockerfiles of each
+release. The IPC path of verl's weight transfer needs a driver from 25.3.RC1 and CANN from 8.3.RC1, else it goes through
+/dev/shm (verl, utils/device.py).
+"""
+ARGUMENTS = {
+    "BASE_IMAGE": "public CANN image by digest, such as quay.io/ascend/cann:9.1.0-a3-ubuntu22.04-py3.11; must be set",
+    "CODE_BASE_IMAGE": "any image with Python 3.11 and venv, for the stage that needs no CANN; default: BASE_IMAGE",
+    "DEPENDENCIES_IMAGE": "the stage `dependencies` as an image of its own, so that a change of our code stays small",
+    "SOC_VERSION": "ascend910b1 for A2, ascend910_9391 for A3 (vllm-ascend, setup.py)",
+    "CANN_VERSION": "for the label only",
+    "TRITON_ASCEND_WHEEL": f"URL or file of triton-ascend {TRITON_ASCEND} for CPython 3.11: on no package index, on "
+    "Huawei's own; must be set",
+    "TRITON_ASCEND_SHA256": "its digest",
+    "TORCH_WHEEL": "amd64 only: URL or file of torch 2.10.0+cpu for CPython 3.11, which torch-npu's wheel there asks "
+    "for and only PyTorch's own index has",
+    "TORCH_SHA256": "its digest",
+    "MEGATRON_REPOSITORY": "a mirror",
+    "MEGATRON_COMMIT": f"branch {MEGATRON.branch}",
+    "MINDSPEED_REPOSITORY": "a mirror",
+    "MINDSPEED_COMMIT": f"branch {MINDSPEED.branch}",
+    "VLLM_ASCEND_REPOSITORY": "a mirror",
+    "VLLM_ASCEND_COMMIT": f"tag v0.23.0; compiled for A3, since the wheel of the index is for {VLLM_ASCEND_DEVICE}",
+    "PREBUILD_OPERATORS": "0 leaves MindSpeed's operators to the first job",
+}
+LAYERS = (
+    ("`code`", "our wheel and what it needs", "the same text in both Dockerfiles; a test compares them"),
+    ("lock and sync", "uv with hashes, into /opt/venv", "the same commands, another lock"),
+    ("strip", "what no process loads", "strip.py of the CPU image, which keeps headers here since operators need them"),
+    ("user and folders", "any user, group 0 may write", "the same text"),
+    ("`system`", "compilers, jemalloc, CANN's environment for every shell", "Ascend only"),
+    ("`build`", "vllm-ascend for A3, Megatron-LM, MindSpeed, operators", "Ascend only"),
+)
+CONFLICTS = """\
+No two distributions of a lock contradict each other but for what `overrides.txt` names with its reason. MindSpeed is
+installed as sources without its metadata, because that asks for what verl excludes or nobody needs at run time:
+"""
+CACHES = """\
+- MindSpeed's operators are compiled into `TORCH_EXTENSIONS_DIR=/opt/ascend/extensions` while the image is built
+  (images/runtime/ascend/operators.py). A new CANN is a new image, so none is older than its compiler.
+- jemalloc is preloaded by `ENV LD_PRELOAD=/usr/local/lib/libjemalloc.so.2`, one path for both architectures. A line in
+  `.bashrc` would not be read by the shell that starts Ray; a wrong path only prints a warning, so check.py looks into
+  /proc/self/maps.
+- CANN's `set_env.sh` is sourced for every shell through `BASH_ENV` and `/etc/profile.d`: KubeRay starts Ray by
+  `bash -c`, and all workers inherit it from their raylet.
+"""
+
+
+def locked(path: Path) -> dict[str, str]:
+    """Read a lock: name -> version."""
+    return dict(re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", path.read_text(), re.MULTILINE))
+
+
+def defaults() -> dict[str, str]:
+    """Give the arguments of the Dockerfile with their first default."""
+    found: dict[str, str] = {}
+    for name, value in re.findall(r"^ARG (\w+)(?:=(\S*))?$", DOCKERFILE.read_text(), re.MULTILINE):
+        found.setdefault(name, value.strip('"'))
+        found[name] = found[name] or value.strip('"')
+    return found
+
+
+def mindspeed_conflicts() -> list[str]:
+    """Give what MindSpeed's metadata asks for and the locks do not give."""
+    versions = locked(LOCKS["aarch64"])
+    missing = []
+    for text in MINDSPEED_REQUIRES.split():
+        name = re.split("[<>=]", text)[0].lower().replace("_", "-")
+        if name not in versions:
+            missing.append(f"{text} (not installed)")
+        elif bound := re.search(r"<=([\d.]+)", text):
+            limit = tuple(int(part) for part in bound[1].split("."))
+            if tuple(int(part) for part in versions[name].split(".")[:3]) > limit:
+                missing.append(f"{text} (installed: {versions[name]})")
+    return missing
+
+
+def ascend_image_page() -> str:
+    """The page."""
+    versions, other = locked(LOCKS["aarch64"]), locked(LOCKS["x86_64"])
+    names = (
+        "torch",
+        "torch-npu",
+        "vllm-ascend",
+        "verl",
+        "ray",
+        "transformers",
+        "tensordict",
+        "transferqueue",
+        "mbridge",
+    )
+    packages = [(name, versions[name], other[name]) for name in names]
+    packages.append(("vllm", f"{locked(VLLM_LOCK)['vllm']}, from its sdist, for no device", "the same"))
+    packages.append(("triton-ascend", f"{TRITON_ASCEND}, a build argument", "the same"))
+    packages.append(("CANN", f"{CANN}, the base image", "the same"))
+    packages.append(("Megatron-LM", f"{MEGATRON.branch}, {MEGATRON.commit[:12]}", "the same"))
+    packages.append(("MindSpeed", f"{MINDSPEED.branch}, {MINDSPEED.commit[:12]}", "the same"))
+    given = defaults()
+    arguments = [(f"`{name}`", given[name] and f"`{given[name][:40]}`", what) for name, what in ARGUMENTS.items()]
+    head = ("set", "CANN", "driver (HDK)", "torch / torch_npu", "vLLM / vllm-ascend", "verl", "Megatron-LM, MindSpeed")
+    parts = [
+        HEADER,
+        "# The Ascend runtime image\n",
+        USE,
+        "## Versions\n",
+        f"{len(versions)} packages for arm64, {len(other)} for amd64, by hash. Python 3.11.\n",
+        table(("package", "arm64", "amd64"), packages),
+        "## What fits what\n",
+        table(head, COMPATIBLE),
+        SOURCES,
+        "## Arguments of the build\n",
+        f"The symbols of vllm-ascend that we rely on were read from `{VLLM_ASCEND_WHEEL}`.\n",
+        table(("argument", "default", "what"), arguments),
+        "## Layers\n",
+        table(("layer", "what", "shared with the CPU image"), LAYERS),
+        "## Conflicts\n",
+        CONFLICTS,
+        "\n".join(f"- {line}" for line in mindspeed_conflicts()) + "\n",
+        "## Caches, allocator, environment\n",
+        CACHES,
+    ]
+    return "\n".join(parts)

@@ -1,0 +1,182 @@
+"""Write the table of what released vllm-ascend and MindSpeed have (rljob_runtime/planning/ascend_names.py).
+
+Neither can be imported without Ascend's libraries, so the wheel of vllm-ascend and a bare clone of MindSpeed are read:
+options of `additional_config`, environment variables, methods of speculative decoding, entry points, requirements, and
+the classes and functions of the files that we name. Run it when a pin changes:
+
+    pip download --no-deps --platform manylinux_2_34_aarch64 --python-version 3.11 --only-binary :all: \
+        -d <folder> vllm-ascend==0.23.0
+    python -m scripts.ascend_names <folder>/vllm_ascend-*.whl <MindSpeed.git>
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import email
+import hashlib
+import subprocess
+import sys
+import textwrap
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from scripts.megatron_names import MINDSPEED, git
+
+TABLE = Path(__file__).resolve().parents[1] / "runtime/src/rljob_runtime/planning/ascend_names.py"
+PACKAGE = "vllm_ascend/"
+OPTIONS_VARIABLE = "additional_config"
+METHODS_FILE = "vllm_ascend/spec_decode/__init__.py"
+VARIABLES_FILE = "vllm_ascend/envs.py"
+SYMBOL_FILES = (
+    "vllm_ascend/ascend_config.py",
+    "vllm_ascend/attention/mla_v1.py",
+    "vllm_ascend/distributed/parallel_state.py",
+    "vllm_ascend/worker/worker.py",
+)
+"""Files of vllm-ascend that our code and pages rely on."""
+MINDSPEED_ADAPTOR = "mindspeed/megatron_adaptor.py"
+MINDSPEED_BUILDERS = "mindspeed/op_builder/"
+HEADER = '''"""What released vllm-ascend and MindSpeed have. Written by scripts/ascend_names.py; do not edit."""
+
+from __future__ import annotations
+
+'''
+
+
+def options(tree: ast.AST) -> Iterator[str]:
+    """Give the keys that a module reads from `additional_config`: by get, index, `in`, or through a helper."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            holder = node.func.value if isinstance(node.func, ast.Attribute) else None
+            if holder is not None and _is_options(holder) and node.args:
+                yield from _texts(node.args[:1])
+            elif any(_is_options(argument) for argument in node.args):
+                yield from _texts(node.args[1:2])
+        elif isinstance(node, ast.Subscript) and _is_options(node.value):
+            yield from _texts([node.slice])
+        elif isinstance(node, ast.Compare) and any(_is_options(right) for right in node.comparators):
+            yield from _texts([node.left])
+
+
+def _is_options(node: ast.AST) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name == OPTIONS_VARIABLE
+
+
+def _texts(nodes: list[ast.expr]) -> Iterator[str]:
+    yield from (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def variables(tree: ast.Module) -> Iterator[str]:
+    """Give the keys of the table of environment variables."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            yield from _texts([key for key in node.keys if key is not None])
+
+
+def methods(tree: ast.Module) -> Iterator[str]:
+    """Give the texts that `method` is compared with."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "method":
+            for right in node.comparators:
+                yield from _texts(list(right.elts) if isinstance(right, ast.Tuple) else [right])
+
+
+def symbols(tree: ast.Module) -> Iterator[str]:
+    """Give the classes, functions and methods of a module."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef))
+
+
+def read_wheel(path: Path) -> dict[str, object]:
+    """Give everything that the table has of vllm-ascend's wheel."""
+    wheel = zipfile.ZipFile(path)
+    trees = {
+        name: ast.parse(wheel.read(name))
+        for name in wheel.namelist()
+        if name.startswith(PACKAGE) and name.endswith(".py")
+    }
+    info = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = email.message_from_bytes(wheel.read(info))
+    points = configparser.ConfigParser(delimiters=("=",))
+    points.read_string(wheel.read(info.replace("METADATA", "entry_points.txt")).decode())
+    return {
+        "VLLM_ASCEND_VERSION": metadata["Version"],
+        "VLLM_ASCEND_WHEEL": path.name,
+        "VLLM_ASCEND_SHA256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "VLLM_ASCEND_DEVICE": _build_device(trees),
+        "VLLM_ASCEND_OPTIONS": sorted({name for tree in trees.values() for name in options(tree)}),
+        "VLLM_ASCEND_VARIABLES": sorted(set(variables(trees[VARIABLES_FILE]))),
+        "VLLM_ASCEND_METHODS": sorted(set(methods(trees[METHODS_FILE]))),
+        "VLLM_ASCEND_ENTRY_POINTS": {group: sorted(points[group]) for group in sorted(points.sections())},
+        "VLLM_ASCEND_REQUIRES": sorted(metadata.get_all("Requires-Dist") or []),
+        "VLLM_ASCEND_SYMBOLS": {name: sorted(symbols(trees[name])) for name in SYMBOL_FILES},
+    }
+
+
+def _build_device(trees: Mapping[str, ast.Module]) -> str:
+    """Give the generation of hardware that the wheel's operators were compiled for."""
+    for node in trees["vllm_ascend/_build_info.py"].body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            return str(node.value.value)
+    raise SystemExit("vllm_ascend/_build_info.py: names no device; look at how this release is built")
+
+
+def read_mindspeed(clone: Path) -> dict[str, object]:
+    """Give everything that the table has of MindSpeed."""
+    paths = git(clone, "ls-tree", "-r", "--name-only", MINDSPEED.commit, MINDSPEED_BUILDERS, MINDSPEED_ADAPTOR)
+    found = {
+        path: sorted(symbols(ast.parse(git(clone, "show", f"{MINDSPEED.commit}:{path}"))))
+        for path in paths.splitlines()
+        if path.endswith(".py")
+    }
+    requires = git(clone, "show", f"{MINDSPEED.commit}:requirements.txt").split()
+    return {
+        "MINDSPEED_COMMIT": MINDSPEED.commit,
+        "MINDSPEED_SYMBOLS": {path: names for path, names in found.items() if names},
+        "MINDSPEED_REQUIRES": sorted(requires),
+    }
+
+
+def lines(name: str, value: object) -> Iterator[str]:
+    """Give one assignment; lists as words between spaces, for they are long."""
+    if isinstance(value, dict):
+        yield f"{name} = {{"
+        for key, names in value.items():
+            yield f'    "{key}": ('
+            yield from (f"        {part}" for part in _wrapped(names))
+            yield "    ),"
+        yield "}"
+    elif isinstance(value, list) and any(" " in entry for entry in value):
+        yield f"{name} = ({', '.join(map(repr, value))},)"
+    elif isinstance(value, list):
+        yield f"{name} = ("
+        yield from (f"    {part}" for part in _wrapped(value))
+        yield ")"
+    else:
+        yield f'{name} = "{value}"'
+
+
+def _wrapped(names: list[str]) -> Iterator[str]:
+    wrapped = textwrap.wrap(" ".join(names), 96, break_on_hyphens=False)
+    yield from (f'"{line} "' for line in wrapped[:-1])
+    yield f'"{wrapped[-1]}"'
+
+
+def main() -> None:
+    """Write the table."""
+    wheel, clone = (Path(word) for word in sys.argv[1:3])
+    table = read_wheel(wheel) | read_mindspeed(clone)
+    text = "\n".join(line for name, value in table.items() for line in lines(name, value))
+    TABLE.write_text(HEADER + text + "\n")
+    subprocess.run((sys.executable, "-m", "ruff", "format", "--quiet", str(TABLE)), check=True)
+    print(f"wrote {TABLE}, {TABLE.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
