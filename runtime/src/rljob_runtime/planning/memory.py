@@ -9,6 +9,7 @@ an engine works in are estimates, and say so. docs/reference/memory.md has every
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -179,8 +180,9 @@ class Plan:
         return self.kv_tokens / self.sequence_tokens
 
 
+@functools.lru_cache(maxsize=256)
 def plan(shape: Shape, die: Die, trainer: Trainer, rollout: Rollout) -> Plan:
-    """Reckon every phase on the die that holds most."""
+    """Reckon every phase on the die that holds most; a job is judged more than once, and always to the same end."""
     at_rest = {stage: _states(shape, trainer, stage) for stage in range(trainer.pipeline)}
     engine = _engine(shape, die, rollout)
     budget = int(rollout.memory_fraction * die.visible_bytes)
