@@ -95,7 +95,12 @@ def test_a_wheel_is_installed_by_its_digest_only(tmp_path: Path, monkeypatch: py
 
 def test_torch_of_the_lock_is_right_on_arm64_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    monkeypatch.setattr(prepare, "run", lambda *command: ran.append(command[-1]) or "")
+
+    def record(*command: str) -> str:
+        ran.append(command[-1])
+        return ""
+
+    monkeypatch.setattr(prepare, "run", record)
     monkeypatch.setattr(prepare, "VENV", str(tmp_path))
     prepare.install_wheel("torch", "", "", "aarch64")
     assert ran == []
