@@ -15,6 +15,7 @@ from rljob.build.labels import INTENT, JOB, JOB_UID
 from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.token import TokenKey
 from rljob.control.core import Core
+from rljob.control.execute import Hooks
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
 from rljob.core.needs import Needs
@@ -41,6 +42,8 @@ class Machine:
         self.wanted = Needs()
         self.asks_ray_job = True
         self.after_write: Callable[[str], None] = self.written.append
+        self.doubts = 0
+        """How often it took another process for the leader."""
         self.reconciler = self.build()
 
     def build(self) -> Reconciler:
@@ -51,13 +54,16 @@ class Machine:
             self.clock,
             TokenKey(b"k" * 32),
             core=Core(self._needs, self._needs_ray_job, self._reconcile),
-            after_write=self._wrote,
+            hooks=Hooks(after_write=self._wrote, doubt=self._doubt),
         )
         return self.reconciler
 
     def _wrote(self, word: str) -> None:
         # Looked up at each write: a test may replace the hook of a machine that runs.
         self.after_write(word)
+
+    def _doubt(self) -> None:
+        self.doubts += 1
 
     async def start(self) -> Manifest:
         """Create the job, fill the store and watch; gives the job."""

@@ -25,6 +25,7 @@ from rljob.cluster.token import TokenKey
 from rljob.config import Config, ConfigError, read_config
 from rljob.control.built_in import BuiltIns, owner_label
 from rljob.control.clock import SystemClock
+from rljob.control.execute import Hooks
 from rljob.control.lease import LeaseHolder
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
@@ -104,9 +105,10 @@ async def assemble(config: Config) -> AsyncIterator[Operator]:
     limiter = TokenBucket(config.api_requests_per_second, config.api_burst, clock.monotonic)
     cluster = KubeCluster(await load_configuration(config.kubeconfig), metrics, limiter)
     ray = RayClient(key, metrics)
-    reconciler = Reconciler.build(cluster, ray, clock, key, metrics=metrics, identity=config.identity)
     lease = LeaseHolder(cluster, clock, metrics, config.lease_namespace, config.lease_name, config.identity)
     cluster.fence = ray.fence = lease.expect_held
+    hooks = Hooks(doubt=lease.doubt)
+    reconciler = Reconciler.build(cluster, ray, clock, key, metrics=metrics, identity=config.identity, hooks=hooks)
     resync = Resync(reconciler, config.resync_seconds, config.identity, config.namespace or None)
     try:
         yield Operator(config, metrics, lease, reconciler, resync)

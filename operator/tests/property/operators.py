@@ -21,6 +21,8 @@ from rljob.build import labels
 from rljob.cluster.errors import HeadUnreachable, OutsideError, RateLimited, Unavailable
 from rljob.cluster.kinds import EVENT
 from rljob.cluster.token import TokenKey
+from rljob.control.execute import Hooks
+from rljob.control.lease import RETRY_SECONDS
 from rljob.control.reconciler import Reconciler, Result
 from rljob.control.resync import Resync
 from rljob.control.store import Key
@@ -36,7 +38,7 @@ RESYNC_SECONDS = 300.0
 START_AGAIN_SECONDS = 10.0
 """The kubelet's first pause before it starts a container again."""
 ROUNDS_OF_AN_EX_LEADER = 5
-"""It would notice within one: this is more than it can get."""
+"""More than it gets before it asks for its Lease: a clock that was paused with it lets it write as long as that."""
 
 
 class CrashError(Exception):
@@ -100,6 +102,9 @@ class Operators:
         """The write that it is about to send when it freezes."""
         self.ex_leader: _Sleeper | None = None
         self.ex_leader_is_awake = False
+        self._ex_leader_doubts = False
+        self._doubts_until = 0.0
+        """When the leader has renewed its Lease, and writes again."""
         self.ex_leader_sleeps = 0
         """How many acts of a story it sleeps for; 0: until its successor rests."""
         self.wiped = False
@@ -128,7 +133,8 @@ class Operators:
     def start_operator(self) -> Reconciler | None:
         """Start it with empty memory; None if it ends at once because the API server does not answer."""
         key = TokenKey(b"k" * 32)
-        operator = Reconciler.build(self.cluster, self.ray, self.clock, key, after_write=self._after_write)
+        hooks = Hooks(after_write=self._after_write, doubt=self._doubt)
+        operator = Reconciler.build(self.cluster, self.ray, self.clock, key, hooks=hooks)
         self.watch.follow(None)
         try:
             self.loop.run(operator.prime())
@@ -232,6 +238,7 @@ class Operators:
         if self.ex_leader is None:
             return
         sleeper, self.ex_leader, self.ex_leader_is_awake = self.ex_leader, None, True
+        self._ex_leader_doubts = False
         self.loop.run(self._go_on(sleeper))
         self.ex_leader_is_awake = False
 
@@ -251,7 +258,9 @@ class Operators:
     # What becomes of its requests.
 
     async def begin_write(self, word: str, *, to_head: bool) -> Request:
-        """Count a write that is about to be sent; here an operator freezes."""
+        """Count a write that is about to be sent; here an operator freezes, or holds it back as `LeaseHolder` does."""
+        if self._ex_leader_doubts if self.ex_leader_is_awake else self.clock.monotonic() < self._doubts_until:
+            raise Unavailable("not sent: the Lease is to be renewed first")
         self.tried += 1
         request = Request(self.tried, word, to_head)
         if self.tried == self.freezes_at:
@@ -259,6 +268,14 @@ class Operators:
             self._frozen.set()
             await thawed.wait()
         return request
+
+    def _doubt(self) -> None:
+        TALLY["doubts"] += 1
+        if self.ex_leader_is_awake:
+            # It never renews a Lease that is another's.
+            self._ex_leader_doubts = True
+        else:
+            self._doubts_until = self.clock.monotonic() + RETRY_SECONDS
 
     async def _gate(self, call: Call) -> None:
         await asyncio.sleep(0)

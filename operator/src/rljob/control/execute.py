@@ -46,6 +46,16 @@ log = Log(__name__)
 
 AfterWrite = Callable[[str], None]
 """Called with a word on each write that was committed; what it raises stops the executor there."""
+Doubt = Callable[[], None]
+"""Called when a job has a status that this process did not write: another one may lead."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Who is told of what, besides the log."""
+
+    after_write: AfterWrite = lambda _: None
+    doubt: Doubt = lambda: None
 
 
 class StaleError(Exception):
@@ -64,7 +74,7 @@ class Executor:
     key: TokenKey
     metrics: Metrics
     own: OwnConfigMaps
-    after_write: AfterWrite = lambda _: None
+    hooks: Hooks = Hooks()
 
     async def execute(self, observed: Observed, plan: Plan) -> bool:
         """Carry out a plan; whether the world may have changed. Raises StaleError and errors of the outside."""
@@ -84,7 +94,7 @@ class Executor:
             # The CRD's schema does not know a field, or another writer owns one: a round would never settle.
             self.metrics.status_differs.inc()
             log.warning("The server keeps another status than was sent", **_name(job))
-        self.after_write("status")
+        self.hooks.after_write("status")
         for note in plan.events:
             await self.recorder.record(written, note)
         changed: bool = written["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]
@@ -97,7 +107,7 @@ class Executor:
         if "deletionTimestamp" in written["metadata"] and not effect.finalizers:
             # The answer is the last that was seen of it.
             self.store.vanished(RLJOB, job["metadata"]["uid"])
-        self.after_write("finalizers")
+        self.hooks.after_write("finalizers")
 
     async def _written(self, job: Manifest, write: Awaitable[Manifest]) -> Manifest:
         """Await a write of the job itself; one that has changed or gone meanwhile is looked at again."""
@@ -122,7 +132,7 @@ class Executor:
                 await self._delete(job, effect)
             case SubmitJob():
                 await self.ray.submit(effect)
-                self.after_write("submit")
+                self.hooks.after_write("submit")
             case StopRun():
                 await self._stop(effect)
             case KeepEvidence(manifest):
@@ -137,7 +147,7 @@ class Executor:
         except errors.RayError as error:
             log.info("The head was not reached with the request to stop", reason=error.reason, error=str(error))
         else:
-            self.after_write("stop")
+            self.hooks.after_write("stop")
 
     async def _keep_evidence(self, manifest: Manifest) -> None:
         """Write the evidence as it was read, or look again."""
@@ -148,7 +158,7 @@ class Executor:
             await (self.cluster.replace(shown) if found else self.cluster.create(shown))
         except (errors.AlreadyExists, errors.Conflict, errors.NotFound) as error:
             raise StaleError(str(error)) from error
-        self.after_write("evidence")
+        self.hooks.after_write("evidence")
 
     async def _create(self, job: Manifest, manifest: Manifest) -> None:
         kind, metadata = kind_of(manifest), manifest["metadata"]
@@ -162,7 +172,7 @@ class Executor:
             self.store.learn(kind, made)
         if kind is CONFIG_MAP:
             self.own.made(job["metadata"]["uid"], made)
-        self.after_write(f"create {kind.kind}")
+        self.hooks.after_write(f"create {kind.kind}")
 
     async def _adopt(self, job: Manifest, manifest: Manifest) -> Manifest:
         """Give the object that has the name, if an earlier life of this operator made it for the same intent."""
@@ -187,7 +197,7 @@ class Executor:
         except errors.AlreadyExists:
             # The token is a function of our key: made by an earlier life it is the same, made by another it is useless.
             return
-        self.after_write("create Secret")
+        self.hooks.after_write("create Secret")
 
     async def _delete(self, job: Manifest, effect: DeleteObject) -> None:
         """Delete after a live read of the job: destruction is never decided on an old world."""
@@ -199,7 +209,7 @@ class Executor:
             log.info("Already gone", object_kind=effect.kind, name=effect.name, uid=effect.uid)
         if kind in _WATCHED_KINDS:
             await self._refresh(effect)
-        self.after_write(f"delete {effect.kind}")
+        self.hooks.after_write(f"delete {effect.kind}")
 
     async def _confirm(self, job: Manifest) -> None:
         seen = job["metadata"]
@@ -209,7 +219,7 @@ class Executor:
             self.store.vanished(RLJOB, seen["uid"])
             raise StaleError("the job is gone; its children go with it") from error
         if live["metadata"]["resourceVersion"] != seen["resourceVersion"]:
-            self.store.learn(RLJOB, live)
+            self._learn_changed(job, live)
             raise StaleError("the job has changed since it was observed")
 
     async def _refresh(self, effect: DeleteObject) -> None:
@@ -227,9 +237,19 @@ class Executor:
     async def _refresh_job(self, job: Manifest) -> None:
         seen = job["metadata"]
         try:
-            self.store.learn(RLJOB, await self.cluster.get(RLJOB, seen["namespace"], seen["name"]))
+            self._learn_changed(job, await self.cluster.get(RLJOB, seen["namespace"], seen["name"]))
         except errors.NotFound:
             self.store.vanished(RLJOB, seen["uid"])
+
+    def _learn_changed(self, job: Manifest, live: Manifest) -> None:
+        """Take over a job that is not the observed one any more.
+
+        A leader that was paused would go on with the new job and its old memory of everything else, as if it led.
+        """
+        same = live["metadata"]["uid"] == job["metadata"]["uid"]
+        if same and not same_json(live.get("status", {}), job.get("status", {})):
+            self.hooks.doubt()
+        self.store.learn(RLJOB, live)
 
     def _refuse(self, job: Manifest, refusal: Refusal) -> NoReturn:
         self.refusals.remember(job, refusal)

@@ -3,6 +3,9 @@
 The durations are those of controller-runtime. A holder that cannot renew for 10 s stops being the leader, 5 s before
 anybody else may take the Lease, measured on monotonic clocks: another's renewal is timed from when *we* saw it change,
 so clocks that disagree do no harm. Losing it ends the process; there is no way back into a half-known world.
+
+A machine that is paused may stop its monotonic clock, too: who wakes on it still believes in its Lease. What tells it
+is a status that it did not write (`doubt`); then it writes nothing more until it has renewed the Lease.
 """
 
 from __future__ import annotations
@@ -47,6 +50,9 @@ class LeaseHolder:
     _lease: Manifest | None = None
     _held_until: float = float("-inf")
     """On our monotonic clock, and 5 s before anybody else may take it."""
+    _doubts: int = 0
+    _doubts_settled: int = 0
+    """How many of them a renewal has followed that began later."""
     _seen: tuple[str, float] = field(default=("", 0.0))
     """The other holder's record, and when it last changed on our clock."""
 
@@ -64,11 +70,11 @@ class LeaseHolder:
         """Renew for ever; raises LeaseLostError when that fails for too long or another holds it."""
         while True:
             await asyncio.sleep(RETRY_SECONDS)
-            began = self.clock.monotonic()
+            began, doubts = self.clock.monotonic(), self._doubts
             if began >= self._held_until:
                 self._lose(f"not renewed for {RENEW_DEADLINE_SECONDS:g} s")
             if await self._try(self._renew, min(REQUEST_SECONDS, self._held_until - began)):
-                self._held_until = began + RENEW_DEADLINE_SECONDS
+                self._held_until, self._doubts_settled = began + RENEW_DEADLINE_SECONDS, doubts
 
     def expect_held(self) -> None:
         """Refuse a write when the Lease may be another's by now.
@@ -77,6 +83,16 @@ class LeaseHolder:
         """
         if self.clock.monotonic() >= self._held_until:
             raise Unavailable(f"not sent: Lease {self.namespace}/{self.name} was not renewed in time")
+        if self._doubts_settled < self._doubts:
+            raise Unavailable(f"not sent: Lease {self.namespace}/{self.name} is to be renewed first")
+
+    def doubt(self) -> None:
+        """Hold all writes until the next renewal: a leader alone writes statuses, and somebody else wrote one.
+
+        Where it was a restored backup, or our own write whose answer was lost, that costs RETRY_SECONDS at most.
+        """
+        self._doubts += 1
+        log.warning("A status is not the one that was written last; renewing the Lease before any write")
 
     async def release(self) -> None:
         """Give the Lease back, so that a successor need not wait; best effort."""

@@ -18,7 +18,7 @@ from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.clock import Clock
 from rljob.control.core import Core
-from rljob.control.execute import AfterWrite, Executor, StaleError
+from rljob.control.execute import Executor, Hooks, StaleError
 from rljob.control.observe import POD_LISTS_AT_ONCE, POD_LISTS_PER_SECOND, Observer
 from rljob.control.own import OwnConfigMaps
 from rljob.control.queue import KeyQueue
@@ -83,7 +83,7 @@ class Reconciler:
         core: Core | None = None,
         metrics: Metrics | None = None,
         identity: str = "rljob-operator",
-        after_write: AfterWrite = lambda _: None,
+        hooks: Hooks | None = None,
     ) -> Reconciler:
         """Wire the parts around a cluster and its heads."""
         metrics, core = metrics or Metrics(), core or Core()
@@ -93,7 +93,7 @@ class Reconciler:
             metrics.store_objects.labels(watch.kind.resource).set_function(partial(store.count, watch.kind))
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)
         own = OwnConfigMaps()
-        executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, after_write)
+        executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, hooks or Hooks())
         pod_lists = TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, clock.monotonic)
         observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own)
         ledger = UsageLedger(metrics)

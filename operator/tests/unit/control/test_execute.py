@@ -8,7 +8,7 @@ import json
 import pytest
 from doubles.fake import fail_calls
 from doubles.simulate import CrashError
-from machine import KEY, Machine, cluster_of, owned, submission
+from machine import KEY, Machine, cluster_of, owned, rljob, submission
 
 from rljob.cluster.errors import AlreadyExists, Conflict, Forbidden, HeadUnreachable, Invalid, OutcomeUnknown
 from rljob.cluster.kinds import CONFIG_MAP, EVENT, RAY_CLUSTER, RLJOB, SECRET
@@ -206,6 +206,29 @@ async def test_a_deletion_is_not_done_when_the_job_has_changed(machine: Machine)
         await carry_out(machine, seen, deletion(there))
     assert machine.cluster.objects(RAY_CLUSTER) == (there,)
     assert machine.reconciler.store.job(KEY) == machine.job()
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+@pytest.mark.parametrize(("change", "doubts"), [({"status": PENDING}, 1), ({"spec": {"suspend": True}}, 0)])
+async def test_only_a_status_of_somebody_else_makes_it_doubt_that_it_leads(
+    machine: Machine, change: Manifest, doubts: int, *, deletes: bool
+) -> None:
+    seen = await observed(machine)
+    there = machine.cluster.put(cluster_of(seen.job))
+    machine.cluster.edit(RLJOB, *KEY, lambda job: job.update(change))
+    plan = Plan(effects=(deletion(there),)) if deletes else Plan(status={"state": "Starting"})
+    with pytest.raises(StaleError):
+        await machine.reconciler.executor.execute(seen, plan)
+    assert machine.doubts == doubts
+
+
+async def test_a_job_that_was_made_anew_is_no_reason_for_doubt(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.remove(RLJOB, *KEY)
+    machine.cluster.put({**rljob(), "status": PENDING})
+    with pytest.raises(StaleError):
+        await machine.reconciler.executor.execute(seen, Plan(status={"state": "Starting"}))
+    assert machine.doubts == 0
 
 
 async def test_a_deletion_is_known_before_any_event(machine: Machine) -> None:

@@ -13,6 +13,7 @@ from rljob.cluster.errors import Conflict, Unavailable
 from rljob.cluster.kinds import LEASE
 from rljob.control import lease as lease_module
 from rljob.control.lease import LeaseHolder, LeaseLostError
+from rljob.core.observed import Manifest
 from rljob.telemetry.metrics import Metrics
 
 
@@ -148,3 +149,49 @@ async def test_a_renewal_lets_writes_pass_again_and_a_release_none(world: World,
     await holder.release()
     with pytest.raises(Unavailable, match="not renewed"):
         holder.expect_held()
+
+
+async def test_a_doubt_holds_writes_until_a_renewal_that_began_after_it(
+    world: World, sleeps: list[FrozenClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, clock = world.holder("a")
+    sleeps.append(clock)
+    await holder.acquire()
+    holder.doubt()
+    with pytest.raises(Unavailable, match="renewed first"):
+        holder.expect_held()
+    replace, renewals = world.cluster.replace, 0
+
+    async def doubt_in_the_first(manifest: Manifest) -> Manifest:
+        nonlocal renewals
+        renewals += 1
+        if renewals == 1:
+            holder.doubt()
+        return await replace(manifest)
+
+    monkeypatch.setattr(world.cluster, "replace", doubt_in_the_first)
+    holding = asyncio.create_task(holder.hold())
+    while renewals < 2:
+        with pytest.raises(Unavailable, match="renewed first"):
+            holder.expect_held()
+        await asyncio.sleep(0)
+    for _ in range(9):
+        await asyncio.sleep(0)
+    holder.expect_held()
+    holding.cancel()
+
+
+async def test_a_leader_that_was_paused_with_its_clock_writes_nothing_after_a_doubt(
+    world: World, sleeps: list[FrozenClock]
+) -> None:
+    paused, _ = world.holder("a")
+    successor, clock = world.holder("b")
+    sleeps.append(clock)
+    await paused.acquire()
+    await successor.acquire()
+    paused.expect_held()
+    paused.doubt()
+    with pytest.raises(LeaseLostError, match="held by 'b'"):
+        await paused.hold()
+    with pytest.raises(Unavailable, match="renewed first"):
+        paused.expect_held()
