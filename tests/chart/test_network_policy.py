@@ -1,0 +1,80 @@
+"""Who may talk to whom: the chart's policies over golden flows, and the evaluator itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chart.helm import NAMESPACE, Manifest, render
+from tests.chart.policies import Pod, is_allowed, matches
+
+TEAM = "team"
+SETTINGS = (
+    "--set=networkPolicy.enabled=true",
+    f"--set=networkPolicy.jobs.namespaces={{{TEAM}}}",
+    "--set=networkPolicy.jobs.metricsFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=monitoring",
+)
+
+HEAD = Pod(TEAM, {"rljob.dev/job": "a", "ray.io/node-type": "head"}, {"rljob-metrics": 8090, "rljob-api": 8091})
+WORKER = Pod(TEAM, {"rljob.dev/job": "a", "ray.io/node-type": "worker"})
+STRANGER = Pod(TEAM, {"app": "notebook"})
+ELSEWHERE = Pod("other", {"rljob.dev/job": "a"})
+PROMETHEUS = Pod("monitoring", {"app": "prometheus"})
+
+FLOWS = {
+    "a worker joins Ray": (WORKER, HEAD, 6379, True),
+    "a worker's hook asks the exporter": (WORKER, HEAD, 8091, True),
+    "the head starts workers of Ray": (HEAD, WORKER, 10002, True),
+    "HCCL exchanges its root information": (WORKER, WORKER, 60001, True),
+    "gloo and torch's store": (WORKER, WORKER, 40123, True),
+    "the object manager of another node": (HEAD, WORKER, 45678, True),
+    "vLLM's metrics by the exporter": (HEAD, WORKER, 41000, True),
+    "the operator submits": ("operator", HEAD, 8265, True),
+    "the operator asks for progress": ("operator", HEAD, 8091, True),
+    "the operator has no business with Ray's own port": ("operator", HEAD, 6379, False),
+    "nor with Ray's client": ("operator", HEAD, 10001, False),
+    "nor with workers of Ray": ("operator", WORKER, 10002, False),
+    "Prometheus reads the exporter": (PROMETHEUS, HEAD, 8090, True),
+    "Prometheus reads nothing else": (PROMETHEUS, HEAD, 8265, False),
+    "a notebook of the team runs no code in Ray": (STRANGER, HEAD, 10001, False),
+    "nor submits": (STRANGER, HEAD, 8265, False),
+    "nor reads metrics": (STRANGER, HEAD, 8090, False),
+    "nor stops a run": (STRANGER, HEAD, 8091, False),
+    "nor meddles with HCCL": (STRANGER, WORKER, 60001, False),
+    "labels of a job in another namespace open nothing": (ELSEWHERE, HEAD, 6379, False),
+    "a pod that is no job's is not touched": (ELSEWHERE, STRANGER, 8888, True),
+    "the operator's own port for health and metrics": (PROMETHEUS, "operator", 8080, True),
+    "and no other": (PROMETHEUS, "operator", 8443, False),
+}
+
+
+@pytest.fixture(scope="module")
+def policies() -> list[Manifest]:
+    return [manifest for manifest in render(*SETTINGS) if manifest["kind"] == "NetworkPolicy"]
+
+
+@pytest.fixture(scope="module")
+def operator() -> Pod:
+    (deployment,) = (manifest for manifest in render() if manifest["kind"] == "Deployment")
+    template = deployment["spec"]["template"]
+    ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
+    return Pod(NAMESPACE, template["metadata"]["labels"], ports)
+
+
+@pytest.mark.parametrize(("source", "target", "port", "allowed"), FLOWS.values(), ids=FLOWS)
+def test_a_flow(
+    policies: list[Manifest], operator: Pod, source: Pod | str, target: Pod | str, port: int, allowed: bool
+) -> None:
+    ends = [operator if isinstance(end, str) else end for end in (source, target)]
+    assert is_allowed(policies, ends[0], ends[1], port) is allowed
+
+
+def test_without_the_policies_every_flow_is_open(operator: Pod) -> None:
+    assert all(is_allowed([], STRANGER, pod, 6379) for pod in (HEAD, WORKER, operator))
+
+
+@pytest.mark.parametrize(
+    ("operator", "taken"), [("In", True), ("NotIn", False), ("Exists", True), ("DoesNotExist", False)]
+)
+def test_the_evaluator_knows_the_operators_of_selectors(operator: str, taken: bool) -> None:
+    entry = {"key": "a", "operator": operator, "values": ["1"]}
+    assert matches({"matchExpressions": [entry]}, {"a": "1"}) is taken
