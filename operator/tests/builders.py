@@ -212,4 +212,4 @@ BUILT_IN_RECIPES = {
     for manifest in yaml.safe_load_all(path.read_text())
 }
 """The recipes that ship with the chart."""
-SPECS_OF_EXAMPLES = sorted(EXAMPLES.glob("*.yaml"))
+SPECS_OF_EXAMPLES = sorted((*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("ascend/*.yaml")))

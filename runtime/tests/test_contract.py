@@ -18,10 +18,12 @@ from rljob_runtime.contract import (
     Outcome,
     Phase,
     Platform,
+    Port,
     Progress,
     RequiredPath,
     StopMode,
     StopRequest,
+    exporter_port,
 )
 
 text = st.text(max_size=20)
@@ -146,3 +148,15 @@ def _plain_job() -> dict[str, object]:
         "totalSteps": 4,
         "overrides": {},
     }
+
+
+def test_the_exporters_ports_are_its_own_or_those_of_the_jobs_block() -> None:
+    assert (exporter_port({}, Port.METRICS), exporter_port({}, Port.API)) == (8090, 8091)
+    block = {"RLJOB_METRICS_PORT": "20009", "RLJOB_API_PORT": "20010"}
+    assert (exporter_port(block, Port.METRICS), exporter_port(block, Port.API)) == (20009, 20010)
+
+
+@pytest.mark.parametrize("text", ["many", "-1", "0", "65536"])
+def test_a_port_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"invalid literal|RLJOB_API_PORT"):
+        exporter_port({"RLJOB_API_PORT": text}, Port.API)

@@ -177,12 +177,17 @@ def test_the_command_line_of_the_heads_hook(spool: Spool, trainer: Callable[[Sto
 
 
 @pytest.mark.usefixtures("running")
-def test_the_command_line_of_a_workers_hook(spool: Spool, tmp_path: Path, trainer: Callable[[StopMode], None]) -> None:
+@pytest.mark.parametrize("port", [Port.API.value, 20_010], ids=["a network of its own", "the node's network"])
+def test_the_command_line_of_a_workers_hook(
+    spool: Spool, tmp_path: Path, trainer: Callable[[StopMode], None], port: int
+) -> None:
     trainer(StopMode.ABORT_ROLLOUT)
     (tmp_path / "head").write_text("127.66.0.1 head\n")
     arguments = [sys.executable, "-m", "rljob_runtime", "stop", "--mode", "AbortRollout", "--wait", str(HELD)]
     environ = os.environ | {"FQ_RAY_IP": "no-such-host.invalid", "RAY_AUTH_TOKEN": TOKEN}
-    with serving(spool, tmp_path, ("127.66.0.1", Port.API)):
+    if port != Port.API:
+        environ["RLJOB_API_PORT"] = str(port)
+    with serving(spool, tmp_path, ("127.66.0.1", port)):
         ended = subprocess.run([*arguments, "--head-file", str(tmp_path / "head")], env=environ, check=False)
     assert ended.returncode == 0
     assert asked(spool) is StopMode.ABORT_ROLLOUT

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rljob.build.accelerators import built_in_document
 from tests.chart.helm import CHART, NAMESPACE, ROOT, VALUES, Manifest, helm, pick, render
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -82,7 +83,8 @@ def test_the_role_is_what_the_operator_says_it_needs() -> None:
 
 def test_with_a_watched_namespace_nothing_is_cluster_wide() -> None:
     manifests = render(*values_of("namespaced"))
-    assert {m["kind"] for m in manifests} == {"Deployment", "Role", "RoleBinding", "Secret", "ServiceAccount"}
+    kinds = {"ConfigMap", "Deployment", "Role", "RoleBinding", "Secret", "ServiceAccount"}
+    assert {m["kind"] for m in manifests} == kinds
     assert "--namespace=team-a" in pick(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
@@ -111,7 +113,39 @@ def test_every_recipe_of_the_chart_reaches_the_operator() -> None:
     assert "--recipes-folder=/etc/rljob/recipes" in pod["containers"][0]["args"]
     (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "recipes"]
     assert mount == {"name": "recipes", "mountPath": "/etc/rljob/recipes", "readOnly": True}
-    assert not [m for m in render("--set", "recipes.enabled=false") if m["kind"] == "ConfigMap"]
+    without = render("--set", "recipes.enabled=false")
+    assert [m["metadata"]["name"] for m in without if m["kind"] == "ConfigMap"] == ["rljob-operator-accelerators"]
+
+
+def test_the_operator_gets_the_releases_classes_and_the_values_over_them() -> None:
+    own = ("--set", "accelerators.atlas-a2.resource=huawei.com/Ascend910B3")
+    for words, files in (((), ["10-release.yaml"]), (own, ["10-release.yaml", "20-values.yaml"])):
+        manifests = render(*words)
+        data = pick(manifests, "ConfigMap", "rljob-operator-accelerators")["data"]
+        assert sorted(data) == files
+        assert yaml.safe_load(data["10-release.yaml"]) == built_in_document()
+        pod = pick(manifests, "Deployment")["spec"]["template"]["spec"]
+        assert "--accelerators-folder=/etc/rljob/accelerators" in pod["containers"][0]["args"]
+    assert yaml.safe_load(data["20-values.yaml"]) == {"atlas-a2": {"resource": "huawei.com/Ascend910B3"}}
+    stamps = [
+        pick(render(*words), "Deployment")["spec"]["template"]["metadata"]["annotations"]["rljob.dev/accelerators"]
+        for words in ((), own)
+    ]
+    assert stamps[0] != stamps[1], "another table must restart the operator"
+
+
+def test_a_row_that_no_table_could_hold_is_refused_by_helm() -> None:
+    answer = helm("template", "x", CHART, "--set", "accelerators.lab.devices=8")
+    assert answer.code != 0
+    assert "devices" in answer.stderr
+
+
+def test_the_ports_of_the_nodes_are_written_by_one_name_in_the_own_namespace_only() -> None:
+    rules = [rule for m in render() if m["kind"] == "Role" for rule in m["rules"] if "configmaps" in rule["resources"]]
+    assert [(rule.get("resourceNames"), rule["verbs"]) for rule in rules] == [
+        (None, ["create"]),
+        (["rljob-operator-ports"], ["get", "update"]),
+    ]
 
 
 def test_the_pod_is_restricted() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from rljob.build import labels
-from rljob.build.raycluster import DASHBOARD_PORT
+from rljob.build.ports import DASHBOARD_PORT
 from rljob.cluster.token import TokenKey
 from rljob_runtime.contract import AttemptVariable, Phase, Port, Progress
 from tests.scale.client import Client, Manifest

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import kopf
 
+from rljob.build.accelerators import ACCELERATORS
 from rljob.cluster.kube import KubeCluster, load_configuration
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.ray import RayClient
 from rljob.cluster.token import TokenKey
 from rljob.config import Config, ConfigError, read_config
+from rljob.control.accelerators import AcceleratorsError, read_folder
 from rljob.control.built_in import BuiltIns, owner_label
 from rljob.control.clock import SystemClock
 from rljob.control.execute import Hooks
@@ -30,6 +32,7 @@ from rljob.control.lease import LeaseHolder
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.worker import work
+from rljob.core.ports import PortPool
 from rljob.handlers import watch
 from rljob.telemetry.health import HealthServer
 from rljob.telemetry.log import Log, configure
@@ -105,10 +108,15 @@ async def assemble(config: Config) -> AsyncIterator[Operator]:
     limiter = TokenBucket(config.api_requests_per_second, config.api_burst, clock.monotonic)
     cluster = KubeCluster(await load_configuration(config.kubeconfig), metrics, limiter)
     ray = RayClient(key, metrics)
+    pool = PortPool(
+        config.lease_namespace, f"{config.lease_name}-ports", config.host_ports_first, config.host_ports_blocks
+    )
     lease = LeaseHolder(cluster, clock, metrics, config.lease_namespace, config.lease_name, config.identity)
     cluster.fence = ray.fence = lease.expect_held
     hooks = Hooks(doubt=lease.doubt)
-    reconciler = Reconciler.build(cluster, ray, clock, key, metrics=metrics, identity=config.identity, hooks=hooks)
+    reconciler = Reconciler.build(
+        cluster, ray, clock, key, metrics=metrics, identity=config.identity, hooks=hooks, port_pool=pool
+    )
     resync = Resync(reconciler, config.resync_seconds, config.identity, config.namespace or None)
     try:
         yield Operator(config, metrics, lease, reconciler, resync)
@@ -163,6 +171,12 @@ def main() -> int:
         sys.stderr.write(f"rljob: {error}\n")
         return EXIT_CONFIG
     configure(config.log_level)
+    try:
+        if config.accelerators_folder:
+            ACCELERATORS.use(read_folder(Path(config.accelerators_folder)))
+    except AcceleratorsError as error:
+        sys.stderr.write("".join(f"rljob: {line}\n" for line in str(error).splitlines()))
+        return EXIT_CONFIG
     try:
         return asyncio.run(run(config))
     except ValueError as error:

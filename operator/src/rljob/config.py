@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rljob.build.ports import BLOCK_SIZE
+from rljob.core.ports import BLOCKS, FIRST_PORT
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+PORT_MIN = 1024
 _PLAIN_VARIABLES = {"kubeconfig": "KUBECONFIG"}
 """Settings that have a well-known variable of their own."""
 
@@ -52,6 +56,12 @@ class Config:
     """Requests to the API server that are allowed at once."""
     recipes_folder: str = ""
     """Folder with the release's built-in recipes, to be applied at start; empty for none."""
+    accelerators_folder: str = ""
+    """Folder with tables of accelerator classes, laid over the built-in one in the order of their names."""
+    host_ports_first: int = FIRST_PORT
+    """First port of the blocks that jobs with network.mode Host get; the range must be nobody else's on the nodes."""
+    host_ports_blocks: int = BLOCKS
+    """How many of these blocks there are, of 32 ports each."""
     log_level: str = "INFO"
     """Least level of log lines: DEBUG, INFO, WARNING or ERROR."""
     kubeconfig: str = ""
@@ -64,6 +74,14 @@ class Config:
                 raise ConfigError(f"{_both(name)} is {getattr(self, name)}; give at least 1")
         if not 0 <= self.http_port < 2**16:
             raise ConfigError(f"{_both('http_port')} is {self.http_port}; give a port number")
+        if self.host_ports_blocks < 1:
+            raise ConfigError(f"{_both('host_ports_blocks')} is {self.host_ports_blocks}; give at least 1")
+        last = self.host_ports_first + self.host_ports_blocks * BLOCK_SIZE - 1
+        if self.host_ports_first < PORT_MIN or last >= 2**16:
+            raise ConfigError(
+                f"{_both('host_ports_first')} is {self.host_ports_first}, and {self.host_ports_blocks} blocks of "
+                f"{BLOCK_SIZE} end at {last}; stay within {PORT_MIN} to 65535"
+            )
         if self.log_level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ConfigError(f"{_both('log_level')} is {self.log_level!r}; give DEBUG, INFO, WARNING or ERROR")
 

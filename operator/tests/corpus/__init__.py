@@ -4,11 +4,11 @@ The same table is checked by the core, by `rljob validate` on a file, and agains
 more by its schema but never less than this.
 """
 
-from corpus import batches, devices, lifecycle, memory, overrides, pods, rollout, shape
+from corpus import batches, devices, hardware, lifecycle, memory, overrides, pods, rollout, shape
 from corpus.bad import Bad
 
 BAD: dict[str, Bad] = {
     f"{subject.__name__.rpartition('.')[2]}: {name}": bad
-    for subject in (shape, devices, batches, rollout, pods, lifecycle, memory, overrides)
+    for subject in (shape, devices, hardware, batches, rollout, pods, lifecycle, memory, overrides)
     for name, bad in subject.BAD.items()
 }

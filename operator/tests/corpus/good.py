@@ -46,11 +46,11 @@ GOOD = {
     "graphs": {"rollout": {"captureSizes": [64, 128], "maxSequences": 128, "speculative": {"method": "Suffix"}}},
     "graphs without a bound": {"rollout": {"captureSizes": [5], "topK": "-1", "topP": "1.0"}},
     "a whole prompt in a pass": {"rollout": {"chunkedPrefill": False, "maxBatchedTokens": 2048}},
-    "CPUs": merged(megatron({}), group({"devicesPerNode": 16, "template": {"cpu": "51"}}))
+    "CPUs": merged(megatron({}), group({"devicesPerNode": 16, "template": {"cpu": "64"}}))
     | override(data__shuffle=False),
     "CPUs for one storage unit": merged(
         megatron({}),
-        group({"devicesPerNode": 16, "template": {"cpu": "50"}}),
+        group({"devicesPerNode": 2, "template": {"cpu": "8"}}),
         ) | key("transfer_queue.backend.SimpleStorage.num_data_storage_units", 1),
     "PPO": {"algorithm": {"name": "PPO", "gaeLambda": "0.95"}, "critic": {"learningRate": "1e-5"}}
     | trainer(samplesPerPrompt=1, globalBatchSize=32, steps=40),

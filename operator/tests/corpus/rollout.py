@@ -68,7 +68,7 @@ BAD = {
         merged(NPU, group({"devicesPerNode": 16, "template": {"cpu": "48"}})),
         "spec.workerGroups[0].template.cpu",
         "48 gives Ray 48 CPUs a node, but verl reserves 3 × devicesPerNode 16 = 48, and 2 + 1 over 1 nodes for "
-        "TransferQueue; with fewer it waits without a word; set it to 51 or more",
+        "TransferQueue; with fewer it waits without a word; set it to 64 or more",
     ),
     "thousandths of CPUs": Bad(
         merged(NPU, template({"cpu": "500m"})), "spec.workerGroups[0].template.cpu", "500m gives Ray 1 CPUs a node"

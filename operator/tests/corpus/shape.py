@@ -24,7 +24,9 @@ BAD = {
         "spec.workerGroups",
         "at most 1 item",
     ),
-    "unknown accelerator": Bad({"accelerator": {"class": "h100"}}, "spec.accelerator.class", "'h100': "),
+    "unknown accelerator": Bad(
+        {"accelerator": {"class": "h100"}}, "spec.accelerator.class", "there is no class h100; classes are"
+    ),
     "relative path": Bad({"reward": {"path": "reward.py"}}, "spec.reward.path", "'reward.py': "),
     "path that is too long": Bad({"model": {"path": "/" + "x" * 1024}}, "spec.model.path", "at most 1024 characters"),
     "number as text": Bad(trainer(learningRate="fast"), "spec.trainer.learningRate", "'fast': "),

@@ -17,6 +17,7 @@ from builders import BUILT_IN_RECIPES, EXAMPLES, UID
 
 from rljob.build import configmap
 from rljob.build.initializer import build_initializer, initializers
+from rljob.build.ports import PortBlock
 from rljob.build.raycluster import build_token_secret
 from rljob.core.policies.validation import validate
 from rljob.core.view import identity
@@ -25,7 +26,10 @@ from rljob.launchers import verl
 FOLDER = Path(__file__).parent
 FLAGSHIPS = [EXAMPLES / "qwen3-235b.yaml", EXAMPLES / "deepseek-v3.yaml"]
 """What a user writes, standing on recipes that ship with the chart."""
-JOBS = sorted([*(FOLDER / "jobs").glob("*.yaml"), *FLAGSHIPS], key=lambda path: path.name)
+ASCEND = sorted((EXAMPLES / "ascend").glob("*.yaml"))
+"""The shapes of Ascend clusters."""
+BLOCK = PortBlock(20_000)
+JOBS = sorted([*(FOLDER / "jobs").glob("*.yaml"), *FLAGSHIPS, *ASCEND], key=lambda path: path.name)
 GENERATION = 1
 
 
@@ -35,7 +39,9 @@ def render(manifest: dict[str, Any]) -> str:
     checked = validate(job.name, manifest["spec"], BUILT_IN_RECIPES)
     spec, violations = checked.spec, checked.violations
     assert spec is not None, violations
-    config = configmap.build_cluster_config(job, spec, GENERATION, verl.job_config(job, spec, GENERATION))
+    block = BLOCK if spec.network.mode == "Host" else None
+    job_config = verl.job_config(job, spec, GENERATION)
+    config = configmap.build_cluster_config(job, spec, GENERATION, job_config, block=block)
     cluster = config["data"].pop(configmap.RAYCLUSTER_KEY)
     # Shown for reading as the object that it becomes; that the text in the ConfigMap is canonical is a unit test.
     config["data"][configmap.RAYCLUSTER_KEY] = "the RayCluster below"

@@ -35,6 +35,9 @@ def test_two_processes_on_one_host_have_two_identities() -> None:
         (["--workers", "0"], "at least 1"),
         (["--http-port", "70000"], "port number"),
         (["--log-level", "LOUD"], "DEBUG"),
+        (["--host-ports-blocks", "0"], "at least 1"),
+        (["--host-ports-first", "80"], "stay within 1024 to 65535"),
+        (["--host-ports-first", "60000"], "256 blocks of 32 end at 68191"),
     ],
 )
 def test_a_setting_that_cannot_work_names_flag_and_variable(arguments: list[str], text: str) -> None:

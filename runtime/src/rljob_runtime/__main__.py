@@ -13,7 +13,7 @@ import argparse
 import os
 from pathlib import Path
 
-from rljob_runtime.contract import PodVariable, StopMode, head_paths
+from rljob_runtime.contract import PodVariable, Port, StopMode, exporter_port, head_paths
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,7 +48,8 @@ def stopped(options: argparse.Namespace, spool: Path) -> bool:
     if options.head_file is None:
         return stop.stop_here(Spool(spool), options.mode, options.wait)
     address = stop.head_address(options.head_file, os.environ.get(stop.HEAD_NAME, ""))
-    return stop.stop(stop.Head(address, os.environ.get(PodVariable.TOKEN, "")), options.mode, options.wait)
+    head = stop.Head(address, os.environ.get(PodVariable.TOKEN, ""), exporter_port(os.environ, Port.API))
+    return stop.stop(head, options.mode, options.wait)
 
 
 def parser() -> argparse.ArgumentParser:

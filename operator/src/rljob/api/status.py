@@ -139,6 +139,8 @@ class Resolved(StatusModel):
     """The snapshot whose recipes this one stands on; absent where recipes were read anew."""
     recipes: Annotated[list[ResolvedRecipe], Field(max_length=4, json_schema_extra=ATOMIC)] = []
     """What the spec stands on, the lowest first."""
+    host_network: bool | None = None
+    """Whether the pods share the nodes' network, and so need ports of their own."""
     decisions: Annotated[list[Decision], Field(max_length=32, json_schema_extra=ATOMIC)] = []
     """Every value that was Auto."""
 
@@ -372,6 +374,13 @@ class Usage(StatusModel):
     """productiveDeviceSeconds / deviceSeconds."""
 
 
+class NetworkStatus(StatusModel):
+    """What the job has of the nodes' network."""
+
+    port_block: Count
+    """First of the ports that are this job's alone on every node, with network.mode Host."""
+
+
 class RayClusterStatus(StatusModel):
     """Where to look."""
 
@@ -422,6 +431,8 @@ class RLJobStatus(StatusModel):
     """Nodes that the next cluster generations avoid."""
     usage: Usage = Usage()
     """What the job held."""
+    network: NetworkStatus | None = None
+    """What the job has of the nodes' network, until it is finished and its pods are gone."""
     ray_cluster: RayClusterStatus | None = None
     """Where to look."""
     finished_time: Time | None = None

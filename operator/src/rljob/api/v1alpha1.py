@@ -44,14 +44,6 @@ MAX_NAME_LENGTH = 40
 MANAGER = f"{GROUP}/operator"
 
 
-class AcceleratorClass(enum.StrEnum):
-    """Rows of the accelerator table (`build.accelerators`)."""
-
-    ATLAS_A3_SUPERPOD = "atlas-a3-superpod"
-    ATLAS_A2 = "atlas-a2"
-    CPU = "cpu"
-
-
 class RecipeKind(enum.StrEnum):
     """Where a recipe lives."""
 
@@ -89,8 +81,11 @@ class Runtime(Model):
 class Accelerator(Model):
     """The hardware."""
 
-    class_: Annotated[AcceleratorClass, Field(alias="class")]
-    """A row of the accelerator table: resource name, devices of a node, dies of a card."""
+    class_: Annotated[Label, Field(alias="class")]
+    """A row of the accelerator table: resource name, devices of a node, dies of a card, mounts, labels."""
+    driver_mounts: Literal["Auto", "HostPath", "RuntimeClass", "None"] = "Auto"
+    """How the node's driver comes into the worker pods. Auto: RuntimeClass where runtime.runtimeClassName is set, else
+    as the table says."""
 
 
 class Head(Model):

@@ -17,6 +17,7 @@ from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
 from rljob.build import labels
 from rljob.build.metadata import canonical_json, child_metadata, digest
 from rljob.build.names import JobIdentity, cluster_name, snapshot_name
+from rljob.build.ports import PortBlock
 from rljob.build.raycluster import build_raycluster
 from rljob.core.recipes import RecipeLayer, RecipeOrigin
 from rljob_runtime.contract import JobConfig
@@ -77,10 +78,15 @@ def recipe_hash(recipe: RecipeLayer) -> str:
 
 
 def build_cluster_config(
-    job: JobIdentity, spec: RLJobSpec, generation: int, config: JobConfig, avoided_nodes: tuple[str, ...] = ()
+    job: JobIdentity,
+    spec: RLJobSpec,
+    generation: int,
+    config: JobConfig,
+    avoided_nodes: tuple[str, ...] = (),
+    block: PortBlock | None = None,
 ) -> dict[str, Any]:
     """Give the ConfigMap of a cluster generation, whose pods stay away from some nodes."""
-    raycluster = build_raycluster(job, spec, generation, config.digest(), avoided_nodes)
+    raycluster = build_raycluster(job, spec, generation, config.digest(), avoided_nodes, block)
     metadata = child_metadata(job, cluster_name(job, generation), f"cluster/{generation}")
     metadata["annotations"][labels.JOB_DIGEST] = config.digest()
     data = {JOB_KEY: config.to_json().decode(), RAYCLUSTER_KEY: canonical_json(raycluster)}

@@ -25,6 +25,8 @@ FORCE_DELETE = "rljob.dev/force-delete"
 """Annotation that users set on an RLJob: with "true", its deletion waits for no checkpoint."""
 STOP_FINALIZER = "rljob.dev/stop"
 """Finalizer of an RLJob whose run has to save before the job may go."""
+PORT_BLOCK = "rljob.dev/port-block"
+"""Annotation of a RayCluster and its pods: the first port of the job's block, with network.mode Host."""
 RENDERER = "rljob.dev/renderer"
 """Annotation: version of the renderer that made the manifest."""
 

@@ -106,6 +106,12 @@ def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts) -> dict[str,
     return {"initContainers": containers} if containers else {}
 
 
+def own_helpers(spec: RLJobSpec, pod: dict[str, Any]) -> list[Container]:
+    """Give those helpers of a rendered pod that the operator sized, and not the user in core/v1's words."""
+    names = {service.name for service in spec.services} | {code.FETCH_CONTAINER}
+    return [container for container in pod.get("initContainers") or () if container["name"] in names]
+
+
 def _service(spec: RLJobSpec, service: Service, mounts: Mounts) -> Container:
     container: Container = {
         "name": service.name,

@@ -11,20 +11,20 @@ from typing import Any
 
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
-from rljob.build import code, env, labels, pods, stopping
-from rljob.build.accelerators import ACCELERATORS
+from rljob.build import code, env, hardware, labels, pods, ports, stopping
+from rljob.build.accelerators import facts_of
 from rljob.build.metadata import child_metadata, job_labels
 from rljob.build.names import JobIdentity, cluster_name
 from rljob.build.patch import apply_patch
 from rljob.build.placement import avoid_nodes
-from rljob_runtime.contract import PodVariable, Port, head_paths
+from rljob.build.ports import PortBlock
+from rljob_runtime.contract import PodVariable, head_paths
 
 TOKEN_KEY = "auth_token"  # noqa: S105 - the key that KubeRay reads, not a secret
-DASHBOARD_PORT = 8265
-"""https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"""
 SHARED_MEMORY_VOLUME = "shared-memory"
 SPOOL_VOLUME = "rljob-spool"
 CONFIG_VOLUME = "rljob-config"
+EXPORTER = "exporter"
 RAY_RESOURCE = "NPU"
 """Name of the Ray resource that verl asks for on Ascend (verl/single_controller/ray/base.py)."""
 
@@ -41,19 +41,29 @@ def build_token_secret(job: JobIdentity, generation: int) -> dict[str, Any]:
 
 
 def build_raycluster(
-    job: JobIdentity, spec: RLJobSpec, generation: int, job_digest: str, avoided_nodes: tuple[str, ...] = ()
+    job: JobIdentity,
+    spec: RLJobSpec,
+    generation: int,
+    job_digest: str,
+    avoided_nodes: tuple[str, ...] = (),
+    block: PortBlock | None = None,
 ) -> dict[str, Any]:
-    """Give the RayCluster; `job_digest` is that of the job.json in the ConfigMap of the same name."""
+    """Give the RayCluster; `job_digest` is that of the job.json in the ConfigMap of the same name.
+
+    `block` holds the job's ports on the nodes' network; without one, Ray's and KubeRay's own defaults stand.
+    """
     name = cluster_name(job, generation)
     marks = {labels.CLUSTER_GENERATION: str(generation)}
     if spec.scheduling.queue_name is not None:
         marks[labels.KUEUE_QUEUE] = spec.scheduling.queue_name
     metadata = child_metadata(job, name, f"cluster/{generation}", marks)
-    metadata["annotations"][labels.JOB_DIGEST] = job_digest
+    metadata["annotations"] |= {labels.JOB_DIGEST: job_digest} | hardware.cluster_annotations(spec)
     head = _head_group(job, spec, name, generation)
     workers = [_worker_group(job, spec, group, name, generation) for group in spec.worker_groups]
     for group in (head, *workers):
         avoid_nodes(group["template"]["spec"], avoided_nodes)
+    if block is not None:
+        _use_block(metadata, head, workers, block)
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -69,6 +79,22 @@ def build_raycluster(
     }
 
 
+def _use_block(metadata: dict[str, Any], head: dict[str, Any], workers: list[dict[str, Any]], block: PortBlock) -> None:
+    """Let every port that the pods listen on be one of the job's own."""
+    mark = {labels.PORT_BLOCK: str(block.first)}
+    metadata["annotations"] |= mark
+    for role, group in ((ports.Role.HEAD, head), *((ports.Role.WORKER, group) for group in workers)):
+        group["rayStartParams"] |= ports.start_params(role, block)
+        group["template"]["metadata"]["annotations"] |= mark
+        ray, *beside = group["template"]["spec"]["containers"]
+        ray["ports"] = [*ports.container_ports(role, block), *ray.get("ports", [])]
+        ray["env"] += ports.port_variables(block)
+        for container in beside:
+            if container["name"] == EXPORTER:
+                container["ports"] = ports.container_ports(ports.Role.EXPORTER, block)
+                container["env"] += ports.port_variables(block)
+
+
 def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -> dict[str, Any]:
     template = spec.head.template
     shared = spec.worker_groups[0].template
@@ -79,21 +105,25 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
         # The driver is an actor without CPUs; one CPU lets Ray place its own small helpers here.
         "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "1"},  # noqa: S104 - KubeRay's head Service needs it
         "template": {
-            "metadata": _pod_metadata(job, template, generation),
+            "metadata": _pod_metadata(job, spec, template, generation, hardware.head_annotations(spec)),
             "spec": apply_patch(pod, spec.pod_spec_patch.head),
         },
     }
 
 
 def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: str, generation: int) -> dict[str, Any]:
-    facts = ACCELERATORS[spec.accelerator.class_]
+    facts, template = facts_of(spec), hardware.sized(spec, group.template)
     devices = {facts.resource: group.devices_per_node}
-    mounts = pods.user_mounts(group.template) + code.code_mounts(spec)
-    ray = _ray_container("ray-worker", spec, group.template, devices, mounts) | stopping.worker_hooks(spec)
-    pod = _pod(job, spec, group.template, name, [ray], mounts, [group.template])
-    if spec.runtime.runtime_class_name is not None:
-        # The head holds no NPU: the runtime that injects them has nothing to do there.
-        pod["runtimeClassName"] = spec.runtime.runtime_class_name
+    mounts = pods.user_mounts(template) + code.code_mounts(spec)
+    driver = hardware.driver_paths(spec, frozenset(mount["mountPath"] for mount in mounts))
+    ray = _ray_container("ray-worker", spec, template, devices, mounts) | stopping.worker_hooks(spec)
+    ray["volumeMounts"] += hardware.driver_volume_mounts(driver)
+    pod = _pod(job, spec, template, name, [ray], mounts, [template])
+    pod["volumes"] += hardware.driver_volumes(driver)
+    hardware.guarantee(facts, [ray, *pods.own_helpers(spec, pod)])
+    hardware.require_class(spec, pod)
+    if (runtime_class := hardware.runtime_class(spec)) is not None:
+        pod["runtimeClassName"] = runtime_class
     return {
         "groupName": group.name,
         "replicas": group.nodes,
@@ -102,7 +132,7 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
         "numOfHosts": 1,
         "rayStartParams": _worker_start_params(group, facts.ray_cpus_per_device),
         "template": {
-            "metadata": _pod_metadata(job, group.template, generation),
+            "metadata": _pod_metadata(job, spec, group.template, generation, hardware.cluster_annotations(spec)),
             "spec": apply_patch(pod, spec.pod_spec_patch.workers),
         },
     }
@@ -117,9 +147,14 @@ def _worker_start_params(group: WorkerGroup, cpus_per_device: int | None) -> dic
     return params
 
 
-def _pod_metadata(job: JobIdentity, template: PodTemplate, generation: int) -> dict[str, Any]:
+def _pod_metadata(
+    job: JobIdentity, spec: RLJobSpec, template: PodTemplate, generation: int, annotations: dict[str, str]
+) -> dict[str, Any]:
     own = job_labels(job) | {labels.CLUSTER_GENERATION: str(generation)}
-    return {"labels": dict(template.labels) | own, "annotations": dict(template.annotations)}
+    return {
+        "labels": hardware.pod_labels(spec) | dict(template.labels) | own,
+        "annotations": annotations | dict(template.annotations),
+    }
 
 
 def _pod(
@@ -183,15 +218,12 @@ def _ray_container(
 def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
     token = {"name": PodVariable.TOKEN.value, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": TOKEN_KEY}}}
     return {
-        "name": "exporter",
+        "name": EXPORTER,
         "image": spec.runtime.image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
         "command": stopping.exporter_command(spec),
         "env": [*_contract_env(), token],
-        "ports": [
-            {"name": "rljob-metrics", "containerPort": Port.METRICS.value},
-            {"name": "rljob-api", "containerPort": Port.API.value},
-        ],
+        "ports": ports.container_ports(ports.Role.EXPORTER, None),
         # No liveness probe: under restartPolicy Never a killed exporter stays away for the rest of the run.
         # Without requests the pod would lose its Guaranteed class to a helper.
         "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}},

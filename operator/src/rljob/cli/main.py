@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob.api.training import MemoryCheck
+from rljob.build.accelerators import ACCELERATORS
 from rljob.build.configmap import read_snapshot
 from rljob.build.names import JobIdentity
 from rljob.cli import kubectl
@@ -22,6 +23,7 @@ from rljob.cli.manifests import Files, JobManifest, read_files
 from rljob.cli.plan import OUTPUTS, memory_page, read_config
 from rljob.cli.render import STAND_IN_UID, render
 from rljob.cli.status import describe
+from rljob.control import accelerators
 from rljob.core.policies.decisions import decide
 from rljob.core.policies.validation import Checked, check, validate
 from rljob.core.recipes import Recipes, complete
@@ -34,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
     chosen = _parser().parse_args(arguments)
     try:
+        if tables := getattr(chosen, "accelerators", None):
+            _use_tables(tables)
         return int(_COMMANDS[chosen.command](chosen))
     except UsageError as error:
         print(f"rljob: {error}", file=sys.stderr)
@@ -42,6 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader, `head` for example, has what it wants.
         sys.stderr.close()
         return 0
+
+
+def _use_tables(paths: list[Path]) -> None:
+    try:
+        ACCELERATORS.use(accelerators.read_files(paths))
+    except accelerators.AcceleratorsError as error:
+        raise UsageError(str(error)) from error
 
 
 def _validate(chosen: argparse.Namespace) -> int:
@@ -226,6 +237,13 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--cluster", action="store_true", help="read recipes that the files lack from the cluster")
         command.add_argument("--context", help="context of the kubeconfig")
+        command.add_argument(
+            "--accelerators",
+            action="append",
+            type=Path,
+            metavar="FILE",
+            help="accelerator classes of the cluster: the operator's ConfigMap, or the chart value of that name",
+        )
     show.add_argument("--part", choices=("all", "raycluster", "job"), default="all")
     show.add_argument("--uid", default=STAND_IN_UID, help="uid of the RLJob, which decides the names of its children")
     planning = commands.add_parser("plan", help="reckon what a job takes before it takes anything")

@@ -59,6 +59,7 @@ POD = Kind("v1", "Pod", "pods")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 SECRET = Kind("v1", "Secret", "secrets")
 JOB = Kind("batch/v1", "Job", "jobs")
+NODE = Kind("v1", "Node", "nodes", namespaced=False)
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
@@ -66,7 +67,7 @@ RECIPES = {RecipeKind(kind.kind): kind for kind in (RL_RECIPE, CLUSTER_RL_RECIPE
 
 KINDS = {
     (kind.api_version, kind.kind): kind
-    for kind in (RLJOB, *RECIPES.values(), RAY_CLUSTER, POD, CONFIG_MAP, SECRET, JOB, EVENT, LEASE)
+    for kind in (RLJOB, *RECIPES.values(), RAY_CLUSTER, POD, NODE, CONFIG_MAP, SECRET, JOB, EVENT, LEASE)
 }
 
 

@@ -64,7 +64,7 @@ class Cluster(Protocol):
     async def replace(self, manifest: Manifest) -> Manifest:
         """PUT with the manifest's resourceVersion as precondition; raises Conflict.
 
-        Only for the Lease, and for the evidence of attempts.
+        Only for the Lease, the evidence of attempts and the blocks of ports.
         """
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:

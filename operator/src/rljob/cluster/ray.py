@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from rljob.build.raycluster import DASHBOARD_PORT
 from rljob.cluster import errors
 from rljob.cluster.port import Fence, unfenced
 from rljob.core.needs import Head
 from rljob.core.observed import RayJob, RayJobState
 from rljob.telemetry.log import Log
-from rljob_runtime.contract import ContractError, Port, Progress, StopMode, StopRequest
+from rljob_runtime.contract import ContractError, Progress, StopMode, StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from rljob.core.plan import StopRun, SubmitJob
     from rljob.telemetry.metrics import Metrics
 
-EXPORTER_PORT = int(Port.API)
 ANSWER_BYTES = 64 * 1024
 READ_SECONDS = 2.0
 SUBMIT_SECONDS = 10.0
@@ -62,7 +60,7 @@ class RayClient:
 
     async def progress(self, head: Head) -> Progress:
         """See `RayApi.progress`."""
-        url = f"http://{_host(head.pod_ip)}:{EXPORTER_PORT}/v1/progress"
+        url = f"http://{_host(head.pod_ip)}:{head.api_port}/v1/progress"
         status, text = await self._ask("progress", "GET", url, head)
         _expect_ok("progress", status, text)
         try:
@@ -72,7 +70,7 @@ class RayClient:
 
     async def job(self, head: Head, submission_id: str) -> RayJob | None:
         """See `RayApi.job`."""
-        status, text = await self._ask("job", "GET", f"{_jobs(head.pod_ip)}{submission_id}", head)
+        status, text = await self._ask("job", "GET", f"{_jobs(head)}{submission_id}", head)
         if status == HTTPStatus.NOT_FOUND:
             return None
         _expect_ok("job", status, text)
@@ -90,8 +88,8 @@ class RayClient:
             "runtime_env": {"env_vars": dict(job.environment)},
             "metadata": dict(job.metadata),
         }
-        head = Head(job.pod_ip, job.pod_uid, job.job_uid, job.cluster_name)
-        status, text = await self._ask("submit", "POST", _jobs(job.pod_ip), head, body, SUBMIT_SECONDS)
+        head = Head(job.pod_ip, job.pod_uid, job.job_uid, job.cluster_name, dashboard_port=job.port)
+        status, text = await self._ask("submit", "POST", _jobs(head), head, body, SUBMIT_SECONDS)
         said = text.decode(errors="replace")
         if _ALREADY in said and job.submission_id in said:
             return
@@ -102,7 +100,7 @@ class RayClient:
     async def stop(self, run: StopRun) -> None:
         """See `RayApi.stop`."""
         self.fence()
-        url = f"http://{_host(run.pod_ip)}:{EXPORTER_PORT}/v1/stop"
+        url = f"http://{_host(run.pod_ip)}:{run.port}/v1/stop"
         head = Head(run.pod_ip, run.pod_uid, run.job_uid, run.cluster_name)
         status, text = await self._ask("stop", "POST", url, head, _stop_body(run, run.mode))
         if status == HTTPStatus.BAD_REQUEST and run.mode is not StopMode.IMMEDIATE:
@@ -116,7 +114,7 @@ class RayClient:
 
     async def _tail(self, head: Head, job: RayJob) -> str:
         """Read the end of the driver's log; the job's end is news enough without it."""
-        url = f"{_jobs(head.pod_ip)}{job.submission_id}/logs"
+        url = f"{_jobs(head)}{job.submission_id}/logs"
         try:
             status, text = await self._ask("logs", "GET", url, head, seconds=SUBMIT_SECONDS, read=_read_end)
             _expect_ok("logs", status, text)
@@ -189,8 +187,8 @@ def _host(pod_ip: str) -> str:
     return f"[{pod_ip}]" if ":" in pod_ip else pod_ip
 
 
-def _jobs(pod_ip: str) -> str:
-    return f"http://{_host(pod_ip)}:{DASHBOARD_PORT}/api/jobs/"
+def _jobs(head: Head) -> str:
+    return f"http://{_host(head.pod_ip)}:{head.dashboard_port}/api/jobs/"
 
 
 def _expect_ok(call: str, status: int, text: bytes) -> None:

@@ -34,6 +34,7 @@ from rljob.core.plan import (
     SetFinalizers,
     StopRun,
     SubmitJob,
+    WriteAllocations,
 )
 from rljob.core.status import MESSAGE_LIMIT
 from rljob.telemetry.events import EventRecorder
@@ -137,8 +138,21 @@ class Executor:
                 await self._stop(effect)
             case KeepEvidence(manifest):
                 await self._keep_evidence(manifest)
+            case WriteAllocations(manifest):
+                await self._write_allocations(manifest)
             case SetFinalizers():
                 await self._set_finalizers(job, effect)
+
+    async def _write_allocations(self, manifest: Manifest) -> None:
+        """Compare and swap: who comes second looks again."""
+        try:
+            if "resourceVersion" in manifest["metadata"]:
+                await self.cluster.replace(manifest)
+            else:
+                await self.cluster.create(manifest)
+        except (errors.AlreadyExists, errors.Conflict, errors.NotFound) as error:
+            raise StaleError("somebody else changed the blocks of ports") from error
+        self.after_write("ports")
 
     async def _stop(self, run: StopRun) -> None:
         """Ask, and leave the rest to the deadline: a head that does not answer must not put off the next look."""

@@ -22,12 +22,15 @@ from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.core import Core
+from rljob.control.nodes import NodeCache
 from rljob.control.own import OwnConfigMaps
 from rljob.control.refusals import Refusals
 from rljob.control.spread import fraction
 from rljob.control.store import Key, Store
+from rljob.core.discovery import Nodes
 from rljob.core.needs import running_initializer
 from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, Unseen
+from rljob.core.ports import Allocations, PortPool, read_allocations
 from rljob.core.recall import recall
 from rljob.telemetry.log import Log
 
@@ -78,6 +81,8 @@ class Observer:
     snapshots: dict[str, Manifest] = field(default_factory=dict)
     """By uid of the job: the snapshot that it goes by."""
     own: OwnConfigMaps = field(default_factory=OwnConfigMaps)
+    nodes: NodeCache | None = None
+    port_pool: PortPool = field(default_factory=PortPool)
     memos: dict[str, Memo] = field(default_factory=dict)
     """By uid of the job."""
     silences: dict[str, datetime] = field(default_factory=dict)
@@ -110,6 +115,8 @@ class Observer:
             code_copy = start(self._get(needs.code_copy_name, namespace))
             initializers = start(self._initializers(needs.initializer_names, namespace))
             head = start(self._ask_head(needs, job, now))
+            nodes = start(self._nodes(needs.nodes))
+            allocations = start(self._allocations(needs.allocations, uid))
         progress, ray_job = head.result()
         seen_pods = pods.result()
         if isinstance(seen_pods, Unseen) and self.core.needs_evidence(progress, ray_job):
@@ -137,6 +144,8 @@ class Observer:
                 silent_since=self._silent_since(uid, now, silent=needs.progress and isinstance(progress, Unseen)),
                 evidence=evidence,
                 warnings=warnings,
+                nodes=nodes.result(),
+                allocations=allocations.result(),
                 refusals=self.refusals.of(job),
                 recipes=self.store.recipes(job),
                 siblings=self.store.siblings(job) if needs.siblings else {},
@@ -242,6 +251,20 @@ class Observer:
 
         found = await asyncio.gather(*(get(name) for name in names))
         return {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
+
+    async def _nodes(self, wanted: bool) -> Nodes | Unseen:  # noqa: FBT001 - one of the needs
+        return await self.nodes.get() if wanted and self.nodes is not None else UNSEEN
+
+    async def _allocations(self, wanted: bool, uid: str) -> Allocations | Unseen:  # noqa: FBT001 - one of the needs
+        """Read who has which ports; what the statuses of the other jobs say counts where the ConfigMap is lost."""
+        if not wanted:
+            return UNSEEN
+        pool = self.port_pool
+        found = await self._get(pool.name, pool.namespace)
+        if isinstance(found, Unseen):
+            return UNSEEN
+        recorded = [entry for entry in self.store.port_blocks() if entry[1].uid != uid]
+        return read_allocations(pool, found).with_recorded(recorded)
 
     async def _pods(self, selector: str | None, namespace: str) -> tuple[Manifest, ...] | Unseen:
         if selector is None or not self.pod_lists.try_take():

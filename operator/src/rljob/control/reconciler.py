@@ -7,7 +7,7 @@ object by hand with frozen time (`operator/tests/doubles`).
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,14 @@ from rljob.cluster.port import Cluster, RayApi
 from rljob.control.clock import Clock
 from rljob.control.core import Core
 from rljob.control.execute import Executor, Hooks, StaleError
+from rljob.control.nodes import NodeCache
 from rljob.control.observe import POD_LISTS_AT_ONCE, POD_LISTS_PER_SECOND, Observer
 from rljob.control.own import OwnConfigMaps
 from rljob.control.queue import KeyQueue
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
 from rljob.core.plan import EventNote, EventType
+from rljob.core.ports import PortPool
 from rljob.telemetry.events import EventRecorder
 from rljob.telemetry.log import Log
 from rljob.telemetry.metrics import Metrics
@@ -73,7 +75,7 @@ class Reconciler:
     _resting_until: dict[Key, float] = field(default_factory=dict)
 
     @classmethod
-    def build(
+    def build(  # noqa: PLR0913 - all that is wired, by name
         cls,
         cluster: Cluster,
         ray: RayApi,
@@ -84,6 +86,7 @@ class Reconciler:
         metrics: Metrics | None = None,
         identity: str = "rljob-operator",
         hooks: Hooks | None = None,
+        port_pool: PortPool | None = None,
     ) -> Reconciler:
         """Wire the parts around a cluster and its heads."""
         metrics, core = metrics or Metrics(), core or Core()
@@ -95,7 +98,8 @@ class Reconciler:
         own = OwnConfigMaps()
         executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, hooks or Hooks())
         pod_lists = TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, clock.monotonic)
-        observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own)
+        observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own, port_pool=port_pool or PortPool())
+        observer = replace(observer, nodes=NodeCache(cluster, clock.monotonic))
         ledger = UsageLedger(metrics)
         made = cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics, ledger)
         metrics.before_exposition = made.account

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from rljob.cluster.errors import Forbidden, NotFound, OutsideError
 from rljob.cluster.kinds import WATCHED, Kind, Watch
+from rljob.control.ports import sweep
 from rljob.control.reconciler import Reconciler
 from rljob.control.spread import fraction
 from rljob.telemetry.log import Log
@@ -73,6 +74,9 @@ class Resync:
         for key in store.job_keys():
             self.reconciler.queue.add_after(key, SPREAD_SECONDS * fraction(f"{key}"))
         self.reconciler.forget_gone()
+        if not silent:
+            # Only a store that is whole can say that a job is gone.
+            await sweep(self.reconciler.cluster, store, self.reconciler.observer.port_pool)
         if silent:
             return False
         await asyncio.sleep(self.settle_seconds)

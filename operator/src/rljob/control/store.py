@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.build.labels import JOB, JOB_UID
-from rljob.cluster.kinds import RECIPES, RLJOB, UNREAD, Kind
+from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, UNREAD, Kind
 from rljob.cluster.manifests import without_fields
 from rljob.core.observed import Manifest, RecipeId
+from rljob.core.ports import Holder, recorded_block
 from rljob.core.recipes import chain_ids, reference_id
+from rljob.core.view import is_finished, port_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,6 +154,24 @@ class Store:
         return sorted(
             {Key(item["metadata"]["namespace"], item["metadata"]["name"]) for item in self._objects[RLJOB].values()}
         )
+
+    def port_blocks(self) -> list[tuple[int, Holder]]:
+        """Give the blocks of ports that the statuses of jobs name, and those that RayClusters were rendered with."""
+        found = []
+        for job in self._objects[RLJOB].values():
+            first, metadata = recorded_block(job.get("status") or {}), job["metadata"]
+            if first is not None:
+                found.append((first, Holder(metadata["uid"], metadata["namespace"], metadata["name"])))
+        for cluster in self._objects[RAY_CLUSTER].values():
+            marks, block = _labels(cluster), port_block(cluster)
+            if block is not None and JOB_UID in marks:
+                found.append((block.first, Holder(marks[JOB_UID], cluster["metadata"]["namespace"], marks[JOB])))
+        return found
+
+    def port_claimants(self) -> set[str]:
+        """Give the uids of jobs that have a block, or may get one: all but those that are finished without."""
+        jobs = self._objects[RLJOB].items()
+        return {uid for uid, job in jobs if not (is_finished(job) and recorded_block(job.get("status") or {}) is None)}
 
     def uids(self, kind: Kind) -> set[str]:
         """Give the uids of a kind's objects."""

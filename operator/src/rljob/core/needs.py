@@ -12,12 +12,13 @@ from datetime import datetime
 from rljob.api.status import ConditionType, Intent, RLJobStatus
 from rljob.build import labels, names
 from rljob.build.evidence import key_of
+from rljob.build.ports import DASHBOARD_PORT
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.steps.recording import just_ended
 from rljob.core.steps.starting import cluster_is_ready, quiet_seconds
-from rljob.core.view import identity, intended_cluster, is_held, is_ours, is_paused
-from rljob_runtime.contract import ExitCode, Phase, Progress
+from rljob.core.view import identity, intended_cluster, is_held, is_ours, is_paused, port_block
+from rljob_runtime.contract import ExitCode, Phase, Port, Progress
 
 SILENT_SECONDS = 60.0
 """A step record this old makes the job API worth a question: a killed driver leaves no word."""
@@ -37,6 +38,8 @@ class Head:
     pod_uid: str
     job_uid: str
     cluster_name: str
+    dashboard_port: int = DASHBOARD_PORT
+    api_port: int = Port.API.value
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,10 @@ class Needs:
     """Ask for the log that `running_initializer` names among the pods."""
     pods_selector: str | None = None
     """LIST pods by this label selector (at most 500)."""
+    nodes: bool = False
+    """The cluster's nodes, from a cache."""
+    allocations: bool = False
+    """GET the ConfigMap of port blocks."""
     head: Head | None = None
     """Set when the exporter or the job API is to be asked."""
     progress: bool = False
@@ -100,11 +107,16 @@ def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | No
     if not is_ours(job) or is_paused(job) or ("deletionTimestamp" in job["metadata"] and not is_held(job)):
         return Needs()
     if current.intent is None or current.resolved is None:
-        return Needs(recall=True, siblings=True)
+        return Needs(recall=True, siblings=True, nodes=True)
     # What the job goes by is known in every phase.
     snapshot, base, left = current.resolved.snapshot_name, current.resolved.base_snapshot, _evidence(job, current, now)
     if status.is_true(current, ConditionType.FINISHED):
-        return Needs(snapshot_name=snapshot if clusters or _may_expire(job) else None, evidence=left)
+        asked = Needs(snapshot_name=snapshot if clusters or _may_expire(job) else None, evidence=left)
+        if current.network is None or clusters:
+            return asked
+        # Its ports are given back when no Ray pod may listen on them; pods of initializers stay and have none.
+        ray = f"{labels.JOB_UID}={identity(job).uid},{labels.RAY_NODE_TYPE}"
+        return replace(asked, pods_selector=ray, allocations=True)
     asked = _of_phase(job, current, clusters, head_pod, now)
     return replace(asked, snapshot_name=snapshot, base_snapshot_name=base, evidence=left)
 
@@ -127,7 +139,7 @@ def _of_phase(
 ) -> Needs:
     intent = current.intent
     if intent is None or intent.ended:
-        return Needs(siblings=True)
+        return Needs(siblings=True, nodes=True)
     cluster = intended_cluster(current, clusters)
     if current.stop is not None:
         return _stopping(job, current, intent, clusters, head_pod)
@@ -137,7 +149,7 @@ def _of_phase(
         waits = cluster["spec"].get("suspend", False) or quiet_seconds(cluster, now) > 0
         if waits or cluster_is_ready(cluster, head_pod):
             return Needs()
-        return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}")
+        return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}", nodes=True)
     asked = _at_head(job, current, intent, head_pod)
     return replace(asked, cluster_name=intent.cluster_name) if cluster["spec"].get("suspend", False) else asked
 
@@ -170,6 +182,7 @@ def _before_cluster(job: Manifest, current: RLJobStatus, now: datetime) -> Needs
             code_copy_name=names.code_name(me),
         )
     return Needs(
+        allocations=ready and current.resolved.host_network is True,
         config_name=current.intent.cluster_name if ready else None,
         initializer_names=awaited,
         pods_selector=pods if awaited else None,
@@ -204,11 +217,18 @@ def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Mani
         pod_uid=head_pod["metadata"]["uid"],
         job_uid=identity(job).uid,
         cluster_name=intent.cluster_name,
+        **head_ports(head_pod),
     )
     submitted = any(attempt.submission_id == intent.submission_id for attempt in current.attempts)
     # Ray may be silent when the attempt is closed on what it said: its pods are looked at meanwhile.
     pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}" if current.ending is not None else None
     return Needs(head=head, progress=submitted, ray_job_id=intent.submission_id, pods_selector=pods)
+
+
+def head_ports(head_pod: Manifest) -> dict[str, int]:
+    """Give the ports of `Head` that are not the usual ones."""
+    block = port_block(head_pod)
+    return {} if block is None else {"dashboard_port": block.dashboard, "api_port": block.api}
 
 
 def needs_evidence(progress: Progress | Unseen, ray_job: RayJob | Unseen | None) -> bool:

@@ -14,6 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from rljob.api.v1alpha1 import RecipeKind
+from rljob.core.discovery import Nodes
+from rljob.core.ports import Allocations
 from rljob_runtime.contract import Progress
 
 Manifest = Mapping[str, Any]
@@ -126,6 +128,10 @@ class Observed:
     """The ConfigMap of ended attempts; asked for when one has just ended."""
     warnings: tuple[Manifest, ...] | Unseen = UNSEEN
     """Warning events of the namespace, at most 500; with the evidence that is yet to be written."""
+    nodes: Nodes | Unseen = UNSEEN
+    """The cluster's nodes; asked for when a generation is about to begin, and while pods wait."""
+    allocations: Allocations | Unseen = UNSEEN
+    """The blocks of ports, with what the statuses of the other jobs say of them; for network.mode Host."""
     refusals: tuple[Refusal, ...] = ()
     recipes: Mapping[RecipeId, Manifest] = field(default_factory=dict)
     """Every recipe that the job's recipeRef leads to, or led to when its spec was frozen, as far as it is there."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from rljob.build.ports import DASHBOARD_PORT
 from rljob.core.observed import Manifest
-from rljob_runtime.contract import StopMode
+from rljob_runtime.contract import Port, StopMode
 
 
 class EventType(enum.StrEnum):
@@ -75,6 +76,7 @@ class SubmitJob:
     entrypoint: str
     environment: tuple[tuple[str, str], ...]
     metadata: tuple[tuple[str, str], ...]
+    port: int = DASHBOARD_PORT
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class StopRun:
     cluster_name: str
     attempt: int
     mode: StopMode
+    port: int = Port.API.value
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,16 @@ class KeepEvidence:
     manifest: Manifest
 
 
-Effect = CreateObject | CreateToken | DeleteObject | SubmitJob | StopRun | SetFinalizers | KeepEvidence
+@dataclass(frozen=True)
+class WriteAllocations:
+    """Write the ConfigMap of port blocks as a whole, if it still stands at the version that the manifest names."""
+
+    manifest: Manifest
+
+
+Effect = (
+    CreateObject | CreateToken | DeleteObject | SubmitJob | StopRun | SetFinalizers | KeepEvidence | WriteAllocations
+)
 
 
 @dataclass(frozen=True)

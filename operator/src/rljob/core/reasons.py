@@ -11,7 +11,8 @@ class Reason(enum.StrEnum):
     VALID = "Valid"
     """All checks passed."""
     VALID_WITH_WARNINGS = "ValidWithWarnings"
-    """All checks passed; the message lists fields that have no effect yet, and memory that is nearly full."""
+    """All checks passed; the message lists what has no effect in this version, what is doubtful or nearly full, and
+    what the cluster lacks."""
     INVALID_SPEC = "InvalidSpec"
     """The message lists every violation with its fix."""
     SPEC_CHANGED = "SpecChanged"
@@ -35,6 +36,8 @@ class Reason(enum.StrEnum):
     CLUSTER_READY = "AllPodsReady"
     WAITING_FOR_QUEUE = "WaitingForQueue"
     """The queue has not admitted the cluster."""
+    WAITING_FOR_PORTS = "WaitingForPorts"
+    """Every block of ports for network.mode Host is taken; the job waits for another one to end."""
     CLUSTER_LOST = "ClusterLost"
     """The RayCluster was deleted by somebody else."""
     HEAD_LOST = "HeadLost"

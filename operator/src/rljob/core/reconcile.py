@@ -17,6 +17,7 @@ from rljob.core.steps import (
     drifting,
     ending,
     finishing,
+    networking,
     pausing,
     preparing,
     recording,
@@ -37,6 +38,7 @@ STEPS: tuple[Step, ...] = (
     deleting.save_first,  # a deleted job that it holds
     finishing.leave_deleted,  # garbage collection does the rest
     recording.keep_evidence,  # of an attempt that ended, before its pods go
+    networking.release_ports,  # before the job may be deleted
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a name belongs to somebody else
     straying.free_strays,  # of a leader that woke too late
@@ -58,6 +60,8 @@ STEPS: tuple[Step, ...] = (
     preparing.freeze_code,
     preparing.initialize,  # before any NPU is held
     deleting.hold,  # stop.requireCheckpoint
+    networking.reserve_ports,
+    networking.recover_ports,
     starting.freeze_cluster,
     starting.create_cluster,
     starting.record_cluster,

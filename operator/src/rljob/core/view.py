@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from rljob.api.lifecycle import Cleanup, Deadlines, Restart, Stop
-from rljob.api.status import Attempt, Intent, Resolved, RLJobStatus
+from rljob.api.status import Attempt, ConditionType, Intent, Resolved, RLJobStatus
 from rljob.api.v1alpha1 import MANAGER, RLJobSpec
 from rljob.build import configmap, labels
 from rljob.build.names import JobIdentity
+from rljob.build.ports import PortBlock
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
 from rljob.core.policies.validation import Checked, check, validate
@@ -249,6 +250,18 @@ def is_paused(job: Manifest) -> bool:
     """Whether the user wants the operator to keep its hands off the job; a deletion goes on all the same."""
     annotations = job["metadata"].get("annotations") or {}
     return annotations.get(labels.PAUSED) == "true" and "deletionTimestamp" not in job["metadata"]
+
+
+def port_block(manifest: Manifest) -> PortBlock | None:
+    """Read which ports a cluster or a pod of it was rendered with; None: the defaults, on a network of its own."""
+    text = (manifest["metadata"].get("annotations") or {}).get(labels.PORT_BLOCK, "")
+    return PortBlock(int(text)) if str(text).isdecimal() else None
+
+
+def is_finished(job: Manifest) -> bool:
+    """Whether a job's condition Finished is True, whatever else its status holds."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any(entry.get("type") == ConditionType.FINISHED and entry.get("status") == "True" for entry in conditions)
 
 
 def is_held(job: Manifest) -> bool:

@@ -180,7 +180,7 @@ def test_what_the_core_writes_fits_the_schema(status: Json) -> None:
     [
         ({"trainer": {"steps": 0}}, ".trainer.steps"),
         ({"trainer": {"learningRate": "fast"}}, ".trainer.learningRate"),
-        ({"accelerator": {"class": "h100"}}, ".accelerator.class"),
+        ({"accelerator": {"class": "H100"}}, ".accelerator.class"),
         ({"madeUp": 1}, ".madeUp"),
         ({"data": {"train": ["/x"] * 65}}, ".data.train"),
         ({"workerGroups": [{"nodes": 1}]}, ".workerGroups[0].name"),

@@ -28,6 +28,8 @@ def test_ascend_gets_addresses_ports_and_timeouts() -> None:
         "TASK_QUEUE_ENABLE": "1",
         "VLLM_ASCEND_ENABLE_NZ": "0",
         "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES": "1",
+        "ASCEND_PROCESS_LOG_PATH": "/var/run/rljob/ascend-logs",
+        "RAY_START_ULIMIT_OPEN_FILES": "100000",
     }
 
 

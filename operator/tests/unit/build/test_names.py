@@ -2,15 +2,12 @@
 
 import re
 
-import pytest
-from builders import IDENTITY, typed
+from builders import IDENTITY
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob.api.base import DNS_LABEL
-from rljob.api.v1alpha1 import AcceleratorClass
 from rljob.build import names
-from rljob.build.accelerators import ACCELERATORS
 from rljob.build.metadata import canonical_json, child_metadata, digest
 from rljob.build.names import JobIdentity
 
@@ -57,10 +54,3 @@ def test_children_carry_owner_labels_and_intent() -> None:
 def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
     assert canonical_json({"b": "ü", "a": 1}) == '{"a":1,"b":"ü"}'
     assert digest({"b": 1, "a": 2}) == digest({"a": 2, "b": 1})
-
-
-@pytest.mark.parametrize("kind", AcceleratorClass)
-def test_every_accelerator_class_has_a_row_whose_nodes_hold_whole_cards(kind: AcceleratorClass) -> None:
-    facts = ACCELERATORS[kind]
-    assert facts.devices_per_node % facts.dies_per_card == 0
-    assert typed().accelerator.class_ in ACCELERATORS

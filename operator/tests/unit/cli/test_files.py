@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from builders import small_spec
 
+from rljob.build.accelerators import ACCELERATORS
 from rljob.cli import yaml11
 from rljob.cli.main import main
 
@@ -106,3 +108,21 @@ def test_a_field_without_effect_is_a_warning(tmp_path: Path, capsys: pytest.Capt
     told = capsys.readouterr()
     assert told.out.endswith("quickstart is valid\n")
     assert "quickstart: warning: spec.optimizations.gcFreeze: has no effect in this version" in told.err
+
+
+def test_a_class_of_the_clusters_own_table_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "sums"}}
+    manifest, table = tmp_path / "job.yaml", tmp_path / "table.yaml"
+    manifest.write_text(yaml.safe_dump(job | {"spec": small_spec({"accelerator": {"class": "lab"}})}))
+    table.write_text("lab: {description: x, platform: cpu, resource: huawei.com/npu, devicesPerNode: 4}\n")
+    before = dict(ACCELERATORS)
+    try:
+        assert main(["validate", "-f", str(manifest)]) == 1
+        assert main(["validate", "-f", str(manifest), "--accelerators", str(table)]) == 0
+        table.write_text("lab: {devicesPerNode: 0}\n")
+        assert main(["validate", "-f", str(manifest), "--accelerators", str(table)]) == 2
+    finally:
+        ACCELERATORS.use(before)
+    told = capsys.readouterr().err
+    assert "there is no class lab" in told
+    assert "accelerators.lab.devicesPerNode: 0: Input should be greater than or equal to 1" in told

@@ -35,6 +35,7 @@ SUBMISSION = SubmitJob(
     (("RLJOB_ATTEMPT", "1"),),
     (("job", "sums"),),
 )
+STOP = StopRun("127.0.0.1", "p1", "j1", "c1", 3, StopMode.ABORT_ROLLOUT)
 
 
 class World:
@@ -43,13 +44,15 @@ class World:
     def __init__(self, server: Server, client: RayClient) -> None:
         self.server = server
         self.client = client
+        # As on the nodes' network, where every job has ports of its own.
+        self.head = replace(HEAD, dashboard_port=server.port, api_port=server.port)
+        self.submission = replace(SUBMISSION, port=server.port)
+        self.stop = replace(STOP, port=server.port)
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def world() -> AsyncIterator[World]:
     async with Server(says(200, {})) as server:
-        monkeypatch.setattr(ray, "DASHBOARD_PORT", server.port)
-        monkeypatch.setattr(ray, "EXPORTER_PORT", server.port)
         client = RayClient(KEY, Metrics())
         yield World(server, client)
         await client.close()
@@ -62,7 +65,7 @@ def job(state: str, **fields: object) -> dict[str, object]:
 async def test_progress_is_read_with_the_token_of_this_cluster(world: World) -> None:
     told = Progress(pod_uid="p1", phase=Phase.TRAINING, submission_id="c1-1", step=3)
     world.server.answer = says_text(200, told.to_json().decode())
-    assert await world.client.progress(HEAD) == told
+    assert await world.client.progress(world.head) == told
     _, path, headers, _ = world.server.asked[0]
     assert path == "/v1/progress"
     assert headers["Authorization"] == f"Bearer {KEY.token('j1', 'c1')}"
@@ -84,7 +87,7 @@ async def test_progress_is_read_with_the_token_of_this_cluster(world: World) -> 
 async def test_what_is_not_progress_is_an_error(world: World, answer: Answer, expected: type[Exception]) -> None:
     world.server.answer = answer
     with pytest.raises(expected):
-        await world.client.progress(HEAD)
+        await world.client.progress(world.head)
     assert len(world.server.asked) == 1
 
 
@@ -96,14 +99,14 @@ async def test_a_head_that_is_not_there_or_hangs_is_unreachable(world: World, mo
     world.server.answer = hang
     monkeypatch.setattr(ray, "READ_SECONDS", 0.05)
     with pytest.raises(errors.HeadUnreachable):
-        await world.client.progress(HEAD)
+        await world.client.progress(world.head)
     await world.server._runner.cleanup()
     with pytest.raises(errors.HeadUnreachable):
-        await world.client.progress(HEAD)
+        await world.client.progress(world.head)
 
 
 async def test_a_submission_is_posted_whole(world: World) -> None:
-    await world.client.submit(SUBMISSION)
+    await world.client.submit(world.submission)
     method, path, _, body = world.server.asked[0]
     assert (method, path) == ("POST", "/api/jobs/")
     assert body == {
@@ -117,30 +120,30 @@ async def test_a_submission_is_posted_whole(world: World) -> None:
 async def test_a_submission_that_is_there_already_counts_as_done(world: World) -> None:
     text = "Traceback ... Job with submission_id c1-1 already exists. Please use a different submission_id."
     world.server.answer = says_text(500, text)
-    await world.client.submit(SUBMISSION)
+    await world.client.submit(world.submission)
 
 
 @pytest.mark.parametrize("text", ["No available agent to submit job, please try again later.", "oops"])
 async def test_a_young_head_is_asked_again_later(world: World, text: str) -> None:
     world.server.answer = says_text(500, text)
     with pytest.raises(errors.HeadBusy):
-        await world.client.submit(SUBMISSION)
+        await world.client.submit(world.submission)
 
 
 async def test_another_submission_that_exists_is_not_ours(world: World) -> None:
     world.server.answer = says_text(500, "Job with submission_id other already exists.")
     with pytest.raises(errors.HeadBusy):
-        await world.client.submit(SUBMISSION)
+        await world.client.submit(world.submission)
 
 
 async def test_a_submission_that_the_head_does_not_know_is_none(world: World) -> None:
     world.server.answer = says_text(404, "Job c1-1 does not exist")
-    assert await world.client.job(HEAD, "c1-1") is None
+    assert await world.client.job(world.head, "c1-1") is None
 
 
 async def test_a_running_job_costs_one_request(world: World) -> None:
     world.server.answer = says(200, job("RUNNING", message="Job is running."))
-    found = await world.client.job(HEAD, "c1-1")
+    found = await world.client.job(world.head, "c1-1")
     assert found is not None
     assert (found.state, found.message, found.log_tail) == (RayJobState.RUNNING, "Job is running.", "")
     assert [asked[1] for asked in world.server.asked] == ["/api/jobs/c1-1"]
@@ -156,7 +159,7 @@ async def test_an_ended_job_brings_the_end_of_its_log(world: World, lines: int) 
         return web.json_response(job("FAILED", driver_exit_code=64))
 
     world.server.answer = answer
-    found = await world.client.job(HEAD, "c1-1")
+    found = await world.client.job(world.head, "c1-1")
     assert found is not None
     assert (found.state, found.driver_exit_code) == (RayJobState.FAILED, 64)
     assert found.log_tail == log[-LOG_TAIL_CHARACTERS:]
@@ -168,7 +171,7 @@ async def test_an_end_is_told_without_a_log_too(world: World) -> None:
         return web.json_response(job("SUCCEEDED", driver_exit_code=0), status=status)
 
     world.server.answer = answer
-    found = await world.client.job(HEAD, "c1-1")
+    found = await world.client.job(world.head, "c1-1")
     assert found is not None
     assert (found.driver_exit_code, found.log_tail) == (0, "")
 
@@ -177,15 +180,12 @@ async def test_an_end_is_told_without_a_log_too(world: World) -> None:
 async def test_a_job_that_is_not_one_is_an_error(world: World, body: object) -> None:
     world.server.answer = says_text(200, json.dumps(body))
     with pytest.raises(errors.HeadNonsense):
-        await world.client.job(HEAD, "c1-1")
-
-
-STOP = StopRun("127.0.0.1", "p1", "j1", "c1", 3, StopMode.ABORT_ROLLOUT)
+        await world.client.job(world.head, "c1-1")
 
 
 async def test_a_request_to_stop_names_attempt_and_mode(world: World) -> None:
     world.server.answer = says(202, {})
-    await world.client.stop(STOP)
+    await world.client.stop(world.stop)
     method, path, headers, body = world.server.asked[0]
     assert (method, path) == ("POST", "/v1/stop")
     assert headers["Authorization"] == f"Bearer {KEY.token('j1', 'c1')}"
@@ -218,7 +218,7 @@ async def test_a_fence_holds_submissions_and_requests_to_stop(world: World) -> N
         raise errors.Unavailable("not the leader")
 
     world.client.fence = closed
-    for call in (world.client.submit(SUBMISSION), world.client.stop(STOP)):
+    for call in (world.client.submit(world.submission), world.client.stop(world.stop)):
         with pytest.raises(errors.Unavailable, match="not the leader"):
             await call
     assert world.server.asked == []
@@ -232,4 +232,4 @@ async def test_a_request_to_stop_that_is_not_taken_is_an_error(
 ) -> None:
     world.server.answer = says_text(status, "attempt 4 runs here, not 3")
     with pytest.raises(expected):
-        await world.client.stop(STOP)
+        await world.client.stop(world.stop)

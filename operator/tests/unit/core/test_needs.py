@@ -36,7 +36,7 @@ def asked(status: Json | None, *clusters: Json, head: Json | None = None, spec: 
 
 
 def test_a_new_job_asks_whether_it_began_already() -> None:
-    assert asked(None) == Needs(recall=True, siblings=True)
+    assert asked(None) == Needs(recall=True, siblings=True, nodes=True)
 
 
 def test_a_job_that_is_deleted_or_finished_asks_nothing() -> None:
@@ -113,12 +113,12 @@ def test_a_cluster_that_is_gone_is_looked_for() -> None:
 def test_a_status_without_its_resolved_part_counts_as_lost() -> None:
     broken = status_begun()
     del broken["resolved"]
-    assert asked(broken) == Needs(recall=True, siblings=True)
+    assert asked(broken) == Needs(recall=True, siblings=True, nodes=True)
 
 
 def test_pods_are_asked_for_until_all_are_ready() -> None:
     assert asked(status_recorded(), cluster()) == Needs(
-        snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}"
+        snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}", nodes=True
     )
     assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs(snapshot_name=SNAPSHOT)
 

@@ -22,7 +22,15 @@ from rljob_runtime.contract.job import (
     RuleCondition,
     StopRule,
 )
-from rljob_runtime.contract.names import AttemptVariable, PodVariable, Port, SpoolFile, StepMetric, head_paths
+from rljob_runtime.contract.names import (
+    AttemptVariable,
+    PodVariable,
+    Port,
+    SpoolFile,
+    StepMetric,
+    exporter_port,
+    head_paths,
+)
 from rljob_runtime.contract.progress import (
     STALL_SECONDS,
     CheckResult,
@@ -65,5 +73,6 @@ __all__ = [
     "StopMode",
     "StopRequest",
     "StopRule",
+    "exporter_port",
     "head_paths",
 ]

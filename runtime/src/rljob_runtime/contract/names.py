@@ -6,6 +6,7 @@ Names of environment variables are part of the API of the image: they change onl
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -33,6 +34,9 @@ class PodVariable(enum.StrEnum):
     """From the downward API; on the host's network it is the host's."""
     NODE_NAME = "RLJOB_NODE_NAME"
     """From the downward API: what failures name, and what the operator can avoid."""
+    METRICS_PORT = "RLJOB_METRICS_PORT"
+    API_PORT = "RLJOB_API_PORT"
+    """Ports of the exporter on the node's network, where pods share them; absent: those of `Port`."""
     CODE_USERNAME = "RLJOB_CODE_USERNAME"
     CODE_PASSWORD = "RLJOB_CODE_PASSWORD"  # noqa: S105 - a name
     """Credentials of a private Git repository, in the container that fetches the code only."""
@@ -71,6 +75,15 @@ class StepMetric(enum.StrEnum):
     STEP_TPS_PER_CARD = "rljob/tokens_per_second/step/prompt_and_response/card"
     FIRST_DP_IDLE = "rljob/first_dp_idle_ratio"
     CLUSTER_IDLE = "rljob/cluster_idle_ratio"
+
+
+def exporter_port(environ: Mapping[str, str], port: Port) -> int:
+    """Give the port that the exporter of this job listens on; raises ValueError for what is no port."""
+    name = {Port.METRICS: PodVariable.METRICS_PORT, Port.API: PodVariable.API_PORT}[port]
+    number = int(environ.get(name) or port)
+    if not 0 < number < 2**16:
+        raise ValueError(f"{name.value} is {number}; give a port")
+    return number
 
 
 @dataclass(frozen=True)

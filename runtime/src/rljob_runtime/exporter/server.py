@@ -25,6 +25,7 @@ from rljob_runtime.contract import (
     Port,
     Progress,
     StopRequest,
+    exporter_port,
     head_paths,
 )
 from rljob_runtime.exporter import metrics, rollout
@@ -185,9 +186,15 @@ def serve(environ: Mapping[str, str], spool: Path, outlive_seconds: float) -> in
     )
     if not exporter.token:
         log.warning("%s is not set: progress and stop are refused to everyone", PodVariable.TOKEN.value)
-    for handler, port in ((ApiHandler, Port.API), (MetricsHandler, Port.METRICS)):
+    ports = {ApiHandler: exporter_port(environ, Port.API), MetricsHandler: exporter_port(environ, Port.METRICS)}
+    for handler, port in ports.items():
         threading.Thread(target=make_server(handler, exporter, ("", port)).serve_forever, daemon=True).start()
-    log.info("metrics on port %d, progress and stop on port %d, pid %d", Port.METRICS, Port.API, os.getpid())
+    log.info(
+        "metrics on port %d, progress and stop on port %d, pid %d",
+        ports[MetricsHandler],
+        ports[ApiHandler],
+        os.getpid(),
+    )
     leave.wait()
     outlive(exporter, outlive_seconds)
     return 0

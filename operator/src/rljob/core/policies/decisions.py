@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from rljob.api.base import Switch
 from rljob.api.status import Decision
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.accelerators import facts_of
+from rljob.build.hardware import driver_mounts, runtime_class, sized
 from rljob.launchers import verl
 from rljob.launchers.verl.nodes import binds_cores
 
@@ -65,6 +67,30 @@ def _core_binding(spec: RLJobSpec) -> Answer:
     if not binds_cores(spec):
         return Answer("Disabled", f"class {spec.accelerator.class_} has no devices to be near to")
     return Answer("Enabled", "each device gets CPUs near it, planned on its node; /v1/progress has the plan")
+
+
+def _driver_mounts(spec: RLJobSpec) -> Answer:
+    found = driver_mounts(spec)
+    if not facts_of(spec).is_npu:
+        return Answer(found.value, f"class {spec.accelerator.class_} has no driver")
+    name = runtime_class(spec)
+    if spec.accelerator.driver_mounts != "Auto":
+        return Answer(found.value, SET)
+    if spec.runtime.runtime_class_name is not None:
+        return Answer(found.value, f"runtime.runtimeClassName is {name}")
+    return Answer(found.value, f"as the table says of class {spec.accelerator.class_}")
+
+
+def _worker_size(spec: RLJobSpec) -> Answer:
+    own = spec.worker_groups[0].template
+    template = sized(spec, own)
+    parts = {"cpu": template.cpu, "memory": template.memory, "sharedMemory": template.shared_memory}
+    given = {"cpu": own.cpu, "memory": own.memory, "sharedMemory": own.shared_memory}
+    text = ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None) or "none"
+    chosen = [name for name, value in parts.items() if value != given[name]]
+    if not chosen:
+        return Answer(text, SET if template.cpu else "nothing is set, and the class has no size of its own")
+    return Answer(text, f"{', '.join(chosen)} as the table says of class {spec.accelerator.class_}")
 
 
 def _gc_freeze(spec: RLJobSpec) -> Answer:
@@ -121,4 +147,6 @@ QUESTIONS = (
     Question("restart.scope", _restart_scope),
     Question("stop.mode", _stop_mode),
     Question("checkpoint.resume", _resume),
+    Question("accelerator.driverMounts", _driver_mounts),
+    Question("workerGroups[0].template", _worker_size),
 )

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.code import CODE_VOLUME, FETCH_CONTAINER
-from rljob.build.raycluster import CONFIG_VOLUME, DASHBOARD_PORT, SHARED_MEMORY_VOLUME, SPOOL_VOLUME
+from rljob.build.hardware import sized
+from rljob.build.ports import DASHBOARD_PORT
+from rljob.build.raycluster import CONFIG_VOLUME, SHARED_MEMORY_VOLUME, SPOOL_VOLUME
 from rljob.core.policies import fields
 from rljob.core.policies.arithmetic import quantity
 from rljob.core.policies.violation import Check, Violation
@@ -143,7 +145,8 @@ def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _memory_holds_shared_memory(spec: RLJobSpec) -> Iterator[Violation]:
     """What lies in /dev/shm counts as the pod's memory."""
-    for path, template in fields.templates(spec):
+    for path, own in fields.templates(spec):
+        template = sized(spec, own) if path == fields.WORKERS else own
         memory, shared = template.memory, template.shared_memory
         if memory is not None and shared is not None and quantity(shared) >= quantity(memory):
             yield Violation(

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
+from rljob.build.accelerators import facts_of
+from rljob.build.hardware import sized
 from rljob.core.policies.arithmetic import divisors, next_multiple, quantity
 from rljob.core.policies.devices import devices_text
 from rljob.core.policies.violation import Check, Violation
@@ -154,19 +155,22 @@ def _top_k_is_whole(spec: RLJobSpec) -> Iterator[Violation]:
 def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
     """CPUs of Ray are reserved, and verl waits for ever, without a word, when they are not there (verl#7656)."""
     group = spec.worker_groups[0]
-    if group.template.cpu is None or ACCELERATORS[spec.accelerator.class_].ray_cpus_per_device is not None:
+    cpu = sized(spec, group.template).cpu
+    if cpu is None or facts_of(spec).ray_cpus_per_device is not None:
         return
     # KubeRay rounds the request up and passes it to Ray: generateRayStartCommand of v1.6.2.
-    cpus = math.ceil(quantity(group.template.cpu))
+    cpus = math.ceil(quantity(cpu))
     workers, units = CPUS_PER_DEVICE * group.devices_per_node, _storage_units(spec)
     # The units and their controller lie wherever a CPU is left.
     needed = workers + -(-(units + 1) // group.nodes)
+    # Each device gets the same number of cores: `hardware`.
+    enough = next_multiple(needed, group.devices_per_node)
     if cpus < needed:
         yield Violation(
             "spec.workerGroups[0].template.cpu",
-            f"{group.template.cpu} gives Ray {cpus} CPUs a node, but verl reserves {CPUS_PER_DEVICE} × devicesPerNode "
+            f"{cpu} gives Ray {cpus} CPUs a node, but verl reserves {CPUS_PER_DEVICE} × devicesPerNode "
             f"{group.devices_per_node} = {workers}, and {units} + 1 over {group.nodes} nodes for TransferQueue; with "
-            f"fewer it waits without a word; set it to {needed} or more",
+            f"fewer it waits without a word; set it to {enough} or more",
         )
 
 

@@ -2,7 +2,7 @@
 
 Called by `reconcile` before anything is made, and by `rljob validate`. The checks stand by subject in the modules
 beside this one: each is a small function over a spec whose types hold, and never sees the cluster. What is accepted but
-has no effect in this version is told as a warning (`unacted`).
+has no effect in this version, or is doubtful, is told as a warning (`cautions_of`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,32 @@ from pydantic import ValidationError
 from rljob.api.base import DNS_LABEL
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.core.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
-from rljob.core.policies import batches, devices, lifecycle, memory, overrides, patches, pods, rollout, secrecy
+from rljob.core.policies import (
+    batches,
+    devices,
+    hardware,
+    hccl,
+    lifecycle,
+    memory,
+    overrides,
+    patches,
+    pods,
+    rollout,
+    secrecy,
+)
+from rljob.core.policies.cautions import cautions_of
 from rljob.core.policies.keyed import key_violations
-from rljob.core.policies.unacted import warnings_of
 from rljob.core.policies.unions import union_violations
 from rljob.core.policies.violation import Check, Violation
 from rljob.core.recipes import JOB_SOURCE, RecipeLayer, Recipes, resolve, unset_violations
 
 CHECKS: tuple[Check, ...] = (
+    *hardware.CHECKS,
     *devices.CHECKS,
     *rollout.CHECKS,
     *batches.CHECKS,
     *pods.CHECKS,
+    *hccl.CHECKS,
     *patches.CHECKS,
     *secrecy.CHECKS,
     *lifecycle.CHECKS,
@@ -56,7 +70,7 @@ class Checked:
     merged: Layer = EMPTY
     """Recipes and job laid over each other, before types and defaults."""
     warnings: tuple[Violation, ...] = ()
-    """What the job may do, and its author should know."""
+    """Fields that have no effect in this version, and settings that are doubtful."""
 
 
 def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None) -> Checked:
@@ -85,17 +99,14 @@ def check(
         # What a missing recipe would have given is not missed as well.
         problems = () if found and not recipes and raw_spec.get("recipeRef") else tuple(_type_violations(error))
         return Checked(None, found + problems, recipes, merged)
+    if unknown := tuple(hardware.class_violations(spec)):
+        return Checked(None, found + unknown, recipes, merged)
     found += (
         *(violation for judge in CHECKS for violation in judge(spec)),
         *union_violations(spec, "spec"),
         *key_violations(spec, "spec"),
     )
-    return Checked(None if found else spec, found, recipes, merged, cautions(spec))
-
-
-def cautions(spec: RLJobSpec) -> tuple[Violation, ...]:
-    """Give what is allowed and deserves a word: fields that have no effect yet, and memory that is nearly full."""
-    return (*warnings_of(spec), *memory.memory_warnings(spec))
+    return Checked(None if found else spec, found, recipes, merged, cautions_of(spec))
 
 
 def _depth_violations(document: object) -> Iterator[Violation]:

@@ -23,11 +23,14 @@ from rljob.build.code import build_code_copy, code_digest
 from rljob.build.initializer import SKIPPED, build_initializer, initializers
 from rljob.core import clock, status
 from rljob.core.changes import training_hash
+from rljob.core.discovery import missing_hardware
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
+from rljob.core.policies.cautions import cautions_of
 from rljob.core.policies.decisions import decide
+from rljob.core.policies.hardware import class_violations
 from rljob.core.policies.startup import PROBLEMS, diagnose
-from rljob.core.policies.validation import cautions
+from rljob.core.policies.violation import Violation
 from rljob.core.reasons import Reason
 from rljob.core.recipes import RecipeLayer, chain_ids
 from rljob.core.source import FIELD, find_source, source_decision
@@ -66,8 +69,16 @@ def validate_spec(view: View) -> Plan | None:
     """Refuse a wrong spec with every violation; a cluster generation that began goes on with its frozen one."""
     violations = next_violations(view)
     if not violations or not _begins(view):
+        violations = _lost_class(view)
+    if not violations:
         return None
     return _refuse(view, Reason.INVALID_SPEC, "; ".join(str(violation) for violation in violations))
+
+
+def _lost_class(view: View) -> tuple[Violation, ...]:
+    """Say when the row that a frozen spec stands on is gone from the table; whoever took it out can bring it back."""
+    spec = view.frozen_spec
+    return () if spec is None or view.active else tuple(class_violations(spec))
 
 
 def await_source(view: View) -> Plan | None:
@@ -119,7 +130,9 @@ def intend(view: View) -> Plan | None:
         start_deadline=clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds)),
     )
     before, new = view.status.resolved, view.status.model_copy(update={"intent": intent, "resolved": resolved})
-    warnings = "; ".join(str(warning) for warning in cautions(_taken_spec(view)))
+    spec, nodes = _taken_spec(view), view.observed.nodes
+    missing = () if isinstance(nodes, Unseen) else missing_hardware(spec, nodes)
+    warnings = "; ".join(str(warning) for warning in (*missing, *cautions_of(spec)))
     valid = Reason.VALID_WITH_WARNINGS if warnings else Reason.VALID
     new = view.writer.with_condition(new, ConditionType.VALIDATED, ConditionStatus.TRUE, valid, warnings)
     if status.condition(new, ConditionType.SUSPENDED) is not None:
@@ -199,6 +212,7 @@ def _resolve(view: View, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...], snap
         cards=status.metric(count / facts.dies_per_card) or "NaN",
         initializers=[names.initializer_name(view.job, initializer.name) for initializer in initializers(spec)],
         code=_resolve_code(spec),
+        host_network=True if spec.network.mode == "Host" else None,
         decisions=[*decide(spec), *source_decision(spec, view.observed.siblings)],
         recipes=[
             ResolvedRecipe(

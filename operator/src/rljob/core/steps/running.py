@@ -7,6 +7,7 @@ from datetime import timedelta
 from rljob.api.lifecycle import Deadlines
 from rljob.api.status import Attempt, CheckpointStatus, ConditionStatus, ConditionType, Progress, RLJobStatus, State
 from rljob.build import labels
+from rljob.build.ports import DASHBOARD_PORT
 from rljob.core import clock, status
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
@@ -16,7 +17,7 @@ from rljob.core.steps.ending import await_last_word, close, outcome_seen
 from rljob.core.steps.finishing import with_attempt
 from rljob.core.steps.ordering import order_stop
 from rljob.core.steps.restarting import give_up
-from rljob.core.view import View
+from rljob.core.view import View, port_block
 from rljob.launchers import verl
 from rljob_runtime.contract import AttemptVariable, Phase
 from rljob_runtime.contract import Progress as Answer
@@ -76,6 +77,7 @@ def _submission(view: View) -> SubmitJob:
         AttemptVariable.HEAD_POD_UID: intent.head_pod_uid,
         AttemptVariable.JOB_DIGEST: digest,
     }
+    block = port_block(pod)
     return SubmitJob(
         pod_ip=str(pod["status"]["podIP"]),
         pod_uid=intent.head_pod_uid,
@@ -85,6 +87,7 @@ def _submission(view: View) -> SubmitJob:
         entrypoint=verl.ENTRYPOINT,
         environment=tuple((name.value, value) for name, value in environment.items()),
         metadata=(("rljob", f"{view.job.namespace}/{view.job.name}"), ("job-uid", view.job.uid)),
+        port=DASHBOARD_PORT if block is None else block.dashboard,
     )
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
 from rljob.build import configmap, names
-from rljob.build.raycluster import DASHBOARD_PORT, build_token_secret
+from rljob.build.accelerators import ACCELERATORS
+from rljob.build.ports import DASHBOARD_PORT, PortBlock
+from rljob.build.raycluster import build_token_secret
 from rljob.core import clock, status
+from rljob.core.discovery import missing_hardware
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
+from rljob.core.policies.hardware import class_violations
 from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagnose
 from rljob.core.reasons import Reason
 from rljob.core.source import pinned_path
@@ -49,14 +54,29 @@ def freeze_cluster(view: View) -> Plan | None:
     spec = view.frozen_spec
     if spec is None:
         raise AssertionError("freeze_spec lets no job without a snapshot pass")
+    if unknown := tuple(class_violations(spec)):
+        # Somebody took the row out of the table between the intent and here.
+        if _is_late(view):
+            return give_up(view, Reason.START_DEADLINE_EXCEEDED, str(unknown[0]))
+        return tell(view, view.status, Reason.INVALID_SPEC.value, str(unknown[0]), problem=True)
     generation, name = view.intent.cluster_generation, view.intent.cluster_name
     config = verl.job_config(view.job, spec, generation, pinned_path(view.resolved))
     return Plan(
         effects=(
             CreateToken(build_token_secret(view.job, generation), job_uid=view.job.uid, cluster_name=name),
-            CreateObject(configmap.build_cluster_config(view.job, spec, generation, config, _avoided(view))),
+            CreateObject(
+                configmap.build_cluster_config(view.job, spec, generation, config, _avoided(view), _block(view))
+            ),
         )
     )
+
+
+def _block(view: View) -> PortBlock | None:
+    """Give the ports that this generation is rendered with; `reserve_ports` has written them down."""
+    spec, network = view.frozen_spec, view.status.network
+    if spec is None or spec.network.mode != "Host" or network is None:
+        return None
+    return PortBlock(network.port_block)
 
 
 def _avoided(view: View) -> tuple[str, ...]:
@@ -90,12 +110,12 @@ def record_cluster(view: View) -> Plan | None:
         message = f"RayCluster {view.intent.cluster_name} was replaced by somebody else"
         return give_up(view, Reason.CLUSTER_LOST, message)
     name, namespace = view.intent.cluster_name, view.job.namespace
+    block = _block(view)
+    port = DASHBOARD_PORT if block is None else block.dashboard
     new = view.status.model_copy(
         update={
             "intent": view.intent.model_copy(update={"cluster_uid": view.cluster["metadata"]["uid"]}),
-            "ray_cluster": RayClusterStatus(
-                name=name, dashboard_url=f"http://{name}-head-svc.{namespace}.svc:{DASHBOARD_PORT}"
-            ),
+            "ray_cluster": RayClusterStatus(name=name, dashboard_url=f"http://{name}-head-svc.{namespace}.svc:{port}"),
         }
     )
     new = view.writer.with_condition(
@@ -110,7 +130,7 @@ def await_pods(view: View) -> Plan | None:
     if view.intent.attempt > 0 or view.cluster is None or cluster_is_ready(view.cluster, view.observed.head_pod):
         return None
     if view.cluster["spec"].get("suspend", False):
-        return _tell(view, view.status, Reason.WAITING_FOR_QUEUE.value, "the queue has not admitted the cluster")
+        return tell(view, view.status, Reason.WAITING_FOR_QUEUE.value, "the queue has not admitted the cluster")
     if isinstance(view.observed.pods, Unseen) and not _was_queued(view) and not _is_late(view):
         return Plan(requeue_after_seconds=max(quiet_seconds(view.cluster, view.now), POD_POLL_SECONDS_MIN))
     current, found = view.status, _diagnose(view)
@@ -122,15 +142,24 @@ def await_pods(view: View) -> Plan | None:
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{found.reason}: {found.message}")
     elif found.reason not in PROBLEMS and _age_seconds(view.cluster, view.now) < POD_TOLD_SECONDS:
         return Plan(requeue_after_seconds=_pod_poll_seconds(view))
-    return _tell(view, current, found.reason.value, found.message, problem=found.reason in PROBLEMS)
+    return tell(view, current, found.reason.value, found.message, problem=found.reason in PROBLEMS)
 
 
-def _tell(view: View, current: RLJobStatus, reason: str, message: str, *, problem: bool = False) -> Plan:
+def tell(
+    view: View,
+    current: RLJobStatus,
+    reason: str,
+    message: str,
+    *,
+    problem: bool = False,
+    seconds: float | None = None,
+) -> Plan:
+    """Say why the cluster is not ready, and look again."""
     new = view.writer.with_condition(current, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message)
     new = view.writer.summarised(new, State.STARTING, reason, message)
     # What goes its way stands in the condition; an event is for what somebody should look at.
     events = (EventNote(EventType.WARNING, reason, message),) if problem else ()
-    return view.write(new, *events, requeue=_pod_poll_seconds(view))
+    return view.write(new, *events, requeue=seconds or _pod_poll_seconds(view))
 
 
 def quiet_seconds(cluster: Manifest, now: datetime) -> float:
@@ -140,7 +169,7 @@ def quiet_seconds(cluster: Manifest, now: datetime) -> float:
 
 def _pod_poll_seconds(view: View) -> float:
     if view.cluster is None:
-        raise AssertionError("await_pods lets no job without a cluster pass")
+        return LOOK_AGAIN_SECONDS
     return min(max(_age_seconds(view.cluster, view.now) / 10, POD_POLL_SECONDS_MIN), POD_POLL_SECONDS_MAX)
 
 
@@ -160,7 +189,13 @@ def _was_queued(view: View) -> bool:
 def _diagnose(view: View) -> Diagnosis:
     if isinstance(view.observed.pods, Unseen):
         return Diagnosis(StartReason.POD_STARTING, "the pods were not looked at yet")
-    return diagnose(view.observed.pods)
+    found, spec, nodes = diagnose(view.observed.pods), view.frozen_spec, view.observed.nodes
+    if found.reason is not StartReason.POD_UNSCHEDULABLE or spec is None or isinstance(nodes, Unseen):
+        return found
+    if spec.accelerator.class_ not in ACCELERATORS:
+        return found
+    missing = "; ".join(violation.message for violation in missing_hardware(spec, nodes))
+    return replace(found, message=f"{found.message}; {missing}") if missing else found
 
 
 def cluster_is_ready(cluster: Manifest, head_pod: Manifest | None) -> bool:

@@ -26,8 +26,8 @@ from rljob.core.steps.finishing import close_attempt, delete_cluster, end
 from rljob.core.steps.ordering import order_stop
 from rljob.core.steps.restarting import conclude, without_attempt
 from rljob.core.steps.running import progress_seen, with_progress
-from rljob.core.view import LOOK_AGAIN_SECONDS, View
-from rljob_runtime.contract import ExitCode, Outcome, Phase, StopMode
+from rljob.core.view import LOOK_AGAIN_SECONDS, View, port_block
+from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
 
 
 def begin_suspension(view: View) -> Plan | None:
@@ -80,6 +80,7 @@ def _request(view: View, stop: StopStatus) -> StopRun:
     pod, intent = view.observed.head_pod, view.intent
     if pod is None:
         raise AssertionError("await_end asks an intended head only")
+    block = port_block(pod)
     return StopRun(
         pod_ip=str(pod["status"]["podIP"]),
         pod_uid=pod["metadata"]["uid"],
@@ -87,6 +88,7 @@ def _request(view: View, stop: StopStatus) -> StopRun:
         cluster_name=intent.cluster_name,
         attempt=intent.attempt,
         mode=StopMode(stop.mode),
+        port=Port.API.value if block is None else block.api,
     )
 
 

@@ -1,7 +1,7 @@
 """Every Auto is decided once, and the reason is true."""
 
 import pytest
-from builders import Json, merged, small_spec, typed
+from builders import Json, group, merged, small_spec, typed
 
 from rljob.build.names import JobIdentity
 from rljob.core.policies.decisions import QUESTIONS, decide
@@ -9,7 +9,12 @@ from rljob.launchers import verl
 
 ATLAS: Json = {"accelerator": {"class": "atlas-a2"}}
 IDENTITY = JobIdentity("team-a", "sums", "uid-1")
+RUNTIME: Json = {"runtime": {"runtimeClassName": "npu"}}
 SAVES: Json = {"checkpoint": {"path": "/ckpt", "everySteps": 5}}
+
+
+def sized(cpu: str) -> Json:
+    return group({"template": {"cpu": cpu}})
 
 
 def answer(name: str, *changes: Json) -> tuple[str, str]:
@@ -32,6 +37,13 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("optimizations.coreBinding", (ATLAS,), "Enabled", "planned on its node"),
         ("optimizations.coreBinding", ({"optimizations": {"coreBinding": "Enabled"}},), "Enabled", "set in"),
         ("optimizations.coreBinding", (ATLAS, {"optimizations": {"coreBinding": "Disabled"}}), "Disabled", "set in"),
+        ("accelerator.driverMounts", (), "None", "class cpu has no driver"),
+        ("accelerator.driverMounts", (ATLAS,), "HostPath", "as the table says of class atlas-a2"),
+        ("accelerator.driverMounts", (ATLAS, {"accelerator": {"driverMounts": "None"}}), "None", "set in the spec"),
+        ("accelerator.driverMounts", (ATLAS, RUNTIME), "RuntimeClass", "runtime.runtimeClassName is npu"),
+        ("workerGroups[0].template", (), "none", "no size of its own"),
+        ("workerGroups[0].template", (ATLAS, sized("46")), "cpu 46, memory 358400Mi, sharedMemory 65536Mi", "memory"),
+        ("workerGroups[0].template", (group({"template": {"cpu": "46"}}),), "cpu 46", "set in the spec"),
         ("optimizations.gcFreeze", (), "Disabled", "no hook"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Disabled"}},), "Disabled", "set in the spec"),
         ("optimizations.loadBalancer", (), "RequestCount", "does not know their tokens yet"),

@@ -1,0 +1,51 @@
+"""The cluster's nodes, read seldom and kept small: for the question whether the hardware that a job names is there.
+
+One LIST serves all jobs for five minutes; a cluster of more than a thousand nodes is read in part and then not judged.
+An installation for one namespace may not read nodes: then nothing is known of them, and nothing is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rljob.cluster.errors import OutsideError
+from rljob.cluster.kinds import NODE
+from rljob.cluster.port import Cluster
+from rljob.core.discovery import Nodes, node_facts
+from rljob.core.observed import UNSEEN, Unseen
+from rljob.telemetry.log import Log
+
+NODES_LIMIT = 1000
+KEEP_SECONDS = 300.0
+
+log = Log(__name__)
+
+
+@dataclass
+class NodeCache:
+    """What was last read."""
+
+    cluster: Cluster
+    monotonic: Callable[[], float]
+    _nodes: Nodes | Unseen = UNSEEN
+    _until: float = float("-inf")
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Jobs that begin together share one request."""
+
+    async def get(self) -> Nodes | Unseen:
+        """Give the nodes."""
+        async with self._lock:
+            if self.monotonic() >= self._until:
+                self._nodes = await self._read()
+                self._until = self.monotonic() + KEEP_SECONDS
+            return self._nodes
+
+    async def _read(self) -> Nodes | Unseen:
+        try:
+            listing = await self.cluster.list(NODE, None, "", NODES_LIMIT)
+        except OutsideError as error:
+            log.info("Nodes could not be read", reason=error.reason, error=str(error))
+            return UNSEEN
+        return Nodes(tuple(map(node_facts, listing.items)), complete=len(listing.items) < NODES_LIMIT)

@@ -1,0 +1,72 @@
+"""The generated page on accelerator classes: every value with its source, variables, ports of the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rljob.api.accelerators import AcceleratorFacts
+from rljob.build.accelerators import VENDOR_RESOURCES, built_in_document
+from rljob.build.env import VARIABLES
+from rljob.build.ports import ANY_PORT, BLOCK_SIZE, PORTS
+from rljob.core.ports import BLOCKS, FIRST_PORT
+from scripts.reference import HEADER, table
+
+INTRODUCTION = """\
+`spec.accelerator.class` names one of these rows, and what a specialist would set by hand follows: the resource, whole
+nodes, cores for each device, the driver, labels for the schedulers, variables. The chart value `accelerators` changes a
+row or adds one; `rljob validate --accelerators FILE` goes by the same file, or by the operator's ConfigMap.
+"""
+FIELDS = "A field that a row leaves out has this meaning by default: nothing is set, mounted or asked for.\n"
+VENDORS = "Names that device plug-ins are known to give to whole devices; slices (vNPU) are refused.\n"
+ENVIRONMENT = """\
+Set on head and workers alike, since actors inherit from the raylet of their node. The template's `env` wins, and the
+condition `Validated` says over what. Without a word on the class: on NPU classes only.
+"""
+NETWORK = f"""\
+With `network.mode: Host` each job has {BLOCK_SIZE} ports of its own from {FIRST_PORT} on (`hostPorts` of the chart, by
+default {BLOCKS} blocks); `status.network.portBlock` names the first. Workers of Ray, HCCL and vLLM take what the
+operating system gives them (`{"`, `".join(f"{name} {value}" for name, value in ANY_PORT.items())}`, `auto`). On the
+pods' own network the defaults of Ray and KubeRay stand. KubeRay from 1.6 on: 1.5 probes fixed ports.
+"""
+
+
+def accelerators_page() -> str:
+    """The page on accelerator classes."""
+    parts = [HEADER, "# Accelerator classes\n", INTRODUCTION]
+    for name, row in built_in_document().items():
+        parts += [f"## {name}\n", f"{row['description']}.\n", table(("field", "value", "source"), list(_rows(row)))]
+    vendors = [(f"`{name}`", source) for name, source in VENDOR_RESOURCES.items()]
+    variables = [(f"`{row.name}`", ", ".join(row.platforms), row.source) for row in VARIABLES]
+    ports = [
+        (row.role.value, f"`{row.flag or row.container_port}`", f"+{row.place}", str(row.default or "any"), row.source)
+        for row in PORTS
+    ]
+    fields = [
+        (f"`{info.alias or name}`", str(info.description)) for name, info in AcceleratorFacts.model_fields.items()
+    ]
+    parts += ["## Fields of a row\n", FIELDS, table(("field", "meaning"), fields)]
+    parts += ["## Names of resources\n", VENDORS, table(("resource", "device plug-in"), vendors)]
+    parts += ["## Variables of the pods\n", ENVIRONMENT, table(("variable", "platform", "source"), variables)]
+    parts += ["## Ports on the node's network\n", NETWORK]
+    parts += [table(("pod", "port of", "in the block", "on the pods' network", "source"), ports)]
+    return "\n".join(parts)
+
+
+def _rows(row: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for field, value in row.items():
+        if field not in ("description", "sources"):
+            yield f"`{field}`", _text(value), row["sources"].get(field, "")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_text(member) or 'any'}" for name, member in value.items())
+    if isinstance(value, list):
+        return ", ".join(_path(entry) if isinstance(entry, dict) else str(entry) for entry in value)
+    return str(value)
+
+
+def _path(entry: dict[str, str]) -> str:
+    when = {"WithoutRuntime": " (HostPath only)", "SeveralNodes": " (several nodes)"}.get(entry.get("use", ""), "")
+    return f"{entry['path']}{when}"
