@@ -26,6 +26,7 @@ from rljob.build.ports import PortBlock
 from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.token import TokenKey
 from rljob.control.ports import sweep
+from rljob.control.execute import Hooks
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
 from rljob.core.ports import PortPool, read_allocations
@@ -55,7 +56,12 @@ class Ports:
 
     def start(self) -> Reconciler:
         operator = Reconciler.build(
-            self.cluster, FakeRay(), self.clock, TokenKey(b"k" * 32), after_write=self._wrote, port_pool=POOL
+            self.cluster,
+            FakeRay(),
+            self.clock,
+            TokenKey(b"k" * 32),
+            hooks=Hooks(after_write=self._wrote),
+            port_pool=POOL,
         )
         self.loop.run(operator.prime())
         self.cluster.watch(operator.feed)

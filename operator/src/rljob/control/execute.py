@@ -152,7 +152,7 @@ class Executor:
                 await self.cluster.create(manifest)
         except (errors.AlreadyExists, errors.Conflict, errors.NotFound) as error:
             raise StaleError("somebody else changed the blocks of ports") from error
-        self.after_write("ports")
+        self.hooks.after_write("ports")
 
     async def _stop(self, run: StopRun) -> None:
         """Ask, and leave the rest to the deadline: a head that does not answer must not put off the next look."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
-from rljob.build.hbm import HBM
+from rljob.build.accelerators import facts_of
+from rljob.build.hbm import die_memory
 from rljob.launchers.verl.job import overrides
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT
 from rljob.launchers.verl.sizes import data_parallel_ranks, devices, micro_batch, mini_batch, uses_megatron
@@ -45,8 +45,8 @@ def known_shape(spec: RLJobSpec) -> Shape | None:
 
 def memory_plan(spec: RLJobSpec, shape: Shape) -> Plan | None:
     """Reckon the memory of a job's dies; None where the class has none of its own."""
-    memory = HBM.get(spec.accelerator.class_)
-    if memory is None or ACCELERATORS[spec.accelerator.class_].platform is not Platform.NPU:
+    memory = die_memory(facts_of(spec))
+    if memory is None:
         return None
     keys = _keys(spec)
     buffers = 2 * _buffer_megabytes(spec) << 20

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 
 from rljob.api.base import Switch
-from rljob.api.v1alpha1 import AcceleratorClass, RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
-from rljob_runtime.contract import NodeNeeds, Platform
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.accelerators import facts_of
+from rljob_runtime.contract import NodeNeeds
 
-CHIPS = {
-    AcceleratorClass.ATLAS_A2: ("910B",),
-    AcceleratorClass.ATLAS_A3_SUPERPOD: ("Ascend910",),
-}
-"""How npu-smi names the devices of a class (MindCluster, ascend-device-plugin; npu-smi 24.1 to 26.0)."""
+CHIPS = {"910b": ("910B",), "a3": ("Ascend910",)}
+"""Image suffix of a class -> how npu-smi names its devices (MindCluster, ascend-device-plugin; npu-smi 24.1 to 26.0)."""
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 """https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
 QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)([kMGT]i?|Ki)?$")
@@ -22,20 +19,20 @@ QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)([kMGT]i?|Ki)?$")
 def binds_cores(spec: RLJobSpec) -> bool:
     """Tell whether the runtime binds processes to CPUs; without NPUs only if asked for."""
     asked = spec.optimizations.core_binding
-    npu = ACCELERATORS[spec.accelerator.class_].platform is Platform.NPU
+    npu = facts_of(spec).is_npu
     return asked is Switch.ENABLED or (asked is Switch.AUTO and npu)
 
 
 def node_needs(spec: RLJobSpec) -> NodeNeeds:
     """Give what each worker node must offer; what the manifest leaves open is not checked."""
     (group,) = spec.worker_groups[:1]
-    facts = ACCELERATORS[spec.accelerator.class_]
+    facts = facts_of(spec)
     cpus = _amount(group.template.cpu)
     return NodeNeeds(
         cpus=int(cpus) if cpus is not None and cpus >= 1 else None,
-        whole_node=facts.platform is Platform.NPU and group.devices_per_node == facts.devices_per_node,
+        whole_node=facts.is_npu and group.devices_per_node == facts.devices_per_node,
         shared_memory_bytes=None if (size := _amount(group.template.shared_memory)) is None else int(size),
-        chips=CHIPS.get(spec.accelerator.class_, ()),
+        chips=CHIPS.get(facts.image_suffix or "", ()),
     )
 
 
