@@ -7,6 +7,7 @@ A script for people with hardware (README.md); a run does not call it. It needs 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -108,8 +109,8 @@ def compute(device: int) -> int:
     """Bind as a trainer does, then compute for a while."""
     binding.bind_device_worker(binding.Role.TRAINER, [device])
     import torch
-    import torch_npu  # noqa: F401 - makes torch.npu
 
+    importlib.import_module("torch_npu")  # makes torch.npu
     torch.npu.set_device(device)
     square = torch.randn(2048, 2048, device=f"npu:{device}", requires_grad=True)
     (square @ square).sum().backward()
