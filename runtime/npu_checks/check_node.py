@@ -87,15 +87,14 @@ def check_binding(devices: int) -> int:
         for device in range(devices)
     ]
     # Who has not begun by then gives an empty line.
-    late = threading.Timer(START_SECONDS, lambda: [child.kill() for child in children])
+    late = threading.Timer(START_SECONDS, _end, [children])
     late.start()
     try:
         begun = [child.stdout.readline().strip() for child in children if child.stdout is not None]
         seen = [one for one in binding.look(RUN) if one.role is binding.Role.TRAINER]
     finally:
         late.cancel()
-        for child in children:
-            child.kill()
+        _end(children)
     for one in seen:
         print(f"{one.pid}: wanted {one.wanted}, strayed {one.strayed or 'nowhere'}")
     outside = [cpu for one in seen for cpu in affinity.parse_cpus(one.strayed)]
@@ -103,6 +102,11 @@ def check_binding(devices: int) -> int:
     good = begun.count("computes") == devices == len(seen) and not outside
     print(json.dumps({"exitCode": int(not good), "computing": begun.count("computes"), "beyondCpuset": sorted(beyond)}))
     return int(not good)
+
+
+def _end(children: list[subprocess.Popen[str]]) -> None:
+    for child in children:
+        child.kill()
 
 
 def compute(device: int) -> int:

@@ -25,8 +25,8 @@ from rljob.build.labels import JOB_UID, PORT_BLOCK, RAY_NODE_TYPE
 from rljob.build.ports import PortBlock
 from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.token import TokenKey
-from rljob.control.ports import sweep
 from rljob.control.execute import Hooks
+from rljob.control.ports import sweep
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
 from rljob.core.ports import PortPool, read_allocations

@@ -16,7 +16,6 @@ from rljob.build.hbm import die_memory
 from rljob.launchers.verl.job import overrides
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT
 from rljob.launchers.verl.sizes import data_parallel_ranks, devices, micro_batch, mini_batch, uses_megatron
-from rljob_runtime.contract import Platform
 from rljob_runtime.planning.memory import Die, Engine, Plan, Recompute, Rollout, Trainer, plan
 from rljob_runtime.planning.shapes import BUILT_IN, Shape, shape_from_config
 from rljob_runtime.planning.weights import Cut
