@@ -10,7 +10,7 @@ from rljob.build.accelerators import facts_of
 from rljob_runtime.contract import NodeNeeds
 
 CHIPS = {"910b": ("910B",), "a3": ("Ascend910",)}
-"""Image suffix of a class -> npu-smi's names of its devices (MindCluster, ascend-device-plugin; npu-smi 24.1 to 26.0)."""
+"""Image suffix of a class -> names of its devices in npu-smi (MindCluster, ascend-device-plugin; 24.1 to 26.0)."""
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 """https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
 QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)(k|[KMGT]i|[MGT])?$")
