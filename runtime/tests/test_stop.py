@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime import stop
+from rljob_runtime.__main__ import main
 from rljob_runtime.contract import Phase, Port, Progress, SpoolFile, StopMode, StopRequest
 from rljob_runtime.exporter.server import ApiHandler, Exporter, make_server
 from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool
-from rljob_runtime.stop import Head, Here, head_address, stop_here
+from rljob_runtime.stop import Head, Here, await_listener, head_address, stop_here
 
 TOKEN = "correct-horse"
 RUNNING = Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1, step=3)
@@ -166,12 +167,93 @@ def test_the_heads_address_is_the_one_of_the_pods_start(tmp_path: Path) -> None:
     assert head_address(file, "the-name") == "10.244.1.7"
 
 
+def masks(*, caught: int = 0, blocked: int = 0) -> str:
+    """Give the lines of a /proc/<pid>/status that tell of signals."""
+    return f"Name:\tbash\nSigBlk:\t{blocked:016x}\nSigIgn:\t0000000000004000\nSigCgt:\t{caught:016x}\n"
+
+
+SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
+
+
+def test_the_hook_waits_until_process_1_has_a_handler(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    status.write_text(masks(caught=1 << (signal.SIGCHLD - 1)))
+    assert not await_listener(status, 0.2)
+    installs = threading.Timer(0.2, lambda: status.write_text(masks(caught=SIGTERM_BIT)))
+    installs.start()
+    assert await_listener(status, HELD)
+    assert status.read_text() == masks(caught=SIGTERM_BIT)
+    installs.join()
+
+
+def test_an_init_that_fetches_its_signals_listens(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    status.write_text(masks(blocked=SIGTERM_BIT))
+    assert await_listener(status, 0)
+
+
+@pytest.mark.parametrize("text", [None, "", "Name:\tbash\n"])
+def test_what_cannot_be_told_is_not_waited_for(tmp_path: Path, text: str | None) -> None:
+    status = tmp_path / "status"
+    if text is not None:
+        status.write_text(text)
+    assert await_listener(status, 0)
+
+
+LISTEN_LATE = """
+import signal, sys
+print("deaf", flush=True)
+sys.stdin.readline()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+sys.stdin.readline()
+"""
+
+
+def test_what_a_real_process_catches_shows() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", LISTEN_LATE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        status = Path(f"/proc/{child.pid}/status")
+        assert not await_listener(status, 0)
+        child.stdin.write("now\n")
+        child.stdin.flush()
+        assert await_listener(status, HELD)
+        child.terminate()
+        assert child.wait(HELD) == 7
+
+
+@pytest.fixture
+def process_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Give the status file of a process 1 that does not listen yet."""
+    status = tmp_path / "process-one"
+    status.write_text(masks())
+    monkeypatch.setattr(stop, "PROCESS_ONE", status)
+    return status
+
+
+def test_the_command_line_of_a_hook_waits_for_process_1(
+    monkeypatch: pytest.MonkeyPatch, spool: Spool, process_one: Path
+) -> None:
+    monkeypatch.setenv("RLJOB_SPOOL", str(spool.root))
+    installs = threading.Timer(0.5, lambda: process_one.write_text(masks(caught=SIGTERM_BIT)))
+    installs.start()
+    assert main(["stop", "--mode", "AfterStep", "--wait", "0.1"]) == 0
+    assert process_one.read_text() == masks(caught=SIGTERM_BIT)
+    installs.join()
+
+
 @pytest.mark.usefixtures("running")
-def test_the_command_line_of_the_heads_hook(spool: Spool, trainer: Callable[[StopMode], None]) -> None:
+def test_the_command_line_of_the_heads_hook(
+    monkeypatch: pytest.MonkeyPatch, spool: Spool, process_one: Path, trainer: Callable[[StopMode], None]
+) -> None:
     trainer(StopMode.IMMEDIATE)
-    arguments = [sys.executable, "-m", "rljob_runtime", "stop", "--mode", "AbortRollout", "--wait", "0.1"]
-    environ = os.environ | {"RLJOB_SPOOL": str(spool.root)}
-    assert subprocess.run(arguments, env=environ, check=False).returncode == 1
+    process_one.write_text(masks(caught=SIGTERM_BIT))
+    monkeypatch.setenv("RLJOB_SPOOL", str(spool.root))
+    assert main(["stop", "--mode", "AbortRollout", "--wait", "0.1"]) == 1
     request = json.loads((spool.attempt_folder(1) / "stop.json").read_text())
     assert request == {"attempt": 1, "mode": "Immediate"}
 
@@ -179,17 +261,23 @@ def test_the_command_line_of_the_heads_hook(spool: Spool, trainer: Callable[[Sto
 @pytest.mark.usefixtures("running")
 @pytest.mark.parametrize("port", [Port.API.value, 20_010], ids=["a network of its own", "the node's network"])
 def test_the_command_line_of_a_workers_hook(
-    spool: Spool, tmp_path: Path, trainer: Callable[[StopMode], None], port: int
+    monkeypatch: pytest.MonkeyPatch,
+    spool: Spool,
+    tmp_path: Path,
+    process_one: Path,
+    trainer: Callable[[StopMode], None],
+    port: int,
 ) -> None:
     trainer(StopMode.ABORT_ROLLOUT)
+    process_one.write_text(masks(caught=SIGTERM_BIT))
     (tmp_path / "head").write_text("127.66.0.1 head\n")
-    arguments = [sys.executable, "-m", "rljob_runtime", "stop", "--mode", "AbortRollout", "--wait", str(HELD)]
-    environ = os.environ | {"FQ_RAY_IP": "no-such-host.invalid", "RAY_AUTH_TOKEN": TOKEN}
+    monkeypatch.setenv("FQ_RAY_IP", "no-such-host.invalid")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
     if port != Port.API:
-        environ["RLJOB_API_PORT"] = str(port)
+        monkeypatch.setenv("RLJOB_API_PORT", str(port))
+    arguments = ["stop", "--mode", "AbortRollout", "--wait", str(HELD), "--head-file", str(tmp_path / "head")]
     with serving(spool, tmp_path, ("127.66.0.1", port)):
-        ended = subprocess.run([*arguments, "--head-file", str(tmp_path / "head")], env=environ, check=False)
-    assert ended.returncode == 0
+        assert main(arguments) == 0
     assert asked(spool) is StopMode.ABORT_ROLLOUT
 
 

@@ -46,10 +46,14 @@ def stopped(options: argparse.Namespace, spool: Path) -> bool:
     from rljob_runtime.spool import Spool
 
     if options.head_file is None:
-        return stop.stop_here(Spool(spool), options.mode, options.wait)
-    address = stop.head_address(options.head_file, os.environ.get(stop.HEAD_NAME, ""))
-    head = stop.Head(address, os.environ.get(PodVariable.TOKEN, ""), exporter_port(os.environ, Port.API))
-    return stop.stop(head, options.mode, options.wait)
+        ended = stop.stop_here(Spool(spool), options.mode, options.wait)
+    else:
+        address = stop.head_address(options.head_file, os.environ.get(stop.HEAD_NAME, ""))
+        head = stop.Head(address, os.environ.get(PodVariable.TOKEN, ""), exporter_port(os.environ, Port.API))
+        ended = stop.stop(head, options.mode, options.wait)
+    # SIGTERM follows at once.
+    stop.await_listener(stop.PROCESS_ONE)
+    return ended
 
 
 def parser() -> argparse.ArgumentParser:

@@ -3,13 +3,18 @@
 Whoever deletes a pod (the operator, a drain, a preemption by another controller): the run still gets its chance to
 save. The head's hook talks through the spool. A run cannot go on without one of its workers, so the hook of a worker
 asks the head's exporter for the same, and keeps its pod, and with it a part of the model, until the head says that the
-run has ended. Where nothing runs both return at once: the pods of a finished job go without delay.
+run has ended. Where nothing runs neither waits for a run: the pods of a finished job go without delay.
+
+The kubelet sends SIGTERM once, after the hook, and the kernel drops it for a process 1 that has no handler yet: a pod
+that is deleted while it starts would live on until SIGKILL. So a hook returns only when process 1 can hear it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import http.client
+import re
+import signal
 import time
 import urllib.request
 from dataclasses import dataclass
@@ -31,6 +36,13 @@ LAST_SECONDS = 5.0
 SILENT_SECONDS = 15.0
 """A head whose exporter does not answer for so long is gone: a busy one must not be taken for it."""
 TIMEOUT_SECONDS = 4.0
+PROCESS_ONE = Path("/proc/1/status")
+SIGNAL_MASK = re.compile(r"^Sig(?:Cgt|Blk):\s*([0-9a-f]+)$", re.MULTILINE)
+"""What process 1 catches, or holds back to fetch it, as tini does; the rest never reaches it (pid_namespaces(7))."""
+DEAF_SECONDS = 20.0
+"""Until process 1 has a handler for SIGTERM: `ray start` imports Ray first, for seconds on a busy node. What does not
+listen by then never will; of the 30 s between the run's end and SIGKILL, the rest stays for those that do."""
+DEAF_POLL_SECONDS = 0.1
 BODY_LIMIT = 64 * 1024
 
 # Proxy settings of a pod are for the world outside.
@@ -80,6 +92,27 @@ def stop(place: Place, mode: StopMode, wait_seconds: float) -> bool:
         if time.monotonic() >= deadline:
             return False
         time.sleep(min(place.poll_seconds, max(deadline - time.monotonic(), 0.0)))
+
+
+def await_listener(status_file: Path, wait_seconds: float = DEAF_SECONDS) -> bool:
+    """Wait until the process of a /proc/<pid>/status can be told SIGTERM; False when not within `wait_seconds`.
+
+    True as well where the status cannot be read: nobody can tell then, and a hook must not hold its pod.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while not _listens(status_file):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(DEAF_POLL_SECONDS)
+    return True
+
+
+def _listens(status_file: Path) -> bool:
+    try:
+        masks = SIGNAL_MASK.findall(status_file.read_text(errors="replace"))
+    except OSError:
+        return True
+    return not masks or any(int(mask, 16) & 1 << (signal.SIGTERM - 1) for mask in masks)
 
 
 def seen_progress(spool: Spool) -> Progress | None:
