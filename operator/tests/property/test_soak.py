@@ -21,6 +21,7 @@ from doubles.simulate import live, settle
 from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, Kind
 from rljob.cluster.token import TokenKey
+from rljob.control.nodes import NODES_LIMIT
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.store import TOMBSTONES
@@ -33,6 +34,7 @@ BOUNDED = {
     "executor.recorder._posted": REMEMBERED,
     "executor.recorder._of_job": REMEMBERED,
     "ledger._places": PLACES_MAX,
+    "observer.nodes._nodes.items": NODES_LIMIT,
 }
 """What remembers jobs that are gone, and how many entries at most."""
 OUTSIDE = ("cluster", "ray", "metrics", "clock", "loop", "key", "core")

@@ -198,7 +198,7 @@ async def test_an_image_that_does_not_know_the_mode_is_asked_to_stop_at_once(wor
         return web.json_response({}, status=202) if known else web.Response(status=400, text="mode: unknown")
 
     world.server.answer = answer
-    await world.client.stop(STOP)
+    await world.client.stop(world.stop)
     asked = [StopRequest.from_json(json.dumps(body)) for *_, body in world.server.asked]
     assert asked == [StopRequest(3, StopMode.ABORT_ROLLOUT), StopRequest(3, StopMode.IMMEDIATE)]
 
@@ -206,10 +206,10 @@ async def test_an_image_that_does_not_know_the_mode_is_asked_to_stop_at_once(wor
 async def test_an_image_that_understands_no_request_to_stop_is_not_asked_for_ever(world: World) -> None:
     world.server.answer = says_text(400, "no")
     with pytest.raises(errors.HeadNonsense):
-        await world.client.stop(STOP)
+        await world.client.stop(world.stop)
     assert len(world.server.asked) == 2
     with pytest.raises(errors.HeadNonsense):
-        await world.client.stop(replace(STOP, mode=StopMode.IMMEDIATE))
+        await world.client.stop(replace(world.stop, mode=StopMode.IMMEDIATE))
     assert len(world.server.asked) == 3
 
 

@@ -79,7 +79,7 @@ async def test_nothing_to_sweep_is_no_write() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "kind", "error"), [("replace", CONFIG_MAP, Conflict("x")), ("list", POD, Unavailable("down"))]
+    ("verb", "kind", "error"), [("update", CONFIG_MAP, Conflict("x")), ("list", POD, Unavailable("down"))]
 )
 async def test_a_sweep_that_fails_leaves_it_to_the_next(verb: str, kind: object, error: Exception) -> None:
     cluster = allocated(p20000=GONE)

@@ -108,3 +108,11 @@ def test_a_class_that_goes_under_waiting_pods_leaves_the_diagnosis_alone(lab: Js
     pods = (pod(ready=False, conditions=[scheduled]),)
     found = rested(lab, status, snapshot=frozen, config=config(), clusters=(cluster(),), pods=pods, nodes=EMPTY)
     assert found.reason == "PodUnschedulable"
+
+
+def test_blocks_of_ports_that_were_not_seen_are_waited_for() -> None:
+    spec = small_spec({"network": {"mode": "Host"}})
+    plan = decide(Observed(job(spec, status_initialized(spec)), snapshot=snapshot(spec), config=None))
+    assert plan.status is None
+    assert plan.effects == ()
+    assert plan.requeue_after_seconds is not None
