@@ -97,7 +97,8 @@ def test_the_operator_may_not_read_secrets_nor_touch_other_leases(release: Kube)
         return release.run("auth", "can-i", *words, account, "--warnings-as-errors=false", "-q") == ""
 
     assert may("create", "secrets", "-n", JOBS_NAMESPACE)
-    for forbidden in (("get", "secrets"), ("list", "secrets"), ("update", "rayclusters.ray.io"), ("list", "nodes")):
+    secrets, nodes = (("get", "secrets"), ("list", "secrets")), (("patch", "nodes"), ("update", "nodes"))
+    for forbidden in (*secrets, *nodes, ("update", "rayclusters.ray.io"), ("delete", "pods")):
         with pytest.raises(AssertionError):
             may(*forbidden, "-n", JOBS_NAMESPACE)
     with pytest.raises(AssertionError):
