@@ -80,7 +80,9 @@ def _interface(spec: RLJobSpec) -> str | None:
 
 def _address(spec: RLJobSpec) -> Value:
     # It goes before HCCL_SOCKET_IFNAME, so it must be silent where the user named an interface.
-    return None if _interface(spec) else {"fieldRef": {"fieldPath": "status.podIP"}}
+    templates = (spec.head.template, *(group.template for group in spec.worker_groups))
+    named = any(entry.name == "HCCL_SOCKET_IFNAME" for template in templates for entry in template.env)
+    return None if named or _interface(spec) else {"fieldRef": {"fieldPath": "status.podIP"}}
 
 
 def _megatron(spec: RLJobSpec) -> str | None:

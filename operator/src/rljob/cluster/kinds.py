@@ -108,7 +108,14 @@ WATCHED = (
         unread=(*_BOOKKEEPING, ("spec", "containers"), ("spec", "initContainers"), ("spec", "volumes")),
     ),
 )
-UNREAD = {watch.kind: watch.unread for watch in WATCHED}
+UNREAD = {watch.kind: watch.unread for watch in WATCHED} | {
+    # A thousand nodes with the names of all their images would be tens of megabytes.
+    NODE: (
+        ("metadata", "managedFields"),
+        ("metadata", "annotations"),
+        *(("status", name) for name in ("images", "conditions", "nodeInfo", "addresses", "volumesAttached")),
+    )
+}
 
 
 def kind_of(manifest: Manifest) -> Kind:

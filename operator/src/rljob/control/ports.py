@@ -23,7 +23,7 @@ async def sweep(cluster: Cluster, store: Store, pool: PortPool) -> int:
         found = read_allocations(pool, await cluster.get(CONFIG_MAP, pool.namespace, pool.name))
         living = store.port_claimants()
         gone = [holder for holder in found.held.values() if holder.uid not in living]
-        swept = {holder.uid for holder in gone if not await _has_pods(cluster, holder)}
+        swept = {holder.uid for holder in gone if await _is_quiet(cluster, holder)}
         if swept:
             await cluster.replace(found.without(swept).manifest())
     except NotFound:
@@ -40,6 +40,11 @@ async def sweep(cluster: Cluster, store: Store, pool: PortPool) -> int:
     return len(swept)
 
 
-async def _has_pods(cluster: Cluster, holder: Holder) -> bool:
-    listing = await cluster.list(POD, holder.namespace, f"{JOB_UID}={holder.uid},{RAY_NODE_TYPE}", 1)
-    return bool(listing.items)
+async def _is_quiet(cluster: Cluster, holder: Holder) -> bool:
+    """Whether no pod of it is left; of one in a namespace that cannot be read it is not known."""
+    try:
+        listing = await cluster.list(POD, holder.namespace, f"{JOB_UID}={holder.uid},{RAY_NODE_TYPE}", 1)
+    except OutsideError as error:
+        log.warning("Pods of a deleted job could not be listed", namespace=holder.namespace, reason=error.reason)
+        return False
+    return not listing.items

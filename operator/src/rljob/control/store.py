@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.build.labels import JOB, JOB_UID
 from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, UNREAD, Kind
-from rljob.cluster.manifests import without_fields
+from rljob.cluster.manifests import controller_uid, without_fields
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.ports import Holder, recorded_block
 from rljob.core.recipes import chain_ids, reference_id
@@ -163,9 +163,11 @@ class Store:
             if first is not None:
                 found.append((first, Holder(metadata["uid"], metadata["namespace"], metadata["name"])))
         for cluster in self._objects[RAY_CLUSTER].values():
-            marks, block = _labels(cluster), port_block(cluster)
-            if block is not None and JOB_UID in marks:
-                found.append((block.first, Holder(marks[JOB_UID], cluster["metadata"]["namespace"], marks[JOB])))
+            # Labels can be copied by anybody.
+            marks, block, owner = _labels(cluster), port_block(cluster), controller_uid(cluster)
+            if block is not None and owner is not None and owner == marks.get(JOB_UID):
+                name = marks.get(JOB, cluster["metadata"]["name"])
+                found.append((block.first, Holder(owner, cluster["metadata"]["namespace"], name)))
         return found
 
     def port_claimants(self) -> set[str]:

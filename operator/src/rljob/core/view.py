@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -255,7 +256,7 @@ def is_paused(job: Manifest) -> bool:
 def port_block(manifest: Manifest) -> PortBlock | None:
     """Read which ports a cluster or a pod of it was rendered with; None: the defaults, on a network of its own."""
     text = (manifest["metadata"].get("annotations") or {}).get(labels.PORT_BLOCK, "")
-    return PortBlock(int(text)) if str(text).isdecimal() else None
+    return PortBlock(int(text)) if re.fullmatch("[0-9]{4,5}", str(text)) and 1024 <= int(text) <= 65535 else None
 
 
 def is_finished(job: Manifest) -> bool:

@@ -41,6 +41,11 @@ def test_a_named_interface_goes_before_the_address() -> None:
     assert (found["HCCL_CONNECT_TIMEOUT"], found["HCCL_EXEC_TIMEOUT"]) == ("7200", "7200")
 
 
+def test_an_interface_that_the_user_sets_as_a_variable_goes_before_the_address_too() -> None:
+    chosen = {"template": {"env": [{"name": "HCCL_SOCKET_IFNAME", "value": "net1"}]}}
+    assert "HCCL_IF_IP" not in env(ATLAS, head=chosen)
+
+
 @pytest.mark.parametrize(("eager", "expected"), [(None, "1"), (False, "1"), (True, "2")])
 def test_a_captured_graph_takes_the_simple_task_queue(eager: bool | None, expected: str) -> None:
     assert env(ATLAS, rollout={} if eager is None else {"eager": eager})["TASK_QUEUE_ENABLE"] == expected

@@ -6,7 +6,7 @@ from doubles.fake import FakeCluster, fail_calls
 from machine import Machine
 
 from rljob.build.labels import JOB_UID, PORT_BLOCK, RAY_NODE_TYPE
-from rljob.cluster.errors import Conflict, Unavailable
+from rljob.cluster.errors import Conflict, Forbidden, Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB
 from rljob.control.execute import StaleError
 from rljob.control.ports import sweep
@@ -78,6 +78,13 @@ async def test_nothing_to_sweep_is_no_write() -> None:
     assert cluster.writes() == 0 if callable(cluster.writes) else cluster.writes == 0
 
 
+async def test_a_namespace_that_cannot_be_read_keeps_its_own_ports_only() -> None:
+    cluster = allocated(p20000=GONE, p20032=Holder("u2", "elsewhere", "b"))
+    cluster.faults.append(fail_calls("list", POD, Forbidden("no"), times=1))
+    assert await sweep(cluster, store(), POOL) == 1
+    assert len(held(cluster)) == 1
+
+
 @pytest.mark.parametrize(
     ("verb", "kind", "error"), [("update", CONFIG_MAP, Conflict("x")), ("list", POD, Unavailable("down"))]
 )
@@ -93,7 +100,12 @@ def test_the_store_knows_ports_from_statuses_and_from_clusters() -> None:
     made = store(rljob("u1", {"network": {"portBlock": 20_000}}), rljob("u2", {}))
     labels, marks = {JOB_UID: "u2", "rljob.dev/job": "u2"}, {PORT_BLOCK: "20032"}
     metadata = {"namespace": "team", "name": "c", "uid": "c", "resourceVersion": "1", "labels": labels}
-    made.put(RAY_CLUSTER, {"metadata": metadata | {"annotations": marks}})
+    owned = {"ownerReferences": [{"kind": "RLJob", "name": "sums", "uid": "u2", "controller": True}]}
+    made.put(RAY_CLUSTER, {"metadata": metadata | owned | {"annotations": marks}})
+    for number, text in enumerate(("20064", "0", "9" * 5000)):
+        strange = {"uid": f"s{number}", "name": f"s{number}", "annotations": {PORT_BLOCK: text}}
+        # A label that somebody copied makes nobody a holder, nor does a number that is no port.
+        made.put(RAY_CLUSTER, {"metadata": metadata | (owned if number else {}) | strange})
     made.put(RAY_CLUSTER, {"metadata": metadata | {"uid": "d", "name": "d"}})
     assert sorted(first for first, _ in made.port_blocks()) == [20_000, 20_032]
     assert {holder.uid for _, holder in made.port_blocks()} == {"u1", "u2"}

@@ -15,6 +15,11 @@ from rljob_runtime.contract import ContractError, ExitCode, Outcome
 WORD = r"[A-Za-z]([A-Za-z0-9_]{0,100}[A-Za-z0-9])?"
 """A reason as conditions and events take it; what is none is replaced by the operator's own."""
 LAST_STEP_MAX = 2_147_483_647
+EXIT_CODE_MAX = 2_147_483_647
+RULE_LIMIT = 1024
+NODES_LIMIT = 8
+NODE = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+"""A node's name: a DNS-1123 subdomain."""
 TAIL_LIMIT = 1500
 """Characters of the log that go into a condition's message."""
 
@@ -28,7 +33,7 @@ def outcome_of(ray_job: RayJob, last_step: int) -> Outcome:
     if ray_job.state is RayJobState.SUCCEEDED:
         return Outcome(exit_code=ExitCode.DONE, reason=Reason.SUCCEEDED, message="", last_step=last_step)
     reason = Reason.DRIVER_STOPPED if ray_job.state is RayJobState.STOPPED else Reason.DRIVER_FAILED
-    code = ray_job.driver_exit_code if ray_job.driver_exit_code is not None else int(ExitCode.FAILED)
+    code = _bounded(ray_job.driver_exit_code) if ray_job.driver_exit_code is not None else int(ExitCode.FAILED)
     tail = ray_job.log_tail.strip() or ray_job.message.strip()
     message = f"exit code {code}: {tail[-TAIL_LIMIT:]}" if tail else f"exit code {code}"
     return Outcome(exit_code=code, reason=reason, message=message, last_step=last_step)
@@ -40,7 +45,21 @@ def plausible_outcome(outcome: Outcome) -> Outcome:
     # People look for the rule that they wrote; the message is all of the outcome that the status shows.
     unnamed = outcome.rule is not None and outcome.rule not in outcome.message
     message = f"rule {outcome.rule}: {outcome.message}" if unnamed else outcome.message
-    return replace(outcome, reason=reason, message=message, last_step=min(max(outcome.last_step, 0), LAST_STEP_MAX))
+    nodes = tuple(node for node in dict.fromkeys(outcome.nodes) if re.fullmatch(NODE, node))
+    return replace(
+        outcome,
+        exit_code=_bounded(outcome.exit_code),
+        reason=reason,
+        message=message,
+        rule=outcome.rule and outcome.rule[:RULE_LIMIT],
+        last_step=min(max(outcome.last_step, 0), LAST_STEP_MAX),
+        unruled_exit_code=None if outcome.unruled_exit_code is None else _bounded(outcome.unruled_exit_code),
+        nodes=nodes[:NODES_LIMIT],
+    )
+
+
+def _bounded(exit_code: int) -> int:
+    return min(max(exit_code, -EXIT_CODE_MAX), EXIT_CODE_MAX)
 
 
 def _told(log_tail: str) -> Outcome | None:

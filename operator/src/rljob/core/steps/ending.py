@@ -25,7 +25,6 @@ LAST_WORD_SECONDS = 60.0
 """An exporter that was busy answers one of the next questions; one that is gone for so long says nothing more."""
 LAST_WORD_POLL_SECONDS = 2.0
 """While its pod is being deleted an exporter answers for a few seconds only."""
-EXIT_CODE_MAX = 2_147_483_647
 
 
 def outcome_seen(view: View, answer: Answer | None) -> Outcome | None:
@@ -46,12 +45,13 @@ def await_last_word(view: View) -> Plan | None:
     ending = EndingStatus(
         time=clock.to_text(view.now),
         deadline=clock.to_text(view.now + timedelta(seconds=LAST_WORD_SECONDS)),
-        exit_code=min(max(told.exit_code, -EXIT_CODE_MAX), EXIT_CODE_MAX),
+        exit_code=told.exit_code,
         reason=told.reason or None,
         message=status.bounded(told.message),
         rule=told.rule,
         last_step=told.last_step,
         unruled_exit_code=told.unruled_exit_code,
+        nodes=list(told.nodes),
     )
     return view.write(view.status.model_copy(update={"ending": ending}), requeue=LAST_WORD_POLL_SECONDS)
 
@@ -81,6 +81,7 @@ def _rays_word(view: View) -> Outcome | None:
             rule=ending.rule,
             last_step=ending.last_step,
             unruled_exit_code=ending.unruled_exit_code,
+            nodes=tuple(ending.nodes),
         )
     if isinstance(ray_job, Unseen) or ray_job is None or not ray_job.state.ended:
         return None

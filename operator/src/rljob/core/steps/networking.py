@@ -27,7 +27,7 @@ def reserve_ports(view: View) -> Plan | None:
         return None
     seen, recorded = view.observed.allocations, _recorded(view)
     if isinstance(seen, Unseen):
-        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+        return _ask_for_blocks(view)
     held = seen.block_of(view.job.uid)
     if held is None:
         # After a loss of the ConfigMap: the block that it had, unless somebody else was faster.
@@ -36,6 +36,18 @@ def reserve_ports(view: View) -> Plan | None:
             return _await_block(view, len(seen.held))
         return Plan(effects=(WriteAllocations(seen.with_block(view.job, wanted).manifest()),))
     return None if held == recorded else _write(view, held)
+
+
+def _ask_for_blocks(view: View) -> Plan:
+    """Wait for the answer; a job that an operator without blocks began has not asked yet."""
+    resolved = view.status.resolved
+    if resolved is not None and resolved.host_network is None:
+        asking = resolved.model_copy(update={"host_network": True})
+        return view.write(view.status.model_copy(update={"resolved": asking}))
+    if view.now >= clock.from_text(view.intent.start_deadline):
+        message = "the ConfigMap of port blocks cannot be read; the operator's role needs get and update on it"
+        return fail(view, Reason.START_DEADLINE_EXCEEDED, message)
+    return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
 
 
 def recover_ports(view: View) -> Plan | None:

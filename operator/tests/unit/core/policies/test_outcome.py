@@ -6,7 +6,7 @@ import pytest
 from builders import NOW, answer
 
 from rljob.core.observed import RayJob, RayJobState
-from rljob.core.policies.outcome import TAIL_LIMIT, outcome_of
+from rljob.core.policies.outcome import EXIT_CODE_MAX, RULE_LIMIT, TAIL_LIMIT, outcome_of, plausible_outcome
 from rljob.core.policies.plausible import plausible
 from rljob_runtime.contract import Outcome
 
@@ -77,3 +77,12 @@ def test_a_plausible_answer_stays_as_it_is() -> None:
 def test_a_figure_that_cannot_be_true_is_as_if_not_said(lie: dict[str, float]) -> None:
     assert plausible(answer(lie), NOW) == answer()
     assert plausible(answer({"resumed_from_step": -3}), NOW).resumed_from_step == 0
+
+
+def test_what_a_pod_says_of_its_end_fits_into_the_status() -> None:
+    nodes = ("node-1", "", "node-1", "Not A Node", "x" * 254, *(f"n{number}.example" for number in range(9)))
+    wild = Outcome(1 << 40, "R", "m", rule="r" * 2000, last_step=-1, unruled_exit_code=-(1 << 40), nodes=nodes)
+    found = plausible_outcome(wild)
+    assert found.nodes == ("node-1", *(f"n{number}.example" for number in range(7)))
+    assert (found.exit_code, found.unruled_exit_code, found.last_step) == (EXIT_CODE_MAX, -EXIT_CODE_MAX, 0)
+    assert len(found.rule or "") == RULE_LIMIT

@@ -132,3 +132,12 @@ def test_whatever_number_a_driver_ends_with_fits_the_status() -> None:
     ending = wrote(decide(world(status_training(), strange))).ending
     assert ending is not None
     assert ending.exit_code == -2_147_483_647
+
+
+def test_nodes_that_the_launcher_named_are_kept_while_a_better_word_is_waited_for() -> None:
+    word = Outcome(65, "DeviceUnhealthy", "NPU 3 of node-7", nodes=("node-7",)).to_json().decode()
+    unfit = RayJob(SUBMISSION_ID, RayJobState.FAILED, driver_exit_code=1, log_tail=word)
+    status = told(unfit)
+    assert status["ending"]["nodes"] == ["node-7"]
+    closed = wrote(decide(world(status, unfit), 61.0))
+    assert closed.attempts[-1].node == "node-7"

@@ -110,9 +110,22 @@ def test_a_class_that_goes_under_waiting_pods_leaves_the_diagnosis_alone(lab: Js
     assert found.reason == "PodUnschedulable"
 
 
-def test_blocks_of_ports_that_were_not_seen_are_waited_for() -> None:
+def test_blocks_of_ports_that_were_not_seen_are_waited_for_until_the_start_deadline() -> None:
     spec = small_spec({"network": {"mode": "Host"}})
-    plan = decide(Observed(job(spec, status_initialized(spec)), snapshot=snapshot(spec), config=None))
+    world = Observed(job(spec, status_initialized(spec)), snapshot=snapshot(spec), config=None)
+    late = wrote(decide(world, 1800))
+    assert (late.reason, "role needs get and update" in (late.message or "")) == ("StartDeadlineExceeded", True)
+    plan = decide(world)
     assert plan.status is None
     assert plan.effects == ()
     assert plan.requeue_after_seconds is not None
+
+
+def test_a_job_that_an_operator_without_blocks_began_asks_for_one() -> None:
+    spec = small_spec({"network": {"mode": "Host"}})
+    status = status_initialized(spec)
+    del status["resolved"]["hostNetwork"]
+    plan = decide(Observed(job(spec, status), snapshot=snapshot(spec), config=None))
+    assert plan.status is not None
+    assert plan.status["resolved"]["hostNetwork"] is True
+    assert needs(job(spec, dict(plan.status)), (), None, NOW).allocations
