@@ -58,9 +58,11 @@ def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
     if not nodes.items or not nodes.complete:
         return ()
     facts, group = facts_of(spec), spec.worker_groups[0]
-    labelled = [node for node in nodes.items if _has_labels(facts, node)]
+    # What the template selects by takes the place of the class's own label, as in the pods.
+    chosen = group.template.node_selector
+    labelled = [node for node in nodes.items if _has_labels(facts, node, chosen)]
     whole = [node for node in nodes.items if node.devices.get(facts.resource, 0) >= group.devices_per_node]
-    fitting = [node for node in labelled if node in whole]
+    fitting = [node for node in labelled if node.devices.get(facts.resource, 0) >= group.devices_per_node]
     name, amount = spec.accelerator.class_, f"{group.devices_per_node} {facts.resource}"
     if not fitting:
         seen, hint = _seen(facts, labelled, whole, amount), _hint(facts, nodes, labelled, whole)
@@ -73,10 +75,12 @@ def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
     return tuple(_old_drivers(facts, fitting))
 
 
-def _has_labels(facts: AcceleratorFacts, node: NodeFacts) -> bool:
+def _has_labels(facts: AcceleratorFacts, node: NodeFacts, chosen: Mapping[str, str]) -> bool:
     return all(
-        name in node.labels and (not values or node.labels[name] in values)
-        for name, values in facts.node_labels.items()
+        node.labels.get(name) == chosen[name]
+        if name in chosen
+        else name in node.labels and (not v or node.labels[name] in v)
+        for name, v in facts.node_labels.items()
     )
 
 
@@ -94,7 +98,10 @@ def _labels_text(facts: AcceleratorFacts) -> str:
 def _hint(facts: AcceleratorFacts, nodes: Nodes, labelled: list[NodeFacts], whole: list[NodeFacts]) -> str:
     """Say what to do: what the nodes are instead tells most."""
     if whole and not labelled:
-        return "label the nodes, set nodeSelector in the template, or change nodeLabels in the chart value accelerators"
+        return (
+            "label the nodes, select by this label's value in the template, or change nodeLabels in the chart value "
+            "accelerators"
+        )
     others = {
         name
         for name, row in ACCELERATORS.items()
@@ -110,7 +117,7 @@ def _hint(facts: AcceleratorFacts, nodes: Nodes, labelled: list[NodeFacts], whol
 
 
 def _fits(facts: AcceleratorFacts, node: NodeFacts) -> bool:
-    return _has_labels(facts, node) and node.devices.get(facts.resource, 0) >= facts.devices_per_node
+    return _has_labels(facts, node, {}) and node.devices.get(facts.resource, 0) >= facts.devices_per_node
 
 
 def _old_drivers(facts: AcceleratorFacts, nodes: Iterable[NodeFacts]) -> Iterable[Violation]:

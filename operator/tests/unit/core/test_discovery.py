@@ -23,6 +23,12 @@ def test_a_cluster_with_the_hardware_has_nothing_to_tell() -> None:
     assert told(A3, node(labels=SERVER), node(labels=SERVER), node(8)) == ""
 
 
+def test_a_label_that_the_template_selects_by_counts_with_the_templates_value() -> None:
+    spec = merged(A3, group({"nodes": 1, "devicesPerNode": 16, "template": {"nodeSelector": {"servertype": "own"}}}))
+    assert told(spec, node(labels={"servertype": "own"})) == ""
+    assert "0 have its labels" in told(spec, node(labels=SERVER))
+
+
 @pytest.mark.parametrize("complete", [True, False])
 def test_nothing_is_said_of_nodes_that_were_not_seen(complete: bool) -> None:
     assert told(A3, complete=complete) == ""
@@ -40,7 +46,10 @@ def test_nothing_is_said_of_nodes_that_were_not_seen(complete: bool) -> None:
             ),
         ),
         ((node(16),), "0 have its labels (servertype Ascend910A3-20 or Ascend910A3-24) and 1 offer 16 huawei"),
-        ((node(16),), "label the nodes, set nodeSelector in the template, or change nodeLabels in the chart value"),
+        (
+            (node(16),),
+            "label the nodes, select by this label's value in the template, or change nodeLabels in the chart",
+        ),
         (
             (node(16, "huawei.com/ascend-1980", {"accelerator/huawei-npu": "ascend-1980"}),),
             "there are nodes of class cce-a2, cce-a3",
