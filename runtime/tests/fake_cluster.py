@@ -45,6 +45,8 @@ class Node:
     clock: float = 0.0
     """Seconds ahead of the head's."""
     tools: tuple[str, ...] = ("npu-smi", "hccn_tool")
+    answers: dict[str, str] = field(default_factory=dict)
+    """Commands -> what they print in place of what the host shows."""
     cann: str = "9.1.0"
     torch_npu: str = "2.10.0.post4"
     unshared: str = ""
@@ -71,6 +73,8 @@ class Cluster:
     def _answer(self, node: Node, *, is_head: bool = False) -> NodeFacts:
         with pytest.MonkeyPatch.context() as patch:
             tools = node.host.install(node.root / "tools")
+            for command, text in node.answers.items():
+                (tools / "answers" / command).write_text(text)
             for tool in {"npu-smi", "hccn_tool"} - set(node.tools):
                 (tools / tool).unlink()
             variables = {"PATH": f"{tools}:/usr/bin:/bin", "RLJOB_NODE_NAME": node.name}
@@ -85,7 +89,9 @@ class Cluster:
             patch.setattr(gathering, "shutil", SimpleNamespace(disk_usage=lambda path: _usage(node, path)))
             patch.setattr(gathering, "cann_version", lambda: node.cann)
             patch.setattr(gathering, "_installed", lambda _: node.torch_npu)
-            clock = SimpleNamespace(time=lambda: time.time() + node.clock, monotonic=time.monotonic)
+            clock = SimpleNamespace(
+                time=lambda: time.time() + node.clock, monotonic=time.monotonic, sleep=lambda _: None
+            )
             patch.setattr(gathering, "time", clock)
             found = (Interface("lo", "127.0.0.1"), Interface("eth0", "10.244.1.7"), Interface("net1", "192.168.1.7"))
             patch.setattr("rljob_runtime.hccl.read_interfaces", lambda: found)

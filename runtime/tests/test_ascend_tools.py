@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -94,9 +96,19 @@ def test_a_tool_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "npu-smi").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "npu-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(ascend_tools, "TOOL_SECONDS", 0.2)
     with pytest.raises(ToolError, match="did not answer within"):
-        ascend_tools.run_tool("npu-smi", "info")
+        ascend_tools.run_tool("npu-smi", "info", seconds=0.2)
+
+
+def test_what_outlives_a_kill_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "npu-smi").write_text(f"#!/bin/sh\nsleep 60 &\necho $! >{tmp_path}/pid\nwait\n")
+    (tmp_path / "npu-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(ascend_tools, "KILL_SECONDS", 0.1)
+    with pytest.raises(ToolError, match="did not answer within"):
+        ascend_tools.run_tool("npu-smi", "info", seconds=1.0)
+    # It still holds the pipe: who waited for its end would have waited till it was gone.
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
 def write(file: Path, text: str) -> None:

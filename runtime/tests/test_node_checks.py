@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import platform
 import socket
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from rljob_runtime import nodes
-from rljob_runtime.contract import ExitCode, Outcome, Phase, Platform, Progress
+from rljob_runtime import ascend_tools, nodes
+from rljob_runtime.ascend_tools import Device, ToolBusyError
+from rljob_runtime.contract import ExitCode, MinimumVersion, Outcome, Phase, Platform, Progress
+from rljob_runtime.node_checks import gather as gathering
 from rljob_runtime.node_checks import judge, report
 from rljob_runtime.node_checks.gather import busy_ports, cann_version
 from rljob_runtime.node_checks.judge import Check, Window
@@ -95,6 +98,12 @@ def two_with_one_address(cluster: Cluster) -> None:
     sick(cluster).host = sick(cluster).host.with_(addresses={3: "29.1.1.10"})
 
 
+def driver_below_the_class(cluster: Cluster) -> None:
+    needs = dataclasses.replace(cluster.job.needs, versions=(MinimumVersion("driver", "25.2.0"),))
+    cluster.job = dataclasses.replace(cluster.job, needs=needs)
+    sick(cluster).host = sick(cluster).host.with_(version="24.1.rc3")
+
+
 def no_reward(cluster: Cluster) -> None:
     for one in (cluster.head, *cluster.nodes):
         (one.root / "reward.py").unlink()
@@ -135,8 +144,11 @@ DEFECTS = {
     "the node has another accelerator": Defect(
         host(name="310P3"), "WrongChip", PLACE, "node-2, NPU 0: 310P3 is no device of this accelerator"
     ),
-    "the driver is too old": Defect(
-        host(version="24.1.rc3"), "DriverTooOld", PLACE, "node-2: driver 24.1.rc3 is older than 25.5.0, which cann"
+    "the driver hangs": Defect(
+        node(answers={"npu-smi info": "failed: dcmi model initialized\n"}), "DriverSilent", PLACE, "node-2: `npu-smi"
+    ),
+    "the driver is older than the class allows": Defect(
+        driver_below_the_class, "DriverTooOld", PLACE, "node-2: driver 24.1.rc3 is older than 25.2.0, which the acc"
     ),
     "the firmware is too old": Defect(
         host(firmware="7.3.0.1.231"), "DriverTooOld", PLACE, "node-2: firmware 7.3.0.1.231 is older than 7.5.0.1.129"
@@ -224,6 +236,80 @@ def test_a_healthy_a3_superpod_is_not_blamed(cluster: Cluster) -> None:
     facts, findings = cluster.ask()
     assert [found for found in findings if found.fatal] == []
     judge.refuse(cluster.job, facts, findings)
+
+
+def test_a_superpod_needs_no_ports_of_its_own(cluster: Cluster) -> None:
+    cluster.job = dataclasses.replace(
+        cluster.job, devices=48, dies_per_card=2, needs=dataclasses.replace(cluster.job.needs, chips=("Ascend910",))
+    )
+    for one in cluster.nodes:
+        # All down, and every node with the addresses that the factory set.
+        one.host = A3.with_(down=frozenset(range(16)))
+    facts, findings = cluster.ask()
+    judge.refuse(cluster.job, facts, findings)
+    assert {found.check for found in findings} == {Check.LINKS, Check.ADDRESSES}
+
+
+@pytest.mark.parametrize("what", ["-link", "-ip"])
+@pytest.mark.parametrize(
+    "said", ["hccn_tool is busy, please try again.\n", "Cmd execute failed!\n", "another layout\n"]
+)
+def test_what_a_port_does_not_tell_stops_nothing_and_names_the_device(cluster: Cluster, what: str, said: str) -> None:
+    host(said={f"-i 4 {what} -g": said})(cluster)
+    facts, findings = cluster.ask()
+    judge.refuse(cluster.job, facts, findings)
+    assert [(found.check, found.node, found.device, found.fatal) for found in findings] == [
+        (Check.LINKS, SICK, 4, False)
+    ]
+    (asked,) = [one for one in facts if one.node == SICK]
+    assert None not in asked.addresses.values()
+
+
+def test_a_tool_that_was_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str | ToolBusyError] = [ToolBusyError("busy"), ToolBusyError("busy"), "link status: UP\n"]
+
+    def run(*_: str, seconds: float) -> str:
+        assert 0 < seconds <= gathering.LINK_SECONDS
+        if isinstance(now := said.pop(0), ToolBusyError):
+            raise now
+        return now
+
+    monkeypatch.setattr(ascend_tools, "run_tool", run)
+    monkeypatch.setattr(gathering, "BUSY_SECONDS", 0.0)
+    assert gathering._ask_hccn(3, "-link", time.monotonic() + 60) == "link status: UP\n"
+    assert said == []
+
+
+def test_ports_are_not_asked_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "LINKS_SECONDS", 0.0)
+    ports = gathering._ask_ports((Device(0, 0, 0, "910B3", "OK", "0000:c1:00.0"),))
+    assert (ports.links, ports.addresses, list(ports.unasked)) == ({}, {}, [0])
+    assert "was not asked: the others took 0 s" in ports.unasked[0]
+
+
+def test_a_driver_older_than_the_table_is_a_warning(cluster: Cluster) -> None:
+    everywhere(host=sick(cluster).host.with_(version="25.2.0", addresses=dict.fromkeys(range(8), None)))(cluster)
+    cluster.job = dataclasses.replace(cluster.job, nodes=1, devices=8)
+    facts, findings = cluster.ask()
+    judge.refuse(cluster.job, facts, findings)
+    assert {found.fatal for found in findings} == {False}
+    assert [found.node for found in findings if found.check is Check.VERSIONS] == ["node-1", "node-2", "node-3"]
+
+
+def test_an_interface_that_only_the_head_lacks_stops_nothing(cluster: Cluster) -> None:
+    cluster.head.environ["GLOO_SOCKET_IFNAME"] = "bond0"
+    facts, findings = cluster.ask()
+    judge.refuse(cluster.job, facts, findings)
+    assert [(found.check, found.node, found.fatal) for found in findings] == [(Check.INTERFACE, "head", False)]
+
+
+def test_a_driver_that_fails_on_the_only_node_is_the_nodes_fault(cluster: Cluster) -> None:
+    cluster.job, cluster.nodes = dataclasses.replace(cluster.job, nodes=1, devices=8), [sick(cluster)]
+    node(answers={"npu-smi info": "failed: dcmi model initialized\n"})(cluster)
+    facts, findings = cluster.ask()
+    with pytest.raises(RefusedError) as caught:
+        judge.refuse(cluster.job, facts, findings)
+    assert (caught.value.reason, caught.value.code, caught.value.nodes) == ("DriverSilent", PLACE, (SICK,))
 
 
 def test_ports_that_somebody_listens_on_are_named() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,31 @@ def started(spool: Spool) -> Spool:
 
 def worker(name: str, plan: str | None, *notes: str) -> NodeFacts:
     return NodeFacts(node=name, time=0.5, plan=plan, plan_notes=notes)
+
+
+def test_a_head_that_hangs_holds_nobody_up(
+    started: Spool, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = threading.Event()
+    monkeypatch.setattr(nodes, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(nodes, "gather", lambda *_, **__: ends.wait(60))
+    monkeypatch.setattr(ray_cluster, "on_device_nodes", lambda *_: {"10.0.0.1": NodeFacts("a", time.time())})
+    nodes.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
+    assert not ends.is_set()
+    ends.set()
+    assert "the head did not answer the check within 0.1 s" in capsys.readouterr().err
+
+
+def test_what_the_heads_check_raises_is_raised(
+    started: Spool, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> NodeFacts:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(nodes, "gather", broken)
+    monkeypatch.setattr(ray_cluster, "on_device_nodes", lambda *_: {})
+    with pytest.raises(ValueError, match="a defect"):
+        nodes.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
 
 
 def test_nodes_with_the_same_plan_stand_together_and_those_without_one_say_why(

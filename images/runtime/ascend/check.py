@@ -3,7 +3,7 @@
     /opt/venv/bin/python /opt/ascend/check.py [--soc ascend910b1]
 
 Checks that every distribution is the one of the lock, that no requirement of one contradicts another (but for what
-KNOWN names with its reason), that sources are those of their commits, that operators were compiled for this generation
+KNOWN names with its reason), that sources name their commits, that operators were compiled for this generation
 of hardware, and that jemalloc is really loaded. Exit code 1 with all findings at once. Needs neither NPU nor driver.
 """
 
@@ -72,7 +72,7 @@ def conflicts(requirements: Mapping[str, Iterable[str]], installed: Mapping[str,
 
 
 def wrong_sources(folder: Path, expected: Mapping[str, str]) -> Iterator[str]:
-    """Tell sources that are missing or of another commit."""
+    """Tell sources that are missing or, where one is expected, of another commit."""
     for name in SOURCES:
         path = folder / name / "COMMIT"
         found = path.read_text().strip() if path.is_file() else "none"
@@ -109,6 +109,7 @@ def findings(soc: str | None) -> Iterator[str]:
     paths = [FOLDER / name.format(machine=platform.machine()) for name in LOCKS]
     yield from other_versions(locked_versions(path.read_text() for path in paths), installed)
     yield from conflicts(wanted, installed)
+    # Which commits they are prepare.py has seen to, which fetches by commit; here they only must be there.
     yield from wrong_sources(FOLDER, {})
     if soc:
         package = next(Path(found.locate_file("vllm_ascend")) for found in distributions if _is_vllm_ascend(found))

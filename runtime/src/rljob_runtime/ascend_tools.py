@@ -7,6 +7,7 @@ worker node. Commands are bounded, and a tool that is not there is told as such,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -18,6 +19,11 @@ from rljob_runtime.affinity import parse_cpus
 
 TOOL_SECONDS = 15.0
 """npu-smi takes one to four seconds on a node with 16 dies that is busy."""
+KILL_SECONDS = 2.0
+"""A process that waits in the driver cannot be killed; it is left behind."""
+BUSY, NO_ADDRESS = "hccn_tool is busy", "no ip was preset"
+"""What hccn_tool says while another one runs, and of a port without an address: hccn_tool's own table of errors
+(tool_handle_dev_exe_err of the driver's sources)."""
 HCCN_PATHS = "/usr/local/Ascend/driver/tools:/usr/local/bin:/usr/local/sbin:/usr/local/Ascend/driver/bin"
 """Where the driver's tools are mounted; they are on nobody's PATH."""
 
@@ -40,6 +46,10 @@ class ToolMissingError(ToolError):
     """A tool is not installed or not mounted."""
 
 
+class ToolBusyError(ToolError):
+    """hccn_tool runs once at a time on a machine, and somebody else runs it."""
+
+
 @dataclass(frozen=True)
 class Device:
     """One chip (die) as npu-smi shows it."""
@@ -56,30 +66,41 @@ class Device:
     hbm_mebibytes: int = 0
 
 
-def run_tool(*command: str) -> str:
+def run_tool(*command: str, seconds: float = TOOL_SECONDS) -> str:
     """Run a tool and give what it prints; raises ToolError."""
     path = shutil.which(command[0], path=f"{os.environ.get('PATH', '')}:{HCCN_PATHS}")
     if path is None:
         raise ToolMissingError(f"{command[0]} is not in this container")
     words = " ".join(command)
     try:
-        done = subprocess.run(
+        # Not as a context manager, nor by subprocess.run: both wait without end for a child that cannot be killed.
+        child = subprocess.Popen(
             [path, *command[1:]],
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=TOOL_SECONDS,
-            check=False,
             env={**os.environ, "LC_ALL": "C"},
         )
-    except subprocess.TimeoutExpired as error:
-        raise ToolError(f"`{words}` did not answer within {TOOL_SECONDS:g} s") from error
     except OSError as error:
         raise ToolError(f"`{words}` cannot be run: {error}") from error
-    if done.returncode != 0:
-        said = " ".join((done.stderr or done.stdout).split())[:200]
-        raise ToolError(f"`{words}` failed with exit code {done.returncode}: {said}")
-    return done.stdout
+    try:
+        printed, complained = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.communicate(timeout=KILL_SECONDS)
+        for pipe in filter(None, (child.stdout, child.stderr)):
+            pipe.close()
+        child.poll()
+        raise ToolError(f"`{words}` did not answer within {seconds:g} s") from error
+    if BUSY in printed + complained:
+        raise ToolBusyError(f"`{words}` was busy")
+    if child.returncode != 0:
+        said = " ".join(f"{complained} {printed}".split())[:200]
+        raise ToolError(f"`{words}` failed with exit code {child.returncode}: {said}")
+    return printed
 
 
 def parse_devices(info: str, mapping: Mapping[tuple[int, int], int]) -> tuple[Device, ...]:
@@ -169,3 +190,8 @@ def parse_address(text: str) -> str | None:
     """Read `hccn_tool -i <id> -ip -g`; None if the device has no address."""
     found = re.search(r"ipaddr:\s*([0-9A-Fa-f.:]+)", text)
     return found[1] if found else None
+
+
+def has_no_address(text: str) -> bool:
+    """Tell whether hccn_tool says that a port has no address, rather than that it cannot tell."""
+    return NO_ADDRESS in text

@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
 from rljob_runtime import binding, ray_cluster
@@ -41,14 +42,38 @@ def check(job: JobConfig, run: str, spool: Spool) -> None:
     try:
         asked, begun = time.time(), time.monotonic()
         wanted = request(job, run, folders)
-        with ThreadPoolExecutor(1) as pool:
-            head = pool.submit(gather, wanted, is_head=True)
-            answers = ray_cluster.on_device_nodes(gather, ANSWER_SECONDS, wanted)
-            facts = [head.result(), *(facts for facts in answers.values() if facts is not None)]
+        head = _begin_on_head(wanted)
+        answers = ray_cluster.on_device_nodes(gather, ANSWER_SECONDS, wanted)
+        facts = [facts for facts in answers.values() if facts is not None]
+        if (own := head(max(0.0, begun + ANSWER_SECONDS - time.monotonic()))) is not None:
+            facts.insert(0, own)
         window, seconds = judge.Window(asked, time.time()), time.monotonic() - begun
     finally:
         _remove_tokens(folders)
     conclude(job, spool, facts, window, [at for at, answer in answers.items() if answer is None], seconds)
+
+
+def _begin_on_head(wanted: Request) -> Callable[[float], NodeFacts | None]:
+    """Begin to check the head; the function waits so many seconds for its facts, None if they are not there by then."""
+    done: Future[NodeFacts] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(gather(wanted, is_head=True))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            done.set_exception(error)
+
+    # A thread of a pool would be waited for at the end of this process; a volume that hangs holds it for ever.
+    threading.Thread(target=run, daemon=True).start()
+
+    def wait(seconds: float) -> NodeFacts | None:
+        try:
+            return done.result(seconds)
+        except FutureTimeoutError:
+            _tell(f"the head did not answer the check within {ANSWER_SECONDS:g} s: it is not checked")
+            return None
+
+    return wait
 
 
 def conclude(

@@ -62,6 +62,10 @@ def test_a_bound_on_tokens_is_one_of_a_device() -> None:
     assert (found.tokens, found.micro_batches) == (4096, 64)
 
 
+def test_fsdp_keeps_the_reference_on_the_host_whatever_is_asked() -> None:
+    assert trainer(merged(FSDP, {"trainer": {"offload": {"reference": False}}})).offload_reference
+
+
 def test_megatron_takes_its_sizes_and_the_reference_follows_the_actor() -> None:
     found = trainer(MEGATRON)
     assert (found.engine, found.stage_layers, found.cut, found.context) == (

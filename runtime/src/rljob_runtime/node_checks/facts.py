@@ -58,11 +58,15 @@ class NodeFacts:
     is_head: bool = False
     devices: tuple[Device, ...] | None = None
     devices_error: str = ""
+    tools_missing: bool = False
+    """The error is that npu-smi is not there at all."""
     versions: dict[str, str] = field(default_factory=dict)
     links: dict[int, str] = field(default_factory=dict)
     """Device -> UP or DOWN."""
     addresses: dict[int, str | None] = field(default_factory=dict)
-    """Device -> address of its own network port."""
+    """Device -> address of its own network port; None: the tool says that it has none."""
+    unasked: dict[int, str] = field(default_factory=dict)
+    """Device -> why its network port's state or address could not be learnt."""
     links_error: str = ""
     busy_ports: tuple[int, ...] = ()
     interface: str | None = None

@@ -22,13 +22,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from rljob_runtime import affinity, ascend_tools, binding, hccl, topology
-from rljob_runtime.ascend_tools import Device, ToolError
+from rljob_runtime.ascend_tools import Device, ToolBusyError, ToolError, ToolMissingError
 from rljob_runtime.node_checks import weights
 from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
 
 T = TypeVar("T")
 
-TOOLS_AT_ONCE = 8
+LINKS_SECONDS = 20.0
+"""For the network ports of all devices, which are asked one after another: hccn_tool runs once at a time."""
+LINK_SECONDS = 5.0
+"""For one question; it takes some tenths of a second."""
+BUSY_TRIES, BUSY_SECONDS = 3, 0.5
 BASE_PORT, PORT_RANGE = "HCCL_IF_BASE_PORT", "HCCL_HOST_SOCKET_PORT_RANGE"
 HCCL_PORTS = 32
 """Ports from HCCL_IF_BASE_PORT on that root-info mode takes (CANN 8.2 and later)."""
@@ -54,12 +58,24 @@ class Npus:
 
     devices: tuple[Device, ...] | None = None
     error: str = ""
+    tools_missing: bool = False
     near: Mapping[int, frozenset[int]] = field(default_factory=dict)
     """Device -> CPUs that it is attached to."""
     versions: dict[str, str] = field(default_factory=dict)
     links: dict[int, str] = field(default_factory=dict)
     addresses: dict[int, str | None] = field(default_factory=dict)
+    unasked: dict[int, str] = field(default_factory=dict)
     links_error: str = ""
+
+
+@dataclass
+class _Ports:
+    """What is learnt of the devices' own network ports."""
+
+    links: dict[int, str] = field(default_factory=dict)
+    addresses: dict[int, str | None] = field(default_factory=dict)
+    unasked: dict[int, str] = field(default_factory=dict)
+    """Device -> why something of it is not known."""
 
 
 def gather(request: Request, *, is_head: bool = False) -> NodeFacts:
@@ -80,9 +96,11 @@ def gather(request: Request, *, is_head: bool = False) -> NodeFacts:
         is_head=is_head,
         devices=npus.devices,
         devices_error=npus.error,
+        tools_missing=npus.tools_missing,
         versions=npus.versions,
         links=npus.links,
         addresses=npus.addresses,
+        unasked=npus.unasked,
         links_error=npus.links_error,
         busy_ports=() if is_head else busy_ports(os.environ),
         interface=chosen,
@@ -105,7 +123,8 @@ def read_npus() -> Npus:
     try:
         info = ascend_tools.run_tool("npu-smi", "info")
     except ToolError as error:
-        return Npus(error=str(error), versions=_known(versions))
+        missing = isinstance(error, ToolMissingError)
+        return Npus(error=str(error), tools_missing=missing, versions=_known(versions))
     mapping: dict[tuple[int, int], int] = {}
     with contextlib.suppress(ToolError):
         mapping = ascend_tools.parse_mapping(ascend_tools.run_tool("npu-smi", "info", "-m"))
@@ -119,30 +138,60 @@ def read_npus() -> Npus:
             board = ascend_tools.run_tool("npu-smi", "info", "-t", "board", "-i", str(device.card))
             versions |= ascend_tools.parse_board(board)
     try:
-        with ThreadPoolExecutor(TOOLS_AT_ONCE) as pool:
-            rows = list(pool.map(_ask_port, devices))
-    except ToolError as error:
+        ports = _ask_ports(devices)
+    except ToolMissingError as error:
         return Npus(devices, near=near, versions=_known(versions), links_error=str(error))
-    links = {number: link for number, link, _ in rows if link}
-    addresses = {number: address for number, _, address in rows}
-    return Npus(devices, near=near, versions=_known(versions), links=links, addresses=addresses)
+    return Npus(
+        devices,
+        near=near,
+        versions=_known(versions),
+        links=ports.links,
+        addresses=ports.addresses,
+        unasked=ports.unasked,
+    )
 
 
-def _ask_port(device: Device) -> tuple[int, str | None, str | None]:
-    """Ask a device's own network port."""
-    number = str(device.logical)
-    link = ascend_tools.parse_link(ascend_tools.run_tool("hccn_tool", "-i", number, "-link", "-g"))
-    return device.logical, link, ascend_tools.parse_address(_or_empty("hccn_tool", "-i", number, "-ip", "-g"))
+def _ask_ports(devices: tuple[Device, ...]) -> _Ports:
+    """Ask each device's own network port; what one does not tell is said of that one. Raises ToolMissingError."""
+    found, deadline = _Ports(), time.monotonic() + LINKS_SECONDS
+    for device in devices:
+        number = device.logical
+        try:
+            said = _ask_hccn(number, "-link", deadline)
+            if link := ascend_tools.parse_link(said):
+                found.links[number] = link
+            else:
+                found.unasked[number] = f"`hccn_tool -i {number} -link -g` printed no state"
+            said = _ask_hccn(number, "-ip", deadline)
+            if (address := ascend_tools.parse_address(said)) or ascend_tools.has_no_address(said):
+                found.addresses[number] = address
+            else:
+                found.unasked[number] = f"`hccn_tool -i {number} -ip -g` printed no address"
+        except ToolMissingError:
+            raise
+        except ToolError as error:
+            if ascend_tools.has_no_address(str(error)):
+                found.addresses[number] = None
+            else:
+                found.unasked[number] = str(error)
+    return found
 
 
-def _or_empty(*command: str) -> str:
-    """Run a tool that fails where it has nothing to tell, as hccn_tool does for a port without an address."""
-    try:
-        return ascend_tools.run_tool(*command)
-    except ascend_tools.ToolMissingError:
-        raise
-    except ToolError:
-        return ""
+def _ask_hccn(number: int, what: str, deadline: float) -> str:
+    """Ask hccn_tool about one device, again while another one runs; raises ToolError."""
+    command = ("hccn_tool", "-i", str(number), what, "-g")
+    for _ in range(BUSY_TRIES - 1):
+        with contextlib.suppress(ToolBusyError):
+            return ascend_tools.run_tool(*command, seconds=_left(command, deadline))
+        time.sleep(BUSY_SECONDS)
+    return ascend_tools.run_tool(*command, seconds=_left(command, deadline))
+
+
+def _left(command: tuple[str, ...], deadline: float) -> float:
+    left = min(LINK_SECONDS, deadline - time.monotonic())
+    if left <= 0:
+        raise ToolError(f"`{' '.join(command)}` was not asked: the others took {LINKS_SECONDS:g} s")
+    return left
 
 
 def busy_ports(environ: Mapping[str, str]) -> tuple[int, ...]:

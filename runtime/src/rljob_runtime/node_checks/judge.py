@@ -44,6 +44,7 @@ class Check(enum.StrEnum):
 
     ANSWER = ("answers", "NodeSilent", False)
     DRIVER = ("driver tools", "DriverNotMounted", True)
+    DRIVER_ANSWER = ("driver", "DriverSilent", False)
     DEVICES = ("devices", "DevicesMissing", False)
     HEALTH = ("health", "DeviceUnhealthy", False)
     CHIP = ("chip", "WrongChip", True)
@@ -150,7 +151,9 @@ def _everywhere(job: JobConfig, node: NodeFacts, head: NodeFacts | None, window:
         yield Finding(Check.FOLDERS, node.node, f"{path}: {why}; every pod must mount the same volume there")
     yield from _model(node, head)
     if node.interface_error:
-        yield Finding(Check.INTERFACE, node.node, f"{node.interface_error}; see network.hccl.socketInterface")
+        # The head holds no device: no collective goes over its interfaces, which may be others than the workers'.
+        message = f"{node.interface_error}; see network.hccl.socketInterface"
+        yield Finding(Check.INTERFACE, node.node, message, fatal=not node.is_head)
     skew = max(window.asked - node.time, node.time - window.answered, 0.0)
     if skew > CLOCK_SECONDS_WARN:
         message = f"its clock differs by {skew:.0f} s from the head's; synchronise the node's time"
@@ -207,6 +210,10 @@ def _worker(job: JobConfig, node: NodeFacts) -> Found:
 
 def _npus(job: JobConfig, node: NodeFacts) -> Found:
     per_node = job.devices // job.nodes
+    if node.devices is None and not node.tools_missing:
+        message = f"{node.devices_error}; look at the node's driver (dmesg, /var/log/npu)"
+        yield Finding(Check.DRIVER_ANSWER, node.node, message)
+        return
     if node.devices is None:
         message = f"{node.devices_error}; the driver's tools must be mounted (accelerator class, runtimeClassName)"
         yield Finding(Check.DRIVER, node.node, message)
@@ -240,7 +247,10 @@ def _versions(job: JobConfig, node: NodeFacts) -> Found:
             yield Finding(check, node.node, f"the release of {part} cannot be read; {why} needs {minimum}", fatal=False)
         elif versions.older(seen, minimum):
             fix = "upgrade the node's driver package" if check is Check.VERSIONS else "take an image that fits together"
-            yield Finding(check, node.node, f"{part} {seen} is older than {minimum}, which {why} needs; {fix}")
+            message = f"{part} {seen} is older than {minimum}, which {why} needs; {fix}"
+            # What the table asks of drivers is what was tried, and CANN's makers allow older ones; a class's is strict.
+            advice = check is Check.VERSIONS and part not in {entry.part for entry in job.needs.versions}
+            yield Finding(check, node.node, message, fatal=not advice)
 
 
 def _links(job: JobConfig, node: NodeFacts) -> Found:
@@ -252,13 +262,18 @@ def _links(job: JobConfig, node: NodeFacts) -> Found:
     for device, link in sorted(node.links.items()):
         if link != "UP":
             message = f"its network port is {link} (hccn_tool -i {device} -link -g)"
-            yield Finding(Check.LINKS, node.node, message, device, fatal=several)
-    # Dies of an A3 SuperPoD reach each other without addresses.
-    needed = several and job.dies_per_card == 1
+            yield Finding(Check.LINKS, node.node, message, device, fatal=_by_ports(job))
+    for device, why in sorted(node.unasked.items()) if several else ():
+        yield Finding(Check.LINKS, node.node, f"its network port is not checked: {why}", device, fatal=False)
     for device, address in sorted(node.addresses.items()):
         if address is None:
             message = f"its network port has no address (hccn_tool -i {device} -ip -g, /etc/hccn.conf)"
-            yield Finding(Check.ADDRESSES, node.node, message, device, fatal=needed)
+            yield Finding(Check.ADDRESSES, node.node, message, device, fatal=_by_ports(job))
+
+
+def _by_ports(job: JobConfig) -> bool:
+    """Tell whether nodes reach each other by the devices' own ports alone: dies of a SuperPoD have its links too."""
+    return job.nodes > 1 and job.dies_per_card == 1
 
 
 def _addresses(job: JobConfig, facts: Sequence[NodeFacts]) -> Found:
@@ -272,7 +287,7 @@ def _addresses(job: JobConfig, facts: Sequence[NodeFacts]) -> Found:
         for name, device in those if len(those) > 1 else ():
             others = ", ".join(f"{other} NPU {number}" for other, number in those if (other, number) != (name, device))
             message = f"its network port's address {address} is also that of {others}"
-            yield Finding(Check.ADDRESSES, name, message, device, fatal=job.nodes > 1)
+            yield Finding(Check.ADDRESSES, name, message, device, fatal=_by_ports(job))
 
 
 def gib(size: int) -> str:

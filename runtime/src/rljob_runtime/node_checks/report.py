@@ -13,6 +13,7 @@ PLANS_MAX = 8
 TEXT_MAX = 600
 NPU_ONLY = (
     Check.DRIVER,
+    Check.DRIVER_ANSWER,
     Check.DEVICES,
     Check.HEALTH,
     Check.CHIP,

@@ -91,8 +91,9 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
         host_optimizer=keys.get(f"{TRANSFORMER}.swap_optimizer") is True or keys.get(optimizer) is True,
         offload_weights=weights,
         offload_optimizer=keys.get(f"{ACTOR}.{section}.optimizer_offload") is True,
-        # trainer/config/ref/megatron_ref.yaml and dp_ref.yaml: as the actor's unless said.
-        offload_reference=weights if reference is None else reference is True,
+        # Under FSDP2 always (workers/engine/fsdp/transformer_impl.py: CPUOffloadPolicy for forward_only); else as the
+        # actor's unless said (trainer/config/ref/megatron_ref.yaml).
+        offload_reference=not megatron or (weights if reference is None else reference is True),
         reference=float(spec.algorithm.kl_coefficient) > 0 or keys.get("algorithm.use_kl_in_reward") is True,
         critic=spec.algorithm.name is AlgorithmName.PPO,
     )

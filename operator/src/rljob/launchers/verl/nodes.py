@@ -7,6 +7,7 @@ import re
 from rljob.api.base import Switch
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.accelerators import facts_of
+from rljob.build.hardware import sized
 from rljob_runtime.contract import NodeNeeds
 
 CHIPS = {"910b": ("910B",), "a3": ("Ascend910",)}
@@ -24,14 +25,15 @@ def binds_cores(spec: RLJobSpec) -> bool:
 
 
 def node_needs(spec: RLJobSpec) -> NodeNeeds:
-    """Give what each worker node must offer; what the manifest leaves open is not checked."""
+    """Give what each worker node must offer; what manifest and class leave open is not checked."""
     (group,) = spec.worker_groups[:1]
     facts = facts_of(spec)
-    cpus = _amount(group.template.cpu)
+    template = sized(spec, group.template)
+    cpus = _amount(template.cpu)
     return NodeNeeds(
         cpus=int(cpus) if cpus is not None and cpus >= 1 else None,
         whole_node=facts.is_npu and group.devices_per_node == facts.devices_per_node,
-        shared_memory_bytes=None if (size := _amount(group.template.shared_memory)) is None else int(size),
+        shared_memory_bytes=None if (size := _amount(template.shared_memory)) is None else int(size),
         chips=CHIPS.get(facts.image_suffix or "", ()),
     )
 
