@@ -6,6 +6,7 @@ whoever made it. Each function looks first and changes only what differs.
 
 import contextlib
 import json
+import os
 from pathlib import Path
 
 from tests.cluster.errors import ClusterError
@@ -117,6 +118,6 @@ def cgroups() -> list[Path]:
     found: list[Path] = []
     for hierarchy in hierarchies():
         top = hierarchy / CGROUP
-        if top.exists():
-            found += [top, *(path for path in top.rglob("*") if path.is_dir())]
+        # Groups go while they are listed: os.walk passes over what is gone, rglob does not.
+        found += [Path(folder) for folder, _, _ in os.walk(top)]
     return sorted(found, key=lambda path: len(path.parts), reverse=True)
