@@ -311,7 +311,7 @@ class EndingStatus(StatusModel):
         Annotated[int, Field(ge=-2_147_483_647, le=2_147_483_647, json_schema_extra={"format": "int32"})] | None
     ) = None
     """Where a restart rule matched: the exit code without it."""
-    nodes: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=8)] = []
+    nodes: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=8, json_schema_extra=ATOMIC)] = []
     """Nodes at fault, the worst first."""
 
 
