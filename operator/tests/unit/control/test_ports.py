@@ -6,8 +6,8 @@ from doubles.fake import FakeCluster, fail_calls
 from machine import Machine
 
 from rljob.build.labels import JOB_UID, PORT_BLOCK, RAY_NODE_TYPE
-from rljob.cluster.errors import Conflict, Forbidden, Unavailable
-from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB
+from rljob.cluster.errors import ClusterError, Conflict, Forbidden, Unavailable
+from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB, Kind
 from rljob.control.execute import StaleError
 from rljob.control.ports import sweep
 from rljob.control.store import Store
@@ -75,7 +75,7 @@ async def test_nothing_to_sweep_is_no_write() -> None:
     assert await sweep(FakeCluster(), store(), POOL) == 0
     cluster = allocated(p20000=GONE)
     assert await sweep(cluster, store(rljob("u1", {})), POOL) == 0
-    assert cluster.writes() == 0 if callable(cluster.writes) else cluster.writes == 0
+    assert cluster.writes == 0
 
 
 async def test_a_namespace_that_cannot_be_read_keeps_its_own_ports_only() -> None:
@@ -88,9 +88,9 @@ async def test_a_namespace_that_cannot_be_read_keeps_its_own_ports_only() -> Non
 @pytest.mark.parametrize(
     ("verb", "kind", "error"), [("update", CONFIG_MAP, Conflict("x")), ("list", POD, Unavailable("down"))]
 )
-async def test_a_sweep_that_fails_leaves_it_to_the_next(verb: str, kind: object, error: Exception) -> None:
+async def test_a_sweep_that_fails_leaves_it_to_the_next(verb: str, kind: Kind, error: ClusterError) -> None:
     cluster = allocated(p20000=GONE)
-    cluster.faults.append(fail_calls(verb, kind, error, times=1))  # type: ignore[arg-type]
+    cluster.faults.append(fail_calls(verb, kind, error, times=1))
     assert await sweep(cluster, store(), POOL) == 0
     assert await sweep(cluster, store(), POOL) == 1
     assert held(cluster) == set()
