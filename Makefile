@@ -73,6 +73,10 @@ install: venv ## install or upgrade the operator in the running local cluster, f
 test-image: venv ## test upstream's seams and local runs in the runtime image, on the running local cluster
 	@$(PY) -m scripts.in_image seams local
 
+.PHONY: tap-cost
+tap-cost: venv ## measure what our taps cost a run, in the runtime image on the running local cluster: 8 minutes
+	@$(PY) -m scripts.in_image tap-cost
+
 .PHONY: fuzz
 fuzz: venv ## mutate every field of every example 20,000 times: nothing may crash (FUZZ_EXAMPLES=n)
 	@RLJOB_FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(PY) -m pytest -q -s --timeout=3600 operator/tests/property/test_fuzz.py
@@ -87,8 +91,13 @@ chaos: venv ## stop, freeze and mislead the operator at every write of every sto
 		operator/tests/property/test_chaos.py operator/tests/property/test_machine.py
 
 .PHONY: chaos-cluster
-chaos-cluster: venv ## evict, preempt and freeze a real run on the running local cluster (after make cluster-up install)
-	@$(PY) -m pytest -q -s -m e2e tests/chaos
+chaos-cluster: venv ## strike real runs on the running local cluster: tests/chaos/README.md (after make cluster-up install)
+	@$(PY) -m pytest -q -s -m "e2e and not queue" --ignore=tests/chaos/test_two_nodes.py --timeout=2400 tests/chaos
+
+.PHONY: queues
+queues: venv ## jobs of teams under a real Kueue: on KWOK, and on the running local cluster (after make cluster-up install)
+	@$(PY) -m tests.cluster build kueue kwok
+	@$(PY) -m pytest -q -s -m queue --timeout=1500 tests/scale tests/chaos
 
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks

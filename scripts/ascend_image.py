@@ -72,6 +72,12 @@ LAYERS = (
     ("`system`", "compilers, jemalloc, CANN's environment for every shell", "Ascend only"),
     ("`build`", "vllm-ascend for A3, Megatron-LM, MindSpeed, operators", "Ascend only"),
 )
+BUILT = """\
+`make test` builds the stages `system` and `code` on a Debian without CANN:
+`python -m tests.cluster image build ascend-system ascend-code`. The others wait for what is not there: `install` wants
+the wheel of triton-ascend that no package index has (and gigabytes), `build` CANN's compilers, and `dependencies` and
+the last stage, which ends with check.py, stand on these two.
+"""
 CONFLICTS = """\
 No two distributions of a lock contradict each other but for what `overrides.txt` names with its reason. MindSpeed is
 installed as sources without its metadata, because that asks for what verl excludes or nobody needs at run time:
@@ -154,6 +160,7 @@ def ascend_image_page() -> str:
         table(("argument", "default", "what"), arguments),
         "## Layers\n",
         table(("layer", "what", "shared with the CPU image"), LAYERS),
+        BUILT,
         "## Conflicts\n",
         CONFLICTS,
         "\n".join(f"- {line}" for line in mindspeed_conflicts()) + "\n",

@@ -1,7 +1,8 @@
-"""Run tests where verl, vLLM and Ray are: in the runtime image, as pods of the local cluster.
+"""Run tests and benchmarks where verl, vLLM and Ray are: in the runtime image, as pods of the local cluster.
 
-`python -m scripts.in_image SUITE …`; the stages `seams` and `local` of `make test` and `make test-image` run it. The
-image holds no test tools, so pytest, at the locked version, is mounted from this machine, as the tests are.
+`python -m scripts.in_image SUITE …`; the stages `seams` and `local` of `make test`, `make test-image` and `make
+tap-cost` run it. The image holds no test tools, so pytest, at the locked version, is mounted from this machine, as the
+tests are.
 """
 
 from __future__ import annotations
@@ -36,20 +37,29 @@ JOBS = BUILD / "jobs"
 MANIFESTS = (ROOT / "charts/rljob-operator/recipes", ROOT / "examples", ROOT / "operator/tests/golden/jobs")
 
 
+# The repository's own settings name plug-ins that are not mounted.
+PYTEST = (
+    *("python", "-m", "pytest", "-c", "/dev/null", "--rootdir", "/tests", "--import-mode", "importlib"),
+    *("-p", "no:cacheprovider", "-ra", "--color", "no", "/tests"),
+)
+
+
 @dataclass(frozen=True)
 class Suite:
-    """A folder of tests and what it needs in the pod."""
+    """A folder of tests, or a benchmark, and what it needs in the pod."""
 
-    tests: Path
+    folder: Path
     seconds: int
     mounts: Mapping[str, Path] = field(default_factory=dict)
-    """Folder in the pod's root -> folder here, beside tests and tools."""
+    """Folder in the pod's root -> folder here, beside its own and the tools."""
     shared_memory: str | None = None
+    command: tuple[str, ...] = PYTEST
+    mounted_at: str = "/tests"
 
     @property
     def name(self) -> str:
         """Name of the pod."""
-        return f"rljob-test-{self.tests.name}"
+        return f"rljob-test-{self.folder.name}"
 
 
 SUITES = {
@@ -60,18 +70,27 @@ SUITES = {
         mounts={"wheels": WHEELS, "examples": ROOT / "examples"},
         shared_memory="2Gi",
     ),
+    "tap-cost": Suite(
+        ROOT / "benchmarks",
+        seconds=600,
+        mounts={"wheels": WHEELS, "examples": ROOT / "examples"},
+        shared_memory="2Gi",
+        command=("python", "-m", "benchmarks.tap_cost"),
+        mounted_at="/repository/benchmarks",
+    ),
 }
 
 
 def pod(suite: Suite) -> Manifest:
     """The pod that runs a suite."""
-    # The repository's own settings name plug-ins that are not mounted.
-    pytest = ["python", "-m", "pytest", "-c", "/dev/null", "--rootdir", "/tests", "--import-mode", "importlib"]
-    mounts = {"tests": suite.tests, "tools": TOOLS, **suite.mounts}
-    folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "PYTHONPATH": "/tools:/wheels"}
+    mounts = {"tools": TOOLS, **suite.mounts}
+    folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "PYTHONPATH": "/tools:/wheels:/repository"}
     environment = {"RLJOB_IN_IMAGE": "1", **folders}
-    volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in mounts.items()]
-    volume_mounts: list[Manifest] = [{"name": name, "mountPath": f"/{name}", "readOnly": True} for name in mounts]
+    places = {"own": (suite.folder, suite.mounted_at)} | {name: (path, f"/{name}") for name, path in mounts.items()}
+    volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, (path, _) in places.items()]
+    volume_mounts: list[Manifest] = [
+        {"name": name, "mountPath": place, "readOnly": True} for name, (_, place) in places.items()
+    ]
     if suite.shared_memory is not None:
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": suite.shared_memory}})
         volume_mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - POSIX shared memory
@@ -86,10 +105,10 @@ def pod(suite: Suite) -> Manifest:
             "activeDeadlineSeconds": suite.seconds,
             "containers": [
                 {
-                    "name": "pytest",
+                    "name": "suite",
                     "image": IMAGE,
                     "imagePullPolicy": "Never",
-                    "command": [*pytest, "-p", "no:cacheprovider", "-ra", "--color", "no", "/tests"],
+                    "command": list(suite.command),
                     "env": [{"name": name, "value": value} for name, value in environment.items()],
                     "volumeMounts": volume_mounts,
                 }
@@ -122,7 +141,7 @@ def render_jobs() -> None:
 
 
 def run(kubernetes: Kubernetes, suite: Suite) -> bool:
-    """Run the pod, show what pytest says as it says it; whether all passed."""
+    """Run the pod, show what it says as it says it; whether all passed."""
     kubernetes.run("delete", "pod", suite.name, "--namespace", NAMESPACE, "--ignore-not-found", "--now")
     kubernetes.run("create", "--filename", "-", text=json.dumps(pod(suite)))
     named = ("--namespace", NAMESPACE, f"pod/{suite.name}")

@@ -16,7 +16,7 @@ PYTHON = sys.executable
 BIN = PYTHON.rsplit("/", 1)[0]
 PYTEST = (PYTHON, "-m", "pytest", "--timeout=600")
 CLUSTER = (PYTHON, "-m", "tests.cluster")
-CODE = ("operator", "runtime", "scripts", "tests")
+CODE = ("operator", "runtime", "scripts", "tests", "benchmarks")
 IMAGES = ("image", "image-verl")
 
 # The hard limit of CI is 90 minutes; cleaning up must fit in as well.
@@ -29,8 +29,8 @@ COVERED = (
     "--cov-fail-under=100",
     "--cov-report=term:skip-covered",
 )
-UNIT = ("operator/tests", "runtime/tests", "tests/house", "tests/cluster", "tests/scale")
-NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster")
+UNIT = ("operator/tests", "runtime/tests", "tests/house", "tests/cluster", "tests/scale", "benchmarks")
+NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster and not browser")
 
 CHECK = (
     Stage("format", "ruff format --check", (f"{BIN}/ruff", "format", "--check", "--quiet", "."), 1),
@@ -58,15 +58,30 @@ FULL = (
     Stage("kwok", "compile KWOK", (*CLUSTER, "build", "kwok"), 10, lane="programs"),
     Stage("image", "build the operator's image", (*CLUSTER, "image", "build", "operator"), 15, lane="images"),
     Stage("image-verl", "build the runtime's image", (*CLUSTER, "image", "build", "runtime-cpu"), 40, lane="images"),
+    Stage(
+        "image-ascend",
+        "build the Ascend image's stages that need no CANN",
+        (*CLUSTER, "image", "build", "ascend-system", "ascend-code"),
+        10,
+        lane="images",
+    ),
     # Meanwhile, without a cluster.
     *CHECK,
     Stage("generated", "generated files are fresh", (PYTHON, "-m", "scripts.generate", "--check"), 1),
     Stage(
         "chart",
-        "the chart: lint, golden manifests, refusals",
+        "the chart: lint, golden manifests, refusals; boards, rules and scraping with a real Prometheus",
         (*PYTEST, *NOT_ON_A_CLUSTER, "tests/chart"),
-        3,
+        5,
         after=("programs",),
+    ),
+    # Behind what is compiled, in the background: it fetches a browser and then takes seconds.
+    Stage(
+        "report",
+        "the run report in headless Chromium",
+        (*PYTEST, "-m", "browser", "tests/report"),
+        8,
+        lane="programs",
     ),
     # On the cluster, one after another.
     Stage("cluster", "start the local Kubernetes", (*CLUSTER, "up"), 10, after=("programs",)),
@@ -93,14 +108,6 @@ FULL = (
         after=("load",),
     ),
     Stage(
-        "product",
-        "install the operator by its chart",
-        (PYTHON, "-m", "scripts.product"),
-        10,
-        after=("load",),
-        settles=("chart-live",),
-    ),
-    Stage(
         "contract",
         "the operator's port against a real API server",
         ("env", f"RLJOB_TEST_KUBECONFIG={state().admin_kubeconfig}", *PYTEST, "-m", "integration", "operator/tests"),
@@ -108,9 +115,17 @@ FULL = (
         after=("cluster",),
     ),
     Stage(
+        "product",
+        "install the operator by its chart",
+        (PYTHON, "-m", "scripts.product"),
+        10,
+        after=("load",),
+        settles=("chart-live", "contract"),
+    ),
+    Stage(
         "scale",
-        "some jobs on KWOK and a control plane of their own, with KubeRay",
-        (*PYTEST, "-m", "integration", "tests/scale"),
+        "some jobs, and the shapes of Ascend, on KWOK and control planes of their own, with KubeRay",
+        (*PYTEST, "-m", "integration and not queue", "tests/scale"),
         8,
         # Alone with two cores: what it counts includes requests that would time out beside a training run.
         after=("programs", "kwok"),

@@ -18,7 +18,7 @@ from rljob.control.core import Core
 from rljob.control.execute import Hooks
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
-from rljob.core.needs import Needs
+from rljob.core.needs import Head, Needs
 from rljob.core.observed import Manifest, Observed, Unseen
 from rljob.core.plan import Plan, SubmitJob
 from rljob_runtime.contract import Progress
@@ -128,6 +128,26 @@ def head_of(cluster: Manifest, name: str = "c1-head", ip: str = "10.0.0.1") -> J
 def submission(job: Manifest, pod_uid: str = "p1", ip: str = "10.0.0.1") -> SubmitJob:
     """Give the first submission to c1."""
     return SubmitJob(ip, pod_uid, job["metadata"]["uid"], "c1", "c1-1", "python -m rljob_runtime launch", (), ())
+
+
+async def observe(machine: Machine) -> Observed:
+    """Look at the job."""
+    seen = await machine.reconciler.observer.observe(KEY, machine.clock.now())
+    assert seen is not None
+    return seen
+
+
+async def start_with_head(machine: Machine) -> tuple[Manifest, Head]:
+    """Give a job with its cluster and head, and the head as needs would name it."""
+    job = await machine.start()
+    machine.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team", "name": "conf"}})
+    cluster = machine.cluster.put(cluster_of(job))
+    pod = machine.cluster.put(head_of(cluster))
+    uid = pod["metadata"]["uid"]
+    intent = {"clusterName": "c1", "clusterUID": cluster["metadata"]["uid"], "headPodUID": uid, "submissionId": "c1-1"}
+    machine.cluster.edit(RLJOB, *KEY, lambda item: item.update(status={"intent": intent}))
+    machine.ray.start_head("10.0.0.1", uid, job["metadata"]["uid"], "c1")
+    return machine.job(), Head("10.0.0.1", uid, job["metadata"]["uid"], "c1")
 
 
 HEAD_LABELS = {"ray.io/cluster": "c1", "ray.io/node-type": "head"}

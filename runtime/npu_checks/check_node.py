@@ -23,6 +23,7 @@ from rljob_runtime.nodes import request
 from rljob_runtime.outcomes import RefusedError
 
 RUN = "npu-checks"
+WHERE = "run this on a node with NPUs, in a pod that has its devices and its driver (runtime/npu_checks/README.md)"
 COMPUTE_SECONDS = 10.0
 START_SECONDS = 180.0
 """CANN compiles the first operators."""
@@ -37,10 +38,10 @@ def main() -> int:
     if options.compute is not None:
         return compute(options.compute)
     os.environ[binding.VARIABLE] = RUN
-    devices = len(read_npus().devices or ())
+    npus = read_npus()
+    devices = len(npus.devices or ())
     if not devices:
-        print("npu-smi shows no device here", file=sys.stderr)
-        return int(ExitCode.ENVIRONMENT)
+        return refused(ExitCode.ENVIRONMENT, "DevicesMissing", f"{npus.error or 'npu-smi shows no device'}; {WHERE}")
     job = example(devices)
     asked = time.time()
     facts = [gather(request(job, RUN, ()))]
@@ -51,9 +52,14 @@ def main() -> int:
     try:
         judge.refuse(job, facts, findings)
     except RefusedError as error:
-        print(json.dumps({"exitCode": int(error.code), "reason": error.reason, "message": str(error)}))
-        return int(error.code)
+        return refused(error.code, error.reason, str(error))
     return check_binding(devices) if options.binding else 0
+
+
+def refused(code: ExitCode, reason: str, message: str) -> int:
+    """Say why this node is not checked any further."""
+    print(json.dumps({"exitCode": int(code), "reason": reason, "message": message}))
+    return int(code)
 
 
 def example(devices: int) -> JobConfig:

@@ -19,7 +19,7 @@ from rljob_runtime.contract import JobConfig, MinimumVersion, NodeNeeds, Platfor
 from rljob_runtime.hccl import Interface
 from rljob_runtime.node_checks import gather as gathering
 from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
-from rljob_runtime.node_checks.judge import Finding, Window, judge
+from rljob_runtime.node_checks.judge import Finding, Silent, Window, judge
 from runtime.tests.conftest import MakeJob
 from runtime.tests.fake_ascend import A2, HOSTS, Host
 
@@ -68,7 +68,7 @@ class Cluster:
         facts = [self._answer(self.head, is_head=True)]
         facts += [self._answer(node) for node in self.nodes if not node.silent]
         window = Window(asked, time.time())
-        return facts, judge(self.job, facts, window, [node.name for node in self.nodes if node.silent])
+        return facts, judge(self.job, facts, window, [Silent(node.name) for node in self.nodes if node.silent])
 
     def _answer(self, node: Node, *, is_head: bool = False) -> NodeFacts:
         with pytest.MonkeyPatch.context() as patch:

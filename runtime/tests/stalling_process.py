@@ -1,6 +1,6 @@
-"""A launcher without verl whose run never makes a step, for test_stacks.py: it is asked to stop as stalled.
+"""A launcher without verl whose run never makes a step, for test_stacks.py and test_stop.py: it is asked to stop.
 
-`python -m runtime.tests.stalling_process SPOOL VOLUME`
+`python -m runtime.tests.stalling_process SPOOL VOLUME MODE`; the volume keeps logs and checkpoints.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from rljob_runtime import launch, preflight
+from rljob_runtime import claims, launch, preflight
 from rljob_runtime.contract import StopMode, StopRequest
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.spool import Spool
@@ -24,11 +24,16 @@ def train_for_ever() -> None:
 
 
 if __name__ == "__main__":
-    spool, job = Spool(Path(sys.argv[1])), dataclasses.replace(JOB, log_path=sys.argv[2])
+    spool, volume, mode = Spool(Path(sys.argv[1])), Path(sys.argv[2]), StopMode(sys.argv[3])
+    job = dataclasses.replace(JOB, log_path=str(volume), checkpoint_path=str(volume / "checkpoints"))
     attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
     launched = launch.Launch(attempt, job, spool, launch.Patience(), Mirror(job, 1))
     launch.begin(spool, attempt, job)
     register()
     launch.install_stop_handlers(launched)
-    spool.request_stop(StopRequest(attempt=1, mode=StopMode.STALLED))
+    if launched.keeper is None:
+        raise AssertionError("a job with a checkpoint.path has a claim to keep")
+    claims.claim(volume / "checkpoints", launched.owner, launched.patience.claim)
+    launched.keeper.start()
+    spool.request_stop(StopRequest(attempt=1, mode=mode))
     train_for_ever()

@@ -26,7 +26,7 @@ from rljob_runtime.contract import (
     StopMode,
     StopRequest,
 )
-from rljob_runtime.exporter import catalogue, rollout
+from rljob_runtime.exporter import catalogue, page, sources
 from rljob_runtime.exporter.server import ApiHandler, Exporter, MetricsHandler, make_server
 from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool, StepRecord
@@ -47,12 +47,27 @@ python_info{version="3"} 1.0
 """
 
 
+QUEUE_PAGE = """# HELP tq_storage_active_keys_total Active keys in storage unit
+# TYPE tq_storage_active_keys_total gauge
+tq_storage_active_keys_total{storage_unit_id="a"} 3.0
+tq_storage_active_keys_total{storage_unit_id="b"} 4.0
+# HELP tq_storage_request_latency_p99 P99 request latency in storage unit (seconds)
+# TYPE tq_storage_request_latency_p99 gauge
+tq_storage_request_latency_p99{op_type="GET",storage_unit_id="a"} 0.5
+# HELP tq_partition_samples_total Number of active samples in a partition
+# TYPE tq_partition_samples_total gauge
+tq_partition_samples_total{partition_id="train"} 16.0
+"""
+
+
 TRAINING = Progress(pod_uid="pod-1", phase=Phase.TRAINING, attempt=2, submission_id="s-2", step=3, total_steps=40)
 
 
 class Replica(BaseHTTPRequestHandler):
+    page = VLLM_PAGE
+
     def do_GET(self) -> None:
-        body = VLLM_PAGE.encode()
+        body = self.page.encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -60,6 +75,10 @@ class Replica(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+class Queue(Replica):
+    page = QUEUE_PAGE
 
 
 def started(server: ThreadingHTTPServer) -> ThreadingHTTPServer:
@@ -182,6 +201,8 @@ def test_prometheus_reads_the_page(exporter: Exporter, spool: Spool) -> None:
             metrics={
                 "critic/score/mean": 0.5,
                 "actor/entropy": float("nan"),
+                "actor/of_tomorrow": 7.0,
+                "perf/throughput": 50.0,
                 "timing_s/gen": 2.0,
                 "rljob/rollout_seconds": 1.5,
                 "rljob/first_dp_idle_ratio": 0.25,
@@ -192,7 +213,7 @@ def test_prometheus_reads_the_page(exporter: Exporter, spool: Spool) -> None:
             },
         ),
     )
-    seen = families(exporter.metrics_page())
+    seen = families(exporter.page.text())
     job = {"rljob": "sums", "rljob_namespace": "team-a"}
     assert seen["rljob_step"] == [(job, 3.0)]
     assert seen["rljob_reward_mean"] == [(job, 0.5)]
@@ -202,45 +223,49 @@ def test_prometheus_reads_the_page(exporter: Exporter, spool: Spool) -> None:
     assert ({**job, "stage": "gen"}, 2.0) in seen["rljob_stage_seconds"]
     labels = {**job, "stage": "step", "tokens": "prompt_and_response", "per": "card"}
     assert seen["rljob_tokens_per_second"] == [(labels, 100.0)]
-    assert ({**job, "key": "critic/score/mean"}, 0.5) in seen["rljob_verl_metric"]
+    assert ({**job, "stat": "mean"}, 0.5) in seen["rljob_score"]
+    assert seen["rljob_verl_metric"] == [({**job, "key": "actor/of_tomorrow"}, 7.0)]
+    assert (seen["rljob_cards"], seen["rljob_devices"]) == ([(job, 1.0)], [(job, 2.0)])
     assert [value for labels, value in seen["rljob_phase"] if labels["phase"] == "Training"] == [1.0]
-    assert set(seen) <= {metric.name for metric in catalogue.CATALOGUE}
+    assert set(seen) <= {metric.name.removesuffix("_total") for metric in catalogue.CATALOGUE}
 
 
 @pytest.mark.usefixtures("training")
 def test_what_is_known_of_the_checkpoint_is_served_and_nothing_else(exporter: Exporter, spool: Spool) -> None:
     kept = "rljob_checkpoint_"
-    assert not [name for name in families(exporter.metrics_page()) if name.startswith(kept)]
+    assert not [name for name in families(exporter.page.text()) if name.startswith(kept)]
     spool.update_progress(checkpoint_step=2, checkpoint_time=1000.5, resumed_from_step=0, median_step_seconds=12.5)
     spool.update_progress(median_rollout_seconds=7.5)
     job = {"rljob": "sums", "rljob_namespace": "team-a"}
-    seen = families(exporter.metrics_page())
+    seen = families(exporter.page.text())
     assert seen["rljob_checkpoint_timestamp_seconds"] == [(job, 1000.5)]
     assert (seen["rljob_resumed_from_step"], seen["rljob_median_step_seconds"]) == ([(job, 0.0)], [(job, 12.5)])
     assert seen["rljob_median_rollout_seconds"] == [(job, 7.5)]
     assert {name for name in seen if name.startswith(kept)} == {f"{kept}step", f"{kept}timestamp_seconds"}
     spool.update_progress(checkpoint_seconds=2.5, checkpoint_bytes=4096)
-    seen = families(exporter.metrics_page())
+    seen = families(exporter.page.text())
     assert (seen[f"{kept}seconds"], seen[f"{kept}bytes"]) == ([(job, 2.5)], [(job, 4096.0)])
 
 
 def test_an_empty_spool_gives_an_empty_page(exporter: Exporter) -> None:
-    assert exporter.metrics_page().strip() == ""
+    assert exporter.page.text().strip() == ""
 
 
 @pytest.mark.usefixtures("training")
-def test_vllm_metrics_of_all_replicas_are_joined(exporter: Exporter, spool: Spool) -> None:
+def test_vllm_metrics_are_kept_by_replica_or_summed(exporter: Exporter, spool: Spool) -> None:
     replica = started(ThreadingHTTPServer(("127.0.0.1", 0), Replica))
     address = f"127.0.0.1:{replica.server_address[1]}"
     write_targets(spool.rollout_targets_file, [address, "127.0.0.1:9", address])
-    page = exporter.metrics_page()
-    seen = families(page)
+    text = exporter.page.text()
+    seen = families(text)
     replicas = [labels["replica"] for labels, _ in seen["vllm:num_requests_running"]]
     assert replicas == ["0", "2"]
-    assert len(seen["vllm:e2e_request_latency_seconds"]) == 2 * 3
+    latency = {labels.get("le", "one"): value for labels, value in seen["vllm:e2e_request_latency_seconds"]}
+    assert latency == {"+Inf": 4.0, "one": 1.0}  # the last of count and sum
+    assert not [labels for labels, _ in seen["vllm:e2e_request_latency_seconds"] if {"replica", "engine"} & set(labels)]
     assert [value for _, value in seen["rljob_exporter_replica_up"]] == [1.0, 0.0, 1.0]
     assert "python_info" not in seen
-    assert page.count("# TYPE vllm:num_requests_running") == 1
+    assert text.count("# TYPE vllm:num_requests_running") == 1
     replica.shutdown()
     replica.server_close()
 
@@ -249,16 +274,31 @@ def test_vllm_metrics_of_all_replicas_are_joined(exporter: Exporter, spool: Spoo
 def test_replicas_beyond_the_limit_are_counted(
     exporter: Exporter, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollout, "MAX_REPLICAS", 1)
+    monkeypatch.setattr(page, "MAX_REPLICAS", 1)
     write_targets(spool.rollout_targets_file, ["127.0.0.1:9", "127.0.0.1:9", "127.0.0.1:9"])
-    assert families(exporter.metrics_page())["rljob_exporter_replicas_skipped"][0][1] == 2.0
+    assert families(exporter.page.text())["rljob_exporter_replicas_skipped"][0][1] == 2.0
 
 
 def test_a_damaged_targets_file_means_no_replicas(tmp_path: Path) -> None:
     file = tmp_path / "targets.yml"
     for content in ("", "scrape_configs: 3", "{", "scrape_configs: [{job_name: ray}]"):
         file.write_text(content)
-        assert rollout.targets(file) == []
+        assert sources.replicas(file) == []
+
+
+@pytest.mark.usefixtures("training")
+def test_the_queues_metrics_are_served_while_it_has_some(exporter: Exporter, spool: Spool) -> None:
+    assert "rljob_exporter_transfer_queue_up" not in families(exporter.page.text())
+    server = started(ThreadingHTTPServer(("127.0.0.1", 0), Queue))
+    spool.write_queue_target(f"127.0.0.1:{server.server_address[1]}")
+    seen, job = families(exporter.page.text()), {"rljob": "sums", "rljob_namespace": "team-a"}
+    assert seen["rljob_exporter_transfer_queue_up"] == [(job, 1.0)]
+    assert seen["tq_storage_active_keys_total"] == [(job, 7.0)]
+    assert seen["tq_partition_samples_total"] == [({**job, "partition_id": "train"}, 16.0)]
+    assert "tq_storage_request_latency_p99" not in seen
+    server.shutdown()
+    server.server_close()
+    assert families(exporter.page.text())["rljob_exporter_transfer_queue_up"] == [(job, 0.0)]
 
 
 def test_it_loads_nothing_heavy_and_stays_small(tmp_path: Path) -> None:
@@ -288,7 +328,7 @@ def test_binding_and_checks_of_the_nodes_are_metrics(exporter: Exporter, spool: 
     table = Preflight(8, 4.2, (CheckResult("device links", passed=7, failed=1, warned=0, seen="NPU 6"),))
     bound = CoreBinding(nodes=8, planned_nodes=7, bound_processes=112, strayed_processes=1)
     spool.write_progress(replace(TRAINING, preflight=table, core_binding=bound))
-    seen = families(exporter.metrics_page())
+    seen = families(exporter.page.text())
     found = {labels["state"]: value for labels, value in seen["rljob_core_binding_nodes"]}
     assert found == {"planned": 7.0, "unplanned": 1.0}
     found = {labels["state"]: value for labels, value in seen["rljob_core_binding_processes"]}
@@ -299,4 +339,4 @@ def test_binding_and_checks_of_the_nodes_are_metrics(exporter: Exporter, spool: 
 
 def test_what_was_not_looked_at_is_no_metric(exporter: Exporter, spool: Spool) -> None:
     spool.write_progress(replace(TRAINING, core_binding=CoreBinding(nodes=1, planned_nodes=1)))
-    assert "rljob_core_binding_processes" not in families(exporter.metrics_page())
+    assert "rljob_core_binding_processes" not in families(exporter.page.text())

@@ -198,7 +198,7 @@ DEFECTS = {
     "the cpuset is smaller than the pod asked for": Defect(
         node(cpus=frozenset(range(64))), "CpusetTooSmall", PLACE, "node-2: the cpuset has 64 CPUs"
     ),
-    "a node does not answer": Defect(node(silent=True), "NodeSilent", PLACE, "node-2: did not answer the check", ()),
+    "a node does not answer": Defect(node(silent=True), "NodeSilent", PLACE, "node-2: did not answer the check"),
 }  # fmt: skip
 
 
@@ -409,7 +409,7 @@ def test_the_table_is_in_the_log_and_in_progress(
 
 def test_the_table_of_a_thousand_sick_nodes_fits_into_an_answer(make_job: MakeJob) -> None:
     job = make_job(platform=Platform.NPU, nodes=1000, devices=16000)
-    silent = [f"a-node-with-a-long-name-{index}" for index in range(1000)]
+    silent = [judge.Silent(f"a-node-with-a-long-name-{index}") for index in range(1000)]
     findings = judge.judge(job, [], Window(0, 1), silent)
     table = report.preflight(job, [], findings, 60.0)
     assert len(Progress(pod_uid="p", phase=Phase.STARTING, preflight=table).to_json()) < 32 * 1024

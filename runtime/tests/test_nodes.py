@@ -6,16 +6,18 @@ import dataclasses
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from rljob_runtime import binding, nodes, ray_cluster, topology
+from rljob_runtime import binding, hccl, nodes, ray_cluster, topology
 from rljob_runtime.binding import Role, Seen
 from rljob_runtime.contract import CoreBinding, NodeNeeds, Phase, Platform, Progress
 from rljob_runtime.node_checks.facts import NodeFacts, Request
 from rljob_runtime.node_checks.gather import plan_node
 from rljob_runtime.node_checks.judge import Window
+from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.spool import Spool
 from runtime.tests.conftest import MakeJob
 
@@ -44,6 +46,25 @@ def test_a_head_that_hangs_holds_nobody_up(
     assert not ends.is_set()
     ends.set()
     assert "the head did not answer the check within 0.1 s" in capsys.readouterr().err
+
+
+def test_a_silent_node_is_named_by_itself_or_by_its_pod(
+    started: Spool, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"10.0.0.1": "a", "10.0.0.2": "b", "10.0.0.3": None}
+    facts = {"10.0.0.1": NodeFacts("a", time.time()), "10.0.0.2": None, "10.0.0.3": None}
+
+    def answers(task: Callable[..., object], *_: object) -> Mapping[str, object]:
+        return names if task is hccl.node_name else facts
+
+    monkeypatch.setattr(nodes, "gather", lambda *_, **__: NodeFacts("head", time.time(), is_head=True))
+    monkeypatch.setattr(ray_cluster, "on_device_nodes", answers)
+    monkeypatch.setattr(ray_cluster, "host_names", lambda: {"10.0.0.3": "run-1-worker-x"})
+    with pytest.raises(RefusedError) as refused:
+        nodes.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
+    assert "b: did not answer the check in time" in str(refused.value)
+    assert "run-1-worker-x (10.0.0.3): did not answer the check in time" in str(refused.value)
+    assert refused.value.nodes == ("b",)
 
 
 def test_what_the_heads_check_raises_is_raised(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from rljob_runtime.checkpoint import TRACKER_FILE
 from rljob_runtime.contract import Phase, Progress
-from rljob_runtime.figures import ROLLOUT_SECONDS, VALIDATION_SCORE
+from rljob_runtime.figures import ROLLOUT_SECONDS, VALIDATION_SCORE, Batch, RolloutWindow
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin.run import Run, validation_figures
 from runtime.tests.conftest import MakeJob
@@ -114,3 +115,19 @@ def test_a_validation_before_training_is_a_record_of_its_own(
 def test_the_validation_score_is_the_mean_of_all_answers_that_were_scored() -> None:
     assert validation_figures([1.0, None, 0.0, 1.0, 0.5]) == {VALIDATION_SCORE: 0.625}
     assert validation_figures([None]) == {}
+
+
+def test_a_validation_score_that_is_no_number_does_not_end_the_evaluation(make_job: MakeJob, spool: Spool) -> None:
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
+    Run(make_job(), 1, spool).record_validation(0, {VALIDATION_SCORE: math.nan}, only=True)
+    record = spool.last_step(1)
+    assert record is not None
+    assert math.isnan(record.metrics[VALIDATION_SCORE])
+    assert shown(spool).reward is None
+
+
+def test_figures_that_cannot_be_made_do_not_end_the_step(
+    make_job: MakeJob, spool: Spool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert Run(make_job(), 1, spool).own_figures({"timing_s/step": 9.0}, RolloutWindow(), Batch()) == {}
+    assert "perf/total_num_tokens" in capsys.readouterr().err

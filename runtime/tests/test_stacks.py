@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from rljob_runtime import stall
-from rljob_runtime.contract import STALL_SECONDS, ExitCode, Outcome, Phase, Progress
+from rljob_runtime import ray_cluster, stall
+from rljob_runtime.contract import STALL_SECONDS, ExitCode, Outcome, Phase, Progress, StopMode
 from rljob_runtime.stacks import gather as gathering
 from rljob_runtime.stacks.frames import Kind, essential, place_of, ranges, threads
 from rljob_runtime.stacks.gather import Stack, catches, gather
@@ -283,8 +284,30 @@ def test_a_volume_that_hangs_or_fails_costs_only_its_copy(
     hanging.set()
 
 
+def test_a_node_that_is_lost_costs_no_other_nodes_stacks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def get(task: str) -> list[Stack]:
+        if task == "lost":
+            raise OSError("the node is gone")
+        return [Stack(task, 1, "", None, "S (sleeping)", "")]
+
+    names = ("head", "lost", "node-2")
+    played = SimpleNamespace(
+        nodes=lambda: [{"Alive": True, "NodeID": name, "NodeManagerAddress": name} for name in names],
+        get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "head"),
+        wait=lambda tasks, **_: (tasks, []),
+        get=get,
+    )
+    monkeypatch.setitem(sys.modules, "ray", played)
+    monkeypatch.setattr(ray_cluster, "_pinned", lambda _, node: SimpleNamespace(remote=lambda *_: node))
+    assert [stack.node for stack in ray_cluster.stacks_elsewhere(NAME, 1.0)] == ["node-2"]
+    assert "the node is gone" in capsys.readouterr().err
+
+
 def test_a_run_that_hangs_is_ended_by_its_launcher(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "runtime.tests.stalling_process", str(tmp_path / "spool"), str(tmp_path / "volume")]
+    folders = [str(tmp_path / "spool"), str(tmp_path / "volume")]
+    words = [sys.executable, "-m", "runtime.tests.stalling_process", *folders, StopMode.STALLED]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=4 * STALL_SECONDS)
     assert done.returncode == 67, done.stderr
     outcome = Outcome.from_json(done.stdout.splitlines()[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -15,16 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime import stop
+from rljob_runtime import launch, preflight, stop
 from rljob_runtime.__main__ import main
-from rljob_runtime.contract import Phase, Port, Progress, SpoolFile, StopMode, StopRequest
+from rljob_runtime.claims import OWNER_FILE
+from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, Progress, SpoolFile, StopMode, StopRequest
 from rljob_runtime.exporter.server import ApiHandler, Exporter, make_server
+from rljob_runtime.launch import HARD_STOP_POLL_SECONDS
+from rljob_runtime.mirror import Mirror
 from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop import Head, Here, await_listener, head_address, stop_here
+from runtime.tests.saving_process import JOB
 
 TOKEN = "correct-horse"
 RUNNING = Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1, step=3)
+ROOT = Path(__file__).parents[2]
 HELD = 30.0
 """Seconds that a hook would wait in these tests if what they look for did not happen."""
 
@@ -259,7 +265,7 @@ def test_the_command_line_of_the_heads_hook(
 
 
 @pytest.mark.usefixtures("running")
-@pytest.mark.parametrize("port", [Port.API.value, 20_010], ids=["a network of its own", "the node's network"])
+@pytest.mark.parametrize("port", [Port.API.value, 18_091], ids=["a network of its own", "the node's network"])
 def test_the_command_line_of_a_workers_hook(
     monkeypatch: pytest.MonkeyPatch,
     spool: Spool,
@@ -319,3 +325,42 @@ def test_the_exporter_of_a_job_that_saves_nothing_goes_at_once(spool: Spool) -> 
     with exporter:
         exporter.send_signal(signal.SIGTERM)
         assert exporter.wait(HELD) == 0
+
+
+@pytest.mark.parametrize("mode", [StopMode.AFTER_STEP, StopMode.ABORT_ROLLOUT, StopMode.IMMEDIATE])
+def test_a_run_whose_first_step_has_not_begun_ends_at_once_and_leaves_its_folder_to_others(
+    tmp_path: Path, mode: StopMode
+) -> None:
+    words = [sys.executable, "-m", "runtime.tests.stalling_process", str(tmp_path / "spool"), str(tmp_path), mode]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == ExitCode.STOPPED, done.stderr
+    assert Outcome.from_json(done.stdout.splitlines()[-1]).reason == "StoppedBeforeStart"
+    assert (tmp_path / "checkpoints" / OWNER_FILE).stat().st_mtime == 0, "given back"
+
+
+def test_a_run_whose_first_step_has_begun_is_left_to_its_trainer(tmp_path: Path) -> None:
+    Spool(tmp_path / "spool").note_begun(1)
+    folders = [str(tmp_path / "spool"), str(tmp_path)]
+    words = [sys.executable, "-m", "runtime.tests.stalling_process", *folders, StopMode.AFTER_STEP]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(5 * HARD_STOP_POLL_SECONDS)
+        Spool(tmp_path / "spool").request_stop(StopRequest(attempt=1, mode=StopMode.IMMEDIATE))
+        assert process.wait(60) == ExitCode.STOPPED
+        assert (
+            Outcome.from_json((process.stdout or io.BytesIO()).read().splitlines()[-1]).reason != "StoppedBeforeStart"
+        )
+
+
+def test_a_stop_after_the_end_does_not_change_the_outcome(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
+    launched = launch.Launch(attempt, JOB, spool, launch.Patience(), Mirror(JOB, 1))
+    launch.begin(spool, attempt, JOB)
+    failed = Outcome(int(ExitCode.BAD_CONFIG), "ModelMissing", "no model", last_step=0)
+    launch.end(spool, failed)
+    spool.request_stop(StopRequest(attempt=1, mode=StopMode.AFTER_STEP))
+    monkeypatch.setattr(launch, "leave", lambda ending: pytest.fail(f"left by {ending.outcome.reason}"))
+    launch.watch_for_hard_stop(launched)
+    progress = spool.progress()
+    assert progress is not None
+    assert progress.outcome == failed

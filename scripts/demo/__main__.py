@@ -16,16 +16,21 @@ from contextlib import contextmanager
 
 import yaml
 
-from rljob.cli import records as run_records
+from rljob.cli import kubectl
 from rljob.cli.curve import plot
+from rljob.cli.errors import UsageError
+from rljob.cli.records import figure_table, figures
+from rljob.cli.report.cluster import Sources, cluster_run
+from rljob.cli.report.command import write_report
 from rljob.cli.status import describe, table
 from scripts import product
-from scripts.demo import operator, records
+from scripts.demo import operator
 from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture, cluster
 from scripts.demo.errors import DemoError
 from scripts.demo.follow import Patience, follow
 
 QUICKSTART = ROOT / "examples" / "quickstart.yaml"
+REPORT = ROOT / "build" / "report.html"
 NAME, NAMESPACE = "quickstart", "default"
 BUILD_SECONDS = 3600
 UP_SECONDS = 900
@@ -44,8 +49,9 @@ def main() -> int:
     """Run the demo; exit code 1 when a part fails."""
     try:
         kubernetes = existing_cluster() if os.environ.get("DEMO_CLUSTER") == "existing" else local_cluster()
-        show_result(kubernetes, train(kubernetes))
-    except DemoError as error:
+        train(kubernetes)
+        show_result(kubernetes)
+    except (DemoError, UsageError) as error:
         print(f"\ndemo failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -90,7 +96,7 @@ def existing_cluster() -> Kubernetes:
     return kubernetes
 
 
-def train(kubernetes: Kubernetes) -> Manifest:
+def train(kubernetes: Kubernetes) -> None:
     """Run the quickstart to its end; raises DemoError with the reason when it did not succeed."""
     with chapter(f"run {QUICKSTART.relative_to(ROOT)}"):
         apply_anew(kubernetes)
@@ -98,7 +104,6 @@ def train(kubernetes: Kubernetes) -> Manifest:
     if job["status"]["state"] != "Succeeded":
         print(describe(job))
         raise DemoError(failure(job, kubernetes))
-    return job
 
 
 def apply_anew(kubernetes: Kubernetes) -> None:
@@ -126,20 +131,24 @@ def failure(job: Manifest, kubernetes: Kubernetes) -> str:
     )
 
 
-def show_result(kubernetes: Kubernetes, job: Manifest) -> None:
-    """The reward curve, the figures, and where to look next."""
-    run = run_records.parse(records.fetch_steps(kubernetes, job))
-    if not run:
+def show_result(kubernetes: Kubernetes) -> None:
+    """The reward curve, the figures, the report, and where to look next."""
+    place = kubectl.Place(NAMESPACE, kubeconfig=kubernetes.kubeconfig, program=kubernetes.kubectl)
+    run = cluster_run(NAME, place, Sources())
+    steps = figures(run.records)
+    if not steps:
         raise DemoError("the job succeeded but left no step records; that is a defect")
-    print(plot([step.reward for step in run], title="reward (mean of the step's answers) over steps"), end="\n\n")
-    print(table(run_records.figure_table(run)), end="\n\n")
+    print(plot([step.reward for step in steps], title="reward (mean of the step's answers) over steps"), end="\n\n")
+    print(table(figure_table(steps)), end="\n\n")
     wide = ("get", "rljobs", "--namespace", NAMESPACE)
     print(capture((kubernetes.kubectl, *wide), environment=kubernetes.environment), end="\n")
+    print(f"open the report in a browser: {write_report(run, REPORT)}\n")
     print("look around:")
     if kubernetes.kubeconfig:
         print(f"  export KUBECONFIG={kubernetes.kubeconfig}")
     print("  kubectl get rljobs --output wide")
     print("  .venv/bin/rljob status quickstart")
+    print("  .venv/bin/rljob top --all-namespaces")
     print("  kubectl get rljob quickstart --output yaml")
     print(f"  kubectl --namespace {operator.NAMESPACE} logs deployment/{operator.RELEASE}")
     print("  .venv/bin/rljob render --file examples/quickstart.yaml")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rljob.cli.line import Line, progress_line
+from rljob.cli.status import ENDED
 from scripts.demo.commands import Kubernetes, Manifest
 from scripts.demo.errors import DemoError
 
 POLL_SECONDS = 2.0
-ENDED = ("Succeeded", "Failed", "Invalid")
 
 
 @dataclass(frozen=True)

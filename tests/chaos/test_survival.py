@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e import quickstart, story
-from tests.e2e.conftest import admin, kube  # noqa: F401 - fixtures
 from tests.e2e.story import Record
 from tests.kube import Kube
 
@@ -25,7 +24,7 @@ BLOWS = ((6, story.evict_worker), (13, story.preempt), (20, story.freeze_rank))
 
 
 @pytest.fixture(scope="module")
-def run(kube: Kube) -> Iterator[Record]:  # noqa: F811 - the fixture
+def run(kube: Kube) -> Iterator[Record]:
     job = quickstart.variant(
         NAME,
         trainer__steps=26,
@@ -68,7 +67,7 @@ def test_a_preempted_run_goes_on_in_the_same_cluster(run: Record) -> None:
     assert preempted["clusterName"] == stalled["clusterName"] != evicted["clusterName"]
 
 
-def test_a_stall_is_found_in_time_and_its_stacks_show_the_collective(kube: Kube, run: Record) -> None:  # noqa: F811
+def test_a_stall_is_found_in_time_and_its_stacks_show_the_collective(kube: Kube, run: Record) -> None:
     stalled, records = run.status["attempts"][2], run.attempts[2]
     folder = story.log_folders(kube, run.job)[2]
     stacks = [path for path in (folder / "stacks").rglob("*") if path.is_file()]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +17,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.network import host_link
+from tests.cluster.network import cut_off, ensure_network
 from tests.cluster.nodes import Node
 from tests.cluster.paths import state
 from tests.e2e import quickstart, story
-from tests.e2e.conftest import admin, kube  # noqa: F401 - fixtures
 from tests.e2e.story import Record
 from tests.kube import Kube, Manifest, condition, wait_for
 
@@ -38,11 +36,11 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 @pytest.fixture
-def second_node(kube: Kube) -> Iterator[str]:  # noqa: F811 - the fixture
+def second_node(kube: Kube) -> Iterator[str]:
     """Give the second node, ready and empty, and leave it so."""
     assert kube.get("node", NODE), "this needs two nodes: python -m tests.cluster up --nodes 2, then image load"
     yield NODE
-    _link("up")
+    ensure_network(Node(2, state()))
     kube.run("uncordon", NODE)
     if any(taint["key"] == OUT_OF_SERVICE for taint in (kube.get("node", NODE) or {})["spec"].get("taints", ())):
         kube.run("taint", "nodes", NODE, f"{OUT_OF_SERVICE}-")
@@ -51,12 +49,7 @@ def second_node(kube: Kube) -> Iterator[str]:  # noqa: F811 - the fixture
     wait_for("the node is ready", lambda: _ready(kube), 120)
 
 
-def _link(way: str) -> None:
-    """Cut or mend the way to the second node."""
-    subprocess.run(["ip", "link", "set", host_link(Node(2, state())), way], check=True, timeout=10)
-
-
-def _ready(kube: Kube) -> bool:  # noqa: F811
+def _ready(kube: Kube) -> bool:
     found = condition(kube.get("node", NODE), "Ready")
     return found is not None and found["status"] == "True"
 
@@ -76,7 +69,7 @@ def _preferring_the_second_node(name: str, **fields: Any) -> Manifest:  # noqa: 
     return job
 
 
-def _until(kube: Kube, record: Record, what: str, reached: Callable[[], bool], seconds: float) -> None:  # noqa: F811
+def _until(kube: Kube, record: Record, what: str, reached: Callable[[], bool], seconds: float) -> None:
     """Look at the job until something is so; a job that ended meanwhile is told."""
 
     def seen() -> bool:
@@ -89,7 +82,7 @@ def _until(kube: Kube, record: Record, what: str, reached: Callable[[], bool], s
     print(f"{what}: {time.monotonic() - begin:.0f} s")
 
 
-def _pods(kube: Kube, record: Record) -> list[Manifest]:  # noqa: F811
+def _pods(kube: Kube, record: Record) -> list[Manifest]:
     return kube.find("pods", f"ray.io/cluster={record.status['rayCluster']['name']}")
 
 
@@ -117,7 +110,7 @@ def _saved(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
-def test_a_cluster_that_comes_back_from_a_partition_writes_nothing(kube: Kube, second_node: str) -> None:  # noqa: F811
+def test_a_cluster_that_comes_back_from_a_partition_writes_nothing(kube: Kube, second_node: str) -> None:
     record = Record("parted")
     kube.apply(_preferring_the_second_node(record.name))
     _until(kube, record, "step 6 of the first attempt", lambda: record.step > SAVE_EVERY, 600)
@@ -126,7 +119,7 @@ def test_a_cluster_that_comes_back_from_a_partition_writes_nothing(kube: Kube, s
     folder = story.volume(kube) / "checkpoints" / record.name
 
     frozen = _send(old, signal.SIGSTOP) + _send(old, signal.SIGSTOP)
-    _link("down")
+    cut_off(Node(2, state()))
     print(f"frozen: {frozen // 2} processes; drivers {len(_drivers(old))}")
     wait_for("the node is not ready", lambda: not _ready(kube), 120)
     kube.run("taint", "nodes", second_node, f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute")
@@ -145,7 +138,7 @@ def test_a_cluster_that_comes_back_from_a_partition_writes_nothing(kube: Kube, s
     after = _saved(folder)
     assert {name: after[name] for name in before if name in after} == before, "a save was written to again"
 
-    _link("up")
+    ensure_network(Node(2, state()))
     kube.run("taint", "nodes", second_node, f"{OUT_OF_SERVICE}-")
     _until(kube, record, "the end", lambda: record.status["state"] == "Succeeded", 900)
     assert record.status["progress"]["summary"] == "40/40"
@@ -155,7 +148,7 @@ def test_a_cluster_that_comes_back_from_a_partition_writes_nothing(kube: Kube, s
     assert [line["step"] for line in records] == list(range(SAVE_EVERY + 1, 41))
 
 
-def _step_is_done(kube: Kube, record: Record, attempt: int) -> int:  # noqa: F811
+def _step_is_done(kube: Kube, record: Record, attempt: int) -> int:
     """Wait for the end of the attempt's next step, as the run itself writes it down, and give its number."""
     spool = story.log_folders(kube, record.job)[attempt] / "steps.jsonl"
 
@@ -167,7 +160,7 @@ def _step_is_done(kube: Kube, record: Record, attempt: int) -> int:  # noqa: F81
     return int(story.read_steps(spool.parent)[-1]["step"])
 
 
-def test_an_aborted_rollout_and_a_drain_lose_no_step(kube: Kube, second_node: str) -> None:  # noqa: F811
+def test_an_aborted_rollout_and_a_drain_lose_no_step(kube: Kube, second_node: str) -> None:
     record = Record("slow")
     # One sequence at a time, and four times as many: the rollout is most of a step that outlasts any look at it.
     slow = {"rollout": {"maxSequences": 1}, "trainer__samplesPerPrompt": 32, "trainer__steps": 40}

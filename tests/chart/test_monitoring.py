@@ -1,79 +1,86 @@
-"""Alerts and dashboard: every metric that they name exists, and Prometheus understands the rules."""
+"""Alerts and recorded series: what they read exists, each alert fires and does not fire, and leads to its page."""
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from rljob.telemetry.metrics import Metrics
-from rljob_runtime.exporter.catalogue import CATALOGUE
-from tests.chart.helm import CHART, Manifest, pick, render
+from tests.chart.helm import CHART, ROOT, pick, render
+from tests.monitoring.known import KNOWN
+from tests.monitoring.prometheus import promtool
+from tests.monitoring.questions import names
+from tests.monitoring.rules import rule_groups
 
-ON = ["--set", "metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true"]
-
-
-def rule_spec() -> Manifest:
-    spec: Manifest = pick(render(*ON), "PrometheusRule")["spec"]
-    return spec
-
-
-def dashboard() -> dict[str, Any]:
-    charted = pick(render(*ON), "ConfigMap", "rljob-operator-dashboard")
-    assert charted["metadata"]["labels"]["grafana_dashboard"] == "1"
-    loaded: dict[str, Any] = json.loads(charted["data"]["rljob.json"])
-    return loaded
+RULES = CHART / "files/rules.yaml"
+CASES = Path(__file__).parent / "rules-test.yaml"
+RUNBOOKS = ROOT / "docs/runbooks.md"
 
 
-def known_metrics() -> set[str]:
-    operator = {sample.name for family in Metrics().registry.collect() for sample in family.samples}
-    families = {family.name for family in Metrics().registry.collect()}
-    return operator | families | {f"{name}_total" for name in families} | {metric.name for metric in CATALOGUE}
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in rule_groups() for rule in group["rules"]]
 
 
-def metrics_in(expression: str) -> set[str]:
-    bare = re.sub(r'"[^"]*"|\{[^}]*\}|\b(on|by) \([^)]*\)', " ", expression)
-    return set(re.findall(r"\brljob_[a-z_]+", bare))
+def alerts() -> list[dict[str, Any]]:
+    return [rule for rule in rules() if "alert" in rule]
 
 
-def test_the_rules_name_metrics_that_exist() -> None:
-    expressions = [rule["expr"] for group in rule_spec()["groups"] for rule in group["rules"]]
-    named = set().union(*(metrics_in(expression) for expression in expressions))
-    assert len(named) >= 8
-    assert named - known_metrics() == set()
+def test_the_rules_read_series_that_exist() -> None:
+    named = {name for rule in rules() for name in names(rule["expr"])}
+    assert len(named) >= 25
+    assert {name for name in named if not KNOWN.fullmatch(name)} == set()
 
 
-def test_the_dashboard_names_metrics_that_exist() -> None:
-    expressions = [target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]]
-    named = set().union(*(metrics_in(expression) for expression in expressions))
-    assert named >= {"rljob_reward_mean", "rljob_tokens_per_second", "rljob_cluster_idle_ratio"}
-    assert named - known_metrics() == set()
+def test_prometheus_understands_the_rules() -> None:
+    assert f"SUCCESS: {len(rules())} rules found" in promtool("check", "rules", RULES)
 
 
-def test_the_panels_do_not_overlap() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in dashboard()["panels"]:
-        place = panel["gridPos"]
-        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
-        assert not cells & taken, panel["title"]
-        assert place["x"] + place["w"] <= 24
-        taken |= cells
+def test_each_alert_fires_and_does_not_fire() -> None:
+    assert "SUCCESS" in promtool("test", "rules", CASES)
+    cases = [case for test in yaml.safe_load(CASES.read_text())["tests"] for case in test.get("promql_expr_test", ())]
+    tested = {
+        (name[1], bool(case["exp_samples"]))
+        for case in cases
+        if (name := re.search(r'ALERTS\{alertname="(\w+)"', case["expr"]))
+    }
+    assert tested == {(alert["alert"], fires) for alert in alerts() for fires in (True, False)}
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus) is not on this machine")
-def test_prometheus_understands_the_rules(tmp_path: Path) -> None:
-    path = tmp_path / "rules.yaml"
-    path.write_text(yaml.safe_dump(rule_spec()))
-    done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_each_recorded_series_is_tested() -> None:
+    text = CASES.read_text()
+    assert [rule["record"] for rule in rules() if "record" in rule and f"expr: {rule['record']}\n" not in text] == []
 
 
-def test_the_dashboard_in_the_chart_is_formatted() -> None:
-    text = (CHART / "files/dashboard.json").read_text()
-    assert text == json.dumps(json.loads(text), indent=2) + "\n"
+def test_each_alert_says_what_is_wrong_and_leads_to_its_page() -> None:
+    headings = {
+        line.removeprefix("## ").lower() for line in RUNBOOKS.read_text().splitlines() if line.startswith("## ")
+    }
+    for alert in alerts():
+        told, name = alert["annotations"], alert["alert"]
+        assert told["summary"].endswith("."), name
+        assert told["description"].endswith("."), name
+        assert alert["labels"]["severity"] in ("critical", "warning", "info"), name
+        assert told["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
+        assert name.lower() in headings
+
+
+def test_each_page_is_about_an_alert() -> None:
+    headings = re.findall(r"^## (\w+)$", RUNBOOKS.read_text(), re.MULTILINE)
+    assert headings == [alert["alert"] for alert in alerts()]
+
+
+def test_without_values_the_chart_changes_nothing_in_the_file() -> None:
+    assert rule_groups() == yaml.safe_load(RULES.read_text())["groups"]
+
+
+def test_without_prometheus_operator_the_same_stands_in_a_config_map() -> None:
+    on = ["--set", "metrics.configMap.enabled=true,operator.resyncSeconds=60,metrics.runbooks=https://wiki/rljob"]
+    data = pick(render(*on), "ConfigMap", "rljob-operator-prometheus")["data"]
+    found = yaml.safe_load(data["rules.yaml"])["groups"]
+    old = next(rule for group in found for rule in group["rules"] if rule.get("alert") == "RLJobResyncOld")
+    assert old["expr"].endswith("> 180")
+    assert old["annotations"]["runbook_url"] == "https://wiki/rljob/runbooks.md#rljobresyncold"
+    assert [len(group["rules"]) for group in found] == [len(group["rules"]) for group in rule_groups()]
+    assert data["scrape-config.yaml"].strip() == (CHART / "files/scrape-config.yaml").read_text().strip()

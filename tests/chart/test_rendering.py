@@ -19,7 +19,7 @@ from rljob.build.accelerators import built_in_document
 from tests.chart.helm import CHART, NAMESPACE, ROOT, VALUES, Manifest, helm, pick, render
 
 GOLDEN = Path(__file__).parent / "golden"
-PROFILES = ("default", "everything", "namespaced", "bare")
+PROFILES = ("default", "everything", "namespaced", "bare", "queues")
 
 
 def values_of(profile: str) -> list[str]:
@@ -42,6 +42,8 @@ def test_rendered_manifests_are_those_that_were_reviewed(profile: str) -> None:
     for manifest in manifests:
         if manifest["kind"] == "Secret":
             manifest["data"]["key"] = "<32 random bytes>"
+        if "-dashboard-" in manifest["metadata"]["name"]:
+            manifest["data"] = dict.fromkeys(manifest["data"], "<the board, as test_dashboards has it>")
     text = yaml.safe_dump_all(manifests, sort_keys=True, width=120)
     golden = GOLDEN / f"{profile}.yaml"
     if os.environ.get("RLJOB_WRITE_GOLDEN"):
@@ -74,7 +76,7 @@ def test_leases_are_reached_in_the_own_namespace_only() -> None:
 def test_the_role_is_what_the_operator_says_it_needs() -> None:
     readme = (ROOT / "operator/src/rljob/cluster/README.md").read_text()
     table = readme.split("### Permissions: ClusterRole")[1].split("###")[0]
-    rows = re.findall(r'^\| ("?[a-z0-9.]*"?) \| ([a-z/]+) \| ([a-z, ]+) \|', table, re.MULTILINE)
+    rows = re.findall(r'^\| ("?[a-z0-9.-]*"?) \| ([a-z/]+) \| ([a-z, ]+) \|', table, re.MULTILINE)
     wanted = {(group.strip('"'), resource): set(verbs.strip().split(", ")) for group, resource, verbs in rows}
     assert len(wanted) >= 8
     role = pick(render(), "ClusterRole")
@@ -94,6 +96,19 @@ def test_with_a_watched_namespace_only_cluster_recipes_are_read_outside_of_it() 
     assert role["rules"] == [
         {"apiGroups": ["rljob.dev"], "resources": ["clusterrlrecipes"], "verbs": ["get", "list", "watch"]}
     ]
+
+
+def test_with_a_watched_namespace_nodes_and_their_config_maps_are_read_on_request_only_by_name() -> None:
+    words = [*values_of("namespaced"), "--set", "rbac.nodeFaults=true"]
+    manifests = render(*words)
+    (role,) = [m for m in manifests if m["kind"] == "ClusterRole"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    (role,) = [m for m in manifests if m["kind"] == "Role" and m["metadata"]["namespace"] == "kube-system"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
+    manifests = render(*words, "--set", "faults.deviceInfoNamespace=")
+    assert not [m for m in manifests if m["metadata"].get("namespace") == "kube-system"]
+    arguments = pick(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--device-info-namespace=" in arguments
 
 
 def test_only_built_in_recipes_need_the_right_to_change_recipes() -> None:
@@ -199,3 +214,27 @@ def test_every_value_of_the_schema_has_its_default_and_place_in_the_values() -> 
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert compare(schema, values, "") == ["global", "resources.claims"]
+
+
+def test_policies_hold_where_the_operator_works() -> None:
+    def bindings(*words: str) -> list[Manifest]:
+        return [m for m in render(*words) if m["kind"] == "ValidatingAdmissionPolicyBinding"]
+
+    assert len(bindings()) == 4
+    for binding in bindings():
+        assert binding["spec"]["validationActions"] == ["Deny"]
+        assert "matchResources" not in binding["spec"]
+    selectors = [
+        m["spec"]["matchResources"]["namespaceSelector"] for m in bindings("--set", "operator.watchNamespace=a")
+    ]
+    assert selectors == [{"matchLabels": {"kubernetes.io/metadata.name": "a"}}] * 4
+    assert bindings("--set", "policies.enabled=false") == []
+
+
+def test_policies_know_the_classes_of_the_values() -> None:
+    own = ("accelerators.lab.diesPerCard=4", "accelerators.atlas-a3.resource=huawei.com/Ascend910B3")
+    policy = pick(render("--set", ",".join(own)), "ValidatingAdmissionPolicy", "rljob-operator-pods")
+    variables = {found["name"]: found["expression"] for found in policy["spec"]["variables"]}
+    assert "'lab': 4" in variables["diesOfACard"]
+    assert "'atlas-a3': 2" in variables["diesOfACard"]
+    assert "'atlas-a3': 'huawei.com/Ascend910B3'" in variables["resource"]

@@ -5,12 +5,14 @@ import os
 import sys
 from pathlib import Path
 
-from tests.cluster import images, imagestore, leaks, lifecycle, npu, processes, programs
+from tests.cluster import images, imagestore, kueue, leaks, lifecycle, npu, processes, programs
+from tests.cluster.api import Api
 from tests.cluster.errors import ClusterError
-from tests.cluster.nodes import Node
+from tests.cluster.nodes import NO_CPU_MANAGER, STATIC_CPU_MANAGER, Node
 from tests.cluster.paths import state
 
 FAILED = 1
+KUEUE = "kueue"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,12 +29,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _up(chosen: argparse.Namespace) -> None:
     _require_root()
-    lifecycle.up(state(), node_count=chosen.nodes, npus=chosen.npus)
+    lifecycle.up(state(), node_count=chosen.nodes, npus=chosen.npus, cpu_manager=chosen.cpu_manager)
+    if chosen.extra == KUEUE:
+        kueue.install(Api(state()), lifecycle.running_nodes(state()))
 
 
 def _down(chosen: argparse.Namespace) -> None:
     _require_root()
     lifecycle.down(state(), purge=chosen.purge)
+
+
+def _addon(chosen: argparse.Namespace) -> None:
+    nodes = lifecycle.running_nodes(state())
+    if chosen.remove:
+        kueue.remove(Api(state()))
+    else:
+        kueue.install(Api(state()), nodes)
 
 
 def _status(_: argparse.Namespace) -> int:
@@ -77,10 +89,10 @@ def _npu(chosen: argparse.Namespace) -> None:
 def _image(chosen: argparse.Namespace) -> None:
     _require_root()
     if chosen.verb == "build":
-        named = images.TABLE.get(chosen.source)
-        folder = images.recipe_of_folder
-        recipe = named or folder(Path(chosen.source), chosen.tag or "", chosen.build_arg)
-        print(images.build(recipe).manifest.digest)
+        for source in chosen.sources:
+            named = images.TABLE.get(source)
+            recipe = named or images.recipe_of_folder(Path(source), chosen.tag or "", chosen.build_arg)
+            print(images.build(recipe).manifest.digest)
         return
     nodes = lifecycle.running_nodes(state())
     if chosen.verb == "load":
@@ -95,6 +107,7 @@ def _logs(chosen: argparse.Namespace) -> None:
 
 
 _COMMANDS = {
+    "addon": _addon,
     "build": _build,
     "down": _down,
     "image": _image,
@@ -116,6 +129,12 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="start or repair the cluster")
     up.add_argument("--nodes", type=int, choices=(1, 2), help="default: as it is, or 1")
     up.add_argument("--npus", type=int, help="NPUs of each node; default: as it is, or 4")
+    policies = (NO_CPU_MANAGER, STATIC_CPU_MANAGER)
+    up.add_argument("--cpu-manager", choices=policies, help="policy of the kubelets; default: as it is, or none")
+    up.add_argument("--with", dest="extra", choices=(KUEUE,), help="also what only some tests want")
+    addon = commands.add_parser("addon", help="bring in what only some tests want, or take it away")
+    addon.add_argument("name", choices=(KUEUE,))
+    addon.add_argument("--remove", action="store_true", help="with all objects of its kinds")
     down = commands.add_parser("down", help="take the cluster away")
     down.add_argument("--purge", action="store_true", help="images, keys and logs too")
     commands.add_parser("status", help="what runs; exit code 1 when something does not")
@@ -137,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_image_commands(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True)
     build = verbs.add_parser("build", help="build an image unless an equal one is in the cache")
-    build.add_argument("source", help=f"a folder with a Dockerfile, or one of {', '.join(images.TABLE)}")
+    build.add_argument("sources", nargs="+", help=f"a folder with a Dockerfile, or of {', '.join(images.TABLE)}")
     build.add_argument("--tag", help="needed for a folder")
     build.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE")
     bring = verbs.add_parser("import", help="bring a built image into every node")

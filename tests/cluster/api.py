@@ -26,11 +26,16 @@ PLURALS = {
     "CustomResourceDefinition": "customresourcedefinitions",
     "Deployment": "deployments",
     "EndpointSlice": "endpointslices",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "Namespace": "namespaces",
     "Node": "nodes",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "Secret": "secrets",
     "Service": "services",
     "ServiceAccount": "serviceaccounts",
     "StorageClass": "storageclasses",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
 
 Object = dict[str, Any]

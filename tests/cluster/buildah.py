@@ -79,6 +79,14 @@ def has(name: str) -> bool:
     return bool(_buildah(["images", "--quiet", "--filter", f"reference={name}"]).strip())
 
 
+def pinned(name: str) -> str:
+    """The name of an image of the store with its digest in place of its tag."""
+    if "@" in name:
+        return name
+    digest = _buildah(["inspect", "--type", "image", "--format", "{{.FromImageDigest}}", name]).strip()
+    return f"{name.rpartition(':')[0]}@{digest}"
+
+
 def build(
     name: str, *, dockerfile: Path, context: Path, stage: str = "", arguments: Mapping[str, str] | None = None
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.cluster import paths, programs
 from tests.cluster.api import Api
-from tests.cluster.nodes import Node
+from tests.cluster.nodes import Node, forget_cpus
 from tests.cluster.packages import SYSTEM_PATH
 from tests.cluster.paths import State
 
@@ -32,6 +32,8 @@ class Component:
     ready: Callable[[], bool]
     # Files whose change means that the program must be started again.
     files: tuple[Path, ...] = ()
+    # What must be done when none runs and before one is started.
+    prepare: Callable[[], None] = lambda: None
 
 
 def control_plane(state: State) -> list[Component]:
@@ -171,6 +173,7 @@ def of_node(node: Node, npus: int) -> list[Component]:
             (*enter, *kubelet),
             lambda: listens(node.address, 10250),
             files=(node.folder / "kubelet.yaml", node.folder / "kubelet.kubeconfig"),
+            prepare=lambda: forget_cpus(node),
         ),
         Component(
             f"kube-proxy-{node.name}",

@@ -39,9 +39,19 @@ class Recipe:
     # always given: the base that debootstrap made.
     base: str = ""
     base_argument: str = "BASE_IMAGE"
+    # The Dockerfile takes no base that may be another one tomorrow.
+    by_digest: bool = False
 
 
 _RUNTIME = REPOSITORY / "images" / "runtime" / "Dockerfile"
+_ASCEND = REPOSITORY / "images" / "runtime" / "ascend" / "Dockerfile"
+_CODE = (
+    "requirements/build.txt",
+    "requirements/runtime-code.txt",
+    "runtime/pyproject.toml",
+    "runtime/README.md",
+    "runtime/src/**/*",
+)
 
 TABLE: Mapping[str, Recipe] = {
     "operator": Recipe(
@@ -71,14 +81,17 @@ TABLE: Mapping[str, Recipe] = {
         dockerfile=_RUNTIME,
         base="runtime-deps-cpu",
         base_argument="DEPENDENCIES_IMAGE",
-        inputs=(
-            "requirements/build.txt",
-            "requirements/runtime-code.txt",
-            "runtime/pyproject.toml",
-            "runtime/README.md",
-            "runtime/src/**/*",
-        ),
+        inputs=_CODE,
     ),
+    # Of the Ascend image, the stages that need neither CANN nor what no package index has: on a base without CANN.
+    "ascend-system": Recipe(
+        tag="rljob.local/runtime-ascend:system",
+        dockerfile=_ASCEND,
+        stage="system",
+        inputs=("images/runtime/ascend/environment.sh",),
+        by_digest=True,
+    ),
+    "ascend-code": Recipe(tag="rljob.local/runtime-ascend:code", dockerfile=_ASCEND, stage="code", inputs=_CODE),
 }
 
 # What a cluster needs to run an RLJob; the other entries are parts of these.
@@ -179,7 +192,8 @@ def _build_local(recipe: Recipe) -> str:
     """Build into buildah's own store, with the images below, and return the name there."""
     local = f"localhost/rljob/{slug(recipe.tag)}:{key_of(recipe)}"
     with locked(_lock("base")):
-        arguments = {**dict(recipe.arguments), "BASE_IMAGE": buildah.ensure_base()}
+        base = buildah.ensure_base()
+        arguments = {**dict(recipe.arguments), "BASE_IMAGE": buildah.pinned(base) if recipe.by_digest else base}
     if recipe.base:
         arguments[recipe.base_argument] = _build_local(TABLE[recipe.base])
     with locked(_lock(slug(recipe.tag))):

@@ -30,7 +30,7 @@ from tests.cluster import (
 from tests.cluster.api import Api
 from tests.cluster.components import Component
 from tests.cluster.errors import ClusterError
-from tests.cluster.nodes import Node
+from tests.cluster.nodes import NO_CPU_MANAGER, Node
 from tests.cluster.paths import State
 from tests.cluster.programs import locked
 
@@ -57,10 +57,11 @@ class Settings:
 
     nodes: int = DEFAULT_NODES
     npus_per_node: int = DEFAULT_NPUS
+    cpu_manager: str = NO_CPU_MANAGER
 
 
-def up(state: State, *, node_count: int | None = None, npus: int | None = None) -> None:
-    """Make the cluster run; without numbers, with as many nodes and NPUs as it has."""
+def up(state: State, *, node_count: int | None = None, npus: int | None = None, cpu_manager: str | None = None) -> None:
+    """Make the cluster run; what is not said is as it was."""
     packages.ensure_packages(packages.CLUSTER_PACKAGES)
     programs.build()
     state.folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,13 @@ def up(state: State, *, node_count: int | None = None, npus: int | None = None) 
         if fresh:
             leaks.sweep(state)
             _keep_older_logs(state)
-        settings = _choose(state, node_count=node_count, npus=npus, fresh=fresh)
+        base = (None if fresh else settings_of(state)) or Settings()
+        wanted = Settings(
+            nodes=node_count or base.nodes,
+            npus_per_node=npus or base.npus_per_node,
+            cpu_manager=cpu_manager or base.cpu_manager,
+        )
+        settings = _choose(state, wanted, least_nodes=1 if fresh else base.nodes)
         changed = _bring_up(state, settings)
         seconds = time.monotonic() - started
         word = "ready" if changed else "unchanged"
@@ -151,20 +158,17 @@ def log_of(state: State, component: str) -> Path:
     return path
 
 
-def _choose(state: State, *, node_count: int | None, npus: int | None, fresh: bool) -> Settings:
-    present = None if fresh else settings_of(state)
-    base = present or Settings()
-    chosen = Settings(nodes=node_count or base.nodes, npus_per_node=npus or base.npus_per_node)
-    if present and chosen.nodes < present.nodes:
-        raise ClusterError(f"the cluster has {present.nodes} nodes; run `down` before `up --nodes {chosen.nodes}`")
+def _choose(state: State, wanted: Settings, *, least_nodes: int) -> Settings:
+    if wanted.nodes < least_nodes:
+        raise ClusterError(f"the cluster has {least_nodes} nodes; run `down` before `up --nodes {wanted.nodes}`")
     state.pids.mkdir(parents=True, exist_ok=True)
-    (state.pids / "settings.json").write_text(json.dumps(asdict(chosen)))
-    return chosen
+    (state.pids / "settings.json").write_text(json.dumps(asdict(wanted)))
+    return wanted
 
 
 def _bring_up(state: State, settings: Settings) -> bool:
     members = nodes_of(state, settings.nodes)
-    _prepare(state, members)
+    _prepare(state, members, settings)
     everything = all_components(state, settings)
     by_name = {component.name: component for component in everything}
     runtimes = [f"containerd-{node.name}" for node in members]
@@ -195,7 +199,7 @@ def own_images() -> list[oci.Image]:
     ]
 
 
-def _prepare(state: State, members: Iterable[Node]) -> None:
+def _prepare(state: State, members: Iterable[Node], settings: Settings) -> None:
     pki.ensure_keys(state)
     state.run.mkdir(parents=True, exist_ok=True)
     state.volumes.mkdir(parents=True, exist_ok=True)
@@ -207,7 +211,7 @@ def _prepare(state: State, members: Iterable[Node]) -> None:
         network.ensure_cgroup(node)
         certificate = pki.kubelet_certificate(node.name, node.address)
         pki.ensure_certificate(state.pki, certificate)
-        nodes.write_configuration(node)
+        nodes.write_configuration(node, settings.cpu_manager)
         pki.write_kubeconfig(state.pki, certificate.name, node.folder / "kubelet.kubeconfig")
 
 
@@ -222,6 +226,7 @@ def _start(state: State, wanted: list[Component]) -> bool:
             continue
         if present:
             processes.end([present], grace_seconds=10)
+        component.prepare()
         started = time.monotonic()
         process = processes.start(
             component.command,

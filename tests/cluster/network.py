@@ -41,17 +41,23 @@ def _ensure_namespace(node: Node) -> None:
     if not succeeds(["ip", "link", "show", outside]):
         run(["ip", "link", "add", outside, "type", "veth", "peer", "name", "uplink", "netns", name])
         run(["ip", "addr", "add", f"{node.host_end}/30", "dev", outside])
-        run(["ip", "link", "set", outside, "up"])
         run([*enter, "ip", "link", "set", "lo", "up"])
         run([*enter, "ip", "addr", "add", f"{node.address}/30", "dev", "uplink"])
         run([*enter, "ip", "link", "set", "uplink", "up"])
         run([*enter, "ip", "route", "add", "default", "via", node.host_end])
+    # A link that was cut has lost its route too.
+    run(["ip", "link", "set", outside, "up"])
     run(["ip", "route", "replace", node.pod_network, "via", node.address])
 
 
 def host_link(node: Node) -> str:
-    """The host's end of the link to a node in a namespace; set it down for a partition."""
+    """The host's end of the link to a node in a namespace."""
     return f"rljob{node.index}up"
+
+
+def cut_off(node: Node) -> None:
+    """Partition a node in a namespace from the rest; `ensure_network` mends it."""
+    run(["ip", "link", "set", host_link(node), "down"])
 
 
 def _sysctl(node: Node, name: str, value: str) -> None:

@@ -18,6 +18,9 @@ PAUSE_IMAGE = "rljob.local/pause:1"
 CGROUP = "rljob-cluster"
 CNI_PROGRAMS = "/usr/lib/cni"
 CNI_NETWORK = "rljob"
+NO_CPU_MANAGER, STATIC_CPU_MANAGER = "none", "static"
+"""Policies of the kubelet (https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/)."""
+RESERVED_CPU = "100m"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class Node:
     def kubelet_root(self) -> Path:
         """The kubelet's own folder."""
         return self.folder / "kubelet"
+
+    @property
+    def cpu_state(self) -> Path:
+        """Which CPUs the kubelet has given to which container."""
+        return self.kubelet_root / "cpu_manager_state"
 
     @property
     def images(self) -> Path:
@@ -112,14 +120,14 @@ class Node:
         return ["nsenter", f"--mount={self.mount_namespace}", *network, "--"]
 
 
-def write_configuration(node: Node) -> None:
+def write_configuration(node: Node, cpu_manager: str) -> None:
     """Write the files that the programs of a node read."""
     (node.folder / "cni").mkdir(parents=True, exist_ok=True)
     node.run.mkdir(parents=True, exist_ok=True)
     _write(node.folder / "cni" / "10-bridge.conflist", json.dumps(cni_configuration(node), indent=1))
     _write(node.folder / "containerd.toml", containerd_configuration(node))
     _write(node.folder / "resolv.conf", "")
-    _write(node.folder / "kubelet.yaml", yaml.safe_dump(kubelet_configuration(node)))
+    _write(node.folder / "kubelet.yaml", yaml.safe_dump(kubelet_configuration(node, cpu_manager)))
     _write(node.folder / "proxy.yaml", yaml.safe_dump(proxy_configuration(node)))
 
 
@@ -173,10 +181,14 @@ state = "{node.run}/containerd"
 """
 
 
-def kubelet_configuration(node: Node) -> dict[str, object]:
+def kubelet_configuration(node: Node, cpu_manager: str) -> dict[str, object]:
     """A kubelet that shares its machine: swap, cgroup v1 and a foreign root file system are fine."""
     pki = node.state.pki
-    return {
+    exclusive: dict[str, object] = {}
+    if cpu_manager != NO_CPU_MANAGER:
+        # A part of a CPU keeps a whole one for everybody's use, and costs the scheduler's sums only the part.
+        exclusive = {"cpuManagerPolicy": cpu_manager, "kubeReserved": {"cpu": RESERVED_CPU}}
+    return exclusive | {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": node.address,
@@ -208,6 +220,13 @@ def kubelet_configuration(node: Node) -> dict[str, object]:
         # Nodes of one machine must notice a lost one within a test's patience.
         "nodeStatusUpdateFrequency": "4s",
     }
+
+
+def forget_cpus(node: Node) -> None:
+    """Remove what a kubelet of another policy kept of CPUs: the next one would refuse to start on it."""
+    wanted = yaml.safe_load((node.folder / "kubelet.yaml").read_text()).get("cpuManagerPolicy", NO_CPU_MANAGER)
+    if node.cpu_state.exists() and json.loads(node.cpu_state.read_text())["policyName"] != wanted:
+        node.cpu_state.unlink()
 
 
 def proxy_configuration(node: Node) -> dict[str, object]:

@@ -87,6 +87,13 @@ PROGRAM_TABLE = (
     Program("pause", ("pause",)),
     Program("fakenpu", ("fakenpu",)),
     Program("storage", ("storage",)),
+    Program(
+        "kueue",
+        ("kueue",),
+        tools=True,
+        shared=(("sigs.k8s.io/kueue", "charts/kueue"),),
+        on_request=True,
+    ),
     Program("kwok", ("kwok",), tools=True, shared=(("sigs.k8s.io/kwok", "kustomize/stage"),), on_request=True),
 )
 

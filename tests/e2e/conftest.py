@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import quickstart
+from tests.e2e import quickstart, shared
+from tests.e2e.shared import ROOT, Seen
+from tests.e2e.story import OPERATOR_NAMESPACE, Record
 from tests.kube import Kube, http_get, wait_for
+from tests.monitoring.prometheus import Prometheus
 
-ROOT = Path(__file__).resolve().parents[2]
-OPERATOR_NAMESPACE = "rljob-system"
+WATCHED = "RLJOB_WATCHED"
+"""Environment variable: a folder that a run left (build/e2e), to be asked again without a cluster."""
 NAMESPACE = "rljob-e2e"
 
 
-def _cluster(*words: str) -> str:
+def cluster(*words: str) -> str:
+    """Run a command of the local cluster, and give what it prints."""
     command = [sys.executable, "-m", "tests.cluster", *words]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=120).stdout.strip()
 
@@ -25,7 +30,7 @@ def _cluster(*words: str) -> str:
 @pytest.fixture(scope="session")
 def admin() -> Kube:
     """Give kubectl for the operator's namespace of the running local cluster."""
-    return Kube(f"{_cluster('path', 'kube')}/kubectl", _cluster("kubeconfig"), OPERATOR_NAMESPACE)
+    return Kube(f"{cluster('path', 'kube')}/kubectl", cluster("kubeconfig"), OPERATOR_NAMESPACE)
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +45,33 @@ def kube(admin: Kube) -> Iterator[Kube]:
     yield mine
     mine.delete("namespace", NAMESPACE, wait=False)
     wait_for("the namespace is gone", lambda: mine.get("namespace", NAMESPACE) is None, 180)
+
+
+@pytest.fixture(scope="session")
+def prometheus(admin: Kube) -> Iterator[Prometheus]:
+    """Give a Prometheus that scrapes the local cluster."""
+    del admin  # it tells whether there is one
+    with shared.watching() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def shared_run(kube: Kube, prometheus: Prometheus) -> Iterator[tuple[Record, Seen]]:
+    """Give the main job after its end; Prometheus has seen it."""
+    del prometheus
+    yield shared.play(kube)
+    kube.delete("rljob", shared.NAME)
+
+
+@pytest.fixture(scope="session")
+def watched(request: pytest.FixtureRequest) -> Iterator[tuple[Prometheus, Seen]]:
+    """Give Prometheus and what it has seen: the main job, or one of an earlier session."""
+    if earlier := os.environ.get(WATCHED):
+        with shared.watched_earlier(Path(earlier)) as found:
+            yield found
+    else:
+        _, seen = request.getfixturevalue("shared_run")
+        yield request.getfixturevalue("prometheus"), seen
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from typing import Any
 
 from rljob_runtime.contract import Port
 from tests.e2e import quickstart
-from tests.e2e.conftest import OPERATOR_NAMESPACE
 from tests.kube import Kube, Manifest, http_get, wait_for
 
+OPERATOR_NAMESPACE = "rljob-system"
 ENDED = ("Succeeded", "Failed", "Stopped", "Invalid")
 
 
@@ -181,7 +181,7 @@ def preempt(kube: Kube, record: Record) -> None:
     cluster = record.status["rayCluster"]["name"]
     _patch(kube, "raycluster", cluster, '{"spec":{"suspend":true}}')
     wait_for("the pods are gone", lambda: not kube.find("pods", f"ray.io/cluster={cluster}"), 300, every=2)
-    wait_for("the job waits", lambda: look(kube, record) == "Starting", 60, every=2)
+    wait_for("the job waits", lambda: look(kube, record) == "Queued", 60, every=2)
     _patch(kube, "raycluster", cluster, '{"spec":{"suspend":false}}')
 
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.e2e import quickstart
-from tests.e2e.conftest import ROOT
+from tests.e2e.shared import ROOT
 from tests.e2e.story import volume
 from tests.kube import Kube, Manifest, wait_for
 

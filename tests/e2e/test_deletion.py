@@ -50,3 +50,20 @@ def test_a_deleted_job_saves_and_leaves_nothing(alone: Kube) -> None:
         wait_for("everything of the job is gone", gone, 180)
         print(f"gone after {time.monotonic() - begin:.0f} s")
     assert int(steps[-1]) >= seen
+
+
+def test_a_worker_that_waits_for_its_head_frees_its_npus_when_it_is_deleted(alone: Kube) -> None:
+    nowhere = {"kubernetes.io/hostname": "nowhere"}
+    fields = {"trainer__steps": 400, "initializers": [], "head__template__nodeSelector": nowhere, **SAVING}
+    alone.apply(quickstart.variant("headless", **fields))
+    worker = "rljob.dev/job=headless,ray.io/node-type=worker"
+
+    def waiting() -> bool:
+        found = [
+            status for pod in alone.find("pods", worker) for status in pod["status"].get("initContainerStatuses", [])
+        ]
+        return any(status["name"] == "wait-gcs-ready" and "running" in status["state"] for status in found)
+
+    wait_for("a worker that waits for its head", waiting, 120)
+    alone.delete("rljob", "headless")
+    wait_for("no worker", lambda: not alone.find("pods", worker), 60)

@@ -1,74 +1,28 @@
-"""The main job: the quickstart trains a model, whatever is taken from it on the way.
-
-In one run the operator is killed at three moments at which nothing else happens; a worker's main process is killed, the
-head pod is deleted, the job is suspended and resumed, with the operator killed in the middle of each. The chart is
-upgraded in the first attempt and rolled back in the second. One run serves every test of this module, because it is the
-expensive part; each test reads another side of what the run left behind.
-"""
+"""The main job, from outside: each test reads another side of what the shared run left behind (tests/e2e/shared.py)."""
 
 from __future__ import annotations
 
 import json
-import random
 import statistics
-import subprocess
-import sys
-from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from tests.e2e import quickstart, story
-from tests.e2e.conftest import OPERATOR_NAMESPACE, ROOT
+from rljob.cli import kubectl
+from rljob.cli.report.cluster import Sources, cluster_run
+from rljob.cli.report.command import write_report
+from tests.e2e.shared import BLOWS, NAME, PEACE, ROOT, SAVE_EVERY, Seen
 from tests.e2e.story import Record
 from tests.kube import Kube, wait_for
+from tests.report import browser
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2700)]
 
-NAME = "quickstart"
-RELEASE = "rljob-operator"
-RUN_SECONDS = 2500
-SAVE_EVERY = 5
-PEACE = (0, *sorted(random.sample(range(1, 7), 2)))
-"""Steps at which the operator is killed in the first attempt: any two, and once while the job starts."""
-BLOWS = ((8, story.lose_worker), (17, story.delete_head), (27, story.suspend))
 
-
-@pytest.fixture(scope="module")
-def run(kube: Kube) -> Iterator[Record]:
-    job = quickstart.variant(
-        NAME,
-        checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": SAVE_EVERY, "keep": 2},
-        restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
-        stop={"graceSeconds": 240},
-    )
-    changes = [_upgrade, _downgrade]
-    for record in story.play(kube, job, BLOWS, RUN_SECONDS, PEACE):
-        begun = len(record.status.get("attempts", ()))
-        if changes and record.status.get("state") == "Training" and begun > 2 - len(changes):
-            changes.pop(0)()
-    yield record
-    kube.delete("rljob", NAME)
-
-
-def _cluster(*words: str) -> str:
-    command = [sys.executable, "-m", "tests.cluster", *words]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=120).stdout.strip()
-
-
-def _helm(*words: str) -> None:
-    """Change the release; the operator's pod is replaced."""
-    command = [f"{_cluster('path', 'helm')}/helm", *words, "--namespace", OPERATOR_NAMESPACE]
-    command += ["--kubeconfig", _cluster("kubeconfig"), "--wait", "--timeout", "120s"]
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=150)
-
-
-def _upgrade() -> None:
-    _helm("upgrade", RELEASE, str(ROOT / "charts/rljob-operator"), "--reuse-values", "--set", "operator.workers=4")
-
-
-def _downgrade() -> None:
-    _helm("rollback", RELEASE)
+@pytest.fixture
+def run(shared_run: tuple[Record, Seen]) -> Record:
+    return shared_run[0]
 
 
 def test_it_succeeds_with_every_step(run: Record) -> None:
@@ -202,3 +156,22 @@ def test_the_status_shows_the_last_record(run: Record) -> None:
     tps = last["rljob/tokens_per_second/step/prompt_and_response/card"]
     assert float(progress["tokensPerSecondPerCard"]) == pytest.approx(tps, rel=1e-3)
     assert float(progress["firstDPIdleRatio"]) == pytest.approx(last["rljob/first_dp_idle_ratio"], rel=1e-3, abs=1e-6)
+
+
+def test_its_report_shows_every_attempt_in_a_browser(kube: Kube, run: Record) -> None:
+    """No pod of the run is left: the records are read by a pod made for it, and that one goes too."""
+    place = kubectl.Place(kube.namespace, kubeconfig=Path(kube.kubeconfig), program=kube.kubectl)
+    told = cluster_run(NAME, place, Sources())
+    assert [record.step for record in told.steps] == list(range(1, 41))
+    assert len(told.records) == sum(len(lines) for lines in run.attempts)
+    assert [attempt.number for attempt in told.attempts] == [1, 2, 3, 4]
+    assert told.held_seconds == run.status["usage"]["deviceSeconds"]
+    page = ROOT / "build" / "report" / "survived.html"
+    write_report(told, page)
+    browser.picture(page, page.with_suffix(".png"), (1280, 1700))
+    seen = browser.load(page)
+    assert seen.console == []
+    assert all(points >= 2 for points in seen.plots.values()), seen.plots
+    assert seen.plots["timeline"] == sum(record.trained for record in told.records)
+    readers = [pod["metadata"] for pod in kube.find("pods") if "-report-" in pod["metadata"]["name"]]
+    assert all("deletionTimestamp" in metadata for metadata in readers)

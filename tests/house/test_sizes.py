@@ -10,7 +10,8 @@ MAX_FUNCTION_LINES = 80
 
 
 def python_files() -> list[Path]:
-    return [path for folder in ("operator", "runtime", "scripts", "tests") for path in (ROOT / folder).rglob("*.py")]
+    folders = ("operator", "runtime", "scripts", "tests", "benchmarks")
+    return [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:

@@ -146,6 +146,11 @@ def buckets(page: str, metric: str, *labels: str) -> Buckets:
     return found
 
 
+def series(page: str) -> int:
+    """Count the series of a metrics page."""
+    return sum(bool(line) and not line.startswith("#") for line in page.splitlines())
+
+
 def quantile(part: float, later: Buckets, earlier: Buckets | None = None) -> float | None:
     """Estimate a quantile as Prometheus does: linear within its bucket; None if nothing was observed."""
     counts = [(bound, count - (earlier or {}).get(bound, 0.0)) for bound, count in sorted(later.items())]

@@ -2,8 +2,9 @@
 
 KWOK gives pods addresses of 127.64.0.0/12, all of which belong to the loopback device. A watch of the head pods opens
 the two ports of a head at its pod's address when the pod is ready, and closes them when it is gone, so that the
-operator asks exactly what it asks in a real cluster: the pod's IP, the real ports, the cluster's token. What is said
-is what `rljob_runtime` says: the contract's types, pod uid and submission id, steps that go on with time.
+operator asks exactly what it asks in a real cluster: the pod's IP, the real ports, the cluster's token. On the nodes'
+network the address is the node's, and the ports are those of the job's block. What is said is what `rljob_runtime`
+says: the contract's types, pod uid and submission id, steps that go on with time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import hmac
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +20,11 @@ from aiohttp import web
 from rljob.build import labels
 from rljob.build.ports import DASHBOARD_PORT
 from rljob.cluster.token import TokenKey
+from rljob.core.view import port_block
 from rljob_runtime.contract import AttemptVariable, Phase, Port, Progress
 from tests.scale.client import Client, Manifest
 
 HEADS = f"?labelSelector={labels.RAY_NODE_TYPE}=head,{labels.JOB_UID}"
-PORTS = (DASHBOARD_PORT, int(Port.API))
 START_SECONDS = 2.0
 """Time between the submission and the first step's begin."""
 TOTAL_STEPS = 1_000_000
@@ -40,6 +40,8 @@ class Head:
     address: str
     pod_uid: str
     token: str
+    ports: tuple[int, int] = (DASHBOARD_PORT, int(Port.API))
+    """Ray's job API and the exporter's."""
     listeners: list[web.SockSite] = field(default_factory=list)
     submissions: dict[str, tuple[int, float]] = field(default_factory=dict)
     """By submission id: the attempt, and when it came."""
@@ -86,7 +88,9 @@ class Heads:
         self._key = key
         self._step_seconds = step_seconds
         self._frozen: float | None = None
-        self._by_address: dict[str, Head] = {}
+        self._by_pod: dict[str, Head] = {}
+        self._by_place: dict[tuple[str, int], Head] = {}
+        """By address and port: pods on a node's network share its address."""
         self.refused = 0
         """Requests with a wrong token, to a wrong path, or a submission sent twice: the operator makes none."""
 
@@ -115,15 +119,15 @@ class Heads:
 
     def steps(self) -> dict[str, int]:
         """Give the last step of each run, by pod uid."""
-        return {head.pod_uid: head.progress(self._now(), self._step_seconds).step for head in self._by_address.values()}
+        return {head.pod_uid: head.progress(self._now(), self._step_seconds).step for head in self._by_pod.values()}
 
     def polls(self) -> dict[str, int]:
         """Give how often each head was asked for its progress, by pod uid."""
-        return {head.pod_uid: head.polls for head in self._by_address.values()}
+        return {head.pod_uid: head.polls for head in self._by_pod.values()}
 
     def submissions(self) -> list[int]:
         """Give how many submissions each head has."""
-        return [len(head.submissions) for head in self._by_address.values()]
+        return [len(head.submissions) for head in self._by_pod.values()]
 
     def _now(self) -> float:
         return time.time() if self._frozen is None else self._frozen
@@ -132,27 +136,34 @@ class Heads:
         address = (pod.get("status") or {}).get("podIP")
         if not address:
             return
-        known = self._by_address.get(address)
+        uid = pod["metadata"]["uid"]
         if event == "DELETED":
-            if known is not None and known.pod_uid == pod["metadata"]["uid"]:
-                await self._close(self._by_address.pop(address))
+            if (gone := self._by_pod.pop(uid, None)) is not None:
+                await self._close(gone)
             return
-        if known is not None and known.pod_uid == pod["metadata"]["uid"]:
+        if uid in self._by_pod:
             return
-        if known is not None:
-            await self._close(known)
-        marks = pod["metadata"]["labels"]
-        token = self._key.token(marks[labels.JOB_UID], marks[labels.RAY_CLUSTER])
-        head = Head(address, pod["metadata"]["uid"], token)
-        self._by_address[address] = head
-        for listener in _listeners(address):
-            site = web.SockSite(self._runner, listener, backlog=BACKLOG)
+        marks, block = pod["metadata"]["labels"], port_block(pod)
+        head = Head(address, uid, self._key.token(marks[labels.JOB_UID], marks[labels.RAY_CLUSTER]))
+        if block is not None:
+            head.ports = (block.dashboard, block.api)
+        self._by_pod[uid] = head
+        for port in head.ports:
+            # An address may be given to a new pod before the old one is seen to be gone.
+            if (old := self._by_place.get((address, port))) is not None:
+                await self._close(old)
+            site = web.SockSite(self._runner, _listener(address, port), backlog=BACKLOG)
             await site.start()
             head.listeners.append(site)
+            self._by_place[address, port] = head
 
     async def _close(self, head: Head) -> None:
         for site in head.listeners:
             await site.stop()
+        head.listeners.clear()
+        for port in head.ports:
+            if self._by_place.get((head.address, port)) is head:
+                del self._by_place[head.address, port]
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:  # noqa: ANN401 - aiohttp's Handler
@@ -169,10 +180,14 @@ class Heads:
         return found
 
     def _head(self, request: web.Request) -> Head:
-        """Tell the head by the address that was called."""
+        """Tell the head by the address and the port that were called."""
         if request.transport is None:
             raise web.HTTPServiceUnavailable
-        return self._by_address[request.transport.get_extra_info("sockname")[0]]
+        found = self._by_place.get(request.transport.get_extra_info("sockname"))
+        if found is None:
+            # Asked while its pod went.
+            raise web.HTTPServiceUnavailable
+        return found
 
     async def _progress(self, request: web.Request) -> web.Response:
         head = self._head(request)
@@ -201,9 +216,8 @@ class Heads:
         return web.json_response({"job_id": submission_id, "submission_id": submission_id})
 
 
-def _listeners(address: str) -> Iterator[socket.socket]:
-    for port in PORTS:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((address, port))
-        yield listener
+def _listener(address: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, port))
+    return listener

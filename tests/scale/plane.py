@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster import pki, programs
+from tests.cluster import kueue, pki, programs
 from tests.cluster.api import Api
 from tests.cluster.components import answers, listens
 from tests.cluster.paths import State
@@ -40,7 +40,7 @@ PROGRAMS = ("etcd", "kube", "kuberay", "kwok")
 POD_NETWORK = "127.64.0.0/12"
 """Addresses of the loopback device: what listens there is reachable from this machine only."""
 SERVICE_NETWORK = "10.97.0.0/16"
-OPERATOR, KUBERAY = "rljob-operator", "kuberay-operator"
+OPERATOR, KUBERAY, KUEUE = "rljob-operator", "kuberay-operator", "kueue"
 GROUP = "rljob.dev:scale"
 READY_SECONDS = 120.0
 STOP_SECONDS = 30.0
@@ -157,13 +157,14 @@ class Plane:
             await asyncio.sleep(POLL_SECONDS)
         return time.monotonic() - began
 
-    async def start_operator(self) -> float:
-        """Start our operator from this checkout with its default settings; gives the seconds until it is ready."""
+    async def start_operator(self, *words: str) -> float:
+        """Start our operator from this checkout, by default with its own settings; gives the seconds until ready."""
         port = self.metrics_ports.setdefault(OPERATOR, free_port())
         self.start(
             OPERATOR,
             *(sys.executable, "-m", "rljob", "--kubeconfig", self.kubeconfig(OPERATOR)),
             *("--token-key-file", self.token_key, "--http-port", str(port), "--lease-namespace", NAMESPACE),
+            *words,
         )
         return await self.wait(OPERATOR, "answers /readyz", lambda: answers(f"http://127.0.0.1:{port}/readyz"))
 
@@ -177,6 +178,19 @@ class Plane:
             *("--health-probe-bind-address", f"127.0.0.1:{probe}"),
         )
         await self.wait(KUBERAY, "answers /healthz", lambda: answers(f"http://127.0.0.1:{probe}/healthz"))
+
+    async def start_kueue(self) -> None:
+        """Start Kueue, whose webhooks the API server asks from now on."""
+        programs.build(["kueue", "helm"])
+        webhook, health = free_port(), free_port()
+        api = Api(self.state, "127.0.0.1", self.api_port)
+
+        def prepare() -> Path:
+            return kueue.beside(api, self.folder, webhook_port=webhook, health_port=health)
+
+        self.start(KUEUE, programs.binary("kueue"), "--config", await asyncio.to_thread(prepare))
+        await self.wait(KUEUE, "makes its certificate", lambda: kueue.keep_certificate(api, self.folder))
+        await self.wait(KUEUE, "answers /readyz", lambda: answers(f"http://127.0.0.1:{health}/readyz"))
 
 
 @contextlib.asynccontextmanager

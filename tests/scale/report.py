@@ -101,6 +101,7 @@ FIGURES = (
     Figure("RLJob operator, resident MiB at its peak", _used(OPERATOR, lambda u: u.peak_rss_mib), "< 256"),
     Figure("KubeRay, resident MiB", _used(KUBERAY, lambda u: u.rss_mib)),
     Figure("KubeRay, resident MiB at its peak", _used(KUBERAY, lambda u: u.peak_rss_mib)),
+    Figure("series of the controller's metrics page", lambda o: str(o.series)),
     Figure("restart: writes to running jobs", _after_restart(lambda r: str(sum(r.writes.values()))), "0"),
     Figure("restart: ready, s", _after_restart(lambda r: _number(r.ready_seconds)), "< 15"),
     Figure("restart: every head asked again, s", _after_restart(lambda r: _number(r.polled_seconds))),

@@ -18,7 +18,7 @@ import aiohttp
 from rljob.cluster.token import TokenKey
 from tests.scale import objects
 from tests.scale.client import Client, Manifest
-from tests.scale.figures import Traffic, Usage, buckets, quantile, traffic, usage
+from tests.scale.figures import Traffic, Usage, buckets, quantile, series, traffic, usage
 from tests.scale.heads import Heads
 from tests.scale.plane import KUBERAY, OPERATOR, Plane, control_plane, install
 from tests.scale.settings import Settings
@@ -81,6 +81,8 @@ class Outcome:
     start: Span | None = None
     steady: Span | None = None
     usage: dict[str, Usage] = field(default_factory=dict)
+    series: int = 0
+    """Of the controller's metrics page, with all jobs there."""
     restart: Restart | None = None
     clusters: int = 0
     submissions: list[int] = field(default_factory=list)
@@ -159,11 +161,12 @@ async def run_rljobs(settings: Settings, say: Callable[[str], None]) -> Outcome:
     """Run our side."""
     async with _side(settings) as side:
         heads = Heads(TokenKey.from_file(side.plane.token_key), settings.step_seconds)
-        async with _background(heads.serve(side.client, objects.NAMESPACE)):
+        async with background(heads.serve(side.client, objects.NAMESPACE)):
             await side.plane.start_operator()
             outcome = await _until_ready(side, objects.RLJOBS, list(objects.rljobs(settings)), _rljob_stage, say)
             outcome.steady = await side.steady()
-            outcome.usage = (await side.mark()).usage
+            at_rest = await side.mark()
+            outcome.usage, outcome.series = at_rest.usage, series(at_rest.page)
             say(f"steady for {settings.steady_seconds} s")
             outcome.restart = await _restart(side, heads)
             say(f"restarted, ready after {outcome.restart.ready_seconds:.1f} s")
@@ -177,7 +180,8 @@ async def run_rayjobs(settings: Settings, say: Callable[[str], None]) -> Outcome
     async with _side(settings) as side:
         outcome = await _until_ready(side, objects.RAYJOBS, list(objects.rayjobs(settings)), _rayjob_stage, say)
         outcome.steady = await side.steady()
-        outcome.usage = (await side.mark()).usage
+        at_rest = await side.mark()
+        outcome.usage, outcome.series = at_rest.usage, series(at_rest.page)
         say(f"steady for {settings.steady_seconds} s")
         outcome.clusters = len((await side.client.list(objects.RAYCLUSTERS))[0])
         return outcome
@@ -193,7 +197,8 @@ async def _side(settings: Settings) -> AsyncIterator[Side]:
 
 
 @contextlib.asynccontextmanager
-async def _background(work: Coroutine[object, object, object]) -> AsyncIterator[None]:
+async def background(work: Coroutine[object, object, object]) -> AsyncIterator[None]:
+    """Let something run beside the block."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -227,7 +232,7 @@ async def _until_ready(
             if runs:
                 running.setdefault(name, time.monotonic())
 
-    async with _background(follow()):
+    async with background(follow()):
         first = await side.mark()
         await side.client.create_all(path, jobs)
         say(f"{len(jobs)} created in {time.monotonic() - first.monotonic:.1f} s")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.contract import Phase
-from tests.scale.figures import Request, Traffic, buckets, quantile, traffic, usage
+from tests.scale.figures import Request, Traffic, buckets, quantile, series, traffic, usage
 from tests.scale.heads import START_SECONDS, Head
 from tests.scale.objects import nodes, rayjobs, rljobs
 from tests.scale.plane import KUBERAY, OPERATOR
@@ -33,6 +33,10 @@ def test_a_quantile_lies_linearly_within_its_bucket() -> None:
     waited = buckets(PAGE, "waited")
     assert quantile(0.5, waited) == pytest.approx(0.1)
     assert quantile(0.7, waited) == pytest.approx(0.1 + 0.9 / 2)
+
+
+def test_series_are_the_lines_that_are_no_comments() -> None:
+    assert series(PAGE) == 4
 
 
 def test_a_quantile_beyond_the_last_bound_is_that_bound() -> None:

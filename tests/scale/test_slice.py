@@ -17,6 +17,9 @@ WRITES_OF_A_JOB = 12
 """Until it trains, with every event: 10 (operator/tests/property/test_writes.py); one more where pods take over a
 minute, and one for each half minute in which it trains while others start."""
 
+SERIES = 800
+"""A process, its one place and what it met; docs/reference/metrics.md has the formula."""
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def outcome() -> Outcome:
@@ -48,3 +51,7 @@ async def test_nothing_but_progress_is_written_while_jobs_run(outcome: Outcome) 
     assert outcome.steady is not None
     seen = outcome.steady.traffic.of(OPERATOR).of_job_controller().writes()
     assert set(seen) <= {"patch rljobs/status"}
+
+
+async def test_the_metrics_have_no_more_series_than_the_formula_says(outcome: Outcome) -> None:
+    assert 100 < outcome.series < SERIES

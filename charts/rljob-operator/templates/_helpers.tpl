@@ -45,3 +45,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
 {{- end }}
 {{- end }}
+
+{{- define "rljob.rules" -}}
+{{- $limit := printf "resync_last_success_timestamp_seconds > %d" (mul 3 (int .Values.operator.resyncSeconds)) }}
+{{- $runbooks := printf "runbook_url: %s/" (trimSuffix "/" (default "docs" .Values.metrics.runbooks)) }}
+{{- .Files.Get "files/rules.yaml" | replace "resync_last_success_timestamp_seconds > 900" $limit | replace "runbook_url: docs/" $runbooks }}
+{{- end }}

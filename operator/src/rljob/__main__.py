@@ -115,7 +115,15 @@ async def assemble(config: Config) -> AsyncIterator[Operator]:
     cluster.fence = ray.fence = lease.expect_held
     hooks = Hooks(doubt=lease.doubt)
     reconciler = Reconciler.build(
-        cluster, ray, clock, key, metrics=metrics, identity=config.identity, hooks=hooks, port_pool=pool
+        cluster,
+        ray,
+        clock,
+        key,
+        metrics=metrics,
+        identity=config.identity,
+        hooks=hooks,
+        port_pool=pool,
+        device_info_namespace=config.device_info_namespace,
     )
     resync = Resync(reconciler, config.resync_seconds, config.identity, config.namespace or None)
     try:

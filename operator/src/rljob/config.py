@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rljob.build.ports import BLOCK_SIZE
+from rljob.core.faults import DEVICE_INFO_NAMESPACE
 from rljob.core.ports import BLOCKS, FIRST_PORT
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ class Config:
     """First port of the blocks that jobs with network.mode Host get; the range must be nobody else's on the nodes."""
     host_ports_blocks: int = BLOCKS
     """How many of these blocks there are, of 32 ports each."""
+    device_info_namespace: str = DEVICE_INFO_NAMESPACE
+    """Namespace in which MindCluster's device plug-in says how the NPUs of each node are; empty to look at the nodes
+    alone."""
     log_level: str = "INFO"
     """Least level of log lines: DEBUG, INFO, WARNING or ERROR."""
     kubeconfig: str = ""

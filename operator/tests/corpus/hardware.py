@@ -1,6 +1,7 @@
 """The job against the accelerator table, and variables of HCCL that cannot work."""
 
 from corpus.bad import Bad, Json, group, merged, template
+from corpus.pods import patch
 
 WORKERS = "spec.workerGroups[0].template"
 A2 = {"accelerator": {"class": "atlas-a2"}, "trainer": {"globalBatchSize": 64}}
@@ -35,6 +36,11 @@ BAD = {
         ),
         f"{WORKERS}.sharedMemory",
         "2Ti counts as memory, and template.memory is 1400Gi",
+    ),
+    "a patch of a Guaranteed pod's cores": Bad(
+        merged(WHOLE, patch(containers=[{"name": "ray-worker", "resources": {"limits": {"cpu": "200"}}}])),
+        "spec.podSpecPatch.workers.containers[0].resources.limits.cpu",
+        "cannot be patched: use template.cpu",
     ),
     "the plug-in's variable": Bad(
         env(("ASCEND_VISIBLE_DEVICES", "0,1")),

@@ -97,6 +97,16 @@ BAD = {
         "spec.restart.rules[0].action",
         "Restart, but maxRestarts and maxInfrastructureRestarts are 0",
     ),
+    "a fault that is none": Bad(
+        {"restart": {"rules": [{"name": "a", "onFault": "SeperateNPU", "action": "Fail"}]}},
+        "spec.restart.rules[0].onFault",
+        "SeperateNPU is no class of faults; did you mean SeparateNPU?",
+    ),
+    "a fault like no other": Bad(
+        {"restart": {"rules": [{"name": "a", "onFault": "x", "action": "Fail"}]}},
+        "spec.restart.rules[0].onFault",
+        "x is no class of faults; they are NotHandleFault",
+    ),
     "a pattern that is none": Bad(rule("("), PATTERN, "cannot be compiled: missing ), unterminated subpattern"),
     "a pattern of endless numbers": Bad(rule("a{99999999999999999999}"), PATTERN, "cannot be compiled"),
     "a pattern that looks ahead": Bad(rule("a(?=b)"), PATTERN, "(?= looks ahead, which RE2 does not know"),

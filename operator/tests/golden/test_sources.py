@@ -17,7 +17,8 @@ from builders import BUILT_IN_RECIPES, EXAMPLES
 
 from rljob.build.accelerators import ACCELERATORS, facts_of
 from rljob.build.env import VARIABLES
-from rljob.build.ports import PORTS
+from rljob.build.ports import PORTS, RayVariable
+from rljob.build.stopping import worker_env
 from rljob.core.policies.validation import validate
 
 FOLDER = Path(__file__).parent
@@ -44,12 +45,14 @@ SOURCES: dict[str, str] = {
     rf"{GROUP}\.rayStartParams\.(dashboard-host|num-cpus)": "raycluster.py: the head's Service",
     rf"{GROUP}\.rayStartParams\.resources": "spec.workerGroups.devicesPerNode, quoted as kuberay issue 1984 asks",
     rf"{GROUP}\.rayStartParams\.[-a-z]*port": "ports",
+    rf"{GROUP}\.rayStartParams\.node-ip-address": "raycluster.py: the node's address in Kubernetes",
     rf"{POD}\.restartPolicy": "raycluster.py: a Ray process that restarts has lost its state",
     rf"{POD}\.(hostNetwork|dnsPolicy)": "spec.network.mode",
     rf"{POD}\.terminationGracePeriodSeconds": "spec.stop.graceSeconds and 30 s (docs/design/0006)",
     rf"{POD}\.automountServiceAccountToken": "design: no pod of a job needs the API server",
     rf"{POD}\.(nodeSelector|tolerations)": "spec: template",
     rf"{WORKER_POD}\.affinity\.nodeAffinity\..*": "row: nodeLabels",
+    r"\.spec\.headGroupSpec\.template\.spec\.affinity\.nodeAffinity\.preferred.*": "nodeLabels of all NPU rows",
     rf"{WORKER_POD}\.runtimeClassName": "row: runtimeClassName",
     rf"{POD}\.volumes\[(rljob-spool|rljob-config)\].*": "contract: head_paths",
     rf"{WORKER_POD}\.volumes\[rljob-driver-.*": "row: hostPaths",
@@ -112,7 +115,8 @@ def test_every_variable_stands_in_a_table_or_in_the_job(name: str) -> None:
     (job,) = (path for path in JOBS if path.stem == name)
     spec = validate(name, yaml.safe_load(job.read_text())["spec"], BUILT_IN_RECIPES).spec
     assert spec is not None
-    tables = {row.name for row in VARIABLES} | set(facts_of(spec).env)
+    tables = {row.name for row in VARIABLES} | set(RayVariable) | set(facts_of(spec).env)
+    tables |= {row["name"] for row in worker_env(spec)}
     own = {
         variable.name for template in (spec.head.template, spec.worker_groups[0].template) for variable in template.env
     }

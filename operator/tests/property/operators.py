@@ -176,6 +176,8 @@ class Operators:
                     rounds += 1
                     assert rounds <= limit + self._stale, f"does not rest: {self.words[-limit:]}"
                 else:
+                    # Where there is no job, no round tells that all is well again.
+                    self.disturbed = self.disturbed and operator.queue.next_due_seconds() is not None
                     return
             except CrashError:
                 self.stop_operator()

@@ -19,6 +19,7 @@ from property.world import CODE, World
 from rljob.api.status import ConditionType, State
 from rljob.cluster.kinds import EVENT, KINDS, RAY_CLUSTER
 from rljob.core.observed import Manifest
+from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import LOST
 from rljob_runtime.contract import ExitCode, Phase
 
@@ -93,8 +94,10 @@ def ends(code: ExitCode | int) -> Act:
         world.until(_runs)
         if code == ExitCode.DONE:
             world.run_driver(STEPS, saves=True)
+        begun = len(world.status.attempts)
         world.end_driver(int(code))
-        world.until(lambda w: all(attempt.end_time for attempt in w.status.attempts))
+        # After an outage the next attempt may have begun before anybody looks.
+        world.until(lambda w: all(attempt.end_time for attempt in w.status.attempts[:begun]))
 
     return act
 
@@ -105,9 +108,10 @@ def ends_unheard(world: World) -> None:
     world.ray.exporter_silent = True
     world.run_driver(2, saves=True)
     world.end_driver(1)
-    world.until(lambda w: w.status.ending is not None)
+    begun = len(world.status.attempts)
+    world.until(lambda w: w.status.ending is not None or all(a.end_time for a in w.status.attempts[:begun]))
     world.ray.exporter_silent = False
-    world.until(lambda w: all(attempt.end_time for attempt in w.status.attempts))
+    world.until(lambda w: all(attempt.end_time for attempt in w.status.attempts[:begun]))
     assert world.status.checkpoint is not None
     assert world.status.checkpoint.step == world.saved_step, "what was saved last is not known"
 
@@ -134,10 +138,10 @@ def is_deleted(world: World) -> None:
     """Delete the job, and let the driver save if it is asked to."""
     world.until(_runs)
     world.delete_job()
-    if world.job is not None:
-        world.until(_is_asked_to_stop)
-        world.end_driver(ExitCode.STOPPED)
-        world.until(lambda w: w.job is None)
+    # Its time to save may pass in an outage; then it goes unasked.
+    world.until(lambda w: w.job is None or _is_asked_to_stop(w))
+    world.end_driver(ExitCode.STOPPED)
+    world.until(lambda w: w.job is None)
 
 
 def is_created_again(world: World) -> None:
@@ -155,6 +159,38 @@ def is_preempted(world: World) -> None:
     world.lose_head()
     world.until(lambda w: w.status.counters.preemptions == 1)
     world.queue_is_open = True
+
+
+def stands_on(*nodes: str) -> Act:
+    """Give the cluster these nodes, each just large enough for the job's worker."""
+
+    def act(world: World) -> None:
+        world.make_nodes(*nodes)
+
+    return act
+
+
+def loses_a_device(world: World) -> None:
+    """Let a device of its node turn unhealthy; the driver saves and leaves when it is asked to."""
+    world.until(_runs)
+    assert world.worker_pod is not None
+    world.set_devices(world.worker_pod["spec"]["nodeName"], 1)
+    world.until(_is_asked_to_stop)
+    world.end_driver(ExitCode.STOPPED)
+    world.until(lambda w: all(attempt.end_time for attempt in w.status.attempts))
+
+
+def waits_for_its_node(world: World) -> None:
+    """Find no other node, and wait until the device is well again: at no cost to the budget."""
+    world.until(lambda w: w.status.reason == Reason.WAITING_FOR_NODES)
+    spent = world.status.budget
+    for _ in range(20):
+        world.pass_time()
+        world.settle()
+    assert (world.status.reason, world.status.budget) == (Reason.WAITING_FOR_NODES, spent)
+    assert world.ray_cluster is None
+    (avoided,) = world.status.excluded_nodes
+    world.set_devices(avoided.name, 2)
 
 
 def loses_its_head(world: World) -> None:
@@ -256,6 +292,12 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "preempt": Scenario(
         (trains(3), is_preempted, *SUCCEEDS), State.SUCCEEDED, RESTARTING | {"scheduling": {"queueName": "team"}}
+    ),
+    "device fault": Scenario(
+        (stands_on("node-2", "node-3"), trains(3), loses_a_device, *SUCCEEDS), State.SUCCEEDED, RESTARTING
+    ),
+    "device fault, and no other node": Scenario(
+        (stands_on("node-2"), trains(3), loses_a_device, waits_for_its_node, *SUCCEEDS), State.SUCCEEDED, RESTARTING
     ),
     "head death": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, RESTARTING),
     "head death in the end": Scenario(

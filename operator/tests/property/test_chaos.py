@@ -120,10 +120,15 @@ def test_a_child_that_the_server_finds_wrong_ends_the_job_and_holds_nothing(name
                 assert fingerprint(world, words=False) == plain.left_without_words, f"{name}, invalid: {word}"
 
 
+MIXED = sorted(set(SCENARIOS) - {"fail unheard"})
+"""Stories into which disturbances are mixed: in that one the exporter is silent for nearly as long as its last word is
+waited for, and two disturbances on top of it outlast the wait. Then Ray's word ends the attempt, as it should."""
+
+
 @st.composite
 def mixtures(draw: st.DrawFn) -> tuple[str, list[tuple[str, int]]]:
     """Choose a story and what goes wrong in it."""
-    name = draw(st.sampled_from(sorted(SCENARIOS)))
+    name = draw(st.sampled_from(MIXED))
     rows = draw(st.lists(st.sampled_from(sorted(DISTURBANCES)), min_size=2, max_size=3, unique=True))
     told = undisturbed(name)
     return name, [(row, draw(st.sampled_from(told.moments(DISTURBANCES[row].moment)))) for row in rows]

@@ -177,11 +177,11 @@ def test_a_preempted_cluster_waits_for_its_queue_and_counts_for_nobody() -> None
     world.lose_head()
     wait(world)
     status = world.status
-    assert (status.state, status.reason) == (State.STARTING, "WaitingForQueue")
+    assert (status.state, status.reason) == (State.QUEUED, "WaitingForQueue")
     assert (status.counters.preemptions, status.budget.user_failures) == (1, 0)
     assert status.attempts[0].outcome is AttemptOutcome.PREEMPTED
     wait(world, 100_000)
-    assert state(world) is State.STARTING
+    assert state(world) is State.QUEUED
     world.admit()
     finish(world)
     assert submissions(world) == ["sums-00000-1-1", "sums-00000-1-2"]

@@ -26,14 +26,14 @@ from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.store import TOMBSTONES
 from rljob.telemetry.events import REMEMBERED
-from rljob.telemetry.usage import PLACES_MAX
+from rljob.telemetry.metrics import PLACES_MAX
 
 JOBS, ROUNDS = 20, 5
 BOUNDED = {
     "observer.store._gone": TOMBSTONES,
     "executor.recorder._posted": REMEMBERED,
     "executor.recorder._of_job": REMEMBERED,
-    "ledger._places": PLACES_MAX,
+    "ledger._places": PLACES_MAX + 1,
     "observer.nodes._nodes.items": NODES_LIMIT,
 }
 """What remembers jobs that are gone, and how many entries at most."""

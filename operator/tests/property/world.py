@@ -6,6 +6,7 @@ operator writes, the `Judge` checks what may never be.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from property.operators import Operators
 
 from rljob.api.status import ConditionType, RLJobStatus
 from rljob.build import labels
-from rljob.cluster.kinds import CLUSTER_RL_RECIPE, JOB, POD, RAY_CLUSTER, RLJOB, Kind
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, JOB, NODE, POD, RAY_CLUSTER, RLJOB, WORKLOAD, Kind
 from rljob.control.store import Key
 from rljob.core.observed import Manifest, RayJob, RayJobState
 from rljob.core.plan import SubmitJob
@@ -122,8 +123,11 @@ class World(Operators):
 
     @property
     def submission(self) -> RayJob | None:
-        """The latest Ray job of the head."""
-        return next(reversed(self.head.jobs.values()), None) if self.head else None
+        """The intended Ray job of the head, or else its latest: an older one of that name may have come back."""
+        if self.head is None:
+            return None
+        wanted = self.status.intent.submission_id if self.status.intent is not None else None
+        return self.head.jobs.get(wanted or "") or next(reversed(self.head.jobs.values()), None)
 
     # What the user does.
 
@@ -230,16 +234,69 @@ class World(Operators):
             }
         )
 
+    def make_nodes(self, *names: str) -> None:
+        """Give the cluster nodes that offer just what a worker takes, and one without NPUs for the head."""
+        for name in ("node-1", *names):
+            offer = {"huawei.com/Ascend910": "2"} if name in names else {}
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}}
+            self.cluster.put({**node, "status": {"allocatable": offer, "capacity": offer}})
+
+    def set_devices(self, node: str, count: int) -> None:
+        """Let so many of a node's devices be well."""
+        offer = {"huawei.com/Ascend910": str(count)}
+        self.cluster.edit(NODE, "", node, lambda n: n["status"].update(allocatable=offer))
+
+    @property
+    def worker_pod(self) -> Manifest | None:
+        """The worker pod of the intended cluster; there are none where there are no nodes."""
+        workers = [pod for pod in self.cluster.objects(POD) if _label(pod, labels.RAY_NODE_TYPE) == "worker"]
+        return self._intended(workers, lambda pod: _label(pod, labels.RAY_CLUSTER))
+
+    def _make_worker(self, owner: Manifest) -> bool:
+        """Let a worker pod find a node; whether it has one, or nobody asks."""
+        found = self.cluster.objects(NODE)
+        nodes = [node["metadata"]["name"] for node in found if node["status"]["allocatable"]]
+        name = owner["metadata"]["name"]
+        if not nodes or ((pod := self.worker_pod) is not None and _label(pod, labels.RAY_CLUSTER) == name):
+            return True
+        template = owner["spec"]["workerGroupSpecs"][0]["template"]
+        avoided = json.dumps(template["spec"].get("affinity", {}))
+        node = next((node for node in nodes if f'"{node}"' not in avoided), None)
+        if node is None:
+            return False
+        marks = {labels.RAY_CLUSTER: name, labels.RAY_NODE_TYPE: "worker"}
+        owners = [{"kind": "RayCluster", "name": name, "uid": owner["metadata"]["uid"], "controller": True}]
+        metadata = {"namespace": KEY.namespace, "name": f"{name}-worker", "ownerReferences": owners}
+        whole = {**metadata, "labels": template["metadata"]["labels"] | marks}
+        self.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": whole, "spec": {"nodeName": node}})
+        return True
+
+    def say_of_queue(self, **conditions: tuple[str, str]) -> None:
+        """Let Kueue write conditions, each with status and reason, to the Workload of the cluster."""
+        owner = self.ray_cluster
+        if owner is None:
+            return
+        name = owner["metadata"]["name"]
+        told = [{"type": kind, "status": value, "reason": why} for kind, (value, why) in conditions.items()]
+        if self.cluster.find(WORKLOAD, KEY.namespace, name) is None:
+            reference = {"kind": "RayCluster", "name": name, "uid": owner["metadata"]["uid"], "controller": True}
+            metadata = {"namespace": KEY.namespace, "name": name, "ownerReferences": [reference]}
+            made = {"apiVersion": WORKLOAD.api_version, "kind": "Workload", "metadata": metadata, "spec": {}}
+            self.cluster.put(made)
+        self.cluster.edit(WORKLOAD, KEY.namespace, name, lambda item: item.update(status={"conditions": told}))
+
     def admit(self) -> None:
         """Let Kueue admit the cluster."""
         if (owner := self.ray_cluster) is not None and owner["spec"].get("suspend"):
             name = owner["metadata"]["name"]
+            self.say_of_queue(QuotaReserved=("True", "QuotaReserved"), Admitted=("True", "Admitted"))
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c["spec"].update(suspend=False))
 
     def suspend_cluster(self) -> None:
         """Let Kueue take the pods away: it suspends the cluster, and KubeRay deletes them."""
         if (owner := self.ray_cluster) is not None:
             name = owner["metadata"]["name"]
+            self.say_of_queue(Evicted=("True", "Preempted"), QuotaReserved=("False", "Pending"))
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c["spec"].update(suspend=True))
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c.pop("status", None))
 
@@ -254,7 +311,7 @@ class World(Operators):
         """Let all pods become ready."""
         self.make_pods()
         pod, owner = self.head_pod, self.ray_cluster
-        if pod is None or owner is None:
+        if pod is None or owner is None or not self._make_worker(owner):
             return
         address = f"10.0.0.{self.pods_made}"
         ready = {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]}

@@ -1,7 +1,8 @@
-"""The arithmetic of our own figures: tokens per second and idle ratios. Pure; the trainer and the tests call it.
+"""The arithmetic of our own figures: tokens per second, idle ratios, shares of a step. Pure; the trainer calls it.
 
-The published recipes divide by cards and count tokens in two ways, so each figure names its stage, its tokens and its
-divisor in the key: `rljob/tokens_per_second/<stage>/<tokens>/<divisor>`.
+docs/reference/definitions.md says the same in words. The published recipes divide by cards and count tokens in several
+ways, so each figure names its stage, its tokens and its divisor in the key:
+`rljob/tokens_per_second/<stage>/<tokens>/<divisor>`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,16 @@ from rljob_runtime.contract import StepMetric
 PREFIX = "rljob"
 ALL_TOKENS = "prompt_and_response"
 RESPONSE_TOKENS = "response"
+GENERATED_TOKENS = "generated_prompt_and_response"
+GENERATED_RESPONSE_TOKENS = "generated_response"
 FIRST_DP_IDLE = StepMetric.FIRST_DP_IDLE.value
 CLUSTER_IDLE = StepMetric.CLUSTER_IDLE.value
 ROLLOUT_SECONDS = f"{PREFIX}/rollout_seconds"
+ROLLOUT_TAIL = f"{PREFIX}/rollout_tail_ratio"
+OTHER_SECONDS = f"{PREFIX}/other_seconds"
+DISCARDED_TOKENS = f"{PREFIX}/discarded_tokens_ratio"
+PADDED_ROWS = f"{PREFIX}/padded_rows_ratio"
+DENSE_PADDING = f"{PREFIX}/dense_padding_ratio"
 VALIDATION_SCORE = f"{PREFIX}/validation/score/mean"
 STEP_TPS_PER_CARD = StepMetric.STEP_TPS_PER_CARD.value
 
@@ -24,11 +32,29 @@ VERL_TOKENS = "perf/total_num_tokens"
 """Prompt and response tokens of the trained batch: verl/trainer/ppo/metric_utils.py, compute_throughout_metrics."""
 VERL_SECONDS = {"update": "timing_s/update_actor", "step": StepMetric.STEP_SECONDS.value}
 """`timing_s/gen` is no rollout time: it starts after the prompts were sent and ends on a poll tick."""
+STAGE_PREFIX = "timing_s/"
+OTHER = "other"
+STAGES = (
+    "gen",
+    "reward",
+    "old_log_prob",
+    "ref",
+    "values",
+    "adv",
+    "update_critic",
+    "update_actor",
+    "save_checkpoint",
+    "update_weights",
+)
+"""What verl times within a step, one after the other: verl/trainer/ppo/v1/trainer_base.py, fit and _step_once, and
+trainer_sync.py, on_step_end (0.9.1). `testing` comes after the step."""
+TAIL = 0.9
+"""The tail of a rollout begins when this share of its requests is answered."""
 
 
 @dataclass(frozen=True)
 class ReplicaWindow:
-    """One replica's requests between two readings of the router; Unix seconds."""
+    """One replica's requests between two readings of the router; seconds of the router's clock."""
 
     first_acquire: float | None = None
     last_release: float | None = None
@@ -40,6 +66,8 @@ class RolloutWindow:
     """All replicas of a step's rollout."""
 
     replicas: Mapping[str, ReplicaWindow] = field(default_factory=dict)
+    tail_begin: float | None = None
+    """When the answer came that completed nine tenths of them."""
 
     @property
     def begin(self) -> float | None:
@@ -66,10 +94,39 @@ class RolloutWindow:
 
     @property
     def cluster_idle_ratio(self) -> float | None:
-        """Share of all replicas' rollout time that was spent waiting for the slowest."""
-        if self.seconds <= 0:
+        """Share of all replicas' rollout time that was spent waiting for the slowest.
+
+        It is the bubble 1 - sum(busy) / (replicas x makespan), a replica being busy up to its last answer.
+        """
+        times, wall = self.finish_times, self.seconds
+        return sum(wall - t for t in times) / (wall * len(times)) if wall > 0 else None
+
+    @property
+    def tail_ratio(self) -> float | None:
+        """Share of the rollout that passed after nine tenths of its requests were answered."""
+        if self.seconds <= 0 or self.begin is None or self.tail_begin is None:
             return None
-        return sum(self.seconds - t for t in self.finish_times) / (self.seconds * len(self.finish_times))
+        return (self.begin + self.seconds - self.tail_begin) / self.seconds
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Of answers: their prompts, each counted once an answer, and their responses."""
+
+    prompt: int = 0
+    response: int = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What verl's metrics do not tell of a step's answers."""
+
+    rows: int = 0
+    """As they were trained, with those that verl made up."""
+    padded_rows: int = 0
+    """Made up, so that the batch divides: verl/trainer/ppo/padding_utils.py."""
+    discarded: Tokens = Tokens()
+    """Generated in the step and not trained."""
 
 
 def rollout_figures(window: RolloutWindow) -> dict[str, float]:
@@ -78,11 +135,35 @@ def rollout_figures(window: RolloutWindow) -> dict[str, float]:
     if first is None or cluster is None:
         return {}
     figures = {FIRST_DP_IDLE: first, CLUSTER_IDLE: cluster, ROLLOUT_SECONDS: window.seconds}
+    if (tail := window.tail_ratio) is not None:
+        figures[ROLLOUT_TAIL] = tail
     for index, finish in enumerate(window.finish_times):
         figures[f"{PREFIX}/replica/{index}/finish_seconds"] = finish
     for index, name in enumerate(window.replicas):
         figures[f"{PREFIX}/replica/{index}/requests"] = float(window.replicas[name].requests)
     return figures
+
+
+def stage_figures(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Give each stage's share of the step, and what no stage accounts for."""
+    step = metrics.get(StepMetric.STEP_SECONDS.value)
+    if not step:
+        return {}
+    seconds = {stage: metrics[key] for stage in STAGES if (key := f"{STAGE_PREFIX}{stage}") in metrics}
+    seconds[OTHER] = max(0.0, step - sum(seconds.values()))
+    shares = {f"{PREFIX}/stage_share/{stage}": spent / step for stage, spent in seconds.items()}
+    return {OTHER_SECONDS: seconds[OTHER]} | shares
+
+
+def tokens(metrics: Mapping[str, float], discarded: Tokens) -> dict[str, float]:
+    """Count a step's tokens in every way: those trained, and those generated."""
+    trained, responses = metrics[VERL_TOKENS], response_tokens(metrics)
+    return {
+        ALL_TOKENS: trained,
+        RESPONSE_TOKENS: responses,
+        GENERATED_TOKENS: trained + discarded.prompt + discarded.response,
+        GENERATED_RESPONSE_TOKENS: responses + discarded.response,
+    }
 
 
 def response_tokens(metrics: Mapping[str, float]) -> float:
@@ -92,18 +173,48 @@ def response_tokens(metrics: Mapping[str, float]) -> float:
     return metrics[VERL_TOKENS] * response / total if total else 0.0
 
 
-def throughput_figures(
-    metrics: Mapping[str, float], *, rollout_seconds: float | None, devices: int, dies_per_card: int
+def token_figures(
+    counted: Mapping[str, float], seconds: Mapping[str, float | None], *, devices: int, dies_per_card: int
 ) -> dict[str, float]:
-    """Give tokens per second of rollout, update and whole step, per card and per die, for both ways to count tokens."""
-    seconds = {stage: metrics.get(key) for stage, key in VERL_SECONDS.items()}
-    seconds["rollout"] = rollout_seconds
-    tokens = {ALL_TOKENS: metrics[VERL_TOKENS], RESPONSE_TOKENS: response_tokens(metrics)}
+    """Give the tokens, and those per second of rollout, update and whole step, per card and per die.
+
+    What was generated and thrown away took part in the rollout only.
+    """
     divisors = {"card": devices / dies_per_card, "die": float(devices)}
-    return {
-        f"{PREFIX}/tokens_per_second/{stage}/{basis}/{unit}": count / duration / divisor
+    bases = dict.fromkeys(VERL_SECONDS, (ALL_TOKENS, RESPONSE_TOKENS)) | {"rollout": tuple(counted)}
+    return {f"{PREFIX}/tokens/{basis}": count for basis, count in counted.items()} | {
+        f"{PREFIX}/tokens_per_second/{stage}/{basis}/{unit}": counted[basis] / duration / divisor
         for stage, duration in seconds.items()
         if duration
-        for basis, count in tokens.items()
+        for basis in bases[stage]
         for unit, divisor in divisors.items()
     }
+
+
+def batch_figures(metrics: Mapping[str, float], batch: Batch) -> dict[str, float]:
+    """Give what of the batch was padding or thrown away."""
+    figures = {}
+    if batch.rows:
+        figures[PADDED_ROWS] = batch.padded_rows / batch.rows
+    mean = metrics["prompt_length/mean"] + metrics["response_length/mean"]
+    if longest := metrics.get("prompt_length/max", 0.0) + metrics.get("response_length/max", 0.0):
+        figures[DENSE_PADDING] = 1 - mean / longest
+    if generated := response_tokens(metrics) + batch.discarded.response:
+        figures[DISCARDED_TOKENS] = batch.discarded.response / generated
+    return figures
+
+
+def step_figures(
+    metrics: Mapping[str, float], window: RolloutWindow, batch: Batch, *, devices: int, dies_per_card: int
+) -> dict[str, float]:
+    """Give all our figures of one step, from verl's metrics, the replicas' times and what became of the answers."""
+    rollout = rollout_figures(window)
+    seconds = {stage: metrics.get(key) for stage, key in VERL_SECONDS.items()}
+    seconds["rollout"] = rollout.get(ROLLOUT_SECONDS)
+    counted = tokens(metrics, batch.discarded)
+    return (
+        rollout
+        | stage_figures(metrics)
+        | batch_figures(metrics, batch)
+        | token_figures(counted, seconds, devices=devices, dies_per_card=dies_per_card)
+    )

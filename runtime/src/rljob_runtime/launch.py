@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from rljob_runtime import figures, log_rules, preflight, ray_cluster, resume, stall, wiring
+from rljob_runtime import figures, log_rules, preflight, ray_cluster, resume, stall, trackers, wiring
 from rljob_runtime import nodes as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
@@ -135,7 +135,8 @@ def refused_by_lock(error: BaseException) -> bool:
 
 def begin(spool: Spool, attempt: preflight.Attempt, job: JobConfig) -> None:
     """Show that the attempt has begun."""
-    spool.rollout_targets_file.unlink(missing_ok=True)
+    for file in (spool.rollout_targets_file, spool.queue_target_file):
+        file.unlink(missing_ok=True)
     now = time.time()
     spool.write_progress(
         Progress(
@@ -171,15 +172,19 @@ def run_claimed(launch: Launch, environ: Mapping[str, str]) -> Outcome:
 
 def leave_fenced(launch: Launch, error: FencedError) -> NoReturn:
     """End the process: the checkpoint folder is somebody else's. With its driver gone, Ray ends every actor."""
-    progress = launch.spool.progress()
-    leave_early(launch, from_error(error, last_step=progress.step if progress else 0))
+    leave_early(launch, from_error(error, last_step=step_of(launch)))
 
 
 def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
     """Compose, check, wait, train."""
     install_stop_handlers(launch)
     log_rules.require_patterns(launch.job)
-    variables = wiring.environment(launch.job, launch.run_name, environ) | {stack_register.VARIABLE: launch.run_name}
+    trackers.require_packages(launch.job)
+    variables = (
+        wiring.environment(launch.job, launch.run_name, environ)
+        | trackers.environment(launch.job, launch.spool.root, environ)
+        | {stack_register.VARIABLE: launch.run_name}
+    )
     os.environ.update(variables)
     stack_register.register()
     from rljob_runtime import hydra_config
@@ -290,14 +295,23 @@ def install_stop_handlers(launch: Launch, runner: PinnedTaskRunner | None = None
 
 
 def watch_for_hard_stop(launch: Launch) -> None:
-    """End the process when asked to stop at once: with its driver gone, Ray ends every actor of the job."""
+    """End the process when asked to stop at once: with its driver gone, Ray ends every actor of the job.
+
+    A run whose first step has not begun has nothing to save, and its start may outlast any grace period, or never end
+    where pods or the head's Service are being deleted around it: every request ends it.
+    """
     while True:
         request = launch.spool.stop_request(launch.attempt.number)
-        if request is not None and request.mode is StopMode.IMMEDIATE:
-            progress = launch.spool.progress()
-            leave_early(launch, stopped(launch, progress.step if progress else 0, StopMode.IMMEDIATE))
+        if request is not None and has_ended(launch):
+            return  # the outcome stands, and the process is about to leave
         if request is not None and request.mode is StopMode.STALLED:
             leave_early(launch, stalled(launch))
+        if request is not None and not launch.spool.has_begun(launch.attempt.number):
+            if launch.keeper is not None:
+                launch.keeper.stop(clean=True)
+            leave_early(launch, from_error(stopped_before_start(), last_step=step_of(launch)))
+        if request is not None and request.mode is StopMode.IMMEDIATE:
+            leave_early(launch, stopped(launch, step_of(launch), StopMode.IMMEDIATE))
         time.sleep(HARD_STOP_POLL_SECONDS)
 
 
@@ -307,12 +321,11 @@ def watch_for_lost_nodes(launch: Launch, nodes: Mapping[str, str]) -> None:
         time.sleep(NODE_POLL_SECONDS)
     # The driver may know more of it, and say so by itself.
     time.sleep(LAST_WORDS_SECONDS)
-    progress = launch.spool.progress()
     outcome = Outcome(
         int(ExitCode.ENVIRONMENT),
         "NodeLost",
         f"the worker at {', '.join(lost)} is gone, and the run cannot go on without it",
-        last_step=progress.step if progress else 0,
+        last_step=step_of(launch),
     )
     leave_early(launch, log_rules.judged(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS))
 
@@ -344,7 +357,12 @@ def refuse_if_stopped(launch: Launch) -> None:
     """Do not begin what somebody already asked to stop."""
     request = launch.spool.stop_request(launch.attempt.number)
     if request is not None:
-        raise RefusedError(ExitCode.STOPPED, "StoppedBeforeStart", "stopped on request before the first step")
+        raise stopped_before_start()
+
+
+def stopped_before_start() -> RefusedError:
+    """Give the end of a run that was asked to stop before its first step."""
+    return RefusedError(ExitCode.STOPPED, "StoppedBeforeStart", "stopped on request before the first step")
 
 
 def stopped(launch: Launch, step: int, mode: StopMode) -> Outcome:
@@ -356,6 +374,18 @@ def stopped(launch: Launch, step: int, mode: StopMode) -> Outcome:
     return Outcome(
         int(ExitCode.STOPPED), "Stopped", f"{mode.value} at step {step}; step {saved} is saved", last_step=step
     )
+
+
+def has_ended(launch: Launch) -> bool:
+    """Tell whether the attempt's outcome is in the spool."""
+    progress = launch.spool.progress()
+    return progress is not None and progress.phase is Phase.ENDED
+
+
+def step_of(launch: Launch) -> int:
+    """Give the last complete step that the spool knows."""
+    progress = launch.spool.progress()
+    return progress.step if progress else 0
 
 
 def saved_step(launch: Launch) -> int | None:

@@ -12,12 +12,12 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
-from rljob_runtime import binding, ray_cluster
+from rljob_runtime import binding, hccl, ray_cluster
 from rljob_runtime.affinity import DEVICE_CPUS_MIN
 from rljob_runtime.contract import JobConfig, Platform
 from rljob_runtime.files import in_time
@@ -28,6 +28,8 @@ from rljob_runtime.spool import Spool
 
 ANSWER_SECONDS = 60.0
 """For all nodes together: they answer side by side."""
+NAME_SECONDS = 5.0
+"""For the names of those that did not: a task that does nothing else."""
 LOOK_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 900.0
 """The kubelet may change a cpuset under a run; a look takes milliseconds on each node."""
@@ -48,9 +50,23 @@ def check(job: JobConfig, run: str, spool: Spool) -> None:
         if (own := head(max(0.0, begun + ANSWER_SECONDS - time.monotonic()))) is not None:
             facts.insert(0, own)
         window, seconds = judge.Window(asked, time.time()), time.monotonic() - begun
+        silent = _named([address for address, answer in answers.items() if answer is None])
     finally:
         _remove_tokens(folders)
-    conclude(job, spool, facts, window, [at for at, answer in answers.items() if answer is None], seconds)
+    conclude(job, spool, facts, window, silent, seconds)
+
+
+def _named(silent: Sequence[str]) -> list[judge.Silent]:
+    """Name nodes of which Ray knows an address: mostly a volume or a driver hangs there, and Ray itself does not."""
+    if not silent:
+        return []
+    names, hosts = ray_cluster.on_device_nodes(hccl.node_name, NAME_SECONDS), ray_cluster.host_names()
+    return [
+        judge.Silent(name)
+        if (name := names.get(address)) is not None
+        else judge.Silent(f"{hosts.get(address, 'a node')} ({address})", is_node=False)
+        for address in silent
+    ]
 
 
 def _begin_on_head(wanted: Request) -> Callable[[float], NodeFacts | None]:
@@ -77,7 +93,12 @@ def _begin_on_head(wanted: Request) -> Callable[[float], NodeFacts | None]:
 
 
 def conclude(
-    job: JobConfig, spool: Spool, facts: list[NodeFacts], window: judge.Window, silent: list[str], seconds: float
+    job: JobConfig,
+    spool: Spool,
+    facts: list[NodeFacts],
+    window: judge.Window,
+    silent: Sequence[judge.Silent],
+    seconds: float,
 ) -> None:
     """Judge what the nodes said, show it, and refuse to go on if a node is not fit."""
     findings = judge.judge(job, facts, window, silent)

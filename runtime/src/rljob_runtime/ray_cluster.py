@@ -109,6 +109,14 @@ def device_nodes() -> dict[str, str]:
     return {str(node["NodeID"]): str(node["NodeManagerAddress"]) for node in ray.nodes() if _has_devices(node, 1)}
 
 
+def host_names() -> dict[str, str]:
+    """Give the host names of the nodes that offer devices, by address: their pods', on the pods' own network."""
+    import ray
+
+    nodes = [node for node in ray.nodes() if _has_devices(node, 1)]
+    return {str(node["NodeManagerAddress"]): str(node["NodeManagerHostname"]) for node in nodes}
+
+
 def lost_nodes(nodes: Mapping[str, str]) -> list[str]:
     """Give the addresses of those nodes that do not live any more; one that came back is another node."""
     import ray
@@ -124,7 +132,7 @@ def on_device_nodes(task: Callable[..., T], seconds: float, *arguments: object) 
     """
     import ray
 
-    tasks = {_pinned(task, address).remote(*arguments): address for address in sorted(set(device_nodes().values()))}
+    tasks = {_pinned(task, node).remote(*arguments): address for node, address in sorted(device_nodes().items())}
     answered, late = ray.wait(list(tasks), num_returns=len(tasks), timeout=seconds) if tasks else ([], [])
     answers: dict[str, T | None] = {tasks[one]: None for one in late}
     for one in late:
@@ -143,19 +151,26 @@ def stacks_elsewhere(run: str, seconds: float) -> list[Stack]:
     import ray
 
     own = ray.get_runtime_context().get_node_id()
-    names = [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != own]
-    tasks = [_pinned(gather, name).remote(run, name, seconds / 3) for name in names]
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != own]
+    tasks = [_pinned(gather, node["NodeID"]).remote(run, node["NodeManagerAddress"], seconds / 3) for node in nodes]
     answered, silent = ray.wait(tasks, num_returns=len(tasks), timeout=seconds) if tasks else ([], [])
     if silent:
         print(f"rljob: {len(silent)} of {len(tasks)} nodes did not tell their stacks", file=sys.stderr, flush=True)  # noqa: T201
-    return [stack for task in answered for stack in ray.get(task)]
+    stacks: list[Stack] = []
+    for task in answered:
+        try:
+            stacks += ray.get(task)
+        except Exception as error:  # noqa: BLE001 - a node that is lost must not cost the stacks of the others
+            print(f"rljob: a node did not tell its stacks: {error}", file=sys.stderr, flush=True)  # noqa: T201
+    return stacks
 
 
-def _pinned(task: Callable[..., Any], address: str) -> Any:  # noqa: ANN401 - Ray's remote function
-    """Make a Ray task that runs on one node: `node:<address>` is a resource that every Ray node has."""
+def _pinned(task: Callable[..., Any], node: str) -> Any:  # noqa: ANN401 - Ray's remote function
+    """Make a Ray task that runs on one node, by Ray's id: with network.mode Host a head may share its address."""
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return ray.remote(task).options(num_cpus=0, resources={f"node:{address}": 0.001})
+    return ray.remote(task).options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
 
 
 def _nodes_with(devices: int) -> int:

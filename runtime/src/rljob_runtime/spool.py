@@ -82,6 +82,15 @@ class Spool:
         """Where verl writes the addresses of vLLM's metrics; of the current attempt only."""
         return self.root / SpoolFile.ROLLOUT_TARGETS
 
+    @property
+    def queue_target_file(self) -> Path:
+        """Where the trainer writes the address of TransferQueue's metrics; of the current attempt only."""
+        return self.root / SpoolFile.QUEUE_TARGET
+
+    def write_queue_target(self, address: str) -> None:
+        """Show where TransferQueue's metrics are."""
+        write_atomically(self.queue_target_file, address.encode())
+
     def append_step(self, attempt: int, record: StepRecord) -> None:
         """Add a step's line in one write."""
         path = self.attempt_folder(attempt) / SpoolFile.STEPS
@@ -108,14 +117,17 @@ class Spool:
                 lines = file.read().split(b"\n")
         except FileNotFoundError:
             return None
-        for line in reversed(lines):
-            try:
-                raw = json.loads(line)
-                metrics = {key: float(value) for key, value in raw["metrics"].items()}
-                return StepRecord(step=int(raw["step"]), time=float(raw["time"]), metrics=metrics)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                continue
-        return None
+        return next((record for line in reversed(lines) if (record := read_line(line)) is not None), None)
+
+    def note_begun(self, attempt: int) -> None:
+        """Show that the attempt's first step has begun: from now on a stop has something to save."""
+        path = self.attempt_folder(attempt) / SpoolFile.BEGUN
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    def has_begun(self, attempt: int) -> bool:
+        """Whether the attempt's first step has begun."""
+        return (self.attempt_folder(attempt) / SpoolFile.BEGUN).exists()
 
     def stop_request(self, attempt: int) -> StopRequest | None:
         """Read the stop request for an attempt; an unreadable one counts as the gentlest."""
@@ -131,6 +143,16 @@ class Spool:
         earlier = self.stop_request(request.attempt)
         if earlier is None or STRENGTH[request.mode] > STRENGTH[earlier.mode]:
             write_atomically(self.attempt_folder(request.attempt) / SpoolFile.STOP, request.to_json())
+
+
+def read_line(line: bytes) -> StepRecord | None:
+    """Read a line of steps.jsonl; None if a crash cut it off."""
+    try:
+        raw = json.loads(line)
+        metrics = {key: float(value) for key, value in raw["metrics"].items()}
+        return StepRecord(step=int(raw["step"]), time=float(raw["time"]), metrics=metrics)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _json_number(value: float) -> float | str:

@@ -72,6 +72,8 @@ def defaults(job: JobConfig) -> dict[str, OverrideValue]:
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16,
         # Two storage units a node carry the batch (verl's eight do not fit a small cluster and then hang, verl#7656).
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": max(2, 2 * job.nodes),
+        # On a port of its choice; the exporter passes them on.
+        "transfer_queue.metrics.enabled": True,
     }
     if job.platform is Platform.CPU:
         values |= cpu_defaults.SETTINGS

@@ -1,8 +1,9 @@
-"""A worker that dies: Ray tells of it soon, and tells it apart from the one that takes its place."""
+"""Nodes that share an address: a task finds its own. One that dies: Ray tells it apart from the one that follows."""
 
 from __future__ import annotations
 
 import importlib.util
+import socket
 import tempfile
 import time
 
@@ -21,6 +22,9 @@ def test_a_killed_node_is_lost_although_another_takes_its_place(monkeypatch: pyt
     import ray
     from ray.cluster_utils import Cluster
 
+    def where() -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
     # Ray's sockets need a short path, and every file of this cluster a folder of its own.
     with tempfile.TemporaryDirectory(prefix="rln-", dir="/tmp") as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
@@ -30,6 +34,10 @@ def test_a_killed_node_is_lost_although_another_takes_its_place(monkeypatch: pyt
             ray.init(address=cluster.address)
             nodes = ray_cluster.device_nodes()
             assert list(nodes) == [worker.node_id]
+            (address,) = nodes.values()
+            # The head has the same one, as with network.mode Host.
+            assert ray_cluster.on_device_nodes(where, SECONDS) == {address: worker.node_id}
+            assert ray_cluster.host_names() == {address: socket.gethostname()}
             assert ray_cluster.lost_nodes(nodes) == []
             cluster.remove_node(worker, allow_graceful=False)
             cluster.add_node(**WORKER)

@@ -95,7 +95,7 @@ def test_ray_lets_every_worker_of_the_job_tell_its_stacks(short_folder: str) -> 
         (node,) = ray.nodes()
         deadline = time.monotonic() + SECONDS
         while True:
-            task = ray_cluster._pinned(gather, node["NodeManagerAddress"])  # elsewhere needs two nodes
+            task = ray_cluster._pinned(gather, node["NodeID"])  # elsewhere needs two nodes
             stacks = ray.get(task.remote(NAME, "there", 10.0), timeout=SECONDS)
             places = {stack.rank: place_of(stack).frame for stack in stacks if "Worker" in stack.title}
             if frame := places.get(0):

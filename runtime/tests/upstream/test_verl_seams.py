@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -135,6 +136,65 @@ def test_waiting_for_answers_is_one_method_of_the_replay_buffer() -> None:
     assert "self.poll_interval" in inspect.getsource(ReplayBuffer.__init__)
 
 
+def test_answers_carry_their_lengths_until_the_buffer_clears_their_group() -> None:
+    from verl.trainer.ppo.v1 import agent_loop_tq, trainer_sync
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    assert parameters(ReplayBuffer._clear_groups) == ["self", "partition_id", "uids"]
+    clear = inspect.getsource(ReplayBuffer._clear_groups)
+    assert 'for key in self.partitions[partition_id] if key.split("_")[0] in uids' in clear
+    assert inspect.getsource(ReplayBuffer).count("self._clear_groups(partition_id, ") == 2
+    assert all(f'"{name}": ' in inspect.getsource(agent_loop_tq) for name in ("prompt_len", "response_len"))
+    assert 'marked_timer("update_weights"' in inspect.getsource(trainer_sync)
+
+
+def test_rows_that_verl_makes_up_have_a_tag_and_a_known_length() -> None:
+    from verl.trainer.ppo import padding_utils
+
+    assert padding_utils.SYNTHETIC_PADDING_SEQ_LEN == 128  # docs/reference/definitions.md
+    assert "is_padding=True" in inspect.getsource(padding_utils)
+
+
+def test_the_stages_of_a_step_keep_their_names(base: Any) -> None:
+    from verl.trainer.ppo.v1 import trainer_base, trainer_sync
+
+    from rljob_runtime.figures import STAGES
+
+    source = inspect.getsource(trainer_base) + inspect.getsource(trainer_sync)
+    timed = set(re.findall(r'marked_timer\("(\w+)"', source))
+    assert set(STAGES) | {"step", "testing"} <= timed
+    inner = inspect.getsource(base._step_once)
+    assert in_order(inner, *(f'marked_timer("{stage}"' for stage in STAGES[:-2]))
+
+
+def test_transfer_queue_tells_where_its_metrics_are() -> None:
+    import transfer_queue
+    from transfer_queue.metrics import TQMetricsExporter
+
+    from rljob_runtime.exporter import proxied
+
+    assert parameters(transfer_queue.get_metrics_endpoint) == []
+    exporter = TQMetricsExporter()
+    families = {family.name: family.type for family in exporter.registry.collect()}
+    kinds = {
+        metric.name.removesuffix("_total" if metric.kind == "counter" else ""): metric.kind
+        for metric in proxied.TRANSFER_QUEUE
+    }
+    assert kinds == {name: families.get(name) for name in kinds}
+
+
+def test_vllms_families_that_are_kept_by_replica_still_exist() -> None:
+    import importlib.util
+
+    from rljob_runtime.exporter import proxied
+
+    spec = importlib.util.find_spec("vllm")
+    assert spec is not None
+    source = (Path(str(spec.origin)).parent / "v1/metrics/loggers.py").read_text()
+    for metric in proxied.PER_REPLICA:
+        assert f'name="{metric.name.removesuffix("_total")}"' in source
+
+
 def test_our_trainer_registers_under_its_name() -> None:
     from verl.trainer.ppo.v1 import get_trainer_cls
 
@@ -193,9 +253,10 @@ def test_the_router_is_loaded_from_our_file_and_times_its_replicas() -> None:
     assert handle == f"handle-{server}"
     made.release_server(server, "request-1")
     window = made.take_window()
-    assert set(window) == {"a", "b"}
-    assert window[server]["requests"] == 1
-    assert window[server]["last_release"] >= window[server]["first_acquire"]
+    replicas = window["replicas"]
+    assert set(replicas) == {"a", "b"}
+    assert replicas[server]["requests"] == 1
+    assert window["tail_begin"] == replicas[server]["last_release"] >= replicas[server]["first_acquire"]
 
 
 def test_the_trainer_reaches_the_router() -> None:

@@ -181,7 +181,7 @@ class Observability(Model):
     """Folder on a volume: step records, the driver's log and what else explains an end are mirrored to
     `<logPath>/<cluster>/attempt-<n>/`."""
     trackers: Annotated[
-        list[Literal["tensorboard", "wandb", "swanlab", "mlflow", "clearml", "trackio"]],
+        list[Literal["tensorboard", "wandb", "swanlab", "mlflow", "clearml", "trackio", "rl_insight"]],
         Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = []
     """Experiment trackers of verl, beside the operator's own records; keys come through secretRefs."""

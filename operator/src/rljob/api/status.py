@@ -25,12 +25,14 @@ class StatusModel(Model):
 
 
 class ConditionType(enum.StrEnum):
-    """Types of conditions; True is the good news, except for PendingChanges, both kinds of drift, and Paused."""
+    """Types of conditions; True is the good news, except for Degraded, PendingChanges, both drifts, and Paused."""
 
     VALIDATED = "Validated"
     INITIALIZED = "Initialized"
+    ADMITTED = "Admitted"
     CLUSTER_READY = "ClusterReady"
     PROGRESSING = "Progressing"
+    DEGRADED = "Degraded"
     CHECKPOINTED = "Checkpointed"
     SUSPENDED = "Suspended"
     PENDING_CHANGES = "PendingChanges"
@@ -71,6 +73,7 @@ class State(enum.StrEnum):
     PENDING = "Pending"
     INVALID = "Invalid"
     INITIALIZING = "Initializing"
+    QUEUED = "Queued"
     STARTING = "Starting"
     TRAINING = "Training"
     STOPPING = "Stopping"
@@ -288,6 +291,10 @@ class StopStatus(StatusModel):
     """The run is ended then at the latest."""
     message: Message = ""
     """The reason for people."""
+    fault: Word | None = None
+    """Class of the fault that asked for it."""
+    nodes: Annotated[list[ObjectName], Field(max_length=8, json_schema_extra=ATOMIC)] = []
+    """Nodes at fault, the worst first."""
 
 
 class EndingStatus(StatusModel):
@@ -362,7 +369,9 @@ class ExcludedNode(StatusModel):
     reason: Word
     """The failure that it is blamed for."""
     until: Time
-    """From then on it is used again."""
+    """From then on it is used again, or earlier, when its fault is gone."""
+    message: Text | None = None
+    """The fault, for people."""
 
 
 class Usage(StatusModel):

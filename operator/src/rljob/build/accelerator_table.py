@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rljob.api.accelerators import AcceleratorFacts, DriverMounts, PodSize
+from rljob.build.names import is_label_name, is_label_value
 from rljob.core.policies.arithmetic import quantity
 
 ROWS_MAX = 64
@@ -154,6 +155,7 @@ def _row_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
         yield Problem(f"{place}.diesPerCard", f"{row.dies_per_card} does not divide devicesPerNode "
                       f"{row.devices_per_node}; a node holds whole cards")  # fmt: skip
     yield from _policy_problems(place, row)
+    yield from _label_problems(place, row)
     if row.driver_mounts is DriverMounts.RUNTIME_CLASS and row.runtime_class_name is None:
         yield Problem(f"{place}.runtimeClassName", "is needed with driverMounts RuntimeClass, such as ascend")
     if row.pod is not None:
@@ -166,6 +168,22 @@ def _row_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
     for name in row.sources:
         if name.partition(".")[0] not in known:
             yield Problem(f"{place}.sources.{name}", f"names no field of a row; fields are {', '.join(sorted(known))}")
+
+
+def _label_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
+    """As the API server checks them; KubeRay alone would hear it of a job's pods."""
+    names = [("labels", name) for name in row.labels]
+    names += [("annotations", name) for name in row.annotations]
+    names += [("headAnnotations", name) for name in row.head_annotations]
+    names += [("nodeLabels", name) for name in row.node_labels]
+    for field, name in names:
+        if not is_label_name(name):
+            yield Problem(f"{place}.{field}[{name}]", "is no name of a label; write one such as example.com/team")
+    values = [(f"labels[{name}]", value) for name, value in row.labels.items()]
+    values += [(f"nodeLabels[{name}]", value) for name, listed in row.node_labels.items() for value in listed]
+    for path, value in values:
+        if not is_label_value(value):
+            yield Problem(f"{place}.{path}", f"{value!r} is no value of a label: at most 63 letters, digits, '-_.'")
 
 
 def _policy_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:

@@ -3,8 +3,8 @@
 A snapshot holds the merged spec and, raw, the recipes below it: a later edit of the job is merged over these, so that
 a recipe's edit never comes in by that way. It is named by the cluster generation that took it.
 
-`<cluster>` holds job.json, which the pods mount, and raycluster.json, from which the RayCluster is made: an operator
-that is upgraded between the two makes the cluster that its predecessor rendered.
+`<cluster>` holds job.json and small texts, which the pods mount, and raycluster.json, from which the RayCluster is
+made: an operator that is upgraded between the two makes the cluster that its predecessor rendered.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rljob.build.metadata import canonical_json, child_metadata, digest
 from rljob.build.names import JobIdentity, cluster_name, snapshot_name
 from rljob.build.ports import PortBlock
 from rljob.build.raycluster import build_raycluster
+from rljob.build.stopping import cluster_files
 from rljob.core.recipes import RecipeLayer, RecipeOrigin
 from rljob_runtime.contract import JobConfig
 
@@ -90,7 +91,7 @@ def build_cluster_config(
     metadata = child_metadata(job, cluster_name(job, generation), f"cluster/{generation}")
     metadata["annotations"][labels.JOB_DIGEST] = config.digest()
     data = {JOB_KEY: config.to_json().decode(), RAYCLUSTER_KEY: canonical_json(raycluster)}
-    return _configmap(metadata, data)
+    return _configmap(metadata, data | cluster_files(spec))
 
 
 def read_snapshot(manifest: Any) -> Snapshot:  # noqa: ANN401 - a manifest

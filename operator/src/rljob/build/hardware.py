@@ -12,11 +12,13 @@ from typing import Any
 from rljob.api.accelerators import AcceleratorFacts, DriverMounts, HostPath, HostPathUse, PodSize
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import facts_of
+from rljob.build.accelerators import ACCELERATORS, facts_of
 from rljob.core.policies.arithmetic import quantity
 
 DRIVER_VOLUME = "rljob-driver"
 MEBIBYTE = 2**20
+WISH_WEIGHT = 100
+"""Of 1 to 100; a scheduler weighs it against how empty a node is."""
 SCHEDULE_POLICY = "huawei.com/schedule_policy"
 """Annotation of Ascend-for-Volcano; from 26.1 on it is read on plain pods and on the PodGroup."""
 
@@ -129,6 +131,38 @@ def require_nodes(pod: Json, expressions: list[Json]) -> None:
         {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *expressions]} for term in terms
     ]
     pod["affinity"] = {**affinity, "nodeAffinity": {**node, "requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def spare_npu_nodes(spec: RLJobSpec, pod: Json) -> None:
+    """Let a head rather be on a node of no NPU class: its cores would be missing to a worker that wants a node whole.
+
+    A wish only: where every node has NPUs, the head takes one of them.
+    """
+    if not facts_of(spec).is_npu:
+        return
+    affinity = dict(pod.get("affinity") or {})
+    node = dict(affinity.get("nodeAffinity") or {})
+    wish = {"weight": WISH_WEIGHT, "preference": {"matchExpressions": _of_no_class()}}
+    wishes = node.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    node["preferredDuringSchedulingIgnoredDuringExecution"] = [*wishes, wish]
+    pod["affinity"] = {**affinity, "nodeAffinity": node}
+
+
+def _of_no_class() -> list[Json]:
+    """Give what no node of any NPU class is; NotIn holds of a node without the label too."""
+    known: dict[str, set[str]] = {}
+    any_value = set()
+    for row in ACCELERATORS.values():
+        for label, values in row.node_labels.items() if row.is_npu else ():
+            known.setdefault(label, set()).update(values)
+            if not values:
+                any_value.add(label)
+    return [
+        {"key": label, "operator": "DoesNotExist"}
+        if label in any_value
+        else {"key": label, "operator": "NotIn", "values": sorted(values)}
+        for label, values in sorted(known.items())
+    ]
 
 
 def _expression(label: str, values: list[str]) -> Json:

@@ -6,10 +6,13 @@ A job's name has at most 40 characters; KubeRay allows 53 for a RayCluster (vali
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 UID_CHARACTERS = 5
 LABEL_CHARACTERS = 63
+_LABEL_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL_PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 
 
 @dataclass(frozen=True)
@@ -59,3 +62,14 @@ def initializer_name(job: JobIdentity, initializer: str) -> str:
     # Cut alone, two long names could be one.
     digest = hashlib.sha256(initializer.encode()).hexdigest()[:UID_CHARACTERS]
     return f"{full[: LABEL_CHARACTERS - UID_CHARACTERS - 1].rstrip('-')}-{digest}"
+
+
+def is_label_name(name: str) -> bool:
+    """Whether labels and annotations may be named so (apimachinery, util/validation: IsQualifiedName)."""
+    prefix, slash, last = name.rpartition("/")
+    return bool(re.fullmatch(_LABEL_WORD, last) and (not slash or re.fullmatch(_LABEL_PREFIX, prefix)))
+
+
+def is_label_value(value: str) -> bool:
+    """Whether a label may have this value (the same: IsValidLabelValue)."""
+    return not value or bool(re.fullmatch(_LABEL_WORD, value))

@@ -19,6 +19,9 @@ DASHBOARD_PORT = 8265
 BLOCK_SIZE = 32
 RAY_PORTS = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"
 KUBERAY_NAMES = "KubeRay v1.6.2, ray-operator/controllers/ray/utils/constant.go"
+RAY_METRICS = (
+    "Ray 2.60, autoscaler/_private/constants.py and dashboard/consts.py: fixed, unless these variables say more"
+)
 CONTRACT = "rljob_runtime.contract.Port"
 
 
@@ -28,6 +31,13 @@ class Role(enum.StrEnum):
     HEAD = "head"
     WORKER = "worker"
     EXPORTER = "exporter"
+
+
+class RayVariable(enum.StrEnum):
+    """Variables by which Ray is told of a port for which `ray start` has no argument."""
+
+    AUTOSCALER_METRICS = "AUTOSCALER_METRIC_PORT"
+    DASHBOARD_METRICS = "DASHBOARD_METRIC_PORT"
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,8 @@ class PortRow:
     """Of `ray start`; KubeRay passes rayStartParams on, and builds probes and Service from these."""
     container_port: str | None = None
     """Name under which KubeRay puts it into the head's Service; it adds those that are missing at their defaults."""
-    variable: PodVariable | None = None
-    """By which our own processes hear of it."""
+    variable: PodVariable | RayVariable | None = None
+    """By which our own processes, or Ray's, hear of it."""
 
 
 PORTS: tuple[PortRow, ...] = (
@@ -60,6 +70,8 @@ PORTS: tuple[PortRow, ...] = (
     PortRow(Role.HEAD, 8, None, RAY_PORTS, "object-manager-port"),
     PortRow(Role.EXPORTER, 9, Port.METRICS.value, CONTRACT, None, "rljob-metrics", PodVariable.METRICS_PORT),
     PortRow(Role.EXPORTER, 10, Port.API.value, CONTRACT, None, "rljob-api", PodVariable.API_PORT),
+    PortRow(Role.HEAD, 11, 44217, RAY_METRICS, None, "as-metrics", RayVariable.AUTOSCALER_METRICS),
+    PortRow(Role.HEAD, 12, 44227, RAY_METRICS, None, "dash-metrics", RayVariable.DASHBOARD_METRICS),
     PortRow(Role.WORKER, 16, 8080, KUBERAY_NAMES, "metrics-export-port", "metrics"),
     PortRow(Role.WORKER, 17, 52365, RAY_PORTS, "dashboard-agent-listen-port"),
     PortRow(Role.WORKER, 18, None, RAY_PORTS, "dashboard-agent-grpc-port"),
@@ -111,15 +123,16 @@ def container_ports(role: Role, block: PortBlock | None) -> list[dict[str, Any]]
     second pod with the same one there (https://kubernetes.io/docs/reference/scheduling/config/, NodePorts).
     """
     rows = [row for row in PORTS if row.role is role and row.container_port]
-    if block is None:
-        rows = [row for row in rows if row.variable is not None]
+    if block is None and role is not Role.EXPORTER:
+        return []
     return [
         {"name": row.container_port, "containerPort": row.default if block is None else block.port(row)} for row in rows
     ]
 
 
-def port_variables(block: PortBlock | None) -> list[dict[str, Any]]:
-    """Variables by which the exporter, and the hooks that ask it, know its ports."""
+def port_variables(role: Role, block: PortBlock | None) -> list[dict[str, Any]]:
+    """Variables by which a container knows ports: Ray its own, and everybody the exporter's, whom the hooks ask."""
     if block is None:
         return []
-    return [{"name": row.variable.value, "value": str(block.port(row))} for row in PORTS if row.variable is not None]
+    rows = [row for row in PORTS if row.role in (role, Role.EXPORTER)]
+    return [{"name": row.variable.value, "value": str(block.port(row))} for row in rows if row.variable is not None]

@@ -25,6 +25,9 @@ SHARED_MEMORY_VOLUME = "shared-memory"
 SPOOL_VOLUME = "rljob-spool"
 CONFIG_VOLUME = "rljob-config"
 EXPORTER = "exporter"
+OWN_ADDRESS = {"node-ip-address": f"${PodVariable.POD_IP.value}"}
+"""On a node with several addresses Ray would take that of the default route, everybody else the node's in Kubernetes;
+KubeRay hands the value to the container's shell (v1.6.2, ray-operator/controllers/ray/common/pod.go)."""
 RAY_RESOURCE = "NPU"
 """Name of the Ray resource that verl asks for on Ascend (verl/single_controller/ray/base.py)."""
 
@@ -53,9 +56,11 @@ def build_raycluster(
     `block` holds the job's ports on the nodes' network; without one, Ray's and KubeRay's own defaults stand.
     """
     name = cluster_name(job, generation)
-    marks = {labels.CLUSTER_GENERATION: str(generation)}
+    marks = {labels.CLUSTER_GENERATION: str(generation), labels.ACCELERATOR: spec.accelerator.class_}
     if spec.scheduling.queue_name is not None:
         marks[labels.KUEUE_QUEUE] = spec.scheduling.queue_name
+    if spec.scheduling.workload_priority_class_name is not None:
+        marks[labels.KUEUE_PRIORITY] = spec.scheduling.workload_priority_class_name
     metadata = child_metadata(job, name, f"cluster/{generation}", marks)
     metadata["annotations"] |= {labels.JOB_DIGEST: job_digest} | hardware.cluster_annotations(spec)
     head = _head_group(job, spec, name, generation)
@@ -84,15 +89,15 @@ def _use_block(metadata: dict[str, Any], head: dict[str, Any], workers: list[dic
     mark = {labels.PORT_BLOCK: str(block.first)}
     metadata["annotations"] |= mark
     for role, group in ((ports.Role.HEAD, head), *((ports.Role.WORKER, group) for group in workers)):
-        group["rayStartParams"] |= ports.start_params(role, block)
+        group["rayStartParams"] |= ports.start_params(role, block) | OWN_ADDRESS
         group["template"]["metadata"]["annotations"] |= mark
         ray, *beside = group["template"]["spec"]["containers"]
         ray["ports"] = [*ports.container_ports(role, block), *ray.get("ports", [])]
-        ray["env"] += ports.port_variables(block)
+        ray["env"] += ports.port_variables(role, block)
         for container in beside:
             if container["name"] == EXPORTER:
                 container["ports"] = ports.container_ports(ports.Role.EXPORTER, block)
-                container["env"] += ports.port_variables(block)
+                container["env"] += ports.port_variables(ports.Role.EXPORTER, block)
 
 
 def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -> dict[str, Any]:
@@ -101,6 +106,7 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
     mounts = pods.user_mounts(shared, template) + code.code_mounts(spec)
     ray = _ray_container("ray-head", spec, template, {}, mounts) | stopping.head_hooks(spec)
     pod = _pod(job, spec, template, name, [ray, _exporter(spec, name)], mounts, [shared, template])
+    hardware.spare_npu_nodes(spec, pod)
     return {
         # The driver is an actor without CPUs; one CPU lets Ray place its own small helpers here.
         "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "1"},  # noqa: S104 - KubeRay's head Service needs it
@@ -117,6 +123,7 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
     mounts = pods.user_mounts(template) + code.code_mounts(spec)
     driver = hardware.driver_paths(spec, frozenset(mount["mountPath"] for mount in mounts))
     ray = _ray_container("ray-worker", spec, template, devices, mounts) | stopping.worker_hooks(spec)
+    ray["env"] = pods.environment(ray["env"], stopping.worker_env(spec))
     ray["volumeMounts"] += hardware.driver_volume_mounts(driver)
     pod = _pod(job, spec, template, name, [ray], mounts, [template])
     pod["volumes"] += hardware.driver_volumes(driver)
@@ -177,7 +184,10 @@ def _pod(
             {"name": SPOOL_VOLUME, "emptyDir": {}},
             {
                 "name": CONFIG_VOLUME,
-                "configMap": {"name": config_name, "items": [{"key": "job.json", "path": "job.json"}]},
+                "configMap": {
+                    "name": config_name,
+                    "items": [{"key": file, "path": file} for file in ("job.json", *stopping.cluster_files(spec))],
+                },
             },
             *_shared_memory(template),
             *pods.user_volumes(*volume_templates),

@@ -18,6 +18,15 @@ MODES = {"Auto": StopMode.AFTER_STEP, **{mode.value: mode for mode in StopMode}}
 """What Auto means in a pod's hook, which is made before anything is measured: the gentlest. The operator's own stops
 choose by measured times (core/policies/stop_mode.py)."""
 
+SHELL_FILE = "bash-env"
+SHELL_TEXT = """\
+# KubeRay's wait-gcs-ready is a bash as process 1, to which the kernel gives no SIGTERM that it has no handler for.
+if [[ ${BASH_EXECUTION_STRING-} == *'ray health-check'* ]]; then trap 'exit 143' TERM; fi
+"""
+"""What every bash of a worker reads first (BASH_ENV): a worker that is deleted while it waits for its head goes within
+seconds, and not when its grace ends. The init container has environment and mounts of the Ray container, and its script
+is bash's argument (KubeRay v1.6.2, ray-operator/controllers/ray/common/pod.go, DefaultWorkerPodTemplate)."""
+
 Fields = dict[str, Any]
 
 
@@ -50,6 +59,18 @@ def worker_hooks(spec: RLJobSpec) -> Fields:
     # FQ_RAY_IP is KubeRay's (v1.6.2, controllers/ray/utils/constant.go). A hook that fails would kill the container.
     note = _exec("sh", "-c", f'getent hosts "$FQ_RAY_IP" > {file} || true')
     return {"lifecycle": {"postStart": note, "preStop": _exec(*_stop(spec), "--head-file", file)}}
+
+
+def cluster_files(spec: RLJobSpec) -> dict[str, str]:
+    """Texts that the pods need beside job.json, by name of the file."""
+    return {SHELL_FILE: SHELL_TEXT} if saves_when_stopped(spec) else {}
+
+
+def worker_env(spec: RLJobSpec) -> list[Fields]:
+    """Variables of the Ray container of a worker, and of KubeRay's init container before it."""
+    if not saves_when_stopped(spec):
+        return []
+    return [{"name": "BASH_ENV", "value": f"{head_paths().config_folder}/{SHELL_FILE}"}]
 
 
 def exporter_command(spec: RLJobSpec) -> list[str]:

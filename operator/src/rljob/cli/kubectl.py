@@ -1,11 +1,16 @@
-"""One object from the cluster, through kubectl: it knows every way to sign in, and whoever has RLJobs has it."""
+"""The cluster, through kubectl: it knows every way to sign in, and whoever has RLJobs has it.
+
+Everything reads, but for the pod that `rljob report` makes and deletes where no other pod can read a run's records.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rljob.api.v1alpha1 import GROUP, RecipeKind
@@ -13,6 +18,7 @@ from rljob.cli.errors import UsageError
 from rljob.core.observed import RecipeId
 
 TIMEOUT_SECONDS = 20
+EVERYWHERE = "--all-namespaces"
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,9 @@ class Place:
 
     namespace: str | None = None
     context: str | None = None
+    kubeconfig: Path | None = None
+    """None: as kubectl finds it."""
+    program: str = "kubectl"
 
 
 def get_job(name: str, place: Place) -> dict[str, Any]:
@@ -42,22 +51,69 @@ def find_recipe(recipe: RecipeId, place: Place) -> dict[str, Any] | None:
         return None
 
 
+def list_items(resource: str, place: Place, *options: str) -> list[dict[str, Any]]:
+    """LIST objects."""
+    items: list[dict[str, Any]] = _get(resource, "", place, *options)["items"]
+    return items
+
+
+def list_jobs(place: Place, *, everywhere: bool = False) -> list[dict[str, Any]]:
+    """LIST the RLJobs of the namespace, or of all."""
+    return list_items(f"rljobs.{GROUP}", place, *([EVERYWHERE] if everywhere else []))
+
+
+def find_pods(selector: str, place: Place) -> list[dict[str, Any]]:
+    """LIST the pods with these labels."""
+    return list_items("pods", place, "--selector", selector)
+
+
+def create(manifest: Mapping[str, Any], place: Place) -> None:
+    """POST an object."""
+    run(["create", "--filename", "-"], place, text=json.dumps(manifest))
+
+
+def list_readable(resource: str, place: Place, *options: str) -> list[dict[str, Any]] | None:
+    """LIST objects; None where the caller may not, or the cluster has no such kind."""
+    try:
+        return list_items(resource, place, *options)
+    except (NotFoundError, UnreadableError):
+        return None
+
+
 class NotFoundError(UsageError):
     """The cluster has no such object."""
 
 
-def _get(resource: str, name: str, place: Place) -> dict[str, Any]:
-    if shutil.which("kubectl") is None:
+class UnreadableError(UsageError):
+    """The caller may not read it, or the cluster does not know the kind."""
+
+
+_UNREADABLE = ("(Forbidden)", "the server doesn't have a resource type")
+
+
+def _get(resource: str, name: str, place: Place, *options: str) -> dict[str, Any]:
+    words = ["get", resource, *([name] if name else []), *options, "--output", "json"]
+    manifest: dict[str, Any] = json.loads(run(words, place))
+    return manifest
+
+
+def run(arguments: Sequence[str], place: Place, *, text: str | None = None, seconds: float = TIMEOUT_SECONDS) -> str:
+    """Run kubectl and give what it printed; raises UsageError with its complaint."""
+    if shutil.which(place.program) is None:
         raise UsageError("kubectl is not on the PATH; the cluster is read through it")
-    words = ["kubectl", "get", resource, name, "--output", "json"]
-    words += ["--namespace", place.namespace] if place.namespace else []
-    words += ["--context", place.context] if place.context else []
+    options = ["--namespace", place.namespace] if place.namespace and EVERYWHERE not in arguments else []
+    options += ["--context", place.context] if place.context else []
+    options += ["--kubeconfig", str(place.kubeconfig)] if place.kubeconfig else []
+    # What stands behind -- is the words of another program.
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    words = [place.program, *arguments[:end], *options, *arguments[end:]]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+        done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired as error:
-        raise UsageError(f"kubectl gave no answer within {TIMEOUT_SECONDS} s; is the cluster up?") from error
+        raise UsageError(f"kubectl gave no answer within {seconds:.0f} s; is the cluster up?") from error
     if done.returncode:
         said = done.stderr.strip() or done.stdout.strip()
-        raise (NotFoundError if "(NotFound)" in said else UsageError)(f"kubectl: {said}")
-    manifest: dict[str, Any] = json.loads(done.stdout)
-    return manifest
+        unreadable = any(words in said for words in _UNREADABLE)
+        kind = NotFoundError if "(NotFound)" in said else UnreadableError if unreadable else UsageError
+        raise kind(f"kubectl: {said}")
+    return done.stdout

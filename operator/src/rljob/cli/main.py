@@ -1,4 +1,4 @@
-"""`rljob validate`, `render`, `explain`, `diff`, `plan`, `status` and `run --local`, also as `kubectl rljob`.
+"""The commands of `rljob`, also as `kubectl rljob`: they read files, and of a cluster only through kubectl.
 
 Exit codes: 0 well, 1 the job is wrong, failed or (`diff`) different, 2 the command cannot be carried out, 130 stopped.
 """
@@ -7,29 +7,42 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rljob.api.training import MemoryCheck
+from rljob.build import labels
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.configmap import read_snapshot
 from rljob.build.names import JobIdentity
-from rljob.cli import kubectl
+from rljob.cli import kubectl, quota
 from rljob.cli.diff import against_file, against_job
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import explain
 from rljob.cli.manifests import Files, JobManifest, read_files
 from rljob.cli.plan import OUTPUTS, memory_page, read_config
 from rljob.cli.render import STAND_IN_UID, render
-from rljob.cli.status import describe
+from rljob.cli.report.cluster import Sources, cluster_run
+from rljob.cli.report.command import write_report
+from rljob.cli.report.local import local_run
+from rljob.cli.report.run import Run
+from rljob.cli.status import describe, failed
+from rljob.cli.watch import top, watch_status
+from rljob.cli.why import World, why
 from rljob.control import accelerators
 from rljob.core.policies.decisions import decide
 from rljob.core.policies.validation import Checked, check, validate
 from rljob.core.recipes import Recipes, complete
 
+PARAGRAPH_WIDTH = 100
 FAILED = 1
 USAGE = 2
+HOUR = 3600.0
+SHORTEST_INTERVAL = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -145,9 +158,68 @@ def _plan(chosen: argparse.Namespace) -> int:
 
 
 def _status(chosen: argparse.Namespace) -> int:
-    job = kubectl.get_job(chosen.name, kubectl.Place(chosen.namespace, chosen.context))
+    place = kubectl.Place(chosen.namespace, chosen.context)
+    if chosen.watch:
+        return watch_status(chosen.name, place, chosen.interval)
+    job = kubectl.get_job(chosen.name, place)
     print(describe(job))
-    return FAILED if (job.get("status") or {}).get("state") in ("Failed", "Invalid") else 0
+    return FAILED if failed(job) else 0
+
+
+def _top(chosen: argparse.Namespace) -> int:
+    place = kubectl.Place(chosen.namespace, chosen.context)
+    return top(place, everywhere=chosen.all_namespaces, once=chosen.once, interval_seconds=chosen.interval)
+
+
+def _report(chosen: argparse.Namespace) -> int:
+    run = _gather(chosen)
+    print(write_report(run, chosen.output))
+    for note in run.notes:
+        print(f"note: {note}")
+    return 0
+
+
+def _gather(chosen: argparse.Namespace) -> Run:
+    if chosen.local or chosen.workdir:
+        return local_run((chosen.workdir or Path(".rljob") / chosen.name).absolute())
+    since = time.time() - chosen.since * HOUR if chosen.since is not None else None
+    place = kubectl.Place(chosen.namespace, chosen.context)
+    return cluster_run(chosen.name, place, Sources(chosen.records, chosen.prometheus, since))
+
+
+def _quota(chosen: argparse.Namespace) -> int:
+    """Tell the shares of all teams, and the jobs of all namespaces or of one."""
+    place = kubectl.Place(chosen.namespace, chosen.context)
+
+    def read(plural: str, *options: str) -> list[dict[str, Any]]:
+        return kubectl.list_items(f"{plural}.kueue.x-k8s.io", place, *options)
+
+    where = () if chosen.namespace else ("--all-namespaces",)
+    seen = quota.Kueue(
+        cluster_queues=read("clusterqueues"),
+        local_queues=read("localqueues", *where),
+        flavors=read("resourceflavors"),
+        workloads=read("workloads", *where),
+    )
+    print(quota.quota_page(seen, chosen.output))
+    return 0
+
+
+def _describe(chosen: argparse.Namespace) -> int:
+    job = kubectl.get_job(chosen.name, kubectl.Place(chosen.namespace, chosen.context))
+    place = kubectl.Place(job["metadata"]["namespace"], chosen.context)
+    mine = f"{labels.JOB_UID}={job['metadata']['uid']}"
+    world = World(job, clusters=kubectl.list_readable("rayclusters.ray.io", place, "--selector", mine) or ())
+    if world.cluster is not None:
+        pods = kubectl.list_readable("pods", place, "--selector", f"{labels.RAY_CLUSTER}={world.cluster_name}")
+        events = kubectl.list_readable("events.events.k8s.io", place, "--field-selector", "type=Warning")
+        world = replace(world, pods=pods or (), events=events or ())
+    if world.is_queued:
+        world = replace(world, workloads=kubectl.list_readable("workloads.kueue.x-k8s.io", place))
+    if world.unscheduled:
+        world = replace(world, nodes=kubectl.list_readable("nodes", place))
+    print("\n".join(textwrap.wrap(why(world), PARAGRAPH_WIDTH, break_long_words=False, break_on_hyphens=False)))
+    return FAILED if world.status.get("state") in ("Failed", "Invalid") else 0
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -213,6 +285,10 @@ _COMMANDS = {
     "diff": _diff,
     "plan": _plan,
     "status": _status,
+    "describe": _describe,
+    "quota": _quota,
+    "top": _top,
+    "report": _report,
     "run": _run,
 }
 
@@ -254,10 +330,17 @@ def _parser() -> argparse.ArgumentParser:
     memory.add_argument("-o", "--output", choices=OUTPUTS, default=OUTPUTS[0])
     memory.add_argument("--cluster", action="store_true", help="read recipes that the files lack from the cluster")
     memory.add_argument("--context", help="context of the kubeconfig")
-    status = commands.add_parser("status", help="where an RLJob stands; exit code 1 when it failed")
-    status.add_argument("name")
-    status.add_argument("-n", "--namespace", help="default: that of the context")
-    status.add_argument("--context", help="context of the kubeconfig")
+    _add_looks(commands)
+    shares = commands.add_parser(
+        "quota", help="cards of each team in Kueue: used, guaranteed, borrowed, and what waits"
+    )
+    shares.add_argument("-n", "--namespace", help="only the jobs of this namespace; default: of all")
+    shares.add_argument("--context", help="context of the kubeconfig")
+    shares.add_argument("-o", "--output", choices=quota.FORMATS, default=quota.FORMATS[0])
+    reason = commands.add_parser("describe", help="why an RLJob does not run: queue, quota, nodes, image, volume")
+    reason.add_argument("name")
+    reason.add_argument("-n", "--namespace", help="default: that of the context")
+    reason.add_argument("--context", help="context of the kubeconfig")
     run.add_argument("--local", action="store_true", help="in a private Ray of this machine")
     run.add_argument("--workdir", type=Path, metavar="FOLDER", help="what is kept between runs; default: .rljob/<job>")
     run.add_argument(
@@ -265,6 +348,41 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--code", type=Path, metavar="FOLDER", help="what stands for code.mountPath")
     return parser
+
+
+def _add_looks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands that look at jobs."""
+    status = commands.add_parser("status", help="where an RLJob stands; exit code 1 when it failed")
+    status.add_argument("name")
+    status.add_argument("-w", "--watch", action="store_true", help="until its end; the exit code is that of the end")
+    looking = commands.add_parser("top", help="every RLJob in a live table; Ctrl-C ends")
+    looking.add_argument("-A", "--all-namespaces", action="store_true")
+    looking.add_argument("--once", action="store_true", help="print it once, as is done off a terminal too")
+    report = commands.add_parser("report", help="one HTML file about a run: plots, attempts, usage, configuration")
+    report.add_argument("name")
+    report.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE")
+    where = report.add_mutually_exclusive_group()
+    where.add_argument(
+        "--records", type=Path, metavar="FOLDER", help="where observability.logPath is mounted; default: ask a pod"
+    )
+    where.add_argument("--prometheus", metavar="URL", help="take the figures that it has scraped")
+    where.add_argument("--local", action="store_true", help="a run of `rljob run --local`")
+    report.add_argument("--workdir", type=Path, metavar="FOLDER", help="of a local run; default: .rljob/NAME")
+    report.add_argument("--since", type=float, metavar="HOURS", help="how far to ask Prometheus back for a deleted job")
+    for command in (status, looking, report):
+        command.add_argument("-n", "--namespace", help="default: that of the context")
+        command.add_argument("--context", help="context of the kubeconfig")
+    for command in (status, looking):
+        command.add_argument(
+            "--interval", type=_interval, default=2.0, metavar="SECONDS", help="between looks; default: 2"
+        )
+
+
+def _interval(text: str) -> float:
+    seconds = float(text)
+    if not seconds >= SHORTEST_INTERVAL:
+        raise argparse.ArgumentTypeError(f"{text}: at least {SHORTEST_INTERVAL} s")
+    return seconds
 
 
 if __name__ == "__main__":

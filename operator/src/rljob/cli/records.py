@@ -1,17 +1,52 @@
 """A run's own records: steps.jsonl as the trainer wrote it, and the figures that people see of it. Pure.
 
-`rljob run --local` and `make demo` end with them.
+`rljob run --local` and `make demo` end with them; `rljob report` draws them.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from rljob_runtime.contract import StepMetric
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of steps.jsonl."""
+
+    attempt: int
+    step: int
+    time: float
+    """Unix seconds."""
+    metrics: Mapping[str, float]
+
+    @property
+    def trained(self) -> bool:
+        """Whether a step was trained; a validation before the training leaves a line too."""
+        return StepMetric.REWARD in self.metrics or StepMetric.STEP_SECONDS in self.metrics
+
+
+def read_records(text: str, attempt: int) -> list[Record]:
+    """Read the lines of an attempt; one that a crash cut off is passed over."""
+    records = []
+    for line in text.splitlines():
+        try:
+            raw = json.loads(line)
+            metrics = {str(key): float(value) for key, value in raw["metrics"].items()}
+            records.append(Record(attempt, int(raw["step"]), float(raw.get("time", math.nan)), metrics))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return records
+
+
+def kept(records: Iterable[Record]) -> list[Record]:
+    """Give the steps that made the model, in order: of one that was trained again, the later attempt counts."""
+    steps = {record.step: record for record in sorted(records, key=lambda record: record.attempt) if record.trained}
+    return [steps[number] for number in sorted(steps)]
 
 
 @dataclass(frozen=True)
@@ -26,31 +61,19 @@ class Step:
     first_idle: float
 
 
-def parse(text: str) -> list[Step]:
-    """Read the lines of steps.jsonl, in the order of the steps; a line that a crash cut off is passed over."""
-    steps: dict[int, Step] = {}
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-            metrics = record["metrics"]
-            number = int(record["step"])
-        except (ValueError, KeyError, TypeError):
-            continue
-        steps[number] = Step(
-            number=number,
-            reward=float(metrics.get(StepMetric.REWARD, math.nan)),
-            seconds=float(metrics.get(StepMetric.STEP_SECONDS, math.nan)),
-            tokens_per_second_card=float(metrics.get(StepMetric.STEP_TPS_PER_CARD, math.nan)),
-            cluster_idle=float(metrics.get(StepMetric.CLUSTER_IDLE, math.nan)),
-            first_idle=float(metrics.get(StepMetric.FIRST_DP_IDLE, math.nan)),
+def figures(records: Iterable[Record]) -> list[Step]:
+    """Give what is shown of the steps that made the model."""
+    return [
+        Step(
+            number=record.step,
+            reward=record.metrics.get(StepMetric.REWARD, math.nan),
+            seconds=record.metrics.get(StepMetric.STEP_SECONDS, math.nan),
+            tokens_per_second_card=record.metrics.get(StepMetric.STEP_TPS_PER_CARD, math.nan),
+            cluster_idle=record.metrics.get(StepMetric.CLUSTER_IDLE, math.nan),
+            first_idle=record.metrics.get(StepMetric.FIRST_DP_IDLE, math.nan),
         )
-    return [steps[number] for number in sorted(steps)]
-
-
-def mean_reward(steps: Sequence[Step]) -> float:
-    """Mean of the rewards that are numbers."""
-    rewards = [step.reward for step in steps if math.isfinite(step.reward)]
-    return fmean(rewards) if rewards else math.nan
+        for record in kept(records)
+    ]
 
 
 def figure_table(steps: Sequence[Step]) -> list[tuple[str, str, str, str, str]]:

@@ -8,7 +8,9 @@ from typing import Any
 from rljob.build.names import JobIdentity, evidence_name
 
 BAR_WIDTH = 30
-_ABSENT = "-"
+ABSENT = "-"
+ENDED = ("Succeeded", "Failed", "Stopped", "Invalid")
+"""States in which nothing more comes by itself."""
 
 
 def describe(job: Mapping[str, Any]) -> str:
@@ -31,6 +33,11 @@ def describe(job: Mapping[str, Any]) -> str:
             name = evidence_name(JobIdentity(metadata.get("namespace", "default"), metadata["name"], metadata["uid"]))
             sections.append(f"what ended attempts left: configmap/{name}")
     return "\n\n".join(sections)
+
+
+def failed(job: Mapping[str, Any]) -> bool:
+    """Whether a job ended as a failure, for exit codes."""
+    return (job.get("status") or {}).get("state") in ("Failed", "Invalid")
 
 
 def describe_progress(progress: Mapping[str, Any]) -> str:
@@ -68,8 +75,8 @@ def _conditions(conditions: Sequence[Mapping[str, Any]]) -> str:
         (
             condition["type"],
             condition["status"],
-            condition.get("reason", _ABSENT),
-            condition.get("lastTransitionTime", _ABSENT),
+            condition.get("reason", ABSENT),
+            condition.get("lastTransitionTime", ABSENT),
             condition.get("message", "").replace("\n", " "),
         )
         for condition in conditions
@@ -85,8 +92,8 @@ def _attempts(attempts: Sequence[Mapping[str, Any]]) -> str:
             (
                 str(attempt["number"]),
                 attempt["clusterName"],
-                attempt.get("submittedTime", _ABSENT),
-                attempt.get("endTime", _ABSENT),
+                attempt.get("submittedTime", ABSENT),
+                attempt.get("endTime", ABSENT),
                 str(attempt.get("lastStep", 0)),
                 attempt.get("outcome", "running") + reason,
             )

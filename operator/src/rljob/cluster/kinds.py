@@ -61,13 +61,14 @@ SECRET = Kind("v1", "Secret", "secrets")
 JOB = Kind("batch/v1", "Job", "jobs")
 NODE = Kind("v1", "Node", "nodes", namespaced=False)
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
+WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
 RECIPES = {RecipeKind(kind.kind): kind for kind in (RL_RECIPE, CLUSTER_RL_RECIPE)}
 
 KINDS = {
     (kind.api_version, kind.kind): kind
-    for kind in (RLJOB, *RECIPES.values(), RAY_CLUSTER, POD, NODE, CONFIG_MAP, SECRET, JOB, EVENT, LEASE)
+    for kind in (RLJOB, *RECIPES.values(), RAY_CLUSTER, WORKLOAD, POD, NODE, CONFIG_MAP, SECRET, JOB, EVENT, LEASE)
 }
 
 
@@ -83,6 +84,8 @@ class Watch:
     label_selector: str = ""
     optional: bool = False
     """Whether the operator works without the right to read it: an installation for one namespace may lack it."""
+    addition: bool = False
+    """Whether it belongs to what a cluster may do without: that it is not served is no news."""
     unread: tuple[Path, ...] = ()
     """Fields that no decision reads. They are not kept: of a thousand jobs they would be most of the memory."""
 
@@ -101,6 +104,18 @@ WATCHED = (
         RAY_CLUSTER,
         "rljob.dev/job-uid",
         unread=(*_BOOKKEEPING, ("spec", "headGroupSpec", "template"), ("spec", "workerGroupSpecs", "*", "template")),
+    ),
+    # Kueue's, of all that waits in a queue; the store keeps those of RayClusters.
+    Watch(
+        WORKLOAD,
+        optional=True,
+        addition=True,
+        unread=(
+            *_BOOKKEEPING,
+            ("spec", "podSets"),
+            ("status", "admission", "podSetAssignments"),
+            *(("status", name) for name in ("admissionChecks", "reclaimablePods", "resourceRequests")),
+        ),
     ),
     Watch(
         POD,

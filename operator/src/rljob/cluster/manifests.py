@@ -46,10 +46,13 @@ def same_json(left: object, right: object) -> bool:
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
-def controller_uid(manifest: Manifest) -> str | None:
-    """Give the uid of the object's controller, if it has one."""
+def controller_uid(manifest: Manifest, kind: str = "RLJob") -> str | None:
+    """Give the uid of the object's controller, if it has one of that kind.
+
+    The API server checks no owner: only a reference with our kind is guarded by the chart's policies.
+    """
     owners = manifest["metadata"].get("ownerReferences") or ()
-    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+    return next((owner["uid"] for owner in owners if owner.get("controller") and owner.get("kind") == kind), None)
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:

@@ -1,6 +1,7 @@
 """The cluster's nodes, read seldom and kept small: for the question whether the hardware that a job names is there.
 
-One LIST serves all jobs for five minutes; a cluster of more than a thousand nodes is read in part and then not judged.
+One LIST serves all jobs for five minutes, or for one while a job waits for nodes; a cluster of more than a thousand
+nodes is read in part and then not judged.
 An installation for one namespace may not read nodes: then nothing is known of them, and nothing is said.
 """
 
@@ -10,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rljob.cluster.errors import OutsideError
+from rljob.cluster.errors import Forbidden, OutsideError
 from rljob.cluster.kinds import NODE
 from rljob.cluster.port import Cluster
 from rljob.core.discovery import Nodes, node_facts
@@ -19,6 +20,7 @@ from rljob.telemetry.log import Log
 
 NODES_LIMIT = 1000
 KEEP_SECONDS = 300.0
+FRESH_SECONDS = 60.0
 
 log = Log(__name__)
 
@@ -30,21 +32,25 @@ class NodeCache:
     cluster: Cluster
     monotonic: Callable[[], float]
     _nodes: Nodes | Unseen = UNSEEN
-    _until: float = float("-inf")
+    _read_at: float = float("-inf")
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Jobs that begin together share one request."""
 
-    async def get(self) -> Nodes | Unseen:
-        """Give the nodes."""
+    async def get(self, *, fresh: bool = False) -> Nodes | Unseen:
+        """Give the nodes; fresh: for a job that waits for some of them."""
         async with self._lock:
-            if self.monotonic() >= self._until:
+            if self.monotonic() - self._read_at >= (FRESH_SECONDS if fresh else KEEP_SECONDS):
                 self._nodes = await self._read()
-                self._until = self.monotonic() + KEEP_SECONDS
+                self._read_at = self.monotonic()
             return self._nodes
 
     async def _read(self) -> Nodes | Unseen:
         try:
             listing = await self.cluster.list(NODE, None, "", NODES_LIMIT)
+        except Forbidden as error:
+            # A job that waits for nodes would wait for this answer too, for ever.
+            log.info("Nodes may not be read", error=str(error))
+            return Nodes((), complete=False)
         except OutsideError as error:
             log.info("Nodes could not be read", reason=error.reason, error=str(error))
             return UNSEEN

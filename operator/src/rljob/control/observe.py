@@ -10,36 +10,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob.build.evidence import has_entry
 from rljob.build.labels import JOB_UID, REFRESH
 from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.cluster.errors import NotFound, OutsideError, Unavailable
-from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RECIPES, Kind
+from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RECIPES, RLJOB, WORKLOAD, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.core import Core
+from rljob.control.hardware import KEEP_SECONDS, NodeLooks
 from rljob.control.nodes import NodeCache
 from rljob.control.own import OwnConfigMaps
 from rljob.control.refusals import Refusals
 from rljob.control.spread import fraction
 from rljob.control.store import Key, Store
 from rljob.core.discovery import Nodes
+from rljob.core.faults import Held, NodeLook, read_held
 from rljob.core.needs import running_initializer
 from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, Unseen
 from rljob.core.ports import Allocations, PortPool, read_allocations
 from rljob.core.recall import recall
 from rljob.telemetry.log import Log
+from rljob_runtime.contract import Phase, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from rljob.api.v1alpha1 import RecipeKind
     from rljob.core.needs import Evidence, Head, Needs
-    from rljob_runtime.contract import Progress
 
 PODS_LIMIT = 500
 """Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""
@@ -69,6 +71,26 @@ class Memo:
 
 
 @dataclass(frozen=True)
+class Holding:
+    """Where the pods of an attempt are: they stay there as long as it runs."""
+
+    submission_id: str
+    held: tuple[Held, ...]
+    listed_at: datetime
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A Workload that was shown to the core."""
+
+    manifest: Manifest | None
+    facts: Hashable
+    """What of it is more than words."""
+    until: datetime
+    """From then on a change of its words is shown too."""
+
+
+@dataclass(frozen=True)
 class Observer:
     """Reads the world of one job."""
 
@@ -82,11 +104,16 @@ class Observer:
     """By uid of the job: the snapshot that it goes by."""
     own: OwnConfigMaps = field(default_factory=OwnConfigMaps)
     nodes: NodeCache | None = None
+    looks: NodeLooks | None = None
+    holdings: dict[str, Holding] = field(default_factory=dict)
+    """By uid of the job."""
     port_pool: PortPool = field(default_factory=PortPool)
     memos: dict[str, Memo] = field(default_factory=dict)
     """By uid of the job."""
     silences: dict[str, datetime] = field(default_factory=dict)
     """By uid of the job: since when its exporter answers nothing."""
+    workloads: dict[str, Sample] = field(default_factory=dict)
+    """By uid of the job: the Workload as the core last saw it."""
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
         """Give all that can be seen of a job; None if it is gone."""
@@ -115,13 +142,15 @@ class Observer:
             code_copy = start(self._get(needs.code_copy_name, namespace))
             initializers = start(self._initializers(needs.initializer_names, namespace))
             head = start(self._ask_head(needs, job, now))
-            nodes = start(self._nodes(needs.nodes))
+            nodes = start(self._nodes(needs))
             allocations = start(self._allocations(needs.allocations, uid))
         progress, ray_job = head.result()
         seen_pods = pods.result()
         if isinstance(seen_pods, Unseen) and self.core.needs_evidence(progress, ray_job):
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
             seen_pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
+        ended = self.core.needs_evidence(progress, ray_job) or (needs.held and needs.head is None)
+        held, looks = await self._hardware(needs, job, now, fresh=ended)
         evidence, seen_pods, warnings = await self._evidence(needs.evidence, namespace, seen_pods)
         below = needs.base_snapshot_name if snapshot.result() is None else None
         return self._with_memo(
@@ -130,6 +159,7 @@ class Observer:
                 clusters=clusters,
                 head_pod=head_pod,
                 live_cluster=live_cluster.result(),
+                workload=self._workload(job, clusters, now),
                 pods=seen_pods,
                 config=config.result(),
                 snapshot=latest if needs.recall else snapshot.result(),
@@ -145,6 +175,8 @@ class Observer:
                 evidence=evidence,
                 warnings=warnings,
                 nodes=nodes.result(),
+                held=held,
+                looks=looks,
                 allocations=allocations.result(),
                 refusals=self.refusals.of(job),
                 recipes=self.store.recipes(job),
@@ -157,7 +189,7 @@ class Observer:
     def keep_only(self, uids: set[str]) -> None:
         """Forget what is remembered of jobs that are gone."""
         self.own.keep_only(uids)
-        kept: tuple[dict[str, Any], ...] = (self.snapshots, self.memos, self.silences)
+        kept: tuple[dict[str, Any], ...] = (self.snapshots, self.memos, self.silences, self.holdings, self.workloads)
         for remembered in kept:
             for uid in remembered.keys() - uids:
                 del remembered[uid]
@@ -168,6 +200,23 @@ class Observer:
             return self.silences.setdefault(uid, now)
         self.silences.pop(uid, None)
         return None
+
+    def _workload(self, job: Manifest, clusters: tuple[Manifest, ...], now: datetime) -> Manifest | Unseen | None:
+        """Give the Workload of the intended cluster: what changes of it at once, its mere words from time to time.
+
+        Kueue tells every waiting job anew how much is missing whenever that changes: hundreds of status writes for each
+        job that ends, if all of it were passed on.
+        """
+        name, uid = _intent(job).get("clusterName"), job["metadata"]["uid"]
+        cluster = next((item for item in clusters if item["metadata"]["name"] == name), None)
+        if cluster is None or WORKLOAD not in self.store.served:
+            return UNSEEN
+        found, known = self.store.workload(cluster), self.workloads.get(uid)
+        if known is not None and now < known.until and known.facts == _facts(found):
+            return known.manifest
+        until = now + timedelta(seconds=self._progress_write_seconds(uid))
+        self.workloads[uid] = Sample(found, _facts(found), until)
+        return found
 
     def _with_memo(self, observed: Observed) -> Observed:
         """Hand on what was computed from the same inputs: most rounds of a running job bring nothing but progress."""
@@ -197,7 +246,7 @@ class Observer:
     def _head_pod(self, job: Manifest, clusters: tuple[Manifest, ...]) -> Manifest | None:
         metadata = job["metadata"]
         pods = self.store.children(POD, Key(metadata["namespace"], metadata["name"]), metadata["uid"])
-        return intended_head(job, _controlled_by({item["metadata"]["uid"] for item in clusters}, pods))
+        return intended_head(job, _controlled_by({item["metadata"]["uid"] for item in clusters}, pods, RAY_CLUSTER))
 
     async def _recall(self, job: Manifest) -> tuple[Manifest | Unseen | None, int]:
         """Find what an earlier life left of a job; its clusters go into the store, which may not know of them yet."""
@@ -252,8 +301,46 @@ class Observer:
         found = await asyncio.gather(*(get(name) for name in names))
         return {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
 
-    async def _nodes(self, wanted: bool) -> Nodes | Unseen:  # noqa: FBT001 - one of the needs
-        return await self.nodes.get() if wanted and self.nodes is not None else UNSEEN
+    async def _nodes(self, needs: Needs) -> Nodes | Unseen:
+        return await self.nodes.get(fresh=needs.fresh_nodes) if needs.nodes and self.nodes is not None else UNSEEN
+
+    async def _hardware(
+        self, needs: Needs, job: Manifest, now: datetime, *, fresh: bool
+    ) -> tuple[tuple[Held, ...] | Unseen, dict[str, NodeLook]]:
+        """Look at the nodes of a run, or at those that a job stays away from."""
+        if self.looks is None or not (needs.held or needs.look_at):
+            return UNSEEN, {}
+        if not needs.held:
+            return UNSEEN, await self.looks.look(needs.look_at)
+        held = await self._held(self.looks.lists, job, now)
+        if isinstance(held, Unseen):
+            return UNSEEN, {}
+        found = await self.looks.look((place.node for place in held), fresh=fresh)
+        if any(look.offered != look.capacity for look in found.values()):
+            # Which devices of a pod are unwell stands in the pod alone.
+            held = await self._held(self.looks.lists, job, now, again=True)
+        return held, found
+
+    async def _held(
+        self, lists: TokenBucket, job: Manifest, now: datetime, *, again: bool = False
+    ) -> tuple[Held, ...] | Unseen:
+        uid, intent = job["metadata"]["uid"], _intent(job)
+        known = self.holdings.get(uid)
+        if known is not None and known.submission_id != intent.get("submissionId"):
+            known = None
+        if known is not None and (not again or (now - known.listed_at).total_seconds() < KEEP_SECONDS):
+            return known.held
+        before: tuple[Held, ...] | Unseen = known.held if known else UNSEEN
+        if not lists.try_take():
+            return before
+        selector = f"{RAY_CLUSTER_LABEL}={intent.get('clusterName')}"
+        pods = await self._list_pods(selector, job["metadata"]["namespace"])
+        held = () if isinstance(pods, Unseen) else read_held(pods)
+        if not held or (known is not None and len(held) < len(known.held)):
+            # Pods that are going say less than was known of them.
+            return before
+        self.holdings[uid] = Holding(str(intent.get("submissionId")), held, now)
+        return held
 
     async def _allocations(self, wanted: bool, uid: str) -> Allocations | Unseen:  # noqa: FBT001 - one of the needs
         """Read who has which ports; what the statuses of the other jobs say counts where the ConfigMap is lost."""
@@ -332,18 +419,22 @@ def intended_head(job: Manifest, heads: tuple[Manifest, ...]) -> Manifest | None
     return max(mine, key=rank, default=None)
 
 
-def _controlled_by(uids: set[str], manifests: tuple[Manifest, ...]) -> tuple[Manifest, ...]:
+def _controlled_by(uids: set[str], manifests: tuple[Manifest, ...], owner: Kind = RLJOB) -> tuple[Manifest, ...]:
     """Keep what these owners control: labels can be copied by anybody, a head pod gets our token."""
-    return tuple(item for item in manifests if controller_uid(item) in uids)
+    return tuple(item for item in manifests if controller_uid(item, owner.kind) in uids)
 
 
 def _about(progress: Progress | Unseen, head: Head, job: Manifest) -> Progress | Unseen:
     """Drop an answer about another pod or submission; a head that has seen no attempt names none."""
     if isinstance(progress, Unseen):
         return UNSEEN
-    submissions = ("", _intent(job).get("submissionId", progress.submission_id))
+    intent = _intent(job)
+    submissions = ("", intent.get("submissionId", progress.submission_id))
     if progress.pod_uid == head.pod_uid and progress.submission_id in submissions:
         return progress
+    if progress.pod_uid == head.pod_uid and progress.attempt < intent.get("attempt", 0):
+        # The pod still tells of the attempt before: it answers, and of this one there is nothing to tell yet.
+        return Progress(pod_uid=progress.pod_uid, phase=Phase.IDLE)
     log.warning(
         "Dropped an answer about something else",
         pod_uid=progress.pod_uid,
@@ -351,6 +442,14 @@ def _about(progress: Progress | Unseen, head: Head, job: Manifest) -> Progress |
         wanted_pod_uid=head.pod_uid,
     )
     return UNSEEN
+
+
+def _facts(workload: Manifest | None) -> Hashable:
+    if workload is None:
+        return None
+    told = (workload.get("status") or {}).get("conditions") or ()
+    conditions = tuple(sorted((entry["type"], entry["status"], entry.get("reason", "")) for entry in told))
+    return workload["metadata"]["uid"], workload["spec"].get("active", True), conditions
 
 
 def _version(found: Manifest | Unseen | None) -> str:

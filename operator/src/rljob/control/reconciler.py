@@ -12,25 +12,28 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rljob.build.labels import KUEUE_QUEUE
-from rljob.cluster.errors import Forbidden, NotFound
+from rljob.cluster.errors import ClusterError, Forbidden, NotFound
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, WATCHED, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.clock import Clock
 from rljob.control.core import Core
 from rljob.control.execute import Executor, Hooks, StaleError
+from rljob.control.hardware import NodeLooks
 from rljob.control.nodes import NodeCache
 from rljob.control.observe import POD_LISTS_AT_ONCE, POD_LISTS_PER_SECOND, Observer
 from rljob.control.own import OwnConfigMaps
 from rljob.control.queue import KeyQueue
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
+from rljob.core.faults import DEVICE_INFO_NAMESPACE
 from rljob.core.plan import EventNote, EventType
 from rljob.core.ports import PortPool
+from rljob.core.view import View, is_finished, is_ours
 from rljob.telemetry.events import EventRecorder
+from rljob.telemetry.ledger import Ledger
 from rljob.telemetry.log import Log
 from rljob.telemetry.metrics import Metrics
-from rljob.telemetry.usage import UsageLedger
 
 if TYPE_CHECKING:
     from rljob.cluster.token import TokenKey
@@ -69,7 +72,7 @@ class Reconciler:
     core: Core
     clock: Clock
     metrics: Metrics
-    ledger: UsageLedger
+    ledger: Ledger
     _streaks: dict[Key, int] = field(default_factory=dict)
     """Rounds in a row that did not settle."""
     _resting_until: dict[Key, float] = field(default_factory=dict)
@@ -87,6 +90,7 @@ class Reconciler:
         identity: str = "rljob-operator",
         hooks: Hooks | None = None,
         port_pool: PortPool | None = None,
+        device_info_namespace: str = DEVICE_INFO_NAMESPACE,
     ) -> Reconciler:
         """Wire the parts around a cluster and its heads."""
         metrics, core = metrics or Metrics(), core or Core()
@@ -99,8 +103,9 @@ class Reconciler:
         executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, hooks or Hooks())
         pod_lists = TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, clock.monotonic)
         observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own, port_pool=port_pool or PortPool())
-        observer = replace(observer, nodes=NodeCache(cluster, clock.monotonic))
-        ledger = UsageLedger(metrics)
+        looks = NodeLooks(cluster, clock.monotonic, device_info_namespace)
+        observer = replace(observer, nodes=NodeCache(cluster, clock.monotonic), looks=looks)
+        ledger = Ledger(metrics)
         made = cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics, ledger)
         metrics.before_exposition = made.account
         return made
@@ -122,12 +127,18 @@ class Reconciler:
                 self.store.merge(watch.kind, await self.cluster.list(watch.kind, namespace, watch.label_selector))
                 served.add(watch.kind)
             except NotFound:
-                log.warning("Kind is not served; is its CRD installed?", kind=watch.kind.resource)
+                tell = log.info if watch.addition else log.warning
+                tell("Kind is not served; is its CRD installed?", kind=watch.kind.resource)
             except Forbidden:
                 if not watch.optional:
                     raise
                 forbidden.add(watch.kind)
                 log.warning("Kind may not be read; jobs that need it will say so", kind=watch.kind.resource)
+            except ClusterError as error:
+                if not watch.addition:
+                    raise
+                # Behind a conversion webhook that is down, say: training must not wait for another operator.
+                log.warning("Kind could not be listed; begins without it", kind=watch.kind.resource, error=str(error))
         # What the first LIST brings was never missed.
         self.store.unconfirmed()
         self.store.served, self.store.forbidden = frozenset(served), frozenset(forbidden)
@@ -163,8 +174,8 @@ class Reconciler:
             await self.executor.recorder.record(job, EventNote(EventType.WARNING, "ReconcileError", message))
 
     def account(self) -> None:
-        """Bring the metrics of used devices up to date."""
-        jobs = (job for key in self.store.job_keys() if (job := self.store.job(key)) is not None)
+        """Bring the metrics of all jobs up to date."""
+        jobs = (job for key in self.store.job_keys() if (job := self.store.job(key)) is not None and is_ours(job))
         self.ledger.refresh(((job, self._queue_of(job)) for job in jobs), self.clock.now())
 
     def _queue_of(self, job: Manifest) -> str | None:
@@ -186,11 +197,19 @@ class Reconciler:
         self.observer.keep_only(uids)
         self.ledger.keep_only(uids)
 
+    def _note(self, job: Manifest, view: View | None = None) -> None:
+        if is_ours(job):
+            # What a finished job was allowed is of no interest, and would have to be computed.
+            restart = view.restart if view is not None and not is_finished(job) else None
+            self.ledger.note(job, self._queue_of(job), self.clock.now(), restart)
+
     async def _round(self, key: Key) -> tuple[Result, float | None]:
         observed = await self.observer.observe(key, self.clock.now())
         if observed is None:
             return Result.GONE, None
-        plan = self.core.reconcile(observed, self.clock.now())
+        now = self.clock.now()
+        plan = self.core.reconcile(observed, now)
+        self._note(observed.job, View(observed, now))
         try:
             wrote = await self.executor.execute(observed, plan)
         except StaleError as error:
@@ -198,5 +217,5 @@ class Reconciler:
             return Result.STALE, None
         if wrote and plan.status is not None and (job := self.store.job(key)) is not None:
             # A job may be gone before anybody asks for metrics.
-            self.ledger.note(job, self._queue_of(job), self.clock.now())
+            self._note(job)
         return (Result.WROTE, None) if wrote else (Result.SETTLED, plan.requeue_after_seconds)

@@ -71,6 +71,8 @@ class Resync:
         silent = {kind for kind, answer in answers.items() if answer is None}
         # A kind that could not be listed is where it was.
         self._take_served(frozenset(kind for kind, answer in answers.items() if answer) | (store.served & silent))
+        # Whose server is another operator's webhook must not hold up what is ours.
+        silent -= {watch.kind for watch in WATCHED if watch.addition}
         for key in store.job_keys():
             self.reconciler.queue.add_after(key, SPREAD_SECONDS * fraction(f"{key}"))
         self.reconciler.forget_gone()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.build.labels import JOB, JOB_UID
-from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, UNREAD, Kind
+from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
 from rljob.cluster.manifests import controller_uid, without_fields
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.ports import Holder, recorded_block
@@ -149,6 +149,10 @@ class Store:
         mine = (item for item in found if job_uid is None or _labels(item).get(JOB_UID) == job_uid)
         return tuple(sorted(mine, key=lambda item: (str(item["metadata"]["name"]), _uid(item))))
 
+    def workload(self, cluster: Manifest) -> Manifest | None:
+        """Give Kueue's Workload of a RayCluster."""
+        return self._named(WORKLOAD, Key(cluster["metadata"]["namespace"], cluster["metadata"]["uid"]))
+
     def job_keys(self) -> list[Key]:
         """Give the key of every RLJob."""
         return sorted(
@@ -204,6 +208,13 @@ class Store:
         Whether a job's chain reaches a recipe does not depend on that recipe's content, so it does not matter whether
         this is asked before or after the change. Recipes change rarely: no index is worth keeping for it.
         """
+        if kind == WORKLOAD:
+            owner = self._objects[RAY_CLUSTER].get(key.name)
+            # A cluster that is not known yet brings its job to the same look when it is.
+            place = owner_key(RAY_CLUSTER, owner) if owner is not None else None
+            if place is not None:
+                self._changed(place)
+            return
         if kind not in RECIPES.values():
             self._changed(key)
             return
@@ -225,6 +236,10 @@ class Store:
         current = self._objects[kind].get(uid)
         if current is not None and not _newer(version, _version(current)):
             return False
+        key = owner_key(kind, manifest)
+        if kind == WORKLOAD and key is None:
+            # Of a Job, or of anything else that Kueue queues.
+            return False
         gone = self._gone.get(uid)
         if gone is not None and (gone == _FOR_EVER or not _newer(version, gone)):
             return False
@@ -232,7 +247,6 @@ class Store:
         self._gone.pop(uid, None)
         self._unindex(kind, uid)
         self._objects[kind][uid] = without_fields(manifest, UNREAD.get(kind, ()))
-        key = owner_key(kind, manifest)
         if key is not None:
             self._by_key[kind, key].add(uid)
             self._tell(kind, key)
@@ -290,8 +304,14 @@ def _nobody(_: Key) -> None:
 
 
 def owner_key(kind: Kind, manifest: Manifest) -> Key | None:
-    """Give the key that an object is found under: its own name, or that of the job that its labels name."""
+    """Give the key that an object is found under: its own name, or that of the job that its labels name.
+
+    A Workload carries no label of ours: it is found under the uid of the RayCluster that it is about.
+    """
     metadata = manifest["metadata"]
+    if kind == WORKLOAD:
+        uid = controller_uid(manifest, RAY_CLUSTER.kind)
+        return Key(metadata["namespace"], uid) if uid else None
     own = kind == RLJOB or kind in RECIPES.values()
     name = metadata["name"] if own else _labels(manifest).get(JOB)
     return Key(metadata["namespace"] if kind.namespaced else "", name) if name else None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.accelerators import ACCELERATORS, VENDOR_RESOURCES, facts_of
+from rljob.core.faults import counts, is_ready
 from rljob.core.policies.violation import Violation
 
 FIELD = "spec.accelerator.class"
@@ -31,6 +32,11 @@ class NodeFacts:
     """Those that rows of the table ask for, and the driver's version."""
     devices: Mapping[str, int]
     """Allocatable devices by resource."""
+    name: str = ""
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    """The same with those that are at fault."""
+    takes_pods: bool = True
+    """Neither cordoned nor silent."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,45 @@ def node_facts(manifest: Mapping[str, Any]) -> NodeFacts:
     """Keep what discovery reads: of a thousand nodes the rest would be megabytes."""
     labels = manifest["metadata"].get("labels") or {}
     wanted = {name for row in ACCELERATORS.values() for name in row.node_labels} | {DRIVER_LABEL}
-    resources = {row.resource for row in ACCELERATORS.values()} | set(VENDOR_RESOURCES)
-    offered = (manifest.get("status") or {}).get("allocatable") or {}
+    state, spec = manifest.get("status") or {}, manifest.get("spec") or {}
     return NodeFacts(
         {name: str(labels[name]) for name in wanted if name in labels},
-        {name: int(text) for name in resources if str(text := offered.get(name, "")).isdecimal()},
+        counts(state.get("allocatable"), device_resources()),
+        str(manifest["metadata"].get("name", "")),
+        counts(state.get("capacity"), device_resources()),
+        takes_pods=is_ready(spec) and spec.get("unschedulable") is not True,
     )
+
+
+def device_resources() -> set[str]:
+    """Name every resource by which nodes offer NPUs."""
+    return {row.resource for row in ACCELERATORS.values()} | set(VENDOR_RESOURCES)
+
+
+@dataclass(frozen=True)
+class Room:
+    """The nodes of a job's class and size."""
+
+    all: frozenset[str]
+    """Whether they can be used now or not."""
+    usable: frozenset[str]
+
+
+def room_for(spec: RLJobSpec, nodes: Nodes, avoided: Iterable[str]) -> Room | None:
+    """Say on which nodes a job may run; None where that cannot be known."""
+    if not nodes.items or not nodes.complete:
+        return None
+    facts, group, kept_off = facts_of(spec), spec.worker_groups[0], frozenset(avoided)
+    mine = [node for node in nodes.items if _has_labels(facts, node, group.template.node_selector)]
+    whole = [node for node in mine if node.capacity.get(facts.resource, 0) >= group.devices_per_node]
+    usable = [
+        node.name
+        for node in whole
+        if node.takes_pods
+        and node.name not in kept_off
+        and node.devices.get(facts.resource, 0) >= group.devices_per_node
+    ]
+    return Room(frozenset(node.name for node in whole), frozenset(usable))
 
 
 def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:

@@ -15,6 +15,7 @@ from rljob.build.evidence import key_of
 from rljob.build.ports import DASHBOARD_PORT
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
+from rljob.core.steps.minding import is_waiting_for_nodes, returning_nodes
 from rljob.core.steps.recording import just_ended
 from rljob.core.steps.starting import cluster_is_ready, quiet_seconds
 from rljob.core.view import identity, intended_cluster, is_held, is_ours, is_paused, port_block
@@ -89,6 +90,12 @@ class Needs:
     """LIST pods by this label selector (at most 500)."""
     nodes: bool = False
     """The cluster's nodes, from a cache."""
+    fresh_nodes: bool = False
+    """They are waited for: a cache of minutes would be too old."""
+    held: bool = False
+    """The nodes of the attempt's pods, as far as they are worth a look."""
+    look_at: tuple[str, ...] = ()
+    """Nodes that the job avoids for a fault that may be gone."""
     allocations: bool = False
     """GET the ConfigMap of port blocks."""
     head: Head | None = None
@@ -139,7 +146,8 @@ def _of_phase(
 ) -> Needs:
     intent = current.intent
     if intent is None or intent.ended:
-        return Needs(siblings=True, nodes=True)
+        waits, avoided = is_waiting_for_nodes(current), returning_nodes(current)
+        return Needs(siblings=True, nodes=True, fresh_nodes=waits, look_at=avoided)
     cluster = intended_cluster(current, clusters)
     if current.stop is not None:
         return _stopping(job, current, intent, clusters, head_pod)
@@ -207,8 +215,9 @@ def running_initializer(pods: Iterable[Manifest]) -> LogSource | None:
 
 
 def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Manifest | None) -> Needs:
+    submitted = any(attempt.submission_id == intent.submission_id for attempt in current.attempts)
     if head_pod is None or head_pod["metadata"]["uid"] != intent.head_pod_uid:
-        return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}")
+        return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}", held=submitted)
     pod_ip = (head_pod.get("status") or {}).get("podIP")
     if not pod_ip:
         return Needs()
@@ -219,10 +228,9 @@ def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Mani
         cluster_name=intent.cluster_name,
         **head_ports(head_pod),
     )
-    submitted = any(attempt.submission_id == intent.submission_id for attempt in current.attempts)
     # Ray may be silent when the attempt is closed on what it said: its pods are looked at meanwhile.
     pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}" if current.ending is not None else None
-    return Needs(head=head, progress=submitted, ray_job_id=intent.submission_id, pods_selector=pods)
+    return Needs(head=head, progress=submitted, ray_job_id=intent.submission_id, pods_selector=pods, held=submitted)
 
 
 def head_ports(head_pod: Manifest) -> dict[str, int]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.discovery import Nodes
+from rljob.core.faults import Held, NodeLook
 from rljob.core.ports import Allocations
 from rljob_runtime.contract import Progress
 
@@ -100,6 +101,8 @@ class Observed:
     """The intended RayCluster by a live read; asked for when the watch lacks a cluster that was there before."""
     head_pod: Manifest | None = None
     """The head pod of the intended cluster."""
+    workload: Manifest | Unseen | None = UNSEEN
+    """Kueue's Workload of the intended cluster."""
     pods: tuple[Manifest, ...] | Unseen = UNSEEN
     """All pods of the intended cluster, or of the initializers; for the diagnosis of what does not start."""
     config: Manifest | Unseen | None = UNSEEN
@@ -130,6 +133,10 @@ class Observed:
     """Warning events of the namespace, at most 500; with the evidence that is yet to be written."""
     nodes: Nodes | Unseen = UNSEEN
     """The cluster's nodes; asked for when a generation is about to begin, and while pods wait."""
+    held: tuple[Held, ...] | Unseen = UNSEEN
+    """The nodes of the running attempt's pods."""
+    looks: Mapping[str, NodeLook] = field(default_factory=dict)
+    """By name: of these nodes, or of those that the job avoids, the ones that could be read lately."""
     allocations: Allocations | Unseen = UNSEEN
     """The blocks of ports, with what the statuses of the other jobs say of them; for network.mode Host."""
     refusals: tuple[Refusal, ...] = ()

@@ -17,6 +17,7 @@ from rljob.core.steps import (
     drifting,
     ending,
     finishing,
+    minding,
     networking,
     pausing,
     preparing,
@@ -52,6 +53,8 @@ STEPS: tuple[Step, ...] = (
     stopping.tear_down,
     stopping.hold,  # free until spec.suspend is false
     restarting.back_off,
+    minding.return_nodes,  # their faults are gone
+    minding.await_nodes,
     preparing.await_source,  # checkpoint.from.job
     preparing.intend,  # write down names and numbers before anything is made
     ending.take_rays_word,  # with its head gone, nobody knows better

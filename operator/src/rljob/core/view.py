@@ -15,8 +15,10 @@ from rljob.api.lifecycle import Cleanup, Deadlines, Restart, Stop
 from rljob.api.status import Attempt, ConditionType, Intent, Resolved, RLJobStatus
 from rljob.api.v1alpha1 import MANAGER, RLJobSpec
 from rljob.build import configmap, labels
+from rljob.build.accelerators import ACCELERATORS, facts_of
 from rljob.build.names import JobIdentity
 from rljob.build.ports import PortBlock
+from rljob.core.faults import Trouble, troubles_of
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
 from rljob.core.policies.validation import Checked, check, validate
@@ -188,9 +190,10 @@ class View:
         return manifest if named == ("RayCluster", self.job.namespace, self.intent.cluster_name) else None
 
     def made(self, manifest: Manifest) -> bool:
-        """Whether this job controls an object."""
+        """Whether this job controls an object; the chart's policies let nobody else write such a reference."""
         owners = manifest["metadata"].get("ownerReferences") or ()
-        return any(owner["uid"] == self.job.uid for owner in owners if owner.get("controller"))
+        mine = {"kind": "RLJob", "uid": self.job.uid, "controller": True}.items()
+        return any(mine <= owner.items() for owner in owners)
 
     @property
     def _at_once(self) -> RLJobSpec | None:
@@ -221,6 +224,16 @@ class View:
     def restarts_by_itself(self) -> bool:
         """Whether the next attempt is the operator's own doing, and not the user's."""
         return self.status.next_attempt_time is not None
+
+    @cached_property
+    def troubles(self) -> tuple[Trouble, ...] | Unseen:
+        """What is wrong with the nodes of the running attempt, the worst first; unseen: one of them was not read."""
+        held, looks, spec = self.observed.held, self.observed.looks, self.frozen_spec
+        if isinstance(held, Unseen) or spec is None or spec.accelerator.class_ not in ACCELERATORS:
+            return Unseen.UNSEEN
+        found = troubles_of(held, looks, facts_of(spec).resource, spec.worker_groups[0].devices_per_node)
+        # That nothing is wrong can be said only of what was looked at whole.
+        return found if found or all(place.node in looks for place in held) else Unseen.UNSEEN
 
     def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None) -> Plan:
         """Plan a status write, or nothing where it would change nothing."""

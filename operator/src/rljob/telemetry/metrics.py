@@ -1,7 +1,9 @@
 """Every metric of the operator process, described once; the names are an interface that alerts and dashboards use.
 
 One `Metrics` is made in `__main__` and handed down. It holds its own registry, so that tests do not share counters.
-Label values come from closed sets (verbs, kinds, codes, reasons): never a job's name, which would grow without bound.
+Label values come from closed sets (verbs, kinds, codes, states, causes): never a job's name, which would grow without
+bound. What is told by namespace and queue, a place, is kept for `PLACES_MAX` of them; docs/reference/metrics.md has the
+formula.
 """
 
 from __future__ import annotations
@@ -9,9 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from rljob.api.status import AttemptOutcome, FailureCause, State
+from rljob.core.policies.standing import Deadline
+
+# A series more for each counter and histogram, which says when this process first counted: nobody asks.
+disable_created_metrics()  # type: ignore[no-untyped-call] # the library types all but this one
+
+PLACES_MAX = 500
+"""Pairs of namespace and queue with series of their own; beyond, they are counted together as `other`."""
+
+Place = tuple[str, str]
+"""Namespace and queue; no queue is empty."""
+# `namespace` would be taken for that of the operator's pod, as Prometheus labels its targets.
+_PLACE = ("rljob_namespace", "queue")
 
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_HOURS = (10, 30, 60, 300, 900, 1800, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)
+"""Seconds: a start takes minutes, a queue days."""
 _PREFIX = "rljob_operator"
 
 
@@ -22,6 +47,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.before_exposition: Callable[[], None] = lambda: None
         """Brings up to date what rises with time alone."""
+        self.label_names: dict[str, tuple[str, ...]] = {}
+        """Labels by name of the metric, without a counter's `_total`."""
         self.reconciles = self._counter("reconcile", "Rounds of reconciling one job.", "result")
         self.reconcile_seconds = self._histogram("reconcile_duration_seconds", "Time of one round.")
         self.reconcile_errors = self._counter("reconcile_errors", "Rounds that failed, by type of error.", "reason")
@@ -48,20 +75,19 @@ class Metrics:
         self.resync_failures = self._counter("resync_failures", "Resyncs that could not list.", "kind")
         self.resync_last_success = self._gauge("resync_last_success_timestamp_seconds", "Time of the last resync.")
 
-        # `namespace` would be taken for that of the operator's pod, as Prometheus labels its targets.
-        place = ("rljob_namespace", "queue")
-        self.device_seconds = self._counter("device_seconds", "Devices times the seconds that runs held them.", *place)
+        self.device_seconds = self._counter("device_seconds", "Devices times the seconds that runs held them.", *_PLACE)
         self.productive_device_seconds = self._counter(
-            "productive_device_seconds", "Of these, what went into steps that no later attempt repeats.", *place
+            "productive_device_seconds", "Of these, what went into steps that no later attempt repeats.", *_PLACE
         )
-        self.card_seconds = self._counter("card_seconds", "Cards times the seconds that runs held them.", *place)
+        self.card_seconds = self._counter("card_seconds", "Cards times the seconds that runs held them.", *_PLACE)
         self.productive_card_seconds = self._counter(
-            "productive_card_seconds", "Of these, what went into steps that no later attempt repeats.", *place
+            "productive_card_seconds", "Of these, what went into steps that no later attempt repeats.", *_PLACE
         )
-        self.devices_held = self._gauge("devices_held", "Devices that runs hold now.", *place)
+        self.devices_held = self._gauge("devices_held", "Devices that runs hold now.", *_PLACE)
         self.goodput = self._gauge(
-            "goodput_ratio", "Productive over held device-seconds, over the life of the jobs that exist.", *place
+            "goodput_ratio", "Productive over held device-seconds, over the life of the jobs that exist.", *_PLACE
         )
+        self._describe_jobs()
 
         self.events = self._counter("events", "Kubernetes events by what became of them.", "result")
         self.status_differs = self._counter("status_differs", "Status writes that the server did not keep as sent.")
@@ -69,16 +95,93 @@ class Metrics:
         self.build_info = self._gauge("build_info", "Always 1.", "version")
         self.build_info.labels(version("rljob")).set(1)
 
+    def open_place(self, place: Place) -> None:
+        """Begin a place's counters at 0: Prometheus sees no increase in one that begins at 1."""
+        for cause in (FailureCause.USER, FailureCause.INFRASTRUCTURE, FailureCause.PREEMPTION):
+            self.restarts.labels(*place, cause)
+        for outcome in AttemptOutcome:
+            for saved in ("true", "false"):
+                self.attempts.labels(*place, outcome, saved)
+        for deadline in Deadline:
+            self.deadlines_exceeded.labels(*place, deadline)
+        for state in (State.SUCCEEDED, State.FAILED, State.STOPPED):
+            self.jobs_finished.labels(*place, state)
+        self.job_queue_seconds.labels(*place)
+
     def exposition(self) -> bytes:
         """Give the text that Prometheus scrapes."""
         self.before_exposition()
         return generate_latest(self.registry)
 
+    def _describe_jobs(self) -> None:
+        """Describe what `telemetry.jobs` tells: how the jobs stand, and what befell them."""
+        self.jobs = self._gauge("jobs", "RLJobs that exist, by state as status.state has it.", *_PLACE, "state")
+        self.jobs_stalled = self._gauge(
+            "jobs_stalled", "Jobs in training without a step for three usual ones, and ten minutes at least.", *_PLACE
+        )
+        self.jobs_silent = self._gauge(
+            "jobs_silent", "Jobs whose head pod does not answer: whether they go on is not known.", *_PLACE
+        )
+        self.jobs_without_budget = self._gauge(
+            "jobs_restart_budget_spent",
+            "Unfinished jobs that used up maxRestarts or maxInfrastructureRestarts: the next such failure ends them.",
+            *_PLACE,
+        )
+        self.oldest_step = self._gauge(
+            "oldest_step_seconds",
+            "Longest time since an attempt under way made a step, or was submitted; 0 without one.",
+            *_PLACE,
+        )
+        self.oldest_checkpoint = self._gauge(
+            "oldest_checkpoint_seconds",
+            "Longest time that an attempt under way would lose: since its last checkpoint, or since it was submitted; "
+            "0 without one.",
+            *_PLACE,
+        )
+        self.longest_suspended = self._gauge(
+            "longest_suspended_seconds", "Longest time for which a job that is suspended now has been so.", *_PLACE
+        )
+        self.longest_queued = self._gauge(
+            "longest_queued_seconds", "Longest time for which a job that waits for its queue now has done so.", *_PLACE
+        )
+
+        self.restarts = self._counter(
+            "restarts", "Attempts that followed one that did not end well, by whose failure that was.", *_PLACE, "cause"
+        )
+        self.attempts = self._counter(
+            "attempts",
+            "Attempts that ended, by outcome; saved: false where steps were lost that no checkpoint holds.",
+            *_PLACE,
+            "outcome",
+            "saved",
+        )
+        self.deadlines_exceeded = self._counter(
+            "deadlines_exceeded", "Deadlines of jobs that passed (Start, Active, Progress).", *_PLACE, "deadline"
+        )
+        self.jobs_finished = self._counter("jobs_finished", "Jobs that finished, by how.", *_PLACE, "state")
+        self.job_queue_seconds = self._histogram(
+            "job_queue_wait_seconds",
+            "Time from the intent of a job's cluster, or its preemption, until the queue admitted it.",
+            *_PLACE,
+            buckets=_HOURS,
+        )
+        self.state_seconds = self._histogram(
+            "state_duration_seconds",
+            "Time that a job stayed in a state, as far as this process saw its begin and its end.",
+            "state",
+            buckets=_HOURS,
+        )
+
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"{_PREFIX}_{name}", text, labels, registry=self.registry)
+        return Counter(self._named(name, labels), text, labels, registry=self.registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"{_PREFIX}_{name}", text, labels, registry=self.registry)
+        return Gauge(self._named(name, labels), text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
-        return Histogram(f"{_PREFIX}_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
+    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+        return Histogram(self._named(name, labels), text, labels, registry=self.registry, buckets=buckets)
+
+    def _named(self, name: str, labels: tuple[str, ...]) -> str:
+        full = f"{_PREFIX}_{name}"
+        self.label_names[full] = labels
+        return full

@@ -82,6 +82,12 @@ BAD: dict[str, tuple[Json, str, str]] = {
     "a variable of the plug-in": ({"env": {"ASCEND_VISIBLE_DEVICES": "0"}}, ".env.ASCEND_VISIBLE_DEVICES", "plug-in"),
     "a variable of the contract": ({"env": {"RLJOB_SPOOL": "/x"}}, ".env.RLJOB_SPOOL", "RLJOB_ is the operator's"),
     "a source of nothing": ({"sources": {"speed": "x"}}, ".sources.speed", "names no field of a row"),
+    "a label without name": ({"labels": {"team/": "x"}}, ".labels[team/]", "is no name of a label; write one such"),
+    "a sentence as a label": ({"labels": {"team": "our own"}}, ".labels[team]", "'our own' is no value of a label"),
+    "an annotation without name": ({"annotations": {"a b": "x"}}, ".annotations[a b]", "is no name of a label"),
+    "a head's without name": ({"headAnnotations": {"-": "x"}}, ".headAnnotations[-]", "is no name of a label"),
+    "a node's label of no name": ({"nodeLabels": {"A/b": []}}, ".nodeLabels[A/b]", "is no name of a label"),
+    "a node's label of no value": ({"nodeLabels": {"zone": ["a,b"]}}, ".nodeLabels[zone]", "'a,b' is no value of"),
     "a path of no kind": ({"hostPaths": [{"path": "/x", "type": "Socket"}]}, ".hostPaths[0].type", "'Socket': "),
 }  # fmt: skip
 

@@ -103,7 +103,22 @@ def test_the_head_holds_no_npu_no_driver_and_is_passed_over_by_the_npu_scheduler
     assert not any("huawei.com" in name for c in found["spec"]["containers"] for name in c["resources"]["requests"])
     assert found["metadata"]["annotations"]["huawei.com/skip-ascend-plugin"] == "enabled"
     assert "huawei.com/skip-ascend-plugin" not in worker(A3)["metadata"]["annotations"]
-    assert "affinity" not in found["spec"]
+
+
+def test_the_head_wishes_for_a_node_that_no_worker_of_any_job_wants() -> None:
+    own = {"preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}, "weight": 1}
+    name = "preferredDuringSchedulingIgnoredDuringExecution"
+    spec = merged(A3, {"head": {"template": {"affinity": {"nodeAffinity": {name: [own]}}}}})
+    families = ["Ascend910A3-20", "Ascend910A3-24", "Ascend910B-20", "Ascend910B-24", "Ascend910B-25"]
+    expressions = [
+        {"key": "accelerator/huawei-npu", "operator": "DoesNotExist"},
+        {"key": "huawei.com/topotree.superpodid", "operator": "DoesNotExist"},
+        {"key": "servertype", "operator": "NotIn", "values": families},
+    ]
+    wish = {"weight": 100, "preference": {"matchExpressions": expressions}}
+    assert head(spec)["spec"]["affinity"] == {"nodeAffinity": {name: [own, wish]}}
+    assert head(A3)["spec"]["affinity"] == {"nodeAffinity": {name: [wish]}}
+    assert "affinity" not in head(small_spec())["spec"]
 
 
 def test_the_scheduler_reads_the_same_from_every_pod_and_from_the_cluster() -> None:

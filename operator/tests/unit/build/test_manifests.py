@@ -13,6 +13,7 @@ from rljob.api.v1alpha1 import RecipeKind
 from rljob.build import configmap, pods
 from rljob.build.initializer import build_initializer, initializers
 from rljob.build.raycluster import build_raycluster, build_token_secret
+from rljob.build.stopping import SHELL_TEXT
 from rljob.core.recipes import RecipeLayer, RecipeOrigin
 
 TEMPLATE = {
@@ -351,6 +352,39 @@ def test_whoever_deletes_a_pod_gives_the_run_its_time_to_save() -> None:
     assert hooks["preStop"] == {"exec": {"command": [*stop, "--head-file", "/var/run/rljob/head"]}}
     for template in (head(spec), worker(spec)):
         assert template["spec"]["terminationGracePeriodSeconds"] == 150
+
+
+SHELL = {"name": "BASH_ENV", "value": "/etc/rljob/bash-env"}
+WAIT_FOR_HEAD = "\n\t\tif ray health-check --address a-head-svc:6379 > /dev/null; then break; fi\n"
+"""As in KubeRay's init container."""
+
+
+def mounted_files(template: Json) -> list[str]:
+    config = next(volume for volume in template["spec"]["volumes"] if volume["name"] == "rljob-config")
+    return [item["path"] for item in config["configMap"]["items"]]
+
+
+def test_a_worker_that_waits_for_its_head_hears_that_it_is_deleted() -> None:
+    spec = small_spec(STOPPING)
+    assert SHELL in worker(spec)["spec"]["containers"][0]["env"]
+    assert SHELL not in head(spec)["spec"]["containers"][0]["env"]
+    data = config(spec)["data"]
+    assert mounted_files(worker(spec)) == ["job.json", "bash-env"]
+    assert set(mounted_files(worker(spec))) <= set(data)
+    mine = group({"template": {**TEMPLATE, "env": [{"name": "BASH_ENV", "value": "/mine"}]}})
+    assert SHELL not in worker(small_spec(STOPPING | mine))["spec"]["containers"][0]["env"]
+    assert mounted_files(worker(small_spec({}))) == ["job.json"]
+
+
+@pytest.mark.parametrize(("script", "trapped"), [(WAIT_FOR_HEAD, "exit 143"), ("ray start --block", "")])
+def test_only_the_shell_that_waits_traps_the_signal(tmp_path: Path, script: str, trapped: str) -> None:
+    file = tmp_path / "bash-env"
+    file.write_text(SHELL_TEXT)
+    command = ["/bin/bash", "-c", "--", f"trap -p TERM; exit 0; {script}"]
+    done = subprocess.run(command, env={"BASH_ENV": str(file)}, capture_output=True, text=True, check=True, timeout=30)
+    assert trapped in done.stdout
+    assert bool(done.stdout) is bool(trapped)
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("change", [{}, STOPPING | {"stop": {"mode": "Immediate", "graceSeconds": 120}}])

@@ -6,7 +6,7 @@ import json
 import math
 
 from rljob.cli.curve import plot
-from rljob.cli.records import figure_table, mean_reward, parse
+from rljob.cli.records import figure_table, figures, read_records
 
 
 def record(step: int, reward: float) -> str:
@@ -22,12 +22,22 @@ def record(step: int, reward: float) -> str:
 
 def test_records_are_read_in_order_and_a_cut_line_is_passed_over() -> None:
     text = "\n".join([record(2, 0.7), record(1, 0.6), record(3, 0.8)[:40]])
-    assert [(step.number, step.reward) for step in parse(text)] == [(1, 0.6), (2, 0.7)]
-    assert math.isclose(mean_reward(parse(text)), 0.65)
+    assert [(step.number, step.reward) for step in figures(read_records(text, 1))] == [(1, 0.6), (2, 0.7)]
+
+
+def test_of_a_step_that_was_trained_again_the_later_attempt_counts() -> None:
+    records = [*read_records(record(1, 0.9), 2), *read_records(record(1, 0.1), 1)]
+    assert [step.reward for step in figures(records)] == [0.9]
+
+
+def test_a_validation_before_the_training_is_no_step() -> None:
+    line = json.dumps({"step": 1, "time": 1.0, "metrics": {"rljob/validation/score/mean": 0.5}})
+    assert figures(read_records(line, 1)) == []
 
 
 def test_the_table_compares_the_first_steps_with_the_last() -> None:
-    rows = figure_table(parse("\n".join(record(step, step / 10) for step in range(1, 11))))
+    text = "\n".join(record(step, step / 10) for step in range(1, 11))
+    rows = figure_table(figures(read_records(text, 1)))
     assert rows[1] == ("reward", "0.300", "0.800", "0.600", "mean of answers")
     assert rows[3] == ("TPS per card", "900", "900", "900", "tokens/s")
     assert rows[5][1:4] == ("-", "-", "-")

@@ -66,3 +66,38 @@ async def test_a_job_that_ends_and_goes_between_two_scrapes_is_counted(machine: 
     machine.cluster.remove(RLJOB, *KEY)
     assert read(machine, SECONDS, "") == 60
     assert read(machine, "productive_device_seconds_total", "") == 50
+
+
+async def test_a_budget_is_known_to_be_spent_when_a_round_has_read_the_spec(machine: Machine) -> None:
+    await machine.start()
+    status, restart = submitted(machine) | {"budget": {"userFailures": 2}}, {"maxRestarts": 2}
+    machine.cluster.edit(RLJOB, *KEY, lambda found: found["spec"].update(restart=restart))
+    machine.cluster.edit(RLJOB, *KEY, lambda found: found.update(status=status))
+    assert read(machine, "jobs_restart_budget_spent", "") == 0
+    await machine.reconciler.round(KEY)
+    assert read(machine, "jobs_restart_budget_spent", "") == 1
+
+
+async def test_a_job_of_another_manager_is_not_counted(machine: Machine) -> None:
+    await machine.start()
+    machine.cluster.edit(RLJOB, *KEY, lambda found: found["spec"].update(managedBy="example.com/other"))
+    await machine.reconciler.round(KEY)
+    assert read(machine, "jobs_stalled", "") is None
+
+
+async def test_what_befell_a_job_in_its_first_round_is_counted(machine: Machine) -> None:
+    await machine.start()
+    status = submitted(machine)
+
+    def fails(_: Observed) -> Plan:
+        ended = {"outcome": "Lost", "endTime": status["attempts"][0]["submittedTime"], "lastStep": 3}
+        closed = [status["attempts"][0] | ended]
+        return Plan(status=status | {"attempts": closed, "restarts": 1, "counters": {"infrastructureFailures": 1}})
+
+    machine.decide = fails
+    await machine.reconciler.round(KEY)
+    machine.reconciler.metrics.exposition()
+    text = machine.reconciler.metrics.exposition().decode()
+    place = 'queue="",rljob_namespace="team"'
+    assert f'rljob_operator_restarts_total{{cause="Infrastructure",{place}}} 1.0' in text
+    assert f'rljob_operator_attempts_total{{outcome="Lost",{place},saved="false"}} 1.0' in text

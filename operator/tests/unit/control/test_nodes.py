@@ -5,9 +5,9 @@ import asyncio
 from doubles.clock import FrozenClock
 from doubles.fake import FakeCluster, fail_calls
 
-from rljob.cluster.errors import Forbidden
+from rljob.cluster.errors import Forbidden, Unavailable
 from rljob.cluster.kinds import NODE
-from rljob.control.nodes import KEEP_SECONDS, NODES_LIMIT, NodeCache
+from rljob.control.nodes import FRESH_SECONDS, KEEP_SECONDS, NODES_LIMIT, NodeCache
 from rljob.core.discovery import Nodes
 from rljob.core.observed import UNSEEN
 
@@ -37,6 +37,11 @@ async def test_jobs_that_begin_together_share_one_request_for_five_minutes() -> 
     clock.advance(KEEP_SECONDS)
     await nodes.get()
     assert len(asked) == 2
+    clock.advance(FRESH_SECONDS)
+    await nodes.get()
+    assert len(asked) == 2
+    await nodes.get(fresh=True)
+    assert len(asked) == 3
 
 
 async def test_a_cluster_beyond_the_limit_is_known_in_part() -> None:
@@ -50,6 +55,14 @@ async def test_an_installation_that_may_not_read_nodes_knows_nothing() -> None:
     made.faults.append(fail_calls("list", NODE, Forbidden("no"), times=1))
     clock = FrozenClock()
     nodes = cache(made, clock)
-    assert await nodes.get() is UNSEEN
+    assert await nodes.get() == Nodes((), complete=False), "nobody waits for another answer"
     clock.advance(KEEP_SECONDS)
-    assert isinstance(await nodes.get(), Nodes)
+    found = await nodes.get()
+    assert isinstance(found, Nodes)
+    assert found.complete
+
+
+async def test_an_outage_says_nothing_of_nodes() -> None:
+    made = cluster(1)
+    made.faults.append(fail_calls("list", NODE, Unavailable("down"), times=1))
+    assert await cache(made, FrozenClock()).get() is UNSEEN

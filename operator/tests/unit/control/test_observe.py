@@ -7,35 +7,16 @@ from typing import Any
 
 import pytest
 from doubles.fake import fail_calls
-from machine import KEY, Machine, cluster_of, head_of, owned, rljob, submission
+from machine import KEY, Machine, cluster_of, head_of, observe, owned, rljob, start_with_head, submission
 
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.control.observe import POD_LISTS_AT_ONCE, PROGRESS_SPREAD
 from rljob.control.spread import fraction
-from rljob.core.needs import Evidence, Head, Needs
-from rljob.core.observed import UNSEEN, Manifest, Observed, Unseen
+from rljob.core.needs import Evidence, Needs
+from rljob.core.observed import UNSEEN, Manifest, Unseen
 from rljob_runtime.contract import Phase, Progress
-
-
-async def observe(machine: Machine) -> Observed:
-    seen = await machine.reconciler.observer.observe(KEY, machine.clock.now())
-    assert seen is not None
-    return seen
-
-
-async def start_with_head(machine: Machine) -> tuple[Manifest, Head]:
-    """Give a job with its cluster and head, and the head as needs would name it."""
-    job = await machine.start()
-    machine.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team", "name": "conf"}})
-    cluster = machine.cluster.put(cluster_of(job))
-    pod = machine.cluster.put(head_of(cluster))
-    uid = pod["metadata"]["uid"]
-    intent = {"clusterName": "c1", "clusterUID": cluster["metadata"]["uid"], "headPodUID": uid, "submissionId": "c1-1"}
-    machine.cluster.edit(RLJOB, *KEY, lambda item: item.update(status={"intent": intent}))
-    machine.ray.start_head("10.0.0.1", uid, job["metadata"]["uid"], "c1")
-    return machine.job(), Head("10.0.0.1", uid, job["metadata"]["uid"], "c1")
 
 
 async def test_a_job_that_is_gone_is_none(machine: Machine) -> None:
@@ -126,6 +107,18 @@ async def test_progress_of_another_pod_or_submission_is_dropped(machine: Machine
     assert (await observe(machine)).progress == right
     machine.ray.heads["10.0.0.1"].progress = replace(right, **change)  # type: ignore[arg-type]
     assert (await observe(machine)).progress is UNSEEN
+
+
+async def test_a_head_that_still_tells_of_the_attempt_before_is_idle_and_not_silent(machine: Machine) -> None:
+    _, head = await start_with_head(machine)
+    machine.wanted = Needs(head=head, progress=True)
+    ended = Progress(pod_uid=head.pod_uid, phase=Phase.ENDED, attempt=1, submission_id="c1-1", step=3)
+    machine.ray.heads["10.0.0.1"].progress = ended
+    assert (await observe(machine)).progress == ended
+    following = {"attempt": 2, "submissionId": "c1-2"}
+    machine.cluster.edit(RLJOB, *KEY, lambda job: job["status"]["intent"].update(following))
+    assert (await observe(machine)).progress == Progress(pod_uid=head.pod_uid, phase=Phase.IDLE)
+    assert (await observe(machine)).silent_since is None
 
 
 @pytest.mark.parametrize("error", [HeadUnreachable("young"), HeadNonsense("garbage")])

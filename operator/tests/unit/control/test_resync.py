@@ -8,7 +8,7 @@ from doubles.simulate import settle
 from machine import KEY, Machine, cluster_of, rljob
 
 from rljob.cluster.errors import Forbidden, Unavailable
-from rljob.cluster.kinds import CLUSTER_RL_RECIPE, RAY_CLUSTER, RLJOB, WATCHED
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, RAY_CLUSTER, RLJOB, WATCHED, WORKLOAD
 from rljob.control import resync as resync_module
 from rljob.control.resync import SPREAD_SECONDS, Resync
 
@@ -117,3 +117,23 @@ async def test_jobs_that_may_not_be_read_end_the_start(machine: Machine) -> None
     machine.cluster.faults.append(fail_calls("list", RLJOB, Forbidden("no"), times=1))
     with pytest.raises(Forbidden):
         await Resync(machine.reconciler, 300, "me").prime()
+
+
+async def test_a_kueue_that_does_not_answer_holds_up_neither_the_start_nor_a_resync(machine: Machine) -> None:
+    machine.cluster.put(rljob())
+    machine.cluster.faults.append(fail_calls("list", WORKLOAD, Unavailable("conversion webhook"), times=2))
+    resync, store = Resync(machine.reconciler, 300, "me", settle_seconds=0), machine.reconciler.store
+    await resync.prime()
+    assert store.job(KEY) is not None
+    assert await resync.once()
+    assert WORKLOAD not in store.served
+    assert await resync.once()
+    assert WORKLOAD in store.served
+
+
+async def test_workloads_of_a_kueue_that_falls_silent_are_where_they_were(machine: Machine, resync: Resync) -> None:
+    machine.cluster.faults.append(fail_calls("list", WORKLOAD, Unavailable("conversion webhook"), times=1))
+    machine.clock.advance(300)
+    assert await resync.once()
+    assert WORKLOAD in machine.reconciler.store.served
+    assert resync.age_seconds() == 0

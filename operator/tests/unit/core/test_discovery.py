@@ -92,7 +92,17 @@ def test_a_driver_that_is_too_old_is_told(version: str, old: bool) -> None:
 def test_of_a_node_only_what_is_read_is_kept() -> None:
     manifest = {
         "metadata": {"name": "n", "labels": {"servertype": "Ascend910B-20", "team": "a"}},
-        "status": {"allocatable": {"cpu": "192", "huawei.com/Ascend910": "8", "huawei.com/npu": "odd"}},
+        "spec": {"unschedulable": True},
+        "status": {
+            "allocatable": {"cpu": "192", "huawei.com/Ascend910": "7", "huawei.com/npu": "odd"},
+            "capacity": {"huawei.com/Ascend910": "8"},
+        },
     }
-    assert node_facts(manifest) == NodeFacts({"servertype": "Ascend910B-20"}, {"huawei.com/Ascend910": 8})
+    assert node_facts(manifest) == NodeFacts(
+        {"servertype": "Ascend910B-20"},
+        {"huawei.com/Ascend910": 7},
+        name="n",
+        capacity={"huawei.com/Ascend910": 8},
+        takes_pods=False,
+    )
     assert node_facts({"metadata": {}}) == NodeFacts({}, {})

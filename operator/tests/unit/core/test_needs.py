@@ -1,5 +1,7 @@
 """Which requests a job costs at each point of its life."""
 
+from dataclasses import replace
+
 import pytest
 from builders import (
     CLUSTER_NAME,
@@ -27,6 +29,7 @@ from rljob.core.observed import UNSEEN, Unseen
 from rljob_runtime.contract import Outcome, Phase, Progress
 
 SPEC = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
+AVOIDED = {"n1": "DeviceFault", "n2": "HeadLost", "n3": "SubHealthy"}
 SNAPSHOT = "sums-0a1b2-spec-1"
 HEAD = Head(pod_ip="10.0.0.9", pod_uid="head-uid", job_uid=job()["metadata"]["uid"], cluster_name=CLUSTER_NAME)
 
@@ -138,13 +141,23 @@ def test_an_intended_submission_is_asked_for_at_the_intended_head() -> None:
 
 def test_a_running_job_is_followed_at_the_exporter() -> None:
     found = asked(status_submitted(), cluster(ready=1), head=pod())
-    assert found == Needs(snapshot_name=SNAPSHOT, head=HEAD, progress=True, ray_job_id=SUBMISSION_ID)
+    assert found == Needs(snapshot_name=SNAPSHOT, head=HEAD, progress=True, ray_job_id=SUBMISSION_ID, held=True)
+
+
+def test_before_the_next_generation_nodes_that_may_be_well_again_are_looked_at() -> None:
+    until = clock.to_text(at(60))
+    avoided = [{"name": name, "reason": reason, "until": until} for name, reason in AVOIDED.items()]
+    ended = merged(status_begun(SPEC), {"intent": {"ended": True}, "excludedNodes": avoided})
+    wanted = Needs(snapshot_name=SNAPSHOT, siblings=True, nodes=True, look_at=("n1", "n3"))
+    assert asked(ended) == wanted
+    waits = {"type": "ClusterReady", "status": "False", "reason": "WaitingForNodes", "lastTransitionTime": until}
+    assert asked(merged(ended, {"conditions": [waits]})) == replace(wanted, fresh_nodes=True)
 
 
 @pytest.mark.parametrize("head", [None, pod(uid="another")])
 def test_a_head_that_the_watch_lacks_is_looked_for(head: Json | None) -> None:
     found = asked(status_submitted(), cluster(ready=1), head=head)
-    assert found == Needs(snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}")
+    assert found == Needs(snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}", held=True)
 
 
 def test_a_head_without_address_is_not_asked() -> None:

@@ -76,8 +76,15 @@ def test_head_and_worker_may_stand_on_one_node() -> None:
     head, worker = (set(start_params(role, block).values()) - {"0"} for role in (Role.HEAD, Role.WORKER))
     declared = {port["containerPort"] for role in Role for port in container_ports(role, block)}
     assert not head & worker
-    assert len(declared) == 7
-    assert {int(each["value"]) for each in port_variables(block)} <= declared
+    assert len(declared) == 9
+    assert {int(each["value"]) for role in Role for each in port_variables(role, block)} <= declared
+    assert declared | set(map(int, head | worker)) == block.all_ports
+
+
+def test_each_process_hears_of_the_ports_that_it_opens_or_asks() -> None:
+    heard = {role: {each["name"] for each in port_variables(role, PortBlock(20_000))} for role in Role}
+    assert heard[Role.WORKER] == heard[Role.EXPORTER] == {"RLJOB_METRICS_PORT", "RLJOB_API_PORT"}
+    assert heard[Role.HEAD] - heard[Role.WORKER] == {"AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT"}
 
 
 def test_on_a_network_of_its_own_a_pod_has_the_usual_ports() -> None:
@@ -87,4 +94,4 @@ def test_on_a_network_of_its_own_a_pod_has_the_usual_ports() -> None:
         {"name": "rljob-metrics", "containerPort": 8090},
         {"name": "rljob-api", "containerPort": 8091},
     ]
-    assert port_variables(None) == []
+    assert [port_variables(role, None) for role in Role] == [[]] * 3

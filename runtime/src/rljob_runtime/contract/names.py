@@ -58,6 +58,8 @@ class SpoolFile(enum.StrEnum):
     """Progress of the current attempt, replaced atomically."""
     STOP = "stop.json"
     """A StopRequest, in the attempt's folder."""
+    BEGUN = "begun"
+    """Empty: the attempt's first step has begun; in the attempt's folder."""
     STEPS = "steps.jsonl"
     """One line a step with every metric, in the attempt's folder."""
     BINDING = "binding.json"
@@ -65,6 +67,8 @@ class SpoolFile(enum.StrEnum):
     writes current.json."""
     ROLLOUT_TARGETS = "rollout-targets.yml"
     """Prometheus scrape file that verl writes: addresses of vLLM's own metrics."""
+    QUEUE_TARGET = "queue-target"
+    """Address of TransferQueue's own metrics, `host:port`, while it serves some."""
 
 
 class StepMetric(enum.StrEnum):

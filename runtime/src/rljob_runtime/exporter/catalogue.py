@@ -1,31 +1,35 @@
 """Every metric that the exporter serves: name, description, where the figure comes from. The docs are made from it.
 
 `rljob_` metrics carry the labels `rljob` and `rljob_namespace` (plain `job` and `namespace` would collide with the
-labels that Prometheus adds to a target). vLLM's own metrics keep their names and get the labels `rljob`,
-`rljob_namespace` and `replica`.
+labels that Prometheus adds to a target). Figures of the last step are gauges; what grows from step to step is a counter
+over all attempts on the head pod, so that `increase()` survives a restart of the driver. Names of verl's own figures
+are in verl_keys.py, those of vLLM and TransferQueue in proxied.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rljob_runtime.exporter import verl_keys
+from rljob_runtime.exporter.metric import Metric
 
-
-@dataclass(frozen=True)
-class Metric:
-    """One row."""
-
-    name: str
-    kind: str
-    description: str
-    source: str
-    labels: tuple[str, ...] = ()
-
-
+# What runs.
 INFO = Metric(
     "rljob_info", "gauge", "Always 1; names the attempt.", "current.json", ("attempt", "submission_id", "pod_uid")
 )
 PHASE = Metric(
     "rljob_phase", "gauge", "1 for the attempt's phase, 0 for the others.", "current.json: phase", ("phase",)
+)
+ATTEMPT = Metric("rljob_attempt", "gauge", "Number of the attempt.", "current.json: attempt")
+ATTEMPT_START = Metric(
+    "rljob_attempt_start_timestamp_seconds",
+    "gauge",
+    "When the attempt's launcher began.",
+    "current.json: startTime",
+    unit="timestamp",
+)
+NODES = Metric("rljob_nodes", "gauge", "Nodes with devices that the job has.", "job.json: nodes")
+DEVICES = Metric("rljob_devices", "gauge", "Devices (dies) of the job.", "job.json: devices")
+CARDS = Metric(
+    "rljob_cards", "gauge", "Cards of the job: the divisor of every figure per card.", "job.json: devices / diesPerCard"
 )
 STEP = Metric("rljob_step", "gauge", "Last complete step.", "current.json: step")
 TOTAL_STEPS = Metric("rljob_total_steps", "gauge", "Steps that the job trains.", "job.json: totalSteps")
@@ -37,15 +41,21 @@ CHECKPOINT_TIME = Metric(
     "gauge",
     "When the newest checkpoint was complete; `time() - rljob_checkpoint_timestamp_seconds` is what a loss would cost.",
     "current.json: checkpointTime",
+    unit="timestamp",
 )
 CHECKPOINT_SECONDS = Metric(
     "rljob_checkpoint_seconds",
     "gauge",
     "How long the trainer stood still for the newest checkpoint that this attempt saved.",
     "current.json: checkpointSeconds",
+    unit="seconds",
 )
 CHECKPOINT_BYTES = Metric(
-    "rljob_checkpoint_bytes", "gauge", "Size of the newest checkpoint.", "current.json: checkpointBytes"
+    "rljob_checkpoint_bytes",
+    "gauge",
+    "Size of the newest checkpoint.",
+    "current.json: checkpointBytes",
+    unit="bytes",
 )
 RESUMED_FROM = Metric(
     "rljob_resumed_from_step",
@@ -58,18 +68,21 @@ MEDIAN_STEP_SECONDS = Metric(
     "gauge",
     "Median of the attempt's last thousand steps, from a step's begin to its record, with saving and validation.",
     "current.json: medianStepSeconds",
+    unit="seconds",
 )
 MEDIAN_ROLLOUT_SECONDS = Metric(
     "rljob_median_rollout_seconds",
     "gauge",
     "Median of the attempt's last thousand rollouts, first request to last answer.",
     "current.json: medianRolloutSeconds",
+    unit="seconds",
 )
 OBSERVED = Metric(
     "rljob_observed_timestamp_seconds",
     "gauge",
     "When the last step or phase was recorded.",
     "current.json: observedTime",
+    unit="timestamp",
 )
 BINDING_NODES = Metric(
     "rljob_core_binding_nodes",
@@ -93,33 +106,104 @@ PREFLIGHT = Metric(
     "current.json: preflight",
     ("check", "result"),
 )
+
+# The last step.
 REWARD = Metric("rljob_reward_mean", "gauge", "Mean score of the step's answers.", "verl: critic/score/mean")
+VALIDATION_SCORE = Metric(
+    "rljob_validation_score",
+    "gauge",
+    "Mean score of all answers of the last validation, over all data sources.",
+    "our trainer: rewards of data.validation",
+)
+VALIDATION_STEP = Metric(
+    "rljob_validation_step",
+    "gauge",
+    "Step of the last validation on this head pod; the figures of validations stay until the next one.",
+    "steps.jsonl",
+)
 STAGE_SECONDS = Metric(
     "rljob_stage_seconds",
     "gauge",
-    "Seconds of the last step by stage; `step` is the whole, `rollout` is first request to last answer.",
+    "Seconds of the last step by stage; `step` is the whole, `rollout` is first request to last answer, `other` what "
+    "no stage of the step accounts for.",
     "verl: timing_s/<stage>; rollout: our router",
     ("stage",),
+    "seconds",
+)
+STAGE_SHARE = Metric(
+    "rljob_stage_share_ratio",
+    "gauge",
+    "Share of the last step by stage. The stages are those of `rljob_stage_seconds` that lie within the step and do "
+    "not overlap, with `other` they add up to 1: update_weights is the weight sync, save_checkpoint the checkpoint, "
+    "ref the reference.",
+    "verl: timing_s/<stage> / timing_s/step",
+    ("stage",),
+    "ratio",
 )
 TOKENS_PER_SECOND = Metric(
     "rljob_tokens_per_second",
     "gauge",
-    "Tokens of the trained batch per second of a stage. `tokens` says which were counted (prompt_and_response, "
-    "response), `per` the divisor (card, die).",
-    "verl: perf/total_num_tokens, prompt_length/mean, response_length/mean; stage seconds as in rljob_stage_seconds",
+    "Tokens per second of a stage (rollout, update, step) of the last step. `tokens` says which were counted: of the "
+    "trained batch `prompt_and_response` or `response`; for the rollout also those of every answer that was made, "
+    "discarded ones too, `generated_prompt_and_response` or `generated_response`. `per` is the divisor (card, die).",
+    "verl: perf/total_num_tokens, prompt_length/mean, response_length/mean; our trainer: tokens of discarded answers; "
+    "stage seconds as in rljob_stage_seconds",
     ("stage", "tokens", "per"),
+    "tokens/second",
 )
+STEP_TOKENS = Metric(
+    "rljob_step_tokens",
+    "gauge",
+    "Tokens of the last step; `tokens` as in `rljob_tokens_per_second`.",
+    "as rljob_tokens_per_second",
+    ("tokens",),
+    "tokens",
+)
+DISCARDED_TOKENS = Metric(
+    "rljob_discarded_tokens_ratio",
+    "gauge",
+    "Share of the generated response tokens whose answers were thrown away before training (DAPO's filter, surplus, "
+    "failed groups).",
+    "our trainer: 1 - response / generated_response",
+    unit="ratio",
+)
+PADDED_ROWS = Metric(
+    "rljob_padded_rows_ratio",
+    "gauge",
+    "Share of the trained rows that verl made up so that the batch divides among ranks and mini batches.",
+    "verl: tag is_padding of the batch",
+    unit="ratio",
+)
+DENSE_PADDING = Metric(
+    "rljob_dense_padding_ratio",
+    "gauge",
+    "Share of padding if each answer of the batch were padded to the longest prompt and the longest response; what "
+    "use_remove_padding saves at most.",
+    "verl: 1 - (mean prompt + mean response) / (longest prompt + longest response)",
+    unit="ratio",
+)
+
+# The last rollout.
 FIRST_DP_IDLE = Metric(
     "rljob_first_dp_idle_ratio",
     "gauge",
     "Share of the rollout for which the replica that finished first had nothing to do.",
     "our router: (last answer of all - last answer of the first replica to finish) / rollout seconds",
+    unit="ratio",
 )
 CLUSTER_IDLE = Metric(
     "rljob_cluster_idle_ratio",
     "gauge",
-    "Share of all replicas' rollout time that was spent waiting for the slowest replica.",
+    "Share of all replicas' rollout time that was spent waiting for the slowest replica; the rollout's bubble.",
     "our router: sum(rollout seconds - finish seconds) / (rollout seconds x replicas)",
+    unit="ratio",
+)
+ROLLOUT_TAIL = Metric(
+    "rljob_rollout_tail_ratio",
+    "gauge",
+    "Share of the rollout that passed after 90 % of its requests were answered.",
+    "our router: (last answer - time of the answer number ceil(0.9 n) of n) / rollout seconds",
+    unit="ratio",
 )
 REPLICA_FINISH = Metric(
     "rljob_replica_finish_seconds",
@@ -127,17 +211,57 @@ REPLICA_FINISH = Metric(
     "Seconds from the rollout's first request to the replica's last answer.",
     "our router",
     ("replica",),
+    "seconds",
 )
 REPLICA_REQUESTS = Metric(
     "rljob_replica_requests", "gauge", "Requests that the replica got in the last rollout.", "our router", ("replica",)
 )
-VERL = Metric(
-    "rljob_verl_metric",
-    "gauge",
-    "Every figure that verl logged for the last step, under its own name.",
-    "verl: all metrics of Tracking.log",
-    ("key",),
+
+# Since the head pod began, over all attempts.
+ATTEMPTS_TOTAL = Metric(
+    "rljob_attempts_total", "counter", "Attempts that recorded a step on this head pod.", "steps.jsonl"
 )
+STEPS_TOTAL = Metric(
+    "rljob_steps_total",
+    "counter",
+    "Steps that were trained on this head pod; a step that a later attempt repeats counts again.",
+    "steps.jsonl",
+)
+TOKENS_TOTAL = Metric(
+    "rljob_tokens_total",
+    "counter",
+    "Tokens of all steps; `tokens` as in `rljob_tokens_per_second`.",
+    "steps.jsonl: rljob/tokens/<tokens>",
+    ("tokens",),
+    "tokens",
+)
+STAGE_SECONDS_TOTAL = Metric(
+    "rljob_stage_seconds_total",
+    "counter",
+    "Seconds of all steps by stage; stages as in `rljob_stage_seconds`.",
+    "steps.jsonl: timing_s/<stage>, rljob/rollout_seconds, rljob/other_seconds",
+    ("stage",),
+    "seconds",
+)
+REPLICA_SECONDS_TOTAL = Metric(
+    "rljob_replica_seconds_total",
+    "counter",
+    "Seconds of all replicas in all rollouts: `busy` up to the replica's last answer, `idle` from there to the end of "
+    "the rollout. idle / (idle + busy) is the cluster idle ratio of a range of time.",
+    "steps.jsonl: rljob/replica/<n>/finish_seconds, rljob/rollout_seconds",
+    ("state",),
+    "seconds",
+)
+FIRST_DP_IDLE_TOTAL = Metric(
+    "rljob_first_dp_idle_seconds_total",
+    "counter",
+    "Seconds for which the replica that finished first had nothing to do; over the rollout's seconds it is the "
+    "first-DP idle ratio of a range of time.",
+    "steps.jsonl: rljob/first_dp_idle_ratio x rljob/rollout_seconds",
+    unit="seconds",
+)
+
+# The exporter itself.
 REPLICA_UP = Metric(
     "rljob_exporter_replica_up",
     "gauge",
@@ -148,13 +272,38 @@ REPLICA_UP = Metric(
 REPLICAS_SKIPPED = Metric(
     "rljob_exporter_replicas_skipped",
     "gauge",
-    "Replicas beyond the exporter's limit, whose vLLM metrics are not served.",
+    "Replicas beyond the exporter's limit, of which nothing is served.",
     "the exporter",
 )
+TRANSFER_QUEUE_UP = Metric(
+    "rljob_exporter_transfer_queue_up",
+    "gauge",
+    "1 if TransferQueue's own metrics could be read in this scrape; absent while it serves none.",
+    "the exporter",
+)
+SERIES = Metric(
+    "rljob_exporter_series",
+    "gauge",
+    "Series of this scrape by where they come from (rljob, verl, vllm, transfer_queue).",
+    "the exporter",
+    ("source",),
+)
+SERIES_DROPPED = Metric(
+    "rljob_exporter_series_dropped",
+    "gauge",
+    "Series that were left out of this scrape because their source exceeds its limit.",
+    "the exporter",
+    ("source",),
+)
 
-CATALOGUE = (
+OWN = (
     INFO,
     PHASE,
+    ATTEMPT,
+    ATTEMPT_START,
+    NODES,
+    DEVICES,
+    CARDS,
     STEP,
     TOTAL_STEPS,
     CHECKPOINT_STEP,
@@ -169,16 +318,32 @@ CATALOGUE = (
     BINDING_PROCESSES,
     PREFLIGHT,
     REWARD,
+    VALIDATION_SCORE,
+    VALIDATION_STEP,
     STAGE_SECONDS,
+    STAGE_SHARE,
     TOKENS_PER_SECOND,
+    STEP_TOKENS,
+    DISCARDED_TOKENS,
+    PADDED_ROWS,
+    DENSE_PADDING,
     FIRST_DP_IDLE,
     CLUSTER_IDLE,
+    ROLLOUT_TAIL,
     REPLICA_FINISH,
     REPLICA_REQUESTS,
-    VERL,
+    ATTEMPTS_TOTAL,
+    STEPS_TOTAL,
+    TOKENS_TOTAL,
+    STAGE_SECONDS_TOTAL,
+    REPLICA_SECONDS_TOTAL,
+    FIRST_DP_IDLE_TOTAL,
     REPLICA_UP,
     REPLICAS_SKIPPED,
+    TRANSFER_QUEUE_UP,
+    SERIES,
+    SERIES_DROPPED,
 )
 
-VLLM_PREFIX = "vllm:"
-"""The family of vLLM's own metrics (vllm/v1/metrics/loggers.py, 0.23), served as they are."""
+CATALOGUE = (*OWN, *verl_keys.METRICS)
+"""All under our own names."""

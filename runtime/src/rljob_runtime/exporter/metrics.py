@@ -1,4 +1,4 @@
-"""From the spool to Prometheus: the families of one scrape."""
+"""From the spool to Prometheus: the families of one scrape under our own names."""
 
 from __future__ import annotations
 
@@ -7,22 +7,42 @@ from pathlib import Path
 
 from rljob_runtime import figures
 from rljob_runtime.contract import ContractError, JobConfig, Phase, Progress
-from rljob_runtime.exporter import catalogue
-from rljob_runtime.exporter.catalogue import Metric
+from rljob_runtime.exporter import catalogue, verl_keys
+from rljob_runtime.exporter.history import History, stage_seconds
+from rljob_runtime.exporter.metric import Metric
 from rljob_runtime.exporter.text import Family, label_text
 from rljob_runtime.spool import Spool
 
+MAX_REPLICAS = 256
+MAX_VERL_SERIES = 400
+"""verl logs about a hundred figures; an odd data set or a model with many layers may make it hundreds more."""
+MAX_STAGES = 32
 TPS_PREFIX = f"{figures.PREFIX}/tokens_per_second/"
+TOKENS_PREFIX = f"{figures.PREFIX}/tokens/"
+SHARE_PREFIX = f"{figures.PREFIX}/stage_share/"
 REPLICA_PREFIX = f"{figures.PREFIX}/replica/"
-STAGE_PREFIX = "timing_s/"
+PLAIN = {
+    "critic/score/mean": catalogue.REWARD,
+    figures.VALIDATION_SCORE: catalogue.VALIDATION_SCORE,
+    figures.FIRST_DP_IDLE: catalogue.FIRST_DP_IDLE,
+    figures.CLUSTER_IDLE: catalogue.CLUSTER_IDLE,
+    figures.ROLLOUT_TAIL: catalogue.ROLLOUT_TAIL,
+    figures.DISCARDED_TOKENS: catalogue.DISCARDED_TOKENS,
+    figures.PADDED_ROWS: catalogue.PADDED_ROWS,
+    figures.DENSE_PADDING: catalogue.DENSE_PADDING,
+}
+"""Figures without labels of their own."""
+REPLICA = {"finish_seconds": catalogue.REPLICA_FINISH, "requests": catalogue.REPLICA_REQUESTS}
 
 
 class Families:
     """Collects samples by metric, each with the job's labels."""
 
     def __init__(self, job_labels: Mapping[str, str]) -> None:
-        self._job_labels = dict(job_labels)
+        self.job_labels = dict(job_labels)
         self._families: dict[str, Family] = {}
+        self.dropped = {"rljob": 0, "verl": 0}
+        """Series that exceeded a limit."""
 
     def add(self, metric: Metric, value: float | None, **labels: str) -> None:
         """Add one sample; None is left out."""
@@ -31,32 +51,38 @@ class Families:
         if set(labels) != set(metric.labels):
             raise ValueError(f"{metric.name} has the labels {metric.labels}, got {sorted(labels)}")
         family = self._families.setdefault(metric.name, Family(metric.name, metric.kind, metric.description))
-        family.samples.append((metric.name, label_text(self._job_labels | labels), repr(float(value))))
+        family.samples.append((metric.name, label_text(self.job_labels | labels), repr(float(value))))
 
     def __iter__(self) -> Iterator[Family]:
         """Give the families in the order in which they began."""
         return iter(self._families.values())
 
 
-def job_labels(config: Path) -> dict[str, str]:
-    """Give the labels that name the job; none if job.json is not readable (yet)."""
+def read_job(config: Path) -> JobConfig | None:
+    """Read job.json; None if it is not readable (yet)."""
     try:
-        job = JobConfig.from_json(config.read_bytes())
+        return JobConfig.from_json(config.read_bytes())
     except (OSError, ContractError):
-        return {}
-    return {"rljob": job.name, "rljob_namespace": job.namespace}
+        return None
 
 
-def collect(spool: Spool, labels: Mapping[str, str]) -> Families:
-    """Read the spool once and give everything but vLLM's metrics."""
-    families = Families(labels)
+def collect(spool: Spool, history: History, job: JobConfig | None) -> Families:
+    """Give everything but what others serve of themselves."""
+    families = Families({"rljob": job.name, "rljob_namespace": job.namespace} if job else {})
     progress = spool.progress()
     if progress is None:
         return families
+    if job is not None:
+        families.add(catalogue.NODES, job.nodes)
+        families.add(catalogue.DEVICES, job.devices)
+        families.add(catalogue.CARDS, job.cards)
     _add_progress(families, progress)
+    history.catch_up()
+    _add_history(families, history)
     record = spool.last_step(progress.attempt)
-    if record is not None:
-        _add_step(families, record.metrics)
+    metrics = {**(history.validation.metrics if history.validation else {}), **(record.metrics if record else {})}
+    _add_step(families, metrics)
+    _add_verl(families, metrics)
     return families
 
 
@@ -70,6 +96,8 @@ def _add_progress(families: Families, progress: Progress) -> None:
     )
     for phase in Phase:
         families.add(catalogue.PHASE, float(phase is progress.phase), phase=phase.value)
+    families.add(catalogue.ATTEMPT, progress.attempt)
+    families.add(catalogue.ATTEMPT_START, progress.start_time or None)
     families.add(catalogue.STEP, progress.step)
     families.add(catalogue.TOTAL_STEPS, progress.total_steps)
     families.add(catalogue.CHECKPOINT_STEP, progress.checkpoint_step)
@@ -95,21 +123,51 @@ def _add_nodes(families: Families, progress: Progress) -> None:
             families.add(catalogue.PREFLIGHT, count, check=row.check, result=result)
 
 
+def _add_history(families: Families, history: History) -> None:
+    families.add(catalogue.ATTEMPTS_TOTAL, len(history.attempts))
+    families.add(catalogue.STEPS_TOTAL, history.steps)
+    for tokens, count in history.tokens.items():
+        families.add(catalogue.TOKENS_TOTAL, count, tokens=tokens)
+    for stage, seconds in _stages(families, history.stage_seconds):
+        families.add(catalogue.STAGE_SECONDS_TOTAL, seconds, stage=stage)
+    for state, seconds in history.replica_seconds.items():
+        families.add(catalogue.REPLICA_SECONDS_TOTAL, seconds, state=state)
+    families.add(catalogue.FIRST_DP_IDLE_TOTAL, history.first_dp_idle_seconds)
+    if history.validation is not None:
+        families.add(catalogue.VALIDATION_STEP, history.validation.step)
+
+
 def _add_step(families: Families, metrics: Mapping[str, float]) -> None:
-    families.add(catalogue.REWARD, metrics.get("critic/score/mean"))
-    families.add(catalogue.FIRST_DP_IDLE, metrics.get(figures.FIRST_DP_IDLE))
-    families.add(catalogue.CLUSTER_IDLE, metrics.get(figures.CLUSTER_IDLE))
-    families.add(catalogue.STAGE_SECONDS, metrics.get(figures.ROLLOUT_SECONDS), stage="rollout")
+    for key, metric in PLAIN.items():
+        families.add(metric, metrics.get(key))
+    for stage, seconds in _stages(families, stage_seconds(metrics)):
+        families.add(catalogue.STAGE_SECONDS, seconds, stage=stage)
     for key, value in metrics.items():
         if key.startswith(TPS_PREFIX):
             stage, tokens, per = key.removeprefix(TPS_PREFIX).split("/")
             families.add(catalogue.TOKENS_PER_SECOND, value, stage=stage, tokens=tokens, per=per)
+        elif key.startswith(TOKENS_PREFIX):
+            families.add(catalogue.STEP_TOKENS, value, tokens=key.removeprefix(TOKENS_PREFIX))
+        elif key.startswith(SHARE_PREFIX):
+            families.add(catalogue.STAGE_SHARE, value, stage=key.removeprefix(SHARE_PREFIX))
         elif key.startswith(REPLICA_PREFIX):
             replica, figure = key.removeprefix(REPLICA_PREFIX).split("/")
-            metric = catalogue.REPLICA_FINISH if figure == "finish_seconds" else catalogue.REPLICA_REQUESTS
-            families.add(metric, value, replica=replica)
-        elif key.startswith(STAGE_PREFIX):
-            families.add(catalogue.STAGE_SECONDS, value, stage=key.removeprefix(STAGE_PREFIX))
-    for key, value in metrics.items():
-        if not key.startswith(f"{figures.PREFIX}/"):
-            families.add(catalogue.VERL, value, key=key)
+            if int(replica) < MAX_REPLICAS:
+                families.add(REPLICA[figure], value, replica=replica)
+            else:
+                families.dropped["rljob"] += 1
+
+
+def _stages(families: Families, seconds: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Bound the stages: their names are verl's."""
+    known = (*figures.STAGES, "step", "testing", "rollout", figures.OTHER)
+    ranked = sorted(seconds.items(), key=lambda item: (item[0] not in known, item[0]))
+    families.dropped["rljob"] += max(0, len(ranked) - MAX_STAGES)
+    return ranked[:MAX_STAGES]
+
+
+def _add_verl(families: Families, metrics: Mapping[str, float]) -> None:
+    named = verl_keys.named(key for key in metrics if not key.startswith((f"{figures.PREFIX}/", figures.STAGE_PREFIX)))
+    families.dropped["verl"] += max(0, len(named) - MAX_VERL_SERIES)
+    for found in named[:MAX_VERL_SERIES]:
+        families.add(found.metric, metrics[found.key] * found.factor, **found.labels)

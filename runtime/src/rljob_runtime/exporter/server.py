@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,8 +29,8 @@ from rljob_runtime.contract import (
     exporter_port,
     head_paths,
 )
-from rljob_runtime.exporter import metrics, rollout
-from rljob_runtime.exporter.text import CONTENT_TYPE, render
+from rljob_runtime.exporter.page import Page
+from rljob_runtime.exporter.text import CONTENT_TYPE
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop import OVER, seen_progress
 
@@ -54,12 +55,10 @@ class Exporter:
         """Give the current attempt's progress, or that there is none."""
         return seen_progress(self.spool) or Progress(pod_uid=self.pod_uid, phase=Phase.IDLE)
 
-    def metrics_page(self) -> str:
-        """Give one scrape."""
-        labels = metrics.job_labels(self.config)
-        families = metrics.collect(self.spool, labels)
-        replicas = rollout.scrape(rollout.targets(self.spool.rollout_targets_file), labels, families)
-        return render([*families, *replicas.values()])
+    @cached_property
+    def page(self) -> Page:
+        """What Prometheus gets."""
+        return Page(self.spool, self.config)
 
     def authorized(self, header: str) -> bool:
         """Compare the bearer token in constant time; without a token nobody is let in."""
@@ -101,7 +100,7 @@ class MetricsHandler(Handler):
     def do_GET(self) -> None:
         """Answer."""
         if self.path == "/metrics":
-            self.answer(HTTPStatus.OK, self.exporter.metrics_page(), CONTENT_TYPE)
+            self.answer(HTTPStatus.OK, self.exporter.page.text(), CONTENT_TYPE)
         elif self.path == "/healthz":
             self.answer(HTTPStatus.OK, "ok\n", "text/plain; charset=utf-8")
         else:

@@ -1,4 +1,4 @@
-"""Prometheus' text format: families of samples to text, and vLLM's text to families that can be joined."""
+"""Prometheus' text format: families of samples to text, and the text of others to families."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def render(families: Iterable[Family]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def parse(text: str, prefix: str, extra_labels: str) -> dict[str, Family]:
-    """Read the families whose names begin with `prefix`, adding labels to each sample."""
+def parse(text: str, prefix: str) -> dict[str, Family]:
+    """Read the families whose names begin with `prefix`."""
     families: dict[str, Family] = {}
     current: Family | None = None
     for line in text.splitlines():
@@ -53,16 +53,8 @@ def parse(text: str, prefix: str, extra_labels: str) -> dict[str, Family]:
         # Within one family's block, `_bucket`, `_sum`, `_count`, `_created` and `_total` follow its header.
         if match is None or current is None or not match["name"].startswith(current.name):
             continue
-        labels = ",".join(part for part in (match["labels"], extra_labels) if part)
-        current.samples.append((match["name"], labels, match["value"]))
+        current.samples.append((match["name"], match["labels"] or "", match["value"]))
     return families
-
-
-def join(into: dict[str, Family], more: Mapping[str, Family]) -> None:
-    """Add the samples of another scrape, so that each family stands once in the output."""
-    for name, family in more.items():
-        known = into.setdefault(name, Family(name, family.kind, family.description))
-        known.samples.extend(family.samples)
 
 
 def _header(line: str, prefix: str, families: dict[str, Family], current: Family | None) -> Family | None:

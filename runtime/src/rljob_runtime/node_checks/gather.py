@@ -125,6 +125,10 @@ def read_npus() -> Npus:
     except ToolError as error:
         missing = isinstance(error, ToolMissingError)
         return Npus(error=str(error), tools_missing=missing, versions=_known(versions))
+    versions["driver"] = ascend_tools.parse_tool_version(info)
+    if not ascend_tools.parse_devices(info, {}):
+        # Each further question about nothing may wait for its whole time: a driver without devices is slow to say so.
+        return Npus((), versions=_known(versions))
     mapping: dict[tuple[int, int], int] = {}
     with contextlib.suppress(ToolError):
         mapping = ascend_tools.parse_mapping(ascend_tools.run_tool("npu-smi", "info", "-m"))
@@ -132,7 +136,6 @@ def read_npus() -> Npus:
     near = topology.near_by_bus(devices)
     with contextlib.suppress(ToolError):
         near |= ascend_tools.parse_topology(ascend_tools.run_tool("npu-smi", "info", "-t", "topo"), devices)
-    versions["driver"] = ascend_tools.parse_tool_version(info)
     for device in devices[:1]:
         with contextlib.suppress(ToolError):
             board = ascend_tools.run_tool("npu-smi", "info", "-t", "board", "-i", str(device.card))

@@ -73,11 +73,22 @@ class Finding:
     message: str
     device: int | None = None
     fatal: bool = True
+    is_node: bool = True
+    """Whether the name is the node's own, by which the operator can avoid it."""
 
     def told(self) -> str:
         """Write it for people."""
         place = self.node if self.device is None else f"{self.node}, NPU {self.device}"
         return f"{place}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A node that did not answer in time."""
+
+    name: str
+    is_node: bool = True
+    """Whether this is its own name, and not only that of its pod."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +102,10 @@ class Window:
 Found = Iterator[Finding]
 
 
-def judge(job: JobConfig, facts: Sequence[NodeFacts], window: Window, silent: Sequence[str] = ()) -> list[Finding]:
-    """Judge every node; `silent` are those that did not answer in time. Fatal findings come first."""
-    findings = [Finding(Check.ANSWER, node, "did not answer the check in time") for node in silent]
+def judge(job: JobConfig, facts: Sequence[NodeFacts], window: Window, silent: Sequence[Silent] = ()) -> list[Finding]:
+    """Judge every node. Fatal findings come first."""
+    late = "did not answer the check in time"
+    findings = [Finding(Check.ANSWER, node.name, late, is_node=node.is_node) for node in silent]
     head = next((node for node in facts if node.is_head), None)
     for node in facts:
         findings += _everywhere(job, node, head, window)
@@ -116,10 +128,8 @@ def refuse(job: JobConfig, facts: Sequence[NodeFacts], findings: Sequence[Findin
         check = everywhere[0].check
         same = [found for found in everywhere if found.check is check]
         raise RefusedError(ExitCode.BAD_CONFIG, check.reason, _everywhere_message(job, same, facts))
-    counted = Counter(found.node for found in fatal)
-    # Of a node that did not answer only the address is known, which the operator cannot avoid.
-    known = {node.node for node in facts}
-    nodes = tuple(node for node, _ in counted.most_common() if node in known)
+    counted = Counter(found.node for found in fatal if found.is_node)
+    nodes = tuple(node for node, _ in counted.most_common())
     shown = "; ".join(found.told() for found in fatal[:NAMED_MAX])
     more = f"; and {len(fatal) - NAMED_MAX} more" if len(fatal) > NAMED_MAX else ""
     raise RefusedError(ExitCode.ENVIRONMENT, fatal[0].check.reason, shown + more, nodes)

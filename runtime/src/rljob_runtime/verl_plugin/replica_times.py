@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from array import array
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
+from typing import Any
 
-from rljob_runtime.figures import ReplicaWindow, RolloutWindow
+from rljob_runtime.figures import TAIL, ReplicaWindow, RolloutWindow
 
-Plain = dict[str, dict[str, float | int | None]]
-"""What travels between the router's actor and the trainer."""
+Plain = Mapping[str, Any]
+"""What travels between the router's actor and the trainer: a RolloutWindow of plain values."""
 
 
 class ReplicaTimes:
@@ -17,6 +20,7 @@ class ReplicaTimes:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._windows: dict[str, ReplicaWindow] = {}
+        self._answers = array("d")
 
     def acquired(self, replica: str) -> None:
         """A request went to a replica."""
@@ -28,14 +32,23 @@ class ReplicaTimes:
         """A replica answered. An answer to a request of an earlier window does not count: it would stretch this one."""
         window = self._windows.get(replica)
         if window is not None:
-            self._windows[replica] = replace(window, last_release=self._clock())
+            now = self._clock()
+            self._windows[replica] = replace(window, last_release=now)
+            self._answers.append(now)
 
     def take(self, replicas: Iterable[str]) -> Plain:
         """Give the window, with an empty entry for replicas that had nothing to do, and begin a new one."""
         windows, self._windows = self._windows, {}
-        return {name: asdict(windows.get(name, ReplicaWindow())) for name in replicas}
+        answers, self._answers = self._answers, array("d")
+        # They came in order of time.
+        tail_begin = answers[math.ceil(TAIL * len(answers)) - 1] if answers else None
+        return {
+            "replicas": {name: asdict(windows.get(name, ReplicaWindow())) for name in replicas},
+            "tail_begin": tail_begin,
+        }
 
 
 def from_plain(plain: Plain) -> RolloutWindow:
     """Read what `take` gave."""
-    return RolloutWindow({name: ReplicaWindow(**values) for name, values in plain.items()})  # type: ignore[arg-type]
+    replicas = {name: ReplicaWindow(**values) for name, values in plain["replicas"].items()}
+    return RolloutWindow(replicas, plain["tail_begin"])

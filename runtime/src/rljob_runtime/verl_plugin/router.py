@@ -10,7 +10,7 @@ from typing import Any
 
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
-from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
+from rljob_runtime.verl_plugin.replica_times import Plain, ReplicaTimes
 
 
 class TimedRouter(GlobalRequestLoadBalancer):  # type: ignore[misc] # verl ships no types
@@ -18,7 +18,7 @@ class TimedRouter(GlobalRequestLoadBalancer):  # type: ignore[misc] # verl ships
 
     def __init__(self, servers: dict[str, Any], yaml_config: dict[str, Any] | None = None) -> None:  # noqa: ARG002
         super().__init__(servers=servers)
-        self._times = ReplicaTimes(time.time)
+        self._times = ReplicaTimes(time.monotonic)
 
     def acquire_server(self, request_id: str) -> tuple[str, Any]:
         """Choose a replica for a request and note the time."""
@@ -31,6 +31,6 @@ class TimedRouter(GlobalRequestLoadBalancer):  # type: ignore[misc] # verl ships
         super().release_server(server_id, request_id)
         self._times.released(server_id)
 
-    def take_window(self) -> dict[str, dict[str, float | int | None]]:
+    def take_window(self) -> Plain:
         """Give the times since the last call, for every replica, and begin anew."""
         return self._times.take(self.get_all_servers())

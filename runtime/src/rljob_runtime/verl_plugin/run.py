@@ -6,7 +6,10 @@ its configuration.
 
 from __future__ import annotations
 
+import functools
+import math
 import statistics
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -114,17 +117,21 @@ class Run:
 
     def step_began(self) -> None:
         """Start the clock of a step."""
+        if self._step_begun is None:
+            self.spool.note_begun(self.attempt)
         self._step_begun = time.monotonic()
 
-    def own_figures(self, metrics: Mapping[str, float], window: figures.RolloutWindow) -> dict[str, float]:
-        """Compute our figures of a step from verl's metrics and the replicas' times."""
-        rollout = figures.rollout_figures(window)
-        return rollout | figures.throughput_figures(
-            metrics,
-            rollout_seconds=rollout.get(figures.ROLLOUT_SECONDS),
-            devices=self.job.devices,
-            dies_per_card=self.job.dies_per_card,
-        )
+    def own_figures(
+        self, metrics: Mapping[str, float], window: figures.RolloutWindow, batch: figures.Batch
+    ) -> dict[str, float]:
+        """Compute our figures of a step from verl's metrics, the replicas' times and what became of the answers."""
+        try:
+            return figures.step_figures(
+                metrics, window, batch, devices=self.job.devices, dies_per_card=self.job.dies_per_card
+            )
+        except Exception as error:  # noqa: BLE001 - figures that fail must not end the training that they tell of
+            print(f"rljob: this step has no figures of ours: {error!r}", file=sys.stderr, flush=True)  # noqa: T201
+            return {}
 
     def record(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append a step's line and show its figures."""
@@ -137,11 +144,7 @@ class Run:
         if (rollout := metrics.get(figures.ROLLOUT_SECONDS)) is not None:
             self._rollout_seconds.append(rollout)
         self._show_saved()
-
-        def finite(key: str) -> float | None:
-            value = metrics.get(key)
-            return value if value is not None and abs(value) < float("inf") else None
-
+        finite = functools.partial(_finite, metrics)
         self.spool.update_progress(
             phase=Phase.STOPPING if self.reported else Phase.TRAINING,
             step=step,
@@ -162,7 +165,13 @@ class Run:
         self.spool.append_step(self.attempt, record)
         self.mirror.append_step(record)
         if only:
-            self.spool.update_progress(reward=metrics.get(figures.VALIDATION_SCORE))
+            self.spool.update_progress(reward=_finite(metrics, figures.VALIDATION_SCORE))
+
+
+def _finite(metrics: Mapping[str, float], key: str) -> float | None:
+    """Give a figure that JSON has a word for."""
+    value = metrics.get(key)
+    return value if value is not None and math.isfinite(value) else None
 
 
 def validation_figures(scores: Iterable[float | None]) -> dict[str, float]:

@@ -21,9 +21,10 @@ from verl.utils import tensordict_utils
 
 from rljob_runtime import checkpoint
 from rljob_runtime.contract import Platform, StopMode
-from rljob_runtime.figures import RolloutWindow
+from rljob_runtime.figures import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
-from rljob_runtime.verl_plugin import baselines, cpu_defaults, run, saving
+from rljob_runtime.verl_plugin import baselines, cpu_defaults, run, saving, tracking
+from rljob_runtime.verl_plugin.discarded import Discarded, padded_rows
 from rljob_runtime.verl_plugin.replica_times import from_plain
 from rljob_runtime.wiring import TRAINER_NAME
 
@@ -58,6 +59,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self.evaluation: dict[str, float] | None = None
         self._rules = StopRules(self._run.job.stop_rules)
         self._window = RolloutWindow()
+        self._discarded = Discarded()
         self._data_before: dict[str, Any] = {}
         self._in_loop = False
         self._baseline_of: dict[str, str] = {}
@@ -90,6 +92,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
                 time.sleep(min(STOP_POLL_SECONDS, left))
 
         buffer._wait_for_next_poll = types.MethodType(wait, buffer)  # noqa: SLF001
+        self._discarded.watch(buffer)
         return buffer
 
     # The run from its begin to its end.
@@ -99,9 +102,11 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._run.resumed(self.global_steps)
 
     def on_train_begin(self) -> None:
-        """Note that validation before training is over."""
+        """Note that validation before training is over, and tell the exporter where the queue's metrics are."""
         super().on_train_begin()
         self._in_loop = True
+        if endpoint := tq.get_metrics_endpoint():
+            self._run.spool.write_queue_target(endpoint)
 
     def on_step_begin(self) -> None:
         """Keep the data's place before this step's prompts are drawn, and start the replicas' clock."""
@@ -139,6 +144,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
 
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         """Train until the last step or a stop."""
+        tracking.prepare(self.config, self._run.job, self.global_steps)
         try:
             super().fit(agent_loop_manager)
         except RolloutAbandonedError:
@@ -211,6 +217,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         for name, score in zip(data["uid"], data["rm_scores"], strict=True):
             scores.setdefault(self._baseline_of[str(name)], []).append(float(score.sum()))
         baselines.set_scores({uid: sum(values) / len(values) for uid, values in scores.items()})
+        self._discarded.add(batch.tags)
         tq.kv_clear(keys=batch.keys, partition_id="val")
         self._baseline_of.clear()
 
@@ -254,7 +261,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     ) -> None:
         """Add our figures to verl's and record the step; this is the last stop before verl's own loggers."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        metrics.update(self._run.own_figures(run.numbers(metrics), self._window))
+        answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
+        metrics.update(self._run.own_figures(run.numbers(metrics), self._window, answers))
         recorded = run.numbers(metrics)
         self._run.record(global_steps, recorded)
         self._heed_rules(global_steps, recorded)

@@ -5,34 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob.cli.curve import plot
+from rljob.cli.errors import UsageError
 from rljob.cli.local.folder import JobFolder
 from rljob.cli.local.follow import Attempt
-from rljob.cli.records import Step, figure_table, parse
+from rljob.cli.records import figure_table, figures
+from rljob.cli.report.command import write_report
+from rljob.cli.report.local import local_run
 from rljob.cli.status import table
 from rljob_runtime.contract import ExitCode, Outcome, Progress, SpoolFile
+
+REPORT = "report.html"
 
 
 def tell_end(
     folder: JobFolder, attempt: Attempt, outcome: Outcome, progress: Progress | None, *, interrupted: bool
 ) -> None:
     """Print the end of an attempt."""
-    if outcome.exit_code == ExitCode.DONE and (steps := all_steps(folder, attempt.number)):
+    run = local_run(folder.root)
+    if outcome.exit_code == ExitCode.DONE and (steps := figures(run.records)):
         print()
         print(plot([step.reward for step in steps], title="reward (mean of the step's answers) over steps"), end="\n\n")
         print(table(figure_table(steps)), end="\n\n")
     print(_verdict(outcome, progress, interrupted=interrupted))
     for label, place in _places(folder, attempt, progress):
         print(f"  {label:<12} {place}")
-
-
-def all_steps(folder: JobFolder, attempts: int) -> list[Step]:
-    """Give the steps of all attempts; one that was trained again counts once, as the later attempt had it."""
-    lines: list[str] = []
-    for number in range(1, attempts + 1):
-        path = folder.attempt(number) / SpoolFile.STEPS
-        if path.exists():
-            lines += path.read_text(errors="replace").splitlines()
-    return parse("\n".join(lines))
+    if run.steps:
+        try:
+            print(f"  {'report':<12} {write_report(run, folder.root / REPORT)}")
+        except UsageError as error:
+            print(f"  no report: {error}")
 
 
 def _verdict(outcome: Outcome, progress: Progress | None, *, interrupted: bool) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rljob.api.lifecycle import Restart, RestartRule
 from rljob.api.status import Budget, FailureCause
+from rljob.core.faults import Effect, Trouble, class_of, listed
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
 from rljob_runtime.contract import ExitCode, Outcome
@@ -72,6 +73,7 @@ REASONS: Mapping[str, Row] = {
     Reason.PROGRESS_DEADLINE_EXCEEDED: Row(FailureCause.INFRASTRUCTURE, _OPERATOR),
     Reason.ACTIVE_DEADLINE_EXCEEDED: Row(FailureCause.CONFIGURATION, _OPERATOR),
     Reason.DRIVER_STOPPED: Row(FailureCause.CONFIGURATION, _OPERATOR),
+    Reason.DEVICE_FAULT: Row(FailureCause.INFRASTRUCTURE, _OPERATOR),
     "NodeLost": Row(FailureCause.INFRASTRUCTURE, _OUTCOMES),
     "RayUnavailable": Row(FailureCause.INFRASTRUCTURE, _OUTCOMES),
     "OutOfMemory": Row(FailureCause.USER, _OUTCOMES),
@@ -107,7 +109,9 @@ class Failure:
     """The rule whose pattern matched the driver's log."""
     node: str | None = None
     unfit: tuple[str, ...] = ()
-    """Nodes that the launcher's check found at fault: the next cluster avoids them at once."""
+    """Nodes found at fault, by the launcher's check or while the run was on them: the next cluster avoids them."""
+    fault: str | None = None
+    """Class of the fault, where the nodes have one."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,58 @@ def classify(outcome: Outcome, pods: Iterable[Manifest] = ()) -> Failure:
         return replace(failure, cause=POD_REASONS[word].cause, reason=word, message=message, node=node)
     row = REASONS.get(failure.reason) or final
     return replace(failure, cause=row.cause) if row is not None else failure
+
+
+DOUBTFUL = frozenset(
+    {
+        Reason.HEAD_LOST,
+        Reason.DRIVER_LOST,
+        Reason.HEAD_SILENT,
+        Reason.PROGRESS_DEADLINE_EXCEEDED,
+        "NodeLost",
+        "RayUnavailable",
+    }
+)
+"""Reasons that say what was seen and not why: a fault of a node explains them."""
+
+
+def with_troubles(failure: Failure, troubles: Sequence[Trouble]) -> Failure:
+    """Blame the nodes for an end that nothing else explains: a lost device looks like an error of whoever used it."""
+    blamed = tuple(trouble for trouble in troubles if trouble.row.effect >= Effect.AVOIDS)
+    known = failure.reason in {**POD_REASONS, **REASONS}.keys() - DOUBTFUL
+    # The launcher's own check of the place says what it found.
+    known = known or failure.exit_code == ExitCode.ENVIRONMENT
+    if not blamed or known or failure.cause in (FailureCause.CONFIGURATION, FailureCause.PREEMPTION):
+        return failure
+    message = "; ".join(text for text in (listed(blamed), failure.message) if text)
+    nodes = tuple(dict.fromkeys(trouble.node for trouble in blamed))
+    reason = blamed[0].row.reason
+    return replace(at_fault(blamed[0].name, nodes, message, reason), exit_code=failure.exit_code, rule=failure.rule)
+
+
+def at_fault(fault: str, nodes: tuple[str, ...] = (), message: str = "", reason: str = Reason.DEVICE_FAULT) -> Failure:
+    """Give the failure of a run whose hardware is at fault; the first node is the worst."""
+    # A fault that a restart clears leaves the node in use.
+    cleared = class_of(fault).effect is Effect.RESTARTS
+    return Failure(
+        cause=FailureCause.INFRASTRUCTURE,
+        reason=reason,
+        message=message,
+        exit_code=ExitCode.STOPPED,
+        node=nodes[0] if nodes else None,
+        unfit=() if cleared else nodes,
+        fault=fault,
+    )
+
+
+def judge_fault(fault: str, restart: Restart, spent: Budget, saved_step: int, seed: str) -> Verdict:
+    """Say what would follow if a run were stopped for a fault."""
+    return judge(at_fault(fault), restart, spent, saved_step, seed)
+
+
+def fault_rule(rules: Iterable[RestartRule], fault: str) -> RestartRule | None:
+    """Find the rule for a class of faults."""
+    return next((rule for rule in rules if rule.on_fault == fault), None)
 
 
 def _evidence(pods: Iterable[Manifest]) -> Iterator[tuple[str, str, str | None]]:
@@ -208,6 +264,8 @@ def _matching(rules: Iterable[RestartRule], failure: Failure) -> RestartRule | N
         if failure.exit_code in rule.on_exit_codes or rule.on_reason == failure.reason:
             return rule
         if rule.on_log_pattern is not None and rule.name == failure.rule:
+            return rule
+        if rule.on_fault is not None and rule.on_fault == failure.fault:
             return rule
     return None
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterator
 
 from rljob.api.pods import Volume
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.faults import CLASSES
 from rljob.core.policies import fields
 from rljob.core.policies.patterns import problem_of
 from rljob.core.policies.pods import mounts, normal
@@ -14,6 +16,7 @@ from rljob.core.policies.violation import Check, Violation
 
 PERSISTENT = ("persistent_volume_claim", "host_path", "nfs")
 CHECKPOINT = "spec.checkpoint"
+_FAULTS = ", ".join(CLASSES)
 
 
 def _checkpoint_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
@@ -123,6 +126,10 @@ def _rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
         field = f"spec.restart.rules[{index}]"
         if rule.on_log_pattern is not None and (problem := problem_of(rule.on_log_pattern)) is not None:
             yield Violation(f"{field}.onLogPattern", problem)
+        if rule.on_fault is not None and rule.on_fault not in CLASSES:
+            near = difflib.get_close_matches(rule.on_fault, list(CLASSES), n=1)
+            meant = f"did you mean {near[0]}? The classes" if near else "they"
+            yield Violation(f"{field}.onFault", f"{rule.on_fault} is no class of faults; {meant} are {_FAULTS}")
         if rule.action in ("Restart", "ExcludeNodeAndRestart") and not _may_restart(spec):
             yield Violation(
                 f"{field}.action",

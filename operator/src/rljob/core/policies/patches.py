@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
+from rljob.build.accelerators import facts_of
 from rljob.build.patch import patch_problems
 from rljob.core.policies.pods import OUR_PREFIX, RESERVED_VOLUMES, is_ours, normal
 from rljob.core.policies.violation import Check, Violation
@@ -94,22 +94,24 @@ def _containers(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterato
         for row in CONTAINER:
             if row.field in container:
                 yield Violation(f"{place}.{row.field}", f"cannot be patched: {row.why}")
-        yield from _resources(spec, f"{place}.resources", container.get("resources"))
+        yield from _resources(spec, pod, f"{place}.resources", container.get("resources"))
         yield from _parts(place, container)
     yield from _shape(field, value)
 
 
-def _resources(spec: RLJobSpec, field: str, value: object) -> Iterator[Violation]:
+def _resources(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterator[Violation]:
+    guaranteed = pod == "workers" and facts_of(spec).is_npu
     owned = {
-        ACCELERATORS[spec.accelerator.class_].resource: "use workerGroups[0].devicesPerNode",
+        facts_of(spec).resource: "use workerGroups[0].devicesPerNode",
         "cpu": "use template.cpu",
         "memory": "use template.memory",
     }
     for kind in ("requests", "limits"):
         entries = value.get(kind) if isinstance(value, Mapping) else None
         for name, fix in owned.items():
-            # A limit on CPUs has no field of its own.
-            if isinstance(entries, Mapping) and name in entries and (kind, name) != ("limits", "cpu"):
+            # A limit on CPUs has no field of its own, but where it has to equal the request.
+            ours = guaranteed or (kind, name) != ("limits", "cpu")
+            if ours and isinstance(entries, Mapping) and name in entries:
                 yield Violation(f"{field}.{kind}.{name}", f"cannot be patched: {fix}")
 
 

@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.code import CODE_VOLUME, FETCH_CONTAINER
 from rljob.build.hardware import sized
-from rljob.build.ports import DASHBOARD_PORT
+from rljob.build.names import is_label_name, is_label_value
+from rljob.build.ports import DASHBOARD_PORT, RayVariable
 from rljob.build.raycluster import CONFIG_VOLUME, SHARED_MEMORY_VOLUME, SPOOL_VOLUME
 from rljob.core.policies import fields
 from rljob.core.policies.arithmetic import quantity
 from rljob.core.policies.violation import Check, Violation
 from rljob_runtime.contract import AttemptVariable, PodVariable, Port, head_paths
 
-OUR_VARIABLES = frozenset(variable.value for variable in (*PodVariable, *AttemptVariable))
+OUR_VARIABLES = frozenset(variable.value for variable in (*PodVariable, *AttemptVariable, *RayVariable))
 RESERVED_VOLUMES = frozenset({CODE_VOLUME, CONFIG_VOLUME, SHARED_MEMORY_VOLUME, SPOOL_VOLUME})
 OUR_PREFIX = "rljob-"
 RESERVED_CONTAINERS = frozenset({"ray-head", "ray-worker", "exporter", FETCH_CONTAINER, "autoscaler", "wait-gcs-ready"})
@@ -38,8 +39,6 @@ RESERVED_PORTS = {
 RAY_WORKER_PORTS = range(10002, 20000)
 """The same page: min-worker-port and max-worker-port."""
 CONTAINER_NAME = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-LABEL_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-LABEL_PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 DEVICE_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point, not a file
 
 
@@ -136,10 +135,9 @@ def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:
             }[name]  # fmt: skip
             for key, value in entries.items():
                 field = f"{path}.{name}[{key}]"
-                prefix, slash, last = key.rpartition("/")
-                if not re.fullmatch(LABEL_NAME, last) or (slash and not re.fullmatch(LABEL_PREFIX, prefix)):
+                if not is_label_name(key):
                     yield Violation(field, "is no name of a label; write one such as team or example.com/team")
-                elif name != "annotations" and value and not re.fullmatch(LABEL_NAME, value):
+                elif name != "annotations" and not is_label_value(value):
                     yield Violation(field, f"{value!r} is no value of a label: at most 63 letters, digits, '-_.'")
 
 

@@ -25,14 +25,12 @@ class Unacted:
 
 
 TABLE: tuple[Unacted, ...] = (
-    Unacted("scheduling.workloadPriorityClassName", "the queue orders the job by its age"),
     Unacted("scheduling.gang", "pods are scheduled one by one, or by Kueue where scheduling.queueName is set"),
     Unacted("scheduling.topology", "the scheduler places pods on any nodes"),
     *(
         Unacted(f"optimizations.{name}", "the runtime cannot do it yet; see status.resolved.decisions")
         for name in ("skipOldLogProb", "gcFreeze", "loadBalancer")
     ),
-    Unacted("restart.rules[].onFault", "faults of NPUs are not watched"),
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from rljob.core.plan import DeleteObject, EventNote, EventType, Plan
 from rljob.core.policies.failures import Failure
 from rljob.core.policies.usage import added_usage, with_usage
 from rljob.core.reasons import Reason
+from rljob.core.steps.minding import without_troubles
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, is_ours
 from rljob_runtime.contract import ExitCode, Outcome
 
@@ -144,6 +145,7 @@ def close_attempt(
             "node": failure.node if failure else None,
         }
     )
+    current = without_troubles(view, current)
     closed = with_usage(closed, current, view.resolved.devices, view.now)
     others = [entry for entry in current.attempts if entry.submission_id != closed.submission_id]
     return current.model_copy(

@@ -15,9 +15,14 @@ from rljob_runtime.contract import STALL_SECONDS, StopMode
 STALLED_GRACE_SECONDS = round(STALL_SECONDS) + 40
 """For the stacks, and for two polls of a head that answers slowly."""
 
+NODES_MAX = 8
+"""As many as a job avoids."""
 
-def order_stop(view: View, reason: Reason, message: str = "") -> Plan:
-    """Write down that the run is to stop for this reason; one order at a time."""
+
+def order_stop(
+    view: View, reason: Reason, message: str = "", *, fault: str | None = None, nodes: tuple[str, ...] = ()
+) -> Plan:
+    """Write down that the run is to stop for this reason, or for a fault of these nodes; one order at a time."""
     choice, grace = _how(view, reason)
     deadline = clock.to_text(view.now + timedelta(seconds=grace))
     stop = StopStatus(
@@ -27,6 +32,8 @@ def order_stop(view: View, reason: Reason, message: str = "") -> Plan:
         requested_time=clock.to_text(view.now),
         deadline=deadline,
         message=message,
+        fault=fault,
+        nodes=list(nodes[:NODES_MAX]),
     )
     allowed = f"the run may save until {deadline}" if grace else "nothing runs that could save"
     told = f"{message}; {allowed}" if message else allowed

@@ -25,15 +25,15 @@ from rljob.api.status import (
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan
-from rljob.core.policies.failures import Action, Failure, Verdict, classify, judge
+from rljob.core.policies.failures import Action, Failure, Verdict, classify, judge, with_troubles
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import LOST, close_attempt, end
+from rljob.core.steps.minding import EXCLUDED_SECONDS
 from rljob.core.view import View
 from rljob_runtime.contract import ExitCode, Outcome, StopMode
 
 EXCLUDED_MAX = 8
-EXCLUDED_SECONDS = 24 * 3600
-"""A day: time for somebody to look at the node; afterwards it gets another chance."""
+EXCLUDED_MESSAGE_BYTES = 200
 BLAMED_TWICE = 2
 
 
@@ -44,28 +44,35 @@ def give_up(view: View, reason: Reason, message: str) -> Plan:
     return conclude(view, view.status, outcome)
 
 
-def conclude(view: View, current: RLJobStatus, outcome: Outcome) -> Plan:
+def conclude(view: View, current: RLJobStatus, outcome: Outcome, failure: Failure | None = None) -> Plan:
     """Judge an end that is no success; `current` already holds the last progress."""
-    failure = classify(outcome, _pods(view))
-    if failure.node is None and failure.reason == Reason.HEAD_LOST:
-        failure = replace(failure, node=view.intent.head_node)
+    failure = failure or _understood(view, outcome)
     saved = current.checkpoint.step if current.checkpoint else 0
     seed = f"{view.job.uid}/{view.intent.cluster_name}/{view.intent.attempt}"
     verdict = judge(failure, view.restart, current.budget, saved, seed)
-    counters = _counted(current.counters, failure.cause)
-    counted = current.model_copy(update={"counters": counters, "budget": verdict.budget})
+    counters = counted(current.counters, failure.cause)
+    judged = current.model_copy(update={"counters": counters, "budget": verdict.budget})
     told = f"{failure.message} ({verdict.why})" if verdict.why else failure.message
     final = replace(outcome, reason=failure.reason, message=told)
     if verdict.action in (Action.FAIL, Action.STOP):
-        return end(counted, view, final, failure=failure, stopped=verdict.action is Action.STOP)
-    return _restart(view, counted, final, verdict)
+        return end(judged, view, final, failure=failure, stopped=verdict.action is Action.STOP)
+    return _restart(view, judged, final, verdict)
+
+
+def _understood(view: View, outcome: Outcome) -> Failure:
+    troubles = () if isinstance(view.troubles, Unseen) else view.troubles
+    failure = with_troubles(classify(outcome, _pods(view)), troubles)
+    if failure.node is None and failure.reason == Reason.HEAD_LOST:
+        return replace(failure, node=view.intent.head_node)
+    return failure
 
 
 def _pods(view: View) -> Iterable[Manifest]:
     return () if isinstance(view.observed.pods, Unseen) else view.observed.pods
 
 
-def _counted(counters: Counters, cause: FailureCause) -> Counters:
+def counted(counters: Counters, cause: FailureCause) -> Counters:
+    """Count an attempt that did not end well."""
     match cause:
         case FailureCause.PREEMPTION:
             return counters.model_copy(update={"preemptions": counters.preemptions + 1})
@@ -121,7 +128,8 @@ def _excluded(view: View, current: RLJobStatus, verdict: Verdict) -> list[Exclud
         return kept
     until = clock.to_text(view.now + timedelta(seconds=EXCLUDED_SECONDS))
     if unfit := verdict.failure.unfit[:EXCLUDED_MAX]:
-        added = [ExcludedNode(name=name, reason=reason, until=until) for name in unfit]
+        why = status.bounded(verdict.failure.message, EXCLUDED_MESSAGE_BYTES) if verdict.failure.fault else None
+        added = [ExcludedNode(name=name, reason=reason, until=until, message=why) for name in unfit]
         return [*(entry for entry in kept if entry.name not in unfit), *added][-EXCLUDED_MAX:]
     blamed = sum(entry.node == node and entry.cause is FailureCause.INFRASTRUCTURE for entry in current.attempts)
     if not verdict.exclude and blamed < BLAMED_TWICE:

@@ -15,6 +15,7 @@ from rljob.core.policies.plausible import plausible
 from rljob.core.reasons import Reason
 from rljob.core.steps.ending import await_last_word, close, outcome_seen
 from rljob.core.steps.finishing import with_attempt
+from rljob.core.steps.minding import mind_nodes
 from rljob.core.steps.ordering import order_stop
 from rljob.core.steps.restarting import give_up
 from rljob.core.view import View, port_block
@@ -125,6 +126,8 @@ def follow(view: View) -> Plan:
         return give_up(view, Reason.DRIVER_LOST, f"Ray no longer knows the submission {attempt.submission_id}")
     if (overdue := _overdue(view, attempt, answer)) is not None:
         return order_stop(view, *overdue)
+    if (plan := mind_nodes(view)) is not None:
+        return plan
     if answer is None:
         return _bear_silence(view)
     wait = _poll_seconds(view, answer)

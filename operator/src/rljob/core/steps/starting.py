@@ -19,6 +19,7 @@ from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagno
 from rljob.core.reasons import Reason
 from rljob.core.source import pinned_path
 from rljob.core.steps.finishing import delete_cluster, fail
+from rljob.core.steps.queueing import with_admission
 from rljob.core.steps.restarting import give_up
 from rljob.core.view import LOOK_AGAIN_SECONDS, View
 from rljob.launchers import verl
@@ -129,11 +130,12 @@ def await_pods(view: View) -> Plan | None:
     """Wait for every pod, say what holds them up, and give up at the deadline."""
     if view.intent.attempt > 0 or view.cluster is None or cluster_is_ready(view.cluster, view.observed.head_pod):
         return None
+    current = with_admission(view, view.status)
     if view.cluster["spec"].get("suspend", False):
-        return tell(view, view.status, Reason.WAITING_FOR_QUEUE.value, "the queue has not admitted the cluster")
+        return _wait_in_queue(view, current)
     if isinstance(view.observed.pods, Unseen) and not _was_queued(view) and not _is_late(view):
         return Plan(requeue_after_seconds=max(quiet_seconds(view.cluster, view.now), POD_POLL_SECONDS_MIN))
-    current, found = view.status, _diagnose(view)
+    found = _diagnose(view)
     if _was_queued(view):
         # The clock of startSeconds begins at admission: a queue may hold a job for days.
         deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
@@ -145,6 +147,13 @@ def await_pods(view: View) -> Plan | None:
     return tell(view, current, found.reason.value, found.message, problem=found.reason in PROBLEMS)
 
 
+def _wait_in_queue(view: View, current: RLJobStatus) -> Plan:
+    """Say what the queue waits for, for as long as it takes."""
+    admitted = status.condition(current, ConditionType.ADMITTED)
+    message = "the RayCluster was suspended from outside" if admitted is None else admitted.message
+    return tell(view, current, Reason.WAITING_FOR_QUEUE.value, message, state=State.QUEUED)
+
+
 def tell(
     view: View,
     current: RLJobStatus,
@@ -153,10 +162,11 @@ def tell(
     *,
     problem: bool = False,
     seconds: float | None = None,
+    state: State = State.STARTING,
 ) -> Plan:
     """Say why the cluster is not ready, and look again."""
     new = view.writer.with_condition(current, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message)
-    new = view.writer.summarised(new, State.STARTING, reason, message)
+    new = view.writer.summarised(new, state, reason, message)
     # What goes its way stands in the condition; an event is for what somebody should look at.
     events = (EventNote(EventType.WARNING, reason, message),) if problem else ()
     return view.write(new, *events, requeue=seconds or _pod_poll_seconds(view))
@@ -237,7 +247,7 @@ def intend_attempt(view: View) -> Plan | None:
             "time": clock.to_text(view.now),
         }
     )
-    new = view.status.model_copy(update={"intent": intent, "next_attempt_time": None})
+    new = with_admission(view, view.status).model_copy(update={"intent": intent, "next_attempt_time": None})
     new = view.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.TRUE, Reason.CLUSTER_READY)
     new = view.writer.summarised(new, State.STARTING, Reason.CLUSTER_READY)
     return view.write(new)

@@ -17,14 +17,17 @@ from rljob.api.status import (
     StopStatus,
 )
 from rljob.core import clock, status
+from rljob.core.faults import UNKNOWN
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan, StopRun
-from rljob.core.policies.failures import Failure
+from rljob.core.policies.failures import Failure, at_fault
+from rljob.core.policies.queueing import find_eviction
 from rljob.core.reasons import Reason
 from rljob.core.steps.ending import await_last_word, outcome_seen
 from rljob.core.steps.finishing import close_attempt, delete_cluster, end
 from rljob.core.steps.ordering import order_stop
-from rljob.core.steps.restarting import conclude, without_attempt
+from rljob.core.steps.queueing import with_admission
+from rljob.core.steps.restarting import conclude, counted, without_attempt
 from rljob.core.steps.running import progress_seen, with_progress
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, port_block
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
@@ -52,7 +55,9 @@ def begin_preemption(view: View) -> Plan | None:
     if live is None or not live["spec"].get("suspend", False):
         # The store is behind: no run is stopped on the watch's word alone.
         return None
-    return order_stop(view, Reason.PREEMPTED, f"RayCluster {view.intent.cluster_name} was suspended from outside")
+    evicted = find_eviction(view.observed.workload)
+    told = evicted.message if evicted else f"RayCluster {view.intent.cluster_name} was suspended from outside"
+    return order_stop(view, Reason.PREEMPTED, told)
 
 
 def await_end(view: View) -> Plan | None:
@@ -104,6 +109,11 @@ def _ended(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome 
         return conclude(view, current, outcome)
     if stop.reason == Reason.PREEMPTED:
         return _preempted(view, stop, current, outcome)
+    if stop.reason == Reason.DEVICE_FAULT:
+        # However the run ended meanwhile: on such a device it says nothing of the run.
+        failure = at_fault(stop.fault or UNKNOWN, tuple(stop.nodes), _joined(stop, outcome))
+        told = Outcome(failure.exit_code, failure.reason, failure.message, last_step=_last_step(current))
+        return conclude(view, current, told, failure)
     return view.write(_closed(view, stop, current, outcome))
 
 
@@ -125,15 +135,18 @@ def _closed(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome
 
 
 def _preempted(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Plan:
-    """Close the attempt and wait in the same cluster, which its queue starts again; nobody's failure."""
-    told = Outcome(ExitCode.STOPPED, Reason.PREEMPTED, _joined(stop, outcome), last_step=_last_step(current))
-    failure = Failure(FailureCause.PREEMPTION, Reason.PREEMPTED, told.message, told.exit_code)
-    new = close_attempt(current, view, told, AttemptOutcome.PREEMPTED, failure)
-    counters = new.counters.model_copy(update={"preemptions": new.counters.preemptions + 1})
+    """Close the attempt and wait in the same cluster, which its queue starts again; nothing is judged or budgeted."""
+    # Kueue's word may come after the news that it suspended the cluster.
+    evicted = find_eviction(view.observed.workload)
+    stop = stop.model_copy(update={"message": status.bounded(evicted.message)}) if evicted else stop
+    reason, cause = (evicted.reason, evicted.cause) if evicted else (Reason.PREEMPTED, FailureCause.PREEMPTION)
+    told = Outcome(ExitCode.STOPPED, reason, _joined(stop, outcome), last_step=_last_step(current))
+    failure = Failure(cause, reason, told.message, told.exit_code)
+    new = close_attempt(with_admission(view, current), view, told, AttemptOutcome.PREEMPTED, failure)
     new = new.model_copy(
         update={
             "stop": None,
-            "counters": counters,
+            "counters": counted(new.counters, cause),
             "restarts": new.restarts + 1,
             "intent": without_attempt(view, view.now),
         }
@@ -141,7 +154,7 @@ def _preempted(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outc
     new = view.writer.with_condition(
         new, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.WAITING_FOR_QUEUE, told.message
     )
-    new = view.writer.summarised(new, State.STARTING, Reason.WAITING_FOR_QUEUE, told.message)
+    new = view.writer.summarised(new, State.QUEUED, Reason.WAITING_FOR_QUEUE, told.message)
     return view.write(new, EventNote(EventType.NORMAL, Reason.PREEMPTED, told.message or stop.reason))
 
 
@@ -165,7 +178,7 @@ def tear_down(view: View) -> Plan | None:
     )
     restarts = stop.reason == Reason.RESTARTING
     word = Reason.RESTARTING if restarts else Reason.SUSPENDED
-    for kind in (ConditionType.CLUSTER_READY, ConditionType.PROGRESSING):
+    for kind in (ConditionType.ADMITTED, ConditionType.CLUSTER_READY, ConditionType.PROGRESSING):
         told = status.condition(new, kind)
         if told is not None:
             new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told.message if restarts else "")

@@ -82,6 +82,7 @@ def test_it_trains_to_the_end_and_tells_the_curve(
     assert run(manifest()) == 0
     told = capsys.readouterr().out
     assert "reward (mean of the step's answers) over steps" in told
+    assert "/.rljob/sums/report.html (" in told
     assert "done: trained 5 steps" in told
     assert "note: checkpoint: the manifest asks for none" in told
     assert "note: runtime: no image runs here" in told

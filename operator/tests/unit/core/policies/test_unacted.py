@@ -47,6 +47,7 @@ READ_BY_THE_OPERATOR = {
     "restart.rules[].onExitCodes": "core.policies.failures",
     "restart.rules[].onLogPattern": "core.policies.failures",
     "restart.rules[].onReason": "core.policies.failures",
+    "restart.rules[].onFault": "core.policies.failures",
     "restart.rules[].action": "core.policies.failures",
     "deadlines": "core.view.deadlines",
     "cleanup.clusterAfterSeconds": "core.steps.finishing",

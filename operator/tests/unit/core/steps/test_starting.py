@@ -69,15 +69,25 @@ def renamed(text: str, new: str) -> Json:
 @pytest.mark.parametrize(
     "foreign",
     [
-        config() | {"metadata": {"ownerReferences": [{"uid": "another", "controller": True}]}},
-        config() | {"metadata": {"ownerReferences": [{"uid": IDENTITY.uid}]}},
+        config() | {"metadata": {"ownerReferences": [{"kind": "RLJob", "uid": "another", "controller": True}]}},
+        config() | {"metadata": {"ownerReferences": [{"kind": "RLJob", "uid": IDENTITY.uid}]}},
+        config() | {"metadata": {"ownerReferences": [{"kind": "Other", "uid": IDENTITY.uid, "controller": True}]}},
         config() | {"data": {}},
         config() | {"data": {"raycluster.json": "no JSON"}},
         config() | {"data": {"raycluster.json": "[]"}},
         renamed('"kind":"RayCluster"', '"kind":"Pod"'),
         renamed('"namespace":"team"', '"namespace":"kube-system"'),
     ],
-    ids=["of another", "not controlled", "empty", "no JSON", "a list", "of another kind", "in another namespace"],
+    ids=[
+        "of another",
+        "not controlled",
+        "of another kind of owner",
+        "empty",
+        "no JSON",
+        "a list",
+        "of another kind",
+        "in another namespace",
+    ],
 )
 def test_nothing_is_ever_made_from_a_rendering_that_is_not_ours(foreign: Json) -> None:
     plan = starting(foreign)

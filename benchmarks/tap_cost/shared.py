@@ -1,0 +1,51 @@
+"""What the processes of the benchmark share: whether the taps are on, and what the router's clock took so far.
+
+A mapped file, because asking anybody would cost more than what is measured. One process writes each field.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+
+FOLDER_VARIABLE = "TAP_COST_FOLDER"
+"""Folder of the benchmark's own files; where it is not set, nothing is switched and nothing measured."""
+STEPS_FILE = "steps.jsonl"
+_FILE = "switch"
+_ON = 0
+_ROUTER = struct.Struct("=dq")
+_ROUTER_OFFSET = 8
+_SIZE = _ROUTER_OFFSET + _ROUTER.size
+
+
+class Shared:
+    """The mapped file."""
+
+    def __init__(self, folder: Path) -> None:
+        with (folder / _FILE).open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _SIZE)
+
+    @staticmethod
+    def create(folder: Path) -> None:
+        """Make the file: taps off, nothing measured."""
+        (folder / _FILE).write_bytes(bytes(_SIZE))
+
+    @property
+    def on(self) -> bool:
+        """Whether the taps are on."""
+        return self._map[_ON] == 1
+
+    def switch(self, *, on: bool) -> None:
+        """Turn the taps on or off."""
+        self._map[_ON] = int(on)
+
+    @property
+    def router(self) -> tuple[float, int]:
+        """Seconds that the router's clock took, and how often it was asked, both so far."""
+        seconds, calls = _ROUTER.unpack_from(self._map, _ROUTER_OFFSET)
+        return seconds, calls
+
+    @router.setter
+    def router(self, value: tuple[float, int]) -> None:
+        _ROUTER.pack_into(self._map, _ROUTER_OFFSET, *value)

@@ -1,0 +1,159 @@
+"""Turns the taps of a run on and off from step to step, and times them; verl itself loads it into its processes.
+
+verl imports what VERL_USE_EXTERNAL_MODULES names wherever it is imported. In the trainer's process the hooks of our
+trainer are timed, less what verl's own methods take within them, and with the taps off they ask no router, compute no
+figure and write no record. In the router's, the clock of the replicas is timed, and stands still with the taps off.
+What a run needs whether anybody looks or not (the data's place, stop requests) goes on, and is timed too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tap_cost.figures import is_on
+from benchmarks.tap_cost.shared import FOLDER_VARIABLE, STEPS_FILE, Shared
+from rljob_runtime.figures import RolloutWindow
+from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
+from rljob_runtime.verl_plugin.run import Run
+
+TRAINER_MODULE = "rljob_runtime.verl_plugin.trainer"
+HOOKS = ("on_step_begin", "on_step_end", "_compute_metrics")
+"""Methods of our trainer that call verl's own of the same name; on_step_end is where verl sends weights."""
+Function = Callable[..., Any]
+
+
+class Stopwatch:
+    """Times calls, each less the timed calls within it."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._inner: list[float] = []
+
+    def timed(self, function: Function, key: str) -> Function:
+        """Wrap a function so that its own time is added to a key."""
+
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever the function takes and gives
+            self._inner.append(0.0)
+            begun = time.perf_counter()
+            try:
+                return function(*args, **options)
+            finally:
+                elapsed = time.perf_counter() - begun
+                self.seconds[key] += elapsed - self._inner.pop()
+                if self._inner:
+                    self._inner[-1] += elapsed
+
+        return call
+
+
+class TrainerTaps:
+    """The taps in the trainer's process."""
+
+    def __init__(self, shared: Shared, steps: Path) -> None:
+        self._shared = shared
+        self._steps = steps
+        self._watch = Stopwatch()
+        self._step = 0
+        self._begun: float | None = None
+        self._router = (0.0, 0)
+
+    def install(self) -> None:
+        """Take the place of the methods of the attempt; those of the trainer follow when it is there."""
+        for name, off in (("own_figures", dict), ("record", lambda: None)):
+            setattr(Run, name, self._switched(getattr(Run, name), off))
+        setattr(Run, "stop_mode", self._watch.timed(Run.stop_mode, "stop requests"))  # noqa: B010 - mypy forbids assignment
+        began = Run.step_began
+
+        @wraps(began)
+        def step_began(run: Run) -> None:
+            self._next_step()
+            began(run)
+
+        setattr(Run, "step_began", step_began)  # noqa: B010 - the same
+
+    def _install_in_trainer(self) -> None:
+        # By now it is imported: it is the one that calls.
+        ours = sys.modules[TRAINER_MODULE].RLJobTrainer
+        base = ours.__mro__[1]
+        for name in HOOKS:
+            setattr(base, name, self._watch.timed(getattr(base, name), "verl"))
+            setattr(ours, name, self._watch.timed(getattr(ours, name), "hooks"))
+        ours._take_window = self._switched(ours._take_window, RolloutWindow)  # noqa: SLF001 - a tap without a public name
+
+    def _switched(self, function: Function, off: Callable[[], Any]) -> Function:
+        """Wrap a method that does nothing while the taps are off."""
+
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever the method takes and gives
+            return function(*args, **options) if self._shared.on else off()
+
+        return call
+
+    def _next_step(self) -> None:
+        """Close a step's account and open the next one's: from the begin of a step to the begin of the next."""
+        now = time.perf_counter()
+        if self._begun is None:
+            self._install_in_trainer()
+        else:
+            seconds, calls = self._shared.router
+            told = {
+                "step": self._step,
+                "on": self._shared.on,
+                "seconds": now - self._begun,
+                "hooks": self._watch.seconds["hooks"],
+                "stop_requests": self._watch.seconds["stop requests"],
+                "router": seconds - self._router[0],
+                "requests": (calls - self._router[1]) / 2,
+            }
+            with self._steps.open("a") as file:
+                file.write(json.dumps(told) + "\n")
+        self._shared.switch(on=is_on(self._step))
+        self._step += 1
+        self._router = self._shared.router
+        self._watch.seconds.clear()
+        self._begun = time.perf_counter()
+
+
+class RouterTaps:
+    """The taps in the router's process."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._seconds, self._calls = 0.0, 0
+
+    def install(self) -> None:
+        """Take the place of the clock's methods."""
+        for name in ("acquired", "released"):
+            setattr(ReplicaTimes, name, self._timed(getattr(ReplicaTimes, name)))
+
+    def _timed(self, function: Function) -> Function:
+        @wraps(function)
+        def call(times: ReplicaTimes, replica: str) -> None:
+            if self._shared.on:
+                begun = time.perf_counter()
+                function(times, replica)
+                self._seconds += time.perf_counter() - begun
+                self._calls += 1
+                self._shared.router = (self._seconds, self._calls)
+
+        return call
+
+
+def install(folder: Path) -> None:
+    """Install both: each process uses the methods of one."""
+    shared = Shared(folder)
+    TrainerTaps(shared, folder / STEPS_FILE).install()
+    RouterTaps(shared).install()
+
+
+if FOLDER_VARIABLE in os.environ:
+    install(Path(os.environ[FOLDER_VARIABLE]))

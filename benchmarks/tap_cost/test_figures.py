@@ -1,0 +1,76 @@
+"""From steps to the cost: pairs are complete, a drift cancels, and spread is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tap_cost.figures import WARM_UP_PAIRS, Step, bootstrap, cost, is_on, pairs
+from benchmarks.tap_cost.shared import Shared
+from benchmarks.tap_cost.switch import Stopwatch
+
+COUNT = 80
+
+
+def step(index: int, seconds: float = 2.0, within: float = 0.0) -> Step:
+    on = is_on(index)
+    share = within / 3 if on else 0.0
+    return Step(index, on=on, seconds=seconds, hooks=share, stop_requests=share, router=share, requests=256)
+
+
+def test_pairs_begin_with_the_one_and_with_the_other_arm() -> None:
+    assert [is_on(index) for index in range(8)] == [True, False, False, True, True, False, False, True]
+
+
+def test_every_pair_has_a_step_with_and_one_without_taps() -> None:
+    found = pairs([step(index) for index in range(COUNT)])
+    assert len(found) == COUNT // 2 - WARM_UP_PAIRS
+    assert all(on.on and not off.on and on.index // 2 == off.index // 2 for on, off in found)
+
+
+def test_a_pair_that_lacks_a_step_is_left_out() -> None:
+    found = pairs([step(index) for index in range(COUNT) if index not in (9, COUNT - 1)])
+    assert len(found) == COUNT // 2 - WARM_UP_PAIRS - 2
+    assert pairs([]) == []
+
+
+def test_the_share_within_our_code_is_of_the_step_with_taps() -> None:
+    found = cost(pairs([step(index, within=0.02) for index in range(COUNT)]))
+    assert found.within.mean == pytest.approx(0.01)
+    assert found.within_seconds == pytest.approx(0.02)
+    assert sum(found.parts.values()) == pytest.approx(0.02)
+
+
+def test_a_difference_is_found_with_its_sign() -> None:
+    slower = [step(index, seconds=2.1 if is_on(index) else 2.0) for index in range(COUNT)]
+    assert cost(pairs(slower)).difference.mean == pytest.approx(0.05)
+
+
+def test_a_run_that_gets_slower_is_no_cost_of_the_taps() -> None:
+    drifting = [step(index, seconds=2 + index / 100) for index in range(COUNT)]
+    assert cost(pairs(drifting)).difference.mean == pytest.approx(0, abs=1e-12)
+
+
+def test_the_interval_holds_the_mean_and_grows_with_the_noise() -> None:
+    calm, wild = (bootstrap([1 + noise * (-1) ** n * (n % 7) for n in range(40)]) for noise in (0.01, 0.1))
+    assert calm.low < calm.mean < calm.high
+    assert wild.high - wild.low > 5 * (calm.high - calm.low)
+
+
+def test_a_stopwatch_counts_a_call_without_the_timed_calls_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 1.0, 4.0, 6.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    watch = Stopwatch()
+    inner = watch.timed(lambda: None, "verl")
+    watch.timed(inner, "hooks")()
+    assert watch.seconds == {"verl": 3.0, "hooks": 3.0}
+
+
+def test_what_one_process_writes_the_other_reads(tmp_path: Path) -> None:
+    Shared.create(tmp_path)
+    one, other = Shared(tmp_path), Shared(tmp_path)
+    assert (other.on, other.router) == (False, (0.0, 0))
+    one.switch(on=True)
+    one.router = (0.5, 7)
+    assert (other.on, other.router) == (True, (0.5, 7))

@@ -1,0 +1,95 @@
+"""Why no node takes a pod, in the words of a person: the scheduler's message, and what is wrong with the nodes. Pure.
+
+`rljob describe` tells both. The scheduler gives one reason a node; what its words leave out is which nodes are drained,
+gone or offer fewer devices than they have, which a device plug-in says by `allocatable` below `capacity`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+NAMED_NODES = 4
+"""Nodes named in a sentence; of more the number is told."""
+_REASON = re.compile(r"(?:^|, )(\d+) ((?:[^,{]|\{[^}]*\})+)")
+REASONS: tuple[tuple[str, str], ...] = (
+    (r"Insufficient (\S+)", "{count} with too little {0} free"),
+    (
+        r"node\(s\) had untolerated taint(?:\(s\))?(?: (\{[^}]*\}))?",
+        "{count} with a taint that it does not tolerate {0}",
+    ),
+    (
+        r"node\(s\) didn't (?:match|satisfy) [Pp]od's node affinity",
+        "{count} of another class, or without a label that it asks for",
+    ),
+    (r"node\(s\) were unschedulable", "{count} cordoned"),
+    (r"node\(s\) had volume node affinity conflict", "{count} out of reach of one of its volumes"),
+    (r"node\(s\) didn't match pod anti-affinity", "{count} with a pod beside which it may not run"),
+    (r"node\(s\) didn't have free ports", "{count} with one of its ports taken"),
+)
+"""What kube-scheduler's plug-ins say (kubernetes v1.36.2, pkg/scheduler/framework/plugins), and what it means."""
+
+Manifest = Mapping[str, Any]
+
+
+def scheduler_sentences(said: str) -> Iterator[str]:
+    """Translate `0/12 nodes are available: 3 Insufficient …, 9 node(s) …`; what is not known is passed on."""
+    plain = " ".join(said.split())
+    head, colon, rest = plain.partition(" nodes are available: ")
+    if not colon:
+        yield f"The scheduler says: {plain.rstrip('.')}."
+        return
+    # Behind it stands what preemption and resource claims would change: nothing, or there would be no message.
+    reasons = re.split(r"\. |,? preemption: ", rest)[0].rstrip(".")
+    translated = [_translate(count, reason) for count, reason in _REASON.findall(reasons)]
+    told = "; ".join(translated) if translated else reasons
+    yield f"Of {head.rpartition('/')[2]} nodes none takes the next pod: {told}."
+
+
+def _translate(count: str, reason: str) -> str:
+    for pattern, text in REASONS:
+        if found := re.match(pattern, reason):
+            return text.format(*(group or "" for group in found.groups()), count=count).strip()
+    return f"{count} {reason}".strip()
+
+
+def node_sentences(nodes: Sequence[Manifest], resources: frozenset[str]) -> Iterator[str]:
+    """Say what is wrong with the nodes that have these devices."""
+    having = [node for node in nodes if any(_amount(node, "capacity", name) for name in resources)]
+    if resources and not having:
+        yield f"No node has {' or '.join(sorted(resources))}: does the device plug-in run?"
+    faults = (
+        ("not ready", [_name(node) for node in having if not _is_ready(node)]),
+        ("cordoned", [_name(node) for node in having if (node.get("spec") or {}).get("unschedulable")]),
+        ("with faulty devices", [text for node in having if (text := _faulty(node, resources))]),
+    )
+    told = [f"{_some(names)} {what}" for what, names in faults if names]
+    if told:
+        yield f"Of the {len(having)} nodes with such devices {'; '.join(told)}."
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_NODES} more" if len(names) > NAMED_NODES else ""
+    return f"{', '.join(names[:NAMED_NODES])}{more}"
+
+
+def _faulty(node: Manifest, resources: frozenset[str]) -> str:
+    for name in sorted(resources):
+        offered, there = _amount(node, "allocatable", name), _amount(node, "capacity", name)
+        if offered < there:
+            return f"{_name(node)} ({offered} of {there} usable)"
+    return ""
+
+
+def _amount(node: Manifest, kind: str, resource: str) -> int:
+    return int(((node.get("status") or {}).get(kind) or {}).get(resource, 0))
+
+
+def _is_ready(node: Manifest) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
+
+
+def _name(node: Manifest) -> str:
+    return str(node["metadata"]["name"])

@@ -1,0 +1,249 @@
+"""`rljob quota`: the cards of each team, who uses them, and what waits for what. Pure: Kueue's objects in, text out.
+
+A team is a ClusterQueue. Kueue counts devices; where the chart made a ResourceFlavor, it says how many of them a card
+has (the annotation below), and elsewhere a device counts as a card. Processors and memory come with the cards and are
+not shown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Any
+
+from rljob.cli.status import table
+
+Manifest = Mapping[str, Any]
+
+DIES_PER_CARD = "rljob.dev/dies-per-card"
+"""Annotation of a ResourceFlavor that the chart made."""
+FORMATS = ("table", "json")
+_CLUSTER = re.compile(r"(?P<job>.+)-[0-9a-z]{5}-[0-9]+")
+"""How the operator names RayClusters: <job>-<uid>-<generation>."""
+_SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+_UNLIMITED = "-"
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a team has of one kind of cards."""
+
+    team: str
+    flavor: str
+    used: float
+    guaranteed: float
+    borrowed: float
+    may_borrow: float | None
+    """None: all that the others leave."""
+    waiting: int
+    """Jobs of the team that wait, of whatever kind of cards."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job in a queue."""
+
+    team: str
+    state: str
+    """Runs, or its place among those of its team that wait, or Off."""
+    name: str
+    namespace: str
+    cards: float
+    priority: int
+    since: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Kueue:
+    """Kueue's objects as they were read."""
+
+    cluster_queues: Sequence[Manifest]
+    local_queues: Sequence[Manifest]
+    flavors: Sequence[Manifest]
+    workloads: Sequence[Manifest]
+
+
+def quota_page(seen: Kueue, output: str = FORMATS[0]) -> str:
+    """Give the whole page."""
+    shares, jobs = list(read_shares(seen)), list(read_jobs(seen))
+    if output == "json":
+        return json.dumps({"shares": [asdict(s) for s in shares], "jobs": [asdict(j) for j in jobs]}, indent=2)
+    if not shares:
+        return "no ClusterQueue has a quota of cards"
+    pages = [_share_table(shares)]
+    if jobs:
+        pages.append(_job_table(jobs))
+    return "\n\n".join(pages)
+
+
+def read_shares(seen: Kueue) -> Iterator[Share]:
+    """Give a row for each team and kind of cards, sorted by name."""
+    dies = _dies(seen.flavors)
+    waiting = [job.team for job in read_jobs(seen) if job.state not in ("Runs", "Off")]
+    for queue in sorted(seen.cluster_queues, key=_name):
+        used = {
+            (flavor["name"], resource["name"]): resource
+            for flavor in (queue.get("status") or {}).get("flavorsReservation") or ()
+            for resource in flavor.get("resources") or ()
+        }
+        for flavor, resource in _quotas(queue):
+            now = used.get((flavor, resource["name"]), {})
+            cards = dies.get(flavor, 1)
+            limit = resource.get("borrowingLimit")
+            yield Share(
+                team=_name(queue),
+                flavor=flavor,
+                used=_number(now.get("total", 0)) / cards,
+                guaranteed=_number(resource.get("nominalQuota", 0)) / cards,
+                borrowed=_number(now.get("borrowed", 0)) / cards,
+                may_borrow=None if limit is None else _number(limit) / cards,
+                waiting=waiting.count(_name(queue)),
+            )
+
+
+def read_jobs(seen: Kueue) -> Iterator[Job]:
+    """Give the jobs of each team: what runs, then what waits in the order of the queue, then what is put off."""
+    teams = {(_namespace(q), _name(q)): q["spec"].get("clusterQueue", "") for q in seen.local_queues}
+    dies = _dies(seen.flavors)
+    by_team: dict[str, list[Manifest]] = {}
+    for workload in seen.workloads:
+        if not _is(workload, "Finished"):
+            named = workload["spec"].get("queueName", "")
+            by_team.setdefault(teams.get((_namespace(workload), named), f"? ({named})"), []).append(workload)
+    for team, workloads in sorted(by_team.items()):
+        ordered = sorted(workloads, key=_queue_order)
+        place = 0
+        for workload in ordered:
+            state = _state(workload)
+            if state == "Waits":
+                place += 1
+                state = f"Waits {place}."
+            yield _job(team, state, workload, dies)
+
+
+def _job(team: str, state: str, workload: Manifest, dies: Mapping[str, int]) -> Job:
+    metadata = workload["metadata"]
+    owner = next((o["name"] for o in metadata.get("ownerReferences") or () if o.get("controller")), metadata["name"])
+    ours = _CLUSTER.fullmatch(owner)
+    told = _condition(workload, "Admitted" if state == "Runs" else "QuotaReserved") or {}
+    return Job(
+        team=team,
+        state=state,
+        name=ours["job"] if ours else owner,
+        namespace=_namespace(workload),
+        cards=_cards(workload, dies),
+        priority=int(workload["spec"].get("priority") or 0),
+        since=str((told if state == "Runs" else {}).get("lastTransitionTime") or metadata["creationTimestamp"]),
+        why="" if state == "Runs" else _why(workload, told),
+    )
+
+
+def _why(workload: Manifest, told: Manifest) -> str:
+    if workload["spec"].get("active") is False:
+        return f"spec.active of Workload {_name(workload)} is false"
+    return str(told.get("message") or "not judged yet").replace("\n", " ")
+
+
+def _state(workload: Manifest) -> str:
+    if workload["spec"].get("active") is False:
+        return "Off"
+    return "Runs" if _is(workload, "QuotaReserved") else "Waits"
+
+
+def _queue_order(workload: Manifest) -> tuple[int, int, str, str]:
+    """Order as Kueue's queue does: the priority, then the age."""
+    rank = ("Runs", "Waits", "Off").index(_state(workload))
+    metadata = workload["metadata"]
+    return rank, -int(workload["spec"].get("priority") or 0), metadata["creationTimestamp"], metadata["name"]
+
+
+def _cards(workload: Manifest, dies: Mapping[str, int]) -> float:
+    """Count what a job has, or asks for: of an unknown kind of cards while it has none."""
+    state = workload.get("status") or {}
+    assigned = (state.get("admission") or {}).get("podSetAssignments") or ()
+    if assigned:
+        return sum(
+            _number(amount) / dies.get((entry.get("flavors") or {}).get(resource, ""), 1)
+            for entry in assigned
+            for resource, amount in (entry.get("resourceUsage") or {}).items()
+            if _is_device(resource)
+        )
+    each = set(dies.values())
+    total = sum(
+        int(pods.get("count", 1)) * _number(amount)
+        for pods in workload["spec"].get("podSets") or ()
+        for container in pods["template"]["spec"]["containers"]
+        for resource, amount in ((container.get("resources") or {}).get("requests") or {}).items()
+        if _is_device(resource)
+    )
+    return total / each.pop() if len(each) == 1 else total
+
+
+def _share_table(shares: Iterable[Share]) -> str:
+    rows = [("TEAM", "CARDS", "USED", "GUARANTEED", "BORROWED", "MAY BORROW", "JOBS WAITING")]
+    for share in shares:
+        limit = _UNLIMITED if share.may_borrow is None else _text(share.may_borrow)
+        figures = (_text(share.used), _text(share.guaranteed), _text(share.borrowed), limit, str(share.waiting))
+        rows.append((share.team, share.flavor, *figures))
+    return table(rows)
+
+
+def _job_table(jobs: Iterable[Job]) -> str:
+    rows = [("TEAM", "STATE", "JOB", "CARDS", "PRIORITY", "SINCE", "WHY")]
+    for job in jobs:
+        named = f"{job.namespace}/{job.name}"
+        rows.append((job.team, job.state, named, _text(job.cards), str(job.priority), job.since, job.why))
+    return table(rows)
+
+
+def _quotas(queue: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for group in queue["spec"].get("resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            for resource in flavor.get("resources") or ():
+                if _is_device(resource["name"]):
+                    yield flavor["name"], resource
+
+
+def _dies(flavors: Iterable[Manifest]) -> dict[str, int]:
+    """Give the devices that make a card, of the flavors that say so."""
+    told = {_name(flavor): (flavor["metadata"].get("annotations") or {}).get(DIES_PER_CARD, "") for flavor in flavors}
+    return {name: int(text) for name, text in told.items() if text.isdecimal() and int(text) > 0}
+
+
+def _is_device(resource: str) -> bool:
+    """Whether it is an extended resource: those carry a domain."""
+    return "/" in resource and not resource.startswith("hugepages-")
+
+
+def _condition(workload: Manifest, kind: str) -> Mapping[str, Any] | None:
+    told = (workload.get("status") or {}).get("conditions") or ()
+    return next((entry for entry in told if entry["type"] == kind), None)
+
+
+def _is(workload: Manifest, kind: str) -> bool:
+    return (_condition(workload, kind) or {}).get("status") == "True"
+
+
+def _number(quantity: object) -> float:
+    """Read a quantity: of devices it is a whole number, which large ones may be written short."""
+    text = str(quantity)
+    for suffix, factor in sorted(_SUFFIXES.items(), key=lambda entry: -len(entry[0])):
+        if text.endswith(suffix):
+            return float(Decimal(text.removesuffix(suffix)) * factor)
+    return float(Decimal(text))
+
+
+def _text(number: float) -> str:
+    return f"{number:g}"
+
+
+def _name(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["name"])
+
+
+def _namespace(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["namespace"])

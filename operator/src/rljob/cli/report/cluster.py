@@ -1,0 +1,193 @@
+"""A report's run from the cluster: the RLJob and its snapshot through kubectl; records from pods, folder or Prometheus.
+
+The RLJob may be gone already. What a folder or Prometheus still has is then shown without attempts and configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.configmap import Snapshot, read_snapshot, spec_document
+from rljob.build.names import UID_CHARACTERS, JobIdentity
+from rljob.cli import kubectl
+from rljob.cli.errors import UsageError
+from rljob.cli.records import Record, kept
+from rljob.cli.report import prometheus
+from rljob.cli.report.fetch import fetch_records
+from rljob.cli.report.local import read_folders
+from rljob.cli.report.run import Attempt, Run, Setting, recorded_attempts, seconds_of, status_attempts, step_seconds
+from rljob.core.merge import layer, leaves, path_text
+from rljob.core.policies.validation import check
+
+Manifest = Mapping[str, Any]
+CLUSTER = re.compile(rf"((.+)-[0-9a-f]{{{UID_CHARACTERS}}})-\d+")
+"""Folder of a RayCluster: the prefix of the job's children, the job's name (build/names.py)."""
+NO_JOB = "The RLJob is gone from the cluster: attempts are reckoned from the records, configuration is not known."
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the records are to be taken from; none: from the cluster's pods."""
+
+    folder: Path | None = None
+    prometheus_url: str | None = None
+    since: float | None = None
+    """Unix seconds; how far back Prometheus is asked where the RLJob does not tell."""
+
+
+def cluster_run(name: str, place: kubectl.Place, sources: Sources) -> Run:
+    """Gather one job; raises UsageError where nothing of it can be read."""
+    now = time.time()
+    try:
+        job: Manifest | None = kubectl.get_job(name, place)
+    except kubectl.NotFoundError:
+        if sources.folder is None and sources.prometheus_url is None:
+            raise
+        job = None
+    snapshot, notes = _snapshot(job, place) if job is not None else (None, [NO_JOB])
+    records, source = _records(name, job, snapshot, place, sources)
+    if job is None and not records:
+        raise UsageError(f"{name} is not in the cluster, and {source} holds no record of it")
+    if not records:
+        notes.append(f"There are no records of steps yet ({source}).")
+    return run_of(name, job, snapshot, records, source, notes, now, place.namespace or "default")
+
+
+def run_of(
+    name: str,
+    job: Manifest | None,
+    snapshot: Snapshot | None,
+    records: Sequence[Record],
+    source: str,
+    notes: Sequence[str],
+    now: float,
+    namespace: str = "default",
+) -> Run:
+    """Join what was read. Pure."""
+    if job is None:
+        attempts = recorded_attempts(records)
+        begin = attempts[0].begin if attempts else math.nan
+        return Run(namespace, name, "Unknown", "", source, records, attempts, begin, notes=notes)
+    status, metadata = job.get("status") or {}, job["metadata"]
+    resolved = status.get("resolved") or {}
+    devices = int(resolved.get("devices") or 0)
+    attempts = [_with_steps(attempt, records, devices) for attempt in status_attempts(status, now)]
+    # The status lists the last ten.
+    listed = {attempt.number for attempt in attempts}
+    attempts = [*(a for a in recorded_attempts(records, devices) if a.number not in listed), *attempts]
+    usage = status.get("usage") or {}
+    running = [attempt for attempt in attempts if math.isnan(attempt.end)]
+    return Run(
+        namespace=metadata.get("namespace", "default"),
+        name=metadata["name"],
+        state=str(status.get("state") or "Unknown"),
+        message=str(status.get("message") or ""),
+        source=source,
+        records=records,
+        attempts=attempts,
+        created=seconds_of(metadata.get("creationTimestamp")),
+        devices=devices,
+        # The status counts attempts that have ended, more of them than it lists.
+        held_seconds=float(usage.get("deviceSeconds", 0)) + math.fsum(a.held_seconds for a in running),
+        productive_seconds=float(usage.get("productiveDeviceSeconds", 0))
+        + math.fsum(a.productive_seconds for a in running if math.isfinite(a.productive_seconds)),
+        settings=settings(job.get("spec") or {}, snapshot) if snapshot is not None else (),
+        decisions=[Setting(str(d["name"]), str(d["value"]), str(d["reason"])) for d in resolved.get("decisions") or ()],
+        notes=notes,
+    )
+
+
+def _with_steps(attempt: Attempt, records: Sequence[Record], devices: int) -> Attempt:
+    """Reckon from the records what the status tells only at an attempt's end."""
+    own = [record for record in kept(records) if record.attempt == attempt.number]
+    if not own or not math.isnan(attempt.productive_seconds):
+        return attempt
+    seconds = math.fsum(step_seconds(record) for record in own)
+    last = max(attempt.last_step, own[-1].step)
+    return replace(attempt, productive_seconds=seconds * devices, last_step=last)
+
+
+def settings(raw_spec: Mapping[str, Any], snapshot: Snapshot) -> list[Setting]:
+    """Give every field that the run went by, who set it, and whether the job says something else by now."""
+    checked = check("job", raw_spec, snapshot.recipes)
+    sources = {path_text(path): leaf.source for path, leaf in leaves(checked.merged.tree)}
+    frozen = _fields(snapshot.spec)
+    now = _fields(checked.spec) if checked.spec is not None else frozen
+    found = []
+    for field, value in frozen.items():
+        source = sources.get(field, "")
+        if now.get(field) != value:
+            source = f"{source or 'job'}, edited since"
+        if value != [] or source:
+            found.append(Setting(field, _text(value), source))
+    return found
+
+
+def _fields(spec: RLJobSpec) -> dict[str, Any]:
+    return {path_text(path): leaf.value for path, leaf in leaves(layer("", spec_document(spec)).tree)}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _snapshot(job: Manifest, place: kubectl.Place) -> tuple[Snapshot | None, list[str]]:
+    name = ((job.get("status") or {}).get("resolved") or {}).get("snapshotName")
+    if name is None:
+        return None, ["The job has not begun, so no configuration is fixed yet."]
+    try:
+        own = replace(place, namespace=job["metadata"]["namespace"])
+        return read_snapshot(kubectl.get_config_map(name, own)), []
+    except (UsageError, KeyError, TypeError, ValueError) as error:
+        return None, [f"The configuration cannot be read from configmap/{name}: {error}"]
+
+
+def _records(
+    name: str, job: Manifest | None, snapshot: Snapshot | None, place: kubectl.Place, sources: Sources
+) -> tuple[Sequence[Record], str]:
+    if sources.folder is not None:
+        return _folder_records(name, job, sources.folder), str(sources.folder)
+    if sources.prometheus_url is not None:
+        namespace = job["metadata"]["namespace"] if job is not None else place.namespace or "default"
+        begin = seconds_of(job["metadata"].get("creationTimestamp")) if job is not None else sources.since
+        end = _end(job)
+        server = prometheus.Server(sources.prometheus_url)
+        return prometheus.read_records(server, prometheus.Target(namespace, name, begin, end)), f"{server.url}"
+    if job is None or snapshot is None:
+        return (), "the job has not begun"
+    return fetch_records(job, snapshot.spec, place)
+
+
+def _end(job: Manifest | None) -> float:
+    status = (job or {}).get("status") or {}
+    finished = seconds_of(status.get("finishedTime"))
+    # What was scraped last lags behind.
+    return finished + prometheus.LAG_SECONDS if math.isfinite(finished) else time.time()
+
+
+def _folder_records(name: str, job: Manifest | None, folder: Path) -> list[Record]:
+    """Read a log folder: that of all jobs on the volume, or one RayCluster's."""
+    if not folder.is_dir():
+        raise UsageError(f"--records {folder}: no such folder; name the one that observability.logPath is mounted at")
+    if records := read_folders(folder, ""):
+        return records
+    if job is not None:
+        metadata = job["metadata"]
+        prefixes = [JobIdentity(metadata.get("namespace", ""), name, metadata["uid"]).prefix]
+    else:
+        clusters = (CLUSTER.fullmatch(path.name) for path in sorted(folder.iterdir()))
+        prefixes = sorted({found[1] for found in clusters if found and found[2] == name})
+    if len(prefixes) > 1:
+        raise UsageError(
+            f"--records {folder} holds several jobs of this name ({', '.join(prefixes)}), and the cluster has none of "
+            "them; name the folder of one RayCluster"
+        )
+    return read_folders(folder, f"{prefixes[0]}-*/") if prefixes else []

@@ -1,0 +1,24 @@
+"""`rljob report`: gather a run from where it is, and write its page."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rljob.cli.errors import UsageError
+from rljob.cli.report.page import page
+from rljob.cli.report.run import Run
+
+
+def write_report(run: Run, path: Path) -> str:
+    """Write the page in one step; give the line that tells it."""
+    text = page(run, datetime.now(UTC)).encode()
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_bytes(text)
+        scratch.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; name another file by --output") from error
+    return f"{path} ({len(text) / 1000:.0f} kB; steps: {len(run.steps)}, attempts: {len(run.attempts)})"

@@ -1,0 +1,133 @@
+"""A run's records from the cluster: read in its head pod while that lives, else in a pod made for it with its volumes.
+
+What outlives a run is on the volume of `observability.logPath`, which only pods can see. The pod that is made has the
+job's image and mounts, read-only, no device, and a deadline; it is deleted at once, and belongs to the RLJob.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build import labels, pods
+from rljob.build.metadata import owner_reference
+from rljob.build.names import JobIdentity
+from rljob.cli import kubectl
+from rljob.cli.errors import UsageError
+from rljob.cli.records import Record, read_records
+from rljob_runtime.contract import SpoolFile, head_paths
+
+HEAD_CONTAINER = "ray-head"
+READER = "reader"
+READY_SECONDS = 120
+READ_SECONDS = 300
+POD_SECONDS = 600
+"""The pod ends by itself after this, should nobody be left to delete it."""
+SEPARATOR = "==> attempt "
+_LIST = (
+    'cd "$0" 2>/dev/null || exit 0; for f in $1attempt-*/'
+    f"{SpoolFile.STEPS.value}"
+    '; do if [ -f "$f" ]; then n="${f%/*}"; echo; echo "'
+    f"{SEPARATOR}"
+    '${n##*attempt-}"; cat "$f"; fi; done'
+)
+"""Prints the step records of every attempt below the folder $0; $1 is a pattern of the folders between."""
+Manifest = Mapping[str, Any]
+
+
+def fetch_records(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> tuple[list[Record], str]:
+    """Give the records of every attempt, and where they were; raises UsageError where no pod can read them."""
+    metadata = job["metadata"]
+    identity = JobIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
+    own = kubectl.Place(identity.namespace, place.context, place.kubeconfig, place.program)
+    head, logs = _live_head(identity, own), spec.observability.log_path
+    if head is not None:
+        folder, between = (logs, f"{identity.prefix}-*/") if logs is not None else (head_paths().spool, "")
+        return _read(head, HEAD_CONTAINER, (folder, between), own), f"{folder} of pod {head}"
+    if logs is None:
+        raise UsageError(
+            f"{identity.name} has no pod any more and kept no records: set observability.logPath for the next run, "
+            "or give --prometheus URL"
+        )
+    with _reader(identity, spec, own) as name:
+        return _read(name, READER, (logs, f"{identity.prefix}-*/"), own), f"{logs} on the job's volume"
+
+
+def parse_listing(text: str) -> list[Record]:
+    """Read what the pod printed."""
+    records: list[Record] = []
+    for part in f"\n{text}".split(f"\n{SEPARATOR}")[1:]:
+        number, _, lines = part.partition("\n")
+        records += read_records(lines, int(number))
+    return records
+
+
+def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
+    """Give the pod: it sleeps, and is read from by exec, since logs of containers are cut at some megabytes."""
+    template = spec.worker_groups[0].template
+    mounts = pods.user_mounts(template, spec.head.template)
+    owner = {**owner_reference(job), "controller": False, "blockOwnerDeletion": False}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        # Without the job's labels: the operator and the job's policies are about its own pods.
+        "metadata": {"name": name, "namespace": job.namespace, "ownerReferences": [owner]},
+        "spec": {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": POD_SECONDS,
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "nodeSelector": dict(template.node_selector),
+            "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in template.tolerations],
+            **pods.identity(spec, template),
+            "volumes": pods.user_volumes(template, spec.head.template),
+            "containers": [
+                {
+                    "name": READER,
+                    "image": spec.runtime.image,
+                    "imagePullPolicy": spec.runtime.image_pull_policy,
+                    "command": ["sleep", str(POD_SECONDS)],
+                    "resources": pods.resources("10m", "64Mi"),
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "volumeMounts": [{**mount, "readOnly": True} for mount in mounts],
+                }
+            ],
+        },
+    }
+
+
+def _live_head(job: JobIdentity, place: kubectl.Place) -> str | None:
+    """Name the head pod that runs; the newest, should an old one linger."""
+    selector = f"{labels.JOB_UID}={job.uid},{labels.RAY_NODE_TYPE}=head"
+    running = [
+        pod["metadata"]
+        for pod in kubectl.find_pods(selector, place)
+        if (pod.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    ]
+    return max(running, key=lambda metadata: str(metadata["creationTimestamp"]))["name"] if running else None
+
+
+@contextmanager
+def _reader(job: JobIdentity, spec: RLJobSpec, place: kubectl.Place) -> Iterator[str]:
+    name = f"{job.prefix}-report-{secrets.token_hex(3)}"
+    kubectl.create(reader_pod(job, spec, name), place)
+    try:
+        wait = ["wait", f"pod/{name}", "--for", "condition=Ready", "--timeout", f"{READY_SECONDS}s"]
+        try:
+            kubectl.run(wait, place, seconds=READY_SECONDS + 20)
+        except UsageError as error:
+            raise UsageError(
+                f"pod {name}, which reads the records, does not run: {error}; `kubectl describe rljob {job.name}` and "
+                "the volume's own state tell more, or give a folder where it is mounted by --records"
+            ) from error
+        yield name
+    finally:
+        kubectl.run(["delete", "pod", name, "--ignore-not-found", "--wait=false"], place)
+
+
+def _read(pod: str, container: str, words: tuple[str, str], place: kubectl.Place) -> list[Record]:
+    command = ["exec", pod, "--container", container, "--", "sh", "-c", _LIST, *words]
+    return parse_listing(kubectl.run(command, place, seconds=READ_SECONDS))

@@ -1,0 +1,89 @@
+"""A report's run from folders: that of `rljob run --local`, or the log volume of a job as it is mounted here."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from rljob.cli.errors import UsageError
+from rljob.cli.records import Record, read_records
+from rljob.cli.report.run import Attempt, Run, Setting, recorded_attempts
+from rljob_runtime.contract import ContractError, ExitCode, JobConfig, Phase, Progress, SpoolFile
+
+ATTEMPT = "attempt-"
+
+
+def read_folders(root: Path, pattern: str) -> list[Record]:
+    """Read the records of every attempt in the folders below root that match."""
+    records: list[Record] = []
+    for path in sorted(root.glob(f"{pattern}{ATTEMPT}*/{SpoolFile.STEPS.value}")):
+        number = path.parent.name.removeprefix(ATTEMPT)
+        if number.isdigit():
+            records += read_records(path.read_text(errors="replace"), int(number))
+    return records
+
+
+def local_run(root: Path) -> Run:
+    """Gather what a local run left; raises UsageError where there is none."""
+    records = read_folders(root / "spool", "")
+    try:
+        config = JobConfig.from_json((root / "job.json").read_bytes())
+    except (OSError, ContractError) as error:
+        raise UsageError(f"{root} is no folder of `rljob run --local`: {error}; give one with --workdir") from error
+    progress = _progress(root / "spool" / SpoolFile.CURRENT)
+    attempts = recorded_attempts(records, config.devices)
+    if progress is not None:
+        attempts = _with_progress(attempts, progress, config.devices)
+    return Run(
+        namespace=config.namespace,
+        name=config.name,
+        state=attempts[-1].outcome if attempts else "Unknown",
+        message=attempts[-1].message if attempts else "",
+        source=str(root / "spool"),
+        records=records,
+        attempts=attempts,
+        created=attempts[0].begin if attempts else math.nan,
+        devices=config.devices,
+        held_seconds=math.fsum(a.held_seconds for a in attempts),
+        productive_seconds=math.fsum(a.productive_seconds for a in attempts if math.isfinite(a.productive_seconds)),
+        settings=[Setting(key, _text(value), "job.json") for key, value in sorted(config.overrides.items())],
+        notes=["A local run keeps no times of attempts before the last: those count from their first step."],
+    )
+
+
+def _progress(path: Path) -> Progress | None:
+    try:
+        return Progress.from_json(path.read_bytes())
+    except (OSError, ContractError):
+        return None
+
+
+def _with_progress(attempts: list[Attempt], progress: Progress, devices: int) -> list[Attempt]:
+    """Add what the launcher said of the last attempt: its begin, and how it ended."""
+    known = {attempt.number: attempt for attempt in attempts}
+    begin = progress.start_time or math.nan
+    found = known.get(progress.attempt, Attempt(progress.attempt, begin, progress.observed_time))
+    begin = progress.start_time or found.begin
+    outcome, ended = progress.outcome, progress.phase is Phase.ENDED
+    known[progress.attempt] = replace(
+        found,
+        begin=begin,
+        end=progress.observed_time if ended else math.nan,
+        outcome=_word(outcome.exit_code) if outcome is not None else "running",
+        reason=outcome.reason if outcome is not None else "",
+        message=outcome.message if outcome is not None else "",
+        resumed_from=progress.resumed_from_step or 0,
+        held_seconds=(progress.observed_time - begin) * devices,
+    )
+    return [known[number] for number in sorted(known)]
+
+
+def _word(exit_code: int) -> str:
+    words: dict[int, str] = {ExitCode.DONE: "Succeeded", ExitCode.STOPPED: "Stopped"}
+    return words.get(exit_code, "Failed")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

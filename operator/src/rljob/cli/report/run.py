@@ -1,0 +1,141 @@
+"""What a report is made of, wherever it was gathered: records of steps, attempts, usage, configuration. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rljob.cli.records import Record, kept
+from rljob_runtime.contract import StepMetric
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run of the driver."""
+
+    number: int
+    begin: float
+    """Unix seconds; NaN where unknown."""
+    end: float
+    """NaN while it runs, or where unknown."""
+    outcome: str = "running"
+    reason: str = ""
+    message: str = ""
+    place: str = ""
+    """RayCluster, or folder."""
+    resumed_from: int = 0
+    last_step: int = 0
+    held_seconds: float = math.nan
+    """Device-seconds from the submission to the end."""
+    productive_seconds: float = math.nan
+    """Device-seconds of steps that no later attempt repeated."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field of the configuration."""
+
+    field: str
+    value: str
+    source: str
+    """Who set it: the job, a recipe; empty for a default."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One job, as far as it is known."""
+
+    namespace: str
+    name: str
+    state: str
+    message: str
+    source: str
+    """Where the records come from, for people."""
+    records: Sequence[Record]
+    attempts: Sequence[Attempt]
+    created: float = math.nan
+    """When the job was made."""
+    devices: int = 0
+    held_seconds: float = math.nan
+    """Device-seconds of all attempts, as far as they are known."""
+    productive_seconds: float = math.nan
+    """Of these, those of steps that no later attempt repeated."""
+    settings: Sequence[Setting] = ()
+    decisions: Sequence[Setting] = ()
+    notes: Sequence[str] = ()
+    """What is not in the report, and why."""
+
+    @property
+    def steps(self) -> list[Record]:
+        """The steps that made the model."""
+        return kept(self.records)
+
+
+def seconds_of(text: object) -> float:
+    """Read a time of the API as Unix seconds; NaN where there is none."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return math.nan
+
+
+def status_attempts(status: Mapping[str, Any], now: float) -> list[Attempt]:
+    """Read the attempts of an RLJob's status; what a running one holds is reckoned up to now."""
+    devices = float((status.get("resolved") or {}).get("devices") or math.nan)
+    return [_attempt(raw, devices, now) for raw in status.get("attempts") or ()]
+
+
+def _attempt(raw: Mapping[str, Any], devices: float, now: float) -> Attempt:
+    begin, end = seconds_of(raw.get("submittedTime")), seconds_of(raw.get("endTime"))
+    running = (now - begin) * devices if math.isnan(end) else math.nan
+    return Attempt(
+        number=int(raw["number"]),
+        begin=begin,
+        end=end,
+        outcome=str(raw.get("outcome") or "running"),
+        reason=str(raw.get("reason") or ""),
+        message=str(raw.get("message") or ""),
+        place=str(raw.get("clusterName") or ""),
+        resumed_from=int(raw.get("resumedFromStep") or 0),
+        last_step=int(raw.get("lastStep") or 0),
+        held_seconds=float(raw.get("deviceSeconds", running)),
+        productive_seconds=float(raw.get("productiveDeviceSeconds", math.nan)),
+    )
+
+
+def recorded_attempts(records: Sequence[Record], devices: int = 0) -> list[Attempt]:
+    """Reckon attempts from the records alone: from the begin of the first step to the end of the last.
+
+    Nothing is known of how they ended, nor of the time before the first step.
+    """
+    count = float(devices or math.nan)
+    final = kept(records)
+    attempts = []
+    for number in sorted({record.attempt for record in records}):
+        own = [record for record in records if record.attempt == number and record.trained]
+        if not own:
+            continue
+        begin, end = own[0].time - step_seconds(own[0]), own[-1].time
+        productive = math.fsum(step_seconds(record) for record in final if record.attempt == number)
+        attempts.append(
+            Attempt(
+                number=number,
+                begin=begin,
+                end=end,
+                outcome="",
+                resumed_from=own[0].step - 1,
+                last_step=own[-1].step,
+                held_seconds=(end - begin) * count,
+                productive_seconds=productive * count,
+            )
+        )
+    return attempts
+
+
+def step_seconds(record: Record) -> float:
+    """How long a step took, by verl's clock; 0 where it does not tell."""
+    seconds = record.metrics.get(StepMetric.STEP_SECONDS, 0.0)
+    return seconds if math.isfinite(seconds) else 0.0

@@ -1,0 +1,206 @@
+"""`rljob top` and `rljob status --watch`: what the cluster says now, drawn again and again while there is more to see.
+
+No terminal library: `table`, `progress_bar` and four control sequences that every terminal knows do what is needed, and
+the command line stays as small as it is. Off a terminal nothing is drawn over: `top` prints one table, `status --watch`
+a line for each change.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from rljob.cli import kubectl
+from rljob.cli.errors import UsageError
+from rljob.cli.line import Line, progress_line
+from rljob.cli.status import ABSENT, ENDED, describe, failed, progress_bar, table
+
+INTERRUPTED = 130
+PATIENCE_SECONDS = 300.0
+"""How long the API server may be away before a watch gives up."""
+BAR = 16
+HOLDING = ("Starting", "Training", "Stopping")
+SECOND_SCREEN, FIRST_SCREEN = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
+HOME, CLEAR_LINE, CLEAR_BELOW = "\033[H", "\033[K", "\033[J"
+Manifest = Mapping[str, Any]
+Look = tuple[Manifest, str]
+"""A job, and what is wrong where it could not be looked at again."""
+
+
+class Screen:
+    """The terminal's second screen, on which a page is drawn over the one before."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def __enter__(self) -> Self:
+        """Leave the user's own screen as it is."""
+        print(SECOND_SCREEN, end="", flush=True, file=self._out)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Come back to it."""
+        print(FIRST_SCREEN, end="", flush=True, file=self._out)
+
+    def draw(self, page: str) -> None:
+        """Show as much of a page as fits."""
+        columns, rows = shutil.get_terminal_size()
+        # Messages are anybody's text: what would move the cursor is not printed.
+        lines = ("".join(c if c.isprintable() else " " for c in line)[: columns - 1] for line in page.splitlines())
+        shown = f"{CLEAR_LINE}\r\n".join(list(lines)[: rows - 1])
+        print(f"{HOME}{shown}{CLEAR_LINE}{CLEAR_BELOW}", end="", flush=True, file=self._out)
+
+
+def top(
+    place: kubectl.Place, *, everywhere: bool, once: bool, interval_seconds: float, out: TextIO | None = None
+) -> int:
+    """Show every job until Ctrl-C."""
+    out = out or sys.stdout
+    jobs = kubectl.list_jobs(place, everywhere=everywhere)
+    if once or not out.isatty():
+        print(overview(jobs, datetime.now(UTC)), file=out)
+        return 0
+    seen = time.monotonic()
+    trouble = ""
+    with Screen(out) as screen:
+        try:
+            while True:
+                screen.draw(overview(jobs, datetime.now(UTC)) + trouble)
+                time.sleep(interval_seconds)
+                try:
+                    jobs, trouble = kubectl.list_jobs(place, everywhere=everywhere), ""
+                    seen = time.monotonic()
+                except UsageError as error:
+                    trouble = f"\n\n{_trouble(seen, error)}"
+        except KeyboardInterrupt:
+            return 0
+
+
+def overview(jobs: Sequence[Manifest], now: datetime) -> str:
+    """Give the table of jobs, those that are not over first, below a line that sums them up. Pure."""
+    if not jobs:
+        return "no RLJobs"
+    ordered = sorted(jobs, key=lambda job: (_state(job) in ENDED, _place(job)))
+    several = len({job["metadata"].get("namespace") for job in jobs}) > 1
+    head = ("NAME", "STATE", "STEP", "REWARD", "TPS/CARD", "DP IDLE", "LEFT", "CARDS", "RESTARTS")
+    rows = [head, *(_row(job, now, several=several) for job in ordered)]
+    states = [_state(job) for job in jobs]
+    counted = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+    cards = sum(_cards(job) for job in jobs)
+    return f"RLJobs: {counted}; {cards:g} cards held  {now:%H:%M:%S} UTC\n\n{table(rows)}"
+
+
+def _row(job: Manifest, now: datetime, *, several: bool) -> tuple[str, ...]:
+    status = job.get("status") or {}
+    progress = status.get("progress") or {}
+    namespace, name = _place(job)
+    step, total = int(progress.get("step", 0)), int(progress.get("totalSteps", 0))
+    cards = _cards(job)
+    return (
+        f"{namespace}/{name}" if several else name,
+        _state(job),
+        progress_bar(step, total, BAR) if total else ABSENT,
+        str(progress.get("reward", ABSENT)),
+        str(progress.get("tokensPerSecondPerCard", ABSENT)),
+        str(progress.get("clusterIdleRatio", ABSENT)),
+        _left(progress.get("eta"), now) if _state(job) not in ENDED else ABSENT,
+        f"{cards:g}" if cards else ABSENT,
+        str(status.get("restarts", 0)),
+    )
+
+
+def _place(job: Manifest) -> tuple[str, str]:
+    return job["metadata"].get("namespace", "default"), job["metadata"]["name"]
+
+
+def _state(job: Manifest) -> str:
+    return str((job.get("status") or {}).get("state") or "Unknown")
+
+
+def _cards(job: Manifest) -> float:
+    """Count what a job holds: from the making of its pods until its attempt is over."""
+    status = job.get("status") or {}
+    attempts = status.get("attempts") or [{"endTime": "none"}]
+    holds = _state(job) in HOLDING or not attempts[-1].get("endTime")
+    return float((status.get("resolved") or {}).get("cards") or 0) if holds else 0.0
+
+
+def _left(eta: object, now: datetime) -> str:
+    if not eta:
+        return ABSENT
+    minutes = max(0, round((datetime.fromisoformat(str(eta)) - now).total_seconds() / 60))
+    return f"{minutes // 60}h{minutes % 60:02d}" if minutes >= 60 else f"{minutes}min"
+
+
+def watch_status(name: str, place: kubectl.Place, interval_seconds: float, out: TextIO | None = None) -> int:
+    """Show one job until it is over, then its page; the exit code is that of its end."""
+    out = out or sys.stdout
+    looks = _looks(name, place, interval_seconds)
+    try:
+        job = _on_screen(looks, out) if out.isatty() else _in_lines(looks, out)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    print(describe(job), file=out)
+    return 1 if failed(job) else 0
+
+
+def _on_screen(looks: Iterator[Look], out: TextIO) -> Manifest:
+    job, _ = next(looks)
+    with Screen(out) as screen:
+        screen.draw(describe(job))
+        for job, trouble in looks:
+            screen.draw(describe(job) + (f"\n\n{trouble}" if trouble else ""))
+    return job
+
+
+def _in_lines(looks: Iterator[Look], out: TextIO) -> Manifest:
+    line, shown = Line(out), ("", False)
+    for job, trouble in looks:
+        here = (_state(job), bool(trouble))
+        if _state(job) not in ENDED:
+            line.draw(trouble or _line(job), important=here != shown)
+        shown = here
+    line.end()
+    return job
+
+
+def _line(job: Manifest) -> str:
+    status = job.get("status") or {}
+    age = datetime.now(UTC) - datetime.fromisoformat(job["metadata"]["creationTimestamp"])
+    message = str(status.get("message") or "")
+    return progress_line(age.total_seconds(), _state(job), status.get("progress") or {}, message)
+
+
+def _looks(name: str, place: kubectl.Place, interval_seconds: float) -> Iterator[Look]:
+    """Give the job at each look until it is over, with what is wrong while the API server is away.
+
+    Another job of the same name is not this one.
+    """
+    job, seen = kubectl.get_job(name, place), time.monotonic()
+    yield job, ""
+    while _state(job) not in ENDED:
+        time.sleep(interval_seconds)
+        try:
+            found = kubectl.get_job(name, place)
+        except kubectl.NotFoundError as error:
+            raise UsageError(f"{name} is gone: somebody deleted it") from error
+        except UsageError as error:
+            if time.monotonic() - seen > PATIENCE_SECONDS:
+                raise
+            yield job, _trouble(seen, error)
+            continue
+        if found["metadata"].get("uid") != job["metadata"].get("uid"):
+            raise UsageError(f"{name} is gone: somebody deleted it and made another one")
+        job, seen = found, time.monotonic()
+        yield job, ""
+
+
+def _trouble(seen: float, error: UsageError) -> str:
+    return f"not up to date since {time.monotonic() - seen:.0f} s: {error}"

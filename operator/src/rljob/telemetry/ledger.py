@@ -1,0 +1,86 @@
+"""Follows the status of every job for the metrics that are told by namespace and queue.
+
+The reconciler notes each job after its round, and all of them before a scrape, so that nothing is missed of a job that
+comes and goes between two scrapes. A status is read again only when it changed; nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rljob.api.lifecycle import Restart
+from rljob.core.observed import Manifest
+from rljob.core.policies.standing import standing
+from rljob.core.status import read_status
+from rljob.telemetry.jobs import Story, tell_jobs
+from rljob.telemetry.metrics import PLACES_MAX, Metrics, Place
+from rljob.telemetry.usage import Used, tell_usage
+
+OTHER = "other"
+
+
+@dataclass
+class _Job:
+    """What is known of one job."""
+
+    place: Place
+    version: str
+    used: Used
+    story: Story
+
+
+@dataclass
+class Ledger:
+    """The jobs of one process."""
+
+    metrics: Metrics
+    _jobs: dict[str, _Job] = field(default_factory=dict)
+    """By uid."""
+    _places: set[Place] = field(default_factory=set)
+
+    def note(self, job: Manifest, queue: str | None, now: datetime, restart: Restart | None = None) -> None:
+        """Count what befell a job since it was last seen; None: queue and restart are those that were seen before."""
+        uid, version = str(job["metadata"]["uid"]), str(job["metadata"]["resourceVersion"])
+        namespace, known = job["metadata"]["namespace"], self._jobs.get(uid)
+        if known is None:
+            current = read_status(job)
+            known = _Job(
+                self._place(namespace, queue or ""), version, Used.first_seen(current, now), Story(standing(current))
+            )
+            self._jobs[uid] = known
+        elif queue is not None and known.place != (namespace, queue):
+            known.place = self._place(namespace, queue)
+        if restart is not None:
+            known.story.restart = restart
+        if known.version != version:
+            current = read_status(job)
+            known.version = version
+            known.used.read(current)
+            known.story.go_on(self.metrics, known.place, standing(current), now)
+        known.used.count(self.metrics, known.place, now)
+
+    def refresh(self, jobs: Iterable[tuple[Manifest, str | None]], now: datetime) -> None:
+        """Bring every series up to date; jobs that are not among these are gone."""
+        present = set()
+        for job, queue in jobs:
+            self.note(job, queue, now)
+            present.add(str(job["metadata"]["uid"]))
+        self.keep_only(present)
+        tell_usage(self.metrics, ((known.place, known.used) for known in self._jobs.values()), now)
+        tell_jobs(self.metrics, ((known.place, known.story) for known in self._jobs.values()), now)
+
+    def keep_only(self, uids: set[str]) -> None:
+        """Forget jobs that are gone; what befell them stays counted."""
+        for uid in self._jobs.keys() - uids:
+            del self._jobs[uid]
+
+    def _place(self, namespace: str, queue: str) -> Place:
+        place = (namespace, queue)
+        if place not in self._places:
+            if len(self._places) >= PLACES_MAX:
+                place = (OTHER, OTHER)
+            self._places.add(place)
+            self.metrics.open_place(place)
+        return place

@@ -1,0 +1,205 @@
+"""What somebody with too few rights would try by way of an RLJob, and what the policies of the chart say to it.
+
+Each is an otherwise good manifest. The users and namespaces are those of `test_policies.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from builders import Json, small_spec
+from corpus.bad import group, merged, template
+
+
+class User(enum.StrEnum):
+    """Who tries it; each may do what the one before may."""
+
+    BARE = "bare"
+    """May write RLJobs and RLRecipes, and nothing else."""
+    PODS = "pods"
+    """May create pods too."""
+    AUTHOR = "author"
+    """May create RayClusters too, get the Secrets of `OWN_SECRETS` and use the ServiceAccount `trainer`."""
+
+
+OWN_SECRETS = ("hub", "all", "git", "pull")
+OPEN, LIMITED, BLESSED = "open", "limited", "blessed"
+"""Namespaces: without limits; with the limits below; with one recipe that is allowed."""
+LIMITS = {
+    "max-cards": "16",
+    "classes": "cpu, atlas-a3",
+    "images": "registry.example/rljob, docker.io/library/python",
+    "host-network": "false",
+    "host-paths": "/srv/models, /srv/data",
+    "privileged": "false",
+}
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A manifest, who writes it, where, and what the answer must say."""
+
+    spec: Json
+    says: tuple[str, ...]
+    """Parts of the message: the field or what was tried, and what to do."""
+    user: User = User.AUTHOR
+    namespace: str = OPEN
+    recipe: Json | None = field(default=None)
+    """Not None: an RLRecipe with this spec, instead of the job."""
+
+
+def limited(change: Json, *says: str) -> Attack:
+    """Give an attack on the limits of a namespace."""
+    return Attack(small_spec(change), says, namespace=LIMITED)
+
+
+def patched(pod: str, patch: Json) -> Json:
+    """Give a change of a spec that patches a pod."""
+    return {"podSpecPatch": {pod: patch}}
+
+
+def sidecar(**fields: object) -> Json:
+    """Give a change of a spec with one container beside Ray."""
+    return template({"sidecars": [{"name": "helper", "image": "registry.example/rljob/helper:1", **fields}]})
+
+
+def from_secret(name: str) -> Json:
+    """Give a variable that reads a Secret."""
+    return {
+        "name": f"TOKEN_OF_{name.upper().replace('-', '_')}",
+        "valueFrom": {"secretKeyRef": {"name": name, "key": "token"}},
+    }
+
+
+ADMINS = "admins-token"
+"""A Secret of the namespace that the author may not read."""
+NO_SECRET = (f"Secret {ADMINS}", "may not get", "leave the Secret out")
+PRIVILEGED = ("limits.rljob.dev/privileged", "take it out")
+
+ATTACKS: dict[str, Attack] = {
+    "pods without the right to create pods": Attack(
+        small_spec(), ("bare may not create pods", "role such as edit"), user=User.BARE
+    ),
+    "a RayCluster without the right to create one": Attack(
+        small_spec(), ("pods may not create rayclusters.ray.io", "role such as edit"), user=User.PODS
+    ),
+    "another's ServiceAccount": Attack(
+        small_spec({"runtime": {"serviceAccountName": "cluster-backup"}}),
+        ("spec.runtime.serviceAccountName", "may not use ServiceAccount cluster-backup", "leave the field out"),
+    ),
+    "a Secret as variables": Attack(small_spec({"secretRefs": [{"name": "hub"}, {"name": ADMINS}]}), NO_SECRET),
+    "a key of a Secret as a variable of a pod": Attack(
+        small_spec(template({"env": [from_secret("hub"), from_secret(ADMINS)]})), NO_SECRET
+    ),
+    "a Secret as variables of the head": Attack(
+        small_spec({"head": {"template": {"envFrom": [{"secretRef": {"name": ADMINS}}]}}}), NO_SECRET
+    ),
+    "a Secret in an initializer": Attack(
+        small_spec({"initializers": [{"name": "steal", "command": ["env"], "env": [from_secret(ADMINS)]}]}), NO_SECRET
+    ),
+    "a Secret in a container of core/v1": Attack(small_spec(sidecar(env=[from_secret(ADMINS)])), NO_SECRET),
+    "a Secret as a volume of a patch": Attack(
+        small_spec(patched("head", {"volumes": [{"name": "s", "secret": {"secretName": ADMINS}}]})), NO_SECRET
+    ),
+    "a Secret in a projected volume of a patch": Attack(
+        small_spec(
+            patched("workers", {"volumes": [{"name": "s", "projected": {"sources": [{"secret": {"name": ADMINS}}]}}]})
+        ),
+        NO_SECRET,
+    ),
+    "a Secret in a variable of a patched container": Attack(
+        small_spec(patched("head", {"containers": [{"name": "ray-head", "env": [from_secret(ADMINS)]}]})), NO_SECRET
+    ),
+    "another's pull secret": Attack(small_spec({"runtime": {"imagePullSecrets": ["pull", ADMINS]}}), NO_SECRET),
+    "another's Git password": Attack(
+        small_spec(
+            {
+                "code": {
+                    "type": "Git",
+                    "git": {"url": "https://git.example/x", "revision": "0" * 40, "secretRef": {"name": ADMINS}},
+                }
+            }
+        ),
+        NO_SECRET,
+    ),
+    "more Secrets than are looked at": Attack(
+        small_spec({"secretRefs": [{"name": f"own-{n}"} for n in range(9)]}),
+        ("names 9 Secrets", "right to get all Secrets"),
+    ),
+    "code in the pods of others by way of a recipe": Attack(
+        small_spec(),
+        ("bare may not create pods",),
+        user=User.BARE,
+        recipe={"template": {"initializers": [{"name": "steal", "command": ["env"]}]}},
+    ),
+    "a Secret by way of a recipe": Attack(
+        small_spec(), ("spec.template names", *NO_SECRET), recipe={"template": {"secretRefs": [{"name": ADMINS}]}}
+    ),
+    "a ServiceAccount by way of a recipe": Attack(
+        small_spec(),
+        ("spec.template.runtime.serviceAccountName", "may not use ServiceAccount cluster-backup"),
+        recipe={"template": {"runtime": {"serviceAccountName": "cluster-backup"}}},
+    ),
+    "a folder of the node": limited(
+        template({"volumes": [{"name": "root", "hostPath": {"path": "/"}}]}),
+        *("spec: hostPath /:", "allows those below /srv/models, /srv/data", "PersistentVolumeClaim"),
+    ),
+    "a folder with the beginning of an allowed one": limited(
+        template({"volumes": [{"name": "x", "hostPath": {"path": "/srv/models-of-others"}}]}),
+        "hostPath /srv/models-of-others",
+    ),
+    "a folder above an allowed one": limited(
+        template({"volumes": [{"name": "x", "hostPath": {"path": "/srv/models/../../etc"}}]}),
+        "hostPath /srv/models/../../etc",
+    ),
+    "a folder of the node by a patch": limited(
+        patched("workers", {"volumes": [{"name": "sock", "hostPath": {"path": "/run/containerd"}}]}),
+        "hostPath /run/containerd",
+    ),
+    "the network of the node": limited({"network": {"mode": "Host"}}, "spec.network.mode Host", "use mode Pod"),
+    "a port of the node": limited(
+        sidecar(ports=[{"containerPort": 22, "hostPort": 22}]), "hostNetwork or a hostPort", "use network.mode Pod"
+    ),
+    "a privileged container": limited(sidecar(securityContext={"privileged": True}), *PRIVILEGED),
+    "capabilities": limited(sidecar(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), *PRIVILEGED),
+    "a patched container that is privileged": limited(
+        patched("workers", {"containers": [{"name": "ray-worker", "securityContext": {"privileged": True}}]}),
+        *PRIVILEGED,
+    ),
+    "the processes of the node": limited(patched("workers", {"hostPID": True}), *PRIVILEGED),
+    "more cards than the namespace has": limited(
+        merged({"accelerator": {"class": "atlas-a3"}}, group({"nodes": 4, "devicesPerNode": 16})),
+        *("spec.workerGroups asks for 32 cards of class atlas-a3", "allows 16 a job", "fewer nodes"),
+    ),
+    "hardware of others": limited(
+        merged({"accelerator": {"class": "atlas-a2"}}, group({"devicesPerNode": 8})),
+        *("spec.accelerator.class atlas-a2", "allows cpu, atlas-a3"),
+    ),
+    "an image from elsewhere": limited(
+        {"runtime": {"image": "registry.example.evil/rljob/runtime:cpu"}},
+        *("image registry.example.evil/rljob/runtime:cpu", "allows those of registry.example/rljob", "use one from"),
+    ),
+    "an image from a port of an allowed name": limited(
+        {"initializers": [{"name": "get", "command": ["x"], "image": "docker.io/library/python:5000/miner"}]},
+        "image docker.io/library/python:5000/miner",
+    ),
+    "an image of a service from elsewhere": limited(
+        {"services": [{"name": "sandbox", "image": "miner:latest", "port": 8999}]}, "image miner:latest"
+    ),
+    "a folder of the node by way of a recipe": Attack(
+        small_spec(),
+        ("spec.template: hostPath /etc",),
+        namespace=LIMITED,
+        recipe={"template": template({"volumes": [{"name": "etc", "hostPath": {"path": "/etc"}}]})},
+    ),
+    "a recipe that is not allowed": Attack(
+        small_spec({"recipeRef": {"name": "wild"}}),
+        ("spec.recipeRef", "allows what stands on ClusterRLRecipe blessed", "name one of them"),
+        namespace=BLESSED,
+    ),
+    "no recipe where one is demanded": Attack(small_spec(), ("spec.recipeRef",), namespace=BLESSED),
+    "an own recipe in place of the demanded one": Attack(
+        small_spec(), ("spec.recipeRef",), namespace=BLESSED, recipe={"template": {}}
+    ),
+}

@@ -1,0 +1,423 @@
+"""The policies of the chart on a real API server: attacks are refused with field and fix, good work passes.
+
+Users are impersonated. The policies are the chart's, under another name and for the namespaces of this test only; their
+operator is the ServiceAccount of an installation with default names, so that both may be there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+from builders import Json, small_spec, typed
+from contract.attacks import ATTACKS, BLESSED, LIMITED, LIMITS, OPEN, OWN_SECRETS, User, from_secret, sidecar
+from contract.conftest import CRDS, KUBECONFIG
+from corpus.bad import group, merged, template
+from corpus.good import GOOD
+
+from rljob.api.v1alpha1 import API_VERSION
+from rljob.build.initializer import build_initializer
+from rljob.build.metadata import child_metadata
+from rljob.build.names import JobIdentity
+from rljob.build.raycluster import build_raycluster
+from tests.chart import helm
+from tests.cluster import programs
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
+]
+KUBECTL = programs.entry("kube") / "kubectl"
+POLICIES = "policies-test"
+OPERATOR = f"system:serviceaccount:{helm.NAMESPACE}:{helm.RELEASE}"
+TAKES_EFFECT_SECONDS = 60
+NAMESPACE_LABEL = "rljob.dev/policies-test"
+RBAC = "rbac.authorization.k8s.io"
+LIMIT = "limits.rljob.dev/"
+
+
+def rule(group: str, resources: str, verbs: str, *names: str) -> Json:
+    """Give a rule of RBAC."""
+    named = {"resourceNames": list(names)} if names else {}
+    return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split(), **named}
+
+
+BARE = [rule("rljob.dev", "rljobs rlrecipes", "get create patch update")]
+PODS = [*BARE, rule("", "pods", "create")]
+AUTHOR = [
+    *PODS,
+    rule("ray.io", "rayclusters", "create"),
+    rule("", "secrets", "get", *OWN_SECRETS),
+    rule("", "serviceaccounts", "use", "trainer"),
+    # What would let a forgery succeed, were it not for the policies.
+    rule("", "configmaps", "get create update patch"),
+    rule("", "secrets", "create"),
+    rule("batch", "jobs", "create"),
+    rule("rljob.dev", "rljobs/status", "get patch"),
+]
+THE_OPERATOR = [
+    rule("rljob.dev", "rljobs/status", "get patch"),
+    rule("ray.io", "rayclusters", "create"),
+    rule("batch", "jobs", "create"),
+    rule("", "configmaps", "get create update patch"),
+]
+EDITOR = "editor"
+"""Has Kubernetes' own role for editing workloads, and what the chart adds to it."""
+USERS: dict[str, list[Json]] = {User.BARE: BARE, User.PODS: PODS, User.AUTHOR: AUTHOR, OPERATOR: THE_OPERATOR}
+
+
+@dataclass(frozen=True)
+class Site:
+    """The cluster with the policies; `id` keeps this run's objects apart."""
+
+    id: str
+
+    def namespace(self, name: str) -> str:
+        return f"{self.id}-{name}"
+
+    def ask(self, *words: str, user: str | None = None, body: object = None) -> subprocess.CompletedProcess[str]:
+        """Run kubectl, as a user or as the admin."""
+        command = [str(KUBECTL), "--kubeconfig", KUBECONFIG, *(["--as", user] if user else []), *words]
+        text = "" if body is None else json.dumps(body)
+        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+
+    def do(self, *words: str, user: str | None = None, body: object = None) -> str:
+        """Run kubectl; what it refuses fails the test."""
+        done = self.ask(*words, user=user, body=body)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout
+
+    def refused(self, namespace: str, user: str | None, manifests: Mapping[str, Json]) -> dict[str, str]:
+        """Create all at once without storing anything; give what is said of each that is refused."""
+        words = ("create", "--dry-run=server", "--validate=false", "-o", "name", "-n", self.namespace(namespace))
+        items = {f"case-{number}": (key, manifest) for number, (key, manifest) in enumerate(manifests.items())}
+        body = {"apiVersion": "v1", "kind": "List", "items": [named(found, name) for name, (_, found) in items.items()]}
+        done = self.ask(*words, "-f", "-", user=user, body=body)
+        taken = {line.rpartition("/")[2] for line in done.stdout.split()}
+        said = {name: [line for line in done.stderr.splitlines() if f'"{name}"' in line] for name in items}
+        return {key: "\n".join(said[name]) for name, (key, _) in items.items() if name not in taken}
+
+
+def named(manifest: Json, name: str) -> Json:
+    return {**manifest, "metadata": {**manifest.get("metadata", {}), "name": name}}
+
+
+def rljob(spec: Json) -> Json:
+    return {"apiVersion": API_VERSION, "kind": "RLJob", "spec": spec}
+
+
+def rlrecipe(spec: Json) -> Json:
+    return {"apiVersion": API_VERSION, "kind": "RLRecipe", "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    found = Site(f"p{uuid.uuid4().hex[:6]}")
+    install_crds(found)
+    for name, limits in ((OPEN, {}), (LIMITED, LIMITS), (BLESSED, {"recipes": "blessed, other"})):
+        metadata = {
+            "name": found.namespace(name),
+            "labels": {NAMESPACE_LABEL: found.id},
+            "annotations": {f"{LIMIT}{key}": value for key, value in limits.items()},
+        }
+        found.do("create", "-f", "-", body={"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    found.do("create", "-f", "-", body={"apiVersion": "v1", "kind": "List", "items": list(rights(found))})
+    found.do("apply", "--server-side", "--force-conflicts", "-f", "-", body=policies(found))
+    try:
+        await_policies(found)
+        yield found
+    finally:
+        kinds = "validatingadmissionpolicybindings,validatingadmissionpolicies,clusterrolebindings,clusterroles"
+        found.do("delete", kinds, "-l", f"{NAMESPACE_LABEL}={found.id}")
+        found.do("delete", "namespaces", "-l", f"{NAMESPACE_LABEL}={found.id}", "--wait=false")
+
+
+def install_crds(site: Site) -> None:
+    site.do("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    rays = programs.entry("kuberay") / "config/crd/bases/ray.io_rayclusters.yaml"
+    if site.ask("get", "crd", "rayclusters.ray.io").returncode:
+        site.do("apply", "--server-side", "-f", str(rays))
+    site.do("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS), "-f", str(rays))
+
+
+def rights(site: Site) -> Iterator[Json]:
+    """Give the roles of the users, and their bindings in the namespaces of this run."""
+    (added,) = [found["rules"] for found in chart("ClusterRole") if found["metadata"]["name"] == f"{POLICIES}-edit"]
+    for number, (user, rules) in enumerate([*USERS.items(), (EDITOR, added)]):
+        name = f"{site.id}-{number}"
+        yield role(site, name, rules)
+        yield from (binding(site, user, name, namespace) for namespace in (OPEN, LIMITED, BLESSED))
+    # What the role `edit` is made of; the controller that puts it together need not run.
+    yield binding(site, EDITOR, "system:aggregate-to-edit", OPEN)
+    recipes = f"{site.id}-recipes"
+    yield role(site, recipes, [rule("rljob.dev", "clusterrlrecipes", "create")])
+    yield from (binding(site, user, recipes) for user in (User.AUTHOR, OPERATOR))
+
+
+def role(site: Site, name: str, rules: list[Json]) -> Json:
+    metadata = {"name": name, "labels": {NAMESPACE_LABEL: site.id}}
+    return {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}
+
+
+def binding(site: Site, user: str, name: str, namespace: str | None = None) -> Json:
+    """Give a role to a user, in a namespace or everywhere."""
+    metadata = {"generateName": f"{site.id}-", "labels": {NAMESPACE_LABEL: site.id}}
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": metadata | ({"namespace": site.namespace(namespace)} if namespace else {}),
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+    }
+
+
+def chart(kind: str) -> list[Json]:
+    """Give the chart's objects whose kind begins so."""
+    account = ("serviceAccount.create=false", f"serviceAccount.name={helm.RELEASE}")
+    words = [word for setting in (f"fullnameOverride={POLICIES}", *account) for word in ("--set", setting)]
+    return [found for found in helm.render(*words) if found["kind"].startswith(kind)]
+
+
+def policies(site: Site) -> Json:
+    """Give the chart's policies, bound to the namespaces of this run."""
+    items = chart("ValidatingAdmissionPolicy")
+    for item in items:
+        item["metadata"]["labels"] = {NAMESPACE_LABEL: site.id}
+        if item["kind"] == "ValidatingAdmissionPolicyBinding":
+            selector = {"matchLabels": {NAMESPACE_LABEL: site.id}}
+            item["spec"]["matchResources"] = {"namespaceSelector": selector}
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def refuses(policy: str, said: str) -> bool:
+    """Whether that policy spoke: the API server names the first that refuses, which may be an installation's."""
+    return any(f"'{origin}-{policy}" in said for origin in (POLICIES, helm.RELEASE))
+
+
+def await_policies(site: Site) -> None:
+    """Wait until every policy has refused something: the API server takes new ones over in its own time."""
+    forged: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": controlled(site)}
+    tries: dict[str, tuple[str, str, Json]] = {
+        "authors": (OPEN, User.BARE, rljob(small_spec())),
+        "limits": (LIMITED, User.AUTHOR, rljob(small_spec({"network": {"mode": "Host"}}))),
+        "pods": (LIMITED, OPERATOR, cluster(site, {"network": {"mode": "Host"}})),
+        "own": (OPEN, User.AUTHOR, forged),
+    }
+    deadline = time.monotonic() + TAKES_EFFECT_SECONDS
+    while tries:
+        for name, (namespace, user, manifest) in list(tries.items()):
+            if refuses(f"{name}'", site.refused(namespace, user, {"": manifest}).get("", "")):
+                del tries[name]
+        assert time.monotonic() < deadline, f"these policies refuse nothing: {sorted(tries)}"
+
+
+def identity(site: Site, namespace: str = LIMITED) -> JobIdentity:
+    return JobIdentity(site.namespace(namespace), "sums", "0a1b2c3d-0000-4000-8000-000000000001")
+
+
+def controlled(site: Site, namespace: str = OPEN) -> Json:
+    return child_metadata(identity(site, namespace), "", "spec/1") | {"namespace": site.namespace(namespace)}
+
+
+def cluster(site: Site, change: Json) -> Json:
+    """Give the RayCluster that the operator would make of a merged spec."""
+    return build_raycluster(identity(site), typed(small_spec(change)), 1, "digest")
+
+
+def test_every_attack_is_refused_with_field_and_fix(site: Site) -> None:
+    assert len(ATTACKS) >= 12
+    answers: dict[str, str] = {}
+    for namespace in (OPEN, LIMITED, BLESSED):
+        for user in User:
+            chosen = {key: a for key, a in ATTACKS.items() if (a.namespace, a.user) == (namespace, user)}
+            manifests = {key: rlrecipe(a.recipe) if a.recipe else rljob(a.spec) for key, a in chosen.items()}
+            answers |= site.refused(namespace, user, manifests) if manifests else {}
+    for key, attack in ATTACKS.items():
+        assert refuses("", answers.get(key, "passed")), (key, answers.get(key))
+        for part in attack.says:
+            assert part in answers[key], key
+
+
+def test_an_admin_may_do_the_same_where_the_namespace_has_no_limits(site: Site) -> None:
+    manifests = {key: rlrecipe(a.recipe) if a.recipe else rljob(a.spec) for key, a in ATTACKS.items()}
+    assert site.refused(OPEN, None, manifests) == {}
+
+
+def test_a_good_author_passes(site: Site) -> None:
+    good = {key: rljob(small_spec(change)) for key, change in GOOD.items()}
+    good["an account of one's own"] = rljob(small_spec({"runtime": {"serviceAccountName": "trainer"}}))
+    good["a recipe"] = rlrecipe({"template": {"secretRefs": [{"name": "hub"}]}})
+    assert site.refused(OPEN, User.AUTHOR, good) == {}
+
+
+def test_whoever_may_edit_workloads_of_a_namespace_notices_nothing(site: Site) -> None:
+    jobs = {key: rljob(small_spec(change)) for key, change in GOOD.items()}
+    jobs["any account and Secret"] = rljob(
+        small_spec({"runtime": {"serviceAccountName": "any"}, "secretRefs": [{"name": f"s{n}"} for n in range(16)]})
+    )
+    assert site.refused(OPEN, EDITOR, jobs) == {}
+
+
+def test_the_largest_job_is_not_too_much_to_look_at(site: Site) -> None:
+    def variables(count: int) -> Json:
+        own = [from_secret("hub")["valueFrom"] for _ in range(12)]
+        return {"env": [{"name": f"V{n}", "valueFrom": v} for n, v in enumerate(own)]
+                + [{"name": f"W{n}", "value": "x" * 100} for n in range(count - len(own))]}  # fmt: skip
+
+    image = "registry.example/rljob/x:1"
+    pod = {
+        **variables(128),
+        "volumes": [{"name": f"v{n}", "hostPath": {"path": f"/srv/data/{n}"}} for n in range(32)],
+        "sidecars": [{"name": f"s{n}", "image": image, **variables(50)} for n in range(8)],
+    }
+    largest = merged(template(pod), {
+        "head": {"template": pod},
+        "services": [{"name": f"h{n}", "image": image, "port": 9000 + n} for n in range(8)],
+        "initializers": [{"name": f"i{n}", "command": ["x"], "image": image} for n in range(8)],
+    })  # fmt: skip
+    jobs = {"largest": rljob(small_spec(largest))}
+    answer = site.refused(LIMITED, User.AUTHOR, jobs)
+    # So many mentions are more than are looked at one by one.
+    assert "more than 8 take the right to get all Secrets" in answer["largest"]
+    assert site.refused(LIMITED, None, jobs) == {}
+    made = cluster(site, largest)
+    assert len(json.dumps(made)) > 100_000
+    assert site.refused(LIMITED, OPERATOR, {"largest": made}) == {}
+
+
+def test_a_recipe_for_all_takes_rights_in_all_namespaces(site: Site) -> None:
+    recipe = {"apiVersion": API_VERSION, "kind": "ClusterRLRecipe", "metadata": {"name": "x"}, "spec": {"template": {}}}
+    words = ("create", "--dry-run=server", "--validate=false", "-f", "-")
+    said = site.ask(*words, user=User.AUTHOR, body=recipe).stderr
+    assert "author may not create pods in all namespaces" in said
+    for entitled in (OPERATOR, None):
+        assert site.ask(*words, user=entitled, body=recipe).stderr == ""
+
+
+def test_what_stays_within_the_limits_passes(site: Site) -> None:
+    changes: dict[str, Json] = {
+        "as many cards as there are": merged(
+            {"accelerator": {"class": "atlas-a3"}}, group({"nodes": 2, "devicesPerNode": 16})
+        ),
+        "a folder below an allowed one": template({"volumes": [{"name": "m", "hostPath": {"path": "/srv/models/q"}}]}),
+        "an allowed image with tag and digest": {"runtime": {"image": f"registry.example/rljob:a@sha256:{'0' * 64}"}},
+        "an allowed image by its tag": {
+            "initializers": [{"name": "get", "command": ["x"], "image": "docker.io/library/python:3.12"}]
+        },
+        "a container that drops rights": sidecar(
+            ports=[{"containerPort": 80}], securityContext={"privileged": False, "capabilities": {"drop": ["ALL"]}}
+        ),
+    }
+    assert site.refused(LIMITED, User.AUTHOR, {k: rljob(small_spec(c)) for k, c in changes.items()}) == {}
+    assert site.refused(BLESSED, User.AUTHOR, {
+        "an allowed recipe": rljob(small_spec({"recipeRef": {"name": "other"}})),
+        "a recipe on an allowed one": rlrecipe({"recipeRef": {"name": "blessed"}, "template": {}}),
+        "a job on such a recipe": rljob(small_spec({"recipeRef": {"kind": "RLRecipe", "name": "mine"}})),
+    }) == {}  # fmt: skip
+
+
+def test_what_recipes_bring_in_is_seen_in_what_the_operator_makes(site: Site) -> None:
+    a3 = {"accelerator": {"class": "atlas-a3"}}
+    changes: dict[str, tuple[Json, str]] = {
+        "cards": (merged(a3, group({"nodes": 4, "devicesPerNode": 16})), "ask for 32 cards of class atlas-a3"),
+        "class": (merged({"accelerator": {"class": "atlas-a2"}}, group({"devicesPerNode": 8})), "is atlas-a2"),
+        "image": ({"runtime": {"image": "miner:1"}}, "image miner:1"),
+        "network": ({"network": {"mode": "Host"}}, "hostNetwork"),
+        "folder": (template({"volumes": [{"name": "x", "hostPath": {"path": "/etc"}}]}), "hostPath /etc"),
+        "privileges": (sidecar(securityContext={"privileged": True}), "limits.rljob.dev/privileged"),
+        "processes": ({"podSpecPatch": {"head": {"hostPID": True}}}, "limits.rljob.dev/privileged"),
+        "devices by a patch": (
+            {
+                "podSpecPatch": {
+                    "workers": {
+                        "containers": [{"name": "ray-worker", "resources": {"limits": {"huawei.com/npu": "64"}}}]
+                    }
+                }
+            },
+            "ask for 66 cards",
+        ),
+    }
+    answers = site.refused(LIMITED, OPERATOR, {key: cluster(site, change) for key, (change, _) in changes.items()})
+    for key, (_, said) in changes.items():
+        assert said in answers.get(key, "passed"), key
+    # Folders of the NPU driver come from the accelerator table.
+    within = cluster(site, merged(a3, group({"nodes": 2, "devicesPerNode": 16})))
+    assert "rljob-driver-0" in json.dumps(within)
+    assert site.refused(LIMITED, OPERATOR, {"within": within}) == {}
+    # They are limits of RLJobs: what somebody makes without us is for others to judge.
+    assert site.refused(LIMITED, None, {"by hand": cluster(site, changes["cards"][0])}) == {}
+
+
+def test_an_initializer_that_a_recipe_brings_in_is_seen_too(site: Site) -> None:
+    def job(image: str) -> Json:
+        spec = typed(small_spec({"initializers": [{"name": "get", "command": ["x"], "image": image}]}))
+        return build_initializer(identity(site), spec, spec.initializers[0])
+
+    answers = site.refused(LIMITED, OPERATOR, {"bad": job("miner:1"), "good": job("registry.example/rljob/x:1")})
+    assert list(answers) == ["bad"]
+    assert "image miner:1" in answers["bad"]
+
+
+def test_a_harmless_job_cannot_become_an_attack(site: Site) -> None:
+    where = ("-n", site.namespace(OPEN))
+    manifest = named(rljob(small_spec({"runtime": {"serviceAccountName": "trainer"}})), "harmless")
+    site.do("create", *where, "-f", "-", user=User.AUTHOR, body=manifest)
+
+    def change(user: str | None, spec: Json, *words: str) -> str:
+        patch = ("patch", "rljob", "harmless", *where, "--type=merge", "--dry-run=server", *words, "-p")
+        return site.ask(*patch, json.dumps(spec), user=user).stderr
+
+    assert "may not use ServiceAccount cluster-backup" in change(
+        User.AUTHOR, {"spec": {"runtime": {"serviceAccountName": "cluster-backup"}}}
+    )
+    assert "may not create pods" in change(User.BARE, {"spec": {"trainer": {"steps": 50}}})
+    assert "may not create pods" in change(User.BARE, {"spec": {"runtime": {"serviceAccountName": None}}})
+    for harmless in ({"metadata": {"labels": {"a": "b"}}}, {"spec": {"suspend": True}}):
+        assert change(User.BARE, harmless) == ""
+    status = {"status": {"state": "Succeeded"}}
+    assert "is written by the operator only" in change(User.AUTHOR, status, "--subresource=status")
+    for entitled in (OPERATOR, None):
+        assert change(entitled, status, "--subresource=status") == ""
+
+
+def test_nobody_forges_what_the_operator_would_adopt(site: Site) -> None:
+    forged: dict[str, Json] = {
+        "a snapshot of the spec": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": controlled(site), "data": {}},
+        "one with another version of the owner": {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": controlled(site)
+            | {"ownerReferences": [{**controlled(site)["ownerReferences"][0], "apiVersion": "example.com/v1"}]},
+        },
+        "a token": {"apiVersion": "v1", "kind": "Secret", "metadata": controlled(site)},
+        "a RayCluster": build_raycluster(identity(site, OPEN), typed(), 1, "digest"),
+    }
+    answers = site.refused(OPEN, User.AUTHOR, forged)
+    for key in forged:
+        assert "with an RLJob as its controller is written by the operator only" in answers.get(key, "passed"), key
+    own = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}}
+    assert site.refused(OPEN, User.AUTHOR, {"an own ConfigMap": own}) == {}
+
+
+def test_evidence_is_changed_by_the_operator_only(site: Site) -> None:
+    where = ("-n", site.namespace(OPEN))
+    site.do("create", *where, "-f", "-", body=named(rljob(small_spec({"suspend": True})), "told"))
+    # Without its job the garbage collector takes it away at once.
+    uid = site.do("get", "rljob", "told", *where, "-o", "jsonpath={.metadata.uid}")
+    metadata = controlled(site)
+    metadata["ownerReferences"][0] |= {"name": "told", "uid": uid}
+    evidence = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"attempt-1": "{}"}}
+    site.do("create", *where, "-f", "-", user=OPERATOR, body=named(evidence, "evidence"))
+
+    def change(user: str, patch: Json) -> str:
+        words = ("patch", "configmap", "evidence", *where, "--type=merge", "--dry-run=server", "-p")
+        return site.ask(*words, json.dumps(patch), user=user).stderr
+
+    assert "is written by the operator only" in change(User.AUTHOR, {"data": {"attempt-1": "all went well"}})
+    assert change(User.AUTHOR, {"metadata": {"labels": {"seen": "yes"}}}) == ""
+    assert change(OPERATOR, {"data": {"attempt-2": "{}"}}) == ""

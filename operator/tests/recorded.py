@@ -1,0 +1,55 @@
+"""What a real run left, for tests of what is made from it: records, RLJob and snapshot of a quickstart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rljob.build.configmap import read_snapshot
+from rljob.cli.records import Record, read_records
+from rljob.cli.report.cluster import run_of
+from rljob.cli.report.run import Run
+
+FOLDER = Path(__file__).resolve().parent / "fixtures" / "quickstart"
+STEPS = (FOLDER / "steps.jsonl").read_text()
+NOW = 1795322000.0
+"""A while after its end, Unix seconds."""
+DRAWN = ("reward", "timeline", "stages", "tps", "idle", "lengths", "entropy", "gradient", "usage")
+"""Plots of its report."""
+
+
+def manifest(name: str) -> dict[str, Any]:
+    """Give the RLJob, or its snapshot."""
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
+    return found
+
+
+def run() -> Run:
+    """Give the run as it was."""
+    records = read_records(STEPS, 1)
+    return run_of("quickstart", manifest("rljob"), read_snapshot(manifest("snapshot")), records, "a volume", [], NOW)
+
+
+def restarted() -> Run:
+    """Give the run as if its node had been lost after step 20, with a checkpoint at step 15."""
+    job, records = manifest("rljob"), read_records(STEPS, 1)
+    (attempt,) = job["status"]["attempts"]
+    begin, pause = records[0].time, 120.0
+    lost = {
+        "outcome": "Lost",
+        "reason": "NodeLost",
+        "message": "node <script>alert('node')</script> & its pods are gone",
+        "lastStep": 20,
+        "endTime": "2026-11-22T04:29:40Z",
+        "deviceSeconds": 238,
+        "productiveDeviceSeconds": 110,
+    }
+    again = {"number": 2, "clusterName": "quickstart-29ae8-2", "resumedFromStep": 15}
+    times = {"submittedTime": "2026-11-22T04:30:20Z", "endTime": "2026-11-22T04:33:00Z"}
+    job["status"]["attempts"] = [attempt | lost, attempt | again | times]
+    job["status"]["usage"] = {"deviceSeconds": 601, "productiveDeviceSeconds": 242}
+    first = records[:20]
+    second = [Record(2, r.step, r.time + pause - (records[15].time - begin) / 2, r.metrics) for r in records[15:]]
+    snapshot = read_snapshot(manifest("snapshot"))
+    return run_of("quickstart", job, snapshot, [*first, *second], "a volume", [], NOW)

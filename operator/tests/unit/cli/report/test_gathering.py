@@ -1,0 +1,202 @@
+"""`rljob report` from where a run is: the cluster's pods, a mounted volume, a folder of a local run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import recorded
+from builders import Json
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.names import JobIdentity
+from rljob.cli.main import main
+from rljob.cli.report.fetch import reader_pod
+from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Platform, Progress
+
+KUBECTL = """#!/bin/sh
+cd "$(dirname "$0")" && echo "$@" >>words
+case "$*" in
+*rljobs*) [ -f job ] && cat job || { echo '(NotFound)' >&2; exit 1; } ;;
+*configmaps*) cat snapshot ;;
+"get pods"*) cat pods ;;
+create*) cat >created ;;
+wait*) [ ! -f stuck ] || { cat stuck >&2; exit 1; } ;;
+exec*) while [ "$1" != -- ]; do shift; done; shift; exec "$@" ;;
+esac
+"""
+HEAD = {"metadata": {"name": "head", "creationTimestamp": "2026"}, "status": {"phase": "Running"}}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubectl with the recorded job, and its volume, in which exec really runs what it is given."""
+    (tmp_path / "kubectl").write_text(KUBECTL)
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    logs = tmp_path / "logs"
+    attempt = logs / "quickstart-29ae8-1" / "attempt-1"
+    attempt.mkdir(parents=True)
+    shutil.copy(recorded.FOLDER / "steps.jsonl", attempt)
+    other = logs / "quickstart-other-1" / "attempt-1"
+    other.mkdir(parents=True)
+    (other / "steps.jsonl").write_text(recorded.STEPS.replace('"step": 40', '"step": 99'))
+    put(tmp_path, "job", recorded.manifest("rljob"))
+    snapshot = recorded.manifest("snapshot")
+    spec = json.loads(snapshot["data"]["spec.json"])
+    spec["observability"]["logPath"] = str(logs)
+    snapshot["data"]["spec.json"] = json.dumps(spec)
+    put(tmp_path, "snapshot", snapshot)
+    put(tmp_path, "pods", {"items": []})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def put(folder: Path, name: str, content: object) -> None:
+    (folder / name).write_text(json.dumps(content))
+
+
+def words(folder: Path) -> list[str]:
+    return [line.split()[0] for line in (folder / "words").read_text().splitlines()]
+
+
+def test_after_the_run_a_pod_with_its_volume_is_made_read_and_deleted(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "quickstart"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("report.html (")
+    assert told.endswith("steps: 40, attempts: 1)\n")
+    assert words(cluster) == ["get", "get", "get", "create", "wait", "exec", "delete"]
+    pod = json.loads((cluster / "created").read_text())
+    assert pod["metadata"]["ownerReferences"][0]["name"] == "quickstart"
+    assert "labels" not in pod["metadata"]
+    text = (cluster / "report.html").read_text()
+    assert f"{cluster}/logs on the job&#x27;s volume" in text
+    assert 'data-plot="reward" data-points="40"' in text
+
+
+def test_while_the_head_lives_it_is_asked(cluster: Path) -> None:
+    put(cluster, "pods", {"items": [HEAD]})
+    assert main(["report", "quickstart", "-o", "out/of/here.html"]) == 0
+    assert words(cluster) == ["get", "get", "get", "exec"]
+    assert "of pod head" in (cluster / "out/of/here.html").read_text()
+
+
+def test_a_reader_that_does_not_start_is_told_and_deleted(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (cluster / "stuck").write_text("timed out waiting for the condition")
+    assert main(["report", "quickstart"]) == 2
+    told = capsys.readouterr().err
+    assert "timed out waiting" in told
+    assert "--records" in told
+    assert words(cluster)[-1] == "delete"
+
+
+def test_records_that_nobody_kept_are_told(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(cluster, "snapshot", recorded.manifest("snapshot") | {"data": _without_logs()})
+    assert main(["report", "quickstart"]) == 2
+    assert "set observability.logPath for the next run, or give --prometheus URL" in capsys.readouterr().err
+
+
+def _without_logs() -> Json:
+    data: Json = dict(recorded.manifest("snapshot")["data"])
+    spec = json.loads(data["spec.json"])
+    del spec["observability"]["logPath"]
+    return data | {"spec.json": json.dumps(spec)}
+
+
+def test_the_reader_mounts_the_volumes_read_only_and_holds_no_device() -> None:
+    spec = RLJobSpec.model_validate_json(recorded.manifest("snapshot")["data"]["spec.json"])
+    pod = reader_pod(JobIdentity("default", "quickstart", "29ae8"), spec, "reader")["spec"]
+    (container,) = pod["containers"]
+    assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data", "readOnly": True}]
+    assert [volume["name"] for volume in pod["volumes"]] == ["data"]
+    assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+    assert pod["activeDeadlineSeconds"] > 0
+
+
+@pytest.mark.parametrize("folder", ["logs", "logs/quickstart-29ae8-1"])
+def test_a_mounted_volume_needs_no_pod(cluster: Path, folder: str) -> None:
+    assert main(["report", "quickstart", "--records", folder]) == 0
+    assert words(cluster) == ["get", "get"]
+    assert 'data-plot="reward" data-points="40"' in (cluster / "report.html").read_text()
+
+
+def test_a_job_that_is_gone_is_reported_from_its_volume(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (cluster / "job").unlink()
+    assert main(["report", "quickstart", "--records", "logs"]) == 0
+    assert "note: The RLJob is gone from the cluster" in capsys.readouterr().out
+    text = (cluster / "report.html").read_text()
+    assert 'data-plot="timeline" data-points="40"' in text
+    assert main(["report", "quickstart"]) == 2
+
+
+def test_two_jobs_of_one_name_on_a_volume_are_not_mixed(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (cluster / "job").unlink()
+    shutil.copytree(cluster / "logs/quickstart-29ae8-1", cluster / "logs/quickstart-00000-1")
+    assert main(["report", "quickstart", "--records", "logs"]) == 2
+    assert "quickstart-00000, quickstart-29ae8" in capsys.readouterr().err
+
+
+def test_folders_without_records_are_told(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "quickstart", "--records", "nowhere"]) == 2
+    assert "no such folder" in capsys.readouterr().err
+    (cluster / "job").unlink()
+    assert main(["report", "unknown", "--records", "logs"]) == 2
+    assert "holds no record of it" in capsys.readouterr().err
+
+
+def test_a_job_that_has_not_begun_has_a_report_without_plots(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = recorded.manifest("rljob")
+    put(cluster, "job", job | {"status": {"state": "Pending"}})
+    assert main(["report", "quickstart"]) == 0
+    assert "no configuration is fixed yet" in capsys.readouterr().out
+    assert 'data-plot="reward" data-points="0"' in (cluster / "report.html").read_text()
+
+
+def test_fields_say_who_set_them_and_which_were_edited_since(cluster: Path) -> None:
+    job = recorded.manifest("rljob")
+    job["spec"]["trainer"]["learningRate"] = "1e-4"
+    put(cluster, "job", job)
+    assert main(["report", "quickstart", "--records", "logs"]) == 0
+    text = (cluster / "report.html").read_text()
+    assert "<td>trainer.learningRate</td><td>1e-3</td><td>job, edited since</td>" in text
+    # The other one is the path of the records, which the fixture has changed.
+    assert text.count("edited since") == 2
+    assert "<td>trainer.steps</td><td>40</td><td>job</td>" in text
+    assert "<td>rollout.engine</td><td>vLLM</td><td>default</td>" in text
+
+
+def test_attempts_that_the_status_lists_no_more_are_reckoned_from_the_records(cluster: Path) -> None:
+    job = recorded.manifest("rljob")
+    (attempt,) = job["status"]["attempts"]
+    job["status"]["attempts"] = [attempt | {"number": 2, "submittedTime": "2026-11-22T04:31:00Z", "endTime": None}]
+    put(cluster, "job", job)
+    assert main(["report", "quickstart", "--records", "logs"]) == 0
+    text = (cluster / "report.html").read_text()
+    assert "attempt 1: how it ended is not known, last step 40" in text
+    assert "<b>2</b><span>attempts</span>" in text
+
+
+def test_a_local_run_is_reported_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / ".rljob" / "sums"
+    lines = recorded.STEPS.splitlines(keepends=True)
+    for number, own in ((1, lines[:20]), (2, lines[15:])):
+        folder = root / "spool" / f"attempt-{number}"
+        folder.mkdir(parents=True)
+        (folder / "steps.jsonl").write_text("".join(own))
+    config = JobConfig(1, "default", "sums", "uid", "local", 1, Platform.CPU, 1, 2, 1, 40, {"trainer.nnodes": 1})
+    (root / "job.json").write_bytes(config.to_json())
+    end = Outcome(ExitCode.DONE, "Completed", "trained 40 steps", last_step=40)
+    moment = recorded.run().records[0].time
+    progress = Progress("pod", Phase.ENDED, 2, start_time=moment, observed_time=moment + 300, outcome=end)
+    (root / "spool" / "current.json").write_bytes(progress.to_json())
+    assert main(["report", "sums", "--local"]) == 0
+    text = (tmp_path / "report.html").read_text()
+    assert 'data-plot="timeline" data-points="45"' in text
+    assert "Succeeded (Completed)" in text
+    assert "<td>trainer.nnodes</td><td>1</td>" in text
+    assert main(["report", "sums", "--workdir", str(tmp_path)]) == 2

@@ -1,0 +1,94 @@
+"""What all attempts on this head pod have recorded, summed up: counters go on where a restarted driver begins anew.
+
+It reads what was appended to the attempts' `steps.jsonl` since it last looked, and after a restart of the exporter
+everything once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rljob_runtime import figures
+from rljob_runtime.contract import SpoolFile, StepMetric
+from rljob_runtime.spool import Spool, StepRecord, read_line
+
+TOKENS = f"{figures.PREFIX}/tokens/"
+REPLICA = f"{figures.PREFIX}/replica/"
+FINISH = "/finish_seconds"
+VALIDATION = (figures.VALIDATION_SCORE, "val-core/", "val-aux/")
+"""How the keys of validations begin."""
+
+
+@dataclass
+class History:
+    """The sums so far."""
+
+    spool: Spool
+    steps: int = 0
+    attempts: set[str] = field(default_factory=set)
+    tokens: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    stage_seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    replica_seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """busy, idle."""
+    first_dp_idle_seconds: float = 0.0
+    validation: StepRecord | None = None
+    """The last one; other steps do not repeat its figures."""
+    _read: dict[Path, int] = field(default_factory=dict)
+    """Bytes of each file."""
+
+    def catch_up(self) -> None:
+        """Read what is new."""
+        for path in sorted(self.spool.root.glob(f"attempt-*/{SpoolFile.STEPS.value}")):
+            for record in self._new_records(path):
+                self._add(path, record)
+
+    def _new_records(self, path: Path) -> Iterator[StepRecord]:
+        with path.open("rb") as file:
+            file.seek(self._read.get(path, 0))
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return  # it is being written
+                self._read[path] = self._read.get(path, 0) + len(line)
+                if (record := read_line(line)) is not None:
+                    yield record
+
+    def _add(self, path: Path, record: StepRecord) -> None:
+        metrics = {key: value for key, value in record.metrics.items() if math.isfinite(value)}
+        # Files come in the order of their names: attempt-10 before attempt-2.
+        newer = self.validation is None or record.time >= self.validation.time
+        if newer and any(key.startswith(VALIDATION) for key in metrics):
+            kept = {key: value for key, value in record.metrics.items() if key.startswith(VALIDATION)}
+            self.validation = StepRecord(record.step, record.time, kept)
+        if StepMetric.STEP_SECONDS not in metrics:
+            return  # a validation before training
+        self.steps += 1
+        self.attempts.add(path.parent.name)
+        for key, value in metrics.items():
+            if key.startswith(TOKENS):
+                self.tokens[key.removeprefix(TOKENS)] += value
+        for stage, seconds in stage_seconds(metrics).items():
+            self.stage_seconds[stage] += seconds
+        self._add_rollout(metrics)
+
+    def _add_rollout(self, metrics: Mapping[str, float]) -> None:
+        seconds = metrics.get(figures.ROLLOUT_SECONDS, 0.0)
+        for key, finish in metrics.items():
+            if key.startswith(REPLICA) and key.endswith(FINISH):
+                self.replica_seconds["busy"] += finish
+                self.replica_seconds["idle"] += seconds - finish
+        self.first_dp_idle_seconds += metrics.get(figures.FIRST_DP_IDLE, 0.0) * seconds
+
+
+def stage_seconds(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Give the seconds of a step's stages, our own among them."""
+    stages = {
+        key.removeprefix(figures.STAGE_PREFIX): value
+        for key, value in metrics.items()
+        if key.startswith(figures.STAGE_PREFIX)
+    }
+    own = {"rollout": figures.ROLLOUT_SECONDS, figures.OTHER: figures.OTHER_SECONDS}
+    return stages | {stage: metrics[key] for stage, key in own.items() if key in metrics}

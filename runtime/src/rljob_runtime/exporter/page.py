@@ -1,0 +1,102 @@
+"""One scrape: our own figures, and what vLLM and TransferQueue serve of themselves, each in bounded number.
+
+The formula that bounds a job's series stands in docs/reference/definitions.md; `bound` is its code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rljob_runtime.exporter import catalogue, metrics, proxied, sources, verl_keys
+from rljob_runtime.exporter.history import History
+from rljob_runtime.exporter.metrics import MAX_REPLICAS, MAX_STAGES, MAX_VERL_SERIES, Families
+from rljob_runtime.exporter.proxy import Proxy
+from rljob_runtime.exporter.text import Family, render
+from rljob_runtime.spool import Spool
+
+VERL_NAMES = frozenset(metric.name for metric in verl_keys.METRICS)
+MAX_VLLM_SUMMED = 1000
+"""Series that are summed over the replicas; vLLM 0.23 has some four hundred."""
+MAX_TRANSFER_QUEUE = 300
+PLAIN_SERIES = 160
+"""Own series that do not grow with the job: one a metric, and phases, checks of nodes, tokens, divisors, states."""
+OF_A_REPLICA = 3
+"""Own series of a replica: finish time, requests, whether it answered."""
+
+
+def bound(ranks: int) -> int:
+    """Give the number of series that a job with so many data-parallel ranks in its rollout never exceeds."""
+    own = PLAIN_SERIES + 3 * MAX_STAGES + OF_A_REPLICA * ranks
+    vllm = MAX_VLLM_SUMMED + len(proxied.PER_REPLICA) * ranks
+    return own + MAX_VERL_SERIES + vllm + MAX_TRANSFER_QUEUE
+
+
+@dataclass
+class Page:
+    """What is remembered from scrape to scrape."""
+
+    spool: Spool
+    config: Path
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing seen."""
+        kept = frozenset(metric.name for metric in proxied.PER_REPLICA)
+        self._history = History(self.spool)
+        self._vllm = Proxy(
+            proxied.VLLM_PREFIX,
+            MAX_VLLM_SUMMED + len(kept) * MAX_REPLICAS,
+            "replica",
+            kept=kept,
+            summed_away=("engine",),
+            left_out=frozenset(proxied.LEFT_OUT),
+        )
+        self._queue = Proxy(
+            proxied.TRANSFER_QUEUE_PREFIX,
+            MAX_TRANSFER_QUEUE,
+            "member",
+            summed_away=("storage_unit_id",),
+            only=frozenset(metric.name for metric in proxied.TRANSFER_QUEUE),
+        )
+
+    def text(self) -> str:
+        """Give one scrape; empty before the first attempt."""
+        with self._lock:
+            families = metrics.collect(self.spool, self._history, metrics.read_job(self.config))
+            if not size(families):
+                return render([])
+            verl = size(family for family in families if family.name in VERL_NAMES)
+            vllm, vllm_dropped = self._vllm.join(self._replica_pages(families), families.job_labels)
+            queue, queue_dropped = self._queue.join(self._queue_pages(families), families.job_labels)
+            served = {"verl": verl, "vllm": size(vllm), "transfer_queue": size(queue)}
+            dropped = families.dropped | {"vllm": vllm_dropped, "transfer_queue": queue_dropped}
+            for source, count in ({"rljob": size(families) - verl} | served).items():
+                families.add(catalogue.SERIES, count, source=source)
+                families.add(catalogue.SERIES_DROPPED, dropped[source], source=source)
+            return render([*families, *vllm, *queue])
+
+    def _replica_pages(self, families: Families) -> dict[str, str | None]:
+        addresses = sources.replicas(self.spool.rollout_targets_file)
+        asked = addresses[:MAX_REPLICAS]
+        pages = {str(index): page for index, page in enumerate(sources.read_pages(asked))}
+        for replica, page in pages.items():
+            families.add(catalogue.REPLICA_UP, float(page is not None), replica=replica)
+        if addresses:
+            families.add(catalogue.REPLICAS_SKIPPED, len(addresses) - len(asked))
+        return pages
+
+    def _queue_pages(self, families: Families) -> dict[str, str | None]:
+        address = sources.queue(self.spool.queue_target_file)
+        if address is None:
+            return {}
+        page = sources.read_page(address)
+        families.add(catalogue.TRANSFER_QUEUE_UP, float(page is not None))
+        return {"controller": page}
+
+
+def size(families: Iterable[Family]) -> int:
+    """Count series."""
+    return sum(len(family.samples) for family in families)

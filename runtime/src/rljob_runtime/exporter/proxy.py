@@ -1,0 +1,143 @@
+"""Metrics of others, in bounded number: pages of several members go in, families with the job's labels come out.
+
+A few families are kept by member; all others are summed over the members. Counters and histograms go on where a member
+begins anew (another driver, another engine), and keep their value while it does not answer: a sum over members must
+never fall, or Prometheus would take it for a restart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rljob_runtime.exporter.text import Family, label_text, parse
+
+CREATED = "_created"
+"""Suffix of prometheus_client's gauges that say since when a counter counts; ours continue over that."""
+RISING = frozenset({"counter", "histogram", "summary"})
+LABEL = re.compile(r'(?P<name>[a-zA-Z_]\w*)="(?:[^"\\]|\\.)*"')
+
+Series = tuple[str, str, str]
+"""Family, name of the sample, label text."""
+
+
+@dataclass
+class Member:
+    """What one member counted."""
+
+    last: dict[Series, float] = field(default_factory=dict)
+    before: dict[Series, float] = field(default_factory=lambda: defaultdict(float))
+    """In its earlier lives."""
+
+    def note(self, readings: dict[Series, float]) -> None:
+        """Take the counters of a page; when one of them fell, all began anew."""
+        if any(value < self.last.get(series, 0.0) for series, value in readings.items()):
+            for series, value in self.last.items():
+                self.before[series] += value
+            self.last = {}
+        self.last |= readings
+
+    def totals(self) -> Iterator[tuple[Series, float]]:
+        """Give each series over all lives."""
+        for series, value in self.last.items():
+            yield series, value + self.before.get(series, 0.0)
+        yield from ((series, value) for series, value in self.before.items() if series not in self.last)
+
+
+@dataclass
+class Proxy:
+    """One source."""
+
+    prefix: str
+    limit: int
+    """Series."""
+    member_label: str
+    kept: frozenset[str] = frozenset()
+    """Families that keep the member's label and all of their own."""
+    summed_away: tuple[str, ...] = ()
+    """Labels that sums do not keep."""
+    only: frozenset[str] | None = None
+    left_out: frozenset[str] = frozenset()
+    _members: dict[str, Member] = field(default_factory=lambda: defaultdict(Member))
+    _known: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Kind and description of families seen."""
+
+    def join(self, pages: Mapping[str, str | None], labels: Mapping[str, str]) -> tuple[list[Family], int]:
+        """Give the families of one scrape, and how many series were left out because of the limit."""
+        totals: dict[Series, float] = defaultdict(float)
+        for member, page in pages.items():
+            self._read(member, page or "", totals)
+        for member, seen in self._members.items():
+            for series, value in seen.totals():
+                totals[self._target(member, series)] += value
+        return self._within_limit(self._families(totals, label_text(labels)))
+
+    def _read(self, member: str, page: str, gauges: dict[Series, float]) -> None:
+        """Keep what counts, and add up what is momentary."""
+        counters: dict[Series, float] = {}
+        for name, family in parse(page, self.prefix).items():
+            if name.endswith(CREATED) or name in self.left_out or (self.only is not None and name not in self.only):
+                continue
+            self._known[name] = (family.kind, family.description)
+            for sample, label, text in family.samples:
+                series = _series(name, sample, label)
+                if family.kind in RISING:
+                    counters[series] = number(text)
+                else:
+                    gauges[self._target(member, series)] += number(text)
+        if counters:
+            self._members[member].note(counters)
+
+    def _target(self, member: str, series: Series) -> Series:
+        name, sample, label = series
+        if name not in self.kept:
+            return name, sample, without(label, self.summed_away)
+        return name, sample, joined(label, label_text({self.member_label: member}))
+
+    def _families(self, totals: Mapping[Series, float], extra: str) -> list[Family]:
+        families: dict[str, Family] = {}
+        for (name, sample, label), value in totals.items():
+            family = families.setdefault(name, Family(name, *self._known[name]))
+            family.samples.append((sample, joined(label, extra), repr(value)))
+        return list(families.values())
+
+    def _within_limit(self, families: list[Family]) -> tuple[list[Family], int]:
+        """Leave out whole families: half a histogram is worse than none."""
+        served: list[Family] = []
+        room, dropped = self.limit, 0
+        # What is kept by member comes first, then the small ones.
+        for family in sorted(families, key=lambda family: (family.name not in self.kept, len(family.samples))):
+            if len(family.samples) > room:
+                dropped += len(family.samples)
+                continue
+            room -= len(family.samples)
+            served.append(family)
+        return served, dropped
+
+
+def number(text: str) -> float:
+    """Read a sample's value; what is none is not a number."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def joined(*labels: str) -> str:
+    """Join label texts."""
+    return ",".join(label for label in labels if label)
+
+
+@lru_cache(maxsize=10_000)
+def _series(name: str, sample: str, label: str) -> Series:
+    """Give one object for the same series of all members: there may be a hundred thousand."""
+    return name, sample, label
+
+
+@lru_cache(maxsize=10_000)
+def without(label: str, names: tuple[str, ...]) -> str:
+    """Take labels out of a label text."""
+    return ",".join(match[0] for match in LABEL.finditer(label) if match["name"] not in names)

@@ -1,0 +1,80 @@
+"""What a tracker's library must be told before verl opens it, so that an attempt goes on with its predecessors' run.
+
+Called in the trainer's process right before `fit` makes verl's `Tracking` (verl/utils/tracking.py, 0.9.1), when it is
+known which step was loaded. A tracker that fails here is left to verl, which tells of it in its own way.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from omegaconf import DictConfig
+
+    from rljob_runtime.contract import JobConfig
+
+TAG = "rljob_uid"
+"""By which the job's run is found at an MLflow server."""
+EVENTS = "events.out.tfevents.*"
+
+
+def prepare(config: DictConfig, job: JobConfig, step: int) -> None:
+    """Let TensorBoard forget what is trained anew, and MLflow find the job's run."""
+    logger = config.trainer.logger
+    names = [logger] if isinstance(logger, str) else list(logger)
+    for name, act in (("tensorboard", _forget_later_steps), ("mlflow", _join_run)):
+        if name in names:
+            try:
+                act(config, job, step)
+            except Exception as error:  # noqa: BLE001 - whatever a library raises, the run matters more
+                print(f"rljob: {name} was not prepared for the steps after {step}: {error!r}", file=sys.stderr)  # noqa: T201
+
+
+def _forget_later_steps(config: DictConfig, job: JobConfig, step: int) -> None:  # noqa: ARG001 - one signature for all
+    """Mark a restart in the event files: TensorBoard drops what earlier ones hold from the next step on."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    folder = os.environ.get("TENSORBOARD_DIR")
+    if folder and any(Path(folder).glob(EVENTS)):
+        SummaryWriter(folder, purge_step=step + 1).close()
+
+
+def _join_run(config: DictConfig, job: JobConfig, step: int) -> None:  # noqa: ARG001 - one signature for all
+    """Find the job's run, or make it, and let verl open it by its id."""
+    if os.environ.get("MLFLOW_RUN_ID"):
+        return
+    import mlflow
+
+    uri = os.environ["MLFLOW_TRACKING_URI"]
+    mlflow.set_tracking_uri(uri)
+    client, project = mlflow.MlflowClient(), config.trainer.project_name
+    experiment = client.get_experiment_by_name(project)
+    known = experiment.experiment_id if experiment else client.create_experiment(project, _artifacts(uri))
+    runs = client.search_runs([known], f"tags.{TAG} = '{job.uid}'", max_results=1)
+    run = runs[0] if runs else client.create_run(known, tags={TAG: job.uid}, run_name=config.trainer.experiment_name)
+    os.environ["MLFLOW_RUN_ID"] = run.info.run_id
+    # MLflow refuses to change a parameter, and verl logs all: an attempt that resumes has others.
+    mlflow.log_params = only_new(mlflow.log_params, frozenset(run.data.params))
+
+
+def _artifacts(uri: str) -> str | None:
+    """Keep artifacts beside a database in a file; a server knows where its own are."""
+    file = uri.removeprefix("sqlite:///")
+    return str(Path(file).parent / "artifacts") if file != uri else None
+
+
+def only_new(log_params: Callable[..., Any], known: frozenset[str]) -> Callable[..., Any]:
+    """Log parameters that the run does not have yet."""
+
+    @functools.wraps(log_params)
+    def log(params: dict[str, Any], **options: Any) -> Any:  # noqa: ANN401 - MLflow's
+        new = {name: value for name, value in params.items() if name not in known}
+        return log_params(new, **options) if new else None
+
+    return log

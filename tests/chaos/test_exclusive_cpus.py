@@ -1,0 +1,184 @@
+"""A Guaranteed worker gets CPUs of its own from a kubelet with the static policy, and its run stays on them.
+
+By hand, as part of `make chaos-cluster`; figures in docs/evidence. The kubelet is started anew with the policy, and
+without it at the end. Of two CPUs one is everybody's, so one is left to give: enough for a rank that trains, too few
+for a plan that divides them, which the runtime has to say.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.affinity import cpu_text, parse_cpus
+from rljob_runtime.contract import Port
+from tests.cluster.network import CGROUP_MOUNTS
+from tests.cluster.nodes import RESERVED_CPU, STATIC_CPU_MANAGER, Node
+from tests.cluster.paths import state
+from tests.e2e import quickstart, story
+from tests.e2e.conftest import cluster
+from tests.e2e.story import ENDED, Record
+from tests.kube import Kube, Manifest, http_get, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+
+NAME = "exclusive"
+NODE = Node(1, state())
+STEPS = 4
+RUN_SECONDS = 900
+RAY_WORKER = "ray-worker"
+Cpus = frozenset[int]
+
+
+@dataclass
+class Seen:
+    """What was seen while the run trained."""
+
+    worker: Manifest = field(default_factory=dict)
+    given: Cpus = frozenset()
+    """By the kubelet, to the worker's Ray container."""
+    everybodys: Cpus = frozenset()
+    """What the kubelet keeps for pods without CPUs of their own."""
+    cgroups: set[Cpus] = field(default_factory=set)
+    """The cpusets of the worker's processes."""
+    masks: set[Cpus] = field(default_factory=set)
+    """Of every thread of the worker."""
+    threads: int = 0
+    head_masks: set[Cpus] = field(default_factory=set)
+    binding: Manifest = field(default_factory=dict)
+    """What the runtime says of its own binding."""
+    status: Manifest = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module")
+def static_policy(kube: Kube) -> Iterator[None]:
+    """Start the kubelet with the policy, and without it at the end."""
+    assert (os.cpu_count() or 1) > 1, "one CPU is everybody's: this needs a second one"
+    cluster("up", "--cpu-manager", STATIC_CPU_MANAGER)
+    left = f"{1000 * (os.cpu_count() or 1) - int(RESERVED_CPU.removesuffix('m'))}m"
+
+    def ready() -> bool:
+        offered: dict[str, str] = (kube.get("node", NODE.name) or {})["status"]["allocatable"]
+        # The device plug-in comes back after the kubelet.
+        return offered["cpu"] == left and offered.get("huawei.com/Ascend910", "0") != "0"
+
+    wait_for("the kubelet has begun anew", ready, 120)
+    yield
+    for job in kube.find("rljobs"):
+        kube.delete("rljob", job["metadata"]["name"])
+    cluster("up", "--cpu-manager", "none")
+
+
+@pytest.fixture(scope="module")
+def seen(kube: Kube, static_policy: None) -> Seen:
+    del static_policy
+    limit = {"name": RAY_WORKER, "resources": {"limits": {"cpu": "1"}}}
+    job = quickstart.variant(
+        NAME,
+        head__template__cpu="200m",
+        workerGroups__0__devicesPerNode=1,
+        workerGroups__0__template__nodeSelector={"kubernetes.io/hostname": NODE.name},
+        workerGroups__0__template__cpu="1",
+        workerGroups__0__template__memory="6Gi",
+        workerGroups__0__template__sharedMemory="1Gi",
+        trainer__steps=STEPS,
+        optimizations={"coreBinding": "Enabled"},
+        # The class cpu leaves CPUs unlimited; classes with NPUs limit them by themselves.
+        podSpecPatch={"workers": {"containers": [limit]}},
+    )
+    kube.apply(job)
+    record, found = Record(NAME), Seen()
+
+    def ended() -> bool:
+        now = story.look(kube, record)
+        if now == "Training" and record.step >= 1:
+            _look(kube, record, found)
+        return now in ENDED
+
+    wait_for("the end of the run", ended, RUN_SECONDS, every=2)
+    found.status = record.status
+    print(
+        f"given {cpu_text(found.given)}, everybody's {cpu_text(found.everybodys)}; masks of {found.threads} threads: "
+        f"{sorted(map(cpu_text, found.masks))}; head {sorted(map(cpu_text, found.head_masks))}; {found.binding}"
+    )
+    return found
+
+
+def _look(kube: Kube, record: Record, found: Seen) -> None:
+    found.worker = story.pod_of(kube, record, "worker")
+    uid = found.worker["metadata"]["uid"]
+    kept = json.loads(NODE.cpu_state.read_text())
+    found.given = parse_cpus(kept.get("entries", {}).get(uid, {}).get(RAY_WORKER, ""))
+    found.everybodys = parse_cpus(kept["defaultCpuSet"])
+    masks = {pid: _masks(pid) for pid in story.processes(uid)}
+    found.threads = max(found.threads, sum(map(len, masks.values())))
+    found.masks |= {mask for each in masks.values() for mask in each}
+    found.cgroups |= {cpus for pid in masks if (cpus := _cpuset(pid, uid))}
+    head = story.pod_of(kube, record, "head")
+    found.head_masks |= {mask for pid in story.processes(head["metadata"]["uid"]) for mask in _masks(pid)}
+    secret = kube.get("secret", record.status["rayCluster"]["name"]) or {}
+    token = base64.b64decode(secret["data"]["auth_token"]).decode()
+    told = json.loads(http_get(f"http://{head['status']['podIP']}:{Port.API.value}/v1/progress", token))
+    found.binding = told.get("coreBinding") or found.binding
+
+
+def _masks(pid: int) -> list[Cpus]:
+    """Give the CPUs of each thread of a process, as the kernel says; nothing of one that is gone."""
+    found = []
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        try:
+            rows = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        except OSError:
+            continue
+        found.append(parse_cpus(rows["Cpus_allowed_list"]))
+    return found
+
+
+def _cpuset(pid: int, pod_uid: str) -> Cpus:
+    """Give the cpuset of a process's cgroup, of either version.
+
+    Empty when the process is gone, or is a probe's that has not joined each of its container's cgroups yet.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        groups = {controllers: group for _, controllers, group in (line.split(":", 2) for line in lines)}
+        if pod_uid not in groups.get("cpuset", groups.get("", "")).replace("_", "-"):
+            return frozenset()
+        if "cpuset" in groups:
+            return parse_cpus((CGROUP_MOUNTS / f"cpuset{groups['cpuset']}" / "cpuset.cpus").read_text())
+        return parse_cpus((CGROUP_MOUNTS / groups[""].lstrip("/") / "cpuset.cpus.effective").read_text())
+    except OSError:
+        return frozenset()
+
+
+def test_the_run_ends_well(seen: Seen) -> None:
+    assert (seen.status["state"], seen.status["progress"]["summary"]) == ("Succeeded", f"{STEPS}/{STEPS}"), seen.status
+
+
+def test_the_worker_is_guaranteed_and_has_a_cpu_of_its_own(seen: Seen) -> None:
+    assert seen.worker["status"]["qosClass"] == "Guaranteed"
+    assert len(seen.given) == 1
+    assert not seen.given & seen.everybodys
+
+
+def test_every_thread_of_the_run_stays_on_it(seen: Seen) -> None:
+    assert seen.cgroups == {seen.given}
+    assert seen.masks == {seen.given}
+    assert seen.threads > 1
+
+
+def test_nobody_else_is_on_it(seen: Seen) -> None:
+    assert seen.head_masks
+    assert not any(mask & seen.given for mask in seen.head_masks)
+
+
+def test_the_runtime_knows_the_cpus_as_its_own_and_says_that_they_are_too_few_to_divide(seen: Seen) -> None:
+    assert (seen.binding["nodes"], seen.binding["plannedNodes"]) == (1, 0)
+    (note,) = seen.binding["notes"]
+    assert "nothing is bound: 1 CPUs (1 cores) in this container's cpuset are too few" in note

@@ -1,0 +1,133 @@
+"""An NPU that turns unhealthy under a run: the run saves and leaves, the job waits, says why, and goes on from there.
+
+The kubelet and the device plug-in say that a device is unwell, the ConfigMap beside them which level its fault has, as
+MindCluster's plug-in writes it. The cluster has one node, so there is nowhere else to go.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.e2e import quickstart
+from tests.e2e.shared import ROOT
+from tests.kube import Kube, Manifest, condition, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+
+NAME = "faulty"
+NODE = "node-1"
+RESOURCE = "huawei.com/Ascend910"
+DEVICE_INFO = f"mindx-dl-deviceinfo-{NODE}"
+STEPS = 20
+"""More than pass between two looks at the node, and before it the first one."""
+SAVE_EVERY = 10
+
+
+def _device_info(*faults: Manifest) -> Manifest:
+    """Give the ConfigMap of Ascend's device plug-in, as far as it tells of faults."""
+    devices = {f"{RESOURCE}-Unhealthy": ",".join(fault["npu_name"] for fault in faults)}
+    listed = {"DeviceList": {**devices, f"{RESOURCE}-Fault": json.dumps(faults)}, "UpdateTime": 0}
+    metadata = {"namespace": "kube-system", "name": DEVICE_INFO, "labels": {"mx-consumer-cim": "true"}}
+    data = {"DeviceInfoCfg": json.dumps({"DeviceInfo": listed})}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def _say(verb: str, device: str) -> None:
+    command = [sys.executable, "-m", "tests.cluster", "npu", verb, device]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture
+def fail(alone: Kube) -> Iterator[Callable[[str], None]]:
+    """Give the way to break a device; all are well before and after."""
+    system, broken = alone.in_namespace("kube-system"), list[str]()
+    system.apply(_device_info())
+
+    def break_device(device: str) -> None:
+        broken.append(device)
+        fault = {"fault_type": "CardUnhealthy", "npu_name": device, "fault_code": "80E01801"}
+        _say("unhealthy", device)
+        system.apply(_device_info({**fault, "fault_level": "SeparateNPU", "fault_handling": "SeparateNPU"}))
+
+    yield break_device
+    for device in broken:
+        _say("healthy", device)
+    system.delete("configmap", DEVICE_INFO)
+
+
+def _status(kube: Kube) -> Manifest:
+    found: Manifest = (kube.get("rljob", NAME) or {}).get("status", {})
+    return found
+
+
+def _offered(kube: Kube) -> tuple[int, int]:
+    state = (kube.get("node", NODE) or {})["status"]
+    return int(state["allocatable"][RESOURCE]), int(state["capacity"][RESOURCE])
+
+
+def test_a_run_leaves_a_device_at_fault_and_goes_on_when_it_is_well(alone: Kube, fail: Callable[[str], None]) -> None:
+    kube = alone
+    job = quickstart.variant(
+        NAME,
+        trainer__steps=STEPS,
+        checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": SAVE_EVERY, "keep": 2},
+        restart={"maxInfrastructureRestarts": 2, "backoffSeconds": 1},
+        stop={"graceSeconds": 240},
+    )
+    kube.apply(job)
+    wait_for("the first step", lambda: _status(kube).get("progress", {}).get("step", 0) >= 1, 600, every=2)
+    (worker,) = kube.find("pods", f"rljob.dev/job={NAME},ray.io/node-type=worker")
+    assert worker["spec"]["nodeName"] == NODE
+    device = worker["metadata"]["annotations"]["huawei.com/AscendReal"].split(",")[0]
+    _, capacity = _offered(kube)
+    fail(device)
+
+    # The reason is seen where people look, and the run saved on its way out.
+    wait_for("the kubelet's word", lambda: _offered(kube) == (capacity - 1, capacity), 60)
+    wait_for("the job waits", lambda: _status(kube).get("reason") == "WaitingForNodes", 300, every=2)
+    status = _status(kube)
+    (attempt,) = status["attempts"]
+    assert (attempt["reason"], attempt["cause"], attempt["node"]) == ("DeviceFault", "Infrastructure", NODE), attempt
+    assert device in attempt["message"]
+    assert "SeparateNPU" in attempt["message"]
+    saved = status["checkpoint"]["step"]
+    assert 1 <= saved == attempt["lastStep"] < STEPS, status
+    (avoided,) = status["excludedNodes"]
+    assert (avoided["name"], avoided["reason"]) == (NODE, "DeviceFault")
+    assert device in status["message"], status["message"]
+    wide = kube.run("get", "rljob", NAME, "-o", "wide")
+    assert "WaitingForNodes" in wide
+    assert device in wide
+    ready = condition(kube.get("rljob", NAME), "ClusterReady") or {}
+    assert (ready["status"], ready["reason"]) == ("False", "WaitingForNodes")
+    told = {event["reason"]: event.get("note", "") for event in kube.events(NAME)}
+    assert device in told["DeviceFault"], told
+    assert device in told["WaitingForNodes"], told
+    assert device in kube.run("describe", "rljob", NAME)
+
+    # It waits at no cost: nothing is made, nothing is counted.
+    generation, budget = status["intent"]["clusterGeneration"], status["budget"]
+    time.sleep(20)
+    status = _status(kube)
+    assert (status["intent"]["clusterGeneration"], status["budget"]) == (generation, budget)
+    assert status["reason"] == "WaitingForNodes"
+    assert not kube.find("pods", f"rljob.dev/job={NAME},ray.io/cluster")
+
+    # The device is well again, and the job goes on from what it saved.
+    _say("healthy", device)
+    kube.in_namespace("kube-system").apply(_device_info())
+    kube.run("wait", f"rljob/{NAME}", "--for=condition=Finished", "--timeout=600s", seconds=630)
+    status = _status(kube)
+    assert status["state"] == "Succeeded", json.dumps(status, indent=1)
+    assert [entry["outcome"] for entry in status["attempts"]] == ["Failed", "Succeeded"]
+    assert status["attempts"][1]["resumedFromStep"] == saved
+    assert status["progress"]["summary"] == f"{STEPS}/{STEPS}"
+    assert status["counters"]["infrastructureFailures"] == 1
+    assert not status.get("excludedNodes")
+    kube.delete("rljob", NAME)

@@ -1,0 +1,104 @@
+"""The chart value `queues`: cards become devices, classes become node labels, and what cannot be is refused by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rljob.build.accelerators import ACCELERATORS
+from rljob.cli.manifests import read_files
+from rljob.cli.quota import DIES_PER_CARD
+from tests.chart.helm import CHART, ROOT, VALUES, Manifest, helm, pick, render
+
+GUIDE = ROOT / "docs/guides/queues.md"
+NPU = "huawei.com/Ascend910"
+CARDS = 128
+TEAMS = ("guests", "language", "vision")
+MINIMAL = "queues.flavors.a3.class=atlas-a3,queues.teams.x.namespaces={x}"
+
+
+def blocks() -> list[Any]:
+    """Give the YAML of the guide."""
+    return [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)]
+
+
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
+    path = tmp_path_factory.mktemp("guide") / "queues.yaml"
+    path.write_text(yaml.safe_dump(blocks()[0]))
+    return render("--values", path)
+
+
+def quotas(manifests: list[Manifest], team: str, flavor: str = "a3") -> dict[str, str]:
+    groups = pick(manifests, "ClusterQueue", team)["spec"]["resourceGroups"]
+    (found,) = (r for g in groups for f in g["flavors"] if f["name"] == flavor for r in f["resources"])
+    return {key: value for key, value in found.items() if key != "name"}
+
+
+def test_without_teams_nothing_is_made() -> None:
+    assert not [m for m in render() if m["apiVersion"].startswith("kueue")]
+
+
+def test_the_guide_gives_away_all_cards_and_no_more(guide: list[Manifest]) -> None:
+    dies = ACCELERATORS["atlas-a3"].dies_per_card
+    assert pick(guide, "ResourceFlavor", "a3")["metadata"]["annotations"] == {DIES_PER_CARD: str(dies)}
+    assert sum(int(quotas(guide, team)["nominalQuota"]) for team in TEAMS) == CARDS * dies
+    assert quotas(guide, "language") == {"nominalQuota": "96", "borrowingLimit": "96"}
+    assert quotas(guide, "guests") == {"nominalQuota": "32", "lendingLimit": "0"}
+
+
+def test_the_guides_job_waits_in_a_queue_that_the_guide_makes(guide: list[Manifest], tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(blocks()[1]))
+    (job,) = read_files([str(path)]).jobs
+    scheduling = job.spec["scheduling"]
+    found = [m for m in guide if m["kind"] == "LocalQueue" and m["metadata"]["namespace"] == job.namespace]
+    assert [m["metadata"]["name"] for m in found] == [scheduling["queueName"]]
+    assert pick(guide, "WorkloadPriorityClass", scheduling["workloadPriorityClassName"])["value"] == 1000
+
+
+def test_the_guides_command_names_the_chart_and_its_file() -> None:
+    (command,) = re.findall(r"^    (helm .*)$", GUIDE.read_text(), re.MULTILINE)
+    words = command.split()
+    assert (ROOT / words[3]).samefile(CHART)
+    assert words[words.index("--values") + 1] == "queues.yaml"
+
+
+def test_workers_are_sent_where_the_cards_are_and_heads_anywhere() -> None:
+    manifests = render("--values", VALUES / "queues.yaml")
+    assert pick(manifests, "ResourceFlavor", "a3")["spec"]["nodeLabels"] == {"servertype": "Ascend910A3-20"}
+    assert "spec" not in pick(manifests, "ResourceFlavor", "cce")
+    assert "spec" not in pick(manifests, "ResourceFlavor", "rljob-common")
+    groups = pick(manifests, "ClusterQueue", "vision")["spec"]["resourceGroups"]
+    assert [group["coveredResources"] for group in groups] == [[NPU], ["huawei.com/ascend-1980"], ["cpu", "memory"]]
+    assert [flavor["name"] for flavor in groups[0]["flavors"]] == ["a2", "a3"]
+
+
+def test_a_class_of_the_values_counts_too() -> None:
+    lab = "accelerators.lab.resource=x.y/npu,accelerators.lab.diesPerCard=4,accelerators.lab.devicesPerNode=8"
+    words = f"{lab},queues.flavors.l.class=lab,queues.teams.x.namespaces={{x}},queues.teams.x.cards.l=3"
+    assert quotas(render("--set", words), "x", "l") == {"nominalQuota": "12"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        (MINIMAL, "have servertype Ascend910A3-20 or Ascend910A3-24; set queues.flavors.a3.nodeLabels"),
+        (
+            "queues.flavors.a3.class=a3,queues.teams.x.namespaces={x}",
+            "class a3 is no accelerator class; there are atlas-a2,",
+        ),
+        ("queues.flavors.n.class=cpu,queues.teams.x.namespaces={x},queues.teams.x.cards.m=1", "x.cards.m is no flavor"),
+        ("queues.teams.x.cards.n=1", "missing property 'namespaces'"),
+        ("queues.flavors.n.class=cpu,queues.teams.x.namespaces={x},queues.teams.x.cards.n=-1", "minimum"),
+        ("queues.teamz.x=1", "additional properties 'teamz' not allowed"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(setting: str, complaint: str) -> None:
+    answer = helm("template", "x", CHART, "--set", setting)
+    assert answer.code != 0
+    assert complaint in answer.stderr

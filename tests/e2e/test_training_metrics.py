@@ -1,0 +1,105 @@
+"""The main job, as a real Prometheus saw it: every question of every board and rule, and the figures that matter.
+
+    RLJOB_WATCHED=build/e2e pytest -m e2e tests/e2e/test_training_metrics.py
+
+asks what the last run left behind, without a cluster: for changing a board or a rule.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.shared import NAME, Seen
+from tests.monitoring.figures import Look, looks, wrong_idle_ratios, wrong_rates, wrong_sums
+from tests.monitoring.prometheus import Prometheus
+from tests.monitoring.questions import (
+    Unanswered,
+    ask_all,
+    board_questions,
+    idle_exceptions,
+    rule_questions,
+)
+from tests.monitoring.rules import rule_groups
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2700)]
+
+Watched = tuple[Prometheus, Seen]
+EXCEPTIONS = (
+    Unanswered(r"npu_chip_|machine_\w*npu", "npu-exporter needs NPUs"),
+    Unanswered(r"vllm:spec_decode", "the quickstart does not speculate"),
+    Unanswered(r"rljob_validation", "the quickstart does not validate"),
+    Unanswered(r"rljob_kl_loss", "the quickstart has no KL in its loss"),
+    Unanswered(r"rljob_core_binding", "CPUs of the class cpu are not bound"),
+    Unanswered(r"job_queue_wait_seconds", "there is no queue on the local cluster"),
+    Unanswered(r"rljob_preflight_nodes\{.*failed", "by chance: whether a check warns is the machine's", chance=True),
+    Unanswered(r"state_duration_seconds", "by chance: of states that the operator saw twice", chance=True),
+    Unanswered(r"reconcile_errors_total", "by chance: of rounds that failed", chance=True),
+    Unanswered(r"api_requests_total\{.*code!~", "by chance: of requests that failed", chance=True),
+    Unanswered(r"resync_drift_total", "by chance: of events that a watch lost", chance=True),
+)
+RATE_TOLERANCE = 0.01
+IDLE_TOLERANCE = 0.01
+
+
+def variables(seen: Seen) -> dict[str, str]:
+    """What Grafana would put in for a user who looks at the whole run."""
+    seconds = int(seen.time.end - seen.time.begin)
+    return {"namespace": seen.namespace, "rljob": NAME, "__rate_interval": "1m", "__range": f"{seconds}s"}
+
+
+@pytest.fixture(scope="module")
+def seen_steps(watched: Watched) -> list[Look]:
+    prometheus, seen = watched
+    matchers = f'rljob="{NAME}",rljob_namespace="{seen.namespace}"'
+    return looks(prometheus, matchers, seen.attempts, seen.time)
+
+
+@pytest.mark.parametrize("job", ["rljob-operator", "rljob-jobs", "rljob-ray"])
+def test_operator_exporter_and_ray_were_scraped(watched: Watched, job: str) -> None:
+    prometheus, seen = watched
+    answers = prometheus.over(f'sum(up{{job="{job}"}})', seen.begin, seen.end, seen.time.step_seconds)
+    assert answers, f"no target of {job} was found"
+    up = list(answers[0].samples.values())
+    print(f"{job}: {sum(up):.0f} looks at targets that answered, of {len(up)} moments")
+    assert max(up) >= 1
+
+
+def test_every_question_of_the_boards_has_an_answer(watched: Watched) -> None:
+    prometheus, seen = watched
+    wrong = ask_all(prometheus, board_questions(), EXCEPTIONS, variables(seen), seen.time)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_series_of_the_rules_exists(watched: Watched) -> None:
+    prometheus, seen = watched
+    wrong = ask_all(prometheus, rule_questions(rule_groups()), EXCEPTIONS, variables(seen), seen.time)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_exception_is_about_a_question() -> None:
+    assert idle_exceptions([*board_questions(), *rule_questions(rule_groups())], EXCEPTIONS) == []
+
+
+def test_the_steps_were_seen(watched: Watched, seen_steps: list[Look]) -> None:
+    trained = sum(len(lines) for lines in watched[1].attempts)
+    steps = {(look.values["attempt"], look.line["step"]) for look in seen_steps if look.line}
+    print(f"{len(steps)} of {trained} steps were seen, in {len(seen_steps)} looks")
+    assert len(steps) >= trained * 3 / 4
+    assert {number for number, _ in steps} == {1, 2, 3, 4}
+
+
+def test_tokens_per_second_are_tokens_over_seconds_over_cards(watched: Watched, seen_steps: list[Look]) -> None:
+    wrong = wrong_rates(seen_steps, RATE_TOLERANCE) + wrong_sums(seen_steps, watched[1].attempts, RATE_TOLERANCE)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_idle_ratios_are_those_of_the_ranks_finish_times(seen_steps: list[Look]) -> None:
+    wrong = wrong_idle_ratios(seen_steps, IDLE_TOLERANCE)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_alert_called_somebody_out_of_bed(watched: Watched) -> None:
+    prometheus, seen = watched
+    found = prometheus.over('ALERTS{alertstate="firing"}', seen.begin, seen.end, seen.time.step_seconds)
+    print("fired:", sorted({f"{one.labels['alertname']} ({one.labels['severity']})" for one in found}))
+    assert [one.labels for one in found if one.labels["severity"] == "critical"] == []

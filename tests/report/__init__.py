@@ -1,0 +1,1 @@
+"""The run report as people see it: in a browser."""

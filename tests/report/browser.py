@@ -1,0 +1,112 @@
+"""Headless Chromium for tests: a page's DOM, what it said on the console, how large things are drawn, a picture.
+
+The Debian package is installed when it is missing, as the cluster's are. Every name resolves to nothing: a page that
+asks the network for something fails to get it, and says so on the console.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+from tests.cluster.packages import Package, ensure_packages
+
+SECONDS = 90
+PACKAGES = (
+    Package("chromium-headless-shell", "chromium-headless-shell"),
+    Package("fonts-liberation", "/usr/share/fonts/truetype/liberation"),
+)
+OFFLINE = ("--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking", "--disable-component-update")
+CONSOLE = re.compile(r":CONSOLE(?::|\()\d+\)?\] (.*)")
+MEASURE = """<script>
+const boxes = {};
+for (const figure of document.querySelectorAll("[data-plot]")) {
+  const marks = [...figure.querySelectorAll("svg .line, svg .bar")].map(mark => mark.getBoundingClientRect());
+  boxes[figure.dataset.plot] = [marks.length,
+    Math.max(0, ...marks.map(box => box.right)) - Math.min(1e6, ...marks.map(box => box.left)),
+    Math.max(0, ...marks.map(box => box.bottom)) - Math.min(1e6, ...marks.map(box => box.top))];
+}
+const told = document.createElement("pre");
+told.id = "boxes";
+told.textContent = JSON.stringify(boxes);
+document.body.append(told);
+</script>"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A page after it was loaded."""
+
+    dom: str
+    console: list[str]
+
+    @property
+    def plots(self) -> dict[str, int]:
+        """Give the figures of the DOM and how many values each says that it draws."""
+        return _Plots(self.dom).found
+
+
+class _Plots(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: dict[str, int] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        if tag == "figure" and told.get("data-plot"):
+            self.found[str(told["data-plot"])] = int(told.get("data-points") or 0)
+
+
+def load(page: Path) -> Seen:
+    """Load a file."""
+    done = _run("--dump-dom", page)
+    return Seen(done.stdout, [found[1] for line in done.stderr.splitlines() if (found := CONSOLE.search(line))])
+
+
+def measure(page: Path) -> dict[str, tuple[int, float, float]]:
+    """Give for each plot how many marks are drawn, and the width and height that they take, in pixels.
+
+    A script does it, in a copy of the page without the policy that forbids scripts.
+    """
+    text, removed = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
+    assert removed == 1, "the page has no policy"
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "measured.html"
+        copy.write_text(text.replace("</body>", f"{MEASURE}</body>"))
+        dom = _run("--dump-dom", copy).stdout
+    found = re.search(r'<pre id="boxes">(.*?)</pre>', dom)
+    assert found, dom[-500:]
+    return {name: (int(count), width, height) for name, (count, width, height) in json.loads(found[1]).items()}
+
+
+def picture(page: Path, to: Path, size: tuple[int, int], *, dark: bool = False) -> None:
+    """Write what is seen as a PNG."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    scheme = ("--blink-settings=preferredColorScheme=0",) if dark else ()
+    _run(f"--screenshot={to}", page, "--hide-scrollbars", f"--window-size={size[0]},{size[1]}", *scheme)
+
+
+@cache
+def _program() -> str:
+    ensure_packages(PACKAGES)
+    found = shutil.which("chromium-headless-shell")
+    assert found, "chromium-headless-shell is installed and not on the PATH"
+    return found
+
+
+def _run(what: str, page: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory() as profile:
+        # Root has no use of a sandbox of its own, and containers do not let it make one.
+        words = [_program(), "--no-sandbox", "--disable-gpu", *OFFLINE, f"--user-data-dir={profile}", *more]
+        words += ["--enable-logging=stderr", "--v=0", what, page.absolute().as_uri()]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return done

@@ -1,0 +1,177 @@
+"""Clusters of Ascend nodes as KWOK shows them, and the jobs of the shapes that users have.
+
+What a node looks like is said here anew, from what its vendors write on it, and not taken from the operator's own
+table: a row that asks for a label or a size which no such node has leaves its pods pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tests.scale.client import Manifest
+from tests.scale.objects import NAMESPACE
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+MC = "mind-cluster 26.1.0, component/ascend-device-plugin"
+CLAIM = "rl-shared"
+"""The volume of the examples."""
+RUNTIME_CLASS = "ascend"
+"""That of Ascend Docker Runtime."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One kind of node."""
+
+    name: str
+    labels: dict[str, str]
+    cores: int
+    memory_gib: int
+    resource: str = ""
+    devices: int = 0
+    source: str = ""
+
+    def nodes(self, count: int) -> Iterator[Manifest]:
+        """Give nodes that KWOK keeps."""
+        for number in range(count):
+            yield self._node(f"{self.name}-{number:02d}")
+
+    def _node(self, name: str) -> Manifest:
+        devices = {self.resource: str(self.devices)} if self.resource else {}
+        whole = {"cpu": str(self.cores), "memory": f"{self.memory_gib}Gi", "pods": "110", **devices}
+        # What kubelet and system keep for themselves.
+        left = whole | {"cpu": str(self.cores - SYSTEM_CORES), "memory": f"{self.memory_gib - SYSTEM_MEMORY_GIB}Gi"}
+        own = {"type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "labels": own | {"kubernetes.io/arch": "arm64", HARDWARE: self.name} | self.labels,
+                "annotations": {"kwok.x-k8s.io/node": "fake"},
+            },
+            "status": {"capacity": whole, "allocatable": left},
+        }
+
+
+HARDWARE = "test.rljob.dev/hardware"
+"""Label of ours, by which the test knows a node again."""
+SYSTEM_CORES, SYSTEM_MEMORY_GIB = 4, 32
+DRIVER = {"huawei.com/driver.version": "25.5.0"}
+A2 = Hardware(
+    "a2",
+    {"servertype": "Ascend910B-20", "accelerator": "huawei-Ascend910", "accelerator-type": "module-910b-8", **DRIVER},
+    192,
+    1536,
+    "huawei.com/Ascend910",
+    8,
+    f"{MC}: labels, one device an NPU; vllm-ascend, CPU binding: 4 Kunpeng 920 of 48 cores",
+)
+A3 = Hardware(
+    "a3",
+    {"servertype": "Ascend910A3-24", "accelerator": "huawei-Ascend910", "accelerator-type": "module-a3-16", **DRIVER},
+    320,
+    1536,
+    "huawei.com/Ascend910",
+    16,
+    f"{MC}: labels, one device a die; vllm-ascend, CPU binding: the smaller of two hosts",
+)
+A3_SUPERPOD = Hardware(
+    "a3-superpod",
+    A3.labels | {"accelerator-type": "module-a3-16-super-pod", "huawei.com/topotree.superpodid": "0"},
+    640,
+    1536,
+    "huawei.com/Ascend910",
+    16,
+    f"{MC}: labels where the driver knows a super-pod; vllm-ascend, CPU binding: 8 NUMA nodes of 80 cores",
+)
+CCE_A3 = Hardware(
+    "cce-a3",
+    {"accelerator/huawei-npu": "ascend-1980"},
+    320,
+    1536,
+    "huawei.com/ascend-1980",
+    16,
+    "Huawei Cloud CCE, AI Suite (Ascend NPU): name of the resource and label of the nodes",
+)
+PLAIN = Hardware("plain", {}, 64, 512, source="a node without NPU, for the heads")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A job of the examples and what has to come of it."""
+
+    what: str
+    path: str
+    hardware: Hardware
+    nodes: int
+    on_host: bool = False
+
+    @property
+    def manifest(self) -> Manifest:
+        """The RLJob, as a user applies it."""
+        (job,) = (each for each in yaml.safe_load_all((EXAMPLES / self.path).read_text()) if each["kind"] == "RLJob")
+        job["metadata"]["namespace"] = NAMESPACE
+        found: Manifest = job
+        return found
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        return str(self.manifest["metadata"]["name"])
+
+
+SHAPES = (
+    Shape("A2 1x8", "ascend/a2-one-node.yaml", A2, 1),
+    Shape("A2 4x8", "ascend/a2-four-nodes.yaml", A2, 4),
+    Shape("A3 1x16, Ascend Docker Runtime", "ascend/a3-one-node.yaml", A3, 1),
+    Shape("A3 SuperPoD 8x16, Qwen3-235B", "qwen3-235b.yaml", A3_SUPERPOD, 8),
+    Shape("A3 SuperPoD 16x16, DeepSeek-V3", "deepseek-v3.yaml", A3_SUPERPOD, 16),
+    Shape("A3 SuperPoD 8x16, host network", "ascend/a3-superpod-host-network.yaml", A3_SUPERPOD, 8, on_host=True),
+    Shape("CCE 8x16, ascend-1980", "ascend/cce-a3.yaml", CCE_A3, 8),
+)
+
+
+def nodes() -> Iterator[Manifest]:
+    """Give as many NPU nodes of each kind as the jobs take, and a small node for each head."""
+    for hardware in (A2, A3, A3_SUPERPOD, CCE_A3):
+        wanted = sum(shape.nodes for shape in SHAPES if shape.hardware is hardware)
+        # The class atlas-a3 takes a SuperPoD's node as well, and may leave the A3 server to nobody.
+        yield from hardware.nodes(wanted + (1 if hardware is A3_SUPERPOD else 0))
+    yield from PLAIN.nodes(len(SHAPES))
+
+
+def surroundings() -> Iterator[tuple[str, Manifest]]:
+    """Give what the jobs of the examples stand on, with the path to create it at: a bound claim, a RuntimeClass."""
+    name = {"name": CLAIM}
+    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    server = {"server": "nfs.example", "path": "/shared"}
+    yield (
+        "/api/v1/persistentvolumes",
+        {
+            "metadata": name,
+            "spec": {
+                **common,
+                "capacity": {"storage": "1Ti"},
+                "nfs": server,
+                "claimRef": {"namespace": NAMESPACE, **name},
+            },
+        },
+    )
+    # Nobody binds here: the annotation is what the scheduler goes by.
+    bound = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    yield (
+        f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims",
+        {
+            "metadata": name | bound,
+            "spec": {**common, "volumeName": CLAIM, "resources": {"requests": {"storage": "1Ti"}}},
+        },
+    )
+    yield (
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        {"metadata": {"name": RUNTIME_CLASS}, "handler": RUNTIME_CLASS},
+    )

@@ -1,0 +1,185 @@
+"""Our operator under a real Kueue: teams of the chart, borrowing, priorities and a preemption, on fake nodes.
+
+The control plane, KubeRay, Kueue and the operator are real; nodes are KWOK's, and tests/scale/heads.py plays the heads.
+No look may find more used than there is. Whole training runs are the business of tests/chaos/test_queue.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from rljob.api.v1alpha1 import API_VERSION
+from rljob.cli.quota import Job, Kueue, Share, read_jobs, read_shares
+from rljob.cluster.token import TokenKey
+from tests.chart.helm import VALUES, render
+from tests.scale import objects
+from tests.scale.client import Client, Manifest
+from tests.scale.heads import Heads
+from tests.scale.plane import control_plane, install
+from tests.scale.settings import Settings
+
+pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(loop_scope="module")]
+
+GROUP = "/apis/kueue.x-k8s.io/v1beta2"
+KINDS = {
+    "ClusterQueue": "clusterqueues",
+    "Cohort": "cohorts",
+    "LocalQueue": "localqueues",
+    "ResourceFlavor": "resourceflavors",
+    "WorkloadPriorityClass": "workloadpriorityclasses",
+}
+WORKERS, STEP_SECONDS, PATIENCE_SECONDS = 2, 2, 240.0
+CARDS = WORKERS * objects.DEVICES
+"""Of a job, and guaranteed to each of two teams; one may borrow those of the other."""
+TEAMS = {
+    "queues": {
+        "flavors": {"npu": {"class": "cpu"}},
+        "teams": {
+            "busy": {"namespaces": [objects.NAMESPACE], "cards": {"npu": CARDS}, "borrow": {"npu": CARDS}},
+            "idle": {"namespaces": ["idle"], "cards": {"npu": CARDS}},
+        },
+        "priorities": {"low": 100, "high": 1000},
+    }
+}
+
+
+@dataclass
+class Scene:
+    """A control plane with Kueue, and what was seen in it."""
+
+    client: Client
+    most_used: float = 0.0
+    shares: dict[str, Share] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    rljobs: dict[str, Manifest] = field(default_factory=dict)
+
+    async def look(self) -> None:
+        """Read all of it."""
+        parts = [(await self.client.list(f"{GROUP}/{plural}"))[0] for plural in ("clusterqueues", "localqueues")]
+        parts += [(await self.client.list(f"{GROUP}/{plural}"))[0] for plural in ("resourceflavors", "workloads")]
+        seen = Kueue(*parts)
+        self.shares = {share.team: share for share in read_shares(seen)}
+        self.jobs = {job.name: job for job in read_jobs(seen)}
+        self.rljobs = {job["metadata"]["name"]: job for job in (await self.client.list(objects.RLJOBS))[0]}
+        self.most_used = max(self.most_used, sum(share.used for share in self.shares.values()))
+
+    async def until(self, what: str, reached: Callable[[Scene], bool]) -> None:
+        """Look until it is so."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        await self.look()
+        while not reached(self):
+            states = {name: job.get("status", {}).get("message") for name, job in self.rljobs.items()}
+            assert time.monotonic() < deadline, f"{what}: {states} {self.jobs}"
+            await asyncio.sleep(0.5)
+            await self.look()
+
+    def state(self, name: str) -> str:
+        """Give the state of an RLJob."""
+        return str(self.rljobs.get(name, {}).get("status", {}).get("state", ""))
+
+    def admitted(self, name: str) -> Manifest:
+        """Give the condition Admitted of an RLJob."""
+        told: list[Manifest] = self.rljobs[name]["status"]["conditions"]
+        return next(entry for entry in told if entry["type"] == "Admitted")
+
+    async def submit(self, name: str, priority: str) -> None:
+        """Create a job of the busy team."""
+        spec = objects.spec(WORKERS) | {
+            "scheduling": {"queueName": "cards", "workloadPriorityClassName": priority},
+        }
+        metadata = {"name": name, "namespace": objects.NAMESPACE}
+        job = {"apiVersion": API_VERSION, "kind": "RLJob", "metadata": metadata, "spec": spec}
+        await self.client.ask("POST", objects.RLJOBS, job)
+
+
+async def apply(client: Client, values: Path, query: str = "") -> int:
+    """Create what the chart makes of the queues; gives the number of objects."""
+    made = [item for item in render("--values", values) if item["kind"] in KINDS]
+    for item in made:
+        space = f"/namespaces/{item['metadata']['namespace']}" if "namespace" in item["metadata"] else ""
+        if query and space:
+            # A dry run makes no namespace.
+            continue
+        path = f"{GROUP}{space}/{KINDS[item['kind']]}/{item['metadata']['name']}"
+        await client.ask("PATCH", f"{path}?fieldManager=scale&force=true{query}", json.dumps(item), "apply-patch+yaml")
+    return len(made)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    """Start all, and make the teams."""
+    values = tmp_path_factory.mktemp("queues") / "values.yaml"
+    values.write_text(json.dumps(TEAMS))
+    async with control_plane() as plane, plane.client() as client:
+        await install(client)
+        await client.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "idle"}})
+        await client.create_all("/api/v1/nodes", objects.nodes(Settings(jobs=4, workers=WORKERS)))
+        await plane.start_kueue()
+        await plane.start_kuberay()
+        await apply(client, values)
+        heads = Heads(TokenKey.from_file(plane.token_key), STEP_SECONDS)
+        serving = asyncio.create_task(heads.serve(client, objects.NAMESPACE))
+        await plane.start_operator()
+        yield Scene(client)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+
+async def test_kueue_takes_every_object_that_the_chart_makes(scene: Scene) -> None:
+    assert await apply(scene.client, VALUES / "queues.yaml", "&dryRun=All") > len(KINDS)
+
+
+async def test_a_team_borrows_what_the_other_leaves_and_waits_for_more(scene: Scene) -> None:
+    for name in ("one", "two", "three"):
+        await scene.submit(name, "low")
+    await scene.until("two train", lambda seen: [seen.state(n) for n in ("one", "two", "three")].count("Training") == 2)
+    await scene.until("one waits", lambda seen: [seen.state(n) for n in ("one", "two", "three")].count("Queued") == 1)
+    busy = scene.shares["busy"]
+    assert (busy.used, busy.guaranteed, busy.borrowed, busy.waiting) == (2 * CARDS, CARDS, CARDS, 1)
+    (waits,) = (name for name in ("one", "two", "three") if scene.state(name) == "Queued")
+    assert scene.jobs[waits].state == "Waits 1."
+    told = scene.admitted(waits)
+    assert (told["status"], told["reason"]) == ("False", "Pending")
+    assert f"{CARDS} more needed" in told["message"]
+    assert scene.rljobs[waits]["status"]["message"] == told["message"]
+
+
+async def test_a_more_urgent_job_takes_the_place_of_one_and_gives_it_back(scene: Scene) -> None:
+    await scene.submit("urgent", "high")
+    await scene.until("the urgent one trains", lambda seen: seen.state("urgent") == "Training")
+    names = ("one", "two", "three")
+    await scene.until("two wait", lambda seen: [seen.state(name) for name in names].count("Queued") == 2)
+    (victim,) = (job for job in scene.rljobs.values() if (job["status"].get("counters") or {}).get("preemptions"))
+    (attempt,) = victim["status"]["attempts"]
+    assert (attempt["outcome"], attempt["reason"], attempt["cause"]) == ("Preempted", "Preempted", "Preemption")
+    assert "Preempted to accommodate" in attempt["message"]
+    await scene.client.ask("DELETE", f"{objects.RLJOBS}/urgent")
+    await scene.until("two train", lambda seen: [seen.state(name) for name in names].count("Training") == 2)
+    assert sum(job["status"]["counters"]["userFailures"] for job in scene.rljobs.values()) == 0
+
+
+async def test_a_priority_that_does_not_exist_is_told(scene: Scene) -> None:
+    await scene.submit("lost", "none-such")
+    await scene.until("it is told", lambda seen: seen.state("lost") == "Queued" and _reason(seen) == "NoWorkload")
+    assert "WorkloadPriorityClass none-such" in scene.admitted("lost")["message"]
+
+
+def _reason(seen: Scene) -> str:
+    return str(seen.admitted("lost")["reason"])
+
+
+async def test_quota_is_free_again_when_the_jobs_are_gone_and_was_never_exceeded(scene: Scene) -> None:
+    for name in tuple(scene.rljobs):
+        await scene.client.ask("DELETE", f"{objects.RLJOBS}/{name}")
+    await scene.until("nothing is used", lambda seen: not seen.jobs and seen.shares["busy"].used == 0)
+    assert scene.most_used == 2 * CARDS
