@@ -290,6 +290,17 @@ class Fate(RuleBasedStateMachine):
         assert world.cluster.find(RLJOB, *KEY) == world.job
 
 
+def test_a_stop_that_ends_when_it_is_taken_back_and_the_next_attempt_share_a_moment() -> None:
+    state = Fate()
+    state.create(spec="holding", stage=4)
+    state.suspend(suspended=True)
+    state.world.settle()
+    try:
+        state.end_well()
+    finally:
+        state.world.close()
+
+
 TestFate = Fate.TestCase
 TestFate.settings = settings(
     max_examples=HISTORIES,
