@@ -72,7 +72,7 @@ SUITES = {
     ),
     "tap-cost": Suite(
         ROOT / "benchmarks",
-        seconds=600,
+        seconds=1200,
         mounts={"wheels": WHEELS, "examples": ROOT / "examples"},
         shared_memory="2Gi",
         command=("python", "-m", "benchmarks.tap_cost"),

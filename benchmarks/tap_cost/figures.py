@@ -35,6 +35,8 @@ class Step:
     stop_requests: float
     router: float
     requests: float
+    processor: float
+    """Processor seconds of everything in the container: all of verl, Ray and vLLM, the exporter, and who scrapes it."""
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Self:
@@ -47,6 +49,7 @@ class Step:
             stop_requests=float(told["stop_requests"]),
             router=float(told["router"]),
             requests=float(told["requests"]),
+            processor=float(told["processor"]),
         )
 
     @property
@@ -101,6 +104,8 @@ class Cost:
     """Median step without taps."""
     difference: Estimate
     """On less off, as a share of the mean step without taps."""
+    processor: Estimate
+    """The same of processor time: waits and a neighbour's turn on a core are not in it."""
     within: Estimate
     """Seconds in our code a step with taps, as a share of that step."""
     within_seconds: float
@@ -114,10 +119,12 @@ class Cost:
 def cost(measured: Sequence[tuple[Step, Step]]) -> Cost:
     """Compute the cost from pairs of steps."""
     usual = statistics.fmean(off.seconds for _, off in measured)
+    worked = statistics.fmean(off.processor for _, off in measured)
     ons = [on for on, _ in measured]
     return Cost(
         off_seconds=statistics.median(off.seconds for _, off in measured),
         difference=bootstrap([(on.seconds - off.seconds) / usual for on, off in measured]),
+        processor=bootstrap([(on.processor - off.processor) / worked for on, off in measured]),
         within=bootstrap([on.within / on.seconds for on in ons]),
         within_seconds=statistics.median(on.within for on in ons),
         parts={

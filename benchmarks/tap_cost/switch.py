@@ -28,6 +28,17 @@ TRAINER_MODULE = "rljob_runtime.verl_plugin.trainer"
 HOOKS = ("on_step_begin", "on_step_end", "_compute_metrics")
 """Methods of our trainer that call verl's own of the same name; on_step_end is where verl sends weights."""
 Function = Callable[..., Any]
+CPU_STAT = Path("/sys/fs/cgroup/cpu.stat")
+CPUACCT = Path("/sys/fs/cgroup/cpuacct/cpuacct.usage")
+"""Of cgroups v2 and v1: docs.kernel.org/admin-guide/cgroup-v2.html and cgroup-v1/cpuacct.html."""
+
+
+def processor_seconds(unified: Path = CPU_STAT, older: Path = CPUACCT) -> float:
+    """Give the processor time of this container so far, from either version of cgroups."""
+    if older.exists():
+        return int(older.read_text()) / 1e9
+    fields = dict(line.split() for line in unified.read_text().splitlines())
+    return int(fields["usage_usec"]) / 1e6
 
 
 class Stopwatch:
@@ -65,6 +76,7 @@ class TrainerTaps:
         self._step = 0
         self._begun: float | None = None
         self._router = (0.0, 0)
+        self._processor = 0.0
 
     def install(self) -> None:
         """Take the place of the methods of the attempt; those of the trainer follow when it is there."""
@@ -100,7 +112,7 @@ class TrainerTaps:
 
     def _next_step(self) -> None:
         """Close a step's account and open the next one's: from the begin of a step to the begin of the next."""
-        now = time.perf_counter()
+        now, processor = time.perf_counter(), processor_seconds()
         if self._begun is None:
             self._install_in_trainer()
         else:
@@ -113,6 +125,7 @@ class TrainerTaps:
                 "stop_requests": self._watch.seconds["stop requests"],
                 "router": seconds - self._router[0],
                 "requests": (calls - self._router[1]) / 2,
+                "processor": processor - self._processor,
             }
             with self._steps.open("a") as file:
                 file.write(json.dumps(told) + "\n")
@@ -120,6 +133,7 @@ class TrainerTaps:
         self._step += 1
         self._router = self._shared.router
         self._watch.seconds.clear()
+        self._processor = processor_seconds()
         self._begun = time.perf_counter()
 
 

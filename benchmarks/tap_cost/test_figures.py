@@ -8,15 +8,15 @@ import pytest
 
 from benchmarks.tap_cost.figures import WARM_UP_PAIRS, Step, bootstrap, cost, is_on, pairs
 from benchmarks.tap_cost.shared import Shared
-from benchmarks.tap_cost.switch import Stopwatch
+from benchmarks.tap_cost.switch import Stopwatch, processor_seconds
 
 COUNT = 80
 
 
-def step(index: int, seconds: float = 2.0, within: float = 0.0) -> Step:
+def step(index: int, seconds: float = 2.0, within: float = 0.0, processor: float = 3.0) -> Step:
     on = is_on(index)
     share = within / 3 if on else 0.0
-    return Step(index, on=on, seconds=seconds, hooks=share, stop_requests=share, router=share, requests=256)
+    return Step(index, on, seconds, hooks=share, stop_requests=share, router=share, requests=256, processor=processor)
 
 
 def test_pairs_begin_with_the_one_and_with_the_other_arm() -> None:
@@ -45,6 +45,20 @@ def test_the_share_within_our_code_is_of_the_step_with_taps() -> None:
 def test_a_difference_is_found_with_its_sign() -> None:
     slower = [step(index, seconds=2.1 if is_on(index) else 2.0) for index in range(COUNT)]
     assert cost(pairs(slower)).difference.mean == pytest.approx(0.05)
+
+
+def test_processor_time_is_compared_for_itself() -> None:
+    found = cost(pairs([step(index, processor=3.03 if is_on(index) else 3.0) for index in range(COUNT)]))
+    assert found.processor.mean == pytest.approx(0.01)
+    assert found.difference.mean == pytest.approx(0)
+
+
+def test_both_versions_of_cgroups_are_read(tmp_path: Path) -> None:
+    unified, older = tmp_path / "cpu.stat", tmp_path / "cpuacct.usage"
+    unified.write_text("usage_usec 2500000\nuser_usec 2000000\n")
+    assert processor_seconds(unified, older) == pytest.approx(2.5)
+    older.write_text("1500000000\n")
+    assert processor_seconds(unified, older) == pytest.approx(1.5)
 
 
 def test_a_run_that_gets_slower_is_no_cost_of_the_taps() -> None:
