@@ -83,6 +83,7 @@ FULL = (
         8,
         lane="programs",
     ),
+    Stage("locks", "every lock resolves to itself", ("scripts/lock", "--check"), 5, lane="programs"),
     # On the cluster, one after another.
     Stage("cluster", "start the local Kubernetes", (*CLUSTER, "up"), 10, after=("programs",)),
     Stage("load", "bring the images into the node", (*CLUSTER, "image", "load"), 10, after=("cluster", *IMAGES)),
