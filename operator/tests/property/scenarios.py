@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from builders import saving, small_spec
+from builders import group, saving, small_spec
 from property.operators import RESYNC_SECONDS
 from property.world import CODE, World
 
@@ -193,6 +193,15 @@ def waits_for_its_node(world: World) -> None:
     world.set_devices(avoided.name, 2)
 
 
+def finds_half_of_its_nodes(world: World) -> None:
+    """Wait beside somebody who has one of its two nodes: it gives back the other, and that is no attempt."""
+    world.taken = {"node-3"}
+    world.until(lambda w: w.status.reason == Reason.WAITING_FOR_DEVICES and w.status.stop is None)
+    assert world.ray_cluster is None, "half of the nodes is held"
+    assert (world.status.attempts, world.status.restarts) == ([], 0)
+    world.taken = set()
+
+
 def loses_its_head(world: World) -> None:
     """Lose the head pod."""
     world.until(_runs)
@@ -298,6 +307,9 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "device fault, and no other node": Scenario(
         (stands_on("node-2"), trains(3), loses_a_device, waits_for_its_node, *SUCCEEDS), State.SUCCEEDED, RESTARTING
+    ),
+    "half of the nodes": Scenario(
+        (stands_on("node-2", "node-3"), finds_half_of_its_nodes, *SUCCEEDS), State.SUCCEEDED, group({"nodes": 2})
     ),
     "head death": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, RESTARTING),
     "head death in the end": Scenario(
