@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from builders import saving, small_spec
+from builders import group, saving, small_spec
 from property.operators import RESYNC_SECONDS
 from property.world import CODE, World
 
@@ -161,11 +161,12 @@ def is_preempted(world: World) -> None:
     world.queue_is_open = True
 
 
-def stands_on(*nodes: str) -> Act:
-    """Give the cluster these nodes, each just large enough for the job's worker."""
+def stands_on(*nodes: str, taken: str | None = None) -> Act:
+    """Give the cluster these nodes, each just large enough for a worker; one may be somebody else's."""
 
     def act(world: World) -> None:
         world.make_nodes(*nodes)
+        world.taken = {taken} if taken else set()
 
     return act
 
@@ -191,6 +192,14 @@ def waits_for_its_node(world: World) -> None:
     assert world.ray_cluster is None
     (avoided,) = world.status.excluded_nodes
     world.set_devices(avoided.name, 2)
+
+
+def finds_half_of_its_nodes(world: World) -> None:
+    """Wait beside somebody who has one of its two nodes: it gives back the other, and that is no attempt."""
+    world.until(lambda w: w.status.reason == Reason.WAITING_FOR_DEVICES and w.status.stop is None)
+    assert world.ray_cluster is None, "half of the nodes is held"
+    assert (world.status.attempts, world.status.restarts) == ([], 0)
+    world.taken = set()
 
 
 def loses_its_head(world: World) -> None:
@@ -298,6 +307,11 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "device fault, and no other node": Scenario(
         (stands_on("node-2"), trains(3), loses_a_device, waits_for_its_node, *SUCCEEDS), State.SUCCEEDED, RESTARTING
+    ),
+    "half of the nodes": Scenario(
+        (stands_on("node-2", "node-3", taken="node-3"), finds_half_of_its_nodes, *SUCCEEDS),
+        State.SUCCEEDED,
+        group({"nodes": 2}),
     ),
     "head death": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, RESTARTING),
     "head death in the end": Scenario(

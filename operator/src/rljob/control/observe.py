@@ -26,14 +26,14 @@ from rljob.control.hardware import KEEP_SECONDS, NodeLooks
 from rljob.control.nodes import NodeCache
 from rljob.control.own import OwnConfigMaps
 from rljob.control.refusals import Refusals
-from rljob.control.spread import fraction
 from rljob.control.store import Key, Store
 from rljob.core.discovery import Nodes
 from rljob.core.faults import Held, NodeLook, read_held
 from rljob.core.needs import running_initializer
-from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, Unseen
+from rljob.core.observed import PARTIAL_SECONDS, UNSEEN, Manifest, Observed, RayJob, Unseen
 from rljob.core.ports import Allocations, PortPool, read_allocations
 from rljob.core.recall import recall
+from rljob.core.spread import fraction
 from rljob.telemetry.log import Log
 from rljob_runtime.contract import Phase, Progress
 
@@ -108,6 +108,7 @@ class Observer:
     holdings: dict[str, Holding] = field(default_factory=dict)
     """By uid of the job."""
     port_pool: PortPool = field(default_factory=PortPool)
+    partial_seconds: float = PARTIAL_SECONDS
     memos: dict[str, Memo] = field(default_factory=dict)
     """By uid of the job."""
     silences: dict[str, datetime] = field(default_factory=dict)
@@ -175,6 +176,7 @@ class Observer:
                 evidence=evidence,
                 warnings=warnings,
                 nodes=nodes.result(),
+                taken=self.store.devices_taken(uid) if needs.taken else UNSEEN,
                 held=held,
                 looks=looks,
                 allocations=allocations.result(),
@@ -183,6 +185,7 @@ class Observer:
                 siblings=self.store.siblings(job) if needs.siblings else {},
                 unreadable=dict(self._unreadable()),
                 progress_write_seconds=self._progress_write_seconds(uid),
+                partial_seconds=self.partial_seconds,
             )
         )
 

@@ -27,6 +27,7 @@ from rljob.control.queue import KeyQueue
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
 from rljob.core.faults import DEVICE_INFO_NAMESPACE
+from rljob.core.observed import PARTIAL_SECONDS
 from rljob.core.plan import EventNote, EventType
 from rljob.core.ports import PortPool
 from rljob.core.view import View, is_finished, is_ours
@@ -91,6 +92,7 @@ class Reconciler:
         hooks: Hooks | None = None,
         port_pool: PortPool | None = None,
         device_info_namespace: str = DEVICE_INFO_NAMESPACE,
+        partial_seconds: float = PARTIAL_SECONDS,
     ) -> Reconciler:
         """Wire the parts around a cluster and its heads."""
         metrics, core = metrics or Metrics(), core or Core()
@@ -104,7 +106,8 @@ class Reconciler:
         pod_lists = TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, clock.monotonic)
         observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own, port_pool=port_pool or PortPool())
         looks = NodeLooks(cluster, clock.monotonic, device_info_namespace)
-        observer = replace(observer, nodes=NodeCache(cluster, clock.monotonic), looks=looks)
+        nodes = NodeCache(cluster, clock.monotonic)
+        observer = replace(observer, nodes=nodes, looks=looks, partial_seconds=partial_seconds)
         ledger = Ledger(metrics)
         made = cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics, ledger)
         metrics.before_exposition = made.account

@@ -17,6 +17,7 @@ from rljob.core import clock, status
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.steps.minding import is_waiting_for_nodes, returning_nodes
 from rljob.core.steps.recording import just_ended
+from rljob.core.steps.releasing import is_waiting_for_devices
 from rljob.core.steps.starting import cluster_is_ready, quiet_seconds
 from rljob.core.view import identity, intended_cluster, is_held, is_ours, is_paused, port_block
 from rljob_runtime.contract import ExitCode, Phase, Port, Progress
@@ -92,6 +93,8 @@ class Needs:
     """The cluster's nodes, from a cache."""
     fresh_nodes: bool = False
     """They are waited for: a cache of minutes would be too old."""
+    taken: bool = False
+    """The devices of the other jobs' clusters, from the store."""
     held: bool = False
     """The nodes of the attempt's pods, as far as they are worth a look."""
     look_at: tuple[str, ...] = ()
@@ -147,7 +150,8 @@ def _of_phase(
     intent = current.intent
     if intent is None or intent.ended:
         waits, avoided = is_waiting_for_nodes(current), returning_nodes(current)
-        return Needs(siblings=True, nodes=True, fresh_nodes=waits, look_at=avoided)
+        taken = is_waiting_for_devices(current)
+        return Needs(siblings=True, nodes=True, fresh_nodes=waits or taken, look_at=avoided, taken=taken)
     cluster = intended_cluster(current, clusters)
     if current.stop is not None:
         return _stopping(job, current, intent, clusters, head_pod)

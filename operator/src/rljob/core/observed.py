@@ -21,6 +21,9 @@ from rljob_runtime.contract import Progress
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
+PARTIAL_SECONDS = 60
+"""KubeRay makes the pods of a cluster within seconds, and the scheduler binds hundreds a second; a node that another
+job leaves is free when its pods are gone, usually within their grace period of 30 s."""
 
 
 @dataclass(frozen=True, order=True)
@@ -133,6 +136,8 @@ class Observed:
     """Warning events of the namespace, at most 500; with the evidence that is yet to be written."""
     nodes: Nodes | Unseen = UNSEEN
     """The cluster's nodes; asked for when a generation is about to begin, and while pods wait."""
+    taken: Mapping[str, int] | Unseen = UNSEEN
+    """Devices that the clusters of the other jobs have, by accelerator class; a job that waits asks for it."""
     held: tuple[Held, ...] | Unseen = UNSEEN
     """The nodes of the running attempt's pods."""
     looks: Mapping[str, NodeLook] = field(default_factory=dict)
@@ -148,5 +153,7 @@ class Observed:
     """Kinds of recipes of which nothing can be said, and why."""
     progress_write_seconds: float = 30.0
     """Shortest time between two status writes that only tell of a further step."""
+    partial_seconds: float = PARTIAL_SECONDS
+    """How long a cluster may hold some of its nodes while the others are somebody else's, without jitter."""
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What earlier rounds computed from spec, snapshots and recipes alone: the same dict while these are the same."""

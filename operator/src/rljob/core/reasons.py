@@ -48,6 +48,9 @@ class Reason(enum.StrEnum):
     WAITING_FOR_NODES = "WaitingForNodes"
     """Too few nodes are left without those that are at fault or cordoned: the job waits for them, at no cost to its
     budget; the message names them."""
+    WAITING_FOR_DEVICES = "WaitingForDevices"
+    """The devices of the class are there, and others use them: the job gave back what it had, waits at no cost to its
+    budget, and tries again; the message has the numbers."""
     CLUSTER_LOST = "ClusterLost"
     """The RayCluster was deleted by somebody else."""
     HEAD_LOST = "HeadLost"

@@ -22,6 +22,7 @@ from rljob.core.steps import (
     pausing,
     preparing,
     recording,
+    releasing,
     restarting,
     running,
     starting,
@@ -55,6 +56,7 @@ STEPS: tuple[Step, ...] = (
     restarting.back_off,
     minding.return_nodes,  # their faults are gone
     minding.await_nodes,
+    releasing.await_devices,
     preparing.await_source,  # checkpoint.from.job
     preparing.intend,  # write down names and numbers before anything is made
     ending.take_rays_word,  # with its head gone, nobody knows better
@@ -68,6 +70,7 @@ STEPS: tuple[Step, ...] = (
     starting.freeze_cluster,
     starting.create_cluster,
     starting.record_cluster,
+    releasing.release,  # some nodes are held, and the others are somebody else's
     starting.await_pods,
     starting.intend_attempt,
     running.find_lost_head,

@@ -152,6 +152,8 @@ def test_before_the_next_generation_nodes_that_may_be_well_again_are_looked_at()
     assert asked(ended) == wanted
     waits = {"type": "ClusterReady", "status": "False", "reason": "WaitingForNodes", "lastTransitionTime": until}
     assert asked(merged(ended, {"conditions": [waits]})) == replace(wanted, fresh_nodes=True)
+    for_devices = [waits | {"reason": "WaitingForDevices"}]
+    assert asked(merged(ended, {"conditions": for_devices})) == replace(wanted, fresh_nodes=True, taken=True)
 
 
 @pytest.mark.parametrize("head", [None, pod(uid="another")])
