@@ -95,6 +95,13 @@ PROGRAM_TABLE = (
         on_request=True,
     ),
     Program("kwok", ("kwok",), tools=True, shared=(("sigs.k8s.io/kwok", "kustomize/stage"),), on_request=True),
+    Program(
+        "volcano",
+        ("scheduler", "controller-manager"),
+        tools=True,
+        shared=(("volcano.sh/volcano", "config/crd/volcano/bases"),),
+        on_request=True,
+    ),
 )
 
 

@@ -93,6 +93,16 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class PodGroupApi:
+    """What the API server serves of Volcano's PodGroup."""
+
+    fields: frozenset[str] = frozenset()
+    """Of its spec, and below these: `networkTopology`, `networkTopology.mode`."""
+    problem: str = ""
+    """Why none can be made; empty: they can."""
+
+
+@dataclass(frozen=True)
 class Observed:
     """A snapshot of one RLJob's world."""
 
@@ -106,6 +116,10 @@ class Observed:
     """The head pod of the intended cluster."""
     workload: Manifest | Unseen | None = UNSEEN
     """Kueue's Workload of the intended cluster."""
+    pod_groups: tuple[Manifest, ...] = ()
+    """Every PodGroup that this job owns."""
+    pod_group_api: PodGroupApi | Unseen = UNSEEN
+    """Asked for when a gang is decided or made."""
     pods: tuple[Manifest, ...] | Unseen = UNSEEN
     """All pods of the intended cluster, or of the initializers; for the diagnosis of what does not start."""
     config: Manifest | Unseen | None = UNSEEN

@@ -17,6 +17,7 @@ from rljob.core.steps import (
     drifting,
     ending,
     finishing,
+    ganging,
     minding,
     networking,
     pausing,
@@ -41,6 +42,7 @@ STEPS: tuple[Step, ...] = (
     finishing.leave_deleted,  # garbage collection does the rest
     recording.keep_evidence,  # of an attempt that ended, before its pods go
     networking.release_ports,  # before the job may be deleted
+    ganging.release_groups,  # of generations that are over
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a name belongs to somebody else
     straying.free_strays,  # of a leader that woke too late
@@ -67,6 +69,7 @@ STEPS: tuple[Step, ...] = (
     deleting.hold,  # stop.requireCheckpoint
     networking.reserve_ports,
     networking.recover_ports,
+    ganging.await_volcano,
     starting.freeze_cluster,
     starting.create_cluster,
     starting.record_cluster,

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 from rljob.api.pods import Volume
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.build.podgroup import Gang, stated_gang, super_pod_block
 from rljob.core.faults import CLASSES
 from rljob.core.policies import fields
+from rljob.core.policies.arithmetic import divisors
 from rljob.core.policies.patterns import problem_of
 from rljob.core.policies.pods import mounts, normal
 from rljob.core.policies.violation import Check, Violation
@@ -158,15 +160,26 @@ def _stop_rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _queue_is_named(spec: RLJobSpec) -> Iterator[Violation]:
-    """What Kueue reads needs a queue."""
-    scheduling = spec.scheduling
-    if scheduling.queue_name is not None:
+    """What Kueue reads needs a queue of Kueue's."""
+    scheduling, priority = spec.scheduling, "spec.scheduling.workloadPriorityClassName"
+    if scheduling.gang == "Volcano" and scheduling.workload_priority_class_name is not None:
+        yield Violation(priority, "orders a queue of Kueue; Volcano goes by scheduling.priorityClassName, set that")
+    if scheduling.queue_name is not None or scheduling.gang == "Volcano":
         return
     if scheduling.gang == "Kueue":
         yield Violation("spec.scheduling.gang", "Kueue admits what waits in a queue; set scheduling.queueName")
     if scheduling.workload_priority_class_name is not None:
+        yield Violation(priority, "orders a queue of Kueue; set scheduling.queueName")
+
+
+def _blocks_fill_the_job(spec: RLJobSpec) -> Iterator[Violation]:
+    """Ascend's plug-in of Volcano refuses a job that is no multiple of its blocks."""
+    nodes, per_block = spec.worker_groups[0].nodes, spec.scheduling.topology.nodes_per_super_pod_block or 1
+    may_be_volcanos = spec.scheduling.gang in ("Volcano", "Auto") and stated_gang(spec) is not Gang.KUEUE
+    if may_be_volcanos and super_pod_block(spec) is not None and nodes % per_block:
         yield Violation(
-            "spec.scheduling.workloadPriorityClassName", "orders a queue of Kueue; set scheduling.queueName"
+            "spec.scheduling.topology.nodesPerSuperPodBlock",
+            f"{per_block} does not divide workerGroups[0].nodes {nodes}; use one of {divisors(nodes)}",
         )
 
 
@@ -189,5 +202,6 @@ CHECKS: tuple[Check, ...] = (
     _rules_can_match,
     _stop_rules_can_match,
     _queue_is_named,
+    _blocks_fill_the_job,
     _leftovers_end_in_order,
 )
