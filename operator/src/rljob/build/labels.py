@@ -32,7 +32,7 @@ PORT_BLOCK = "rljob.dev/port-block"
 RENDERER = "rljob.dev/renderer"
 """Annotation: version of the renderer that made the manifest."""
 
-RENDERER_VERSION = "4"
+RENDERER_VERSION = "5"
 """Raised whenever the same spec renders to another RayCluster or job.json."""
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -11,7 +11,7 @@ from typing import Any
 
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
-from rljob.build import code, env, hardware, labels, pods, ports, stopping
+from rljob.build import code, env, hardware, labels, pods, ports, stopping, topology
 from rljob.build.accelerators import facts_of
 from rljob.build.metadata import child_metadata, job_labels
 from rljob.build.names import JobIdentity, cluster_name
@@ -131,6 +131,7 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
     hardware.require_class(spec, pod)
     if (runtime_class := hardware.runtime_class(spec)) is not None:
         pod["runtimeClassName"] = runtime_class
+    worker_annotations = hardware.cluster_annotations(spec) | topology.kueue_annotations(spec)
     return {
         "groupName": group.name,
         "replicas": group.nodes,
@@ -139,7 +140,7 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
         "numOfHosts": 1,
         "rayStartParams": _worker_start_params(group, facts.ray_cpus_per_device),
         "template": {
-            "metadata": _pod_metadata(job, spec, group.template, generation, hardware.cluster_annotations(spec)),
+            "metadata": _pod_metadata(job, spec, group.template, generation, worker_annotations),
             "spec": apply_patch(pod, spec.pod_spec_patch.workers),
         },
     }
