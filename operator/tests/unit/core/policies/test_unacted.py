@@ -112,7 +112,10 @@ AMBIGUOUS = {"mode", "job"}
 VARIANTS: tuple[Json, ...] = (
     {"code": {"type": "ConfigMap"}},
     {"code": {"type": "PVC", "configMap": None}, "algorithm": {"name": "PPO"}, "scheduling": {"queueName": "team"}},
-    {"code": {"type": "Git", "configMap": None, "persistentVolumeClaim": None}},
+    {
+        "code": {"type": "Git", "configMap": None, "persistentVolumeClaim": None},
+        "scheduling": {"topology": {"level": "example.com/rack"}},
+    },
     {"algorithm": {"name": "DAPO", "groupFilter": {}}, "rollout": {"speculative": {"method": "NGram"}}},
     {
         "accelerator": {"class": "atlas-a3-superpod"},
