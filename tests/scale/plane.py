@@ -37,9 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "build" / "scale"
 KEPT_LOG_LINES = 2000
 PROGRAMS = ("etcd", "kube", "kuberay", "kwok")
-POD_NETWORK = f"127.{64 + os.getpid() % 64}.0.0/16"
-"""Addresses of the loopback device: what listens there is reachable from this machine only. Two planes at a time have
-two ranges, or heads of the one would answer for those of the other."""
+POD_NETWORK = "127.64.0.0/12"
+"""Addresses of the loopback device: what listens there is reachable from this machine only."""
 SERVICE_NETWORK = "10.97.0.0/16"
 OPERATOR, KUBERAY, KUEUE = "rljob-operator", "kuberay-operator", "kueue"
 GROUP = "rljob.dev:scale"
