@@ -1,6 +1,6 @@
 """A thousand Ray heads in one process: Ray's job API and our exporter's, answered at the address of every head pod.
 
-KWOK gives pods addresses of 127.64.0.0/12, all of which belong to the loopback device. A watch of the head pods opens
+KWOK gives pods addresses of 127.64.0.0 and up, all of which belong to the loopback device. A watch of the head pods opens
 the two ports of a head at its pod's address when the pod is ready, and closes them when it is gone, so that the
 operator asks exactly what it asks in a real cluster: the pod's IP, the real ports, the cluster's token. On the nodes'
 network the address is the node's, and the ports are those of the job's block. What is said is what `rljob_runtime`
@@ -73,8 +73,13 @@ class Heads:
         self._by_pod: dict[str, Head] = {}
         self._by_place: dict[tuple[str, int], Head] = {}
         """By address and port: pods on a node's network share its address."""
-        self.refused = 0
+        self.refusals: list[str] = []
         """Requests with a wrong token, to a wrong path, or a submission sent twice: the operator makes none."""
+
+    @property
+    def refused(self) -> int:
+        """How many requests were refused."""
+        return len(self.refusals)
 
     async def serve(self, client: Client, namespace: str = "") -> None:
         """Follow the head pods of one namespace, or of all, and answer for them, until cancelled."""
@@ -159,12 +164,12 @@ class Heads:
         head = self._head(request)
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given, f"Bearer {head.token}"):
-            self.refused += 1
+            self.refusals.append(f"wrong token: {request.method} {request.path}")
             raise web.HTTPUnauthorized
         try:
             found: web.StreamResponse = await handler(request)
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
-            self.refused += 1
+            self.refusals.append(f"no such path: {request.method} {request.path}")
             raise
         return found
 
@@ -219,7 +224,7 @@ class Heads:
         head, body = self._head(request), await request.json()
         submission_id = body["submission_id"]
         if submission_id in head.runs:
-            self.refused += 1
+            self.refusals.append(f"sent twice: {submission_id}")
             # Ray's own words and code: reference kubernetes-peers.md §1.
             return web.Response(status=500, text=f"Job with submission_id {submission_id} already exists.")
         attempt = int(body["runtime_env"]["env_vars"][AttemptVariable.ATTEMPT])

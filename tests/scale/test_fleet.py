@@ -61,4 +61,4 @@ async def test_nothing_is_left(verdict: Verdict) -> None:
 async def test_faults_came_to_pass_and_no_head_was_asked_for_what_it_does_not_have(seen: Seen) -> None:
     assert {told.partition(": ")[2] for told in seen.struck.values()} <= {fault.value for fault in Fault}
     assert seen.struck
-    assert seen.refused == 0
+    assert seen.refusals == []

@@ -156,7 +156,7 @@ class Seen:
     facts: list[Fact]
     bounds: Bounds
     struck: dict[str, str]
-    refused: int
+    refusals: list[str]
     """Requests of the operator that no head would take."""
     seconds: float
     """Until the last job ended."""
@@ -176,7 +176,7 @@ async def run_fleet(fleet: Fleet, patience_seconds: float, say: Callable[[str], 
         for job in scene.jobs.values():
             await scene.client.ask("DELETE", f"/apis/{API_VERSION}/namespaces/{job.team}/rljobs/{job.name}")
         await scene.until("nothing is left", patience_seconds, lambda: not any(scene.now.values()))
-        return Seen(fleet, scene.jobs, scene.facts, scene.bounds, scene.struck, scene.heads.refused, seconds, spent)
+        return Seen(fleet, scene.jobs, scene.facts, scene.bounds, scene.struck, scene.heads.refusals, seconds, spent)
 
 
 @asynccontextmanager
