@@ -99,6 +99,11 @@ queues: venv ## jobs of teams under a real Kueue: on KWOK, and on the running lo
 	@$(PY) -m tests.cluster build kueue kwok
 	@$(PY) -m pytest -q -s -m queue --timeout=1500 tests/scale tests/chaos
 
+.PHONY: fleet
+fleet: venv ## 200 jobs of three teams on 80 simulated Ascend nodes under a real Kueue, with faults (FLEET_JOBS, FLEET_SEED)
+	@$(PY) -m tests.cluster build kueue kwok
+	@$(PY) -m tests.scale.fleet
+
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks
 	@scripts/lock

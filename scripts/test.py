@@ -55,7 +55,7 @@ CHECK = (
 FULL = (
     # In the background, from the first second.
     Stage("programs", "compile the cluster's programs", (*CLUSTER, "build"), 45, lane="programs"),
-    Stage("kwok", "compile KWOK", (*CLUSTER, "build", "kwok"), 10, lane="programs"),
+    Stage("kwok", "compile KWOK and Kueue", (*CLUSTER, "build", "kwok", "kueue"), 30, lane="programs"),
     Stage("image", "build the operator's image", (*CLUSTER, "image", "build", "operator"), 15, lane="images"),
     Stage("image-verl", "build the runtime's image", (*CLUSTER, "image", "build", "runtime-cpu"), 40, lane="images"),
     Stage(
@@ -125,9 +125,9 @@ FULL = (
     ),
     Stage(
         "scale",
-        "some jobs, and the shapes of Ascend, on KWOK and control planes of their own, with KubeRay",
-        (*PYTEST, "-m", "integration and not queue", "tests/scale"),
-        8,
+        "some jobs, the shapes of Ascend, and teams in queues, on KWOK and control planes of their own",
+        (*PYTEST, "-m", "integration", "--durations=8", "tests/scale"),
+        14,
         # Alone with two cores: what it counts includes requests that would time out beside a training run.
         after=("programs", "kwok"),
     ),

@@ -68,7 +68,7 @@ def read_guide(text: str) -> Guide:
     values, job = (block for language, block in blocks if language == "yaml")
     (table,) = (block for language, block in blocks if not language)
     plain = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-    commands = tuple(re.findall(r"^    (\w.*)$", plain, re.MULTILINE))
+    commands = tuple(re.findall(r"^    ((?:helm|kubectl|rljob) .*)$", plain, re.MULTILINE))
     return Guide(values, yaml.safe_load(job), commands, tuple(re.findall("`(kubectl [^`]+)`", plain)), table)
 
 

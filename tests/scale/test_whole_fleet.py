@@ -9,21 +9,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.build import labels
 from rljob.build.accelerators import ACCELERATORS
 from rljob.cluster.token import TokenKey
-from rljob_runtime.contract import Outcome, Phase
 from tests.scale import objects
 from tests.scale.client import Client, Manifest
 from tests.scale.heads import Heads
 from tests.scale.plane import control_plane, install
+from tests.scale.plays import Play
 from tests.scale.run import background
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
@@ -38,20 +37,6 @@ HELD_SECONDS = 60.0
 PATIENCE_SECONDS = 240.0
 LOOK_SECONDS = 0.5
 WORKER_PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods?labelSelector={labels.RAY_NODE_TYPE}=worker"
-
-
-class FinishingHeads(Heads):
-    """Heads whose runs come to an end."""
-
-    async def _progress(self, request: web.Request) -> web.Response:
-        head = self._head(request)
-        head.polls += 1
-        told = head.progress(self._now(), self._step_seconds)
-        if told.step >= STEPS:
-            told = replace(
-                told, phase=Phase.ENDED, step=STEPS, outcome=Outcome(0, "Succeeded", "done", last_step=STEPS)
-            )
-        return web.Response(body=told.to_json(), content_type="application/json")
 
 
 @dataclass
@@ -94,7 +79,7 @@ async def seen() -> Seen:
         nodes = (objects.node(f"node-{number}", resource, objects.DEVICES) for number in range(NODES))
         await client.create_all("/api/v1/nodes", nodes)
         await plane.start_kuberay()
-        heads = FinishingHeads(TokenKey.from_file(plane.token_key), STEP_SECONDS)
+        heads = Heads(TokenKey.from_file(plane.token_key), STEP_SECONDS, dict.fromkeys(JOBS, Play(STEPS, STEP_SECONDS)))
         async with background(heads.serve(client, objects.NAMESPACE)):
             await plane.start_operator("--partial-seconds", str(PARTIAL_SECONDS))
             await client.create_all(objects.RLJOBS, map(_job, JOBS))

@@ -1,6 +1,6 @@
 """Checkpoints, restarts, stop rules, queues, cleaning up."""
 
-from corpus.bad import Bad, Json, head, megatron, merged, saved, trainer, template, volume
+from corpus.bad import Bad, Json, head, megatron, merged, saved, template, trainer, volume
 
 
 def rule(pattern: str) -> Json:

@@ -46,7 +46,7 @@ class World(Operators):
         """The status as it was read last, and in which version."""
         self.jobs_made = 0
         self.taken: set[str] = set()
-        """Nodes whose devices somebody else uses."""
+        """Nodes whose devices somebody else uses, until the job has given back what it had beside them."""
         self.queue_is_open = True
         """Whether Kueue admits what waits."""
         self.spec = spec or small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
@@ -358,6 +358,8 @@ class World(Operators):
     def _take_along(self, event: str, kind: Kind, _: Manifest) -> None:
         if kind == POD and event == "DELETED":
             self._sync_heads()
+        if kind == RAY_CLUSTER and event == "DELETED":
+            self.taken = set()
 
     def _sync_heads(self) -> None:
         alive = {pod["metadata"]["uid"] for pod in self.cluster.objects(POD)}

@@ -16,7 +16,7 @@ from rljob.build.accelerators import facts_of
 from rljob.build.metadata import child_metadata, job_labels
 from rljob.build.names import JobIdentity, cluster_name
 from rljob.build.patch import apply_patch
-from rljob.build.placement import avoid_nodes
+from rljob.build.placement import avoid_nodes, keep_together
 from rljob.build.podgroup import Gang, join_pods, stated_gang
 from rljob.build.ports import PortBlock
 from rljob_runtime.contract import PodVariable, head_paths
@@ -71,6 +71,9 @@ def build_raycluster(
     workers = [_worker_group(job, spec, group, name, generation) for group in spec.worker_groups]
     for group in (head, *workers):
         avoid_nodes(group["template"]["spec"], avoided_nodes)
+    if gang is Gang.NONE:
+        for group in workers:
+            keep_together(spec, group["template"]["spec"], name)
     if block is not None:
         _use_block(metadata, head, workers, block)
     cluster = {

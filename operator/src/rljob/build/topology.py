@@ -31,8 +31,8 @@ def level_of(spec: RLJobSpec) -> str | None:
 
 
 def kueue_annotations(spec: RLJobSpec) -> dict[str, str]:
-    """Annotations of worker pods; empty without a queue, and where neither job nor class says anything of places."""
-    if spec.scheduling.queue_name is None:
+    """Annotations of worker pods; empty without a queue of Kueue's, and where neither job nor class says anything of places."""
+    if spec.scheduling.queue_name is None or spec.scheduling.gang == "Volcano":
         return {}
     topology, facts = spec.scheduling.topology, facts_of(spec)
     level, block = level_of(spec), topology.nodes_per_super_pod_block

@@ -1,4 +1,4 @@
-"""What Kueue is asked about places: blocks of a super-pod, a domain for the whole job, or anywhere on nodes it places."""
+"""What Kueue is asked about places: blocks of a super-pod, a domain of the whole job, or anywhere that it places."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from builders import IDENTITY, Json, group, merged, small_spec, typed
 
-from rljob.build.accelerators import ACCELERATORS, SUPER_POD, built_in_document
 from rljob.build.accelerator_table import TableError, read_table
+from rljob.build.accelerators import ACCELERATORS, SUPER_POD, built_in_document
 from rljob.build.raycluster import build_raycluster
 from rljob.build.topology import ANYWHERE, BLOCK_LEVEL, BLOCK_SIZE, PREFERRED, REQUIRED
 from rljob.core.policies.validation import validate

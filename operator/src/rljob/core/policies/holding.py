@@ -86,5 +86,5 @@ def _moment(pod: Manifest) -> datetime:
 
 def _short(text: str) -> str:
     """Keep what is missing; what preemption could do about it follows behind."""
-    flat = " ".join(text.partition(" preemption: ")[0].split())
+    flat = " ".join(text.partition(" preemption: ")[0].split()).rstrip(".")
     return flat if len(flat) <= WORDS_LIMIT else flat[: WORDS_LIMIT - 1] + "…"

@@ -69,3 +69,23 @@ def _queues_know_the_levels(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 CHECKS: tuple[Check, ...] = (_blocks_are_whole, _level_is_a_label, _required_says_of_what, _queues_know_the_levels)
+
+
+def _blocks_are_given_out(spec: RLJobSpec) -> Iterator[Violation]:
+    """Affinity can ask for one domain, not for several of a size."""
+    scheduling, block, nodes = (
+        spec.scheduling,
+        spec.scheduling.topology.nodes_per_super_pod_block,
+        spec.worker_groups[0].nodes,
+    )
+    if block in (None, nodes) or scheduling.queue_name is not None or scheduling.gang == "Volcano":
+        return
+    yield Violation(
+        BLOCK,
+        f"Kubernetes' scheduler knows no blocks: unless Volcano is there, the {nodes} nodes may be of any super-pods; "
+        "name a queue of Kueue in scheduling.queueName, set scheduling.gang to Volcano, or ask for one super-pod by "
+        f"{nodes}",
+    )
+
+
+CAUTIONS: tuple[Check, ...] = (_blocks_are_given_out,)

@@ -22,12 +22,9 @@ class Unacted:
     """Path below spec; `[]` stands for every entry of a list."""
     instead: str
     """What happens now."""
-    unless: str = ""
-    """A field, written as above, that gives it its effect when it is set."""
 
 
 TABLE: tuple[Unacted, ...] = (
-    Unacted("scheduling.topology", "the scheduler places pods on any nodes", unless="scheduling.queueName"),
     *(
         Unacted(f"optimizations.{name}", "the runtime cannot do it yet; see status.resolved.decisions")
         for name in ("skipOldLogProb", "gcFreeze", "loadBalancer")
@@ -40,7 +37,6 @@ def warnings_of(spec: RLJobSpec, table: tuple[Unacted, ...] = TABLE) -> tuple[Vi
     return tuple(
         Violation(f"spec.{place}", f"has no effect in this version: {row.instead}")
         for row in table
-        if not (row.unless and any(_set_places(spec, row.unless.split("."), "")))
         for place in _set_places(spec, row.field.split("."), "")
     )
 

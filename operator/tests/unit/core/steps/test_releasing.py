@@ -12,6 +12,7 @@ from builders import (
     reasons,
     seen,
     small_spec,
+    snapshot,
     status_recorded,
     wrote,
 )
@@ -78,7 +79,7 @@ def test_what_holds_some_of_its_nodes_for_too_long_gives_all_back_and_says_why()
     status = wrote(plan)
     assert (status.state, status.reason) == (State.PENDING, "WaitingForDevices")
     assert (status.message or "").startswith(
-        f"1 of 2 pods has a node, 1 waits for devices: pod worker: {LACK}; released at 2026-01-01T12:"
+        f"1 of 2 pods has a node, 1 waits for devices: pod worker: {LACK[:-1]}; released at 2026-01-01T12:"
     )
     assert status.stop is not None
     assert status.next_attempt_time is not None
@@ -138,6 +139,13 @@ def test_where_nodes_cannot_be_read_it_yields_and_the_whole_wait_has_the_start_d
     late = waiting(1800, nodes=Nodes((), complete=False))
     assert wrote(late).reason == "StartDeadlineExceeded"
     assert "whether the cluster has such nodes is not known" in (wrote(late).message or "")
+
+
+def test_of_a_domain_that_is_required_nobody_knows_how_much_it_holds() -> None:
+    bound = small_spec({"scheduling": {"topology": {"level": "example.com/rack", "mode": "Required"}}})
+    world = seen(job(bound, status_recorded()), clusters=(cluster(),), pods=HALF, nodes=ONE, snapshot=snapshot(bound))
+    assert wrote(decide(world, BOUND + 1)).reason == "WaitingForDevices"
+    assert wrote(decide(world, 1800)).reason == "StartDeadlineExceeded"
 
 
 def test_a_cluster_that_a_queue_starts_as_a_whole_holds_what_it_has() -> None:
