@@ -70,7 +70,7 @@ FULL = (
     Stage("generated", "generated files are fresh", (PYTHON, "-m", "scripts.generate", "--check"), 1),
     Stage(
         "chart",
-        "the chart: lint, golden manifests, refusals; boards, rules and scraping with a real Prometheus",
+        "the chart: lint, golden manifests, refusals; boards, rules and scraping with Prometheus; Volcano's CRDs",
         (*PYTEST, *NOT_ON_A_CLUSTER, "tests/chart"),
         5,
         after=("programs",),

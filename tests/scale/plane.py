@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +44,7 @@ MARK_PORT = 28_265
 SERVICE_NETWORK = "10.97.0.0/16"
 OPERATOR, KUBERAY, KUEUE = "rljob-operator", "kuberay-operator", "kueue"
 GROUP = "rljob.dev:scale"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 READY_SECONDS = 120.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.1
@@ -228,15 +229,19 @@ async def install(client: Client) -> None:
     """Make the namespace, the rights of both operators, and the CRDs of KubeRay and of this checkout."""
     await client.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     await client.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _rights())
-    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     names: list[str] = []
     for path in [*(programs.entry("kuberay") / "config/crd/bases").glob("*.yaml"), *(ROOT / "crds").glob("*.yaml")]:
         for crd in yaml.load_all(path.read_text(), yaml.CSafeLoader):
             names.append(crd["metadata"]["name"])
-            await client.ask("POST", crds, crd)
+            await client.ask("POST", CRDS, crd)
+    await await_crds(client, names)
+
+
+async def await_crds(client: Client, names: Iterable[str]) -> None:
+    """Wait until the API server serves these CRDs."""
     async with asyncio.timeout(READY_SECONDS):
         for name in names:
-            while not _established(await client.ask("GET", f"{crds}/{name}")):  # noqa: ASYNC110 - seconds, once
+            while not _established(await client.ask("GET", f"{CRDS}/{name}")):  # noqa: ASYNC110 - seconds, once
                 await asyncio.sleep(POLL_SECONDS)
 
 

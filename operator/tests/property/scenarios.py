@@ -17,7 +17,7 @@ from property.operators import RESYNC_SECONDS
 from property.world import CODE, World
 
 from rljob.api.status import ConditionType, State
-from rljob.cluster.kinds import EVENT, KINDS, RAY_CLUSTER
+from rljob.cluster.kinds import EVENT, KINDS, POD_GROUP, RAY_CLUSTER
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import LOST
@@ -33,6 +33,7 @@ PATIENT = {
 SAVING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
 ON_RECIPE = {"recipeRef": {"name": "base"}, "trainer": {"learningRate": None}}
 RESTARTING = SAVING | {"restart": {"maxRestarts": 3, "maxInfrastructureRestarts": 3, "backoffSeconds": 10}}
+GANG = {"scheduling": {"gang": "Volcano"}}
 PREPARED = {
     "initializers": [{"name": "make", "command": ["a"]}, {"name": "check", "command": ["b"]}],
     "code": {"type": "ConfigMap", "configMap": {"name": CODE}},
@@ -72,7 +73,7 @@ class Scenario:
         world.wake_ex_leader()
         world.clock.advance(2 * RESYNC_SECONDS)
         world.resync()
-        world.until(lambda w: not w.cluster.objects(RAY_CLUSTER))
+        world.until(lambda w: not w.cluster.objects(RAY_CLUSTER) and not w.cluster.objects(POD_GROUP))
 
 
 def trains(steps: int) -> Act:
@@ -159,6 +160,16 @@ def is_preempted(world: World) -> None:
     world.lose_head()
     world.until(lambda w: w.status.counters.preemptions == 1)
     world.queue_is_open = True
+
+
+def waits_for_volcano(world: World) -> None:
+    """Find no room for all pods, longer than a start may take, and then find it."""
+    world.volcano_is_open = False
+    world.until(lambda w: w.status.state is State.QUEUED)
+    world.clock.advance(2 * PATIENT["deadlines"]["startSeconds"])
+    world.until(lambda w: w.status.state is State.QUEUED)
+    assert world.head is None
+    world.volcano_is_open = True
 
 
 def stands_on(*nodes: str, taken: str | None = None) -> Act:
@@ -276,6 +287,11 @@ SUCCEEDS = (trains(1), ends(0))
 SCENARIOS: dict[str, Scenario] = {
     "create": Scenario(SUCCEEDS, State.SUCCEEDED, PREPARED),
     "create in a queue": Scenario(SUCCEEDS, State.SUCCEEDED, {"scheduling": {"queueName": "team"}}),
+    "create in a gang": Scenario((waits_for_volcano, *SUCCEEDS), State.SUCCEEDED, GANG),
+    "head death in a gang": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, RESTARTING | GANG),
+    "suspend and resume a gang": Scenario(
+        (trains(3), suspends, resumes, trains(5), ends(0)), State.SUCCEEDED, SAVING | GANG
+    ),
     "fail": Scenario((trains(3), ends(1)), State.FAILED, {"restart": {"maxRestarts": 0}}),
     "suspend and resume": Scenario((trains(3), suspends, resumes, trains(5), ends(0)), State.SUCCEEDED, SAVING),
     "suspend, edit and resume": Scenario(

@@ -18,7 +18,8 @@ from property.operators import Operators
 
 from rljob.api.status import ConditionType, RLJobStatus
 from rljob.build import labels
-from rljob.cluster.kinds import CLUSTER_RL_RECIPE, JOB, NODE, POD, RAY_CLUSTER, RLJOB, WORKLOAD, Kind
+from rljob.build.podgroup import GROUP_NAME
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, JOB, NODE, POD, POD_GROUP, RAY_CLUSTER, RLJOB, WORKLOAD, Kind
 from rljob.control.store import Key
 from rljob.core import clock
 from rljob.core.observed import Manifest, RayJob, RayJobState
@@ -49,6 +50,8 @@ class World(Operators):
         """Nodes whose devices somebody else uses, until the job has given back what it had beside them."""
         self.queue_is_open = True
         """Whether Kueue admits what waits."""
+        self.volcano_is_open = True
+        """Whether Volcano finds nodes for all pods of a gang."""
         self.spec = spec or small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
         self.create_job()
         self.cluster.put(
@@ -228,6 +231,7 @@ class World(Operators):
                     "namespace": KEY.namespace,
                     "name": f"{name}-head-{self.pods_made}",
                     "labels": template["metadata"]["labels"] | marks,
+                    "annotations": template["metadata"]["annotations"],
                     "ownerReferences": [
                         {"kind": "RayCluster", "name": name, "uid": owner["metadata"]["uid"], "controller": True}
                     ],
@@ -316,8 +320,19 @@ class World(Operators):
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c["spec"].update(suspend=True))
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c.pop("status", None))
 
+    def _gang_goes(self, owner: Manifest) -> bool:
+        """Let Volcano judge the gang of a cluster; whether its pods may have nodes."""
+        name = gang_of(owner)
+        if name is None:
+            return True
+        if self.cluster.find(POD_GROUP, KEY.namespace, name) is None:
+            return False
+        status = {"phase": "Running" if self.volcano_is_open else "Inqueue"}
+        self.cluster.edit(POD_GROUP, KEY.namespace, name, lambda group: group.update(status=status))
+        return self.volcano_is_open
+
     def behave(self) -> None:
-        """Let Kubernetes, Kueue and KubeRay do what they do when nothing is wrong."""
+        """Let Kubernetes, Kueue, Volcano and KubeRay do what they do when nothing is wrong."""
         self.end_initializers()
         if self.queue_is_open:
             self.admit()
@@ -327,7 +342,7 @@ class World(Operators):
         """Let all pods become ready."""
         self.make_pods()
         pod, owner = self.head_pod, self.ray_cluster
-        if pod is None or owner is None or not self._make_workers(owner):
+        if pod is None or owner is None or not self._gang_goes(owner) or not self._make_workers(owner):
             return
         address = f"10.0.0.{self.pods_made}"
         ready = {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]}
@@ -419,6 +434,12 @@ class World(Operators):
         """Let Ray forget a submission that it once reported."""
         if self.head is not None and self.status.attempts:
             self.head.jobs.clear()
+
+
+def gang_of(cluster: Manifest) -> str | None:
+    """Name the PodGroup that the pods of a RayCluster are members of."""
+    metadata = cluster["spec"]["headGroupSpec"]["template"]["metadata"]
+    return (metadata.get("annotations") or {}).get(GROUP_NAME)
 
 
 def _label(manifest: Manifest, name: str) -> str | None:

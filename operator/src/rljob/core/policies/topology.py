@@ -54,7 +54,7 @@ def _required_says_of_what(spec: RLJobSpec) -> Iterator[Violation]:
 def _queues_know_the_levels(spec: RLJobSpec) -> Iterator[Violation]:
     """Kueue would say so too, but of the flavor, and only when the job has its turn."""
     known = facts_of(spec).topology_levels
-    if spec.scheduling.queue_name is None or not known:
+    if spec.scheduling.queue_name is None or spec.scheduling.gang == "Volcano" or not known:
         return
     asked = {LEVEL: level_of(spec)}
     if spec.scheduling.topology.nodes_per_super_pod_block is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
+from rljob.api.status import ConditionStatus, ConditionType, Intent, RayClusterStatus, RLJobStatus, State
 from rljob.build import configmap, names
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.ports import DASHBOARD_PORT, PortBlock
@@ -153,14 +153,18 @@ def await_pods(view: View) -> Plan | None:
     if held_back is not None:
         reason, message, problem = held_back.reason, held_back.message, True
     if _was_queued(view):
-        # The clock of startSeconds begins at admission: a queue may hold a job for days.
-        deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
-        current = current.model_copy(update={"intent": view.intent.model_copy(update={"start_deadline": deadline})})
+        current = current.model_copy(update={"intent": _admitted(view)})
     elif _is_late(view):
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
     elif not problem and _age_seconds(view.cluster, view.now) < POD_TOLD_SECONDS:
         return Plan(requeue_after_seconds=_pod_poll_seconds(view))
     return tell(view, current, reason, message, problem=problem)
+
+
+def _admitted(view: View) -> Intent:
+    """Let the clock of startSeconds begin at admission: a queue may hold a job for days."""
+    deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
+    return view.intent.model_copy(update={"start_deadline": deadline})
 
 
 def _wait_in_queue(view: View, current: RLJobStatus) -> Plan:
@@ -259,7 +263,8 @@ def intend_attempt(view: View) -> Plan | None:
     # Counted over the life of the job, and never below the generation: after a lost status no number returns.
     last = max((entry.number for entry in view.status.attempts), default=0)
     attempt = max(last + 1, view.intent.cluster_generation)
-    intent = view.intent.model_copy(
+    # Nobody may have looked between admission and the last pod's readiness.
+    intent = (_admitted(view) if _was_queued(view) else view.intent).model_copy(
         update={
             "attempt": attempt,
             "submission_id": names.submission_id(view.intent.cluster_name, attempt),
