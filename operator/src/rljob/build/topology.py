@@ -31,7 +31,7 @@ def level_of(spec: RLJobSpec) -> str | None:
 
 
 def kueue_annotations(spec: RLJobSpec) -> dict[str, str]:
-    """Annotations of worker pods; empty without a queue of Kueue's, and where neither job nor class says anything of places."""
+    """Annotations of worker pods; empty without a queue of Kueue's, or where neither job nor class speaks of places."""
     if spec.scheduling.queue_name is None or spec.scheduling.gang == "Volcano":
         return {}
     topology, facts = spec.scheduling.topology, facts_of(spec)
