@@ -74,7 +74,7 @@ test-image: venv ## test upstream's seams and local runs in the runtime image, o
 	@$(PY) -m scripts.in_image seams local
 
 .PHONY: tap-cost
-tap-cost: venv ## measure what our taps cost a run, in the runtime image on the running local cluster: 17 minutes
+tap-cost: venv ## measure what our taps cost a run, in the runtime image on the running local cluster: 12 minutes
 	@$(PY) -m scripts.in_image tap-cost
 
 .PHONY: fuzz

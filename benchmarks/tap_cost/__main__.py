@@ -207,7 +207,7 @@ exporter, scraped at every {SCRAPE_SECONDS:.0f} s with taps: {scrapes["count"]} 
 def main() -> int:
     """Run and tell."""
     parser = argparse.ArgumentParser(prog="tap_cost", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=900.0, help="from the start of the run to its interruption")
+    parser.add_argument("--seconds", type=float, default=600.0, help="from the start of the run to its interruption")
     options = parser.parse_args()
     begun = os.getloadavg()[0]
     folder = Path(tempfile.mkdtemp(prefix="tap-cost-"))

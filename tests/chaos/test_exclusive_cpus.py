@@ -124,7 +124,11 @@ def _look(kube: Kube, record: Record, found: Seen) -> None:
     found.head_masks |= {mask for pid in story.processes(head["metadata"]["uid"]) for mask in _masks(pid)}
     secret = kube.get("secret", record.status["rayCluster"]["name"]) or {}
     token = base64.b64decode(secret["data"]["auth_token"]).decode()
-    told = json.loads(http_get(f"http://{head['status']['podIP']}:{Port.API.value}/v1/progress", token))
+    try:
+        told = json.loads(http_get(f"http://{head['status']['podIP']}:{Port.API.value}/v1/progress", token))
+    except OSError:
+        # The run ended during this look; what an earlier one heard stays.
+        return
     found.binding = told.get("coreBinding") or found.binding
 
 
