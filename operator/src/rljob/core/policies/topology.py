@@ -78,7 +78,10 @@ def _blocks_are_given_out(spec: RLJobSpec) -> Iterator[Violation]:
         spec.scheduling.topology.nodes_per_super_pod_block,
         spec.worker_groups[0].nodes,
     )
-    if block in (None, nodes) or scheduling.queue_name is not None or scheduling.gang == "Volcano":
+    if block is None or block == nodes or scheduling.queue_name is not None or scheduling.gang == "Volcano":
+        return
+    if nodes % block:
+        # That is an error, and told as one.
         return
     yield Violation(
         BLOCK,
