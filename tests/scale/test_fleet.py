@@ -9,9 +9,8 @@ from __future__ import annotations
 import pytest
 import pytest_asyncio
 
-from tests.scale.fleet.judge import Verdict, judge, leftovers
+from tests.scale.fleet.judge import OVERLAP_SECONDS, PART_SECONDS, Verdict, judge, leftovers
 from tests.scale.fleet.mix import Fault, Fleet
-from tests.scale.fleet.report import OVERLAP_SECONDS, PART_SECONDS
 from tests.scale.fleet.run import Seen, run_fleet
 
 pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(loop_scope="module")]

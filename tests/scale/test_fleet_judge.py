@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from rljob.build.accelerator_table import read_table
 from rljob.build.accelerators import ACCELERATORS, built_in_document
 from rljob.core.policies.validation import validate
+from tests.scale.figures import Usage
 from tests.scale.fleet.history import Bounds, Cluster, Fact, Kind, Pod, Reservation, State, Thing
 from tests.scale.fleet.judge import Verdict, judge, leftovers
 from tests.scale.fleet.mix import TEAMS, Fault, Fleet
+from tests.scale.fleet.report import cards_plot, jobs_plot, page, standalone
+from tests.scale.fleet.run import Seen
 from tests.scale.shapes import SUPER_POD
 
 NODES = {"a": "0", "b": "0", "c": "1", "d": "1"}
@@ -132,3 +138,26 @@ def test_guarantees_sum_up_to_the_fleet() -> None:
     queues = Fleet(200, 1).values()["queues"]
     given = {flavor: sum(team["cards"][flavor] for team in queues["teams"].values()) for flavor in queues["flavors"]}
     assert given == {"a3": 64 * 8, "a2": 16 * 8}
+
+
+def test_the_page_tells_what_was_judged_and_the_plots_are_pictures() -> None:
+    fleet = Fleet(20, 1, super_pod_nodes=8, a2_nodes=4)
+    jobs = {job.name: job for job in fleet.draw()}
+    story, team = Story(), TEAMS[0].name
+    for number, name in enumerate(("job-000", "job-001")):
+        story.tell(Kind.JOB, f"{team}/{name}", State("Queued", "", "")).gang(name, "ab"[number], team=team)
+        story.tell(Kind.JOB, f"{team}/{name}", State("Succeeded", "", "Succeeded"))
+    faulty = next(job.name for job in jobs.values() if job.fault is Fault.HEAD)
+    struck = {faulty: "9 s: head deleted"}
+    seen = Seen(fleet, jobs, story.facts, BOUNDS, struck, [], 12.0, {"operator": Usage(1.5, 50.0, 60.0)})
+    verdict = judge(story.facts, replace(BOUNDS, quota={(team, "a3"): 32}))
+    made = page(seen, verdict, {"cards": "cards.svg"})
+    assert "| jobs ended: Succeeded, Failed | 2, 0 | 19, 1 |" in made
+    assert "| operator: CPU s, RSS MiB | 2, 50 |  |" in made
+    assert f"| {faulty} | 9 s: head deleted |" in made
+    assert "![cards](../images/cards.svg)" in made
+    assert re.search(r"^\| 0 \| 0 \+ 0 \|", made, re.MULTILINE)
+    for plot in (cards_plot(seen, verdict), jobs_plot(verdict)):
+        picture = ET.fromstring(standalone(plot))  # noqa: S314 - our own
+        assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(picture.findall(".//{*}path")) >= 1

@@ -8,9 +8,9 @@ import signal
 import sys
 import time
 
-from tests.scale.fleet.judge import judge, leftovers
+from tests.scale.fleet.judge import OVERLAP_SECONDS, PART_SECONDS, judge, leftovers
 from tests.scale.fleet.mix import Fleet
-from tests.scale.fleet.report import OVERLAP_SECONDS, PART_SECONDS, keep
+from tests.scale.fleet.report import keep
 from tests.scale.fleet.run import run_fleet
 
 JOBS, SEED = 200, 1

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from tests.scale.fleet.history import Bounds, Fact, Kind, Reservation, State, World, in_order, violations
 
 SAMPLE_SECONDS = 1.0
+PART_SECONDS = 90.0
+"""A gang's pods are made, bound and taken away one by one; a node that is unreachable keeps its pod for 28 s of it."""
+OVERLAP_SECONDS = 90.0
+"""Kueue gives quota back when a cluster is told to go, and its pods go then."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
+from rljob.api.status import State
 from rljob.build.accelerators import ACCELERATORS
 from rljob.cli.report.svg import WIDTH, Plot, Series, draw
-from tests.scale.fleet.judge import JobStory, Sample, Verdict
+from tests.scale.fleet.judge import OVERLAP_SECONDS, PART_SECONDS, JobStory, Sample, Verdict
 from tests.scale.fleet.mix import FLAVORS, PRIORITIES, TEAMS, Fault
 from tests.scale.fleet.run import Seen
 from tests.scale.plane import ROOT
@@ -21,7 +22,8 @@ from tests.scale.plane import ROOT
 EVIDENCE, IMAGES = ROOT / "docs/evidence", ROOT / "docs/images"
 ROW_SECONDS = 30
 GIB = 2**30
-WAITS = ("Queued", "New", "Pending", "Validating", "Preparing")
+WAIT = ("New", State.PENDING, State.QUEUED)
+ENDED = (State.SUCCEEDED, State.FAILED)
 LOOKS = """\
 A look is one write of any watched object: facts of all kinds are put in the order of etcd's revisions, so no state
 between two looks is left out. Quota is what Kueue has reserved (`status.admission`); pods whose quota was given back
@@ -105,12 +107,6 @@ def _verdict_rows(seen: Seen, verdict: Verdict) -> Iterator[tuple[str, ...]]:
         yield f"{name}: CPU s, RSS MiB", f"{used.cpu_seconds:.0f}, {used.rss_mib:.0f}", ""
 
 
-PART_SECONDS = 90.0
-"""A gang's pods are made, bound and taken away one by one; a node that is unreachable keeps its pod for 28 s of it."""
-OVERLAP_SECONDS = 90.0
-"""Kueue gives quota back when a cluster is told to go, and its pods go then."""
-
-
 def _wanted(seen: Seen) -> str:
     ends = [job.end for job in seen.jobs.values()]
     return f"{ends.count('Succeeded')}, {ends.count('Failed')}"
@@ -118,7 +114,7 @@ def _wanted(seen: Seen) -> str:
 
 def utilisation(seen: Seen, verdict: Verdict, flavor: str) -> float:
     """Give the part of a flavor's devices that pods held, in the seconds in which some job waited."""
-    busy = [sample for sample in verdict.samples if sample.states.get("Queued", 0)]
+    busy = [sample for sample in verdict.samples if sample.states.get(State.QUEUED, 0)]
     if not busy:
         return 0.0
     return statistics.fmean(sample.bound.get(flavor, 0) for sample in busy) / seen.fleet.devices(flavor)
@@ -145,7 +141,7 @@ def _fault_rows(seen: Seen, verdict: Verdict) -> Iterator[tuple[str, ...]]:
     for job in seen.jobs.values():
         story = _story(verdict, job.team, job.name)
         if job.fault is not None:
-            yield job.name, seen.struck.get(job.name, f"not struck ({job.fault}): it ended first"), story.end
+            yield job.name, seen.struck.get(job.name, f"not struck ({job.fault}): it was on its way out"), story.end
         elif job.play.failure is not None:
             yield job.name, f"driver ends with {job.play.failure.code.value} after step 2, once", story.end
 
@@ -155,8 +151,8 @@ def _timeline_rows(verdict: Verdict) -> Iterator[tuple[str, ...]]:
         shares = (f"{cards(sample, team.name, 'a3')} + {cards(sample, team.name, 'a2')}" for team in TEAMS)
         held = sum(sample.bound.get(flavor, 0) // _dies(flavor) for flavor in FLAVORS)
         states = sample.states
-        ended = sum(states.get(state, 0) for state in ("Succeeded", "Failed"))
-        waits = sum(states.get(state, 0) for state in WAITS)
+        ended = sum(states.get(state, 0) for state in ENDED)
+        waits = sum(states.get(state, 0) for state in WAIT)
         rest = sum(states.values()) - ended - waits
         yield f"{sample.seconds:.0f}", *shares, str(held), str(waits), str(rest), str(ended), str(sample.evictions)
 
@@ -188,7 +184,7 @@ def cards_plot(seen: Seen, verdict: Verdict) -> Plot:
 
 def jobs_plot(verdict: Verdict) -> Plot:
     """Draw how many jobs wait, train, and have ended."""
-    kinds = {"wait for the queue": ("Queued",), "train": ("Training",), "have ended": ("Succeeded", "Failed")}
+    kinds = {"wait for the queue": (State.QUEUED,), "train": (State.TRAINING,), "have ended": ENDED}
     lines = [
         Series(label, [float(sum(s.states.get(state, 0) for state in states)) for s in verdict.samples])
         for label, states in kinds.items()
