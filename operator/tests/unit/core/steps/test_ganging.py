@@ -36,6 +36,7 @@ from rljob.core.needs import needs
 from rljob.core.observed import Observed, PodGroupApi
 from rljob.core.plan import CreateObject, DeleteObject, Plan
 from rljob.core.policies.standing import standing
+from rljob.core.steps.queueing import admission_of
 from rljob.core.view import View
 
 SPEC = small_spec({"scheduling": {"gang": "Volcano"}})
@@ -211,6 +212,10 @@ def test_a_wait_that_nothing_ends_is_bounded(found: Json, of: str, reason: str, 
 def test_a_group_that_is_gone_leaves_the_pods_to_their_own_words() -> None:
     assert reasons(waiting(None, 60, age=90))["ClusterReady"][1] == "NoPods"
     assert "Admitted" not in reasons(waiting(None, 60, age=90))
+
+
+def test_nobody_says_anything_of_a_cluster_that_is_not_there() -> None:
+    assert admission_of(View(seen(job(status=status_recorded())), NOW)) is None
 
 
 def deletions(world: Observed) -> list[str]:
