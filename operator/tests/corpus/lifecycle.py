@@ -129,6 +129,21 @@ BAD = {
         "spec.scheduling.workloadPriorityClassName",
         "set scheduling.queueName",
     ),
+    "a place in a queue of somebody else": Bad(
+        {"scheduling": {"gang": "Volcano", "queueName": "team", "workloadPriorityClassName": "high"}},
+        "spec.scheduling.workloadPriorityClassName",
+        "Volcano goes by scheduling.priorityClassName, set that",
+    ),
+    "blocks that do not fill the job": Bad(
+        {
+            "accelerator": {"class": "atlas-a3-superpod"},
+            "workerGroups": [{"name": "trainer", "nodes": 8, "devicesPerNode": 16}],
+            "scheduling": {"gang": "Volcano", "topology": {"nodesPerSuperPodBlock": 3}},
+            "trainer": {"globalBatchSize": 1024},
+        },
+        "spec.scheduling.topology.nodesPerSuperPodBlock",
+        "3 does not divide workerGroups[0].nodes 8; use one of 1, 2, 4, 8",
+    ),
     "a cluster without job": Bad(
         {"cleanup": {"clusterAfterSeconds": 60, "jobAfterSeconds": 5}}, "spec.cleanup.jobAfterSeconds", "raise it"
     ),
