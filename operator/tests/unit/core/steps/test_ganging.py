@@ -181,6 +181,16 @@ def test_pods_that_are_ready_before_anybody_looked_have_their_time_to_start_too(
     assert (intent.attempt, intent.start_deadline) == (1, clock.to_text(at(days + START_SECONDS)))
 
 
+def test_volcano_may_write_down_later_than_the_pods_are_ready_that_they_go() -> None:
+    world = seen(
+        job(status=status_recorded()),
+        clusters=(cluster(ready=1),),
+        head_pod=merged(pod(), {"metadata": {"annotations": {GROUP_NAME: CLUSTER_NAME}}}),
+        pod_groups=(group("Inqueue"),),
+    )
+    assert reasons(decide(world))["Admitted"] == ("True", "Admitted")
+
+
 def test_a_young_cluster_may_be_let_go_before_anybody_is_told() -> None:
     assert waiting(group(), age=4) == Plan(requeue_after_seconds=6.0)
     queued = status_after(waiting(group()))
