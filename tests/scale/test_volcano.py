@@ -53,7 +53,6 @@ class Scene:
         self.groups = {group["metadata"]["labels"][JOB]: group for group in groups}
         self.bound = dict.fromkeys(self.jobs, 0)
         for pod in pods:
-            # One that goes has given its devices back, as far as Volcano is concerned, when KWOK has ended it.
             if pod["spec"].get("nodeName"):
                 name = pod["metadata"]["labels"][JOB]
                 self.bound[name] = self.bound.get(name, 0) + 1
@@ -85,6 +84,8 @@ class Scene:
             "accelerator": {"class": "atlas-a2"},
             "scheduling": scheduling,
             "deadlines": {"startSeconds": START_SECONDS},
+            # Virtual heads save nothing.
+            "stop": {"mode": "Immediate"},
         }
         spec["workerGroups"][0]["devicesPerNode"] = DEVICES
         spec["workerGroups"][0]["template"]["cpu"] = "64"

@@ -163,6 +163,11 @@ BAD = {
         "spec.scheduling.topology.level",
         "is needed with mode Required: class cpu knows no super-pods to stay within",
     ),
+    "a place in a queue of somebody else": Bad(
+        {"scheduling": {"gang": "Volcano", "queueName": "team", "workloadPriorityClassName": "high"}},
+        "spec.scheduling.workloadPriorityClassName",
+        "Volcano goes by scheduling.priorityClassName, set that",
+    ),
     "a cluster without job": Bad(
         {"cleanup": {"clusterAfterSeconds": 60, "jobAfterSeconds": 5}}, "spec.cleanup.jobAfterSeconds", "raise it"
     ),

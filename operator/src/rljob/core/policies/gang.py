@@ -94,16 +94,20 @@ def unmet_block(spec: RLJobSpec) -> str:
     return f"scheduling.topology.nodesPerSuperPodBlock does nothing: class {spec.accelerator.class_} is in no super-pod"
 
 
-def judge_group(group: Manifest, head_pod: Manifest | None) -> Admission | None:
+def judge_group(group: Manifest, head_pod: Manifest | None, *, started: bool = False) -> Admission | None:
     """Say whether Volcano has let a cluster start, and if not, what it waits for; None: it does not say.
 
-    Only a group that holds nothing waits: a lost pod of one that runs is no matter of a queue.
+    Only a group that holds nothing waits: a lost pod of one that runs is no matter of a queue. `started`: all pods are
+    ready, which Volcano may write down later than the kubelets do.
     """
     status, place = group.get("status") or {}, f"queue {group['spec'].get('queue', DEFAULT_QUEUE)} of Volcano"
     phase, told, name = status.get("phase"), _unschedulable(status), group["metadata"]["name"]
-    if phase in ("Running", "Completed"):
+    is_member = head_pod is None or _group_of(head_pod) == name
+    if phase in ("Running", "Completed") or (started and is_member):
         return Admission(ConditionStatus.TRUE, Reason.ADMITTED, place)
-    if head_pod is not None and _group_of(head_pod) != name:
+    if started:
+        return None
+    if head_pod is not None and not is_member:
         return _stuck(
             Reason.OTHER_POD_GROUP,
             f"pod {head_pod['metadata']['name']} is in PodGroup {_group_of(head_pod)}, not in {name}; "

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 
 from rljob.api.pods import Volume
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.podgroup import Gang, stated_gang, super_pod_block
 from rljob.core.faults import CLASSES
 from rljob.core.policies import fields
-from rljob.core.policies.arithmetic import divisors
 from rljob.core.policies.patterns import problem_of
 from rljob.core.policies.pods import mounts, normal
 from rljob.core.policies.violation import Check, Violation
@@ -172,17 +170,6 @@ def _queue_is_named(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(priority, "orders a queue of Kueue; set scheduling.queueName")
 
 
-def _blocks_fill_the_job(spec: RLJobSpec) -> Iterator[Violation]:
-    """Ascend's plug-in of Volcano refuses a job that is no multiple of its blocks."""
-    nodes, per_block = spec.worker_groups[0].nodes, spec.scheduling.topology.nodes_per_super_pod_block or 1
-    may_be_volcanos = spec.scheduling.gang in ("Volcano", "Auto") and stated_gang(spec) is not Gang.KUEUE
-    if may_be_volcanos and super_pod_block(spec) is not None and nodes % per_block:
-        yield Violation(
-            "spec.scheduling.topology.nodesPerSuperPodBlock",
-            f"{per_block} does not divide workerGroups[0].nodes {nodes}; use one of {divisors(nodes)}",
-        )
-
-
 def _leftovers_end_in_order(spec: RLJobSpec) -> Iterator[Violation]:
     """The cluster belongs to the job."""
     cleanup = spec.cleanup
@@ -202,6 +189,5 @@ CHECKS: tuple[Check, ...] = (
     _rules_can_match,
     _stop_rules_can_match,
     _queue_is_named,
-    _blocks_fill_the_job,
     _leftovers_end_in_order,
 )

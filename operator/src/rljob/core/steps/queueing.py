@@ -17,9 +17,9 @@ NO_WORKLOAD_SECONDS = 30
 """A Workload comes within a second of its cluster; one that is not there by now is worth a word."""
 
 
-def with_admission(view: View, current: RLJobStatus) -> RLJobStatus:
-    """Give the status with what is known of the admission of the intended cluster."""
-    seen = admission_of(view)
+def with_admission(view: View, current: RLJobStatus, *, started: bool = False) -> RLJobStatus:
+    """Give the status with what is known of the admission of the intended cluster; `started`: all pods are ready."""
+    seen = admission_of(view, started=started)
     if seen is None:
         return current
     if seen.value is ConditionStatus.TRUE and status.is_true(current, ConditionType.ADMITTED):
@@ -28,7 +28,7 @@ def with_admission(view: View, current: RLJobStatus) -> RLJobStatus:
     return view.writer.with_condition(current, ConditionType.ADMITTED, seen.value, seen.reason, seen.message)
 
 
-def admission_of(view: View) -> Admission | None:
+def admission_of(view: View, *, started: bool = False) -> Admission | None:
     """Say what Kueue, or else Volcano, says of the intended cluster; None: neither has a word."""
     cluster = view.cluster
     if cluster is None:
@@ -36,4 +36,4 @@ def admission_of(view: View) -> Admission | None:
     if is_queued(cluster):
         patient = view.now < clock.after(cluster["metadata"]["creationTimestamp"], NO_WORKLOAD_SECONDS)
         return judge_admission(cluster, view.observed.workload, patient=patient)
-    return None if view.pod_group is None else judge_group(view.pod_group, view.observed.head_pod)
+    return None if view.pod_group is None else judge_group(view.pod_group, view.observed.head_pod, started=started)

@@ -273,7 +273,9 @@ def intend_attempt(view: View) -> Plan | None:
             "time": clock.to_text(view.now),
         }
     )
-    new = with_admission(view, view.status).model_copy(update={"intent": intent, "next_attempt_time": None})
+    new = with_admission(view, view.status, started=True).model_copy(
+        update={"intent": intent, "next_attempt_time": None}
+    )
     new = view.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.TRUE, Reason.CLUSTER_READY)
     new = view.writer.summarised(new, State.STARTING, Reason.CLUSTER_READY)
     return view.write(new)

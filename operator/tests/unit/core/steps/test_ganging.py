@@ -36,6 +36,7 @@ from rljob.core.needs import needs
 from rljob.core.observed import Observed, PodGroupApi
 from rljob.core.plan import CreateObject, DeleteObject, Plan
 from rljob.core.policies.standing import standing
+from rljob.core.steps.queueing import admission_of
 from rljob.core.view import View
 
 SPEC = small_spec({"scheduling": {"gang": "Volcano"}})
@@ -180,6 +181,16 @@ def test_pods_that_are_ready_before_anybody_looked_have_their_time_to_start_too(
     assert (intent.attempt, intent.start_deadline) == (1, clock.to_text(at(days + START_SECONDS)))
 
 
+def test_volcano_may_write_down_later_than_the_pods_are_ready_that_they_go() -> None:
+    world = seen(
+        job(status=status_recorded()),
+        clusters=(cluster(ready=1),),
+        head_pod=merged(pod(), {"metadata": {"annotations": {GROUP_NAME: CLUSTER_NAME}}}),
+        pod_groups=(group("Inqueue"),),
+    )
+    assert reasons(decide(world))["Admitted"] == ("True", "Admitted")
+
+
 def test_a_young_cluster_may_be_let_go_before_anybody_is_told() -> None:
     assert waiting(group(), age=4) == Plan(requeue_after_seconds=6.0)
     queued = status_after(waiting(group()))
@@ -211,6 +222,10 @@ def test_a_wait_that_nothing_ends_is_bounded(found: Json, of: str, reason: str, 
 def test_a_group_that_is_gone_leaves_the_pods_to_their_own_words() -> None:
     assert reasons(waiting(None, 60, age=90))["ClusterReady"][1] == "NoPods"
     assert "Admitted" not in reasons(waiting(None, 60, age=90))
+
+
+def test_nobody_says_anything_of_a_cluster_that_is_not_there() -> None:
+    assert admission_of(View(seen(job(status=status_recorded())), NOW)) is None
 
 
 def deletions(world: Observed) -> list[str]:
