@@ -1,7 +1,7 @@
 """A thousand Ray heads in one process: Ray's job API and our exporter's, answered at the address of every head pod.
 
-KWOK gives pods addresses of 127.64.0.0 and up, all of which belong to the loopback device. A watch of the head pods opens
-the two ports of a head at its pod's address when the pod is ready, and closes them when it is gone, so that the
+KWOK gives pods addresses of 127.64.0.0 and up, all of which belong to the loopback device. A watch of the head pods
+opens the two ports of a head at its pod's address when the pod is ready, and closes them when it is gone, so that the
 operator asks exactly what it asks in a real cluster: the pod's IP, the real ports, the cluster's token. On the nodes'
 network the address is the node's, and the ports are those of the job's block. What is said is what `rljob_runtime`
 says: the contract's types, pod uid and submission id, steps that go on with time (plays.py).

@@ -208,7 +208,7 @@ async def control_plane() -> AsyncIterator[Plane]:
     """Start etcd, the API server, the garbage collector, the scheduler and KWOK; end them all."""
     programs.build(PROGRAMS)
     folder = Path(tempfile.mkdtemp(prefix="rljob-scale-"))
-    plane = Plane(State(folder, folder / "run"), free_port(), free_port(), _take_network())
+    plane = Plane(State(folder, folder / "run"), free_port(), free_port(), take_network())
     try:
         _write_files(plane)
         await _start_etcd(plane)
@@ -248,8 +248,8 @@ def free_port() -> int:
     return port
 
 
-def _take_network() -> socket.socket:
-    """Take a network that no other plane has: the kernel lets one process listen at its last address."""
+def take_network() -> socket.socket:
+    """Take a network that no other plane has: the kernel lets one process have its last address."""
     for number in POD_NETWORKS:
         mark = socket.socket()
         try:

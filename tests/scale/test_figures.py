@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from rljob_runtime.contract import ExitCode, Outcome, Phase
+from tests.cluster.paths import State
 from tests.scale.figures import Request, Traffic, buckets, quantile, series, traffic, usage
 from tests.scale.heads import Head
 from tests.scale.objects import nodes, rayjobs, rljobs
-from tests.scale.plane import KUBERAY, OPERATOR
+from tests.scale.plane import KUBERAY, OPERATOR, Plane, take_network
 from tests.scale.plays import ENDLESS, START_SECONDS, Book, Failure, Play, Run
 from tests.scale.settings import Settings, read_settings
 
@@ -163,3 +165,10 @@ def test_a_virtual_run_that_is_asked_to_stop_ends_after_its_step() -> None:
     outcome = run.progress(START_SECONDS + 25).outcome
     assert outcome is not None
     assert (outcome.exit_code, outcome.last_step) == (ExitCode.STOPPED, 2)
+
+
+def test_two_planes_of_a_machine_have_pods_of_their_own_addresses(tmp_path: Path) -> None:
+    with take_network() as one, take_network() as other:
+        networks = [Plane(State(tmp_path, tmp_path), 0, 0, mark).pod_network for mark in (one, other)]
+    assert networks[0] != networks[1]
+    assert all(re.fullmatch(r"127\.\d+\.0\.0/16", network) for network in networks)
