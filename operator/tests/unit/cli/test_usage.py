@@ -100,9 +100,7 @@ def test_attempts_of_other_months_and_jobs_without_any_have_no_row() -> None:
 
 def test_attempts_that_the_status_has_dropped_have_no_month() -> None:
     assert usage.undated_card_hours(job(attempt(1, "11-01T00:00", "11-02T00:00"))) == 0
-    dropped = job(
-        attempt(11, "11-01T00:00", "11-02T00:00"), usage={"deviceSeconds": 7201, "productiveDeviceSeconds": 0}
-    )
+    dropped = job(attempt(11, "11-01T00:00", "11-02T00:00"), status=DROPPED)
     assert usage.undated_card_hours(dropped) == 1.0
 
 
@@ -154,9 +152,7 @@ def test_the_page_is_csv_or_a_table() -> None:
 
 
 def test_the_command_reads_statuses_and_says_what_they_lack(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dropped = job(
-        attempt(11, "10-01T00:00", "10-02T00:00"), usage={"deviceSeconds": 7201, "productiveDeviceSeconds": 0}
-    )
+    dropped = job(attempt(11, "10-01T00:00", "10-02T00:00"), status=DROPPED)
     (kubectl / "answer").write_text(json.dumps({"items": [dropped]}))
     assert main(["usage", "--month", "2026-10", "-A", "-o", "csv"]) == 0
     told = capsys.readouterr()
