@@ -109,9 +109,9 @@ def queue_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[Row]:
     chosen = _chosen(namespace)
     held = _sums(ask, month, labels, lambda seconds: f"increase({HELD}{chosen}[{seconds}s])")
     productive = _sums(ask, month, labels, lambda seconds: f"increase({PRODUCTIVE}{chosen}[{seconds}s])")
-    for place, seconds in held.items():
+    for (space, queue), seconds in held.items():
         if seconds > 0:
-            yield Row(*place, "", "", seconds, productive.get(place, 0.0))
+            yield Row(space, queue, "", "", seconds, productive.get((space, queue), 0.0))
 
 
 def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[Row]:
@@ -131,9 +131,9 @@ def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[Row]:
         for series in ask(query, moment):
             metric: Mapping[str, str] = series["metric"]
             told[_place(metric, labels)] = metric.get("queue", ""), metric.get("accelerator", "")
-    for (space, job), seconds in held.items():
-        if seconds > 0:
-            yield Row(space, *told.get((space, job), ("", "")), job, seconds, None)
+    for (space, job), card_seconds in held.items():
+        if card_seconds > 0:
+            yield Row(space, *told.get((space, job), ("", "")), job, card_seconds, None)
 
 
 def _sums(ask: Ask, month: Month, labels: tuple[str, ...], query: Callable[[int], str]) -> dict[tuple[str, ...], float]:

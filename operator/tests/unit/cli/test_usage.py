@@ -19,6 +19,8 @@ from rljob.cli.main import main
 from rljob.cli.usage import Row, read_month, usage_page
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+DROPPED = {"usage": {"deviceSeconds": 7201, "productiveDeviceSeconds": 0}}
+"""Of which one second is the attempt's that is left."""
 OCTOBER = read_month("2026-10", NOW)
 NOVEMBER = read_month("2026-11", NOW)
 
@@ -30,7 +32,9 @@ def attempt(number: int, begin: str, end: str | None, productive: int = 0) -> di
     return told | {"endTime": f"2026-{end}:00Z", "productiveDeviceSeconds": productive, "deviceSeconds": 1}
 
 
-def job(*attempts: dict[str, Any], spec: dict[str, Any] | None = None, **status: object) -> dict[str, Any]:
+def job(
+    *attempts: dict[str, Any], spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Give a job of 16 devices on 8 cards."""
     resolved = {"snapshotName": "sums-spec-1", "specHash": "x", "nodes": 1, "devices": 16, "cards": "8"}
     intent = {"clusterGeneration": 1, "clusterName": "c", "time": "2026-10-01T00:00:00Z"}
@@ -41,12 +45,12 @@ def job(*attempts: dict[str, Any], spec: dict[str, Any] | None = None, **status:
         "kind": "RLJob",
         "metadata": {"namespace": "team", "name": "sums", "uid": "u"},
         "spec": spec or plain,
-        "status": {"resolved": resolved, "intent": intent, "attempts": list(attempts), **status},
+        "status": {"resolved": resolved, "intent": intent, "attempts": list(attempts)} | (status or {}),
     }
 
 
-def rows(*attempts: dict[str, Any], month: usage.Month = NOVEMBER, **status: object) -> list[Row]:
-    return list(usage.status_rows([(job(*attempts, **status), "cards", "atlas-a3")], month, NOW))
+def rows(*attempts: dict[str, Any], month: usage.Month = NOVEMBER, status: dict[str, Any] | None = None) -> list[Row]:
+    return list(usage.status_rows([(job(*attempts, status=status), "cards", "atlas-a3")], month, NOW))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_what_runs_counts_up_to_now_and_is_productive_up_to_its_checkpoint() -> 
         "checkpoint": {"step": 10, "path": "/c", "savedTime": "2026-11-22T11:30:00Z"},
     }
     running = attempt(1, "11-22T11:00", None) | {"startTime": "2026-11-22T11:01:00Z"}
-    (row,) = rows(running, **told)
+    (row,) = rows(running, status=told)
     assert (row.card_seconds, row.productive_card_seconds) == (8 * 3600, 8 * 600)
 
 
@@ -96,9 +100,7 @@ def test_attempts_of_other_months_and_jobs_without_any_have_no_row() -> None:
 
 def test_attempts_that_the_status_has_dropped_have_no_month() -> None:
     assert usage.undated_card_hours(job(attempt(1, "11-01T00:00", "11-02T00:00"))) == 0
-    dropped = job(
-        attempt(11, "11-01T00:00", "11-02T00:00"), usage={"deviceSeconds": 7201, "productiveDeviceSeconds": 0}
-    )
+    dropped = job(attempt(11, "11-01T00:00", "11-02T00:00"), status=DROPPED)
     assert usage.undated_card_hours(dropped) == 1.0
 
 
@@ -150,9 +152,7 @@ def test_the_page_is_csv_or_a_table() -> None:
 
 
 def test_the_command_reads_statuses_and_says_what_they_lack(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dropped = job(
-        attempt(11, "10-01T00:00", "10-02T00:00"), usage={"deviceSeconds": 7201, "productiveDeviceSeconds": 0}
-    )
+    dropped = job(attempt(11, "10-01T00:00", "10-02T00:00"), status=DROPPED)
     (kubectl / "answer").write_text(json.dumps({"items": [dropped]}))
     assert main(["usage", "--month", "2026-10", "-A", "-o", "csv"]) == 0
     told = capsys.readouterr()
