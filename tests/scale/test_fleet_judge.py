@@ -149,7 +149,7 @@ def test_the_page_tells_what_was_judged_and_the_plots_are_pictures() -> None:
         story.tell(Kind.JOB, f"{team}/{name}", State("Succeeded", "", "Succeeded"))
     faulty = next(job.name for job in jobs.values() if job.fault is Fault.HEAD)
     struck = {faulty: "9 s: head deleted"}
-    seen = Seen(fleet, jobs, story.facts, BOUNDS, struck, [], 12.0, {"operator": Usage(1.5, 50.0, 60.0)})
+    seen = Seen(fleet, jobs, story.facts, BOUNDS, struck, 1, [], 12.0, {"operator": Usage(1.5, 50.0, 60.0)})
     verdict = judge(story.facts, replace(BOUNDS, quota={(team, "a3"): 32}))
     made = page(seen, verdict, {"cards": "cards.svg"})
     assert "| jobs ended: Succeeded, Failed | 2, 0 | 19, 1 |" in made

@@ -103,6 +103,7 @@ def _verdict_rows(seen: Seen, verdict: Verdict) -> Iterator[tuple[str, ...]]:
     for flavor in FLAVORS:
         yield f"utilisation of {flavor} while jobs waited, %", f"{100 * utilisation(seen, verdict, flavor):.0f}", ""
     yield "until the last job ended, s", f"{seen.seconds:.0f}", ""
+    yield "starts of the operator", str(seen.starts), ""
     for name, used in seen.usage.items():
         yield f"{name}: CPU s, RSS MiB", f"{used.cpu_seconds:.0f}, {used.rss_mib:.0f}", ""
 

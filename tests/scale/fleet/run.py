@@ -53,6 +53,8 @@ class Scene:
     facts: list[Fact] = field(default_factory=list)
     now: dict[Kind, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in Kind})
     """The latest of each, by kind and name."""
+    starts: int = 0
+    """How often the operator was started."""
     struck: dict[str, str] = field(default_factory=dict)
     """Which faults came to pass: when and what, by job."""
 
@@ -92,7 +94,8 @@ class Scene:
         deadline = time.monotonic() + seconds
         while not reached():
             for name, process in self.plane.processes.items():
-                assert process.poll() is None, f"{name} ended with {process.returncode} while waiting: {what}"
+                ended = name != OPERATOR and process.poll() is not None
+                assert not ended, f"{name} ended with {process.returncode} while waiting: {what}"
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {seconds:.0f} s: {what}; {self.waiting()}")
             await asyncio.sleep(LOOK_SECONDS)
@@ -121,6 +124,17 @@ class Scene:
         if pods:
             self.struck[name] = f"{self.seconds:.0f} s: {fault}"
             await strike(self.client, fault, min(pods.items(), key=lambda item: item[0]))
+
+    async def keep_operator(self, *words: str) -> None:
+        """Start the operator, and again when it ends, as its Deployment would: one that cannot renew its Lease does.
+
+        A control plane on a machine that is busy with other things may not answer for as long as that takes.
+        """
+        while True:
+            if OPERATOR not in self.plane.processes or self.plane.processes[OPERATOR].poll() is not None:
+                self.starts += 1
+                await self.plane.start_operator(*words)
+            await asyncio.sleep(LOOK_SECONDS)
 
     @property
     def bounds(self) -> Bounds:
@@ -156,6 +170,8 @@ class Seen:
     facts: list[Fact]
     bounds: Bounds
     struck: dict[str, str]
+    starts: int
+    """How often the operator was started: once, and whenever it had lost its Lease."""
     refusals: list[str]
     """Requests of the operator that no head would take."""
     seconds: float
@@ -176,7 +192,17 @@ async def run_fleet(fleet: Fleet, patience_seconds: float, say: Callable[[str], 
         for job in scene.jobs.values():
             await scene.client.ask("DELETE", f"/apis/{API_VERSION}/namespaces/{job.team}/rljobs/{job.name}")
         await scene.until("nothing is left", patience_seconds, lambda: not any(scene.now.values()))
-        return Seen(fleet, scene.jobs, scene.facts, scene.bounds, scene.struck, scene.heads.refusals, seconds, spent)
+        return Seen(
+            fleet,
+            scene.jobs,
+            scene.facts,
+            scene.bounds,
+            scene.struck,
+            scene.starts,
+            scene.heads.refusals,
+            seconds,
+            spent,
+        )
 
 
 @asynccontextmanager
@@ -195,15 +221,15 @@ async def _scene(fleet: Fleet, say: Callable[[str], None]) -> AsyncIterator[Scen
         await queues.apply(client, values)
         heads = Heads(TokenKey.from_file(plane.token_key), 1.0, {job.name: job.play for job in jobs.values()})
         async with background(heads.serve(client)):
-            words = ("--accelerators-folder", str(classes), "--resync-seconds", str(RESYNC_SECONDS))
-            await plane.start_operator(*words)
-            say("the control plane, Kueue, KubeRay and the operator are ready")
+            say("the control plane, Kueue and KubeRay are ready")
             scene = Scene(fleet, client, plane, jobs, heads)
+            words = ("--accelerators-folder", str(classes), "--resync-seconds", str(RESYNC_SECONDS))
             async with asyncio.TaskGroup() as group:
-                watches = [group.create_task(scene.follow(kind)) for kind in Kind]
+                kept = [group.create_task(scene.follow(kind)) for kind in Kind]
+                kept.append(group.create_task(scene.keep_operator(*words)))
                 yield scene
-                for watch in watches:
-                    watch.cancel()
+                for task in kept:
+                    task.cancel()
 
 
 def _all_ended(scene: Scene) -> bool:
