@@ -8,6 +8,7 @@ or an image, is the business of `policies.startup`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -85,6 +86,6 @@ def _moment(pod: Manifest) -> datetime:
 
 
 def _short(text: str) -> str:
-    """Keep what is missing; what preemption could do about it follows behind."""
-    flat = " ".join(text.partition(" preemption: ")[0].split()).rstrip(".")
+    """Keep what is missing; behind it stands what resource claims and preemption could do about it."""
+    flat = re.split(r"\. |,? preemption: ", " ".join(text.split()))[0].rstrip(".")
     return flat if len(flat) <= WORDS_LIMIT else flat[: WORDS_LIMIT - 1] + "…"

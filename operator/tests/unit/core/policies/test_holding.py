@@ -8,7 +8,9 @@ from rljob.core.policies.holding import BACKOFF_SECONDS_MAX, backoff_seconds, bo
 
 NPU = "huawei.com/Ascend910"
 LACK = f"0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 Insufficient {NPU}."
-PREEMPTION = "preemption: 0/4 nodes are available: 4 No preemption victims found for incoming pod."
+PREEMPTION = (
+    "no new claims to deallocate, preemption: 0/4 nodes are available: 4 No preemption victims found for incoming pod."
+)
 
 
 def pod(name: str, node: str | None = None, message: str = "", at: str | None = "12:00:00", **metadata: str) -> Json:
