@@ -63,7 +63,11 @@ class Guide:
 
 
 def read_guide(text: str) -> Guide:
-    """Take the page apart: two blocks of YAML, the indented commands, and the output that it shows."""
+    """Take the page apart: two blocks of YAML, the indented commands, and the output that it shows.
+
+    What stands under Volcano is another way, and not played here.
+    """
+    text = text.partition("\n## Volcano")[0]
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     values, job = (block for language, block in blocks if language == "yaml")
     (table,) = (block for language, block in blocks if not language)

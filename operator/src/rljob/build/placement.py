@@ -24,8 +24,6 @@ def domain_of(spec: RLJobSpec) -> str | None:
     It knows no blocks, but one block that is the whole job is a domain.
     """
     scheduling, nodes = spec.scheduling, spec.worker_groups[0].nodes
-    if scheduling.queue_name is not None or scheduling.gang == "Volcano":
-        return None
     if scheduling.topology.level is None and scheduling.topology.nodes_per_super_pod_block == nodes:
         return facts_of(spec).super_pod_label
     return level_of(spec)
