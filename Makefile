@@ -95,9 +95,14 @@ chaos-cluster: venv ## strike real runs on the running local cluster: tests/chao
 	@$(PY) -m pytest -q -s -m "e2e and not queue" --ignore=tests/chaos/test_two_nodes.py --timeout=2400 tests/chaos
 
 .PHONY: queues
-queues: venv ## jobs of teams under a real Kueue: on KWOK, and on the running local cluster (after make cluster-up install)
-	@$(PY) -m tests.cluster build kueue kwok
+queues: venv ## jobs under a real Kueue and Volcano: on KWOK, and on the running local cluster (after make cluster-up install)
+	@$(PY) -m tests.cluster build kueue kwok volcano
 	@$(PY) -m pytest -q -s -m queue --timeout=1500 tests/scale tests/chaos
+
+.PHONY: fleet
+fleet: venv ## 200 jobs of three teams on 80 simulated Ascend nodes under a real Kueue, with faults (FLEET_JOBS, FLEET_SEED)
+	@$(PY) -m tests.cluster build kueue kwok
+	@$(PY) -m tests.scale.fleet
 
 .PHONY: lock
 lock: venv ## resolve all requirements anew and write the hashed locks

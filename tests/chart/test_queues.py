@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob.build.accelerators import ACCELERATORS
+from rljob.build.accelerator_table import read_table
+from rljob.build.accelerators import ACCELERATORS, SUPER_POD, built_in_document
 from rljob.cli.manifests import read_files
 from rljob.cli.quota import DIES_PER_CARD
 from tests.chart.helm import CHART, ROOT, VALUES, Manifest, helm, pick, render
@@ -34,8 +35,9 @@ def guide(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
 
 
 def quotas(manifests: list[Manifest], team: str, flavor: str = "a3") -> dict[str, str]:
-    groups = pick(manifests, "ClusterQueue", team)["spec"]["resourceGroups"]
-    (found,) = (r for g in groups for f in g["flavors"] if f["name"] == flavor for r in f["resources"])
+    (group,) = pick(manifests, "ClusterQueue", team)["spec"]["resourceGroups"]
+    (quota,) = (each for each in group["flavors"] if each["name"] == flavor)
+    (found,) = (resource for resource in quota["resources"] if "/" in resource["name"])
     return {key: value for key, value in found.items() if key != "name"}
 
 
@@ -71,11 +73,28 @@ def test_the_guides_command_names_the_chart_and_its_file() -> None:
 def test_workers_are_sent_where_the_cards_are_and_heads_anywhere() -> None:
     manifests = render("--values", VALUES / "queues.yaml")
     assert pick(manifests, "ResourceFlavor", "a3")["spec"]["nodeLabels"] == {"servertype": "Ascend910A3-20"}
+    assert pick(manifests, "ResourceFlavor", "a2")["spec"]["nodeLabels"] == {"servertype": "Ascend910B-20"}
     assert "spec" not in pick(manifests, "ResourceFlavor", "cce")
     assert "spec" not in pick(manifests, "ResourceFlavor", "rljob-common")
-    groups = pick(manifests, "ClusterQueue", "vision")["spec"]["resourceGroups"]
-    assert [group["coveredResources"] for group in groups] == [[NPU], ["huawei.com/ascend-1980"], ["cpu", "memory"]]
-    assert [flavor["name"] for flavor in groups[0]["flavors"]] == ["a2", "a3"]
+    (group,) = pick(manifests, "ClusterQueue", "vision")["spec"]["resourceGroups"]
+    assert group["coveredResources"] == ["cpu", "memory", NPU, "huawei.com/ascend-1980"]
+    cards = {
+        flavor["name"]: [r["nominalQuota"] for r in flavor["resources"] if "/" in r["name"]]
+        for flavor in group["flavors"]
+    }
+    assert cards == {"rljob-common": ["0", "0"], "a2": ["64", "0"], "a3": ["96", "0"], "cce": ["0", "0"]}
+    assert next(iter(cards)) == "rljob-common", "heads would take the first flavor, and stand where its cards are"
+
+
+def test_a_topology_is_told_to_kueue_and_to_the_operator() -> None:
+    manifests = render("--values", VALUES / "queues.yaml")
+    levels = [{"nodeLabel": SUPER_POD}, {"nodeLabel": "kubernetes.io/hostname"}]
+    assert pick(manifests, "Topology", "a3")["spec"]["levels"] == levels
+    flavors = {name: pick(manifests, "ResourceFlavor", name).get("spec", {}) for name in ("a2", "a3", "rljob-common")}
+    assert [name for name, spec in flavors.items() if "topologyName" in spec] == ["a3"]
+    told = yaml.safe_load(pick(manifests, "ConfigMap", "rljob-operator-accelerators")["data"]["20-values.yaml"])
+    assert told == {"atlas-a3-superpod": {"topologyLevels": [SUPER_POD, "kubernetes.io/hostname"]}}
+    assert read_table(built_in_document(), told)["atlas-a3-superpod"].super_pod_label == SUPER_POD
 
 
 def test_a_class_of_the_values_counts_too() -> None:
@@ -94,6 +113,10 @@ def test_a_class_of_the_values_counts_too() -> None:
         ),
         ("queues.flavors.n.class=cpu,queues.teams.x.namespaces={x},queues.teams.x.cards.m=1", "x.cards.m is no flavor"),
         ("queues.teams.x.cards.n=1", "missing property 'namespaces'"),
+        (
+            "queues.flavors.a.class=cpu,queues.flavors.a.topology={rack},queues.flavors.b.class=cpu",
+            "queues.flavors.b.topology: flavors of class cpu must have the same levels",
+        ),
         ("queues.flavors.n.class=cpu,queues.teams.x.namespaces={x},queues.teams.x.cards.n=-1", "minimum"),
         ("queues.teamz.x=1", "additional properties 'teamz' not allowed"),
     ],

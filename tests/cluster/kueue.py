@@ -39,6 +39,7 @@ HOLDERS = (
     "clusterqueues",
     "cohorts",
     "resourceflavors",
+    "topologies",
 )
 # In this order; what is missing here is of no use to us: its API of pending workloads, roles for people.
 APPLIED = (

@@ -8,6 +8,7 @@ two checkouts from compiling the same thing. Nothing here starts a program.
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import time
@@ -95,6 +96,13 @@ PROGRAM_TABLE = (
         on_request=True,
     ),
     Program("kwok", ("kwok",), tools=True, shared=(("sigs.k8s.io/kwok", "kustomize/stage"),), on_request=True),
+    Program(
+        "volcano",
+        ("scheduler", "controller-manager"),
+        tools=True,
+        shared=(("volcano.sh/volcano", "config/crd/volcano/bases"),),
+        on_request=True,
+    ),
 )
 
 
@@ -116,6 +124,12 @@ def go_version() -> str:
 def go_environment() -> dict[str, str]:
     """The environment for the compiler: static binaries, and never another toolchain."""
     return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
+def module(name: str, version: str) -> Path:
+    """The source of a Go module, from the compiler's own cache, which is filled on demand."""
+    said = run(["go", "mod", "download", "-json", f"{name}@{version}"], folder=PROGRAMS, environment=go_environment())
+    return Path(json.loads(said)["Dir"])
 
 
 def cache_key(built: Program, module: Path, compiler: str) -> str:

@@ -1,17 +1,19 @@
 """A thousand Ray heads in one process: Ray's job API and our exporter's, answered at the address of every head pod.
 
-KWOK gives pods addresses of 127.64.0.0/12, all of which belong to the loopback device. A watch of the head pods opens
-the two ports of a head at its pod's address when the pod is ready, and closes them when it is gone, so that the
+KWOK gives pods addresses of 127.64.0.0 and up, all of which belong to the loopback device. A watch of the head pods
+opens the two ports of a head at its pod's address when the pod is ready, and closes them when it is gone, so that the
 operator asks exactly what it asks in a real cluster: the pod's IP, the real ports, the cluster's token. On the nodes'
 network the address is the node's, and the ports are those of the job's block. What is said is what `rljob_runtime`
-says: the contract's types, pod uid and submission id, steps that go on with time.
+says: the contract's types, pod uid and submission id, steps that go on with time (plays.py).
 """
 
 from __future__ import annotations
 
 import hmac
+import json
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,15 +23,11 @@ from rljob.build import labels
 from rljob.build.ports import DASHBOARD_PORT
 from rljob.cluster.token import TokenKey
 from rljob.core.view import port_block
-from rljob_runtime.contract import AttemptVariable, Phase, Port, Progress
+from rljob_runtime.contract import AttemptVariable, ContractError, Phase, Port, Progress, StopRequest
 from tests.scale.client import Client, Manifest
+from tests.scale.plays import ENDLESS, Book, Play, Run
 
 HEADS = f"?labelSelector={labels.RAY_NODE_TYPE}=head,{labels.JOB_UID}"
-START_SECONDS = 2.0
-"""Time between the submission and the first step's begin."""
-TOTAL_STEPS = 1_000_000
-REWARD_STEPS = 500
-"""The reward rises over so many steps."""
 BACKLOG = 8
 
 
@@ -43,68 +41,60 @@ class Head:
     ports: tuple[int, int] = (DASHBOARD_PORT, int(Port.API))
     """Ray's job API and the exporter's."""
     listeners: list[web.SockSite] = field(default_factory=list)
-    submissions: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """By submission id: the attempt, and when it came."""
+    runs: dict[str, Run] = field(default_factory=dict)
+    """By submission id."""
+    play: Play = field(default_factory=lambda: Play(ENDLESS, 1.0))
+    book: Book = field(default_factory=Book)
     polls: int = 0
 
-    def progress(self, now: float, step_seconds: float) -> Progress:
+    def progress(self, now: float) -> Progress:
         """Give what the exporter of this pod says at a time."""
-        if not self.submissions:
+        if not self.runs:
             return Progress(pod_uid=self.pod_uid, phase=Phase.IDLE)
-        submission_id, (attempt, came) = next(reversed(self.submissions.items()))
-        began = came + START_SECONDS
-        step = min(max(0, int((now - began) / step_seconds)), TOTAL_STEPS)
-        common = Progress(
-            pod_uid=self.pod_uid,
-            phase=Phase.TRAINING if step else Phase.STARTING,
-            attempt=attempt,
-            submission_id=submission_id,
-            total_steps=TOTAL_STEPS,
-            observed_time=began + step * step_seconds,
-            start_time=came,
-        )
-        return common if step == 0 else _with_figures(common, step, step_seconds)
+        return self.run.progress(now)
 
-
-def _with_figures(common: Progress, step: int, step_seconds: float) -> Progress:
-    return Progress(
-        **{name: getattr(common, name) for name in ("pod_uid", "phase", "attempt", "submission_id", "total_steps")},
-        observed_time=common.observed_time,
-        start_time=common.start_time,
-        step=step,
-        reward=min(step / REWARD_STEPS, 1.0),
-        response_tokens_mean=4096.0,
-        tokens_per_second_per_card=850.5,
-        first_dp_idle_ratio=0.05,
-        cluster_idle_ratio=0.12,
-        step_seconds=step_seconds,
-    )
+    @property
+    def run(self) -> Run:
+        """The latest one."""
+        return next(reversed(self.runs.values()))
 
 
 class Heads:
-    """All heads of a namespace."""
+    """All heads of a namespace, or of all."""
 
-    def __init__(self, key: TokenKey, step_seconds: float) -> None:
+    def __init__(self, key: TokenKey, step_seconds: float, plays: Mapping[str, Play] | None = None) -> None:
+        """`plays`: of jobs by name; all others make steps for ever."""
         self._key = key
-        self._step_seconds = step_seconds
+        self._endless = Play(ENDLESS, step_seconds)
+        self._plays = plays or {}
+        self._books: dict[str, Book] = {}
+        """By the job's uid."""
         self._frozen: float | None = None
         self._by_pod: dict[str, Head] = {}
         self._by_place: dict[tuple[str, int], Head] = {}
         """By address and port: pods on a node's network share its address."""
-        self.refused = 0
+        self.refusals: list[str] = []
         """Requests with a wrong token, to a wrong path, or a submission sent twice: the operator makes none."""
 
-    async def serve(self, client: Client, namespace: str) -> None:
-        """Follow the head pods and answer for them, until cancelled."""
+    @property
+    def refused(self) -> int:
+        """How many requests were refused."""
+        return len(self.refusals)
+
+    async def serve(self, client: Client, namespace: str = "") -> None:
+        """Follow the head pods of one namespace, or of all, and answer for them, until cancelled."""
         app = web.Application()
         app.router.add_get("/v1/progress", self._progress)
+        app.router.add_post("/v1/stop", self._stop)
         app.router.add_get("/api/jobs/{id}", self._job)
+        app.router.add_get("/api/jobs/{id}/logs", self._logs)
         app.router.add_post("/api/jobs/", self._submit)
         app.middlewares.append(self._guard)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         try:
-            async for event, pod in client.watch(f"/api/v1/namespaces/{namespace}/pods{HEADS}"):
+            space = f"/namespaces/{namespace}" if namespace else ""
+            async for event, pod in client.watch(f"/api/v1{space}/pods{HEADS}"):
                 await self._follow(event, pod)
         finally:
             await self._runner.cleanup()
@@ -119,7 +109,7 @@ class Heads:
 
     def steps(self) -> dict[str, int]:
         """Give the last step of each run, by pod uid."""
-        return {head.pod_uid: head.progress(self._now(), self._step_seconds).step for head in self._by_pod.values()}
+        return {head.pod_uid: head.progress(self._now()).step for head in self._by_pod.values()}
 
     def polls(self) -> dict[str, int]:
         """Give how often each head was asked for its progress, by pod uid."""
@@ -127,7 +117,7 @@ class Heads:
 
     def submissions(self) -> list[int]:
         """Give how many submissions each head has."""
-        return [len(head.submissions) for head in self._by_pod.values()]
+        return [len(head.runs) for head in self._by_pod.values()]
 
     def _now(self) -> float:
         return time.time() if self._frozen is None else self._frozen
@@ -139,12 +129,16 @@ class Heads:
         uid = pod["metadata"]["uid"]
         if event == "DELETED":
             if (gone := self._by_pod.pop(uid, None)) is not None:
+                # What it has saved until now stays.
+                gone.progress(self._now())
                 await self._close(gone)
             return
         if uid in self._by_pod:
             return
         marks, block = pod["metadata"]["labels"], port_block(pod)
         head = Head(address, uid, self._key.token(marks[labels.JOB_UID], marks[labels.RAY_CLUSTER]))
+        head.play = self._plays.get(marks[labels.JOB], self._endless)
+        head.book = self._books.setdefault(marks[labels.JOB_UID], head.book)
         if block is not None:
             head.ports = (block.dashboard, block.api)
         self._by_pod[uid] = head
@@ -170,12 +164,12 @@ class Heads:
         head = self._head(request)
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given, f"Bearer {head.token}"):
-            self.refused += 1
+            self.refusals.append(f"wrong token: {request.method} {request.path}")
             raise web.HTTPUnauthorized
         try:
             found: web.StreamResponse = await handler(request)
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
-            self.refused += 1
+            self.refusals.append(f"no such path: {request.method} {request.path}")
             raise
         return found
 
@@ -192,27 +186,49 @@ class Heads:
     async def _progress(self, request: web.Request) -> web.Response:
         head = self._head(request)
         head.polls += 1
-        return web.Response(
-            body=head.progress(self._now(), self._step_seconds).to_json(), content_type="application/json"
-        )
+        return web.Response(body=head.progress(self._now()).to_json(), content_type="application/json")
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        head = self._head(request)
+        try:
+            asked = StopRequest.from_json(await request.read())
+        except ContractError as error:
+            raise web.HTTPBadRequest(text=str(error)) from error
+        if not head.runs or head.run.attempt != asked.attempt:
+            raise web.HTTPConflict(text=f"attempt {asked.attempt} does not run here")
+        head.run.stop(self._now())
+        return web.Response(status=202)
 
     async def _job(self, request: web.Request) -> web.Response:
         head, submission_id = self._head(request), request.match_info["id"]
-        if submission_id not in head.submissions:
+        if submission_id not in head.runs:
             return web.Response(status=404, text=f"Job {submission_id} does not exist")
-        came = int(head.submissions[submission_id][1] * 1000)
-        told = {"submission_id": submission_id, "status": "RUNNING", "start_time": came, "message": "running"}
-        return web.json_response({**told, "type": "SUBMISSION", "driver_exit_code": None})
+        run = head.runs[submission_id]
+        outcome = run.progress(self._now()).outcome
+        state = "RUNNING" if outcome is None else "FAILED" if outcome.exit_code else "SUCCEEDED"
+        told = {"submission_id": submission_id, "status": state, "start_time": int(run.came * 1000), "message": state}
+        return web.json_response(
+            {**told, "type": "SUBMISSION", "driver_exit_code": None if outcome is None else outcome.exit_code}
+        )
+
+    async def _logs(self, request: web.Request) -> web.Response:
+        head, submission_id = self._head(request), request.match_info["id"]
+        if submission_id not in head.runs:
+            return web.Response(status=404, text=f"Job {submission_id} does not exist")
+        outcome = head.runs[submission_id].progress(self._now()).outcome
+        return web.Response(
+            text=json.dumps({"logs": outcome.to_json().decode() if outcome else ""}), content_type="application/json"
+        )
 
     async def _submit(self, request: web.Request) -> web.Response:
         head, body = self._head(request), await request.json()
         submission_id = body["submission_id"]
-        if submission_id in head.submissions:
-            self.refused += 1
+        if submission_id in head.runs:
+            self.refusals.append(f"sent twice: {submission_id}")
             # Ray's own words and code: reference kubernetes-peers.md §1.
             return web.Response(status=500, text=f"Job with submission_id {submission_id} already exists.")
         attempt = int(body["runtime_env"]["env_vars"][AttemptVariable.ATTEMPT])
-        head.submissions[submission_id] = (attempt, time.time())
+        head.runs[submission_id] = Run(head.pod_uid, submission_id, attempt, time.time(), head.play, head.book)
         return web.json_response({"job_id": submission_id, "submission_id": submission_id})
 
 

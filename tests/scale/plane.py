@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,11 +37,14 @@ ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "build" / "scale"
 KEPT_LOG_LINES = 2000
 PROGRAMS = ("etcd", "kube", "kuberay", "kwok")
-POD_NETWORK = "127.64.0.0/12"
-"""Addresses of the loopback device: what listens there is reachable from this machine only."""
+POD_NETWORKS = range(64, 128)
+"""127.<n>.0.0/16, one for each plane of this machine: heads of two planes at one address would answer each other's
+operators. All of it belongs to the loopback device: what listens there is reachable from this machine only."""
+MARK_PORT = 28_265
 SERVICE_NETWORK = "10.97.0.0/16"
 OPERATOR, KUBERAY, KUEUE = "rljob-operator", "kuberay-operator", "kueue"
 GROUP = "rljob.dev:scale"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 READY_SECONDS = 120.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.1
@@ -85,6 +88,8 @@ class Plane:
     state: State
     api_port: int
     etcd_port: int
+    network: socket.socket
+    """Bound in the pods' network for as long as it is ours."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     metrics_ports: dict[str, int] = field(default_factory=dict)
 
@@ -102,6 +107,12 @@ class Plane:
     def token_key(self) -> Path:
         """The operator's key."""
         return self.folder / "token-key"
+
+    @property
+    def pod_network(self) -> str:
+        """Addresses of this plane's pods."""
+        first, second, *_ = self.network.getsockname()[0].split(".")
+        return f"{first}.{second}.0.0/16"
 
     @property
     def url(self) -> str:
@@ -198,7 +209,7 @@ async def control_plane() -> AsyncIterator[Plane]:
     """Start etcd, the API server, the garbage collector, the scheduler and KWOK; end them all."""
     programs.build(PROGRAMS)
     folder = Path(tempfile.mkdtemp(prefix="rljob-scale-"))
-    plane = Plane(State(folder, folder / "run"), free_port(), free_port())
+    plane = Plane(State(folder, folder / "run"), free_port(), free_port(), take_network())
     try:
         _write_files(plane)
         await _start_etcd(plane)
@@ -209,6 +220,7 @@ async def control_plane() -> AsyncIterator[Plane]:
         # The last to start is the first to end, so that nobody logs the loss of what it needs.
         for name in reversed(list(plane.processes)):
             await plane.stop(name)
+        plane.network.close()
         _keep_logs(plane)
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -217,15 +229,19 @@ async def install(client: Client) -> None:
     """Make the namespace, the rights of both operators, and the CRDs of KubeRay and of this checkout."""
     await client.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     await client.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _rights())
-    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     names: list[str] = []
     for path in [*(programs.entry("kuberay") / "config/crd/bases").glob("*.yaml"), *(ROOT / "crds").glob("*.yaml")]:
         for crd in yaml.load_all(path.read_text(), yaml.CSafeLoader):
             names.append(crd["metadata"]["name"])
-            await client.ask("POST", crds, crd)
+            await client.ask("POST", CRDS, crd)
+    await await_crds(client, names)
+
+
+async def await_crds(client: Client, names: Iterable[str]) -> None:
+    """Wait until the API server serves these CRDs."""
     async with asyncio.timeout(READY_SECONDS):
         for name in names:
-            while not _established(await client.ask("GET", f"{crds}/{name}")):  # noqa: ASYNC110 - seconds, once
+            while not _established(await client.ask("GET", f"{CRDS}/{name}")):  # noqa: ASYNC110 - seconds, once
                 await asyncio.sleep(POLL_SECONDS)
 
 
@@ -235,6 +251,19 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def take_network() -> socket.socket:
+    """Take a network that no other plane has: the kernel lets one process have its last address."""
+    for number in POD_NETWORKS:
+        mark = socket.socket()
+        try:
+            mark.bind((f"127.{number}.255.254", MARK_PORT))
+        except OSError:
+            mark.close()
+        else:
+            return mark
+    raise PlaneError(f"all of the {len(POD_NETWORKS)} networks for pods are taken: other planes run on this machine")
 
 
 def _write_files(plane: Plane) -> None:
@@ -313,7 +342,7 @@ async def _start_helpers(plane: Plane) -> None:
         "kwok",
         *(programs.binary("kwok"), f"--kubeconfig={kubeconfig}", f"--config={plane.folder / 'stages.yaml'}"),
         *("--manage-nodes-with-label-selector=type=kwok", "--node-lease-duration-seconds=40"),
-        *(f"--cidr={POD_NETWORK}", "--node-ip=127.0.0.1", f"--server-address=127.0.0.1:{kwok_port}", "-v=WARN"),
+        *(f"--cidr={plane.pod_network}", "--node-ip=127.0.0.1", f"--server-address=127.0.0.1:{kwok_port}", "-v=WARN"),
     )
     await plane.wait("controller-manager", "listens", lambda: listens("127.0.0.1", collector_port))
     await plane.wait("scheduler", "listens", lambda: listens("127.0.0.1", scheduler_port))

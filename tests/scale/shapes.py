@@ -61,10 +61,20 @@ class Hardware:
 HARDWARE = "test.rljob.dev/hardware"
 """Label of ours, by which the test knows a node again."""
 SYSTEM_CORES, SYSTEM_MEMORY_GIB = 4, 32
+SUPER_POD = "huawei.com/topotree.superpodid"
 DRIVER = {"huawei.com/driver.version": "25.5.0"}
+NODE = {
+    **DRIVER,
+    "accelerator": "huawei-Ascend910",
+    "node.kubernetes.io/npu.chip.name": "910B3",
+    "mind-cluster/npu-chip-memory": "64G",
+    "workerselector": "dls-worker-node",
+    "node-role.kubernetes.io/worker": "worker",
+    "host-arch": "huawei-arm",
+}
 A2 = Hardware(
     "a2",
-    {"servertype": "Ascend910B-20", "accelerator": "huawei-Ascend910", "accelerator-type": "module-910b-8", **DRIVER},
+    {"servertype": "Ascend910B-20", "accelerator-type": "module-910b-8", **NODE},
     192,
     1536,
     "huawei.com/Ascend910",
@@ -73,7 +83,7 @@ A2 = Hardware(
 )
 A3 = Hardware(
     "a3",
-    {"servertype": "Ascend910A3-24", "accelerator": "huawei-Ascend910", "accelerator-type": "module-a3-16", **DRIVER},
+    {"servertype": "Ascend910A3-24", "accelerator-type": "module-a3-16", **NODE},
     320,
     1536,
     "huawei.com/Ascend910",
@@ -82,7 +92,7 @@ A3 = Hardware(
 )
 A3_SUPERPOD = Hardware(
     "a3-superpod",
-    A3.labels | {"accelerator-type": "module-a3-16-super-pod", "huawei.com/topotree.superpodid": "0"},
+    A3.labels | {"accelerator-type": "module-a3-16-super-pod", SUPER_POD: "0"},
     640,
     1536,
     "huawei.com/Ascend910",

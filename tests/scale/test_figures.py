@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from rljob_runtime.contract import Phase
+from rljob_runtime.contract import ExitCode, Outcome, Phase
+from tests.cluster.paths import State
 from tests.scale.figures import Request, Traffic, buckets, quantile, series, traffic, usage
-from tests.scale.heads import START_SECONDS, Head
+from tests.scale.heads import Head
 from tests.scale.objects import nodes, rayjobs, rljobs
-from tests.scale.plane import KUBERAY, OPERATOR
+from tests.scale.plane import KUBERAY, OPERATOR, Plane, take_network
+from tests.scale.plays import ENDLESS, START_SECONDS, Book, Failure, Play, Run
 from tests.scale.settings import Settings, read_settings
 
 PAGE = """
@@ -127,9 +130,45 @@ def test_both_sides_ask_for_the_same_pods() -> None:
 
 def test_a_virtual_run_goes_on_with_time_and_never_says_another_pods_name() -> None:
     head = Head("127.64.0.1", "uid-1", "token")
-    assert head.progress(0.0, 10.0).phase is Phase.IDLE
-    head.submissions["run-1"] = (1, 100.0)
+    assert head.progress(0.0).phase is Phase.IDLE
+    head.runs["run-1"] = Run("uid-1", "run-1", 1, 100.0, Play(ENDLESS, 10.0), head.book)
     began = 100.0 + START_SECONDS
-    assert head.progress(began + 9, 10.0).phase is Phase.STARTING
-    told = head.progress(began + 25, 10.0)
+    assert head.progress(began + 9).phase is Phase.STARTING
+    told = head.progress(began + 25)
     assert (told.pod_uid, told.submission_id, told.step, told.observed_time) == ("uid-1", "run-1", 2, began + 20)
+
+
+def test_a_virtual_run_that_is_cut_off_is_taken_up_where_it_was() -> None:
+    book, play = Book(), Play(5, 10.0)
+    Run("uid-1", "run-1", 1, 0.0, play, book).progress(START_SECONDS + 35)
+    told = Run("uid-2", "run-2", 2, 100.0, play, book).progress(100 + START_SECONDS + 20)
+    assert (told.resumed_from_step, told.step, told.phase) == (3, 5, Phase.ENDED)
+    assert told.outcome == Outcome(0, "Completed", "trained 5 steps", last_step=5)
+
+
+def test_a_virtual_run_fails_once_as_it_is_told_to() -> None:
+    book, play = Book(), Play(4, 10.0, Failure(ExitCode.FAILED, at_step=2))
+    first = Run("uid-1", "run-1", 1, 0.0, play, book)
+    assert first.progress(START_SECONDS + 15).outcome is None
+    for _ in range(2):
+        outcome = first.progress(START_SECONDS + 99).outcome
+        assert outcome is not None
+        assert (outcome.exit_code, outcome.reason, outcome.last_step) == (1, "RunFailed", 2)
+    again = Run("uid-1", "run-2", 2, 200.0, play, book).progress(200 + START_SECONDS + 99).outcome
+    assert again is not None
+    assert (again.exit_code, again.last_step) == (0, 4)
+
+
+def test_a_virtual_run_that_is_asked_to_stop_ends_after_its_step() -> None:
+    run = Run("uid-1", "run-1", 1, 0.0, Play(9, 10.0), Book())
+    run.stop(START_SECONDS + 25)
+    outcome = run.progress(START_SECONDS + 25).outcome
+    assert outcome is not None
+    assert (outcome.exit_code, outcome.last_step) == (ExitCode.STOPPED, 2)
+
+
+def test_two_planes_of_a_machine_have_pods_of_their_own_addresses(tmp_path: Path) -> None:
+    with take_network() as one, take_network() as other:
+        networks = [Plane(State(tmp_path, tmp_path), 0, 0, mark).pod_network for mark in (one, other)]
+    assert networks[0] != networks[1]
+    assert all(re.fullmatch(r"127\.\d+\.0\.0/16", network) for network in networks)

@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -20,23 +19,16 @@ import pytest_asyncio
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.cli.quota import Job, Kueue, Share, read_jobs, read_shares
 from rljob.cluster.token import TokenKey
-from tests.chart.helm import VALUES, render
+from tests.chart.helm import VALUES
 from tests.scale import objects
 from tests.scale.client import Client, Manifest
 from tests.scale.heads import Heads
 from tests.scale.plane import control_plane, install
+from tests.scale.queues import GROUP, KINDS, apply
 from tests.scale.settings import Settings
 
 pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(loop_scope="module")]
 
-GROUP = "/apis/kueue.x-k8s.io/v1beta2"
-KINDS = {
-    "ClusterQueue": "clusterqueues",
-    "Cohort": "cohorts",
-    "LocalQueue": "localqueues",
-    "ResourceFlavor": "resourceflavors",
-    "WorkloadPriorityClass": "workloadpriorityclasses",
-}
 WORKERS, STEP_SECONDS, PATIENCE_SECONDS = 2, 2, 240.0
 CARDS = WORKERS * objects.DEVICES
 """Of a job, and guaranteed to each of two teams; one may borrow those of the other."""
@@ -101,19 +93,6 @@ class Scene:
         await self.client.ask("POST", objects.RLJOBS, job)
 
 
-async def apply(client: Client, values: Path, query: str = "") -> int:
-    """Create what the chart makes of the queues; gives the number of objects."""
-    made = [item for item in render("--values", values) if item["kind"] in KINDS]
-    for item in made:
-        space = f"/namespaces/{item['metadata']['namespace']}" if "namespace" in item["metadata"] else ""
-        if query and space:
-            # A dry run makes no namespace.
-            continue
-        path = f"{GROUP}{space}/{KINDS[item['kind']]}/{item['metadata']['name']}"
-        await client.ask("PATCH", f"{path}?fieldManager=scale&force=true{query}", json.dumps(item), "apply-patch+yaml")
-    return len(made)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     """Start all, and make the teams."""
@@ -136,7 +115,8 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
 
 
 async def test_kueue_takes_every_object_that_the_chart_makes(scene: Scene) -> None:
-    assert await apply(scene.client, VALUES / "queues.yaml", "&dryRun=All") > len(KINDS)
+    made = await apply(scene.client, VALUES / "queues.yaml", "&dryRun=All")
+    assert {item["kind"] for item in made} == set(KINDS)
 
 
 async def test_a_team_borrows_what_the_other_leaves_and_waits_for_more(scene: Scene) -> None:

@@ -51,3 +51,33 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $runbooks := printf "runbook_url: %s/" (trimSuffix "/" (default "docs" .Values.metrics.runbooks)) }}
 {{- .Files.Get "files/rules.yaml" | replace "resync_last_success_timestamp_seconds > 900" $limit | replace "runbook_url: docs/" $runbooks }}
 {{- end }}
+
+{{/* Levels of a flavor's topology as a YAML list; nodes are always the lowest, so that Kueue knows which one failed. */}}
+{{- define "rljob.topologyLevels" -}}
+{{- without .topology "kubernetes.io/hostname" | compact | toYaml }}
+- kubernetes.io/hostname
+{{- end }}
+
+{{/* Rows of accelerator classes: those of the values, and the levels by which queues place a class. */}}
+{{- define "rljob.accelerators" -}}
+{{- $rows := deepCopy .Values.accelerators }}
+{{- $placed := dict }}
+{{- range $name, $flavor := .Values.queues.flavors }}
+{{- $levels := list }}
+{{- if $flavor.topology }}
+{{- $levels = include "rljob.topologyLevels" $flavor | fromYamlArray }}
+{{- end }}
+{{- if and (hasKey $placed $flavor.class) (ne (toJson (get $placed $flavor.class)) (toJson $levels)) }}
+{{- fail (printf "queues.flavors.%s.topology: flavors of class %s must have the same levels: its jobs may go to any of them" $name $flavor.class) }}
+{{- end }}
+{{- $_ := set $placed $flavor.class $levels }}
+{{- end }}
+{{- range $class, $levels := $placed }}
+{{- if $levels }}
+{{- $_ := set $rows $class (merge (dict "topologyLevels" $levels) (get $rows $class | default dict)) }}
+{{- end }}
+{{- end }}
+{{- if $rows }}
+{{- toYaml $rows }}
+{{- end }}
+{{- end }}

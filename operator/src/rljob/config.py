@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rljob.build.ports import BLOCK_SIZE
 from rljob.core.faults import DEVICE_INFO_NAMESPACE
+from rljob.core.observed import PARTIAL_SECONDS
 from rljob.core.ports import BLOCKS, FIRST_PORT
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class Config:
     device_info_namespace: str = DEVICE_INFO_NAMESPACE
     """Namespace in which MindCluster's device plug-in says how the NPUs of each node are; empty to look at the nodes
     alone."""
+    partial_seconds: int = PARTIAL_SECONDS
+    """How long a cluster without a queue may hold some of its nodes while others use the rest; then it gives all back.
+    More where nodes are added on demand, and each takes minutes."""
     log_level: str = "INFO"
     """Least level of log lines: DEBUG, INFO, WARNING or ERROR."""
     kubeconfig: str = ""
@@ -73,7 +77,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything starts."""
-        for name in ("workers", "resync_seconds", "api_requests_per_second", "api_burst"):
+        for name in ("workers", "resync_seconds", "api_requests_per_second", "api_burst", "partial_seconds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{_both(name)} is {getattr(self, name)}; give at least 1")
         if not 0 <= self.http_port < 2**16:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from contract.place import Place
+from contract.place import NOWHERE, Place
 from doubles.fake import FakeCluster
 
 from rljob.cluster.errors import AlreadyExists, NotFound
@@ -43,7 +43,10 @@ CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourc
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     """Give an empty namespace in a cluster."""
     if request.param == "fake":
-        yield Place(FakeCluster(), "contract")
+        fake = FakeCluster()
+        fake.fields[RLJOB] = frozenset({"trainer", "trainer.steps"})
+        fake.unserved.add(NOWHERE)
+        yield Place(fake, "contract")
         return
     metrics = Metrics()
     limiter = TokenBucket(1000, 1000, time.monotonic)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from builders import small_spec
+from contract.place import NOWHERE
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.initializer import build_initializer
@@ -53,6 +54,12 @@ async def test_a_created_object_has_a_uid_and_a_version_and_can_be_read_back(pla
     assert made["metadata"]["uid"]
     assert int(made["metadata"]["resourceVersion"]) > 0
     assert await place.cluster.get(CONFIG_MAP, place.namespace, "one") == made
+
+
+async def test_the_fields_of_a_kinds_spec_can_be_read_and_a_kind_that_is_not_served_has_none(place: Place) -> None:
+    assert {"trainer", "trainer.steps"} <= await place.cluster.spec_fields(RLJOB)
+    with pytest.raises(NotFound):
+        await place.cluster.spec_fields(NOWHERE)
 
 
 async def test_creating_a_name_twice_is_already_exists(place: Place) -> None:

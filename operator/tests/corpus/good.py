@@ -74,6 +74,7 @@ GOOD = {
     },
     "leftovers": {"cleanup": {"clusterAfterSeconds": 60, "keepOnFailure": True}},
     "a queue": {"scheduling": {"queueName": "team", "gang": "Kueue", "workloadPriorityClassName": "high"}},
+    "a queue of Volcano": {"scheduling": {"queueName": "team", "gang": "Volcano", "priorityClassName": "high"}},
     "helpers": {"services": [{"name": "sandbox", "image": "x", "port": 8999}]}
     | template(
         {

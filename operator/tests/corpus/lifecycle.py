@@ -1,6 +1,6 @@
 """Checkpoints, restarts, stop rules, queues, cleaning up."""
 
-from corpus.bad import Bad, Json, head, merged, saved, template, volume
+from corpus.bad import Bad, Json, head, megatron, merged, saved, template, trainer, volume
 
 
 def rule(pattern: str) -> Json:
@@ -9,6 +9,10 @@ def rule(pattern: str) -> Json:
 
 def stop(**values: object) -> Json:
     return {"stopRules": [{"name": "a", "metric": "actor/entropy", "condition": "Below"} | values]}
+
+
+def super_pods(topology: Json, nodes: int) -> Json:
+    return merged(megatron({}, nodes=nodes), {"scheduling": {"topology": topology}} | trainer(globalBatchSize=96))
 
 
 PATTERN = "spec.restart.rules[0].onLogPattern"
@@ -128,6 +132,41 @@ BAD = {
         {"scheduling": {"workloadPriorityClassName": "high"}},
         "spec.scheduling.workloadPriorityClassName",
         "set scheduling.queueName",
+    ),
+    "half a block": Bad(
+        super_pods({"nodesPerSuperPodBlock": 4}, nodes=6),
+        "spec.scheduling.topology.nodesPerSuperPodBlock",
+        "4 does not divide workerGroups[0].nodes 6; set it to 3, or nodes to 8",
+    ),
+    "a block larger than the job": Bad(
+        super_pods({"nodesPerSuperPodBlock": 8}, nodes=2),
+        "spec.scheduling.topology.nodesPerSuperPodBlock",
+        "8 does not divide workerGroups[0].nodes 2; set it to 2, or nodes to 8",
+    ),
+    "blocks of what has no super-pods": Bad(
+        {"scheduling": {"topology": {"nodesPerSuperPodBlock": 1}}},
+        "spec.scheduling.topology.nodesPerSuperPodBlock",
+        "class cpu knows no super-pods; leave it out, or let an admin set superPodLabel",
+    ),
+    "a level that is no label": Bad(
+        {"scheduling": {"topology": {"level": "super pod"}}},
+        "spec.scheduling.topology.level",
+        "'super pod' is no name of a label; write one such as example.com/rack",
+    ),
+    "a level too long for Kueue": Bad(
+        {"scheduling": {"queueName": "cards", "topology": {"level": f"{'a' * 60}.example/rack"}}},
+        "spec.scheduling.topology.level",
+        "73 characters, and Kueue reads at most 63",
+    ),
+    "a must of nothing": Bad(
+        {"scheduling": {"topology": {"mode": "Required"}}},
+        "spec.scheduling.topology.level",
+        "is needed with mode Required: class cpu knows no super-pods to stay within",
+    ),
+    "a place in a queue of somebody else": Bad(
+        {"scheduling": {"gang": "Volcano", "queueName": "team", "workloadPriorityClassName": "high"}},
+        "spec.scheduling.workloadPriorityClassName",
+        "Volcano goes by scheduling.priorityClassName, set that",
     ),
     "a cluster without job": Bad(
         {"cleanup": {"clusterAfterSeconds": 60, "jobAfterSeconds": 5}}, "spec.cleanup.jobAfterSeconds", "raise it"

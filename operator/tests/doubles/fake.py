@@ -100,6 +100,8 @@ class FakeCluster:
         self.gate: Gate = _open
         self.unserved: set[Kind] = set()
         """Kinds whose CRD is not installed."""
+        self.fields: dict[Kind, frozenset[str]] = {}
+        """What `spec_fields` finds of a kind; nothing of one that is not named."""
         self.lingering: set[Kind] = set()
         """Kinds whose objects stay, with a deletionTimestamp, until `finish_deletion`: grace periods."""
         self.logs: dict[tuple[str, str, str], str] = {}
@@ -141,6 +143,11 @@ class FakeCluster:
             and matches(field_selector, {name: value for name, value in item.items() if isinstance(value, str)})
         ]
         return Listing(tuple(_copied(found[:limit])), str(self._version))
+
+    async def spec_fields(self, kind: Kind) -> frozenset[str]:
+        """See `Cluster.spec_fields`."""
+        await self._enter("list", kind, "", "")
+        return self.fields.get(kind, frozenset())
 
     async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
         """See `Cluster.log_tail`; what a container writes is `logs`."""

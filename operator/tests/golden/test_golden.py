@@ -17,6 +17,7 @@ from builders import BUILT_IN_RECIPES, EXAMPLES, UID
 
 from rljob.build import configmap
 from rljob.build.initializer import build_initializer, initializers
+from rljob.build.podgroup import NEWEST_FIELDS
 from rljob.build.ports import PortBlock
 from rljob.build.raycluster import build_token_secret
 from rljob.core.policies.validation import validate
@@ -41,16 +42,22 @@ def render(manifest: dict[str, Any]) -> str:
     assert spec is not None, violations
     block = BLOCK if spec.network.mode == "Host" else None
     job_config = verl.job_config(job, spec, GENERATION)
-    config = configmap.build_cluster_config(job, spec, GENERATION, job_config, block=block)
+    config = configmap.build_cluster_config(
+        job, spec, GENERATION, job_config, block=block, pod_group_fields=NEWEST_FIELDS
+    )
     cluster = config["data"].pop(configmap.RAYCLUSTER_KEY)
+    group = config["data"].pop(configmap.POD_GROUP_KEY, None)
     # Shown for reading as the object that it becomes; that the text in the ConfigMap is canonical is a unit test.
     config["data"][configmap.RAYCLUSTER_KEY] = "the RayCluster below"
+    if group is not None:
+        config["data"][configmap.POD_GROUP_KEY] = "the PodGroup below"
     documents = [
         configmap.build_snapshot(job, configmap.Snapshot(spec), GENERATION),
         *(build_initializer(job, spec, initializer) for initializer in initializers(spec)),
         build_token_secret(job, GENERATION),
         config,
         {"job.json": json.loads(config["data"][configmap.JOB_KEY])},
+        *([json.loads(group)] if group is not None else []),
         json.loads(cluster),
     ]
     return "---\n".join(yaml.dump(each, Dumper=_Plain, sort_keys=False, width=120) for each in documents)

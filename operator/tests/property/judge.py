@@ -7,7 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rljob.api.status import RLJobStatus
-from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, Kind
+from rljob.build.podgroup import GROUP_NAME
+from rljob.cluster.kinds import POD_GROUP, RAY_CLUSTER, RLJOB, Kind
 from rljob.core.observed import Manifest
 
 if TYPE_CHECKING:
@@ -62,6 +63,16 @@ class Judge:
         assert not intent.ended, "a cluster of a generation that has ended"
         assert name not in self.clusters_made, "a generation with two clusters"
         self.clusters_made.append(name)
+        self._judge_gang(manifest)
+
+    def _judge_gang(self, manifest: Manifest) -> None:
+        annotations = manifest["spec"]["headGroupSpec"]["template"]["metadata"]["annotations"]
+        name = annotations.get(GROUP_NAME)
+        if name is None:
+            return
+        found = self.world.cluster.find(POD_GROUP, manifest["metadata"]["namespace"], name)
+        assert found is not None, "pods before the group that holds them back"
+        assert "deletionTimestamp" not in found["metadata"], "a group that goes while its pods come"
 
     def _judge_status(self, status: dict[str, Any]) -> None:
         assert len(json.dumps(status)) <= STATUS_BYTES

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from builders import saving, small_spec
+from builders import group, saving, small_spec
 from property.operators import RESYNC_SECONDS
 from property.world import CODE, World
 
 from rljob.api.status import ConditionType, State
-from rljob.cluster.kinds import EVENT, KINDS, RAY_CLUSTER
+from rljob.cluster.kinds import EVENT, KINDS, POD_GROUP, RAY_CLUSTER
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import LOST
@@ -33,6 +33,7 @@ PATIENT = {
 SAVING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
 ON_RECIPE = {"recipeRef": {"name": "base"}, "trainer": {"learningRate": None}}
 RESTARTING = SAVING | {"restart": {"maxRestarts": 3, "maxInfrastructureRestarts": 3, "backoffSeconds": 10}}
+GANG = {"scheduling": {"gang": "Volcano"}}
 PREPARED = {
     "initializers": [{"name": "make", "command": ["a"]}, {"name": "check", "command": ["b"]}],
     "code": {"type": "ConfigMap", "configMap": {"name": CODE}},
@@ -72,7 +73,7 @@ class Scenario:
         world.wake_ex_leader()
         world.clock.advance(2 * RESYNC_SECONDS)
         world.resync()
-        world.until(lambda w: not w.cluster.objects(RAY_CLUSTER))
+        world.until(lambda w: not w.cluster.objects(RAY_CLUSTER) and not w.cluster.objects(POD_GROUP))
 
 
 def trains(steps: int) -> Act:
@@ -161,11 +162,22 @@ def is_preempted(world: World) -> None:
     world.queue_is_open = True
 
 
-def stands_on(*nodes: str) -> Act:
-    """Give the cluster these nodes, each just large enough for the job's worker."""
+def waits_for_volcano(world: World) -> None:
+    """Find no room for all pods, longer than a start may take, and then find it."""
+    world.volcano_is_open = False
+    world.until(lambda w: w.status.state is State.QUEUED)
+    world.clock.advance(2 * PATIENT["deadlines"]["startSeconds"])
+    world.until(lambda w: w.status.state is State.QUEUED)
+    assert world.head is None
+    world.volcano_is_open = True
+
+
+def stands_on(*nodes: str, taken: str | None = None) -> Act:
+    """Give the cluster these nodes, each just large enough for a worker; one may be somebody else's."""
 
     def act(world: World) -> None:
         world.make_nodes(*nodes)
+        world.taken = {taken} if taken else set()
 
     return act
 
@@ -191,6 +203,13 @@ def waits_for_its_node(world: World) -> None:
     assert world.ray_cluster is None
     (avoided,) = world.status.excluded_nodes
     world.set_devices(avoided.name, 2)
+
+
+def finds_half_of_its_nodes(world: World) -> None:
+    """Give back the other node while somebody has one of the two: that is no attempt, and no restart."""
+    world.until(lambda w: not w.taken)
+    assert world.status.restarts == 0
+    assert {attempt.number for attempt in world.status.attempts} <= {2}, "an attempt on half of the nodes"
 
 
 def loses_its_head(world: World) -> None:
@@ -268,6 +287,11 @@ SUCCEEDS = (trains(1), ends(0))
 SCENARIOS: dict[str, Scenario] = {
     "create": Scenario(SUCCEEDS, State.SUCCEEDED, PREPARED),
     "create in a queue": Scenario(SUCCEEDS, State.SUCCEEDED, {"scheduling": {"queueName": "team"}}),
+    "create in a gang": Scenario((waits_for_volcano, *SUCCEEDS), State.SUCCEEDED, GANG),
+    "head death in a gang": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, RESTARTING | GANG),
+    "suspend and resume a gang": Scenario(
+        (trains(3), suspends, resumes, trains(5), ends(0)), State.SUCCEEDED, SAVING | GANG
+    ),
     "fail": Scenario((trains(3), ends(1)), State.FAILED, {"restart": {"maxRestarts": 0}}),
     "suspend and resume": Scenario((trains(3), suspends, resumes, trains(5), ends(0)), State.SUCCEEDED, SAVING),
     "suspend, edit and resume": Scenario(
@@ -298,6 +322,11 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "device fault, and no other node": Scenario(
         (stands_on("node-2"), trains(3), loses_a_device, waits_for_its_node, *SUCCEEDS), State.SUCCEEDED, RESTARTING
+    ),
+    "half of the nodes": Scenario(
+        (stands_on("node-2", "node-3", taken="node-3"), finds_half_of_its_nodes, *SUCCEEDS),
+        State.SUCCEEDED,
+        group({"nodes": 2}),
     ),
     "head death": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, RESTARTING),
     "head death in the end": Scenario(

@@ -29,6 +29,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "code": {"code": {"type": "ConfigMap", "configMap": {"name": "code"}}},
     "no code": {"code": {"type": "ConfigMap", "configMap": {"name": "none"}}},
     "queued": {"scheduling": {"queueName": "team"}},
+    "gang": {"scheduling": {"gang": "Volcano"}},
     "lingering": {"cleanup": {"clusterAfterSeconds": 600}},
     "other": {"trainer": {"steps": 40, "learningRate": "1e-4"}},
     "hasty": {"deadlines": {"startSeconds": 60, "progressSeconds": 600, "activeSeconds": 3600}},

@@ -29,12 +29,15 @@ from rljob.telemetry.events import REMEMBERED
 from rljob.telemetry.metrics import PLACES_MAX
 
 JOBS, ROUNDS = 20, 5
+POD_GROUP_FIELDS = 20
+"""More than the spec of Volcano's PodGroup has, whose schema is kept once for all jobs."""
 BOUNDED = {
     "observer.store._gone": TOMBSTONES,
     "executor.recorder._posted": REMEMBERED,
     "executor.recorder._of_job": REMEMBERED,
     "ledger._places": PLACES_MAX + 1,
     "observer.nodes._nodes.items": NODES_LIMIT,
+    "observer.pod_groups._api.fields": POD_GROUP_FIELDS,
 }
 """What remembers jobs that are gone, and how many entries at most."""
 OUTSIDE = ("cluster", "ray", "metrics", "clock", "loop", "key", "core")

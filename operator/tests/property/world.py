@@ -18,8 +18,10 @@ from property.operators import Operators
 
 from rljob.api.status import ConditionType, RLJobStatus
 from rljob.build import labels
-from rljob.cluster.kinds import CLUSTER_RL_RECIPE, JOB, NODE, POD, RAY_CLUSTER, RLJOB, WORKLOAD, Kind
+from rljob.build.podgroup import GROUP_NAME
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, JOB, NODE, POD, POD_GROUP, RAY_CLUSTER, RLJOB, WORKLOAD, Kind
 from rljob.control.store import Key
+from rljob.core import clock
 from rljob.core.observed import Manifest, RayJob, RayJobState
 from rljob.core.plan import SubmitJob
 from rljob_runtime.contract import Outcome, Phase, Progress
@@ -44,8 +46,12 @@ class World(Operators):
         self._read = ("", RLJobStatus())
         """The status as it was read last, and in which version."""
         self.jobs_made = 0
+        self.taken: set[str] = set()
+        """Nodes whose devices somebody else uses, until the job has given back what it had beside them."""
         self.queue_is_open = True
         """Whether Kueue admits what waits."""
+        self.volcano_is_open = True
+        """Whether Volcano finds nodes for all pods of a gang."""
         self.spec = spec or small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
         self.create_job()
         self.cluster.put(
@@ -225,6 +231,7 @@ class World(Operators):
                     "namespace": KEY.namespace,
                     "name": f"{name}-head-{self.pods_made}",
                     "labels": template["metadata"]["labels"] | marks,
+                    "annotations": template["metadata"]["annotations"],
                     "ownerReferences": [
                         {"kind": "RayCluster", "name": name, "uid": owner["metadata"]["uid"], "controller": True}
                     ],
@@ -252,24 +259,37 @@ class World(Operators):
         workers = [pod for pod in self.cluster.objects(POD) if _label(pod, labels.RAY_NODE_TYPE) == "worker"]
         return self._intended(workers, lambda pod: _label(pod, labels.RAY_CLUSTER))
 
-    def _make_worker(self, owner: Manifest) -> bool:
-        """Let a worker pod find a node; whether it has one, or nobody asks."""
+    def _make_workers(self, owner: Manifest) -> bool:
+        """Let the worker pods find nodes, one after the other; whether all have one, or nobody asks."""
         found = self.cluster.objects(NODE)
         nodes = [node["metadata"]["name"] for node in found if node["status"]["allocatable"]]
-        name = owner["metadata"]["name"]
-        if not nodes or ((pod := self.worker_pod) is not None and _label(pod, labels.RAY_CLUSTER) == name):
+        group = owner["spec"]["workerGroupSpecs"][0] if nodes else {"replicas": 0}
+        placed = [self._make_worker(owner, number, nodes) for number in range(group["replicas"])]
+        return all(placed)
+
+    def _make_worker(self, owner: Manifest, number: int, nodes: list[str]) -> bool:
+        name, template = owner["metadata"]["name"], owner["spec"]["workerGroupSpecs"][0]["template"]
+        mine = f"{name}-worker-{number}"
+        if (pod := self.cluster.find(POD, KEY.namespace, mine)) is not None and "nodeName" in pod["spec"]:
             return True
-        template = owner["spec"]["workerGroupSpecs"][0]["template"]
+        held = {other["spec"].get("nodeName") for other in self.cluster.objects(POD)} | self.taken
         avoided = json.dumps(template["spec"].get("affinity", {}))
-        node = next((node for node in nodes if f'"{node}"' not in avoided), None)
+        node = next((node for node in nodes if f'"{node}"' not in avoided and node not in held), None)
+        told = {"type": "PodScheduled", "status": "True" if node else "False"}
         if node is None:
-            return False
+            told["message"] = f"0/{len(nodes)} nodes are available: {len(held)} Insufficient huawei.com/Ascend910."
+        told["lastTransitionTime"] = clock.to_text(self.clock.now())
+        new = {"spec": {"nodeName": node} if node else {}, "status": {"conditions": [told]}}
+        if pod is not None:
+            if node:
+                self.cluster.edit(POD, KEY.namespace, mine, lambda item: item.update(new))
+            return bool(node)
         marks = {labels.RAY_CLUSTER: name, labels.RAY_NODE_TYPE: "worker"}
         owners = [{"kind": "RayCluster", "name": name, "uid": owner["metadata"]["uid"], "controller": True}]
-        metadata = {"namespace": KEY.namespace, "name": f"{name}-worker", "ownerReferences": owners}
+        metadata = {"namespace": KEY.namespace, "name": mine, "ownerReferences": owners}
         whole = {**metadata, "labels": template["metadata"]["labels"] | marks}
-        self.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": whole, "spec": {"nodeName": node}})
-        return True
+        self.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": whole, **new})
+        return bool(node)
 
     def say_of_queue(self, **conditions: tuple[str, str]) -> None:
         """Let Kueue write conditions, each with status and reason, to the Workload of the cluster."""
@@ -300,8 +320,19 @@ class World(Operators):
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c["spec"].update(suspend=True))
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c.pop("status", None))
 
+    def _gang_goes(self, owner: Manifest) -> bool:
+        """Let Volcano judge the gang of a cluster; whether its pods may have nodes."""
+        name = gang_of(owner)
+        if name is None:
+            return True
+        if self.cluster.find(POD_GROUP, KEY.namespace, name) is None:
+            return False
+        status = {"phase": "Running" if self.volcano_is_open else "Inqueue"}
+        self.cluster.edit(POD_GROUP, KEY.namespace, name, lambda group: group.update(status=status))
+        return self.volcano_is_open
+
     def behave(self) -> None:
-        """Let Kubernetes, Kueue and KubeRay do what they do when nothing is wrong."""
+        """Let Kubernetes, Kueue, Volcano and KubeRay do what they do when nothing is wrong."""
         self.end_initializers()
         if self.queue_is_open:
             self.admit()
@@ -311,7 +342,7 @@ class World(Operators):
         """Let all pods become ready."""
         self.make_pods()
         pod, owner = self.head_pod, self.ray_cluster
-        if pod is None or owner is None or not self._make_worker(owner):
+        if pod is None or owner is None or not self._gang_goes(owner) or not self._make_workers(owner):
             return
         address = f"10.0.0.{self.pods_made}"
         ready = {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]}
@@ -342,6 +373,8 @@ class World(Operators):
     def _take_along(self, event: str, kind: Kind, _: Manifest) -> None:
         if kind == POD and event == "DELETED":
             self._sync_heads()
+        if kind == RAY_CLUSTER and event == "DELETED":
+            self.taken = set()
 
     def _sync_heads(self) -> None:
         alive = {pod["metadata"]["uid"] for pod in self.cluster.objects(POD)}
@@ -401,6 +434,12 @@ class World(Operators):
         """Let Ray forget a submission that it once reported."""
         if self.head is not None and self.status.attempts:
             self.head.jobs.clear()
+
+
+def gang_of(cluster: Manifest) -> str | None:
+    """Name the PodGroup that the pods of a RayCluster are members of."""
+    metadata = cluster["spec"]["headGroupSpec"]["template"]["metadata"]
+    return (metadata.get("annotations") or {}).get(GROUP_NAME)
 
 
 def _label(manifest: Manifest, name: str) -> str | None:

@@ -63,6 +63,7 @@ class Minimum(Model):
     cann: Text | None = None
 
 
+LabelName = Annotated[str, Field(min_length=1, max_length=316)]
 Labels = Annotated[dict[str, list[Annotated[str, Field(max_length=63)]]], Field(max_length=16)]
 
 
@@ -91,6 +92,11 @@ class AcceleratorFacts(Model):
     """Further ones of the head pod, which holds no NPU."""
     node_labels: Labels = {}
     """Labels of the nodes of this class: one of the values, or with none any value."""
+    super_pod_label: LabelName | None = None
+    """Label whose value nodes of one super-pod share: what scheduling.topology.nodesPerSuperPodBlock counts by."""
+    topology_levels: Annotated[list[LabelName], Field(max_length=16)] = []
+    """Labels from the widest domain to the node, by which Kueue places pods; the chart writes those of queues.flavors.
+    None: Kueue counts cards and leaves places to the scheduler."""
     driver_mounts: DriverMounts = DriverMounts.HOST_PATH
     """Where accelerator.driverMounts of the job is Auto."""
     runtime_class_name: ObjectName | None = None

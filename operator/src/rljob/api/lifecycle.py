@@ -27,7 +27,7 @@ class Scheduling(Model):
     """How the job is queued and placed."""
 
     queue_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """Kueue LocalQueue; the cluster is created suspended and Kueue starts it."""
+    """LocalQueue of Kueue; with gang Volcano, a Queue of Volcano."""
     workload_priority_class_name: ClassName | None = None
     """Kueue's priority, for the order in the queue only."""
     priority_class_name: ClassName | None = None

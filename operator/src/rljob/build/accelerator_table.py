@@ -176,6 +176,8 @@ def _label_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
     names += [("annotations", name) for name in row.annotations]
     names += [("headAnnotations", name) for name in row.head_annotations]
     names += [("nodeLabels", name) for name in row.node_labels]
+    names += [("superPodLabel", name) for name in (row.super_pod_label,) if name is not None]
+    names += [("topologyLevels", name) for name in row.topology_levels]
     for field, name in names:
         if not is_label_name(name):
             yield Problem(f"{place}.{field}[{name}]", "is no name of a label; write one such as example.com/team")

@@ -92,7 +92,7 @@ A3_SOURCES = {
     "schedulePolicy": f"{MC_VOLCANO}: modules of 2 dies, 16 a node; -sp: within one super-pod",
     "pod": f"{OURS}: hosts with 320 cores and 1.5 TiB, the smallest that are known (vllm-ascend, CPU binding)",
 }
-SUPER_POD: dict[str, list[str]] = {"huawei.com/topotree.superpodid": []}
+SUPER_POD = "huawei.com/topotree.superpodid"
 CCE_NODE: dict[str, Any] = {
     "resource": "huawei.com/ascend-1980",
     "nodeLabels": {"accelerator/huawei-npu": []},
@@ -107,7 +107,8 @@ DOCUMENT: dict[str, dict[str, Any]] = {
         "description": "Atlas 900 A3 SuperPoD: 8 cards, 16 dies a node, HCCS between the nodes of a super-pod",
         **A3,
         "schedulePolicy": "chip2-node16-sp",
-        "nodeLabels": A3["nodeLabels"] | SUPER_POD,
+        "nodeLabels": A3["nodeLabels"] | {SUPER_POD: []},
+        "superPodLabel": SUPER_POD,
     },
     "cce-a2": {"description": "Ascend 910B nodes of Huawei Cloud CCE: 8 NPUs a node", **A2, **CCE_NODE},
     "cce-a3": {"description": "Ascend 910_93 nodes of Huawei Cloud CCE: 8 cards, 16 dies a node", **A3, **CCE_NODE},
@@ -125,7 +126,10 @@ SOURCES: dict[str, dict[str, str]] = {
     "atlas-a2": A2_SOURCES,
     "atlas-a3": A3_SOURCES,
     "atlas-a3-superpod": A3_SOURCES
-    | {"nodeLabels": f"{MC_LABELS}; huawei.com/topotree.superpodid is set where the driver knows a super-pod"},
+    | {
+        "nodeLabels": f"{MC_LABELS}; {SUPER_POD} is set where the driver knows a super-pod",
+        "superPodLabel": f"{MC_PLUGIN}: the id that the driver gives, equal on all nodes of a super-pod",
+    },
     "cce-a2": A2_SOURCES | CCE_SOURCES,
     "cce-a3": A3_SOURCES | CCE_SOURCES,
     "cpu": {

@@ -3,8 +3,9 @@
 A snapshot holds the merged spec and, raw, the recipes below it: a later edit of the job is merged over these, so that
 a recipe's edit never comes in by that way. It is named by the cluster generation that took it.
 
-`<cluster>` holds job.json and small texts, which the pods mount, and raycluster.json, from which the RayCluster is
-made: an operator that is upgraded between the two makes the cluster that its predecessor rendered.
+`<cluster>` holds job.json and small texts, which the pods mount, and raycluster.json (with Volcano, podgroup.json too),
+from which the RayCluster is made: an operator that is upgraded between the two makes the cluster that its predecessor
+rendered.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
 from rljob.build import labels
 from rljob.build.metadata import canonical_json, child_metadata, digest
 from rljob.build.names import JobIdentity, cluster_name, snapshot_name
+from rljob.build.podgroup import Gang, build_pod_group, stated_gang
 from rljob.build.ports import PortBlock
 from rljob.build.raycluster import build_raycluster
 from rljob.build.stopping import cluster_files
@@ -27,6 +29,7 @@ SPEC_KEY = "spec.json"
 RECIPES_KEY = "recipes.json"
 JOB_KEY = "job.json"
 RAYCLUSTER_KEY = "raycluster.json"
+POD_GROUP_KEY = "podgroup.json"
 REMOVED = (("cleanup", "workersAfterSeconds"),)
 """Sections and fields of the spec that never had an effect."""
 
@@ -85,12 +88,20 @@ def build_cluster_config(
     config: JobConfig,
     avoided_nodes: tuple[str, ...] = (),
     block: PortBlock | None = None,
+    gang: Gang | None = None,
+    pod_group_fields: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Give the ConfigMap of a cluster generation, whose pods stay away from some nodes."""
-    raycluster = build_raycluster(job, spec, generation, config.digest(), avoided_nodes, block)
+    """Give the ConfigMap of a cluster generation, whose pods stay away from some nodes.
+
+    `pod_group_fields`: what the API server knows of the spec of a PodGroup, for a gang of Volcano.
+    """
+    gang = gang or stated_gang(spec)
+    raycluster = build_raycluster(job, spec, generation, config.digest(), avoided_nodes, block, gang)
     metadata = child_metadata(job, cluster_name(job, generation), f"cluster/{generation}")
     metadata["annotations"][labels.JOB_DIGEST] = config.digest()
     data = {JOB_KEY: config.to_json().decode(), RAYCLUSTER_KEY: canonical_json(raycluster)}
+    if gang is Gang.VOLCANO:
+        data[POD_GROUP_KEY] = canonical_json(build_pod_group(job, spec, generation, raycluster, pod_group_fields))
     return _configmap(metadata, data | cluster_files(spec))
 
 
@@ -119,6 +130,13 @@ def _without_removed(document: dict[str, Any]) -> dict[str, Any]:
 def read_raycluster(manifest: Any) -> dict[str, Any]:  # noqa: ANN401 - a manifest
     """Read the frozen RayCluster back."""
     result: dict[str, Any] = json.loads(manifest["data"][RAYCLUSTER_KEY])
+    return result
+
+
+def read_pod_group(manifest: Any) -> dict[str, Any] | None:  # noqa: ANN401 - a manifest
+    """Read the frozen PodGroup back; None: this generation has none."""
+    text = manifest["data"].get(POD_GROUP_KEY)
+    result: dict[str, Any] | None = None if text is None else json.loads(text)
     return result
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
-from rljob.build import code, env, hardware, labels, pods, ports, stopping
+from rljob.build import code, env, hardware, labels, pods, ports, stopping, topology
 from rljob.build.accelerators import facts_of
 from rljob.build.metadata import child_metadata, job_labels
 from rljob.build.names import JobIdentity, cluster_name
 from rljob.build.patch import apply_patch
-from rljob.build.placement import avoid_nodes
+from rljob.build.placement import avoid_nodes, keep_together
+from rljob.build.podgroup import Gang, join_pods, stated_gang
 from rljob.build.ports import PortBlock
 from rljob_runtime.contract import PodVariable, head_paths
 
@@ -50,14 +51,17 @@ def build_raycluster(
     job_digest: str,
     avoided_nodes: tuple[str, ...] = (),
     block: PortBlock | None = None,
+    gang: Gang | None = None,
 ) -> dict[str, Any]:
     """Give the RayCluster; `job_digest` is that of the job.json in the ConfigMap of the same name.
 
-    `block` holds the job's ports on the nodes' network; without one, Ray's and KubeRay's own defaults stand.
+    `block` holds the job's ports on the nodes' network; without one, Ray's and KubeRay's own defaults stand. `gang` is
+    what was decided where the spec leaves it open.
     """
+    gang = gang or stated_gang(spec)
     name = cluster_name(job, generation)
     marks = {labels.CLUSTER_GENERATION: str(generation), labels.ACCELERATOR: spec.accelerator.class_}
-    if spec.scheduling.queue_name is not None:
+    if gang is Gang.KUEUE and spec.scheduling.queue_name is not None:
         marks[labels.KUEUE_QUEUE] = spec.scheduling.queue_name
     if spec.scheduling.workload_priority_class_name is not None:
         marks[labels.KUEUE_PRIORITY] = spec.scheduling.workload_priority_class_name
@@ -67,9 +71,12 @@ def build_raycluster(
     workers = [_worker_group(job, spec, group, name, generation) for group in spec.worker_groups]
     for group in (head, *workers):
         avoid_nodes(group["template"]["spec"], avoided_nodes)
+    if gang is Gang.NONE:
+        for group in workers:
+            keep_together(spec, group["template"]["spec"], name)
     if block is not None:
         _use_block(metadata, head, workers, block)
-    return {
+    cluster = {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
         "metadata": metadata,
@@ -77,11 +84,14 @@ def build_raycluster(
             "rayVersion": spec.runtime.ray_version,
             "authOptions": {"mode": "token"},
             # A queued cluster waits for Kueue, which turns this off when it admits the workload.
-            **({"suspend": True} if spec.scheduling.queue_name is not None else {}),
+            **({"suspend": True} if gang is Gang.KUEUE else {}),
             "headGroupSpec": head,
             "workerGroupSpecs": workers,
         },
     }
+    if gang is Gang.VOLCANO:
+        join_pods(spec, cluster)
+    return cluster
 
 
 def _use_block(metadata: dict[str, Any], head: dict[str, Any], workers: list[dict[str, Any]], block: PortBlock) -> None:
@@ -131,6 +141,7 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
     hardware.require_class(spec, pod)
     if (runtime_class := hardware.runtime_class(spec)) is not None:
         pod["runtimeClassName"] = runtime_class
+    worker_annotations = hardware.cluster_annotations(spec) | topology.kueue_annotations(spec)
     return {
         "groupName": group.name,
         "replicas": group.nodes,
@@ -139,7 +150,7 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
         "numOfHosts": 1,
         "rayStartParams": _worker_start_params(group, facts.ray_cpus_per_device),
         "template": {
-            "metadata": _pod_metadata(job, spec, group.template, generation, hardware.cluster_annotations(spec)),
+            "metadata": _pod_metadata(job, spec, group.template, generation, worker_annotations),
             "spec": apply_patch(pod, spec.pod_spec_patch.workers),
         },
     }

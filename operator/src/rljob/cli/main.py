@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from rljob.build import labels
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.configmap import read_snapshot
 from rljob.build.names import JobIdentity
-from rljob.cli import kubectl, quota
+from rljob.cli import kubectl, quota, usage
 from rljob.cli.diff import against_file, against_job
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import explain
@@ -29,6 +30,7 @@ from rljob.cli.render import STAND_IN_UID, render
 from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
 from rljob.cli.report.local import local_run
+from rljob.cli.report.prometheus import Server
 from rljob.cli.report.run import Run
 from rljob.cli.status import describe, failed
 from rljob.cli.watch import top, watch_status
@@ -205,6 +207,38 @@ def _quota(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _usage(chosen: argparse.Namespace) -> int:
+    """Tell what the cards were used for in a month."""
+    now = datetime.now(tz=UTC)
+    month = usage.read_month(chosen.month or f"{now:%Y-%m}", now)
+    place = kubectl.Place(chosen.namespace, chosen.context)
+    if chosen.prometheus:
+        ask, namespace = Server(chosen.prometheus).query, None if chosen.all_namespaces else chosen.namespace
+        if namespace is None and not chosen.all_namespaces:
+            raise UsageError("with --prometheus, name a namespace with -n, or take all with -A")
+        rows = list((usage.job_rows if chosen.by == "job" else usage.queue_rows)(ask, month, namespace))
+    else:
+        jobs = kubectl.list_jobs(place, everywhere=chosen.all_namespaces)
+        rows = list(usage.status_rows(((job, *_placed(job, place)) for job in jobs), month, now))
+        print("rljob: of jobs that are deleted only Prometheus knows: --prometheus URL", file=sys.stderr)
+        for job in jobs:
+            if (hours := usage.undated_card_hours(job)) > 0:
+                name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+                print(f"rljob: {name}: {hours:.2f} card-hours of early attempts are left out", file=sys.stderr)
+    print(usage.usage_page(month, rows, chosen.output))
+    return 0
+
+
+def _placed(job: Mapping[str, Any], place: kubectl.Place) -> tuple[str, str]:
+    """Give a job's queue and accelerator class, of which a recipe may name either."""
+    spec = job.get("spec") or {}
+    name = ((job.get("status") or {}).get("resolved") or {}).get("snapshotName")
+    if spec.get("recipeRef") and name:
+        frozen = read_snapshot(kubectl.get_config_map(name, replace(place, namespace=job["metadata"]["namespace"])))
+        return frozen.spec.scheduling.queue_name or "", frozen.spec.accelerator.class_
+    return (spec.get("scheduling") or {}).get("queueName", ""), (spec.get("accelerator") or {}).get("class", "")
+
+
 def _describe(chosen: argparse.Namespace) -> int:
     job = kubectl.get_job(chosen.name, kubectl.Place(chosen.namespace, chosen.context))
     place = kubectl.Place(job["metadata"]["namespace"], chosen.context)
@@ -287,6 +321,7 @@ _COMMANDS = {
     "status": _status,
     "describe": _describe,
     "quota": _quota,
+    "usage": _usage,
     "top": _top,
     "report": _report,
     "run": _run,
@@ -337,6 +372,14 @@ def _parser() -> argparse.ArgumentParser:
     shares.add_argument("-n", "--namespace", help="only the jobs of this namespace; default: of all")
     shares.add_argument("--context", help="context of the kubeconfig")
     shares.add_argument("-o", "--output", choices=quota.FORMATS, default=quota.FORMATS[0])
+    used = commands.add_parser("usage", help="card-hours of a month by team or job, held and productive; also as CSV")
+    used.add_argument("--month", metavar="YYYY-MM", help="in UTC; default: this one, so far")
+    used.add_argument("-n", "--namespace", help="default: that of the context")
+    used.add_argument("-A", "--all-namespaces", action="store_true")
+    used.add_argument("--context", help="context of the kubeconfig")
+    used.add_argument("--prometheus", metavar="URL", help="default: the statuses of the jobs that still exist")
+    used.add_argument("--by", choices=usage.KINDS, default=usage.KINDS[0], help="with --prometheus; default: queue")
+    used.add_argument("-o", "--output", choices=usage.FORMATS, default=usage.FORMATS[0])
     reason = commands.add_parser("describe", help="why an RLJob does not run: queue, quota, nodes, image, volume")
     reason.add_argument("name")
     reason.add_argument("-n", "--namespace", help="default: that of the context")

@@ -25,6 +25,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"node\(s\) were unschedulable", "{count} cordoned"),
     (r"node\(s\) had volume node affinity conflict", "{count} out of reach of one of its volumes"),
+    (r"node\(s\) didn't match pod affinity", "{count} outside of the domain in which its other pods are"),
     (r"node\(s\) didn't match pod anti-affinity", "{count} with a pod beside which it may not run"),
     (r"node\(s\) didn't have free ports", "{count} with one of its ports taken"),
 )

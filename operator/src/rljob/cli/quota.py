@@ -84,6 +84,12 @@ def read_shares(seen: Kueue) -> Iterator[Share]:
     """Give a row for each team and kind of cards, sorted by name."""
     dies = _dies(seen.flavors)
     waiting = [job.team for job in read_jobs(seen) if job.state not in ("Runs", "Off")]
+    given = {
+        (flavor, resource["name"])
+        for queue in seen.cluster_queues
+        for flavor, resource in _quotas(queue)
+        if _number(resource.get("nominalQuota", 0)) > 0
+    }
     for queue in sorted(seen.cluster_queues, key=_name):
         used = {
             (flavor["name"], resource["name"]): resource
@@ -91,6 +97,9 @@ def read_shares(seen: Kueue) -> Iterator[Share]:
             for resource in flavor.get("resources") or ()
         }
         for flavor, resource in _quotas(queue):
+            if (flavor, resource["name"]) not in given:
+                # Of such cards the flavor has none: a group's flavors must list every resource of the group.
+                continue
             now = used.get((flavor, resource["name"]), {})
             cards = dies.get(flavor, 1)
             limit = resource.get("borrowingLimit")

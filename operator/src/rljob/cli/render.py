@@ -11,6 +11,7 @@ from typing import Any
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.initializer import build_initializer, initializers
 from rljob.build.names import JobIdentity
+from rljob.build.podgroup import NEWEST_FIELDS, Gang, build_pod_group, stated_gang
 from rljob.build.raycluster import build_raycluster
 from rljob.cli import yaml11
 from rljob.launchers.verl import job_config
@@ -20,15 +21,18 @@ FIRST_GENERATION = 1
 
 
 def render(job: JobIdentity, spec: RLJobSpec, part: str) -> str:
-    """Give the initializers and the RayCluster as YAML, and job.json; or only one of them."""
+    """Give what is made, one object after another, as YAML, and job.json; or only the RayCluster or job.json."""
     config = job_config(job, spec, FIRST_GENERATION)
     job_json = json.dumps(json.loads(config.to_json()), indent=2, ensure_ascii=False)
-    cluster = _yaml(build_raycluster(job, spec, FIRST_GENERATION, config.digest()))
+    made = build_raycluster(job, spec, FIRST_GENERATION, config.digest())
+    cluster = _yaml(made)
     first = [_yaml(build_initializer(job, spec, initializer)) for initializer in initializers(spec)]
     if part == "job":
         return job_json
     if part == "raycluster":
         return cluster
+    if stated_gang(spec) is Gang.VOLCANO:
+        first.append(_yaml(build_pod_group(job, spec, FIRST_GENERATION, made, NEWEST_FIELDS)))
     return "\n---\n".join([*first, cluster, f"# job.json, as the pods see it\n{job_json}"])
 
 

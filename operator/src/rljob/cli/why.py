@@ -68,6 +68,12 @@ class World:
         """Names of pods without a node, with the scheduler's words."""
         return {pod["metadata"]["name"]: said for pod in self.pods if (said := _unscheduled(pod)) is not None}
 
+    @property
+    def lacks_devices(self) -> bool:
+        """Whether a pod waits for devices, which other jobs may have."""
+        devices = _devices(self.cluster) if self.cluster is not None else ()
+        return any(f"Insufficient {name}" in said for name in devices for said in self.unscheduled.values())
+
     def last_event(self, chosen: Callable[[Manifest], bool]) -> Manifest | None:
         """Give the newest event that is meant."""
         return max(filter(chosen, self.events), key=_last_seen, default=None)
@@ -200,6 +206,8 @@ def _unscheduled_pods(world: World) -> Iterator[str]:
     yield f"{len(world.pods) - len(waiting)} of its {_wanted_pods(world)} pods have a node."
     for said in dict.fromkeys(waiting.values()):
         yield from scheduler_sentences(said)
+    if world.lacks_devices:
+        yield "While others use the devices, it gives back what it has after a minute or two, waits and tries again."
     if len(waiting) < len(world.pods):
         yield "Those that have one hold it meanwhile; a queue (scheduling.queueName) starts all or none."
     if world.nodes is not None and world.cluster is not None:
@@ -249,7 +257,8 @@ def _until(world: World) -> Iterator[str]:
     if status.get("state") == State.RESTARTING and status.get("nextAttemptTime"):
         yield f"The next attempt begins at {status['nextAttemptTime']}."
     elif status.get("state") == State.STARTING and cluster is not None and not world.is_queued:
-        yield f"It is given up at {status['intent']['startDeadline']} (deadlines.startSeconds)."
+        otherwise = "Where too few nodes have them, it" if world.lacks_devices else "It"
+        yield f"{otherwise} is given up at {status['intent']['startDeadline']} (deadlines.startSeconds)."
 
 
 def _wanted_pods(world: World) -> int:

@@ -62,13 +62,17 @@ JOB = Kind("batch/v1", "Job", "jobs")
 NODE = Kind("v1", "Node", "nodes", namespaced=False)
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads")
+POD_GROUP = Kind("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
 RECIPES = {RecipeKind(kind.kind): kind for kind in (RL_RECIPE, CLUSTER_RL_RECIPE)}
 
 KINDS = {
     (kind.api_version, kind.kind): kind
-    for kind in (RLJOB, *RECIPES.values(), RAY_CLUSTER, WORKLOAD, POD, NODE, CONFIG_MAP, SECRET, JOB, EVENT, LEASE)
+    for kind in (
+        *(RLJOB, *RECIPES.values(), RAY_CLUSTER, WORKLOAD, POD_GROUP),
+        *(POD, NODE, CONFIG_MAP, SECRET, JOB, EVENT, LEASE),
+    )
 }
 
 
@@ -117,6 +121,8 @@ WATCHED = (
             *(("status", name) for name in ("admissionChecks", "reclaimablePods", "resourceRequests")),
         ),
     ),
+    # Ours, for Volcano.
+    Watch(POD_GROUP, "rljob.dev/job-uid", optional=True, addition=True, unread=_BOOKKEEPING),
     Watch(
         POD,
         "rljob.dev/job,ray.io/node-type=head",

@@ -21,7 +21,7 @@ from kubernetes.aio.config import load_incluster_config, load_kube_config
 
 from rljob.cluster import errors
 from rljob.cluster.kinds import LEASE, POD, SECRET, UNREAD, Kind, kind_of
-from rljob.cluster.manifests import without_fields
+from rljob.cluster.manifests import spec_fields, without_fields
 from rljob.cluster.port import FIELD_MANAGER, Fence, Listing, unfenced
 from rljob.core.observed import Manifest
 from rljob.telemetry.log import Log
@@ -116,6 +116,11 @@ class KubeCluster:
         except _ExpiredError:
             # The continue token outlived etcd's history: only a list from the start is consistent.
             return await self._list(kind, namespace, selectors, limit)
+
+    async def spec_fields(self, kind: Kind) -> frozenset[str]:
+        """See `Cluster.spec_fields`: by OpenAPI, which every account may read (ClusterRole system:discovery)."""
+        answer = await self._request(_Call("get", kind, f"/openapi/v3/apis/{kind.api_version}"))
+        return spec_fields(kind, answer)
 
     async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
         """See `Cluster.log_tail`."""

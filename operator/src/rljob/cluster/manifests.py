@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rljob.cluster.kinds import Kind
     from rljob.core.observed import Manifest
+
+
+_GVK = "x-kubernetes-group-version-kind"
 
 
 def without_nulls(value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -44,6 +48,21 @@ def _without(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
 def same_json(left: object, right: object) -> bool:
     """Whether two values are the same JSON: the order of keys does not matter, 1 and 1.0 differ."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+def spec_fields(kind: Kind, document: Manifest) -> frozenset[str]:
+    """Name the fields of a kind's spec, and those below them, in the OpenAPI v3 document of the kind's version."""
+    schemas: dict[str, Manifest] = (document.get("components") or {}).get("schemas") or {}
+    mine = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    schema = next((found for found in schemas.values() if mine in (found.get(_GVK) or ())), None)
+    spec = _properties(_properties(schema).get("spec"))
+    below = (f"{name}.{inner}" for name, member in spec.items() for inner in _properties(member))
+    return frozenset([*spec, *below])
+
+
+def _properties(schema: Manifest | None) -> Manifest:
+    found: Manifest = (schema or {}).get("properties") or {}
+    return found
 
 
 def controller_uid(manifest: Manifest, kind: str = "RLJob") -> str | None:

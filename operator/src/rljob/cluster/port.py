@@ -52,6 +52,12 @@ class Cluster(Protocol):
     ) -> Listing:
         """Read a collection live, in pages, at most `limit` objects; raises NotFound if the kind is not served."""
 
+    async def spec_fields(self, kind: Kind) -> frozenset[str]:
+        """Read which fields the API server knows in a kind's spec, and below these: `networkTopology.mode`.
+
+        Raises NotFound if the kind is not served.
+        """
+
     async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
         """Read the last lines of a container's log, at most 16 kB each; empty before the pod has a node.
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob.build.evidence import has_entry
 from rljob.build.labels import JOB_UID, REFRESH
 from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.cluster.errors import NotFound, OutsideError, Unavailable
-from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RECIPES, RLJOB, WORKLOAD, Kind
+from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, POD, POD_GROUP, RAY_CLUSTER, RECIPES, RLJOB, WORKLOAD, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid
 from rljob.cluster.port import Cluster, RayApi
@@ -25,15 +25,17 @@ from rljob.control.core import Core
 from rljob.control.hardware import KEEP_SECONDS, NodeLooks
 from rljob.control.nodes import NodeCache
 from rljob.control.own import OwnConfigMaps
+from rljob.control.pod_groups import PodGroups
 from rljob.control.refusals import Refusals
-from rljob.control.spread import fraction
+from rljob.control.samples import Samples
 from rljob.control.store import Key, Store
 from rljob.core.discovery import Nodes
 from rljob.core.faults import Held, NodeLook, read_held
 from rljob.core.needs import running_initializer
-from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, Unseen
+from rljob.core.observed import PARTIAL_SECONDS, UNSEEN, Manifest, Observed, PodGroupApi, RayJob, Unseen
 from rljob.core.ports import Allocations, PortPool, read_allocations
 from rljob.core.recall import recall
+from rljob.core.spread import fraction
 from rljob.telemetry.log import Log
 from rljob_runtime.contract import Phase, Progress
 
@@ -80,17 +82,6 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A Workload that was shown to the core."""
-
-    manifest: Manifest | None
-    facts: Hashable
-    """What of it is more than words."""
-    until: datetime
-    """From then on a change of its words is shown too."""
-
-
-@dataclass(frozen=True)
 class Observer:
     """Reads the world of one job."""
 
@@ -105,15 +96,17 @@ class Observer:
     own: OwnConfigMaps = field(default_factory=OwnConfigMaps)
     nodes: NodeCache | None = None
     looks: NodeLooks | None = None
+    pod_groups: PodGroups | None = None
     holdings: dict[str, Holding] = field(default_factory=dict)
     """By uid of the job."""
     port_pool: PortPool = field(default_factory=PortPool)
+    partial_seconds: float = PARTIAL_SECONDS
     memos: dict[str, Memo] = field(default_factory=dict)
     """By uid of the job."""
     silences: dict[str, datetime] = field(default_factory=dict)
     """By uid of the job: since when its exporter answers nothing."""
-    workloads: dict[str, Sample] = field(default_factory=dict)
-    """By uid of the job: the Workload as the core last saw it."""
+    workloads: Samples = field(default_factory=Samples)
+    groups: Samples = field(default_factory=Samples)
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
         """Give all that can be seen of a job; None if it is gone."""
@@ -144,6 +137,7 @@ class Observer:
             head = start(self._ask_head(needs, job, now))
             nodes = start(self._nodes(needs))
             allocations = start(self._allocations(needs.allocations, uid))
+            pod_group_api = start(self._pod_group_api(needs))
         progress, ray_job = head.result()
         seen_pods = pods.result()
         if isinstance(seen_pods, Unseen) and self.core.needs_evidence(progress, ray_job):
@@ -160,6 +154,8 @@ class Observer:
                 head_pod=head_pod,
                 live_cluster=live_cluster.result(),
                 workload=self._workload(job, clusters, now),
+                pod_groups=self._pod_groups(job, now),
+                pod_group_api=pod_group_api.result(),
                 pods=seen_pods,
                 config=config.result(),
                 snapshot=latest if needs.recall else snapshot.result(),
@@ -175,6 +171,7 @@ class Observer:
                 evidence=evidence,
                 warnings=warnings,
                 nodes=nodes.result(),
+                taken=self.store.devices_taken(uid) if needs.taken else UNSEEN,
                 held=held,
                 looks=looks,
                 allocations=allocations.result(),
@@ -183,13 +180,15 @@ class Observer:
                 siblings=self.store.siblings(job) if needs.siblings else {},
                 unreadable=dict(self._unreadable()),
                 progress_write_seconds=self._progress_write_seconds(uid),
+                partial_seconds=self.partial_seconds,
             )
         )
 
     def keep_only(self, uids: set[str]) -> None:
         """Forget what is remembered of jobs that are gone."""
         self.own.keep_only(uids)
-        kept: tuple[dict[str, Any], ...] = (self.snapshots, self.memos, self.silences, self.holdings, self.workloads)
+        samples = self.workloads.by_uid, self.groups.by_uid
+        kept: tuple[dict[str, Any], ...] = (self.snapshots, self.memos, self.silences, self.holdings, *samples)
         for remembered in kept:
             for uid in remembered.keys() - uids:
                 del remembered[uid]
@@ -202,21 +201,24 @@ class Observer:
         return None
 
     def _workload(self, job: Manifest, clusters: tuple[Manifest, ...], now: datetime) -> Manifest | Unseen | None:
-        """Give the Workload of the intended cluster: what changes of it at once, its mere words from time to time.
-
-        Kueue tells every waiting job anew how much is missing whenever that changes: hundreds of status writes for each
-        job that ends, if all of it were passed on.
-        """
+        """Give the Workload of the intended cluster."""
         name, uid = _intent(job).get("clusterName"), job["metadata"]["uid"]
         cluster = next((item for item in clusters if item["metadata"]["name"] == name), None)
         if cluster is None or WORKLOAD not in self.store.served:
             return UNSEEN
-        found, known = self.store.workload(cluster), self.workloads.get(uid)
-        if known is not None and now < known.until and known.facts == _facts(found):
-            return known.manifest
-        until = now + timedelta(seconds=self._progress_write_seconds(uid))
-        self.workloads[uid] = Sample(found, _facts(found), until)
-        return found
+        return self.workloads.take(uid, self.store.workload(cluster), now, self._progress_write_seconds(uid))
+
+    def _pod_groups(self, job: Manifest, now: datetime) -> tuple[Manifest, ...]:
+        """Give the job's PodGroups, the intended one as it was last told of."""
+        metadata, name = job["metadata"], _intent(job).get("clusterName")
+        key, uid = Key(metadata["namespace"], metadata["name"]), metadata["uid"]
+        mine = {item["metadata"]["name"]: item for item in self.store.children(POD_GROUP, key, uid)}
+        kept = {item["metadata"]["name"]: item for item in _controlled_by({uid}, tuple(mine.values()))}
+        shown = self.groups.take(uid, kept.get(name), now, self._progress_write_seconds(uid))
+        return tuple((kept | ({name: shown} if shown else {})).values())
+
+    async def _pod_group_api(self, needs: Needs) -> PodGroupApi | Unseen:
+        return await self.pod_groups.api() if needs.pod_groups and self.pod_groups is not None else UNSEEN
 
     def _with_memo(self, observed: Observed) -> Observed:
         """Hand on what was computed from the same inputs: most rounds of a running job bring nothing but progress."""
@@ -442,14 +444,6 @@ def _about(progress: Progress | Unseen, head: Head, job: Manifest) -> Progress |
         wanted_pod_uid=head.pod_uid,
     )
     return UNSEEN
-
-
-def _facts(workload: Manifest | None) -> Hashable:
-    if workload is None:
-        return None
-    told = (workload.get("status") or {}).get("conditions") or ()
-    conditions = tuple(sorted((entry["type"], entry["status"], entry.get("reason", "")) for entry in told))
-    return workload["metadata"]["uid"], workload["spec"].get("active", True), conditions
 
 
 def _version(found: Manifest | Unseen | None) -> str:

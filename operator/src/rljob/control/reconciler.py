@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rljob.build.labels import KUEUE_QUEUE
+from rljob.build.labels import KUEUE_QUEUE, VOLCANO_QUEUE
 from rljob.cluster.errors import ClusterError, Forbidden, NotFound
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, WATCHED, Kind
 from rljob.cluster.limiter import TokenBucket
@@ -23,10 +23,12 @@ from rljob.control.hardware import NodeLooks
 from rljob.control.nodes import NodeCache
 from rljob.control.observe import POD_LISTS_AT_ONCE, POD_LISTS_PER_SECOND, Observer
 from rljob.control.own import OwnConfigMaps
+from rljob.control.pod_groups import PodGroups
 from rljob.control.queue import KeyQueue
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
 from rljob.core.faults import DEVICE_INFO_NAMESPACE
+from rljob.core.observed import PARTIAL_SECONDS
 from rljob.core.plan import EventNote, EventType
 from rljob.core.ports import PortPool
 from rljob.core.view import View, is_finished, is_ours
@@ -91,6 +93,7 @@ class Reconciler:
         hooks: Hooks | None = None,
         port_pool: PortPool | None = None,
         device_info_namespace: str = DEVICE_INFO_NAMESPACE,
+        partial_seconds: float = PARTIAL_SECONDS,
     ) -> Reconciler:
         """Wire the parts around a cluster and its heads."""
         metrics, core = metrics or Metrics(), core or Core()
@@ -104,7 +107,8 @@ class Reconciler:
         pod_lists = TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, clock.monotonic)
         observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own, port_pool=port_pool or PortPool())
         looks = NodeLooks(cluster, clock.monotonic, device_info_namespace)
-        observer = replace(observer, nodes=NodeCache(cluster, clock.monotonic), looks=looks)
+        nodes, groups = NodeCache(cluster, clock.monotonic), PodGroups(cluster, store, clock.monotonic)
+        observer = replace(observer, nodes=nodes, looks=looks, pod_groups=groups, partial_seconds=partial_seconds)
         ledger = Ledger(metrics)
         made = cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics, ledger)
         metrics.before_exposition = made.account
@@ -186,7 +190,8 @@ class Reconciler:
         metadata = job["metadata"]
         key = Key(metadata["namespace"], metadata["name"])
         for cluster in self.store.children(RAY_CLUSTER, key, metadata["uid"]):
-            return str(cluster["metadata"]["labels"].get(KUEUE_QUEUE, ""))
+            marks = cluster["metadata"]["labels"]
+            return str(marks.get(KUEUE_QUEUE) or marks.get(VOLCANO_QUEUE, ""))
         named = ((job.get("spec") or {}).get("scheduling") or {}).get("queueName")
         return str(named) if named else None
 

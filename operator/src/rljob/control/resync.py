@@ -15,7 +15,7 @@ from rljob.cluster.errors import Forbidden, NotFound, OutsideError
 from rljob.cluster.kinds import WATCHED, Kind, Watch
 from rljob.control.ports import sweep
 from rljob.control.reconciler import Reconciler
-from rljob.control.spread import fraction
+from rljob.core.spread import fraction
 from rljob.telemetry.log import Log
 
 JITTER = 0.1

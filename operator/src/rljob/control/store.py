@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from rljob.api.v1alpha1 import RecipeKind
-from rljob.build.labels import JOB, JOB_UID
+from rljob.build.labels import ACCELERATOR, JOB, JOB_UID
 from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
 from rljob.cluster.manifests import controller_uid, without_fields
 from rljob.core.observed import Manifest, RecipeId
@@ -173,6 +173,17 @@ class Store:
                 name = marks.get(JOB, cluster["metadata"]["name"])
                 found.append((block.first, Holder(owner, cluster["metadata"]["namespace"], name)))
         return found
+
+    def devices_taken(self, but: str) -> dict[str, int]:
+        """Give the devices of the clusters of all jobs but one, by accelerator class; what is suspended has none."""
+        taken: dict[str, int] = defaultdict(int)
+        for cluster in self._objects[RAY_CLUSTER].values():
+            owner = controller_uid(cluster)
+            if owner in (None, but) or (cluster.get("spec") or {}).get("suspend", False):
+                continue
+            resolved = ((self._objects[RLJOB].get(str(owner)) or {}).get("status") or {}).get("resolved") or {}
+            taken[_labels(cluster).get(ACCELERATOR, "")] += int(resolved.get("devices") or 0)
+        return dict(taken)
 
     def port_claimants(self) -> set[str]:
         """Give the uids of jobs that have a block, or may get one: all but those that are finished without."""

@@ -92,6 +92,21 @@ def room_for(spec: RLJobSpec, nodes: Nodes, avoided: Iterable[str]) -> Room | No
     return Room(frozenset(node.name for node in whole), frozenset(usable))
 
 
+def workers_in_all(spec: RLJobSpec, nodes: Nodes) -> int | None:
+    """Count the workers that the nodes of a job's class could hold if nobody else used them; None: nobody knows."""
+    if not nodes.items or not nodes.complete:
+        return None
+    facts, group = facts_of(spec), spec.worker_groups[0]
+    mine = (node for node in nodes.items if _has_labels(facts, node, group.template.node_selector))
+    return sum(node.capacity.get(facts.resource, 0) // group.devices_per_node for node in mine)
+
+
+def devices_in_all(spec: RLJobSpec, nodes: Nodes) -> int:
+    """Count the devices of all nodes of a job's class, wherever its own selector points."""
+    facts = facts_of(spec)
+    return sum(node.capacity.get(facts.resource, 0) for node in nodes.items if _has_labels(facts, node, {}))
+
+
 def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
     """Say what of a job's class the cluster lacks; nothing where that cannot be known."""
     if not nodes.items or not nodes.complete:

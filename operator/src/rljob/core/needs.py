@@ -17,7 +17,8 @@ from rljob.core import clock, status
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.steps.minding import is_waiting_for_nodes, returning_nodes
 from rljob.core.steps.recording import just_ended
-from rljob.core.steps.starting import cluster_is_ready, quiet_seconds
+from rljob.core.steps.releasing import is_waiting_for_devices
+from rljob.core.steps.starting import cluster_is_ready, is_waiting_for_queue, quiet_seconds
 from rljob.core.view import identity, intended_cluster, is_held, is_ours, is_paused, port_block
 from rljob_runtime.contract import ExitCode, Phase, Port, Progress
 
@@ -92,12 +93,16 @@ class Needs:
     """The cluster's nodes, from a cache."""
     fresh_nodes: bool = False
     """They are waited for: a cache of minutes would be too old."""
+    taken: bool = False
+    """The devices of the other jobs' clusters, from the store."""
     held: bool = False
     """The nodes of the attempt's pods, as far as they are worth a look."""
     look_at: tuple[str, ...] = ()
     """Nodes that the job avoids for a fault that may be gone."""
     allocations: bool = False
     """GET the ConfigMap of port blocks."""
+    pod_groups: bool = False
+    """What is served of Volcano's PodGroup, from a cache."""
     head: Head | None = None
     """Set when the exporter or the job API is to be asked."""
     progress: bool = False
@@ -114,7 +119,7 @@ def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | No
     if not is_ours(job) or is_paused(job) or ("deletionTimestamp" in job["metadata"] and not is_held(job)):
         return Needs()
     if current.intent is None or current.resolved is None:
-        return Needs(recall=True, siblings=True, nodes=True)
+        return Needs(recall=True, siblings=True, nodes=True, pod_groups=True)
     # What the job goes by is known in every phase.
     snapshot, base, left = current.resolved.snapshot_name, current.resolved.base_snapshot, _evidence(job, current, now)
     if status.is_true(current, ConditionType.FINISHED):
@@ -147,7 +152,10 @@ def _of_phase(
     intent = current.intent
     if intent is None or intent.ended:
         waits, avoided = is_waiting_for_nodes(current), returning_nodes(current)
-        return Needs(siblings=True, nodes=True, fresh_nodes=waits, look_at=avoided)
+        taken = is_waiting_for_devices(current)
+        return Needs(
+            siblings=True, nodes=True, fresh_nodes=waits or taken, look_at=avoided, taken=taken, pod_groups=True
+        )
     cluster = intended_cluster(current, clusters)
     if current.stop is not None:
         return _stopping(job, current, intent, clusters, head_pod)
@@ -155,7 +163,7 @@ def _of_phase(
         return _before_cluster(job, current, now)
     if intent.attempt == 0:
         waits = cluster["spec"].get("suspend", False) or quiet_seconds(cluster, now) > 0
-        if waits or cluster_is_ready(cluster, head_pod):
+        if waits or cluster_is_ready(cluster, head_pod) or is_waiting_for_queue(current):
             return Needs()
         return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}", nodes=True)
     asked = _at_head(job, current, intent, head_pod)
@@ -192,6 +200,7 @@ def _before_cluster(job: Manifest, current: RLJobStatus, now: datetime) -> Needs
     return Needs(
         allocations=ready and current.resolved.host_network is True,
         config_name=current.intent.cluster_name if ready else None,
+        pod_groups=ready,
         initializer_names=awaited,
         pods_selector=pods if awaited else None,
         initializer_log=bool(awaited) and _is_log_due(current, now),

@@ -21,6 +21,9 @@ from rljob_runtime.contract import Progress
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
+PARTIAL_SECONDS = 60
+"""KubeRay makes the pods of a cluster within seconds, and the scheduler binds hundreds a second; a node that another
+job leaves is free when its pods are gone, usually within their grace period of 30 s."""
 
 
 @dataclass(frozen=True, order=True)
@@ -90,6 +93,16 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class PodGroupApi:
+    """What the API server serves of Volcano's PodGroup."""
+
+    fields: frozenset[str] = frozenset()
+    """Of its spec, and below these: `networkTopology`, `networkTopology.mode`."""
+    problem: str = ""
+    """Why none can be made; empty: they can."""
+
+
+@dataclass(frozen=True)
 class Observed:
     """A snapshot of one RLJob's world."""
 
@@ -103,6 +116,10 @@ class Observed:
     """The head pod of the intended cluster."""
     workload: Manifest | Unseen | None = UNSEEN
     """Kueue's Workload of the intended cluster."""
+    pod_groups: tuple[Manifest, ...] = ()
+    """Every PodGroup that this job owns."""
+    pod_group_api: PodGroupApi | Unseen = UNSEEN
+    """Asked for when a gang is decided or made."""
     pods: tuple[Manifest, ...] | Unseen = UNSEEN
     """All pods of the intended cluster, or of the initializers; for the diagnosis of what does not start."""
     config: Manifest | Unseen | None = UNSEEN
@@ -133,6 +150,8 @@ class Observed:
     """Warning events of the namespace, at most 500; with the evidence that is yet to be written."""
     nodes: Nodes | Unseen = UNSEEN
     """The cluster's nodes; asked for when a generation is about to begin, and while pods wait."""
+    taken: Mapping[str, int] | Unseen = UNSEEN
+    """Devices that the clusters of the other jobs have, by accelerator class; a job that waits asks for it."""
     held: tuple[Held, ...] | Unseen = UNSEEN
     """The nodes of the running attempt's pods."""
     looks: Mapping[str, NodeLook] = field(default_factory=dict)
@@ -148,5 +167,7 @@ class Observed:
     """Kinds of recipes of which nothing can be said, and why."""
     progress_write_seconds: float = 30.0
     """Shortest time between two status writes that only tell of a further step."""
+    partial_seconds: float = PARTIAL_SECONDS
+    """How long a cluster may hold some of its nodes while the others are somebody else's, without jitter."""
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What earlier rounds computed from spec, snapshots and recipes alone: the same dict while these are the same."""

@@ -17,11 +17,13 @@ from rljob.core.steps import (
     drifting,
     ending,
     finishing,
+    ganging,
     minding,
     networking,
     pausing,
     preparing,
     recording,
+    releasing,
     restarting,
     running,
     starting,
@@ -40,6 +42,7 @@ STEPS: tuple[Step, ...] = (
     finishing.leave_deleted,  # garbage collection does the rest
     recording.keep_evidence,  # of an attempt that ended, before its pods go
     networking.release_ports,  # before the job may be deleted
+    ganging.release_groups,  # of generations that are over
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a name belongs to somebody else
     straying.free_strays,  # of a leader that woke too late
@@ -55,6 +58,7 @@ STEPS: tuple[Step, ...] = (
     restarting.back_off,
     minding.return_nodes,  # their faults are gone
     minding.await_nodes,
+    releasing.await_devices,
     preparing.await_source,  # checkpoint.from.job
     preparing.intend,  # write down names and numbers before anything is made
     ending.take_rays_word,  # with its head gone, nobody knows better
@@ -65,9 +69,11 @@ STEPS: tuple[Step, ...] = (
     deleting.hold,  # stop.requireCheckpoint
     networking.reserve_ports,
     networking.recover_ports,
+    ganging.await_volcano,
     starting.freeze_cluster,
     starting.create_cluster,
     starting.record_cluster,
+    releasing.release,  # some nodes are held, and the others are somebody else's
     starting.await_pods,
     starting.intend_attempt,
     running.find_lost_head,

@@ -17,10 +17,12 @@ from rljob.api.v1alpha1 import MANAGER, RLJobSpec
 from rljob.build import configmap, labels
 from rljob.build.accelerators import ACCELERATORS, facts_of
 from rljob.build.names import JobIdentity
+from rljob.build.podgroup import Gang, stated_gang
 from rljob.build.ports import PortBlock
 from rljob.core.faults import Trouble, troubles_of
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
+from rljob.core.policies import gang
 from rljob.core.policies.validation import Checked, check, validate
 from rljob.core.recipes import reference_id
 from rljob.core.status import Writer, document, read_status
@@ -188,6 +190,35 @@ class View:
             return None
         # Whoever may write ConfigMaps must not make the operator create anything else with its own rights.
         return manifest if named == ("RayCluster", self.job.namespace, self.intent.cluster_name) else None
+
+    @cached_property
+    def frozen_pod_group(self) -> Manifest | None:
+        """The PodGroup to make before the cluster; None where Volcano has no say. Read with as little trust as that."""
+        found = self.observed.config
+        if self.frozen_cluster is None or not isinstance(found, dict):
+            return None
+        try:
+            manifest = configmap.read_pod_group(found)
+            if manifest is None:
+                return None
+            metadata = manifest["metadata"]
+            named = (manifest["kind"], metadata["namespace"], metadata["name"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        return manifest if named == ("PodGroup", self.job.namespace, self.intent.cluster_name) else None
+
+    @property
+    def gang(self) -> Gang:
+        """Who starts all pods or none, as was decided when the job began."""
+        decided = next((d.value for d in self.resolved.decisions if d.name == gang.FIELD), "")
+        if decided in list(Gang):
+            return Gang(decided)
+        return Gang.NONE if self.frozen_spec is None else stated_gang(self.frozen_spec)
+
+    @cached_property
+    def pod_group(self) -> Manifest | None:
+        """The PodGroup of the intended generation."""
+        return next((g for g in self.observed.pod_groups if g["metadata"]["name"] == self.intent.cluster_name), None)
 
     def made(self, manifest: Manifest) -> bool:
         """Whether this job controls an object; the chart's policies let nobody else write such a reference."""

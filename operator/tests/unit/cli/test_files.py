@@ -85,6 +85,14 @@ def test_render_prints_initializer_raycluster_and_job_json(capsys: pytest.Captur
     assert documents[1]["metadata"]["name"] == documents[2]["clusterName"] == "quickstart-00000-1"
 
 
+def test_render_prints_the_pod_group_of_a_gang(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "sums"}}
+    job = {**kind, "spec": small_spec({"scheduling": {"gang": "Volcano"}})}
+    assert main(["render", "-f", written(tmp_path, job)]) == 0
+    made = capsys.readouterr().out
+    assert made.index("kind: PodGroup") < made.index("kind: RayCluster")
+
+
 def test_render_prints_one_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", "-f", str(QUICKSTART), "--part", "job", "--uid", "abcdef01-2"]) == 0
     assert json.loads(capsys.readouterr().out)["clusterName"] == "quickstart-abcde-1"

@@ -21,9 +21,11 @@ def named(name: str, namespace: str = "", **metadata: Any) -> dict[str, Any]:  #
 
 def team(name: str, *, total: str = "0", borrowed: str = "0", limit: str | None = None) -> dict[str, Any]:
     quota = {"name": NPU, "nominalQuota": "64"} | ({"borrowingLimit": limit} if limit else {})
-    common = {"coveredResources": ["cpu"], "flavors": [{"name": "rest", "resources": [{"name": "cpu"}]}]}
+    none = {"name": NPU, "nominalQuota": "0"}
     used = [{"name": "a3", "resources": [{"name": NPU, "total": total, "borrowed": borrowed}]}]
-    groups = [{"coveredResources": [NPU], "flavors": [{"name": "a3", "resources": [quota]}]}, common]
+    resources = {"rest": [{"name": "cpu"}, none], "a3": [{"name": "cpu"}, quota]}
+    flavors = [{"name": flavor, "resources": listed} for flavor, listed in resources.items()]
+    groups = [{"coveredResources": ["cpu", NPU], "flavors": flavors}]
     return named(name) | {"spec": {"resourceGroups": groups}, "status": {"flavorsReservation": used}}
 
 

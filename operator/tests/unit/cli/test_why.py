@@ -90,6 +90,22 @@ def test_what_the_status_knows_is_not_looked_for() -> None:
     )
 
 
+def test_a_pod_that_waits_for_anything_else_has_the_start_deadline_alone() -> None:
+    said = "0/2 nodes are available: 2 Insufficient cpu."
+    assert told(world(clusters=[cluster()], pods=[unscheduled("w-0", said)])) == (
+        f"0 of its 4 pods have a node. Of 2 nodes none takes the next pod: 2 with too little cpu free. {END}"
+    )
+
+
+def test_a_job_that_gave_back_its_nodes_says_what_it_waits_for() -> None:
+    message = (
+        f"3 of 4 pods have nodes, 1 waits for devices: pod w-2: 0/4 nodes are available: 4 Insufficient {NPU}; "
+        "released at 2026-01-01T00:02:00Z, tries again from 2026-01-01T00:03:00Z on"
+    )
+    waits = {"state": "Pending", "reason": "WaitingForDevices", "message": message}
+    assert why(world(waits)) == f"team/sums is Pending (WaitingForDevices). {message}."
+
+
 def test_a_suspended_job_says_how_it_goes_on_and_an_ended_one_does_not() -> None:
     assert "set it to false" in told(World(job({"suspend": True}, status={"state": "Suspended"})))
     assert told(World(job({"suspend": True}, status={"state": "Succeeded", "message": "40 steps"}))) == "40 steps."
@@ -185,8 +201,10 @@ def test_nodes_are_told_by_number_and_faulty_ones_by_name() -> None:
     assert told(world(clusters=[cluster()], pods=pods, nodes=[*nodes, {"metadata": {"name": "e"}}])) == (
         "2 of its 4 pods have a node. Of 12 nodes none takes the next pod: 1 with a taint that it does not tolerate "
         "{team: vision, other}; 3 with too little huawei.com/Ascend910 free; 8 of another class, or without a label "
-        "that it asks for. Those that have one hold it meanwhile; a queue (scheduling.queueName) starts all or none. "
-        "Of the 4 nodes with such devices b not ready; c cordoned; a (14 of 16 usable) with faulty devices. " + END
+        "that it asks for. While others use the devices, it gives back what it has after a minute or two, waits and "
+        "tries again. Those that have one hold it meanwhile; a queue (scheduling.queueName) starts all or none. "
+        "Of the 4 nodes with such devices b not ready; c cordoned; a (14 of 16 usable) with faulty devices. "
+        "Where too few nodes have them, it is given up at 2026-01-01T00:30:00Z (deadlines.startSeconds)."
     )
     nothing = told(world(clusters=[cluster()], pods=[unscheduled("w-0", said)], nodes=[]))
     assert f"No node has {NPU}: does the device plug-in run?" in nothing
@@ -204,6 +222,10 @@ def test_nodes_are_told_by_number_and_faulty_ones_by_name() -> None:
         ),
         ("2 Insufficient cpu. no new claims to deallocate, preemption: 0/9 nodes …", "2 with too little cpu free"),
         ("1 node(s) were unschedulable.", "1 cordoned"),
+        (
+            "3 node(s) didn't match pod affinity rules.",
+            "3 outside of the domain in which its other pods are",
+        ),
         ("1 something new.", "1 something new"),
     ],
 )

@@ -12,7 +12,7 @@ from kubernetes.aio.client.configuration import Configuration
 from servers import Server, says, says_text
 
 from rljob.cluster import errors, kube
-from rljob.cluster.kinds import CONFIG_MAP, LEASE, RLJOB, SECRET, Kind
+from rljob.cluster.kinds import CONFIG_MAP, LEASE, POD_GROUP, RLJOB, SECRET, Kind
 from rljob.cluster.kube import KubeCluster
 from rljob.cluster.limiter import TokenBucket
 from rljob.telemetry.metrics import Metrics
@@ -238,3 +238,17 @@ async def test_a_fence_holds_writes_and_neither_reads_nor_the_lease(world: World
     with pytest.raises(errors.Unavailable, match="not the leader"):
         await world.cluster.create(manifest(CONFIG_MAP))
     assert len(world.server.asked) == asked
+
+
+async def test_the_fields_of_a_spec_are_those_of_the_servers_schema(world: World) -> None:
+    mine = {"group": "scheduling.volcano.sh", "version": "v1beta1", "kind": "PodGroup"}
+    below = {"networkTopology": {"type": "object", "properties": {"mode": {"type": "string"}}}}
+    schema = {"properties": {"spec": {"properties": {"minMember": {"type": "integer"}, **below}}}}
+    listed = {"properties": {"items": {}}, "x-kubernetes-group-version-kind": [mine | {"kind": "PodGroupList"}]}
+    schemas = {"a": listed, "b": {"type": "string"}, "c": schema | {"x-kubernetes-group-version-kind": [mine]}}
+    world.server.answer = says(200, {"components": {"schemas": schemas}})
+    found = await world.cluster.spec_fields(POD_GROUP)
+    assert found == {"minMember", "networkTopology", "networkTopology.mode"}
+    assert world.server.asked[0][1] == "/openapi/v3/apis/scheduling.volcano.sh/v1beta1"
+    world.server.answer = says(200, {})
+    assert await world.cluster.spec_fields(POD_GROUP) == frozenset()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from builders import status_training
 from machine import KEY, Machine, cluster_of
 
-from rljob.build.labels import KUEUE_QUEUE
+from rljob.build.labels import KUEUE_QUEUE, VOLCANO_QUEUE
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
@@ -28,10 +29,11 @@ def submitted(machine: Machine) -> dict[str, Any]:
     return status
 
 
-async def test_a_scrape_counts_what_runs_hold_in_the_queue_of_their_cluster(machine: Machine) -> None:
+@pytest.mark.parametrize("label", [KUEUE_QUEUE, VOLCANO_QUEUE])
+async def test_a_scrape_counts_what_runs_hold_in_the_queue_of_their_cluster(machine: Machine, label: str) -> None:
     job = await machine.start()
     cluster = cluster_of(job)
-    cluster["metadata"]["labels"][KUEUE_QUEUE] = "gold"
+    cluster["metadata"]["labels"][label] = "gold"
     machine.cluster.put(cluster)
     status = submitted(machine)
     machine.cluster.edit(RLJOB, *KEY, lambda found: found.update(status=status))

@@ -13,9 +13,9 @@ from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.control.observe import POD_LISTS_AT_ONCE, PROGRESS_SPREAD
-from rljob.control.spread import fraction
 from rljob.core.needs import Evidence, Needs
 from rljob.core.observed import UNSEEN, Manifest, Unseen
+from rljob.core.spread import fraction
 from rljob_runtime.contract import Phase, Progress
 
 

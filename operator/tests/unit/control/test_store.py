@@ -10,7 +10,7 @@ from doubles.fake import FakeCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob.build.labels import JOB, JOB_UID
+from rljob.build.labels import ACCELERATOR, JOB, JOB_UID
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.cluster.port import Listing
 from rljob.control.store import DriftKind, Key, Store
@@ -325,6 +325,19 @@ def test_what_no_decision_reads_is_not_kept() -> None:
     (kept,) = store.children(RAY_CLUSTER, KEY)
     assert "managedFields" not in kept["metadata"]
     assert kept["spec"] == {"headGroupSpec": {}, "workerGroupSpecs": [{"replicas": 2}]}
+
+
+def test_the_devices_of_other_jobs_clusters_are_counted_by_class() -> None:
+    store = Heard().store
+    for uid, devices in (("mine", 16), ("small", 2), ("large", 64), ("waits", 8), ("new", None)):
+        found = thing(RLJOB, uid, 1)
+        store.put(RLJOB, found | ({"status": {"resolved": {"devices": devices}}} if devices else {}))
+        made = thing(RAY_CLUSTER, f"{uid}-1", 1, **{JOB: uid, ACCELERATOR: "cpu" if uid == "small" else "atlas-a3"})
+        made["metadata"]["ownerReferences"] = [{"kind": "RLJob", "uid": uid, "controller": True}]
+        store.put(RAY_CLUSTER, made | {"spec": {"suspend": uid == "waits"}})
+    # Its labels can be copied by anybody.
+    store.put(RAY_CLUSTER, thing(RAY_CLUSTER, "foreign", 1, **{JOB: "large", ACCELERATOR: "atlas-a3"}))
+    assert store.devices_taken(but="mine") == {"cpu": 2, "atlas-a3": 64}
 
 
 def test_siblings_are_the_other_jobs_of_the_namespace() -> None:

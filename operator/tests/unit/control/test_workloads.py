@@ -92,7 +92,7 @@ async def test_what_was_shown_of_a_job_that_is_gone_is_forgotten(machine: Machin
     machine.cluster.put(workload(await begin(machine)))
     await seen(machine)
     machine.reconciler.observer.keep_only(set())
-    assert machine.reconciler.observer.workloads == {}
+    assert machine.reconciler.observer.workloads.by_uid == {}
 
 
 def test_a_workload_queues_the_job_of_its_cluster_once_that_is_known() -> None:

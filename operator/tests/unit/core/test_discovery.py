@@ -3,7 +3,7 @@
 import pytest
 from builders import Json, group, merged, small_spec, typed
 
-from rljob.core.discovery import NodeFacts, Nodes, missing_hardware, node_facts
+from rljob.core.discovery import NodeFacts, Nodes, devices_in_all, missing_hardware, node_facts, workers_in_all
 
 A3 = merged(small_spec(group({"nodes": 2, "devicesPerNode": 16})), {"accelerator": {"class": "atlas-a3"}})
 SERVER = {"servertype": "Ascend910A3-24"}
@@ -106,3 +106,16 @@ def test_of_a_node_only_what_is_read_is_kept() -> None:
         takes_pods=False,
     )
     assert node_facts({"metadata": {}}) == NodeFacts({}, {})
+
+
+def test_what_all_nodes_could_hold_is_counted_with_what_is_at_fault_just_now() -> None:
+    whole = {"huawei.com/Ascend910": 16}
+    own = NodeFacts({"servertype": "own"}, whole, capacity=whole)
+    nodes = Nodes((NodeFacts(SERVER, {}, capacity=whole), NodeFacts(SERVER, whole, capacity=whole), own))
+    assert workers_in_all(typed(A3), nodes) == 2
+    halves = merged(A3, group({"nodes": 2, "devicesPerNode": 8}))
+    assert workers_in_all(typed(halves), nodes) == 4
+    chosen = merged(A3, group({"nodes": 2, "devicesPerNode": 16, "template": {"nodeSelector": {"servertype": "own"}}}))
+    assert workers_in_all(typed(chosen), nodes) == 1
+    assert devices_in_all(typed(chosen), nodes) == 32
+    assert workers_in_all(typed(A3), Nodes(nodes.items, complete=False)) is None

@@ -39,7 +39,7 @@ def asked(status: Json | None, *clusters: Json, head: Json | None = None, spec: 
 
 
 def test_a_new_job_asks_whether_it_began_already() -> None:
-    assert asked(None) == Needs(recall=True, siblings=True, nodes=True)
+    assert asked(None) == Needs(recall=True, siblings=True, nodes=True, pod_groups=True)
 
 
 def test_a_job_that_is_deleted_or_finished_asks_nothing() -> None:
@@ -106,7 +106,7 @@ def test_the_log_is_that_of_the_container_that_runs(status: Json, found: LogSour
 
 
 def test_the_frozen_rendering_is_asked_for_before_the_cluster_is_there() -> None:
-    assert asked(status_initialized()) == Needs(snapshot_name=SNAPSHOT, config_name=CLUSTER_NAME)
+    assert asked(status_initialized()) == Needs(snapshot_name=SNAPSHOT, config_name=CLUSTER_NAME, pod_groups=True)
 
 
 def test_a_cluster_that_is_gone_is_looked_for() -> None:
@@ -116,7 +116,7 @@ def test_a_cluster_that_is_gone_is_looked_for() -> None:
 def test_a_status_without_its_resolved_part_counts_as_lost() -> None:
     broken = status_begun()
     del broken["resolved"]
-    assert asked(broken) == Needs(recall=True, siblings=True, nodes=True)
+    assert asked(broken) == Needs(recall=True, siblings=True, nodes=True, pod_groups=True)
 
 
 def test_pods_are_asked_for_until_all_are_ready() -> None:
@@ -148,10 +148,12 @@ def test_before_the_next_generation_nodes_that_may_be_well_again_are_looked_at()
     until = clock.to_text(at(60))
     avoided = [{"name": name, "reason": reason, "until": until} for name, reason in AVOIDED.items()]
     ended = merged(status_begun(SPEC), {"intent": {"ended": True}, "excludedNodes": avoided})
-    wanted = Needs(snapshot_name=SNAPSHOT, siblings=True, nodes=True, look_at=("n1", "n3"))
+    wanted = Needs(snapshot_name=SNAPSHOT, siblings=True, nodes=True, look_at=("n1", "n3"), pod_groups=True)
     assert asked(ended) == wanted
     waits = {"type": "ClusterReady", "status": "False", "reason": "WaitingForNodes", "lastTransitionTime": until}
     assert asked(merged(ended, {"conditions": [waits]})) == replace(wanted, fresh_nodes=True)
+    for_devices = [waits | {"reason": "WaitingForDevices"}]
+    assert asked(merged(ended, {"conditions": for_devices})) == replace(wanted, fresh_nodes=True, taken=True)
 
 
 @pytest.mark.parametrize("head", [None, pod(uid="another")])

@@ -72,8 +72,14 @@ class Server:
     def query_range(self, query: str, begin: float, end: float) -> list[dict[str, Any]]:
         """Give the series of a query over time."""
         step = max(RESOLUTION_SECONDS, math.ceil((end - begin) / MAX_SAMPLES))
-        words = urllib.parse.urlencode({"query": query, "start": f"{begin:.3f}", "end": f"{end:.3f}", "step": step})
-        url = f"{self.url.rstrip('/')}/api/v1/query_range?{words}"
+        return self._ask("query_range", {"query": query, "start": f"{begin:.3f}", "end": f"{end:.3f}", "step": step})
+
+    def query(self, query: str, moment: float) -> list[dict[str, Any]]:
+        """Give the series of a query at one moment."""
+        return self._ask("query", {"query": query, "time": f"{moment:.3f}"})
+
+    def _ask(self, path: str, words: Mapping[str, object]) -> list[dict[str, Any]]:
+        query, url = words["query"], f"{self.url.rstrip('/')}/api/v1/{path}?{urllib.parse.urlencode(words)}"
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
             raise UsageError(f"--prometheus {self.url}: give an address such as http://localhost:9090")
         try:

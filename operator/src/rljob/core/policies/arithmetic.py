@@ -10,15 +10,21 @@ SEARCHED = 4096
 SHOWN = 8
 _SUFFIXES = {
     "": Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
     "m": Fraction(1, 1000),
     "k": Fraction(10**3),
     "M": Fraction(10**6),
     "G": Fraction(10**9),
     "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
     "Ki": Fraction(2**10),
     "Mi": Fraction(2**20),
     "Gi": Fraction(2**30),
     "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
 }
 """https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
 
@@ -41,5 +47,5 @@ def next_factor(number: int, other: int, unit: int) -> int:
 
 def quantity(text: str) -> Fraction:
     """Read a quantity such as 500m or 12Gi in its own unit: cores, or bytes. The pattern of the type holds."""
-    digits = text.rstrip("mkKMGTi")
+    digits = text.rstrip("numkKMGTPEi")
     return Fraction(digits) * _SUFFIXES[text[len(digits) :]]

@@ -6,11 +6,11 @@ Told by `rljob validate`, in the message of the condition Validated (reason Vali
 from __future__ import annotations
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.policies import hardware, hccl, memory
+from rljob.core.policies import hardware, hccl, memory, topology
 from rljob.core.policies.unacted import warnings_of
 from rljob.core.policies.violation import Check, Violation
 
-CAUTIONS: tuple[Check, ...] = (*hardware.CAUTIONS, *hccl.CAUTIONS, memory.memory_warnings)
+CAUTIONS: tuple[Check, ...] = (*hardware.CAUTIONS, *hccl.CAUTIONS, *topology.CAUTIONS, memory.memory_warnings)
 
 
 def cautions_of(spec: RLJobSpec) -> tuple[Violation, ...]:

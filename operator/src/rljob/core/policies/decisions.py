@@ -14,6 +14,8 @@ from rljob.api.status import Decision
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.accelerators import facts_of
 from rljob.build.hardware import driver_mounts, runtime_class, sized
+from rljob.core.observed import PodGroupApi
+from rljob.core.policies import gang
 from rljob.launchers import verl
 from rljob.launchers.verl.nodes import binds_cores
 
@@ -37,9 +39,10 @@ class Question:
     decide: Callable[[RLJobSpec], Answer]
 
 
-def decide(spec: RLJobSpec) -> list[Decision]:
-    """Answer every question."""
-    answers = ((question.name, question.decide(spec)) for question in QUESTIONS)
+def decide(spec: RLJobSpec, pod_groups: PodGroupApi | None = None) -> list[Decision]:
+    """Answer every question; `pod_groups` is what the cluster serves, None where no cluster was asked."""
+    answers = [(question.name, question.decide(spec)) for question in QUESTIONS]
+    answers.append((gang.FIELD, Answer(*gang.decide_gang(spec, pod_groups))))
     return [Decision(name=name, value=answer.value, reason=answer.reason) for name, answer in answers]
 
 
@@ -105,14 +108,6 @@ def _load_balancer(spec: RLJobSpec) -> Answer:
     return Answer("RequestCount", "the runtime's router counts requests; it does not know their tokens yet")
 
 
-def _gang(spec: RLJobSpec) -> Answer:
-    if spec.scheduling.queue_name is not None:
-        return Answer("Kueue", f"queue {spec.scheduling.queue_name} lets the whole cluster start, or nothing of it")
-    if spec.scheduling.gang == "Volcano":
-        return Answer("None", "the operator makes no PodGroup for Volcano yet; scheduling.queueName has Kueue's gang")
-    return Answer("None", SET if spec.scheduling.gang == "None" else "there is no scheduling.queueName")
-
-
 def _restart_scope(spec: RLJobSpec) -> Answer:
     if spec.restart.scope != "Auto":
         return Answer(spec.restart.scope, SET)
@@ -143,7 +138,6 @@ QUESTIONS = (
     Question("optimizations.coreBinding", _core_binding),
     Question("optimizations.gcFreeze", _gc_freeze),
     Question("optimizations.loadBalancer", _load_balancer),
-    Question("scheduling.gang", _gang),
     Question("restart.scope", _restart_scope),
     Question("stop.mode", _stop_mode),
     Question("checkpoint.resume", _resume),

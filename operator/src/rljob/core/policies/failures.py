@@ -7,7 +7,6 @@ One table classifies what the launcher, Ray, the kubelet and the operator itself
 from __future__ import annotations
 
 import enum
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from rljob.api.status import Budget, FailureCause
 from rljob.core.faults import Effect, Trouble, class_of, listed
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
+from rljob.core.spread import fraction
 from rljob_runtime.contract import ExitCode, Outcome
 
 BACKOFF_SECONDS_MAX = 600.0
@@ -305,5 +305,4 @@ def _scope(failure: Failure, restart: Restart, counted: Budget, wait: float) -> 
 def _backoff(base_seconds: int, tries: int, seed: str) -> float:
     """Give the wait: doubled for each failure in a row, bounded, and not the same for jobs that fail together."""
     seconds = min(base_seconds * 2.0 ** min(max(tries - 1, 0), 32), max(BACKOFF_SECONDS_MAX, base_seconds))
-    draw = int(hashlib.sha256(seed.encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
-    return round(seconds * (1 + JITTER * draw), 1)
+    return round(seconds * (1 + JITTER * fraction(seed)), 1)

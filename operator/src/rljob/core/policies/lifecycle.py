@@ -158,16 +158,16 @@ def _stop_rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _queue_is_named(spec: RLJobSpec) -> Iterator[Violation]:
-    """What Kueue reads needs a queue."""
-    scheduling = spec.scheduling
-    if scheduling.queue_name is not None:
+    """What Kueue reads needs a queue of Kueue's."""
+    scheduling, priority = spec.scheduling, "spec.scheduling.workloadPriorityClassName"
+    if scheduling.gang == "Volcano" and scheduling.workload_priority_class_name is not None:
+        yield Violation(priority, "orders a queue of Kueue; Volcano goes by scheduling.priorityClassName, set that")
+    if scheduling.queue_name is not None or scheduling.gang == "Volcano":
         return
     if scheduling.gang == "Kueue":
         yield Violation("spec.scheduling.gang", "Kueue admits what waits in a queue; set scheduling.queueName")
     if scheduling.workload_priority_class_name is not None:
-        yield Violation(
-            "spec.scheduling.workloadPriorityClassName", "orders a queue of Kueue; set scheduling.queueName"
-        )
+        yield Violation(priority, "orders a queue of Kueue; set scheduling.queueName")
 
 
 def _leftovers_end_in_order(spec: RLJobSpec) -> Iterator[Violation]:

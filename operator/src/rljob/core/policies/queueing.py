@@ -31,6 +31,8 @@ class Admission:
     value: ConditionStatus
     reason: str
     message: str
+    patient: bool = True
+    """Whether what is waited for is others' end: such a wait counts against no deadline."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def judge_admission(cluster: Manifest, workload: Manifest | Unseen | None, *, pa
     evicted = _true(workload, "Evicted")
     # Until it is judged anew, Kueue gives the reason of the eviction for the lack of quota too.
     texts = {entry.get("message", ""): None for entry in (*told[:1], *((evicted,) if evicted else ()))}
-    reason = _word(told[0]) if told else Reason.WAITING_FOR_QUEUE
+    reason = word_of(told[0]) if told else Reason.WAITING_FOR_QUEUE
     return _no(reason, "; ".join(filter(None, texts)) or waits)
 
 
@@ -82,7 +84,7 @@ def find_eviction(workload: Manifest | Unseen | None) -> Eviction | None:
     evicted = _true(workload, "Evicted")
     if evicted is None:
         return None
-    reason = _word(evicted)
+    reason = word_of(evicted)
     cause = EVICTIONS.get(reason, FailureCause.PREEMPTION)
     return Eviction(reason, cause, f"Kueue evicted it: {reason}: {evicted.get('message', '')}".rstrip(": "))
 
@@ -119,6 +121,7 @@ def _false(workload: Manifest, kind: str) -> dict[str, Any] | None:
     return found if found is not None and found["status"] != "True" else None
 
 
-def _word(entry: Mapping[str, Any]) -> str:
+def word_of(entry: Mapping[str, Any]) -> str:
+    """Give the reason of a condition, where it is one that a condition of ours may have."""
     text = str(entry.get("reason", ""))
     return text if _WORD.fullmatch(text) else Reason.WAITING_FOR_QUEUE

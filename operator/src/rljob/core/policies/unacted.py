@@ -25,8 +25,6 @@ class Unacted:
 
 
 TABLE: tuple[Unacted, ...] = (
-    Unacted("scheduling.gang", "pods are scheduled one by one, or by Kueue where scheduling.queueName is set"),
-    Unacted("scheduling.topology", "the scheduler places pods on any nodes"),
     *(
         Unacted(f"optimizations.{name}", "the runtime cannot do it yet; see status.resolved.decisions")
         for name in ("skipOldLogProb", "gcFreeze", "loadBalancer")

@@ -31,6 +31,7 @@ from rljob.core.policies import (
     pods,
     rollout,
     secrecy,
+    topology,
 )
 from rljob.core.policies.cautions import cautions_of
 from rljob.core.policies.keyed import key_violations
@@ -48,6 +49,7 @@ CHECKS: tuple[Check, ...] = (
     *patches.CHECKS,
     *secrecy.CHECKS,
     *lifecycle.CHECKS,
+    *topology.CHECKS,
     *memory.CHECKS,
     *overrides.CHECKS,
 )

@@ -28,6 +28,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.policies.cautions import cautions_of
 from rljob.core.policies.decisions import decide
+from rljob.core.policies.gang import asks_cluster
 from rljob.core.policies.hardware import class_violations
 from rljob.core.policies.startup import PROBLEMS, diagnose
 from rljob.core.policies.violation import Violation
@@ -121,6 +122,12 @@ def intend(view: View) -> Plan | None:
     """Write down what will be made. A lost status is rebuilt from the children: the generation never goes back."""
     if view.active:
         return None
+    if (
+        isinstance(view.observed.pod_group_api, Unseen)
+        and _keeps_frozen(view) is None
+        and asks_cluster(_taken_spec(view))
+    ):
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     generation = _next_generation(view)
     resolved = _next_resolved(view, generation)
     intent = Intent(
@@ -203,7 +210,7 @@ def _snapshot_of(view: View) -> str:
 
 def _resolve(view: View, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...], snapshot_name: str) -> Resolved:
     facts = ACCELERATORS[spec.accelerator.class_]
-    count = verl.devices(spec)
+    count, api = verl.devices(spec), view.observed.pod_group_api
     return Resolved(
         snapshot_name=snapshot_name,
         spec_hash=training_hash(spec),
@@ -213,7 +220,10 @@ def _resolve(view: View, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...], snap
         initializers=[names.initializer_name(view.job, initializer.name) for initializer in initializers(spec)],
         code=_resolve_code(spec),
         host_network=True if spec.network.mode == "Host" else None,
-        decisions=[*decide(spec), *source_decision(spec, view.observed.siblings)],
+        decisions=[
+            *decide(spec, None if isinstance(api, Unseen) else api),
+            *source_decision(spec, view.observed.siblings),
+        ],
         recipes=[
             ResolvedRecipe(
                 kind=recipe.origin.kind,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
+from rljob.api.status import ConditionStatus, ConditionType, Intent, RayClusterStatus, RLJobStatus, State
 from rljob.build import configmap, names
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.ports import DASHBOARD_PORT, PortBlock
@@ -19,7 +19,7 @@ from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagno
 from rljob.core.reasons import Reason
 from rljob.core.source import pinned_path
 from rljob.core.steps.finishing import delete_cluster, fail
-from rljob.core.steps.queueing import with_admission
+from rljob.core.steps.queueing import admission_of, with_admission
 from rljob.core.steps.restarting import give_up
 from rljob.core.view import LOOK_AGAIN_SECONDS, View
 from rljob.launchers import verl
@@ -66,7 +66,9 @@ def freeze_cluster(view: View) -> Plan | None:
         effects=(
             CreateToken(build_token_secret(view.job, generation), job_uid=view.job.uid, cluster_name=name),
             CreateObject(
-                configmap.build_cluster_config(view.job, spec, generation, config, _avoided(view), _block(view))
+                configmap.build_cluster_config(
+                    view.job, spec, generation, config, _avoided(view), _block(view), view.gang, _pod_group_fields(view)
+                )
             ),
         )
     )
@@ -78,6 +80,11 @@ def _block(view: View) -> PortBlock | None:
     if spec is None or spec.network.mode != "Host" or network is None:
         return None
     return PortBlock(network.port_block)
+
+
+def _pod_group_fields(view: View) -> frozenset[str]:
+    api = view.observed.pod_group_api
+    return frozenset() if isinstance(api, Unseen) else api.fields
 
 
 def _avoided(view: View) -> tuple[str, ...]:
@@ -96,11 +103,12 @@ def create_cluster(view: View) -> Plan | None:
     if view.frozen_cluster is None:
         raise AssertionError("freeze_cluster lets no job without a frozen cluster pass")
     if view.now >= clock.from_text(view.intent.start_deadline):
-        message = (
-            "the RayCluster could not be made (is KubeRay installed? events of the job hold the API server's words)"
-        )
+        asked = "is KubeRay installed" if view.frozen_pod_group is None else "are KubeRay and Volcano installed"
+        message = f"the RayCluster could not be made ({asked}? events of the job hold the API server's words)"
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, message)
-    return Plan(effects=(CreateObject(view.frozen_cluster),))
+    # No pod may come before the group that holds it back.
+    wanted = (view.frozen_pod_group, view.frozen_cluster)
+    return Plan(effects=tuple(CreateObject(manifest) for manifest in wanted if manifest is not None))
 
 
 def record_cluster(view: View) -> Plan | None:
@@ -130,21 +138,33 @@ def await_pods(view: View) -> Plan | None:
     """Wait for every pod, say what holds them up, and give up at the deadline."""
     if view.intent.attempt > 0 or view.cluster is None or cluster_is_ready(view.cluster, view.observed.head_pod):
         return None
-    current = with_admission(view, view.status)
+    current, seen = with_admission(view, view.status), admission_of(view)
+    held_back = seen if seen is not None and seen.value is ConditionStatus.FALSE else None
     if view.cluster["spec"].get("suspend", False):
         return _wait_in_queue(view, current)
+    if held_back is not None and held_back.patient:
+        # Where there is room, Volcano lets the pods go in a moment that is not worth two writes.
+        quiet = 0.0 if _was_queued(view) else quiet_seconds(view.cluster, view.now)
+        return Plan(requeue_after_seconds=quiet) if quiet > 0 else _wait_in_queue(view, current)
     if isinstance(view.observed.pods, Unseen) and not _was_queued(view) and not _is_late(view):
         return Plan(requeue_after_seconds=max(quiet_seconds(view.cluster, view.now), POD_POLL_SECONDS_MIN))
     found = _diagnose(view)
+    reason, message, problem = found.reason.value, found.message, found.reason in PROBLEMS
+    if held_back is not None:
+        reason, message, problem = held_back.reason, held_back.message, True
     if _was_queued(view):
-        # The clock of startSeconds begins at admission: a queue may hold a job for days.
-        deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
-        current = current.model_copy(update={"intent": view.intent.model_copy(update={"start_deadline": deadline})})
+        current = current.model_copy(update={"intent": _admitted(view)})
     elif _is_late(view):
-        return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{found.reason}: {found.message}")
-    elif found.reason not in PROBLEMS and _age_seconds(view.cluster, view.now) < POD_TOLD_SECONDS:
+        return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
+    elif not problem and _age_seconds(view.cluster, view.now) < POD_TOLD_SECONDS:
         return Plan(requeue_after_seconds=_pod_poll_seconds(view))
-    return tell(view, current, found.reason.value, found.message, problem=found.reason in PROBLEMS)
+    return tell(view, current, reason, message, problem=problem)
+
+
+def _admitted(view: View) -> Intent:
+    """Let the clock of startSeconds begin at admission: a queue may hold a job for days."""
+    deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
+    return view.intent.model_copy(update={"start_deadline": deadline})
 
 
 def _wait_in_queue(view: View, current: RLJobStatus) -> Plan:
@@ -191,9 +211,14 @@ def _is_late(view: View) -> bool:
     return view.now >= clock.from_text(view.intent.start_deadline)
 
 
-def _was_queued(view: View) -> bool:
-    told = status.condition(view.status, ConditionType.CLUSTER_READY)
+def is_waiting_for_queue(current: RLJobStatus) -> bool:
+    """Whether that was the last word."""
+    told = status.condition(current, ConditionType.CLUSTER_READY)
     return told is not None and told.reason == Reason.WAITING_FOR_QUEUE
+
+
+def _was_queued(view: View) -> bool:
+    return is_waiting_for_queue(view.status)
 
 
 def _diagnose(view: View) -> Diagnosis:
@@ -238,7 +263,8 @@ def intend_attempt(view: View) -> Plan | None:
     # Counted over the life of the job, and never below the generation: after a lost status no number returns.
     last = max((entry.number for entry in view.status.attempts), default=0)
     attempt = max(last + 1, view.intent.cluster_generation)
-    intent = view.intent.model_copy(
+    # Nobody may have looked between admission and the last pod's readiness.
+    intent = (_admitted(view) if _was_queued(view) else view.intent).model_copy(
         update={
             "attempt": attempt,
             "submission_id": names.submission_id(view.intent.cluster_name, attempt),
@@ -247,7 +273,9 @@ def intend_attempt(view: View) -> Plan | None:
             "time": clock.to_text(view.now),
         }
     )
-    new = with_admission(view, view.status).model_copy(update={"intent": intent, "next_attempt_time": None})
+    new = with_admission(view, view.status, started=True).model_copy(
+        update={"intent": intent, "next_attempt_time": None}
+    )
     new = view.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.TRUE, Reason.CLUSTER_READY)
     new = view.writer.summarised(new, State.STARTING, Reason.CLUSTER_READY)
     return view.write(new)

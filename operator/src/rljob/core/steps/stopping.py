@@ -32,6 +32,9 @@ from rljob.core.steps.running import progress_seen, with_progress
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, port_block
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
 
+GOES_ON = frozenset({Reason.RESTARTING, Reason.WAITING_FOR_DEVICES})
+"""Reasons to free the NPUs after which the next cluster generation follows by itself."""
+
 
 def begin_suspension(view: View) -> Plan | None:
     """Stop a run whose user wants the NPUs back."""
@@ -176,13 +179,13 @@ def tear_down(view: View) -> Plan | None:
     new = view.status.model_copy(
         update={"stop": None, "ray_cluster": None, "intent": view.intent.model_copy(update={"ended": True})}
     )
-    restarts = stop.reason == Reason.RESTARTING
-    word = Reason.RESTARTING if restarts else Reason.SUSPENDED
+    goes_on = stop.reason in GOES_ON
+    word = Reason(stop.reason) if goes_on else Reason.SUSPENDED
     for kind in (ConditionType.ADMITTED, ConditionType.CLUSTER_READY, ConditionType.PROGRESSING):
         told = status.condition(new, kind)
         if told is not None:
-            new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told.message if restarts else "")
-    new = new if restarts else _suspended(view, new)
+            new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told.message if goes_on else "")
+    new = new if goes_on else _suspended(view, new)
     return view.write(new, EventNote(EventType.NORMAL, word, "the NPUs are free"))
 
 

@@ -105,14 +105,17 @@ SHARED = small_spec(
 RICH: Json = json.loads(json.dumps(SHARED))
 """Without parts that are one object: a change of one would be a change of all."""
 SOURCES = Path(rljob.__file__).parent
-KNOWN = {"accelerator.class": ["atlas-a2"]}
-"""Texts of which the schema cannot know the right ones."""
+KNOWN: dict[str, list[object]] = {"accelerator.class": ["atlas-a2"], "scheduling.topology.nodesPerSuperPodBlock": [4]}
+"""Values of which the schema cannot know the right ones: names of the table, the size of the job."""
 AMBIGUOUS = {"mode", "job"}
 """Names that other fields have too."""
 VARIANTS: tuple[Json, ...] = (
     {"code": {"type": "ConfigMap"}},
     {"code": {"type": "PVC", "configMap": None}, "algorithm": {"name": "PPO"}, "scheduling": {"queueName": "team"}},
-    {"code": {"type": "Git", "configMap": None, "persistentVolumeClaim": None}},
+    {
+        "code": {"type": "Git", "configMap": None, "persistentVolumeClaim": None},
+        "scheduling": {"topology": {"level": "example.com/rack"}},
+    },
     {"algorithm": {"name": "DAPO", "groupFilter": {}}, "rollout": {"speculative": {"method": "NGram"}}},
     {
         "accelerator": {"class": "atlas-a3-superpod"},

@@ -27,7 +27,7 @@ from rljob.build.accelerator_table import read_table
 from rljob.build.accelerators import ACCELERATORS, built_in_document
 from rljob.core.discovery import NodeFacts, Nodes
 from rljob.core.needs import needs
-from rljob.core.observed import Observed
+from rljob.core.observed import Observed, PodGroupApi
 
 A2 = small_spec({"accelerator": {"class": "atlas-a2"}})
 EMPTY = Nodes((NodeFacts({}, {}),))
@@ -47,7 +47,8 @@ def take_away() -> None:
 
 
 def test_a_class_that_the_cluster_lacks_is_told_when_the_job_begins() -> None:
-    plan = decide(Observed(job(A2), snapshot=None, nodes=EMPTY))
+    no_volcano = PodGroupApi(problem="the API server does not serve it")
+    plan = decide(Observed(job(A2), snapshot=None, nodes=EMPTY, pod_group_api=no_volcano))
     assert reasons(plan)["Validated"] == ("True", "ValidWithWarnings")
     assert "no node of the cluster fits class atlas-a2" in (wrote(plan).message or "")
 

@@ -1,0 +1,201 @@
+"""`rljob usage`: what each team and each job had of the cards in a month, as a table or as CSV.
+
+From Prometheus, which remembers jobs that are gone, or from the statuses of the RLJobs that still exist. A month is one
+of UTC. Pure, but for the questions that `Ask` hands to Prometheus.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rljob.api.status import Attempt, RLJobStatus
+from rljob.cli.errors import UsageError
+from rljob.cli.status import table
+from rljob.core import clock
+from rljob.core.observed import Manifest
+from rljob.core.policies.usage import account
+from rljob.core.status import read_status
+
+FORMATS = ("table", "csv")
+KINDS = ("queue", "job")
+COLUMNS = (
+    "month",
+    "namespace",
+    "queue",
+    "class",
+    "job",
+    "card_seconds",
+    "productive_card_seconds",
+    "card_hours",
+    "productive_card_hours",
+)
+DAY = 86400.0
+HOUR = 3600.0
+MINUTE = 60
+HELD = "rljob_operator_card_seconds_total"
+PRODUCTIVE = "rljob_operator_productive_card_seconds_total"
+CARDS = "rljob_cards"
+"""Served by the head of each job, as long as it is there."""
+INFO = "kube_rljob_info"
+"""Of kube-state-metrics with the chart's configuration; it names class and queue."""
+
+Ask = Callable[[str, float], list[dict[str, Any]]]
+"""The series of a query at a moment, in Unix seconds."""
+
+
+@dataclass(frozen=True)
+class Month:
+    """A month, as far as it has passed."""
+
+    name: str
+    begin: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
+class Row:
+    """What somebody had in a month; an empty text is "all", or that it is not known."""
+
+    namespace: str
+    queue: str
+    accelerator: str
+    job: str
+    card_seconds: float
+    productive_card_seconds: float | None
+    """None: not known."""
+
+
+def read_month(text: str, now: datetime) -> Month:
+    """Read 2026-11."""
+    if not re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", text):
+        raise UsageError(f"--month {text}: write year and month, such as {now:%Y-%m}")
+    begin = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
+    if begin >= now:
+        raise UsageError(f"--month {text} has not begun")
+    return Month(text, begin, min((begin + timedelta(days=31)).replace(day=1), now))
+
+
+def usage_page(month: Month, rows: Iterable[Row], output: str) -> str:
+    """Give the whole page, sorted by name."""
+    cells = [_cells(month, row) for row in sorted(rows, key=lambda r: (r.namespace, r.queue, r.accelerator, r.job))]
+    if output == "csv":
+        page = io.StringIO()
+        csv.writer(page, lineterminator="\n").writerows([COLUMNS, *cells])
+        return page.getvalue().rstrip("\n")
+    return table([tuple(name.upper().replace("_", " ") for name in COLUMNS), *cells])
+
+
+def _cells(month: Month, row: Row) -> tuple[str, ...]:
+    held, productive = row.card_seconds, row.productive_card_seconds
+    seconds = f"{held:.0f}", "" if productive is None else f"{productive:.0f}"
+    hours = f"{held / HOUR:.2f}", "" if productive is None else f"{productive / HOUR:.2f}"
+    return (month.name, row.namespace, row.queue, row.accelerator, row.job, *seconds, *hours)
+
+
+# From Prometheus.
+
+
+def queue_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[Row]:
+    """Give a row for each namespace and queue, from the counters of the operator."""
+    labels = ("rljob_namespace", "queue")
+    chosen = _chosen(namespace)
+    held = _sums(ask, month, labels, lambda seconds: f"increase({HELD}{chosen}[{seconds}s])")
+    productive = _sums(ask, month, labels, lambda seconds: f"increase({PRODUCTIVE}{chosen}[{seconds}s])")
+    for (space, queue), seconds in held.items():
+        if seconds > 0:
+            yield Row(space, queue, "", "", seconds, productive.get((space, queue), 0.0))
+
+
+def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[Row]:
+    """Give a row for each job: its cards for every minute in which its head was there."""
+    labels = ("rljob_namespace", "rljob")
+    chosen, by = _chosen(namespace), f"by ({', '.join(labels)})"
+    held = _sums(
+        ask,
+        month,
+        labels,
+        lambda seconds: f"sum_over_time((max {by} ({CARDS}{chosen}))[{seconds}s:{MINUTE}s]) * {MINUTE}",
+    )
+    told: dict[tuple[str, ...], tuple[str, str]] = {}
+    info = ("queue", "accelerator")
+    for moment, seconds in _parts(month):
+        query = f"max by ({', '.join((*labels, *info))}) (max_over_time({INFO}{chosen}[{seconds}s]))"
+        for series in ask(query, moment):
+            metric: Mapping[str, str] = series["metric"]
+            told[_place(metric, labels)] = metric.get("queue", ""), metric.get("accelerator", "")
+    for (space, job), card_seconds in held.items():
+        if card_seconds > 0:
+            yield Row(space, *told.get((space, job), ("", "")), job, card_seconds, None)
+
+
+def _sums(ask: Ask, month: Month, labels: tuple[str, ...], query: Callable[[int], str]) -> dict[tuple[str, ...], float]:
+    """Add up the days of a month: a month of samples at a time may be more than a server gives."""
+    sums: dict[tuple[str, ...], float] = defaultdict(float)
+    for moment, seconds in _parts(month):
+        for series in ask(f"sum by ({', '.join(labels)}) ({query(seconds)})", moment):
+            sums[_place(series["metric"], labels)] += float(series["value"][1])
+    return sums
+
+
+def _parts(month: Month) -> Iterator[tuple[float, int]]:
+    """Give the days of a month by their ends, with their seconds; the last may have just begun."""
+    begin, end = month.begin.timestamp(), month.end.timestamp()
+    for day in range(math.ceil((end - begin) / DAY)):
+        until = min(begin + (day + 1) * DAY, end)
+        if (seconds := int(until - begin - day * DAY)) > 0:
+            yield until, seconds
+
+
+def _chosen(namespace: str | None) -> str:
+    return "" if namespace is None else f'{{rljob_namespace="{namespace}"}}'
+
+
+def _place(metric: Mapping[str, str], labels: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(metric.get(label, "") for label in labels)
+
+
+# From the statuses of RLJobs.
+
+
+def status_rows(jobs: Iterable[tuple[Manifest, str, str]], month: Month, now: datetime) -> Iterator[Row]:
+    """Give a row for each job that still exists, with its queue and class, from its attempts."""
+    for job, queue, accelerator in jobs:
+        current = read_status(job)
+        shares = [_share(current, attempt, month, now) for attempt in current.attempts]
+        held, productive = (sum(part) for part in zip(*shares, strict=True)) if shares else (0.0, 0.0)
+        metadata = job["metadata"]
+        if held > 0:
+            yield Row(metadata["namespace"], queue, accelerator, metadata["name"], held, productive)
+
+
+def undated_card_hours(job: Manifest) -> float:
+    """Give what the attempts before the last ten held: nobody knows in which month."""
+    current = read_status(job)
+    dated = sum(attempt.device_seconds or 0 for attempt in current.attempts)
+    return max(current.usage.device_seconds - dated, 0) * account(current).cards_per_device / HOUR
+
+
+def _share(current: RLJobStatus, attempt: Attempt, month: Month, now: datetime) -> tuple[float, float]:
+    """Give the card-seconds of an attempt in the month, held and productive; what it made is spread evenly over it."""
+    if current.resolved is None:
+        return 0.0, 0.0
+    begin, end = clock.from_text(attempt.submitted_time), now
+    productive = float(attempt.productive_device_seconds or 0)
+    if attempt.end_time is not None:
+        end = clock.from_text(attempt.end_time)
+    else:
+        productive = account(current).productive_device_seconds - current.usage.productive_device_seconds
+    whole = (end - begin).total_seconds()
+    part = (min(end, month.end) - max(begin, month.begin)).total_seconds()
+    if part <= 0:
+        return 0.0, 0.0
+    ratio = account(current).cards_per_device
+    return part * current.resolved.devices * ratio, productive * ratio * part / whole

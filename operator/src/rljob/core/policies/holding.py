@@ -1,0 +1,91 @@
+"""A cluster of which some pods have nodes while others wait for devices: what it holds, and since when.
+
+Kubernetes places pods one by one, so that without a queue two jobs may each hold what the other one lacks, for ever.
+Judged by the scheduler's own words, "Insufficient" and the resource (kubernetes v1.36.2,
+pkg/scheduler/framework/plugins/noderesources/fit.go); a pod that waits for anything else, such as a label, a volume
+or an image, is the business of `policies.startup`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rljob.core import clock
+from rljob.core.observed import Manifest
+from rljob.core.spread import fraction
+
+JITTER = 1.0
+"""Of two jobs that hold what the other one lacks, one is to yield first, by more than the time its pods take to go."""
+BACKOFF_SECONDS_MAX = 300.0
+"""Bound of the pause before the next try, without jitter: half the time that the job has waited so far."""
+WORDS_LIMIT = 300
+"""Characters kept of what the scheduler says: the rest tells of pods that could be preempted."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A cluster that waits for devices."""
+
+    placed: int
+    """Pods that have a node."""
+    waiting: int
+    """Pods that wait for devices."""
+    since: datetime | None
+    """Since when some have a node and others wait; None: none has one."""
+    words: str
+    """What the scheduler says of the first that waits."""
+
+
+def find_holding(pods: Iterable[Manifest], resource: str) -> Holding | None:
+    """Say what a cluster holds that waits for devices; None: it does not wait for devices."""
+    living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    waiting = sorted(
+        ((pod["metadata"]["name"], pod, told) for pod in living if (told := _lack(pod, resource)) is not None),
+        key=lambda entry: str(entry[0]),
+    )
+    if not waiting:
+        return None
+    placed = [pod for pod in living if (pod.get("spec") or {}).get("nodeName")]
+    name, _, told = waiting[0]
+    began = max(min(_moment(pod) for pod in placed), min(_moment(pod) for _, pod, _ in waiting)) if placed else None
+    return Holding(len(placed), len(waiting), began, f"pod {name}: {_short(str(told['message']))}")
+
+
+def bound_seconds(partial_seconds: float, seed: str) -> float:
+    """Give how long a cluster may hold some of its nodes; `seed` names job and generation."""
+    return partial_seconds * (1 + JITTER * fraction(f"hold/{seed}"))
+
+
+def backoff_seconds(waited_seconds: float, partial_seconds: float, seed: str) -> float:
+    """Give the pause before the next try."""
+    seconds = min(max(waited_seconds, partial_seconds) / 2, BACKOFF_SECONDS_MAX)
+    return round(seconds * (1 + JITTER * fraction(f"back off/{seed}")), 1)
+
+
+def _lack(pod: Manifest, resource: str) -> dict[str, Any] | None:
+    if (pod.get("spec") or {}).get("nodeName"):
+        return None
+    told = _scheduled(pod)
+    lacks = told is not None and told["status"] == "False" and f"Insufficient {resource}" in str(told.get("message"))
+    return told if lacks else None
+
+
+def _scheduled(pod: Manifest) -> dict[str, Any] | None:
+    told = (pod.get("status") or {}).get("conditions") or ()
+    return next((entry for entry in told if entry["type"] == "PodScheduled"), None)
+
+
+def _moment(pod: Manifest) -> datetime:
+    """Give when a pod got its node, or was first found to have none."""
+    told = _scheduled(pod) or {}
+    return clock.from_text(told.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"])
+
+
+def _short(text: str) -> str:
+    """Keep what is missing; behind it stands what resource claims and preemption could do about it."""
+    flat = re.split(r"\. |,? preemption: ", " ".join(text.split()))[0].rstrip(".")
+    return flat if len(flat) <= WORDS_LIMIT else flat[: WORDS_LIMIT - 1] + "…"

@@ -1,0 +1,73 @@
+"""What befalls nodes and pods: as Kubernetes shows it, since neither kubelet nor device plug-in is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from http import HTTPStatus
+
+from tests.scale.client import ApiError, Client
+from tests.scale.fleet.history import NPU, Pod
+from tests.scale.fleet.mix import Fault
+
+OUTAGE_SECONDS = 25.0
+EVICTION_SECONDS = 3.0
+"""Until pods are taken off a node that is gone; Kubernetes waits 300 s by default."""
+UNREACHABLE = "node.kubernetes.io/unreachable"
+MERGE = "merge-patch+json"
+STRATEGIC = "strategic-merge-patch+json"
+
+
+async def strike(client: Client, fault: Fault, target: tuple[str, Pod]) -> None:
+    """Let a fault befall the job of a worker pod, and pass by."""
+    name, pod = target
+    match fault:
+        case Fault.WORKER:
+            await _delete(client, name)
+        case Fault.HEAD:
+            space, _, cluster = pod.cluster.partition("/")
+            where = f"/api/v1/namespaces/{space}/pods?labelSelector=ray.io/cluster={cluster},ray.io/node-type=head"
+            for head in (await client.list(where))[0]:
+                await _delete(client, f"{space}/{head['metadata']['name']}")
+        case Fault.NODE:
+            await _lose(client, name, pod.node)
+        case Fault.DEVICE:
+            await _weaken(client, pod)
+
+
+async def _delete(client: Client, name: str) -> None:
+    space, _, pod = name.partition("/")
+    try:
+        await client.ask("DELETE", f"/api/v1/namespaces/{space}/pods/{pod}")
+    except ApiError as error:
+        # It was on its way already.
+        if str(HTTPStatus.NOT_FOUND.value) not in str(error):
+            raise
+
+
+async def _lose(client: Client, pod: str, node: str) -> None:
+    """Let nobody keep a node: it is not ready, its pods are told to go and do not, until it is back."""
+    path = f"/api/v1/nodes/{node}"
+    await client.ask("PATCH", path, json.dumps({"metadata": {"labels": {"type": "lost"}}}), MERGE)
+    taints = [{"key": UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+    await client.ask("PATCH", path, json.dumps({"spec": {"taints": taints}}), MERGE)
+    await _tell_ready(client, path, "Unknown")
+    await asyncio.sleep(EVICTION_SECONDS)
+    await _delete(client, pod)
+    await asyncio.sleep(OUTAGE_SECONDS)
+    await client.ask("PATCH", path, json.dumps({"spec": {"taints": []}}), MERGE)
+    await _tell_ready(client, path, "True")
+    await client.ask("PATCH", path, json.dumps({"metadata": {"labels": {"type": "kwok"}}}), MERGE)
+
+
+async def _tell_ready(client: Client, path: str, value: str) -> None:
+    condition = {"type": "Ready", "status": value, "reason": "Fault", "message": "told by the test"}
+    await client.ask("PATCH", f"{path}/status", json.dumps({"status": {"conditions": [condition]}}), STRATEGIC)
+
+
+async def _weaken(client: Client, pod: Pod) -> None:
+    """Let one device be unhealthy: the device plug-in takes it from what can be given out, and pods stay."""
+    path = f"/api/v1/nodes/{pod.node}/status"
+    for devices in (pod.devices - 1, pod.devices):
+        await client.ask("PATCH", path, json.dumps({"status": {"allocatable": {NPU: str(devices)}}}), MERGE)
+        await asyncio.sleep(OUTAGE_SECONDS)

@@ -1,0 +1,142 @@
+"""The verdict on a history: every violation, how long gangs were in part, and the figures of the run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.scale.fleet.history import Bounds, Fact, Kind, Reservation, State, World, in_order, violations
+
+SAMPLE_SECONDS = 1.0
+PART_SECONDS = 90.0
+"""A gang's pods are made, bound and taken away one by one; a node that is unreachable keeps its pod for 28 s of it."""
+OVERLAP_SECONDS = 90.0
+"""Kueue gives quota back when a cluster is told to go, and its pods go then."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The fleet at one moment."""
+
+    seconds: float
+    reserved: dict[tuple[str, str], int]
+    """Devices, by team and flavor."""
+    bound: dict[str, int]
+    """Devices of nodes that pods hold, by flavor."""
+    states: dict[str, int]
+    """Jobs, by state."""
+    evictions: int
+    """Until now."""
+
+
+@dataclass
+class JobStory:
+    """What became of a job."""
+
+    created: float
+    admitted: float | None = None
+    trained: float | None = None
+    ended: float | None = None
+    end: str = ""
+
+
+@dataclass
+class Verdict:
+    """What was found."""
+
+    looks: int = 0
+    found: list[str] = field(default_factory=list)
+    """Each violation once, with the second and the revision."""
+    longest_part: tuple[float, str] = (0.0, "")
+    """How long a gang held devices without being whole, and whose it was."""
+    longest_overlap: tuple[float, str] = (0.0, "")
+    """How long pods held devices whose quota had been given back."""
+    most_overlap: int = 0
+    """Devices at one moment."""
+    evictions: Counter[str] = field(default_factory=Counter)
+    samples: list[Sample] = field(default_factory=list)
+    stories: dict[str, JobStory] = field(default_factory=dict)
+    left: World = field(default_factory=World)
+
+
+def judge(facts: Iterable[Fact], bounds: Bounds) -> Verdict:
+    """Go through the history, revision by revision."""
+    verdict, world = Verdict(), World()
+    parts, overlaps, evicted = _Spans(), _Spans(), set[tuple[str, str, str]]()
+    told: set[str] = set()
+    next_sample = 0.0
+    for fact in in_order(facts):
+        while fact.seconds >= next_sample:
+            verdict.samples.append(_sample(next_sample, world, bounds, len(evicted)))
+            next_sample += SAMPLE_SECONDS
+        world.take(fact)
+        verdict.looks += 1
+        _follow(verdict, fact, world)
+        if isinstance(fact.thing, Reservation) and fact.thing.evicted is not None:
+            evicted.add((fact.name, *fact.thing.evicted))
+        for what in violations(world, bounds):
+            if what not in told:
+                told.add(what)
+                verdict.found.append(f"{fact.seconds:.1f} s, revision {fact.revision}: {what}")
+        gangs = world.gangs()
+        whole = {name for name, cluster in world.clusters.items() if len(gangs.get(name, ())) >= cluster.nodes}
+        parts.keep(set(gangs) - whole, fact.seconds)
+        holders = {entry.cluster for entry in world.reservations.values() if entry.devices}
+        overlaps.keep(set(gangs) - holders, fact.seconds)
+        over = sum(pod.devices for name, pods in gangs.items() if name not in holders for pod in pods)
+        verdict.most_overlap = max(verdict.most_overlap, over)
+    verdict.longest_part, verdict.longest_overlap = parts.longest, overlaps.longest
+    verdict.evictions = Counter(reason for _, reason, _ in evicted)
+    verdict.left = world
+    return verdict
+
+
+@dataclass
+class _Spans:
+    """How long something has been so, by name."""
+
+    since: dict[str, float] = field(default_factory=dict)
+    longest: tuple[float, str] = (0.0, "")
+
+    def keep(self, names: set[str], now: float) -> None:
+        """Let it be so of these, and of no others."""
+        for name, began in list(self.since.items()):
+            self.longest = max(self.longest, (now - began, name))
+            if name not in names:
+                del self.since[name]
+        for name in names:
+            self.since.setdefault(name, now)
+
+
+def _follow(verdict: Verdict, fact: Fact, world: World) -> None:
+    if isinstance(fact.thing, State):
+        story = verdict.stories.setdefault(fact.name, JobStory(fact.seconds))
+        if fact.thing.state == "Training" and story.trained is None:
+            story.trained = fact.seconds
+        if fact.thing.end and story.ended is None:
+            story.ended, story.end = fact.seconds, fact.thing.end
+    elif isinstance(fact.thing, Reservation) and fact.thing.devices:
+        cluster = world.clusters.get(fact.thing.cluster)
+        waits = verdict.stories.get(f"{cluster.team}/{cluster.job}") if cluster is not None else None
+        if waits is not None and waits.admitted is None:
+            waits.admitted = fact.seconds
+
+
+def _sample(seconds: float, world: World, bounds: Bounds, evictions: int) -> Sample:
+    bound: Counter[str] = Counter()
+    for pod in world.bound():
+        bound[bounds.flavors[pod.node]] += pod.devices
+    states = Counter(state.state or "New" for state in world.jobs.values())
+    return Sample(seconds, dict(world.reserved()), dict(bound), dict(states), evictions)
+
+
+def leftovers(world: World) -> dict[str, list[str]]:
+    """Name what is still there."""
+    kinds = {
+        Kind.POD.value: sorted(world.pods),
+        Kind.CLUSTER.value: sorted(world.clusters),
+        Kind.WORKLOAD.value: sorted(world.reservations),
+        Kind.JOB.value: sorted(world.jobs),
+    }
+    return {kind: names for kind, names in kinds.items() if names}

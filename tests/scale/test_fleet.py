@@ -1,0 +1,64 @@
+"""Twenty jobs of three teams on a quarter of the fleet, under a real Kueue: what `make fleet` promises of two hundred.
+
+It takes as long as it takes: what is judged is the order of things and the state at every revision. The bounds of time
+are a multiple of what a busy machine needs; who runs into the deadline is told which jobs wait, in their own words.
+"""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+
+from tests.scale.fleet.judge import OVERLAP_SECONDS, PART_SECONDS, Verdict, judge, leftovers
+from tests.scale.fleet.mix import Fault, Fleet
+from tests.scale.fleet.run import Seen, run_fleet
+
+pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(loop_scope="module")]
+
+FLEET = Fleet(jobs=20, seed=16, super_pod_nodes=8, a2_nodes=4, gap_seconds=0.5)
+PATIENCE_SECONDS = 400.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def seen() -> Seen:
+    return await run_fleet(FLEET, PATIENCE_SECONDS, print)
+
+
+@pytest.fixture(scope="module")
+def verdict(seen: Seen) -> Verdict:
+    return judge(seen.facts, seen.bounds)
+
+
+async def test_every_job_ends_as_its_driver_did(seen: Seen, verdict: Verdict) -> None:
+    ends = {job.name: verdict.stories[f"{job.team}/{job.name}"].end for job in seen.jobs.values()}
+    assert ends == {job.name: job.end for job in seen.jobs.values()}
+
+
+async def test_quota_nodes_and_blocks_are_kept_at_every_revision(verdict: Verdict) -> None:
+    assert verdict.found == []
+    assert verdict.looks > 10 * FLEET.jobs
+
+
+async def test_no_gang_holds_devices_in_part_for_long(verdict: Verdict) -> None:
+    assert verdict.longest_part[0] <= PART_SECONDS, verdict.longest_part
+
+
+async def test_pods_go_soon_after_their_quota(verdict: Verdict) -> None:
+    assert verdict.longest_overlap[0] <= OVERLAP_SECONDS, verdict.longest_overlap
+
+
+async def test_the_fleet_was_full_while_jobs_waited(seen: Seen, verdict: Verdict) -> None:
+    waits = [sample for sample in verdict.samples if sample.states.get("Queued", 0)]
+    assert waits, "no job had to wait: nothing was judged"
+    most = max(sum(given for (_, flavor), given in sample.reserved.items() if flavor == "a3") for sample in waits)
+    assert most > seen.fleet.devices("a3") / 2
+
+
+async def test_nothing_is_left(verdict: Verdict) -> None:
+    assert leftovers(verdict.left) == {}
+
+
+async def test_faults_came_to_pass_and_no_head_was_asked_for_what_it_does_not_have(seen: Seen) -> None:
+    assert {told.partition(": ")[2] for told in seen.struck.values()} <= {fault.value for fault in Fault}
+    assert seen.struck
+    assert seen.refusals == []

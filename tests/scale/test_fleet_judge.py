@@ -1,0 +1,163 @@
+"""The judge of a fleet finds what it is there to find, and the jobs of a fleet are such as the operator takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from rljob.build.accelerator_table import read_table
+from rljob.build.accelerators import ACCELERATORS, built_in_document
+from rljob.core.policies.validation import validate
+from tests.scale.figures import Usage
+from tests.scale.fleet.history import Bounds, Cluster, Fact, Kind, Pod, Reservation, State, Thing
+from tests.scale.fleet.judge import Verdict, judge, leftovers
+from tests.scale.fleet.mix import TEAMS, Fault, Fleet
+from tests.scale.fleet.report import cards_plot, jobs_plot, page, standalone
+from tests.scale.fleet.run import Seen
+from tests.scale.shapes import SUPER_POD
+
+NODES = {"a": "0", "b": "0", "c": "1", "d": "1"}
+BOUNDS = Bounds(
+    quota={("red", "a3"): 32, ("blue", "a3"): 64},
+    kept={("red", "a3"): 16},
+    fleet={"a3": 64},
+    super_pods=NODES,
+    node_devices=dict.fromkeys(NODES, 16),
+    flavors=dict.fromkeys(NODES, "a3"),
+    blocks={"paired": 2},
+    whole=frozenset({"near"}),
+)
+
+
+class Story:
+    """Facts, one a revision and a second."""
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+
+    def tell(self, kind: Kind, name: str, thing: Thing | None, at: float | None = None) -> Story:
+        number = len(self.facts) + 1
+        self.facts.append(Fact(number, float(number) if at is None else at, kind, name, thing))
+        return self
+
+    def gang(self, job: str, nodes: str, of: int | None = None, team: str = "red") -> Story:
+        """Let a job with its quota stand on nodes."""
+        name = f"{team}/{job}-1"
+        self.tell(Kind.CLUSTER, name, Cluster(job, team, of or len(nodes), off=False))
+        self.tell(Kind.WORKLOAD, name, Reservation(name, team, {"a3": 16 * (of or len(nodes))}, None))
+        for place, node in enumerate(nodes):
+            self.tell(Kind.POD, f"{name}-{place}", Pod(job, name, team, node, 16, going=False))
+        return self
+
+    def judge(self) -> Verdict:
+        return judge(reversed(self.facts), BOUNDS)
+
+
+def found(story: Story) -> list[str]:
+    return [text.partition(": ")[2] for text in story.judge().found]
+
+
+def test_what_keeps_to_its_bounds_is_not_told() -> None:
+    verdict = Story().gang("paired", "ab").judge()
+    assert verdict.found == []
+    assert verdict.looks == 4
+    assert verdict.longest_part == (1.0, "red/paired-1")
+
+
+@pytest.mark.parametrize(
+    ("story", "what"),
+    [
+        (Story().gang("large", "abc"), "red has 48 devices of a3 reserved, of 32"),
+        (Story().gang("one", "abcd", team="blue"), "others than red have 64 devices of a3, of which red lends none"),
+        (Story().gang("one", "ab").gang("two", "bcd", team="blue"), "80 devices of a3 are reserved, of 64"),
+        (Story().gang("one", "a").gang("two", "a"), "a has 32 devices given out, of 16"),
+        (Story().gang("paired", "bc"), "paired asked for blocks of 2 nodes and has {'0': 1, '1': 1} in the super-pods"),
+        (Story().gang("near", "bc"), "near asked for one super-pod and has {'0': 1, '1': 1}"),
+    ],
+)
+def test_what_does_not_is(story: Story, what: str) -> None:
+    assert what in found(story)
+
+
+def test_a_part_of_a_gang_is_timed_while_it_holds_devices() -> None:
+    story = Story().gang("slow", "a", of=2)
+    story.tell(Kind.POD, "red/slow-1-1", Pod("slow", "red/slow-1", "red", "b", 16, going=False), 70)
+    assert story.judge().longest_part == (67.0, "red/slow-1")
+
+
+def test_pods_that_outlive_their_quota_are_timed() -> None:
+    story = Story().gang("old", "ab")
+    story.tell(Kind.WORKLOAD, "red/old-1", None, 10).tell(Kind.POD, "red/old-1-0", None, 30)
+    verdict = story.tell(Kind.POD, "red/old-1-1", None, 35).judge()
+    assert (verdict.longest_overlap, verdict.most_overlap) == ((25.0, "red/old-1"), 32)
+    assert leftovers(verdict.left) == {"rayclusters": ["red/old-1"]}
+
+
+def test_a_jobs_story_is_read_from_its_states_and_its_quota() -> None:
+    story = Story().tell(Kind.JOB, "red/one", State("Queued", "", ""), 1).gang("one", "ab")
+    story.tell(Kind.JOB, "red/one", State("Training", "", ""), 8)
+    story.tell(Kind.WORKLOAD, "red/one-1", Reservation("red/one-1", "red", {}, ("Preempted", "noon")), 9)
+    verdict = story.tell(Kind.JOB, "red/one", State("Succeeded", "", "Succeeded"), 12).judge()
+    (told,) = verdict.stories.values()
+    assert (told.created, told.admitted, told.trained, told.ended, told.end) == (1, 3, 8, 12, "Succeeded")
+    assert verdict.evictions == {"Preempted": 1}
+    assert [sample.reserved.get(("red", "a3"), 0) for sample in verdict.samples][3:7] == [0, 32, 32, 32]
+
+
+@pytest.fixture
+def classes() -> Iterator[None]:
+    """Let classes be as the chart writes them for the fleet's queues."""
+    levels = {"atlas-a3-superpod": {"topologyLevels": [SUPER_POD, "kubernetes.io/hostname"]}}
+    before = dict(ACCELERATORS)
+    ACCELERATORS.use(read_table(built_in_document(), levels))
+    yield
+    ACCELERATORS.use(before)
+
+
+@pytest.mark.usefixtures("classes")
+@pytest.mark.parametrize("fleet", [Fleet(200, 1), Fleet(20, 1, super_pod_nodes=8, a2_nodes=4)], ids=["whole", "slice"])
+def test_a_seed_means_the_same_jobs_and_each_is_one_that_fits(fleet: Fleet) -> None:
+    jobs = fleet.draw()
+    assert jobs == fleet.draw()
+    assert len({job.name for job in jobs}) == fleet.jobs
+    assert {job.fault for job in jobs} == {None, *Fault}
+    assert {job.end for job in jobs} == {"Succeeded", "Failed"}
+    assert {job.team for job in jobs} == {team.name for team in TEAMS}
+    assert any(job.block for job in jobs)
+    assert any(job.within for job in jobs)
+    for job in jobs:
+        assert validate(job.name, job.manifest["spec"]).violations == ()
+    assert len(list(fleet.nodes())) >= sum(fleet.count.values())
+
+
+def test_guarantees_sum_up_to_the_fleet() -> None:
+    queues = Fleet(200, 1).values()["queues"]
+    given = {flavor: sum(team["cards"][flavor] for team in queues["teams"].values()) for flavor in queues["flavors"]}
+    assert given == {"a3": 64 * 8, "a2": 16 * 8}
+
+
+def test_the_page_tells_what_was_judged_and_the_plots_are_pictures() -> None:
+    fleet = Fleet(20, 1, super_pod_nodes=8, a2_nodes=4)
+    jobs = {job.name: job for job in fleet.draw()}
+    story, team = Story(), TEAMS[0].name
+    for number, name in enumerate(("job-000", "job-001")):
+        story.tell(Kind.JOB, f"{team}/{name}", State("Queued", "", "")).gang(name, "ab"[number], team=team)
+        story.tell(Kind.JOB, f"{team}/{name}", State("Succeeded", "", "Succeeded"))
+    faulty = next(job.name for job in jobs.values() if job.fault is Fault.HEAD)
+    struck = {faulty: "9 s: head deleted"}
+    seen = Seen(fleet, jobs, story.facts, BOUNDS, struck, 1, [], 12.0, {"operator": Usage(1.5, 50.0, 60.0)})
+    verdict = judge(story.facts, replace(BOUNDS, quota={(team, "a3"): 32}))
+    made = page(seen, verdict, {"cards": "cards.svg"})
+    assert "| jobs ended: Succeeded, Failed | 2, 0 | 19, 1 |" in made
+    assert "| operator: CPU s, RSS MiB | 2, 50 |  |" in made
+    assert f"| {faulty} | 9 s: head deleted |" in made
+    assert "![cards](../images/cards.svg)" in made
+    assert re.search(r"^\| 0 \| 0 \+ 0 \|", made, re.MULTILINE)
+    for plot in (cards_plot(seen, verdict), jobs_plot(verdict)):
+        picture = ET.fromstring(standalone(plot))  # noqa: S314 - our own
+        assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(picture.findall(".//{*}path")) >= 1

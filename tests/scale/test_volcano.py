@@ -1,0 +1,155 @@
+"""Our operator under a real Volcano: two jobs that each need the whole fleet; one runs, the other holds nothing.
+
+The control plane, KubeRay, Volcano and the operator are real; nodes are KWOK's, and tests/scale/heads.py plays heads.
+No look may find pods of both jobs on nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import pytest
+import pytest_asyncio
+
+from rljob.api.v1alpha1 import API_VERSION
+from rljob.build.labels import JOB
+from rljob.cluster.token import TokenKey
+from tests.scale import objects
+from tests.scale.client import Client, Manifest
+from tests.scale.heads import Heads
+from tests.scale.plane import control_plane, install
+from tests.scale.volcano import start_volcano
+
+pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(loop_scope="module")]
+
+POD_GROUPS = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{objects.NAMESPACE}/podgroups"
+PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods"
+NODES, DEVICES, STEP_SECONDS, PATIENCE_SECONDS = 3, 8, 2, 240.0
+START_SECONDS = 60
+"""deadlines.startSeconds of every job: less than one of them waits."""
+
+
+@dataclass
+class Scene:
+    """A control plane with Volcano, and what was seen in it."""
+
+    client: Client
+    jobs: dict[str, Manifest] = field(default_factory=dict)
+    groups: dict[str, Manifest] = field(default_factory=dict)
+    """By job."""
+    bound: dict[str, int] = field(default_factory=dict)
+    """Pods that have a node, by job."""
+    both_held: bool = False
+
+    async def look(self) -> None:
+        """Read all of it."""
+        pods, _ = await self.client.list(PODS)
+        self.jobs = {job["metadata"]["name"]: job for job in (await self.client.list(objects.RLJOBS))[0]}
+        groups, _ = await self.client.list(POD_GROUPS)
+        self.groups = {group["metadata"]["labels"][JOB]: group for group in groups}
+        self.bound = dict.fromkeys(self.jobs, 0)
+        for pod in pods:
+            if pod["spec"].get("nodeName"):
+                name = pod["metadata"]["labels"][JOB]
+                self.bound[name] = self.bound.get(name, 0) + 1
+        self.both_held |= sum(count > 0 for count in self.bound.values()) > 1
+
+    async def until(self, what: str, reached: Callable[[Scene], bool]) -> None:
+        """Look until it is so."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        await self.look()
+        while not reached(self):
+            states = {name: job.get("status", {}).get("message") for name, job in self.jobs.items()}
+            told = {name: group.get("status") for name, group in self.groups.items()}
+            assert time.monotonic() < deadline, f"{what}: {states} {self.bound} {told}"
+            await asyncio.sleep(0.5)
+            await self.look()
+
+    def state(self, name: str) -> str:
+        """Give the state of an RLJob."""
+        return str(self.jobs.get(name, {}).get("status", {}).get("state", ""))
+
+    def condition(self, name: str, kind: str) -> Manifest:
+        """Give a condition of an RLJob."""
+        told: list[Manifest] = self.jobs[name]["status"]["conditions"]
+        return next(entry for entry in told if entry["type"] == kind)
+
+    async def submit(self, name: str, scheduling: Manifest) -> None:
+        """Create a job that needs every NPU there is."""
+        spec = objects.spec(NODES) | {
+            "accelerator": {"class": "atlas-a2"},
+            "scheduling": scheduling,
+            "deadlines": {"startSeconds": START_SECONDS},
+            # Virtual heads save nothing.
+            "stop": {"mode": "Immediate"},
+        }
+        spec["workerGroups"][0]["devicesPerNode"] = DEVICES
+        spec["workerGroups"][0]["template"]["cpu"] = "64"
+        spec["trainer"]["globalBatchSize"] = 8 * DEVICES * NODES
+        metadata = {"name": name, "namespace": objects.NAMESPACE}
+        job = {"apiVersion": API_VERSION, "kind": "RLJob", "metadata": metadata, "spec": spec}
+        await self.client.ask("POST", objects.RLJOBS, job)
+
+
+def a2_node(number: int) -> Manifest:
+    """Give a node with eight NPUs."""
+    made = objects.node(f"a2-{number}", "huawei.com/Ascend910", DEVICES)
+    made["metadata"]["labels"]["servertype"] = "Ascend910B-20"
+    return made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene() -> AsyncIterator[Scene]:
+    """Start all, with a fleet that one job fills."""
+    async with control_plane() as plane, plane.client() as client:
+        await install(client)
+        await client.create_all("/api/v1/nodes", map(a2_node, range(NODES)))
+        await start_volcano(plane, client)
+        await plane.start_kuberay()
+        heads = Heads(TokenKey.from_file(plane.token_key), STEP_SECONDS)
+        serving = asyncio.create_task(heads.serve(client, objects.NAMESPACE))
+        await plane.start_operator()
+        yield Scene(client)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+
+async def test_one_of_two_runs_and_the_other_holds_nothing_and_says_why(scene: Scene) -> None:
+    topology = {"level": "2", "mode": "Preferred"}
+    await scene.submit("one", {})
+    await scene.until("one trains", lambda seen: seen.state("one") == "Training")
+    await scene.submit("two", {"gang": "Volcano", "topology": topology})
+    await scene.until("two waits", lambda seen: seen.state("two") == "Queued")
+    assert scene.bound == {"one": NODES + 1, "two": 0}
+    told = scene.condition("two", "Admitted")
+    assert told["status"] == "False"
+    assert told["message"].startswith("queue default of Volcano: ")
+    assert scene.condition("one", "Admitted")["status"] == "True"
+    decided = {d["name"]: d["value"] for d in scene.jobs["one"]["status"]["resolved"]["decisions"]}
+    assert decided["scheduling.gang"] == "Volcano"
+    wanted = scene.groups["two"]["spec"]
+    assert (wanted["minMember"], wanted["minResources"]["huawei.com/Ascend910"]) == (NODES + 1, str(NODES * DEVICES))
+    assert wanted["networkTopology"] == {"mode": "soft", "highestTierAllowed": 2}
+
+
+async def test_the_wait_costs_no_time_to_start_and_ends_when_the_other_does(scene: Scene) -> None:
+    waited = time.monotonic() + START_SECONDS + 10
+    await scene.until("longer than a start may take", lambda _: time.monotonic() > waited)
+    assert (scene.state("one"), scene.state("two"), scene.bound["two"]) == ("Training", "Queued", 0)
+    await scene.client.ask("DELETE", f"{objects.RLJOBS}/one")
+    await scene.until("two trains", lambda seen: seen.state("two") == "Training")
+    assert scene.bound["two"] == NODES + 1
+    assert not scene.jobs["two"]["status"].get("restarts")
+    assert not scene.both_held
+
+
+async def test_a_suspended_job_leaves_no_group_behind(scene: Scene) -> None:
+    patch = '{"spec": {"suspend": true}}'
+    await scene.client.ask("PATCH", f"{objects.RLJOBS}/two", patch, "merge-patch+json")
+    await scene.until("two is suspended", lambda seen: seen.state("two") == "Suspended" and not seen.groups)
+    assert scene.bound["two"] == 0
