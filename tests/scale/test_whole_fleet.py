@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 JOBS = ("first", "second")
 NODES, WORKERS = 5, 4
-STEPS, STEP_SECONDS = 15, 2
+STEPS, STEP_SECONDS = 15, 1
 """A run outlasts the pause before the other job's next try."""
 PARTIAL_SECONDS = 5
 """The setting of the operator. Of a young cluster the pods are first looked at after 10 s."""
