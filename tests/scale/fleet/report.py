@@ -26,8 +26,8 @@ WAIT = ("New", State.PENDING, State.QUEUED)
 ENDED = (State.SUCCEEDED, State.FAILED)
 LOOKS = """\
 A look is one write of any watched object: facts of all kinds are put in the order of etcd's revisions, so no state
-between two looks is left out. Quota is what Kueue has reserved (`status.admission`); pods whose quota was given back
-are those of clusters that are being deleted, and go last.
+between two looks is left out. Quota is what Kueue has reserved (`status.admission`). Kueue gives it back when a cluster
+is deleted, or evicted before it was ready, and not when the last of its pods is gone: such pods outlive their quota.
 """
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00")
 """After Okabe and Ito, whom colour-blind readers tell apart (https://jfly.uni-koeln.de/color/)."""
@@ -94,8 +94,9 @@ def _verdict_rows(seen: Seen, verdict: Verdict) -> Iterator[tuple[str, ...]]:
         f"{seconds:.1f} ({whose.rpartition('/')[2]})",
         f"{PART_SECONDS:.0f}",
     )
-    seconds, _ = verdict.longest_overlap
-    yield "longest that pods outlived their quota, s", f"{seconds:.1f}", f"{OVERLAP_SECONDS:.0f}"
+    seconds, whose = verdict.longest_overlap
+    told = f"{seconds:.1f} ({whose.rpartition('/')[2]})" if whose else "0"
+    yield "longest that pods outlived their quota, s", told, f"{OVERLAP_SECONDS:.0f}"
     yield "most devices of such pods at one moment", str(verdict.most_overlap), ""
     ends = [story.end for story in verdict.stories.values()]
     yield "jobs ended: Succeeded, Failed", f"{ends.count('Succeeded')}, {ends.count('Failed')}", _wanted(seen)
