@@ -11,8 +11,8 @@ from tests.scale.fleet.history import Bounds, Fact, Kind, Reservation, State, Wo
 SAMPLE_SECONDS = 1.0
 PART_SECONDS = 90.0
 """A gang's pods are made, bound and taken away one by one; a node that is unreachable keeps its pod for 28 s of it."""
-OVERLAP_SECONDS = 180.0
-"""Kueue gives quota back when a cluster is told to go; its pods go when KubeRay and the garbage collector say so."""
+OVERLAP_SECONDS = 90.0
+"""Kueue gives quota back when a cluster is told to go, and its pods go then."""
 
 
 @dataclass(frozen=True)
