@@ -197,5 +197,7 @@ def _share(current: RLJobStatus, attempt: Attempt, month: Month, now: datetime) 
     part = (min(end, month.end) - max(begin, month.begin)).total_seconds()
     if part <= 0:
         return 0.0, 0.0
-    ratio = account(current).cards_per_device
-    return part * current.resolved.devices * ratio, productive * ratio * part / whole
+    ratio, held = account(current).cards_per_device, attempt.device_seconds
+    # An attempt that is over may have had another size than the job has now.
+    devices = current.resolved.devices if attempt.end_time is None or held is None else held / whole
+    return part * devices * ratio, productive * ratio * part / whole

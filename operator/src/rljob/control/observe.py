@@ -214,6 +214,9 @@ class Observer:
         key, uid = Key(metadata["namespace"], metadata["name"]), metadata["uid"]
         mine = {item["metadata"]["name"]: item for item in self.store.children(POD_GROUP, key, uid)}
         kept = {item["metadata"]["name"]: item for item in _controlled_by({uid}, tuple(mine.values()))}
+        if POD_GROUP not in self.store.served:
+            # Nobody watches them yet: what was made is known, and not what Volcano says of it.
+            kept.pop(name, None)
         shown = self.groups.take(uid, kept.get(name), now, self._progress_write_seconds(uid))
         return tuple((kept | ({name: shown} if shown else {})).values())
 

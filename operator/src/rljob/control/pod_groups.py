@@ -47,6 +47,9 @@ class PodGroups:
         try:
             return PodGroupApi(await self.cluster.spec_fields(POD_GROUP))
         except NotFound:
+            if POD_GROUP in self.store.served:
+                # A server that has just begun to serve does not publish its CRDs yet.
+                return UNSEEN
             return PodGroupApi(problem=f"the API server does not serve {POD_GROUP.resource}")
         except Forbidden as error:
             return PodGroupApi(problem=f"the operator may not read /openapi/v3: {error}")

@@ -19,17 +19,21 @@ from rljob.cli.main import main
 from rljob.cli.usage import Row, read_month, usage_page
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
-DROPPED = {"usage": {"deviceSeconds": 7201, "productiveDeviceSeconds": 0}}
-"""Of which one second is the attempt's that is left."""
+DAY = 16 * 24 * 3600
+"""Device-seconds of the job below."""
+DROPPED = {"usage": {"deviceSeconds": DAY + 7200, "productiveDeviceSeconds": 0}}
+"""Of which a day is the attempt's that is left."""
 OCTOBER = read_month("2026-10", NOW)
 NOVEMBER = read_month("2026-11", NOW)
 
 
-def attempt(number: int, begin: str, end: str | None, productive: int = 0) -> dict[str, Any]:
+def attempt(number: int, begin: str, end: str | None, productive: int = 0, devices: int = 16) -> dict[str, Any]:
     told = {"number": number, "clusterName": "c", "submissionId": f"c-{number}", "submittedTime": f"2026-{begin}:00Z"}
     if end is None:
         return told
-    return told | {"endTime": f"2026-{end}:00Z", "productiveDeviceSeconds": productive, "deviceSeconds": 1}
+    lasted = datetime.fromisoformat(f"2026-{end}:00Z") - datetime.fromisoformat(f"2026-{begin}:00Z")
+    held = round(devices * lasted.total_seconds())
+    return told | {"endTime": f"2026-{end}:00Z", "productiveDeviceSeconds": productive, "deviceSeconds": held}
 
 
 def job(
@@ -79,6 +83,20 @@ def test_an_attempt_counts_in_each_month_for_what_it_held_there() -> None:
     assert (october.card_seconds, november.card_seconds) == (8 * 3600, 8 * 3 * 3600)
     assert (october.productive_card_seconds, november.productive_card_seconds) == (8 * 1800, 8 * 5400)
     assert (november.queue, november.accelerator, november.job) == ("cards", "atlas-a3", "sums")
+
+
+def test_an_attempt_counts_for_the_devices_that_it_had() -> None:
+    larger = attempt(1, "11-01T00:00", "11-02T00:00", productive=4 * DAY, devices=64)
+    (row,) = rows(larger, attempt(2, "11-02T00:00", "11-03T00:00"))
+    assert row.card_seconds == (4 * DAY + DAY) / 2
+    assert row.productive_card_seconds == 4 * DAY / 2
+
+
+def test_an_attempt_whose_devices_were_not_counted_had_those_of_the_job() -> None:
+    told = attempt(1, "11-01T00:00", "11-02T00:00")
+    del told["deviceSeconds"]
+    (row,) = rows(told)
+    assert row.card_seconds == DAY / 2
 
 
 def test_what_runs_counts_up_to_now_and_is_productive_up_to_its_checkpoint() -> None:

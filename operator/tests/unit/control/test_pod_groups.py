@@ -67,6 +67,24 @@ async def test_without_volcano_the_answer_says_so(machine: Machine) -> None:
     assert found == PodGroupApi(problem="the API server does not serve podgroups.scheduling.volcano.sh")
 
 
+async def test_a_server_that_does_not_publish_what_it_serves_is_asked_again(machine: Machine) -> None:
+    await machine.start()
+    machine.cluster.fields[POD_GROUP] = FIELDS
+    machine.cluster.unserved.add(POD_GROUP)
+    assert await api(machine) is UNSEEN
+    machine.cluster.unserved.clear()
+    assert await api(machine) == PodGroupApi(FIELDS)
+
+
+async def test_of_a_group_that_nobody_watches_yet_nothing_is_said(machine: Machine) -> None:
+    job = await begin(machine)
+    machine.cluster.put(group(job))
+    machine.cluster.put(group(job, "c0"))
+    machine.reconciler.store.served = frozenset()
+    found = (await seen(machine)).pod_groups
+    assert [item["metadata"]["name"] for item in found] == ["c0"]
+
+
 async def test_a_server_that_does_not_answer_is_asked_again(machine: Machine) -> None:
     await machine.start()
     machine.cluster.faults.append(fail_calls("list", POD_GROUP, Unavailable("starting"), times=1))

@@ -9,11 +9,13 @@ or an image, is the business of `policies.startup`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from rljob.build.labels import RAY_NODE_TYPE
 from rljob.core import clock
 from rljob.core.observed import Manifest
 from rljob.core.spread import fraction
@@ -40,16 +42,20 @@ class Holding:
     """What the scheduler says of the first that waits."""
 
 
-def find_holding(pods: Iterable[Manifest], resource: str) -> Holding | None:
-    """Say what a cluster holds that waits for devices; None: it does not wait for devices."""
+def find_holding(pods: Iterable[Manifest], resource: str, room: Mapping[str, int]) -> Holding | None:
+    """Say what a cluster holds that waits for devices of others; None: it does not wait for any.
+
+    `room`: how many workers a node's devices are enough for; a node that is not known is taken for one worker's.
+    """
     living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    placed = [pod for pod in living if (pod.get("spec") or {}).get("nodeName")]
+    ours = _used_up(placed, room)
     waiting = sorted(
-        ((pod["metadata"]["name"], pod, told) for pod in living if (told := _lack(pod, resource)) is not None),
+        ((pod["metadata"]["name"], pod, told) for pod in living if (told := _lack(pod, resource, ours)) is not None),
         key=lambda entry: str(entry[0]),
     )
     if not waiting:
         return None
-    placed = [pod for pod in living if (pod.get("spec") or {}).get("nodeName")]
     name, _, told = waiting[0]
     began = max(min(_moment(pod) for pod in placed), min(_moment(pod) for _, pod, _ in waiting)) if placed else None
     return Holding(len(placed), len(waiting), began, f"pod {name}: {_short(str(told['message']))}")
@@ -66,12 +72,29 @@ def backoff_seconds(waited_seconds: float, partial_seconds: float, seed: str) ->
     return round(seconds * (1 + JITTER * fraction(f"back off/{seed}")), 1)
 
 
-def _lack(pod: Manifest, resource: str) -> dict[str, Any] | None:
-    if (pod.get("spec") or {}).get("nodeName"):
+def _lack(pod: Manifest, resource: str, ours: int) -> dict[str, Any] | None:
+    """Give what the scheduler says of a pod that waits for devices which others have, on more nodes than are `ours`."""
+    # One that is nominated waits for pods that the scheduler has ended for it, and that may save for minutes.
+    if (pod.get("spec") or {}).get("nodeName") or (pod.get("status") or {}).get("nominatedNodeName"):
         return None
     told = _scheduled(pod)
-    lacks = told is not None and told["status"] == "False" and f"Insufficient {resource}" in str(told.get("message"))
-    return told if lacks else None
+    if told is None or told["status"] != "False":
+        return None
+    words = str(told.get("message")).partition(" preemption: ")[0]
+    lacking = re.findall(rf"(\d+) Insufficient {re.escape(resource)}(?![\w-])", words)
+    # On the nodes' network a node with a pod of ours is first found to have no free ports.
+    taken = re.findall(r"(\d+) node\(s\) didn't have free ports", words)
+    return told if lacking and sum(map(int, (*lacking, *taken))) > ours else None
+
+
+def _used_up(placed: Iterable[Manifest], room: Mapping[str, int]) -> int:
+    """Count the nodes on which our own workers leave too little for one more."""
+    workers = Counter(
+        pod["spec"]["nodeName"]
+        for pod in placed
+        if (pod["metadata"].get("labels") or {}).get(RAY_NODE_TYPE) == "worker"
+    )
+    return sum(count >= room.get(node, 1) for node, count in workers.items())
 
 
 def _scheduled(pod: Manifest) -> dict[str, Any] | None:

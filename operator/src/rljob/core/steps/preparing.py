@@ -37,6 +37,7 @@ from rljob.core.recipes import RecipeLayer, chain_ids
 from rljob.core.source import FIELD, find_source, source_decision
 from rljob.core.steps.drifting import next_violations
 from rljob.core.steps.finishing import fail
+from rljob.core.steps.releasing import is_waiting_for_devices
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, generation_of
 from rljob.launchers import verl
 
@@ -144,6 +145,8 @@ def intend(view: View) -> Plan | None:
     new = view.writer.with_condition(new, ConditionType.VALIDATED, ConditionStatus.TRUE, valid, warnings)
     if status.condition(new, ConditionType.SUSPENDED) is not None:
         new = view.writer.with_condition(new, ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.RESUMED)
+    if not (is_waiting_for_devices(view.status) and view.restarts_by_itself):
+        new = _counted_anew(view, new)
     if not resolved.initializers and _code_to_copy(resolved) is None:
         # Nothing comes between the intent and the cluster: one write tells both.
         new = view.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.TRUE, Reason.INITIALIZED)
@@ -157,6 +160,16 @@ def intend(view: View) -> Plan | None:
     if warnings:
         events.append(EventNote(EventType.WARNING, Reason.VALID_WITH_WARNINGS, status.bounded(warnings)))
     return view.write(new, *events)
+
+
+def _counted_anew(view: View, current: RLJobStatus) -> RLJobStatus:
+    """Let the wait for a whole cluster begin now: the one before was another, a run or a suspension lay between."""
+    begun = {"last_transition_time": clock.to_text(view.now)}
+    conditions = [
+        entry.model_copy(update=begun) if entry.type == ConditionType.CLUSTER_READY else entry
+        for entry in current.conditions
+    ]
+    return current.model_copy(update={"conditions": conditions})
 
 
 def _next_generation(view: View) -> int:

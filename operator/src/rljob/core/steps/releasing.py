@@ -46,13 +46,15 @@ def release(view: View) -> Plan | None:
         return None
     if _has_gang(view) or isinstance(pods, Unseen) or spec is None or spec.accelerator.class_ not in ACCELERATORS:
         return None
-    found = find_holding(pods, facts_of(spec).resource)
+    nodes, resource, each = view.observed.nodes, facts_of(spec).resource, spec.worker_groups[0].devices_per_node
+    items = () if isinstance(nodes, Unseen) else nodes.items
+    found = find_holding(pods, resource, {node.name: node.devices.get(resource, 0) // each for node in items})
     if found is None or _may_hold(view, found):
         return None
-    nodes = view.observed.nodes
     # Of domains it is not known how many nodes each has.
     room = None if isinstance(nodes, Unseen) or requires_domain(spec) else workers_in_all(spec, nodes)
-    if room is None and _waited_seconds(view) >= view.deadlines.start_seconds:
+    # Nodes that could not be read just now are no reason to end what rightly waits.
+    if room is None and not isinstance(nodes, Unseen) and _waited_seconds(view) >= view.deadlines.start_seconds:
         why = f"{_numbers(view, found)}; whether the cluster has such nodes is not known"
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, why)
     if room is not None and room < spec.worker_groups[0].nodes:
@@ -109,6 +111,9 @@ def await_devices(view: View) -> Plan | None:
     if view.active or begin is None or not is_waiting_for_devices(view.status) or spec is None:
         return None
     if spec.accelerator.class_ not in ACCELERATORS or view.now >= clock.after(begin, TRUSTED_SECONDS):
+        return None
+    if spec.scheduling.priority_class_name is not None:
+        # Its pods may take the place of others', which the look knows nothing of.
         return None
     message = _missing_devices(view, spec)
     if not message:

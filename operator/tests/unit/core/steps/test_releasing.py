@@ -1,5 +1,7 @@
 """A cluster that has some of its nodes gives them back, and its job waits, at no cost."""
 
+from datetime import timedelta
+
 import pytest
 from builders import (
     NOW,
@@ -29,6 +31,7 @@ NPU = "huawei.com/Ascend910"
 BOUND = bound_seconds(60, "sums-0a1b2-1")
 LACK = f"0/2 nodes are available: 2 Insufficient {NPU}."
 HAVE = {"huawei.com/Ascend910": 2}
+URGENT = small_spec({"scheduling": {"priorityClassName": "high"}})
 ONE = Nodes((NodeFacts({}, HAVE, "n1", HAVE), NodeFacts({}, {}, "n0")))
 """The job needs one such node."""
 
@@ -141,6 +144,37 @@ def test_where_nodes_cannot_be_read_it_yields_and_the_whole_wait_has_the_start_d
     assert "whether the cluster has such nodes is not known" in (wrote(late).message or "")
 
 
+def test_nodes_that_could_not_be_read_just_now_end_no_wait() -> None:
+    assert wrote(waiting(1800, nodes=UNSEEN)).reason == "WaitingForDevices"
+
+
+def test_a_wait_begins_anew_after_a_suspension_and_goes_on_from_try_to_try() -> None:
+    tried = wrote(between(taken={"cpu": 0}))
+    resumed = wrote(between(259_200, status=merged(torn_down(), {"nextAttemptTime": None})))
+    since = [
+        next(entry.last_transition_time for entry in status.conditions if entry.type == "ClusterReady")
+        for status in (tried, resumed)
+    ]
+    assert clock.from_text(since[0]) == NOW
+    assert clock.from_text(since[1]) == NOW + timedelta(seconds=259_200)
+
+
+def test_pods_whose_places_are_being_cleared_keep_what_they_have_until_the_deadline() -> None:
+    nominated = scheduled("worker", None, LACK)
+    nominated["status"]["nominatedNodeName"] = "n1"
+    assert wrote(waiting(BOUND + 1, (HALF[0], nominated))).reason == "PodUnschedulable"
+    assert wrote(waiting(1800, (HALF[0], nominated))).reason == "StartDeadlineExceeded"
+
+
+def test_what_its_own_workers_have_is_not_others() -> None:
+    own = scheduled("w1", "n1")
+    own["metadata"]["labels"] = {"ray.io/node-type": "worker"}
+    told = f"0/2 nodes are available: 1 Insufficient {NPU}, 1 node(s) had untolerated taint(s)."
+    tainted = scheduled("w2", None, told)
+    nodes = Nodes((NodeFacts({}, HAVE, "n1", HAVE), NodeFacts({}, HAVE, "n2", HAVE)))
+    assert wrote(waiting(1800, (HALF[0], own, tainted), nodes)).reason == "StartDeadlineExceeded"
+
+
 def test_of_a_domain_that_is_required_nobody_knows_how_much_it_holds() -> None:
     bound = small_spec({"scheduling": {"topology": {"level": "example.com/rack", "mode": "Required"}}})
     world = seen(job(bound, status_recorded()), clusters=(cluster(),), pods=HALF, nodes=ONE, snapshot=snapshot(bound))
@@ -182,9 +216,10 @@ def plan_status(plan: Plan) -> Json:
         (0, {"taken": UNSEEN}),
         (0, {"nodes": UNSEEN}),
         (0, {"nodes": Nodes((), complete=False)}),
+        (0, {"spec": URGENT, "snapshot": snapshot(URGENT)}),
         (TRUSTED_SECONDS, {}),
     ],
-    ids=["enough is free", "unknown clusters", "unknown nodes", "unreadable nodes", "after an hour"],
+    ids=["enough is free", "unknown clusters", "unknown nodes", "unreadable nodes", "may preempt", "after an hour"],
 )
 def test_it_tries_again_when_devices_are_free_or_nobody_knows(seconds: float, facts: Json) -> None:
     status = wrote(between(seconds, **facts))
