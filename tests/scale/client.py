@@ -21,6 +21,7 @@ PAGE = 500
 AT_A_TIME = 8
 REQUEST_SECONDS = 60.0
 WATCH_SECONDS = 3600
+AGAIN_SECONDS = 0.5
 # A RayCluster of many groups, and the bookkeeping of its fields, on one line of a watch.
 LINE_BYTES = 4 * 1024 * 1024
 
@@ -98,7 +99,9 @@ class Client:
             async with self._session.get(f"{path}{_and(path)}{query}", timeout=timeout) as answer:
                 async for line in answer.content:
                     event = json.loads(line)
-                    if event["type"] == "ERROR":
+                    if event.get("type", "ERROR") == "ERROR":
+                        # A server that is busy, or begins to serve a kind, answers with a Status and no event.
+                        await asyncio.sleep(AGAIN_SECONDS)
                         break
                     yield event["type"], event["object"]
 

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 JOBS = ("first", "second")
 NODES, WORKERS = 5, 4
-STEPS, STEP_SECONDS = 15, 1
+STEPS, STEP_SECONDS = 15, 2
 """A run outlasts the pause before the other job's next try."""
 PARTIAL_SECONDS = 5
 """The setting of the operator. Of a young cluster the pods are first looked at after 10 s."""
@@ -122,8 +122,6 @@ async def test_who_yields_has_no_attempt_restart_or_failure_of_it(seen: Seen) ->
 async def test_the_one_that_waits_says_for_what_with_numbers(seen: Seen) -> None:
     assert any("WaitingForDevices" in reasons for reasons in seen.reasons.values())
     assert any(f"of {1 + WORKERS} pods" in told and "Insufficient" in told for told in seen.messages), seen.messages
-    needed = WORKERS * objects.DEVICES
-    assert any(f"needs {needed} devices" in told and f"have {needed}" in told for told in seen.messages), seen.messages
 
 
 async def test_two_jobs_never_keep_nodes_from_each_other_for_long(seen: Seen) -> None:
