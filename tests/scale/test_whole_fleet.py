@@ -122,6 +122,8 @@ async def test_who_yields_has_no_attempt_restart_or_failure_of_it(seen: Seen) ->
 async def test_the_one_that_waits_says_for_what_with_numbers(seen: Seen) -> None:
     assert any("WaitingForDevices" in reasons for reasons in seen.reasons.values())
     assert any(f"of {1 + WORKERS} pods" in told and "Insufficient" in told for told in seen.messages), seen.messages
+    needed = WORKERS * objects.DEVICES
+    assert any(f"needs {needed} devices" in told and f"have {needed}" in told for told in seen.messages), seen.messages
 
 
 async def test_two_jobs_never_keep_nodes_from_each_other_for_long(seen: Seen) -> None:
