@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rljob_runtime.contract import ExitCode
-from rljob_runtime.outcomes import MESSAGE_LIMIT, FencedError, RefusedError, bounded, from_error
+from rljob_runtime.outcomes import MESSAGE_LIMIT, FencedError, NodeLostError, RefusedError, bounded, from_error
 
 
 class RayTaskError(Exception):
@@ -47,11 +47,20 @@ def test_a_cycle_ends() -> None:
         (named("ActorDiedError", "The actor died because its node has died."), "NodeLost"),
         (named("OutOfMemoryError", "killed"), "OutOfMemory"),
         (named("RaySystemError", "no GCS"), "RayUnavailable"),
+        (named("ActorUnavailableError", "RPC error: Socket closed"), "RayUnavailable"),
     ],
 )
 def test_a_fault_of_the_place_is_retried(error: Exception, reason: str) -> None:
     outcome = from_error(RayTaskError(error))
     assert (outcome.exit_code, outcome.reason) == (ExitCode.ENVIRONMENT, reason)
+
+
+def test_a_node_that_is_gone_explains_what_the_rest_of_the_run_raised() -> None:
+    error = NodeLostError("the worker at 10.0.0.7 is gone")
+    error.__cause__ = RuntimeError("Connection closed by peer")
+    outcome = from_error(error)
+    assert (outcome.exit_code, outcome.reason) == (ExitCode.ENVIRONMENT, "NodeLost")
+    assert outcome.message == "the worker at 10.0.0.7 is gone"
 
 
 def test_an_actor_that_died_of_itself_is_a_failure_of_the_run() -> None:

@@ -94,7 +94,13 @@ def test_pods_that_outlive_their_quota_are_timed() -> None:
     story.tell(Kind.WORKLOAD, "red/old-1", None, 10).tell(Kind.POD, "red/old-1-0", None, 30)
     verdict = story.tell(Kind.POD, "red/old-1-1", None, 35).judge()
     assert (verdict.longest_overlap, verdict.most_overlap) == ((25.0, "red/old-1"), 32)
+    assert verdict.most_held == {"a3": 32}
     assert leftovers(verdict.left) == {"rayclusters": ["red/old-1"]}
+
+
+def test_pods_that_outlive_their_quota_count_in_what_all_pods_hold() -> None:
+    story = Story().gang("old", "abcd", team="blue").tell(Kind.WORKLOAD, "blue/old-1", None)
+    assert "pods hold 80 devices of a3, of 64" in found(story.gang("new", "a"))
 
 
 def test_a_jobs_story_is_read_from_its_states_and_its_quota() -> None:

@@ -28,7 +28,7 @@ from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.files import in_time
 from rljob_runtime.mirror import Mirror, own_log
-from rljob_runtime.outcomes import FencedError, RefusedError, from_error
+from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, from_error
 from rljob_runtime.spool import Spool
 from rljob_runtime.stacks import register as stack_register
 
@@ -42,6 +42,8 @@ SHUTDOWN_SECONDS = 20.0
 KEEP_LOGS_SECONDS = 5.0
 NODE_POLL_SECONDS = 5.0
 LAST_WORDS_SECONDS = 15.0
+SECOND_LOOK_SECONDS = 2.0
+"""The processes of a pod that is killed end one after the other, and the raylet may be the last."""
 HARD_STOP_POLL_SECONDS = 1.0
 WORKER_HOOK = "rljob_runtime.worker_start.begin"
 """Ray calls it in each worker process of the job (runtime_env.worker_process_setup_hook)."""
@@ -66,6 +68,8 @@ class Launch:
     spool: Spool
     patience: Patience
     mirror: Mirror
+    nodes: dict[str, str] = field(default_factory=dict)
+    """Nodes of the run with devices, once they are there: address by Ray's id."""
 
     @cached_property
     def keeper(self) -> Keeper | None:
@@ -206,7 +210,13 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
         runner = PinnedTaskRunner(
             launch.job, launch.attempt.number, launch.spool, connected=lambda: prepare_cluster(launch, runner, config)
         )
-        run_ppo(config, task_runner_class=runner)
+        try:
+            run_ppo(config, task_runner_class=runner)
+        except RefusedError:
+            raise
+        except Exception as error:
+            blame_lost_nodes(launch, error)
+            raise
         return outcome_of(launch, runner.result())
 
 
@@ -231,8 +241,8 @@ def prepare_cluster(launch: Launch, runner: PinnedTaskRunner, config: DictConfig
     node_work.check(launch.job, launch.run_name, launch.spool)
     ray_cluster.wait_for_predecessor(launch.patience.predecessor_seconds)
     ray_cluster.wait_for_devices(launch.job, launch.patience.devices_seconds)
-    nodes = ray_cluster.device_nodes()
-    threading.Thread(target=watch_for_lost_nodes, args=(launch, nodes), daemon=True).start()
+    launch.nodes.update(ray_cluster.device_nodes())
+    threading.Thread(target=watch_for_lost_nodes, args=(launch,), daemon=True).start()
     node_work.start_watch(launch.job, launch.run_name, launch.spool, launch.attempt.number)
     if launch.job.checkpoint_path and launch.keeper is not None:
         claim(Path(launch.job.checkpoint_path), launch.owner, launch.patience.claim)
@@ -315,15 +325,34 @@ def watch_for_hard_stop(launch: Launch) -> None:
         time.sleep(HARD_STOP_POLL_SECONDS)
 
 
-def watch_for_lost_nodes(launch: Launch, nodes: Mapping[str, str]) -> None:
+def blame_lost_nodes(launch: Launch, error: Exception) -> None:
+    """Raise NodeLostError where a node of the run is gone: what the rest of the run raises then looks like its own."""
+    for seconds in (0.0, SECOND_LOOK_SECONDS):
+        time.sleep(seconds)
+        if lost := gone_among(launch.nodes):
+            message = (
+                f"the worker at {', '.join(lost)} is gone; then the run ended with {type(error).__name__}: {error}"
+            )
+            raise NodeLostError(message) from error
+
+
+def gone_among(nodes: Mapping[str, str]) -> list[str]:
+    """Ask the nodes themselves; without Ray, nothing is known of them."""
+    try:
+        return ray_cluster.silent_nodes(nodes)
+    except Exception:  # noqa: BLE001 - Ray raises whatever its transport does, and at the end that it is disconnected
+        return []
+
+
+def watch_for_lost_nodes(launch: Launch) -> None:
     """End the process when a node of the run is gone: verl waits for ever for the answers that it was to bring."""
-    while not (lost := lost_among(nodes)):
+    while not (lost := lost_among(launch.nodes)):
         time.sleep(NODE_POLL_SECONDS)
     # The driver may know more of it, and say so by itself.
     time.sleep(LAST_WORDS_SECONDS)
     outcome = Outcome(
         int(ExitCode.ENVIRONMENT),
-        "NodeLost",
+        NODE_LOST,
         f"the worker at {', '.join(lost)} is gone, and the run cannot go on without it",
         last_step=step_of(launch),
     )

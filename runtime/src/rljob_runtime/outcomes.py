@@ -17,9 +17,13 @@ NODES_MAX = 8
 FENCED = "Fenced"
 """Reason of an attempt that somebody else has taken over from."""
 
+NODE_LOST = "NodeLost"
+"""Reason of an attempt one of whose nodes is gone."""
+
 PLACE_ERRORS = {
-    "NodeDiedError": "NodeLost",
+    "NodeDiedError": NODE_LOST,
     "RaySystemError": "RayUnavailable",
+    "ActorUnavailableError": "RayUnavailable",
     "RpcError": "RayUnavailable",
     "OutOfMemoryError": "OutOfMemory",
 }
@@ -38,6 +42,10 @@ class RefusedError(Exception):
         self.reason = reason
         self.nodes = nodes
         """Kubernetes nodes at fault."""
+
+
+class NodeLostError(RuntimeError):
+    """A node of the run is gone; what the rest of the run raised then is the cause of this, and not of the end."""
 
 
 class FencedError(RuntimeError):
@@ -71,6 +79,8 @@ def from_error(error: BaseException, last_step: int = 0) -> Outcome:
     if isinstance(error, RefusedError):
         text = bounded(str(error))
         return Outcome(int(error.code), error.reason, text, last_step=last_step, nodes=error.nodes[:NODES_MAX])
+    if isinstance(error, NodeLostError):
+        return Outcome(int(ExitCode.ENVIRONMENT), NODE_LOST, bounded(str(error)), last_step=last_step)
     cause = innermost(error)
     # Ray gives a task error the class of its cause as a second base, so its name says "RayTaskError(ValueError)".
     name = type(cause).__name__
@@ -80,5 +90,5 @@ def from_error(error: BaseException, last_step: int = 0) -> Outcome:
     if name in PLACE_ERRORS:
         return Outcome(int(ExitCode.ENVIRONMENT), PLACE_ERRORS[name], text, last_step=last_step)
     if name == "ActorDiedError" and any(words in str(cause).lower() for words in NODE_DEATH_WORDS):
-        return Outcome(int(ExitCode.ENVIRONMENT), "NodeLost", text, last_step=last_step)
+        return Outcome(int(ExitCode.ENVIRONMENT), NODE_LOST, text, last_step=last_step)
     return Outcome(int(ExitCode.FAILED), "RunFailed", text, last_step=last_step)

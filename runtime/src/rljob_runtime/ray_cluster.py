@@ -5,9 +5,11 @@ Every wait is bounded; what does not come in time is an environment fault (exit 
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +25,8 @@ QUEUE_ACTOR = ("TransferQueueController", "transfer_queue")
 """A fixed name (TransferQueue 0.1.11, interface.py): a second run would attach to the first and destroy it."""
 POLL_SECONDS = 0.5
 LOCK_FILE = "launch.lock"
+CONNECT_SECONDS = 3.0
+CONNECTIONS_MAX = 64
 
 
 @contextmanager
@@ -123,6 +127,33 @@ def lost_nodes(nodes: Mapping[str, str]) -> list[str]:
 
     living = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
     return sorted(address for node, address in nodes.items() if node not in living)
+
+
+def silent_nodes(nodes: Mapping[str, str]) -> list[str]:
+    """Give the addresses of those nodes that do not live any more, or whose raylet takes no connection.
+
+    Ray itself looks at its nodes every 3 s and counts to five (health_check_period_ms, ray_config_def.h, 2.60), while
+    calls to actors of a dead node fail after one second.
+    """
+    import ray
+
+    known = [node for node in ray.nodes() if node["NodeID"] in nodes]
+    with ThreadPoolExecutor(max_workers=CONNECTIONS_MAX) as pool:
+        answers = pool.map(_answers, known)
+        return sorted(
+            str(node["NodeManagerAddress"]) for node, answer in zip(known, answers, strict=True) if not answer
+        )
+
+
+def _answers(node: Mapping[str, Any]) -> bool:
+    """Whether a node lives as far as Ray knows, and its raylet takes a connection."""
+    if not node["Alive"]:
+        return False
+    try:
+        with socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), CONNECT_SECONDS):
+            return True
+    except OSError:
+        return False
 
 
 def on_device_nodes(task: Callable[..., T], seconds: float, *arguments: object) -> dict[str, T | None]:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import socket
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rljob_runtime import ray_cluster
+from rljob_runtime.contract import ExitCode
+from rljob_runtime.outcomes import from_error
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("verl") is None, reason="verl is not installed here; the target `make test-image` runs it"
@@ -18,34 +29,82 @@ SECONDS = 90.0
 WORKER = {"num_cpus": 1, "resources": {"NPU": 2.0}}
 
 
-def test_a_killed_node_is_lost_although_another_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Give a head without devices; nodes are added by the test."""
     import ray
     from ray.cluster_utils import Cluster
-
-    def where() -> str:
-        return str(ray.get_runtime_context().get_node_id())
 
     # Ray's sockets need a short path, and every file of this cluster a folder of its own.
     with tempfile.TemporaryDirectory(prefix="rln-", dir="/tmp") as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         try:
-            worker = cluster.add_node(**WORKER)
             ray.init(address=cluster.address)
-            nodes = ray_cluster.device_nodes()
-            assert list(nodes) == [worker.node_id]
-            (address,) = nodes.values()
-            # The head has the same one, as with network.mode Host.
-            assert ray_cluster.on_device_nodes(where, SECONDS) == {address: worker.node_id}
-            assert ray_cluster.host_names() == {address: socket.gethostname()}
-            assert ray_cluster.lost_nodes(nodes) == []
-            cluster.remove_node(worker, allow_graceful=False)
-            cluster.add_node(**WORKER)
-            deadline = time.monotonic() + SECONDS
-            while not (lost := ray_cluster.lost_nodes(nodes)):
-                assert time.monotonic() < deadline
-                time.sleep(0.5)
-            assert lost == list(nodes.values())
+            yield cluster
         finally:
             ray.shutdown()
             cluster.shutdown()
+
+
+def test_a_killed_node_is_lost_although_another_takes_its_place(cluster: Cluster) -> None:
+    import ray
+
+    def where() -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+    worker = cluster.add_node(**WORKER)
+    nodes = ray_cluster.device_nodes()
+    assert list(nodes) == [worker.node_id]
+    (address,) = nodes.values()
+    # The head has the same one, as with network.mode Host.
+    assert ray_cluster.on_device_nodes(where, SECONDS) == {address: worker.node_id}
+    assert ray_cluster.host_names() == {address: socket.gethostname()}
+    assert ray_cluster.lost_nodes(nodes) == []
+    cluster.remove_node(worker, allow_graceful=False)
+    cluster.add_node(**WORKER)
+    deadline = time.monotonic() + SECONDS
+    while not (lost := ray_cluster.lost_nodes(nodes)):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert lost == list(nodes.values())
+    assert ray_cluster.silent_nodes(nodes) == lost
+
+
+def test_a_call_fails_before_ray_knows_that_the_node_is_dead_and_the_node_is_asked_itself(cluster: Cluster) -> None:
+    import ray
+
+    class Slow:
+        def work(self, seconds: float) -> None:
+            time.sleep(seconds)
+
+    def kill() -> None:
+        for pid in with_children(worker.all_processes["raylet"][0].process.pid):
+            os.kill(pid, signal.SIGKILL)
+
+    worker = cluster.add_node(**WORKER)
+    nodes = ray_cluster.device_nodes()
+    assert ray_cluster.silent_nodes(nodes) == []
+    actor = ray.remote(resources={"NPU": 1.0})(Slow).remote()
+    ray.get(actor.work.remote(0.0))
+    killer = threading.Timer(1.0, kill)
+    killer.start()
+    with pytest.raises(ray.exceptions.RayError) as caught:
+        ray.get(actor.work.remote(SECONDS), timeout=SECONDS)
+    killer.join()
+    # The address of what has ended is asked before Ray has counted to five.
+    assert ray_cluster.silent_nodes(nodes) == list(nodes.values())
+    assert from_error(caught.value).exit_code == ExitCode.ENVIRONMENT
+
+
+def with_children(pid: int) -> list[int]:
+    """Give a process and all that it has begun."""
+    found = [pid]
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            found += with_children(int(folder.name))
+    return found

@@ -190,6 +190,13 @@ class World:
         """Give the pods that hold devices of a node."""
         return (pod for pod in self.pods.values() if pod.node)
 
+    def held(self, flavors: Mapping[str, str]) -> Counter[str]:
+        """Count the devices that pods hold by flavor, those of pods on their way out too; `flavors`: by node."""
+        held: Counter[str] = Counter()
+        for pod in self.bound():
+            held[flavors[pod.node]] += pod.devices
+        return held
+
     def gangs(self) -> dict[str, list[Pod]]:
         """Give the pods that hold devices, by cluster."""
         found: dict[str, list[Pod]] = {}
@@ -216,6 +223,9 @@ def _quota(world: World, bounds: Bounds) -> Iterator[str]:
     for (team, flavor), devices in given.items():
         if devices > bounds.quota[team, flavor]:
             yield f"{team} has {devices} devices of {flavor} reserved, of {bounds.quota[team, flavor]}"
+    for flavor, devices in world.held(bounds.flavors).items():
+        if devices > bounds.fleet[flavor]:
+            yield f"pods hold {devices} devices of {flavor}, of {bounds.fleet[flavor]}"
     for flavor, whole in bounds.fleet.items():
         of_all = {team: devices for (team, kind), devices in given.items() if kind == flavor}
         if sum(of_all.values()) > whole:

@@ -54,6 +54,8 @@ class Verdict:
     """How long pods held devices whose quota had been given back."""
     most_overlap: int = 0
     """Devices at one moment."""
+    most_held: Counter[str] = field(default_factory=Counter)
+    """Devices at one moment that pods held, those of pods on their way out too, by flavor."""
     evictions: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
     stories: dict[str, JobStory] = field(default_factory=dict)
@@ -86,6 +88,7 @@ def judge(facts: Iterable[Fact], bounds: Bounds) -> Verdict:
         overlaps.keep(set(gangs) - holders, fact.seconds)
         over = sum(pod.devices for name, pods in gangs.items() if name not in holders for pod in pods)
         verdict.most_overlap = max(verdict.most_overlap, over)
+        verdict.most_held |= world.held(bounds.flavors)
     verdict.longest_part, verdict.longest_overlap = parts.longest, overlaps.longest
     verdict.evictions = Counter(reason for _, reason, _ in evicted)
     verdict.left = world
@@ -124,11 +127,8 @@ def _follow(verdict: Verdict, fact: Fact, world: World) -> None:
 
 
 def _sample(seconds: float, world: World, bounds: Bounds, evictions: int) -> Sample:
-    bound: Counter[str] = Counter()
-    for pod in world.bound():
-        bound[bounds.flavors[pod.node]] += pod.devices
     states = Counter(state.state or "New" for state in world.jobs.values())
-    return Sample(seconds, dict(world.reserved()), dict(bound), dict(states), evictions)
+    return Sample(seconds, dict(world.reserved()), dict(world.held(bounds.flavors)), dict(states), evictions)
 
 
 def leftovers(world: World) -> dict[str, list[str]]:

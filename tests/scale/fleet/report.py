@@ -28,6 +28,7 @@ LOOKS = """\
 A look is one write of any watched object: facts of all kinds are put in the order of etcd's revisions, so no state
 between two looks is left out. Quota is what Kueue has reserved (`status.admission`). Kueue gives it back when a cluster
 is deleted, or evicted before it was ready, and not when the last of its pods is gone: such pods outlive their quota.
+Their devices count in what all pods held, which never is more than the quota of all teams.
 """
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00")
 """After Okabe and Ito, whom colour-blind readers tell apart (https://jfly.uni-koeln.de/color/)."""
@@ -98,6 +99,8 @@ def _verdict_rows(seen: Seen, verdict: Verdict) -> Iterator[tuple[str, ...]]:
     told = f"{seconds:.1f} ({whose.rpartition('/')[2]})" if whose else "0"
     yield "longest that pods outlived their quota, s", told, f"{OVERLAP_SECONDS:.0f}"
     yield "most devices of such pods at one moment", str(verdict.most_overlap), ""
+    for flavor, quota in seen.bounds.fleet.items():
+        yield f"most devices of {flavor} that all pods held, quota of all", str(verdict.most_held[flavor]), str(quota)
     ends = [story.end for story in verdict.stories.values()]
     yield "jobs ended: Succeeded, Failed", f"{ends.count('Succeeded')}, {ends.count('Failed')}", _wanted(seen)
     yield "evictions by Kueue", ", ".join(f"{n} {why}" for why, n in sorted(verdict.evictions.items())) or "none", ""
