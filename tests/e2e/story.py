@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from tests.e2e import quickstart
 from tests.kube import Kube, Manifest, http_get, wait_for
 
 OPERATOR_NAMESPACE = "rljob-system"
+STEP_SECONDS = 5.0
+"""Of the quickstart, or less."""
 ENDED = ("Succeeded", "Failed", "Stopped", "Invalid")
 
 
@@ -151,7 +154,10 @@ def kill_operator(kube: Kube, record: Record) -> None:
 
 
 def lose_worker(kube: Kube, record: Record) -> None:
-    """Kill the worker's main process, as the kernel does when memory runs out."""
+    """Kill the worker's main process, as the kernel does when memory runs out, in any stage of a step."""
+    seconds = random.uniform(0, STEP_SECONDS)  # noqa: S311 - any moment
+    print(f"{seconds:.1f} s into it")
+    time.sleep(seconds)
     os.kill(next(processes(pod_of(kube, record, "worker")["metadata"]["uid"], main=True)), signal.SIGKILL)
 
 

@@ -28,7 +28,7 @@ from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.files import in_time
 from rljob_runtime.mirror import Mirror, own_log
-from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, from_error
+from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, from_error, innermost
 from rljob_runtime.spool import Spool
 from rljob_runtime.stacks import register as stack_register
 
@@ -215,7 +215,7 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
         except RefusedError:
             raise
         except Exception as error:
-            blame_lost_nodes(launch, error)
+            blame_lost_nodes(launch.nodes, error)
             raise
         return outcome_of(launch, runner.result())
 
@@ -325,14 +325,13 @@ def watch_for_hard_stop(launch: Launch) -> None:
         time.sleep(HARD_STOP_POLL_SECONDS)
 
 
-def blame_lost_nodes(launch: Launch, error: Exception) -> None:
+def blame_lost_nodes(nodes: Mapping[str, str], error: Exception) -> None:
     """Raise NodeLostError where a node of the run is gone: what the rest of the run raises then looks like its own."""
     for seconds in (0.0, SECOND_LOOK_SECONDS):
         time.sleep(seconds)
-        if lost := gone_among(launch.nodes):
-            message = (
-                f"the worker at {', '.join(lost)} is gone; then the run ended with {type(error).__name__}: {error}"
-            )
+        if lost := gone_among(nodes):
+            cause = innermost(error)
+            message = f"the worker at {', '.join(lost)} is gone; then the run raised {type(cause).__name__}: {cause}"
             raise NodeLostError(message) from error
 
 

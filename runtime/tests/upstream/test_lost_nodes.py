@@ -17,7 +17,8 @@ import pytest
 
 from rljob_runtime import ray_cluster
 from rljob_runtime.contract import ExitCode
-from rljob_runtime.outcomes import from_error
+from rljob_runtime.launch import blame_lost_nodes
+from rljob_runtime.outcomes import NodeLostError, from_error
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -94,6 +95,8 @@ def test_a_call_fails_before_ray_knows_that_the_node_is_dead_and_the_node_is_ask
     killer.join()
     # The address of what has ended is asked before Ray has counted to five.
     assert ray_cluster.silent_nodes(nodes) == list(nodes.values())
+    with pytest.raises(NodeLostError, match=r"is gone; then the run raised \w+Error: "):
+        blame_lost_nodes(nodes, caught.value)
     assert from_error(caught.value).exit_code == ExitCode.ENVIRONMENT
 
 
