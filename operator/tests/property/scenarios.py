@@ -49,11 +49,15 @@ class Scenario:
     """None: deleted."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Changes of the small spec."""
+    setting: Act | None = None
+    """What there is before the job."""
 
     def begin(self) -> World:
         """Give the world before the story."""
         world = World(small_spec({**PATIENT, **self.spec}))
         world.put_recipe({"trainer": {"learningRate": "1e-5"}})
+        if self.setting is not None:
+            self.setting(world)
         return world
 
     def play(self, world: World) -> None:
@@ -318,15 +322,16 @@ SCENARIOS: dict[str, Scenario] = {
         (trains(3), is_preempted, *SUCCEEDS), State.SUCCEEDED, RESTARTING | {"scheduling": {"queueName": "team"}}
     ),
     "device fault": Scenario(
-        (stands_on("node-2", "node-3"), trains(3), loses_a_device, *SUCCEEDS), State.SUCCEEDED, RESTARTING
+        (trains(3), loses_a_device, *SUCCEEDS), State.SUCCEEDED, RESTARTING, stands_on("node-2", "node-3")
     ),
     "device fault, and no other node": Scenario(
-        (stands_on("node-2"), trains(3), loses_a_device, waits_for_its_node, *SUCCEEDS), State.SUCCEEDED, RESTARTING
+        (trains(3), loses_a_device, waits_for_its_node, *SUCCEEDS), State.SUCCEEDED, RESTARTING, stands_on("node-2")
     ),
     "half of the nodes": Scenario(
-        (stands_on("node-2", "node-3", taken="node-3"), finds_half_of_its_nodes, *SUCCEEDS),
+        (finds_half_of_its_nodes, *SUCCEEDS),
         State.SUCCEEDED,
         group({"nodes": 2}),
+        stands_on("node-2", "node-3", taken="node-3"),
     ),
     "head death": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, RESTARTING),
     "head death in the end": Scenario(

@@ -140,9 +140,10 @@ async def test_many_nodes_are_looked_at_one_after_another() -> None:
     site = Site(100)
     names = [f"n{number}" for number in range(100)]
     assert len(await site.looks.look(names)) == hardware.LOOKS_AT_ONCE
-    site.clock.advance(10)
+    seconds = hardware.LOOKS_AT_ONCE / hardware.LOOKS_PER_SECOND
+    site.clock.advance(seconds)
     assert len(await site.looks.look(names)) == 2 * hardware.LOOKS_AT_ONCE
-    site.clock.advance(STALE_SECONDS - 11)
+    site.clock.advance(STALE_SECONDS - seconds - 1)
     assert len(await site.looks.look(names)) == 100, "those that were read are still known"
 
 
