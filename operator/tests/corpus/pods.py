@@ -202,6 +202,16 @@ PATCHES = {
     "a patch of words": Bad(
         container(env=["A=b"]), "spec.podSpecPatch.workers.containers[0].env[0]", "needs name, which says which entry"
     ),
+    "a patch of a variable whose name is a list": Bad(
+        container(env=[{"name": [], "value": "b"}]),
+        "spec.podSpecPatch.workers.containers[0].env[0].name",
+        "must be a plain value",
+    ),
+    "a patch of a volume whose name is a list": Bad(
+        patch(volumes=[{"name": [], "emptyDir": {}}]),
+        "spec.podSpecPatch.workers.volumes[0].name",
+        "must be a plain value",
+    ),
     "a patch of nobody": Bad(
         patch(containers=[SIDECAR]), "spec.podSpecPatch.workers.containers[0].name", "names none of ours (ray-worker)"
     ),

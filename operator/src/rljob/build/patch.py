@@ -136,6 +136,8 @@ def _entry_problems(entry: object, rule: ListRule | None, path: tuple[str, ...],
     if not isinstance(entry, Mapping) or rule.key not in entry:
         yield PatchProblem(place, f"needs {rule.key}, which says which entry is meant")
         return
+    if isinstance(entry[rule.key], list | Mapping):
+        yield PatchProblem(f"{place}.{rule.key}", "must be a plain value: it says which entry is meant")
     if entry.get(DIRECTIVE) == DELETE:
         entry = {name: value for name, value in entry.items() if name != DIRECTIVE}
     yield from _problems(entry, path, place)

@@ -121,6 +121,8 @@ def test_a_patch_laid_twice_is_a_patch_laid_once(value: object) -> None:
         ({"containers": [{"image": "x"}]}, "containers[0]", "needs name"),
         ({"volumes": ["shm"]}, "volumes[0]", "needs name"),
         ({"containers": [{"name": RAY, "env": [{"value": "x"}]}]}, "containers[0].env[0]", "needs name"),
+        ({"containers": [{"name": RAY, "env": [{"name": []}]}]}, "containers[0].env[0].name", "plain value"),
+        ({"volumes": [{"name": {"a": "b"}}]}, "volumes[0].name", "plain value"),
         ({"containers": [{"name": RAY, "$patch": "replace"}]}, "containers[0].$patch", "no directive"),
         ({"nodeSelector": {"$retainKeys": ["a"]}}, "nodeSelector.$retainKeys", "$patch: delete"),
         ({"dnsConfig": {"options": [{"$patch": "delete"}]}}, "dnsConfig.options[0].$patch", "no directive"),

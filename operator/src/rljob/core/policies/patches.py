@@ -77,7 +77,7 @@ def _patches_leave_promises(spec: RLJobSpec) -> Iterator[Violation]:
 def _volumes(field: str, value: object) -> Iterator[Violation]:
     for index, volume in _entries(value):
         name = volume.get("name")
-        if name in RESERVED_VOLUMES or str(name).startswith(OUR_PREFIX):
+        if str(name) in RESERVED_VOLUMES or str(name).startswith(OUR_PREFIX):
             yield Violation(f"{field}[{index}].name", f"{name} is the operator's; it cannot be patched")
     yield from _shape(field, value)
 

@@ -98,7 +98,7 @@ def _variables_are_free(spec: RLJobSpec) -> Iterator[Violation]:
 
 def is_ours(variable: object) -> bool:
     """Whether a variable belongs to the contract between operator and image."""
-    return variable in OUR_VARIABLES or str(variable).startswith("RLJOB_")
+    return str(variable) in OUR_VARIABLES or str(variable).startswith("RLJOB_")
 
 
 def _secret_variables_are_free(spec: RLJobSpec) -> Iterator[Violation]:
