@@ -87,7 +87,7 @@ scale: venv ## 1,000 RLJobs, then as many RayJobs, on KWOK with a real API serve
 
 .PHONY: chaos
 chaos: venv ## stop, freeze and mislead the operator at every write of every story, and 20,000 examples more (CHAOS_EXAMPLES=n)
-	@RLJOB_CHAOS=$(or $(CHAOS_EXAMPLES),20000) $(PY) -m pytest -q --timeout=36000 \
+	@RLJOB_CHAOS=$(or $(CHAOS_EXAMPLES),20000) $(PY) -m pytest -q --timeout=36000 -n 2 --dist worksteal \
 		operator/tests/property/test_chaos.py operator/tests/property/test_machine.py
 
 .PHONY: chaos-cluster

@@ -10,4 +10,6 @@ EXAMPLES = int(os.environ.get("RLJOB_CHAOS", "0"))
 FULL = EXAMPLES > 0
 HISTORIES, MIXTURES = (EXAMPLES // 5, EXAMPLES - EXAMPLES // 5) if FULL else (200, 60)
 """Examples of the state machine, and of disturbances mixed into stories."""
+PARTS = -(-MIXTURES // 500)
+"""Tests that the mixtures are divided into: they run on all cores, and what pytest keeps of one's logs is freed."""
 TALLY: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from property.disturbances import DISTURBANCES, Moment
 from property.operators import Request
 from property.scenarios import SCENARIOS, fingerprint
-from property.tally import FULL, MIXTURES, TALLY
+from property.tally import FULL, MIXTURES, PARTS, TALLY
 
 from rljob.api.status import State
 from rljob.cluster.errors import Invalid
@@ -134,15 +134,19 @@ def mixtures(draw: st.DrawFn) -> tuple[str, list[tuple[str, int]]]:
     return name, [(row, draw(st.sampled_from(told.moments(DISTURBANCES[row].moment)))) for row in rows]
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 @settings(
     derandomize=not FULL,
-    max_examples=MIXTURES,
+    max_examples=-(-MIXTURES // PARTS),
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
 @given(mixture=mixtures())
-def test_no_mixture_of_disturbances_changes_anything_in_the_end(mixture: tuple[str, list[tuple[str, int]]]) -> None:
+def test_no_mixture_of_disturbances_changes_anything_in_the_end(
+    mixture: tuple[str, list[tuple[str, int]]], part: int
+) -> None:
+    del part
     TALLY["examples: mixtures of disturbances"] += 1
     tell(mixture[0], *mixture[1])
