@@ -129,15 +129,25 @@ FULL = (
         # A real Volcano takes eight minutes to compile: `make queues` has it.
         (*PYTEST, "-m", "integration", "--durations=8", "--ignore=tests/scale/test_volcano.py", "tests/scale"),
         20,
-        # Alone with two cores: what it counts includes requests that would time out beside a training run.
+        lane="scale",
+        # Beside what mostly waits: beside a training run, which takes every core, requests time out and are counted.
         after=("programs", "kwok"),
+        settles=("seams", "local"),
     ),
     Stage(
         "e2e",
+        "what jobs say and hold before they train",
+        (*PYTEST, "-m", "e2e and not training", "--durations=6", "tests/e2e"),
+        20,
+        after=("product",),
+    ),
+    Stage(
+        "training",
         "the training run, and what goes wrong",
-        (*PYTEST, "-m", "e2e", "--timeout=1800", "--durations=12", "tests/e2e"),
+        (*PYTEST, "-m", "training", "--timeout=1800", "--durations=12", "tests/e2e"),
         55,
         after=("product",),
+        settles=("e2e", "scale"),
     ),
     # What ends the cluster comes last, whatever happened before.
     Stage(
@@ -145,7 +155,7 @@ FULL = (
         "take the cluster away",
         (*CLUSTER, "down"),
         5,
-        settles=("cluster", "e2e", "chart-live", "contract", "seams", "local"),
+        settles=("cluster", "training", "chart-live", "contract", "seams", "local"),
         last=True,
     ),
     Stage("leaks", "nothing of it is left", (*CLUSTER, "leaks"), 2, after=("down",)),

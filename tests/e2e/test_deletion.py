@@ -10,7 +10,7 @@ import pytest
 from tests.e2e import quickstart
 from tests.kube import Kube, wait_for
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.training]
 
 SAVING = {
     "checkpoint": {"path": f"{quickstart.MOUNT}/checkpoints/doomed", "everySteps": 400},

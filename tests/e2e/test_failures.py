@@ -9,7 +9,7 @@ import pytest
 from tests.e2e import quickstart
 from tests.kube import Kube, wait_for
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.training]
 
 CASES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "no-reward-file": ({"reward__path": "/code/rewrd.py"}, "PathMissing", ("reward.path", "/code/rewrd.py")),

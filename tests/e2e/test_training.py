@@ -17,7 +17,7 @@ from tests.e2e.story import Record
 from tests.kube import Kube, wait_for
 from tests.report import browser
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2700)]
+pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(2700)]
 
 
 @pytest.fixture

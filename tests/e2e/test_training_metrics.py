@@ -21,7 +21,7 @@ from tests.monitoring.questions import (
 )
 from tests.monitoring.rules import rule_groups
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2700)]
+pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(2700)]
 
 Watched = tuple[Prometheus, Seen]
 EXCEPTIONS = (
