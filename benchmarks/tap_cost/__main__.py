@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 
 from benchmarks.tap_cost.figures import WARM_UP_PAIRS, Cost, Estimate, Step, bootstrap, cost, pairs
-from benchmarks.tap_cost.shared import FOLDER_VARIABLE, STEPS_FILE, Shared
+from benchmarks.tap_cost.shared import FOLDER_VARIABLE, STEPS_FILE, Holder, Shared
 from rljob_runtime.contract import PodVariable
 
 QUICKSTART = Path(os.environ.get("RLJOB_EXAMPLES", "examples")) / "quickstart.yaml"
@@ -77,8 +77,8 @@ class Scraper:
     process: subprocess.Popen[bytes] | None = None
     _cpu_begun: float | None = None
 
-    def start(self) -> None:
-        """Start it as the head's sidecar is started."""
+    def start(self) -> int:
+        """Start it as the head's sidecar is started; gives its process number."""
         self.port, api = free_port(), free_port()
         variables: dict[str, str] = {
             PodVariable.CONFIG: str(self.work / "job.json"),
@@ -88,6 +88,7 @@ class Scraper:
         }
         command = [sys.executable, "-m", "rljob_runtime", "exporter"]
         self.process = subprocess.Popen(command, env={**os.environ, **variables}, stderr=subprocess.DEVNULL)
+        return self.process.pid
 
     def scrape(self) -> None:
         """Read one page as Prometheus does."""
@@ -134,7 +135,7 @@ def run(folder: Path, seconds: float) -> Scraper:
     command = [sys.executable, "-m", "rljob.cli.main", "run", "--local", "-f", "job.yaml", "--workdir", str(work)]
     process = subprocess.Popen(command, cwd=folder, env={**os.environ, **variables})
     try:
-        scraper.start()
+        shared.hold(Holder.EXPORTER, scraper.start())
         now = time.monotonic()
         end, with_taps = now + seconds, 0.0
         while process.poll() is None and now < end:
@@ -195,6 +196,9 @@ load over one minute: {load[0]:.1f} at the start, {load[1]:.1f} at the end
 step without taps (median): {found.off_seconds:.3f} s, {found.requests:.0f} requests
 within our code, a step:    {found.within_seconds * 1000:.2f} ms (median); mean of {parts}
   share of a step:          {found.within.text(100, 3)} %, {goal(found.within)} {GOAL:.0%}
+on less off, trainer, router and exporter, which use {found.holders_seconds * 1000:.0f} ms of processor time a step:
+  share of a step:          {found.holders.text(100)} %, {goal(found.holders)} {GOAL:.0%}
+  at one pace:              {found.paced.text(100)} %, {goal(found.paced)} {GOAL:.0%}
 on less off, processor:     {found.processor.text(100)} % of a step, {goal(found.processor)} {GOAL:.0%}
 on less off, by the clock:  {found.difference.text(100)} % of a step, {goal(found.difference)} {GOAL:.0%}
 exporter, scraped at every {SCRAPE_SECONDS:.0f} s with taps: {scrapes["count"]} scrapes of {scrapes["bytes"]} bytes, \

@@ -37,6 +37,8 @@ class Step:
     requests: float
     processor: float
     """Processor seconds of everything in the container: all of verl, Ray and vLLM, the exporter, and who scrapes it."""
+    holders: float
+    """Processor seconds of the processes that taps are in: trainer, router and exporter, with all else they do."""
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Self:
@@ -50,7 +52,13 @@ class Step:
             router=float(told["router"]),
             requests=float(told["requests"]),
             processor=float(told["processor"]),
+            holders=float(told["holders"]),
         )
+
+    @property
+    def others(self) -> float:
+        """Processor seconds of the processes without taps: equal work in every step, it tells the machine's pace."""
+        return self.processor - self.holders
 
     @property
     def within(self) -> float:
@@ -106,6 +114,12 @@ class Cost:
     """On less off, as a share of the mean step without taps."""
     processor: Estimate
     """The same of processor time: waits and a neighbour's turn on a core are not in it."""
+    holders: Estimate
+    """Processor time of the processes that taps are in, on less off, as a share of the mean step without taps."""
+    paced: Estimate
+    """The same, each step's at the mean pace of the machine: what makes the others slower makes the holders slower."""
+    holders_seconds: float
+    """Median of it in a step without taps."""
     within: Estimate
     """Seconds in our code a step with taps, as a share of that step."""
     within_seconds: float
@@ -121,10 +135,15 @@ def cost(measured: Sequence[tuple[Step, Step]]) -> Cost:
     usual = statistics.fmean(off.seconds for _, off in measured)
     worked = statistics.fmean(off.processor for _, off in measured)
     ons = [on for on, _ in measured]
+    pace = statistics.fmean(step.others for pair in measured for step in pair)
+    paced = [pace * (on.holders / on.others - off.holders / off.others) for on, off in measured]
     return Cost(
         off_seconds=statistics.median(off.seconds for _, off in measured),
         difference=bootstrap([(on.seconds - off.seconds) / usual for on, off in measured]),
         processor=bootstrap([(on.processor - off.processor) / worked for on, off in measured]),
+        holders=bootstrap([(on.holders - off.holders) / usual for on, off in measured]),
+        paced=bootstrap([seconds / usual for seconds in paced]),
+        holders_seconds=statistics.median(off.holders for _, off in measured),
         within=bootstrap([on.within / on.seconds for on in ons]),
         within_seconds=statistics.median(on.within for on in ons),
         parts={

@@ -1,10 +1,11 @@
-"""What the processes of the benchmark share: whether the taps are on, and what the router's clock took so far.
+"""What the processes of the benchmark share: whether taps are on, what the router's clock took, and who holds taps.
 
 A mapped file, because asking anybody would cost more than what is measured. One process writes each field.
 """
 
 from __future__ import annotations
 
+import enum
 import mmap
 import struct
 from pathlib import Path
@@ -16,7 +17,18 @@ _FILE = "switch"
 _ON = 0
 _ROUTER = struct.Struct("=dq")
 _ROUTER_OFFSET = 8
-_SIZE = _ROUTER_OFFSET + _ROUTER.size
+_PID = struct.Struct("=q")
+_PIDS_OFFSET = _ROUTER_OFFSET + _ROUTER.size
+
+
+class Holder(enum.IntEnum):
+    """A process that taps are in, beside the trainer, which asks."""
+
+    ROUTER = 0
+    EXPORTER = 1
+
+
+_SIZE = _PIDS_OFFSET + len(Holder) * _PID.size
 
 
 class Shared:
@@ -49,3 +61,13 @@ class Shared:
     @router.setter
     def router(self, value: tuple[float, int]) -> None:
         _ROUTER.pack_into(self._map, _ROUTER_OFFSET, *value)
+
+    def hold(self, holder: Holder, pid: int) -> None:
+        """Tell which process it is."""
+        _PID.pack_into(self._map, _PIDS_OFFSET + holder * _PID.size, pid)
+
+    @property
+    def holders(self) -> frozenset[int]:
+        """Process numbers of those that told theirs."""
+        told = (_PID.unpack_from(self._map, _PIDS_OFFSET + holder * _PID.size)[0] for holder in Holder)
+        return frozenset(pid for pid in told if pid)

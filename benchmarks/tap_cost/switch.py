@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tap_cost.figures import is_on
-from benchmarks.tap_cost.shared import FOLDER_VARIABLE, STEPS_FILE, Shared
+from benchmarks.tap_cost.shared import FOLDER_VARIABLE, STEPS_FILE, Holder, Shared
 from rljob_runtime.figures import RolloutWindow
 from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
 from rljob_runtime.verl_plugin.run import Run
@@ -28,6 +28,8 @@ TRAINER_MODULE = "rljob_runtime.verl_plugin.trainer"
 HOOKS = ("on_step_begin", "on_step_end", "_compute_metrics")
 """Methods of our trainer that call verl's own of the same name; on_step_end is where verl sends weights."""
 Function = Callable[..., Any]
+_CPUCLOCK_SCHED = 2
+"""Which clock of a process: include/linux/posix-timers.h of the kernel."""
 CPU_STAT = Path("/sys/fs/cgroup/cpu.stat")
 CPUACCT = Path("/sys/fs/cgroup/cpuacct/cpuacct.usage")
 """Of cgroups v2 and v1: docs.kernel.org/admin-guide/cgroup-v2.html and cgroup-v1/cpuacct.html."""
@@ -39,6 +41,11 @@ def processor_seconds(unified: Path = CPU_STAT, older: Path = CPUACCT) -> float:
         return int(older.read_text()) / 1e9
     fields = dict(line.split() for line in unified.read_text().splitlines())
     return int(fields["usage_usec"]) / 1e6
+
+
+def process_seconds(pid: int) -> float:
+    """Give the processor time of a process so far, by the clock that its number names (clock_getcpuclockid(3))."""
+    return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
 
 
 class Stopwatch:
@@ -77,6 +84,7 @@ class TrainerTaps:
         self._begun: float | None = None
         self._router = (0.0, 0)
         self._processor = 0.0
+        self._holders: dict[int, float] = {}
 
     def install(self) -> None:
         """Take the place of the methods of the attempt; those of the trainer follow when it is there."""
@@ -112,7 +120,7 @@ class TrainerTaps:
 
     def _next_step(self) -> None:
         """Close a step's account and open the next one's: from the begin of a step to the begin of the next."""
-        now, processor = time.perf_counter(), processor_seconds()
+        now, processor, holders = time.perf_counter(), processor_seconds(), self._holders_seconds()
         if self._begun is None:
             self._install_in_trainer()
         else:
@@ -126,6 +134,7 @@ class TrainerTaps:
                 "router": seconds - self._router[0],
                 "requests": (calls - self._router[1]) / 2,
                 "processor": processor - self._processor,
+                "holders": sum(seconds - self._holders.get(pid, seconds) for pid, seconds in holders.items()),
             }
             with self._steps.open("a") as file:
                 file.write(json.dumps(told) + "\n")
@@ -133,8 +142,12 @@ class TrainerTaps:
         self._step += 1
         self._router = self._shared.router
         self._watch.seconds.clear()
-        self._processor = processor_seconds()
+        self._processor, self._holders = processor_seconds(), self._holders_seconds()
         self._begun = time.perf_counter()
+
+    def _holders_seconds(self) -> dict[int, float]:
+        """Processor time so far of each process that taps are in, by its number."""
+        return {pid: process_seconds(pid) for pid in self._shared.holders | {os.getpid()}}
 
 
 class RouterTaps:
@@ -153,6 +166,8 @@ class RouterTaps:
         @wraps(function)
         def call(times: ReplicaTimes, replica: str) -> None:
             if self._shared.on:
+                if not self._calls:
+                    self._shared.hold(Holder.ROUTER, os.getpid())
                 begun = time.perf_counter()
                 function(times, replica)
                 self._seconds += time.perf_counter() - begun

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from benchmarks.tap_cost.figures import WARM_UP_PAIRS, Step, bootstrap, cost, is_on, pairs
-from benchmarks.tap_cost.shared import Shared
-from benchmarks.tap_cost.switch import Stopwatch, processor_seconds
+from benchmarks.tap_cost.shared import Holder, Shared
+from benchmarks.tap_cost.switch import Stopwatch, process_seconds, processor_seconds
 
 COUNT = 80
 
 
-def step(index: int, seconds: float = 2.0, within: float = 0.0, processor: float = 3.0) -> Step:
+def step(index: int, seconds: float = 2.0, within: float = 0.0, processor: float = 3.0, holders: float = 0.5) -> Step:
     on = is_on(index)
     share = within / 3 if on else 0.0
-    return Step(index, on, seconds, hooks=share, stop_requests=share, router=share, requests=256, processor=processor)
+    parts = {"hooks": share, "stop_requests": share, "router": share}
+    return Step(index, on, seconds, **parts, requests=256, processor=processor, holders=holders)
 
 
 def test_pairs_begin_with_the_one_and_with_the_other_arm() -> None:
@@ -51,6 +54,46 @@ def test_processor_time_is_compared_for_itself() -> None:
     found = cost(pairs([step(index, processor=3.03 if is_on(index) else 3.0) for index in range(COUNT)]))
     assert found.processor.mean == pytest.approx(0.01)
     assert found.difference.mean == pytest.approx(0)
+
+
+def test_the_processes_of_the_taps_are_compared_for_themselves_with_the_step() -> None:
+    found = cost(pairs([step(index, holders=0.51 if is_on(index) else 0.5) for index in range(COUNT)]))
+    assert found.holders.mean == pytest.approx(0.005)
+    assert found.holders_seconds == pytest.approx(0.5)
+    assert found.processor.mean == pytest.approx(0)
+
+
+def test_a_machine_of_changing_pace_does_not_hide_what_the_taps_cost() -> None:
+    """Every step's processor time is stretched; at the mean pace of 1.2, the taps take 24 ms of steps of 2 s."""
+    stretched = []
+    for index in range(COUNT):
+        pace = 1 + (index % 5) / 10
+        held = 0.52 if is_on(index) else 0.5
+        stretched.append(step(index, processor=pace * (2.5 + held), holders=pace * held))
+    found = cost(pairs(stretched))
+    assert found.paced.mean == pytest.approx(0.012, abs=1e-4)
+    assert found.paced.high - found.paced.low < 0.001
+    assert found.holders.high - found.holders.low > 0.01
+
+
+def test_the_clock_of_a_process_is_its_processor_time() -> None:
+    before, sum_of_squares, after = (
+        time.process_time(),
+        sum(n * n for n in range(100_000)),
+        process_seconds(os.getpid()),
+    )
+    assert sum_of_squares
+    assert before < after <= time.process_time()
+
+
+def test_a_process_that_told_nothing_holds_no_tap(tmp_path: Path) -> None:
+    Shared.create(tmp_path)
+    one, other = Shared(tmp_path), Shared(tmp_path)
+    assert other.holders == frozenset()
+    one.hold(Holder.EXPORTER, 7)
+    one.hold(Holder.ROUTER, 5)
+    assert other.holders == {5, 7}
+    assert (other.on, other.router) == (False, (0.0, 0))
 
 
 def test_both_versions_of_cgroups_are_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -121,6 +122,11 @@ def test_every_step_is_told_with_its_arm_and_its_whole_time(steps: tuple[list[St
     assert {round(step.seconds, 6) for step in told} == {111.003}
 
 
+def test_the_processor_time_of_the_trainers_process_is_told(steps: tuple[list[Step], list[int], list[int]]) -> None:
+    told, _, _ = steps
+    assert all(0 < step.holders < 10 for step in told)
+
+
 def test_the_time_of_verls_own_methods_is_not_ours(steps: tuple[list[Step], list[int], list[int]]) -> None:
     told, _, _ = steps
     # In the first step the trainer was only just found.
@@ -140,12 +146,14 @@ def test_the_routers_clock_counts_its_own_time_and_stands_still_when_off(folder:
     shared, times = Shared(folder), ReplicaTimes(lambda: 5.0)
     times.acquired("a")
     assert shared.router == (0.0, 0)
+    assert not shared.holders
     shared.switch(on=True)
     times.acquired("a")
     times.released("a")
     seconds, calls = shared.router
     assert calls == 2
     assert seconds > 0
+    assert shared.holders == {os.getpid()}
 
 
 def test_a_run_whose_taps_are_off_hears_a_stop_all_the_same(folder: Path) -> None:
