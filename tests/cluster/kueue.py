@@ -57,7 +57,8 @@ APPLIED = (
     "ValidatingWebhookConfiguration",
     "Deployment",
 )
-READY_SECONDS = 180.0
+# Beside other work, on two cores, 180 were once too few.
+READY_SECONDS = 300.0
 GONE_SECONDS = 90.0
 POLL_SECONDS = 0.5
 
