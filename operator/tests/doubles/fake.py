@@ -64,6 +64,10 @@ class Failure:
     committed: bool = False
     """The write is done and only its answer is lost."""
 
+    def fresh(self) -> errors.ClusterError:
+        """Give the error without the traceback of its last raise: that would keep the world it was raised in."""
+        return self.error.with_traceback(None)
+
 
 Fault = Callable[[Call], Failure | None]
 Gate = Callable[[Call], Awaitable[None]]
@@ -304,7 +308,7 @@ class FakeCluster:
         await self.gate(call)
         failure = next((failure for fault in self.faults if (failure := fault(call))), None)
         if failure is not None and not failure.committed:
-            raise failure.error
+            raise failure.fresh()
         if kind in self.unserved:
             raise errors.NotFound(f"the server does not serve {kind.resource}")
         return failure
@@ -392,7 +396,7 @@ class _Write:
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None and self._failure is not None:
-            raise self._failure.error
+            raise self._failure.fresh()
 
 
 def _key(manifest: Manifest) -> _Key:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,6 +52,20 @@ async def test_a_write_whose_answer_is_lost_is_done() -> None:
     with pytest.raises(OutcomeUnknown):
         await cluster.create(thing(CONFIG_MAP, "two"))
     assert len(cluster.objects(CONFIG_MAP)) == 2
+
+
+@pytest.mark.parametrize("committed", [False, True])
+async def test_an_error_that_is_raised_again_does_not_keep_the_world_of_the_last_time(committed: bool) -> None:
+    error, worlds = Unavailable("down"), list[weakref.ref[FakeCluster]]()
+    for _ in range(2):
+        cluster = FakeCluster()
+        worlds.append(weakref.ref(cluster))
+        cluster.faults.append(fail_write(1, error, committed=committed))
+        with pytest.raises(Unavailable):
+            await cluster.create(thing(CONFIG_MAP, "one"))
+        del cluster
+    gc.collect()
+    assert worlds[0]() is None
 
 
 async def test_events_of_kubernetes_and_acts_of_others_are_no_writes_of_the_operator() -> None:
