@@ -11,5 +11,5 @@ FULL = EXAMPLES > 0
 HISTORIES, MIXTURES = (EXAMPLES // 5, EXAMPLES - EXAMPLES // 5) if FULL else (200, 60)
 """Examples of the state machine, and of disturbances mixed into stories."""
 PARTS = -(-MIXTURES // 500)
-"""Tests that the mixtures are divided into: they run on all cores, and what pytest keeps of one's logs is freed."""
+"""Tests that the mixtures are divided into, so that they run on all cores."""
 TALLY: Counter[str] = Counter()
