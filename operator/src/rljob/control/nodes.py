@@ -21,6 +21,8 @@ from rljob.telemetry.log import Log
 NODES_LIMIT = 1000
 KEEP_SECONDS = 300.0
 FRESH_SECONDS = 60.0
+RETRY_SECONDS = 10.0
+"""After a read in vain: a job that is to begin meanwhile would begin without a look at what is there."""
 
 log = Log(__name__)
 
@@ -33,14 +35,17 @@ class NodeCache:
     monotonic: Callable[[], float]
     _nodes: Nodes | Unseen = UNSEEN
     _read_at: float = float("-inf")
+    _in_vain: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Jobs that begin together share one request."""
 
     async def get(self, *, fresh: bool = False) -> Nodes | Unseen:
         """Give the nodes; fresh: for a job that waits for some of them."""
         async with self._lock:
-            if self.monotonic() - self._read_at >= (FRESH_SECONDS if fresh else KEEP_SECONDS):
+            keep = RETRY_SECONDS if self._in_vain else FRESH_SECONDS if fresh else KEEP_SECONDS
+            if self.monotonic() - self._read_at >= keep:
                 self._nodes = await self._read()
+                self._in_vain = self._nodes is UNSEEN
                 self._read_at = self.monotonic()
             return self._nodes
 

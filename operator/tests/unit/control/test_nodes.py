@@ -7,7 +7,7 @@ from doubles.fake import FakeCluster, fail_calls
 
 from rljob.cluster.errors import Forbidden, Unavailable
 from rljob.cluster.kinds import NODE
-from rljob.control.nodes import FRESH_SECONDS, KEEP_SECONDS, NODES_LIMIT, NodeCache
+from rljob.control.nodes import FRESH_SECONDS, KEEP_SECONDS, NODES_LIMIT, RETRY_SECONDS, NodeCache
 from rljob.core.discovery import Nodes
 from rljob.core.observed import UNSEEN
 
@@ -62,7 +62,11 @@ async def test_an_installation_that_may_not_read_nodes_knows_nothing() -> None:
     assert found.complete
 
 
-async def test_an_outage_says_nothing_of_nodes() -> None:
-    made = cluster(1)
+async def test_an_outage_says_nothing_of_nodes_and_they_are_read_again_soon() -> None:
+    made, clock = cluster(1), FrozenClock()
     made.faults.append(fail_calls("list", NODE, Unavailable("down"), times=1))
-    assert await cache(made, FrozenClock()).get() is UNSEEN
+    nodes = cache(made, clock)
+    assert await nodes.get() is UNSEEN
+    assert await nodes.get() is UNSEEN, "who else asks in an outage waits a little"
+    clock.advance(RETRY_SECONDS)
+    assert isinstance(await nodes.get(), Nodes)
