@@ -6,22 +6,40 @@ are a multiple of what a busy machine needs; who runs into the deadline is told 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import pytest_asyncio
 
+from tests.scale.fleet.history import State
 from tests.scale.fleet.judge import OVERLAP_SECONDS, PART_SECONDS, Verdict, judge, leftovers
 from tests.scale.fleet.mix import Fault, Fleet
 from tests.scale.fleet.run import Seen, run_fleet
+from tests.scale.plane import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(loop_scope="module")]
 
 FLEET = Fleet(jobs=20, seed=16, super_pod_nodes=8, a2_nodes=4, gap_seconds=0.5)
 PATIENCE_SECONDS = 400.0
+STORIES = ROOT / "build" / "test" / "fleet-stories.log"
+"""What every job said, and when: the run takes two minutes, once it took six, and nobody could tell why."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def seen() -> Seen:
-    return await run_fleet(FLEET, PATIENCE_SECONDS, print)
+    seen = await run_fleet(FLEET, PATIENCE_SECONDS, print)
+    STORIES.parent.mkdir(parents=True, exist_ok=True)
+    STORIES.write_text("".join(tell(seen)))
+    return seen
+
+
+def tell(seen: Seen) -> Iterator[str]:
+    """Give the strikes, and then the words of all jobs in their order."""
+    for name, strike in seen.struck.items():
+        yield f"{name} is struck after {strike}\n"
+    for fact in seen.facts:
+        if isinstance(fact.thing, State):
+            yield f"{fact.seconds:6.1f} s  {fact.name}: {fact.thing.state} {fact.thing.message}\n"
 
 
 @pytest.fixture(scope="module")
