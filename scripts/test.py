@@ -137,7 +137,7 @@ FULL = (
     Stage(
         "e2e",
         "what jobs say and hold before they train",
-        (*PYTEST, "-m", "e2e and not training", "--durations=6", "tests/e2e"),
+        (*PYTEST, "-m", "e2e and not training", "--durations=28", "tests/e2e"),
         20,
         after=("product",),
     ),

@@ -30,6 +30,8 @@ QUEUES = {
 }
 """Metric, and what chooses among its label sets: how long a job waits for a worker of its own controller."""
 LOOK_SECONDS = 0.5
+TELL_SECONDS = 30.0
+"""Between two lines about what has come so far."""
 SETTLE_SECONDS = 30.0
 """Between the last job that gets ready and the steady state."""
 TOLD_LOOK_SECONDS = 5.0
@@ -232,7 +234,12 @@ async def _until_ready(
             if runs:
                 running.setdefault(name, time.monotonic())
 
-    async with background(follow()):
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(TELL_SECONDS)
+            say(f"{len(ready)} of {len(jobs)} ready, {len(running)} as far as they can come")
+
+    async with background(follow()), background(tell()):
         first = await side.mark()
         await side.client.create_all(path, jobs)
         say(f"{len(jobs)} created in {time.monotonic() - first.monotonic:.1f} s")
