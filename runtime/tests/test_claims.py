@@ -80,6 +80,14 @@ def test_a_live_run_of_another_job_is_left_alone(tmp_path: Path) -> None:
     assert "give this one a checkpoint.path of its own" in message
 
 
+def test_who_was_paused_does_not_take_that_for_the_silence_of_another(tmp_path: Path) -> None:
+    claim(tmp_path, THERE)
+    paused = Lease(0.1, stale_seconds=2.5, wait_seconds=5.0, poll_seconds=3.0)
+    with kept(tmp_path, THERE), pytest.raises(RefusedError):
+        claim(tmp_path, HERE, paused)
+    check(tmp_path, THERE)
+
+
 def test_a_claim_that_is_released_is_taken_at_once(tmp_path: Path) -> None:
     claim(tmp_path, THERE)
     release(tmp_path, THERE)

@@ -197,10 +197,13 @@ def _wait_for_others(folder: Path, owner: Owner, lease: Lease) -> None:
     while time.monotonic() - begun < lease.wait_seconds:
         time.sleep(lease.poll_seconds)
         latest = _look(folder)
-        if not latest.blocks(owner) or time.monotonic() - changed > lease.stale_seconds:
+        if not latest.blocks(owner):
             return
+        # In this order: whoever was paused itself must not take that for the other's silence.
         if latest != seen:
             seen, changed = latest, time.monotonic()
+        elif time.monotonic() - changed > lease.stale_seconds:
+            return
     raise RefusedError(
         ExitCode.ENVIRONMENT,
         IN_USE,
