@@ -27,6 +27,8 @@ from rljob.core.policies.validation import Checked, check, validate
 from rljob.core.recipes import reference_id
 from rljob.core.status import Writer, document, read_status
 
+LEAVING_POLL_SECONDS = 2.0
+"""Between two questions to a head that is being deleted."""
 LOOK_AGAIN_SECONDS = 5.0
 """When a fact could not be had: soon, but not at once."""
 
@@ -139,6 +141,12 @@ class View:
         """Whether the head pod is the one that runs the attempt."""
         pod = self.observed.head_pod
         return pod is not None and pod["metadata"]["uid"] == self.intent.head_pod_uid
+
+    @property
+    def head_is_leaving(self) -> bool:
+        """Whether the head pod is being deleted: it saves, and tells of its end for a few seconds only."""
+        pod = self.observed.head_pod
+        return pod is not None and "deletionTimestamp" in pod["metadata"]
 
     @property
     def attempt(self) -> Attempt | None:

@@ -18,7 +18,7 @@ from rljob.core.steps.finishing import with_attempt
 from rljob.core.steps.minding import mind_nodes
 from rljob.core.steps.ordering import order_stop
 from rljob.core.steps.restarting import give_up
-from rljob.core.view import View, port_block
+from rljob.core.view import LEAVING_POLL_SECONDS, View, port_block
 from rljob.launchers import verl
 from rljob_runtime.contract import AttemptVariable, Phase
 from rljob_runtime.contract import Progress as Answer
@@ -26,8 +26,6 @@ from rljob_runtime.contract import Progress as Answer
 SUBMIT_POLL_SECONDS = 2.0
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
 """Bounds of the exporter's polling: a tenth of a step."""
-LEAVING_POLL_SECONDS = 2.0
-"""A head pod that is being deleted saves, and tells of its end for a few seconds only."""
 POLLS_PER_WRITE = 3
 """Looking more often than this would find steps that may not be written yet: only many jobs make it matter."""
 STALLED_STEPS = 3
@@ -197,7 +195,7 @@ def _observed_time(current: RLJobStatus) -> str | None:
 
 
 def _poll_seconds(view: View, answer: Answer) -> float:
-    if view.observed.head_pod is not None and "deletionTimestamp" in view.observed.head_pod["metadata"]:
+    if view.head_is_leaving:
         return LEAVING_POLL_SECONDS
     least = max(POLL_SECONDS_MIN, view.observed.progress_write_seconds / POLLS_PER_WRITE)
     return min(max((answer.step_seconds or 0.0) / 10, least), POLL_SECONDS_MAX)

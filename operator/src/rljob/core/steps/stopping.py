@@ -29,7 +29,7 @@ from rljob.core.steps.ordering import order_stop
 from rljob.core.steps.queueing import with_admission
 from rljob.core.steps.restarting import conclude, counted, without_attempt
 from rljob.core.steps.running import progress_seen, with_progress
-from rljob.core.view import LOOK_AGAIN_SECONDS, View, port_block
+from rljob.core.view import LEAVING_POLL_SECONDS, LOOK_AGAIN_SECONDS, View, port_block
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
 
 GOES_ON = frozenset({Reason.RESTARTING, Reason.WAITING_FOR_DEVICES})
@@ -80,7 +80,8 @@ def await_end(view: View) -> Plan | None:
         return plan
     if outcome is None and view.head_is_intended and view.now < clock.from_text(stop.deadline):
         asked = answer is None or answer.phase is Phase.STOPPING
-        return Plan(effects=() if asked else (_request(view, stop),), requeue_after_seconds=LOOK_AGAIN_SECONDS)
+        again = LEAVING_POLL_SECONDS if view.head_is_leaving else LOOK_AGAIN_SECONDS
+        return Plan(effects=() if asked else (_request(view, stop),), requeue_after_seconds=again)
     return _ended(view, stop, current, outcome)
 
 

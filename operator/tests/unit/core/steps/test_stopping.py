@@ -94,6 +94,13 @@ def test_the_exporter_of_the_intended_head_is_asked_until_it_shows() -> None:
         assert decide(stopping(progress=told)) == Plan(requeue_after_seconds=5.0)
 
 
+def test_a_head_that_is_being_deleted_is_asked_often_enough_to_hear_its_end() -> None:
+    leaving = pod()
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    asked = decide(stopping(head_pod=leaving, progress=answer({"phase": Phase.STOPPING})))
+    assert asked == Plan(requeue_after_seconds=2.0)
+
+
 def test_a_head_that_is_gone_is_not_waited_for() -> None:
     (attempt,) = wrote(decide(stopping(head_pod=None))).attempts
     assert (attempt.outcome, attempt.reason) == ("Stopped", "Suspended")
