@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
@@ -16,6 +17,7 @@ from tests.scale.run import Outcome, Restart, Span
 from tests.scale.settings import Settings
 
 NONE = "–"
+MOST_KINDS = 5
 EVIDENCE = ROOT / "docs" / "evidence"
 GIB = 2**30
 
@@ -63,6 +65,19 @@ def _rate(process: str) -> Callable[[Span, Outcome], str]:
     return lambda span, _: f"{span.queries_per_second(process):.1f}" if process in span.cpu_seconds else NONE
 
 
+def _others(read: Callable[[Usage], float]) -> Callable[[Outcome], str]:
+    def told(outcome: Outcome) -> str:
+        found = {name: read(used) for name, used in outcome.usage.items() if name not in (OPERATOR, KUBERAY)}
+        return ", ".join(f"{name} {_number(value)}" for name, value in sorted(found.items(), key=lambda item: -item[1]))
+
+    return told
+
+
+def _kinds(span: Span, outcome: Outcome) -> str:
+    asked = Counter(f"{r.verb} {r.resource}" for r in span.traffic.of(outcome.controller).requests)
+    return ", ".join(f"{what} {count / span.seconds:.1f}" for what, count in asked.most_common(MOST_KINDS)) or NONE
+
+
 def _queue(span: Span, _: Outcome) -> str:
     return f"{_number(span.queue_p50_seconds)}, {_number(span.queue_p99_seconds)}"
 
@@ -96,11 +111,14 @@ FIGURES = (
     Figure("steady: RLJob operator, cores", _in_steady(_cores(OPERATOR)), "< 0.2"),
     Figure("steady: KubeRay, cores", _in_steady(_cores(KUBERAY))),
     Figure("steady: RLJob operator, requests a second", _in_steady(_rate(OPERATOR)), "< 20"),
+    Figure("… the most by kind, of the job's own controller", _in_steady(_kinds)),
     Figure("steady: KubeRay, requests a second", _in_steady(_rate(KUBERAY))),
     Figure("RLJob operator, resident MiB", _used(OPERATOR, lambda u: u.rss_mib), "< 256"),
     Figure("RLJob operator, resident MiB at its peak", _used(OPERATOR, lambda u: u.peak_rss_mib), "< 256"),
     Figure("KubeRay, resident MiB", _used(KUBERAY, lambda u: u.rss_mib)),
     Figure("KubeRay, resident MiB at its peak", _used(KUBERAY, lambda u: u.peak_rss_mib)),
+    Figure("all others until the end of the steady state, CPU s", _others(lambda u: u.cpu_seconds)),
+    Figure("all others, resident MiB at their peak", _others(lambda u: u.peak_rss_mib)),
     Figure("series of the controller's metrics page", lambda o: str(o.series)),
     Figure("restart: writes to running jobs", _after_restart(lambda r: str(sum(r.writes.values()))), "0"),
     Figure("restart: ready, s", _after_restart(lambda r: _number(r.ready_seconds)), "< 15"),

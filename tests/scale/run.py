@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ QUEUES = {
 }
 """Metric, and what chooses among its label sets: how long a job waits for a worker of its own controller."""
 LOOK_SECONDS = 0.5
+OURSELVES = "heads"
+"""This process: it serves the virtual heads and looks at the jobs."""
 TELL_SECONDS = 30.0
 """Between two lines about what has come so far."""
 SETTLE_SECONDS = 30.0
@@ -109,9 +112,13 @@ class Side:
 
     async def mark(self) -> Mark:
         """Take the figures of this moment."""
-        names = [name for name in (OPERATOR, KUBERAY) if name in self.plane.processes]
         page = await self.page(self.controller)
-        return Mark(time.monotonic(), time.time(), {name: usage(self.plane.pid(name)) for name in names}, page)
+        return Mark(time.monotonic(), time.time(), self.usage(), page)
+
+    def usage(self) -> dict[str, Usage]:
+        """Give what every process has used until now, ours with the virtual heads too."""
+        pids = {name: process.pid for name, process in self.plane.processes.items()} | {OURSELVES: os.getpid()}
+        return {name: usage(pid) for name, pid in pids.items()}
 
     @property
     def controller(self) -> str:
@@ -235,9 +242,14 @@ async def _until_ready(
                 running.setdefault(name, time.monotonic())
 
     async def tell() -> None:
+        before = side.usage()
         while True:
             await asyncio.sleep(TELL_SECONDS)
-            say(f"{len(ready)} of {len(jobs)} ready, {len(running)} as far as they can come")
+            now = side.usage()
+            cores = {name: (now[name].cpu_seconds - before[name].cpu_seconds) / TELL_SECONDS for name in now}
+            before = now
+            busy = ", ".join(f"{name} {used:.2f}" for name, used in sorted(cores.items(), key=lambda item: -item[1]))
+            say(f"{len(ready)} of {len(jobs)} ready, {len(running)} as far as they can come; cores: {busy}")
 
     async with background(follow()), background(tell()):
         first = await side.mark()
