@@ -12,7 +12,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +31,8 @@ NAMESPACE = "default"
 IMAGE = "rljob.local/runtime:cpu"
 BUILD = ROOT / "build" / "in-image"
 TOOLS = BUILD / "tools"
+ENDED = ("Succeeded", "Failed")
+ENDED_SECONDS = 120.0
 WHEELS = BUILD / "wheels"
 """Our two wheels, installed; they go before the runtime that the image has."""
 JOBS = BUILD / "jobs"
@@ -149,13 +152,24 @@ def run(kubernetes: Kubernetes, suite: Suite) -> bool:
         kubernetes.run("wait", *named, "--for=condition=Ready", "--timeout=120s", timeout_seconds=130)
         words = (kubernetes.kubectl, "logs", "--follow", *named)
         subprocess.run(words, env=kubernetes.environment, timeout=suite.seconds, check=False)
-        kubernetes.run("wait", *named, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=10s")
+        return _succeeded(kubernetes, named)
     except DemoError:
         print(kubernetes.run("describe", *named))
         return False
     finally:
         kubernetes.run("delete", *named, "--ignore-not-found", "--now", "--wait=false")
-    return True
+
+
+def _succeeded(kubernetes: Kubernetes, named: Sequence[str]) -> bool:
+    """Ask until the kubelet has said how the pod ended: it does so some time after the last line of the log."""
+    deadline = time.monotonic() + ENDED_SECONDS
+    while (phase := kubernetes.run("get", *named, "--output=jsonpath={.status.phase}").strip()) not in ENDED:
+        if time.monotonic() > deadline:
+            raise DemoError(f"the pod is {phase} {ENDED_SECONDS:.0f} s after the end of its log")
+        time.sleep(1)
+    if phase != "Succeeded":
+        print(kubernetes.run("describe", *named))
+    return phase == "Succeeded"
 
 
 def main() -> int:

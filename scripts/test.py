@@ -128,7 +128,7 @@ FULL = (
         "some jobs, the shapes of Ascend, and teams in queues, on KWOK and control planes of their own",
         # A real Volcano takes eight minutes to compile: `make queues` has it.
         (*PYTEST, "-m", "integration", "--durations=8", "--ignore=tests/scale/test_volcano.py", "tests/scale"),
-        20,
+        30,
         lane="scale",
         # Beside what mostly waits: beside a training run, which takes every core, requests time out and are counted.
         after=("programs", "kwok"),

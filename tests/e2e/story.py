@@ -88,7 +88,7 @@ def play(
         assert time.monotonic() - begin < seconds, json.dumps(record.status, indent=1)
         _tell(record, time.monotonic() - begin)
         yield record
-        if quiet and record.clusters and record.step >= max(quiet[0], struck + 1):
+        if quiet and record.status.get("rayCluster") and record.step >= max(quiet[0], struck + 1):
             quiet.pop(0)
             struck = record.step
             record.killed_in_peace.append(f"{state} {record.step}")

@@ -69,8 +69,8 @@ def test_applying_a_waiting_job_again_writes_nothing(kube: Kube, admin: Kube) ->
 
 def test_the_start_deadline_ends_it(kube: Kube) -> None:
     image = "rljob.local/no-such-image:1"
-    kube.apply(quickstart.variant("late", **quickstart.BARE, runtime__image=image, deadlines={"startSeconds": 30}))
-    kube.run("wait", "rljob/late", "--for=condition=Finished", "--timeout=90s", seconds=120)
+    kube.apply(quickstart.variant("late", **quickstart.BARE, runtime__image=image, deadlines={"startSeconds": 45}))
+    kube.run("wait", "rljob/late", "--for=condition=Finished", "--timeout=180s", seconds=210)
     status = (kube.get("rljob", "late") or {})["status"]
     assert status["state"] == "Failed"
     assert status["reason"] == "StartDeadlineExceeded"

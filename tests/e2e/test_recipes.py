@@ -49,7 +49,7 @@ def told(kube: Kube, kind: str, status: str) -> Manifest:
         found = condition(kube.get("rljob", "cooked"), kind)
         return found if found is not None and found["status"] == status else None
 
-    return wait_for(f"{kind}={status}", look, 60)
+    return wait_for(f"{kind}={status}", look, 180)
 
 
 def test_an_edited_recipe_is_drift_and_reaches_nothing(alone: Kube, job: str) -> None:
@@ -67,9 +67,9 @@ def test_an_edited_recipe_is_drift_and_reaches_nothing(alone: Kube, job: str) ->
     # Neither suspend nor resume takes the edit.
     alone.run("patch", "rljob", job, "--type=merge", "-p", '{"spec":{"suspend":true}}')
     told(alone, "Suspended", "True")
-    wait_for("the cluster is gone", lambda: cluster_of(alone, job) is None, 60)
+    wait_for("the cluster is gone", lambda: cluster_of(alone, job) is None, 180)
     alone.run("patch", "rljob", job, "--type=merge", "-p", '{"spec":{"suspend":false}}')
-    second = wait_for("the next cluster", lambda: cluster_of(alone, job), 60)
+    second = wait_for("the next cluster", lambda: cluster_of(alone, job), 180)
     assert second["metadata"]["name"].endswith("-2")
     again = wait_for("its ConfigMap", lambda: alone.get("configmap", second["metadata"]["name"]), 30)
     assert '"actor_rollout_ref.rollout.max_num_seqs":64' in again["data"]["job.json"]
@@ -81,7 +81,7 @@ def test_an_edit_of_the_job_waits_for_the_next_cluster(alone: Kube, job: str) ->
     alone.run("patch", "rljob", job, "--type=merge", "-p", '{"spec":{"suspend":true}}')
     told(alone, "Suspended", "True")
     alone.run("patch", "rljob", job, "--type=merge", "-p", '{"spec":{"suspend":false}}')
-    second = wait_for("the next cluster", lambda: cluster_of(alone, job), 60)
+    second = wait_for("the next cluster", lambda: cluster_of(alone, job), 180)
     taken = wait_for("its ConfigMap", lambda: alone.get("configmap", second["metadata"]["name"]), 30)
     assert '"actor_rollout_ref.actor.optim.lr":0.002' in taken["data"]["job.json"]
     told(alone, "PendingChanges", "False")

@@ -29,7 +29,7 @@ pytestmark = [
 ]
 QUICKSTART = Path(os.environ.get("RLJOB_EXAMPLES", "examples")) / "quickstart.yaml"
 SHARED_MEMORY = Path("/dev/shm")
-STEPS, INTERRUPT_AT = 6, 1
+STEPS, INTERRUPT_AT = 4, 1
 RUN_SECONDS = 600
 
 

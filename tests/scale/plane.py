@@ -48,6 +48,9 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 READY_SECONDS = 120.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.1
+KEEP_SECONDS = 0.5
+LEASE_LOST = "LeaseLostError"
+"""What an operator says that ends for its Lease."""
 SCHEDULER_QPS = 1000
 """The default of 50 would be what is measured: a scheduler binds each pod by a request."""
 COLLECTOR_QPS = 400
@@ -92,6 +95,8 @@ class Plane:
     """Bound in the pods' network for as long as it is ours."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     metrics_ports: dict[str, int] = field(default_factory=dict)
+    operator_starts: int = 0
+    """How often `keep_operator` started it."""
 
     @property
     def folder(self) -> Path:
@@ -178,6 +183,20 @@ class Plane:
             *words,
         )
         return await self.wait(OPERATOR, "answers /readyz", lambda: answers(f"http://127.0.0.1:{port}/readyz"))
+
+    async def keep_operator(self, *words: str) -> None:
+        """Start our operator, and again when it lost its Lease, as its Deployment would; for ever.
+
+        A control plane on a machine that is busy with other things may not answer for as long as a Lease lasts.
+        Any other end is an error.
+        """
+        while True:
+            self.operator_starts += 1
+            await self.start_operator(*words)
+            while self.processes[OPERATOR].poll() is None:  # noqa: ASYNC110 - a process has no event for us
+                await asyncio.sleep(KEEP_SECONDS)
+            if LEASE_LOST not in (told := tail(self.log(OPERATOR))):
+                raise PlaneError(f"{OPERATOR} ended; the end of its log:\n{told}")
 
     async def start_kuberay(self) -> None:
         """Start KubeRay's operator with its default settings."""

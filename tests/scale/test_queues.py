@@ -7,7 +7,6 @@ No look may find more used than there is. Whole training runs are the business o
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +24,7 @@ from tests.scale.client import Client, Manifest
 from tests.scale.heads import Heads
 from tests.scale.plane import control_plane, install
 from tests.scale.queues import GROUP, KINDS, apply
+from tests.scale.run import background
 from tests.scale.settings import Settings
 
 pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(loop_scope="module")]
@@ -106,12 +106,8 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
         await plane.start_kuberay()
         await apply(client, values)
         heads = Heads(TokenKey.from_file(plane.token_key), STEP_SECONDS)
-        serving = asyncio.create_task(heads.serve(client, objects.NAMESPACE))
-        await plane.start_operator()
-        yield Scene(client)
-        serving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
+        async with background(heads.serve(client, objects.NAMESPACE)), background(plane.keep_operator()):
+            yield Scene(client)
 
 
 async def test_kueue_takes_every_object_that_the_chart_makes(scene: Scene) -> None:

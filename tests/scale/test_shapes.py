@@ -79,8 +79,7 @@ async def seen() -> Seen:
         await plane.start_kuberay()
         heads = Heads(TokenKey.from_file(plane.token_key), step_seconds=5)
         found = Seen({node["metadata"]["name"]: node for node in made})
-        async with background(heads.serve(client, NAMESPACE)):
-            await plane.start_operator(*OPERATOR_WORDS)
+        async with background(heads.serve(client, NAMESPACE)), background(plane.keep_operator(*OPERATOR_WORDS)):
             # The operator brings them when it leads.
             await _until("recipes", client, RECIPES, lambda recipes: len(recipes) >= 2)
             await client.create_all(RLJOBS, [shape.manifest for shape in SHAPES])

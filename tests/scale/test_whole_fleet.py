@@ -87,8 +87,8 @@ async def seen() -> Seen:
         await client.create_all("/api/v1/nodes", nodes)
         await plane.start_kuberay()
         heads = Heads(TokenKey.from_file(plane.token_key), STEP_SECONDS, dict.fromkeys(JOBS, Play(STEPS, STEP_SECONDS)))
-        async with background(heads.serve(client, objects.NAMESPACE)):
-            await plane.start_operator("--partial-seconds", str(PARTIAL_SECONDS))
+        operator = plane.keep_operator("--partial-seconds", str(PARTIAL_SECONDS))
+        async with background(heads.serve(client, objects.NAMESPACE)), background(operator):
             # The first run outlasts the pause before the other job's next try, however slow the machine is.
             heads.freeze()
             await client.create_all(objects.RLJOBS, map(_job, JOBS))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from typing import Any
 
+from rljob.cluster.errors import Forbidden
 from rljob.cluster.kinds import Kind
 from rljob.cluster.port import Cluster
 
@@ -17,3 +20,14 @@ class Place:
 
     cluster: Cluster
     namespace: str
+
+    async def with_account(self, pod: dict[str, Any]) -> None:
+        """Create a pod as soon as the namespace has its service account."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await self.cluster.create(pod)
+                except Forbidden:
+                    await asyncio.sleep(0.2)
+                else:
+                    return

@@ -15,7 +15,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.initializer import build_initializer
 from rljob.build.names import JobIdentity
 from rljob.build.raycluster import build_raycluster
-from rljob.cluster.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from rljob.cluster.errors import AlreadyExists, Conflict, NotFound
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, LEASE, POD, RAY_CLUSTER, RLJOB, SECRET, Kind
 from rljob.cluster.manifests import controller_uid
 
@@ -239,7 +239,7 @@ async def test_the_log_of_a_pod_that_is_not_there_or_waits_for_a_node(place: Pla
     with pytest.raises(NotFound):
         await place.cluster.log_tail(place.namespace, "none", "main", 5)
     nowhere = {"nodeSelector": {"rljob.dev/nowhere": "yes"}, "containers": [{"name": "main", "image": "none"}]}
-    await with_account(place, manifest(POD, place.namespace, "waits", spec=nowhere))
+    await place.with_account(manifest(POD, place.namespace, "waits", spec=nowhere))
     assert await place.cluster.log_tail(place.namespace, "waits", "main", 5) == ""
 
 
@@ -269,18 +269,6 @@ def lost(sent: object, kept: object, path: str = "") -> Iterator[str]:
             yield from lost(one, other, f"{path}[{index}]")
     elif sent != kept and sent not in ({}, [], False):
         yield f"{path}: {sent!r} became {kept!r}"
-
-
-async def with_account(place: Place, pod: Json) -> None:
-    """Create a pod as soon as the namespace has its service account."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                await place.cluster.create(pod)
-            except Forbidden:
-                await asyncio.sleep(0.2)
-            else:
-                return
 
 
 async def test_what_a_deleted_job_controlled_is_collected(place: Place) -> None:

@@ -105,7 +105,7 @@ async def test_only_pods_of_heads_are_delivered(place: Place, heard: Heard) -> N
     spec = {"containers": [{"name": "main", "image": "none"}], "nodeSelector": {"no-such": "node"}}
     for name, labels in (("other", {}), ("head", {"rljob.dev/job": "sums", "ray.io/node-type": "head"})):
         metadata = {"namespace": place.namespace, "name": name, "labels": labels}
-        await place.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        await place.with_account({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     await heard.hears(lambda event: event[2] == "head")
     assert "other" not in {name for _, _, name in heard.events}
 

@@ -53,8 +53,6 @@ class Scene:
     facts: list[Fact] = field(default_factory=list)
     now: dict[Kind, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in Kind})
     """The latest of each, by kind and name."""
-    starts: int = 0
-    """How often the operator was started."""
     struck: dict[str, str] = field(default_factory=dict)
     """Which faults came to pass: when and what, by job."""
 
@@ -125,17 +123,6 @@ class Scene:
             self.struck[name] = f"{self.seconds:.0f} s: {fault}"
             await strike(self.client, fault, min(pods.items(), key=lambda item: item[0]))
 
-    async def keep_operator(self, *words: str) -> None:
-        """Start the operator, and again when it ends, as its Deployment would: one that cannot renew its Lease does.
-
-        A control plane on a machine that is busy with other things may not answer for as long as that takes.
-        """
-        while True:
-            if OPERATOR not in self.plane.processes or self.plane.processes[OPERATOR].poll() is not None:
-                self.starts += 1
-                await self.plane.start_operator(*words)
-            await asyncio.sleep(LOOK_SECONDS)
-
     @property
     def bounds(self) -> Bounds:
         """What must hold of these jobs on this fleet."""
@@ -198,7 +185,7 @@ async def run_fleet(fleet: Fleet, patience_seconds: float, say: Callable[[str], 
             scene.facts,
             scene.bounds,
             scene.struck,
-            scene.starts,
+            scene.plane.operator_starts,
             scene.heads.refusals,
             seconds,
             spent,
@@ -226,7 +213,7 @@ async def _scene(fleet: Fleet, say: Callable[[str], None]) -> AsyncIterator[Scen
             words = ("--accelerators-folder", str(classes), "--resync-seconds", str(RESYNC_SECONDS))
             async with asyncio.TaskGroup() as group:
                 kept = [group.create_task(scene.follow(kind)) for kind in Kind]
-                kept.append(group.create_task(scene.keep_operator(*words)))
+                kept.append(group.create_task(plane.keep_operator(*words)))
                 yield scene
                 for task in kept:
                     task.cancel()
