@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -24,6 +25,28 @@ def read_from_nobody() -> None:
     os.read(end, 1)
 
 
+def hold_the_interpreter() -> None:
+    """Wait in C without letting go of the GIL, as a broken extension does."""
+    end, _other = os.pipe()
+    print("hangs", flush=True)
+    ctypes.PyDLL(None).read(end, ctypes.create_string_buffer(1), 1)
+
+
+def calculate_for_ever() -> None:
+    """Be busy in Python in one thread, in more frames and in fewer, while another waits."""
+
+    def sum_up(depth: int) -> int:
+        return sum_up(depth - 1) + 1 if depth else 0
+
+    def calculate() -> None:
+        while True:
+            # Beyond some hundred frames CPython maps memory for them, and unmaps it again.
+            sum_up(900)
+
+    threading.Thread(target=calculate, daemon=True).start()
+    wait_for_a_partner()
+
+
 def fork_and_wait() -> None:
     """Fork a child that registers anew."""
     if os.fork() == 0:
@@ -34,4 +57,11 @@ def fork_and_wait() -> None:
 
 if __name__ == "__main__":
     register()
-    {"wait": wait_for_a_partner, "read": read_from_nobody, "fork": fork_and_wait}[sys.argv[1]]()
+    ways = {
+        "wait": wait_for_a_partner,
+        "read": read_from_nobody,
+        "hold": hold_the_interpreter,
+        "calculate": calculate_for_ever,
+        "fork": fork_and_wait,
+    }
+    ways[sys.argv[1]]()

@@ -19,12 +19,14 @@ from rljob_runtime import ray_cluster, stall
 from rljob_runtime.contract import STALL_SECONDS, ExitCode, Outcome, Phase, Progress, StopMode
 from rljob_runtime.stacks import gather as gathering
 from rljob_runtime.stacks.frames import Kind, essential, place_of, ranges, threads
-from rljob_runtime.stacks.gather import Stack, catches, gather
-from rljob_runtime.stacks.register import VARIABLE, root, start_ticks
+from rljob_runtime.stacks.gather import Stack, ask, catches, gather
+from rljob_runtime.stacks.register import SUFFIX, VARIABLE, root, start_ticks
 
 ROOT = Path(__file__).parents[2]
 NAME = "sums-uid01-1-attempt-1"
 WAIT_SECONDS = 30.0
+QUESTIONS_ASKED = 300
+"""Asked by the signal, CPython 3.11 dies within fifty."""
 Hang = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -79,6 +81,29 @@ def test_every_process_tells_where_it_hangs(hang: Hang) -> None:
     assert reading.poll() is None
 
 
+def test_a_process_that_is_busy_survives_every_question(hang: Hang, tmp_path: Path) -> None:
+    process = hang("calculate")
+    (file,) = (tmp_path / "rljob-stacks" / NAME).glob(f"*{SUFFIX}")
+    for _ in range(QUESTIONS_ASKED):
+        size, deadline = file.stat().st_size, time.monotonic() + WAIT_SECONDS
+        ask(file)
+        while file.stat().st_size == size and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        assert process.poll() is None
+    (stack,) = gather(NAME, "node-a", WAIT_SECONDS)
+    assert place_of(stack).kind is Kind.USER_CODE
+
+
+def test_a_process_that_holds_the_interpreter_answers_the_signal(hang: Hang) -> None:
+    process = hang("hold")
+    (stack,) = gather(NAME, "node-a", 2.0)
+    place = place_of(stack)
+    assert place.frame is not None
+    assert place.frame.function == "hold_the_interpreter"
+    assert process.poll() is None
+
+
 def test_asking_again_gives_the_new_stack_only(hang: Hang) -> None:
     hang("wait")
     for _ in range(2):
@@ -119,7 +144,7 @@ def test_a_process_that_does_not_catch_the_signal_is_left_alone(tmp_path: Path) 
 
 def test_a_pid_that_was_given_to_somebody_else_is_left_alone(hang: Hang, tmp_path: Path) -> None:
     process = hang("wait")
-    (file,) = (tmp_path / "rljob-stacks" / NAME).iterdir()
+    (file,) = (tmp_path / "rljob-stacks" / NAME).glob(f"*{SUFFIX}")
     file.rename(file.with_name(f"{process.pid}-1.stack"))
     (file.parent / "999999999-1.stack").touch()
     (file.parent / "nonsense.stack").touch()
@@ -232,7 +257,7 @@ def test_a_group_of_many_names_a_few_and_the_line_is_bounded() -> None:
     assert essential([]) == "no process told its stack"
 
 
-def test_the_thread_that_got_the_signal_comes_first() -> None:
+def test_the_oldest_thread_comes_first() -> None:
     assert [frames[0].function for frames in threads(IN_ALL_REDUCE)] == ["__call__", "wait"]
     assert threads("what a program printed\\n") == []
 

@@ -232,17 +232,18 @@ def test_a_cluster_that_is_preempted_before_its_submission_is_recorded_keeps_its
     world.close()
 
 
-def test_a_run_without_steps_is_asked_for_its_stacks_and_begins_anew(world: World) -> None:
+@pytest.mark.parametrize("code", [67, 139, -11])
+def test_a_run_without_steps_is_asked_for_its_stacks_and_begins_anew(world: World, code: int) -> None:
     train(world, 6, saves=True)
     wait(world, 901)
     assert world.status.state is State.STOPPING
     assert [run.mode for run in world.ray.stops] == ["Stalled"]
-    world.end_driver(67, reason="Stalled")
+    world.end_driver(code, reason="Stalled" if code == 67 else "")
     wait(world)
     attempt = world.status.attempts[0]
     assert (attempt.reason, attempt.cause) == ("ProgressDeadlineExceeded", FailureCause.INFRASTRUCTURE)
     assert str(attempt.message).startswith("no step since")
-    assert "code 67" in str(attempt.message)
+    assert f"code {code}" in str(attempt.message)
     finish(world)
 
 

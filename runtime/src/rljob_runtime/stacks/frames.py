@@ -18,7 +18,7 @@ LINE_CHARACTERS = 1000
 TITLE_CHARACTERS = 40
 NAMED = 4
 """Processes without rank that a group names."""
-THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\)")
+THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\)")
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
 COLLECTIVE = "/torch/distributed/"
 STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<frozen ")
@@ -65,13 +65,13 @@ class Place:
 
 
 def threads(text: str) -> list[list[Frame]]:
-    """Read what faulthandler wrote: the frames of each thread, innermost first; the one that got the signal first."""
+    """Read what faulthandler wrote: the frames of each thread, innermost first; the oldest thread first."""
     found: list[list[Frame]] = []
     current: list[Frame] = []
     for line in text.splitlines():
-        if header := THREAD.match(line):
+        if THREAD.match(line):
             current = []
-            found.insert(0 if header[1] == "Current thread" else len(found), current)
+            found.insert(0, current)  # the newest is written first
         elif frame := FRAME.match(line):
             current.append(Frame(frame["file"], int(frame["line"]), frame["function"]))
     return found

@@ -1,11 +1,13 @@
 """Ask every process of the run on this node for its stacks, and read the ends of their logs.
 
-Runs in the launcher for the head and in a Ray task on each worker node. Only processes that catch the signal are sent
-it: its default would end them. A process that is stopped, or stuck in the kernel, does not answer; that is told too.
+Runs in the launcher for the head and in a Ray task on each worker node. Each process is asked through its pipe; one
+that has not answered after half of the time is sent the signal (register.py has the reason), if it catches it: its
+default would end it. A process that is stopped, or stuck in the kernel, does not answer; that is told too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -13,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rljob_runtime.stacks.register import SIGNAL, SUFFIX, root, start_ticks
+from rljob_runtime.stacks.register import QUESTIONS, SIGNAL, SUFFIX, root, start_ticks
 
 MAX_PROCESSES = 256
 STACK_BYTES = 64 * 1024
@@ -30,7 +32,7 @@ QUIET_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Stack:
-    """One process at the moment of the signal."""
+    """One process at the moment of the question."""
 
     node: str
     pid: int
@@ -48,7 +50,7 @@ class Stack:
 
 @dataclass
 class Asked:
-    """A process that was sent the signal."""
+    """A process that was asked."""
 
     pid: int
     file: Path
@@ -66,12 +68,13 @@ class Asked:
 
 def gather(name: str, node: str, seconds: float) -> list[Stack]:
     """Give the stacks of the run `name` on this node, by pid; takes at most `seconds`."""
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
     asked = list(_ask(sorted((root() / name).glob(f"*{SUFFIX}"))[:MAX_PROCESSES]))
-    waiting = asked
-    while waiting and (now := time.monotonic()) < deadline:
-        waiting = [process for process in waiting if not process.rests(now)]
-        time.sleep(POLL_SECONDS)
+    waiting = _answers(asked, begun + seconds / 2)
+    for process in waiting:
+        if process.size == process.before:
+            _signal(process)
+    _answers(waiting, begun + seconds)
     return sorted((_describe(process, node) for process in asked), key=lambda stack: stack.pid)
 
 
@@ -94,17 +97,47 @@ def catches(pid: int) -> bool:
     return bool(mask & 1 << (SIGNAL - 1))
 
 
+def ask(file: Path) -> None:
+    """Ask the process of this file through its pipe; raises OSError if nobody reads it."""
+    pipe = os.open(file.with_suffix(QUESTIONS), os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        os.write(pipe, b"?")
+    finally:
+        os.close(pipe)
+
+
 def _ask(files: Iterable[Path]) -> Iterable[Asked]:
     for file in files:
         try:
-            pid, ticks = (int(word) for word in file.name.removesuffix(SUFFIX).split("-"))
-            if start_ticks(pid) != ticks or not catches(pid):
+            pid = _living(file)
+            if pid is None:
                 continue
             size = file.stat().st_size
-            os.kill(pid, SIGNAL)
+            with contextlib.suppress(OSError):
+                ask(file)
         except (OSError, ValueError):
             continue  # it has ended, or it is not ours
         yield Asked(pid, file, size, size, time.monotonic())
+
+
+def _signal(process: Asked) -> None:
+    with contextlib.suppress(OSError):
+        if _living(process.file) is not None:
+            os.kill(process.pid, SIGNAL)
+
+
+def _living(file: Path) -> int | None:
+    """Give the pid of the process that made this file, if it lives and catches the signal."""
+    pid, ticks = (int(word) for word in file.name.removesuffix(SUFFIX).split("-"))
+    return pid if start_ticks(pid) == ticks and catches(pid) else None
+
+
+def _answers(waiting: list[Asked], deadline: float) -> list[Asked]:
+    """Wait until each has answered; give those that have not by the deadline."""
+    while waiting and (now := time.monotonic()) < deadline:
+        waiting = [process for process in waiting if not process.rests(now)]
+        time.sleep(POLL_SECONDS)
+    return waiting
 
 
 def _describe(process: Asked, node: str) -> Stack:

@@ -1,8 +1,10 @@
-"""Let this process tell its stacks: on SIGUSR1 `faulthandler` writes them into a file that the collector finds.
+"""Let this process tell its stacks, into a file that the collector finds: a thread of its own answers each question.
 
 Called in every process of a run: by Ray as each worker begins (the launcher sets it as the hook of the job), by our
-plug-ins in verl and vLLM for processes that others start, and by the launcher. The C-level handler needs no running
-interpreter, so it answers from a process that hangs in a collective or in a system call. Never raises.
+plug-ins in verl and vLLM for processes that others start, and by the launcher. The thread writes while it holds the
+GIL: CPython gives the memory of frames back that a running thread has left, and `faulthandler` dies of SIGSEGV if it
+walks them then. A process that is in a collective or in a system call has let go of the GIL; in one that has not, no
+frame changes, and it is asked by SIGUSR1, whose C-level handler needs no interpreter. Never raises.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -23,9 +26,11 @@ VARIABLE = "RLJOB_STACKS"
 SIGNAL = signal.SIGUSR1
 """Free in verl 0.9.1, vLLM 0.23, TransferQueue 0.1.11 and Ray 2.60 (of which only Tune takes it)."""
 SUFFIX = ".stack"
+QUESTIONS = ".questions"
+"""Of the named pipe beside it: each byte asks once."""
 
-_open: dict[int, IO[bytes]] = {}
-"""The file of this process; one that was forked has to open its own."""
+_open: dict[int, tuple[IO[bytes], IO[bytes]]] = {}
+"""Pipe and file of this process; one that was forked has to open its own."""
 
 
 def root() -> Path:
@@ -46,12 +51,22 @@ def register() -> None:
     try:
         folder = root() / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = (folder / f"{pid}-{start_ticks(pid)}{SUFFIX}").open("ab", buffering=0)
+        path = folder / f"{pid}-{start_ticks(pid)}{SUFFIX}"
+        os.mkfifo(path.with_suffix(QUESTIONS), mode=0o600)
+        # Open for writing too: without a writer, reading would not wait.
+        questions = path.with_suffix(QUESTIONS).open("r+b", buffering=0)
+        file = path.open("ab", buffering=0)
         _open.clear()
-        _open[pid] = file
+        _open[pid] = questions, file
         faulthandler.register(SIGNAL, file=file, all_threads=True, chain=False)
+        threading.Thread(target=_answer, args=(questions, file), name="rljob-stacks", daemon=True).start()
     except (OSError, ValueError, RuntimeError) as error:
         print(f"rljob: this process will not tell its stacks: {error}", file=sys.stderr)  # noqa: T201
+
+
+def _answer(questions: IO[bytes], file: IO[bytes]) -> None:
+    while questions.read(1):
+        faulthandler.dump_traceback(file, all_threads=True)
 
 
 def start_ticks(pid: int) -> int:

@@ -35,6 +35,10 @@ from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
 GOES_ON = frozenset({Reason.RESTARTING, Reason.WAITING_FOR_DEVICES})
 """Reasons to free the NPUs after which the next cluster generation follows by itself."""
 
+SIGNALLED = 128
+"""A shell's exit status of a program that a signal ended is this and the signal's number (POSIX, `sh`); Python's is
+the number negated (subprocess.Popen.returncode)."""
+
 
 def begin_suspension(view: View) -> Plan | None:
     """Stop a run whose user wants the NPUs back."""
@@ -107,7 +111,7 @@ def _ended(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome 
         failure = Failure(FailureCause.CONFIGURATION, stop.reason, told.message, told.exit_code)
         return end(current, view, told, failure=failure)
     if stop.reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
-        if outcome is None or outcome.exit_code in (ExitCode.STALLED, ExitCode.STOPPED):
+        if outcome is None or outcome.exit_code in (ExitCode.STALLED, ExitCode.STOPPED) or _signalled(outcome):
             message = _joined(stop, outcome)
             outcome = Outcome(ExitCode.STALLED, stop.reason, message, last_step=_last_step(current))
         return conclude(view, current, outcome)
@@ -119,6 +123,11 @@ def _ended(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome 
         told = Outcome(failure.exit_code, failure.reason, failure.message, last_step=_last_step(current))
         return conclude(view, current, told, failure)
     return view.write(_closed(view, stop, current, outcome))
+
+
+def _signalled(outcome: Outcome) -> bool:
+    """Tell whether a signal ended the driver: the kernel's word of its death says nothing of why no step came."""
+    return outcome.exit_code < 0 or outcome.exit_code > SIGNALLED
 
 
 def _joined(stop: StopStatus, outcome: Outcome | None) -> str:
