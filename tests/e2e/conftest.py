@@ -21,6 +21,11 @@ WATCHED = "RLJOB_WATCHED"
 NAMESPACE = "rljob-e2e"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the shared run: its initializer makes the tiny model, which the others then find."""
+    items.sort(key=lambda item: {"shared_run", "watched"}.isdisjoint(getattr(item, "fixturenames", ())))
+
+
 def cluster(*words: str) -> str:
     """Run a command of the local cluster, and give what it prints."""
     command = [sys.executable, "-m", "tests.cluster", *words]
