@@ -88,6 +88,8 @@ def run(stages: Sequence[Stage], *, budget_minutes: float) -> bool:
     """Run all stages and print the table of results; whether all passed."""
     LOGS.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
+    # Who ends this program means its stages too: they have sessions of their own and would go on.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     state = _Run(stages=stages, deadline=started + budget_minutes * 60)
     lanes = list(dict.fromkeys(stage.lane for stage in stages))
     threads = [threading.Thread(target=_run_lane, args=(state, lane), daemon=True) for lane in lanes]

@@ -48,7 +48,8 @@ CHECK = (
             "2",
             *UNIT,
         ),
-        15,
+        # Three to five minutes; a first run on a slow machine compiles KWOK and Kueue beside it.
+        30,
     ),
 )
 
