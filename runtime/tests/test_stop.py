@@ -364,3 +364,22 @@ def test_a_stop_after_the_end_does_not_change_the_outcome(spool: Spool, monkeypa
     progress = spool.progress()
     assert progress is not None
     assert progress.outcome == failed
+
+
+@pytest.mark.parametrize(
+    ("saved", "abandoned", "told"),
+    [
+        (2, None, "AbortRollout at step 2; step 2 is saved"),
+        (2, 3, "AbortRollout at step 2, the rollout of step 3 given up; step 2 is saved"),
+        (None, 1, "AbortRollout at step 0, the rollout of step 1 given up; nothing is saved"),
+    ],
+)
+def test_a_stop_says_whether_it_met_a_rollout(
+    spool: Spool, saved: int | None, abandoned: int | None, told: str
+) -> None:
+    attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
+    launched = launch.Launch(attempt, JOB, spool, launch.Patience(), Mirror(JOB, 1))
+    launch.begin(spool, attempt, JOB)
+    spool.update_progress(checkpoint_step=saved)
+    outcome = launch.stopped(launched, saved or 0, StopMode.ABORT_ROLLOUT, abandoned)
+    assert (outcome.exit_code, outcome.message) == (ExitCode.STOPPED, told)

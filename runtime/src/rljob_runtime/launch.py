@@ -225,7 +225,7 @@ def outcome_of(launch: Launch, result: Result) -> Outcome:
     if result.matched is not None:
         return result.matched.outcome(saved_step(launch))
     if result.stopped_by is not None:
-        return stopped(launch, result.step, result.stopped_by)
+        return stopped(launch, result.step, result.stopped_by, result.abandoned_step)
     if result.evaluation is not None:
         score = result.evaluation.get(figures.VALIDATION_SCORE, float("nan"))
         message = f"evaluated step {result.step} on data.validation: mean score {score:.6g}"
@@ -393,15 +393,15 @@ def stopped_before_start() -> RefusedError:
     return RefusedError(ExitCode.STOPPED, "StoppedBeforeStart", "stopped on request before the first step")
 
 
-def stopped(launch: Launch, step: int, mode: StopMode) -> Outcome:
-    """Give the outcome of a stop on request."""
+def stopped(launch: Launch, step: int, mode: StopMode, abandoned_step: int | None = None) -> Outcome:
+    """Give the outcome of a stop on request, with the step whose rollout was given up for it."""
+    met = f"{mode.value} at step {step}"
+    if abandoned_step is not None:
+        met += f", the rollout of step {abandoned_step} given up"
     saved = saved_step(launch)
     if saved is None:
-        message = f"{mode.value} at step {step}; nothing is saved"
-        return Outcome(int(ExitCode.STOPPED), "StoppedWithoutCheckpoint", message, last_step=step)
-    return Outcome(
-        int(ExitCode.STOPPED), "Stopped", f"{mode.value} at step {step}; step {saved} is saved", last_step=step
-    )
+        return Outcome(int(ExitCode.STOPPED), "StoppedWithoutCheckpoint", f"{met}; nothing is saved", last_step=step)
+    return Outcome(int(ExitCode.STOPPED), "Stopped", f"{met}; step {saved} is saved", last_step=step)
 
 
 def has_ended(launch: Launch) -> bool:

@@ -1,6 +1,7 @@
 """verl's own `_save_checkpoint` under our fence: what it writes, in which order, and what a frozen driver does not.
 
-The trainer is verl's with our overrides; only its worker group and its dataloader are small, for they need devices.
+The trainer is verl's with our overrides; only its worker group, its replicas and its dataloader are small, for they
+need devices.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from rljob_runtime.checkpoint import TRACKER_FILE, tracked_step
 from rljob_runtime.claims import Owner, claim, publish
@@ -63,6 +65,14 @@ class Data:
         return {"place": 7}
 
 
+class Replicas:
+    def abort_replicas(self):
+        print("aborted", flush=True)
+
+    def sleep_replicas(self):
+        print("asleep", flush=True)
+
+
 trainer = RLJobTrainer.__new__(RLJobTrainer)
 trainer._run = Run(job, 1, spool)
 trainer.config = OmegaConf.create({
@@ -73,6 +83,12 @@ OmegaConf.set_struct(trainer.config, True)
 trainer.trainer_mode, trainer.use_critic, trainer.global_steps = "sync", False, 4
 trainer.actor_rollout_wg, trainer.train_dataloader = Workers(), Data()
 trainer._publisher = trainer.checkpoint_callback = saving.Publisher(Told(), trainer._run)
+if place == "rollout":
+    trainer.checkpoint_manager, trainer._data_before = Replicas(), {"place": 6}
+    trainer.global_steps = int(sys.argv[5])
+    trainer._abandon_rollout()
+    print("given-up", trainer.abandoned_step, trainer.stopped_by, trainer.global_steps)
+    sys.exit()
 try:
     trainer._save_checkpoint()
     print("saved", trainer.config.actor_rollout_ref.actor.checkpoint.async_save)
@@ -98,6 +114,12 @@ class Place:
     def words(self, place: str) -> list[str]:
         """Give the command line."""
         return [sys.executable, "-c", PROBE, str(self.checkpoints), str(self.root / "spool"), place, str(self.go)]
+
+    def give_up(self, step: int) -> str:
+        """Give up a step's rollout, and give what was said."""
+        done = subprocess.run([*self.words("rollout"), str(step)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
 
     def files(self) -> list[str]:
         return sorted(str(path.relative_to(self.checkpoints)) for path in self.checkpoints.rglob("*"))
@@ -141,3 +163,15 @@ def test_a_driver_that_was_frozen_in_a_save_does_not_publish(here: Place, place:
     assert last_words(said) == ["fenced"]
     assert tracked_step(here.checkpoints) == 2
     assert "global_step_4/data.pt" not in here.files()
+
+
+def test_a_rollout_that_is_given_up_is_named_and_its_prompts_are_drawn_again(here: Place) -> None:
+    said = here.give_up(5).splitlines()
+    assert said.index("aborted") < said.index("asleep") < said.index("told 4 True False 4"), said
+    assert said[-1] == "given-up 5 AbortRollout 4"
+    assert torch.load(here.checkpoints / "global_step_4" / "data.pt", weights_only=False) == {"place": 6}
+
+
+def test_a_first_rollout_that_is_given_up_leaves_no_checkpoint(here: Place) -> None:
+    assert here.give_up(1).splitlines()[-1] == "given-up 1 AbortRollout 0"
+    assert here.files() == [".owner"]

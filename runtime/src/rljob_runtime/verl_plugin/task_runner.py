@@ -38,6 +38,8 @@ class Result:
     """The stop rule that ended it."""
     evaluation: dict[str, float] | None = None
     """Validation metrics of a run that only evaluates."""
+    abandoned_step: int | None = None
+    """The step after `step` whose rollout was given up."""
 
 
 class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] # the class behind Ray's wrapper
@@ -59,7 +61,7 @@ class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] #
         trainer = self.trainer
         # After its last step verl has counted one further; after a stop or a resume at the end it may not have.
         step = min(trainer.global_steps, trainer.total_training_steps)
-        return Result(step, trainer.stopped_by, trainer.matched, trainer.evaluation)
+        return Result(step, trainer.stopped_by, trainer.matched, trainer.evaluation, trainer.abandoned_step)
 
     def request_stop(self, mode: str) -> None:
         """Ask the trainer to stop."""

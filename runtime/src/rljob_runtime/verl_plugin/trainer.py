@@ -55,6 +55,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def __init__(self, config: DictConfig) -> None:
         self._run = run.current()
         self.stopped_by: StopMode | None = None
+        self.abandoned_step: int | None = None
         self.matched: Match | None = None
         self.evaluation: dict[str, float] | None = None
         self._rules = StopRules(self._run.job.stop_rules)
@@ -155,7 +156,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         """Save step k-1 while step k's rollout is given up: the weights are still those of k-1."""
         self.checkpoint_manager.abort_replicas()
         self.checkpoint_manager.sleep_replicas()
-        self.stopped_by = StopMode.ABORT_ROLLOUT
+        self.stopped_by, self.abandoned_step = StopMode.ABORT_ROLLOUT, self.global_steps
         self.global_steps -= 1
         if self.global_steps <= 0:
             return  # nothing was trained: a fresh start is the same
