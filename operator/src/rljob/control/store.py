@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.build.labels import ACCELERATOR, JOB, JOB_UID
 from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
-from rljob.cluster.manifests import controller_uid, without_fields
+from rljob.cluster.manifests import controller_uid, interned, without_fields
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.ports import Holder, recorded_block
 from rljob.core.recipes import chain_ids, reference_id
@@ -257,7 +257,7 @@ class Store:
         # It had only left our label selector, and is back.
         self._gone.pop(uid, None)
         self._unindex(kind, uid)
-        self._objects[kind][uid] = without_fields(manifest, UNREAD.get(kind, ()))
+        self._objects[kind][uid] = interned(without_fields(manifest, UNREAD.get(kind, ())))
         if key is not None:
             self._by_key[kind, key].add(uid)
             self._tell(kind, key)

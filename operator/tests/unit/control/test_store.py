@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -325,6 +326,30 @@ def test_what_no_decision_reads_is_not_kept() -> None:
     (kept,) = store.children(RAY_CLUSTER, KEY)
     assert "managedFields" not in kept["metadata"]
     assert kept["spec"] == {"headGroupSpec": {}, "workerGroupSpecs": [{"replicas": 2}]}
+
+
+def test_objects_share_equal_strings_as_parsing_does_not() -> None:
+    store = Store(lambda _: None)
+    text = json.dumps(child("c1", 1) | {"spec": {"group": {"rank": ["first of them", 7, None, 0.5, True]}}})
+    parsed = [json.loads(text), json.loads(text.replace("c1", "c2"))]
+    assert not list(_strings(parsed[0]).keys() & _strings(parsed[1]).keys()), "the parser shares them by now"
+    for made in parsed:
+        store.put(RAY_CLUSTER, made)
+    first, second = store.children(RAY_CLUSTER, KEY)
+    assert (first, second) == tuple(parsed)
+    unlike = {"c1", "c2"}
+    assert {text for text in _strings(first).values() if text not in unlike} == {
+        text for found, text in _strings(second).items() if found in _strings(first) and text not in unlike
+    }
+
+
+def _strings(value: object) -> dict[int, str]:
+    """Give every key and value of more than one letter by its identity."""
+    if isinstance(value, dict):
+        return _strings([*value.keys(), *value.values()])
+    if isinstance(value, list):
+        return {name: text for member in value for name, text in _strings(member).items()}
+    return {id(value): value} if isinstance(value, str) and len(value) > 1 else {}
 
 
 def test_the_devices_of_other_jobs_clusters_are_counted_by_class() -> None:
