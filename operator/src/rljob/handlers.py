@@ -142,12 +142,30 @@ class Watcher:
         return record
 
 
+class NoEssence(kopf.DiffBaseStorage):  # type: ignore[misc] # mypy does not read kopf
+    """Compares nothing: kopf copies each object whole to tell changes apart, for handlers of changes only.
+
+    There are none here (kopf/_core/reactor/processing.py, `_detect_causes`).
+    """
+
+    def build(self, **_: Any) -> kopf.BodyEssence:  # noqa: ANN401 - kopf's calling convention
+        """Give nothing."""
+        return {}
+
+    def fetch(self, **_: Any) -> None:  # noqa: ANN401 - kopf's calling convention
+        """Know nothing."""
+
+    def store(self, **_: Any) -> None:  # noqa: ANN401 - kopf's calling convention
+        """Keep nothing."""
+
+
 def make_settings(watches: tuple[Watch, ...]) -> kopf.OperatorSettings:
     """Give kopf's settings: watch, filtered on the server and in pages, and nothing else."""
     settings = kopf.OperatorSettings()
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.persistence.finalizer = "rljob.dev/kopf-is-never-to-set-this"
+    settings.persistence.diffbase_storage = NoEssence()
     settings.watching.server_timeout = 290
     settings.watching.inactivity_timeout = 70
     settings.watching.connect_timeout = 10

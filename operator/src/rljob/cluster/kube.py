@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.request import getproxies_environment
 
 import aiohttp
 from kubernetes.aio.client.api_client import ApiClient
@@ -59,6 +60,8 @@ async def load_configuration(kubeconfig: str) -> Configuration:
     else:
         load_incluster_config(client_configuration=configuration)
     configuration.retries = None
+    # Else aiohttp looks for proxies and for a .netrc before each request, on a thread of its own.
+    configuration.client_session_kwargs = {"trust_env": bool(getproxies_environment())}
     return configuration
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from rljob.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 
 class World:
@@ -52,6 +54,45 @@ async def test_every_request_carries_the_credentials(world: World) -> None:
     assert path == "/api/v1/namespaces/team/configmaps/one"
     assert headers["Authorization"] == "Bearer secret-token"
     assert headers["User-Agent"] == "rljob-operator"
+
+
+@pytest.mark.parametrize("proxy", [True, False])
+async def test_a_proxy_of_the_environment_is_taken_and_no_netrc_looked_for_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, proxy: bool
+) -> None:
+    for name in (
+        "http_proxy",
+        "HTTP_PROXY",
+        "https_proxy",
+        "HTTPS_PROXY",
+        "all_proxy",
+        "ALL_PROXY",
+        "no_proxy",
+        "NO_PROXY",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password something\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with Server(says(200, {})) as server:
+        address = f"http://127.0.0.1:{server.port}"
+        if proxy:
+            monkeypatch.setenv("http_proxy", address)
+        written = {
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+            "clusters": [{"name": "here", "cluster": {"server": "http://api.invalid" if proxy else address}}],
+            "users": [{"name": "me", "user": {}}],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(written))
+        configuration = await kube.load_configuration(str(tmp_path / "kubeconfig"))
+        cluster = KubeCluster(configuration, Metrics(), TokenBucket(1000, 1000, time.monotonic))
+        try:
+            await cluster.get(CONFIG_MAP, "team", "one")
+        finally:
+            await cluster.close()
+    ((_, _, headers, _),) = server.asked
+    assert headers["Host"] == ("api.invalid" if proxy else address.removeprefix("http://"))
+    assert "Authorization" not in headers
 
 
 async def test_a_status_is_sent_as_a_forced_apply(world: World) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import json
 import types
 import typing
@@ -123,14 +124,24 @@ def _decode_union(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # noqa:
 def _decode_dataclass(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # noqa: ANN401, FBT001 - driven by annotations
     if not isinstance(raw, dict):
         raise ContractError(f"{path}: expected an object, got {type(raw).__name__}")
-    hints = typing.get_type_hints(kind)
-    fields = {camel(f.name): f for f in dataclasses.fields(kind)}
+    fields = _fields(kind)
     if strict and (unknown := sorted(set(raw) - set(fields))):
         raise ContractError(f"{path}: unknown keys {', '.join(unknown)}; operator and image are of different versions")
     values = {}
-    for key, field in fields.items():
+    for key, (name, hint, required) in fields.items():
         if key in raw:
-            values[field.name] = _decode(hints[field.name], raw[key], f"{path}.{key}", strict)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            values[name] = _decode(hint, raw[key], f"{path}.{key}", strict)
+        elif required:
             raise ContractError(f"{path}.{key}: missing")
     return kind(**values)
+
+
+@functools.cache
+def _fields(kind: type[Any]) -> dict[str, tuple[str, Any, bool]]:
+    """By key: name, type, and whether it has to be there; reading annotations takes longer than all of the rest."""
+    hints = typing.get_type_hints(kind)
+    missing = dataclasses.MISSING
+    return {
+        camel(f.name): (f.name, hints[f.name], f.default is missing and f.default_factory is missing)
+        for f in dataclasses.fields(kind)
+    }
