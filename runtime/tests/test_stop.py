@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ from rljob_runtime.mirror import Mirror
 from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop import Head, Here, await_listener, head_address, stop_here
+from rljob_runtime.stop_rules import Match
+from rljob_runtime.verl_plugin.result import Result
 from runtime.tests.saving_process import JOB
 
 TOKEN = "correct-horse"
@@ -366,6 +369,18 @@ def test_a_stop_after_the_end_does_not_change_the_outcome(spool: Spool, monkeypa
     assert progress.outcome == failed
 
 
+@dataclass
+class Trainer:
+    """One whose loop a stop has ended."""
+
+    global_steps: int
+    abandoned_step: int | None
+    total_training_steps: int = 40
+    stopped_by: StopMode | None = StopMode.ABORT_ROLLOUT
+    matched: Match | None = None
+    evaluation: dict[str, float] | None = None
+
+
 @pytest.mark.parametrize(
     ("saved", "abandoned", "told"),
     [
@@ -381,5 +396,5 @@ def test_a_stop_says_whether_it_met_a_rollout(
     launched = launch.Launch(attempt, JOB, spool, launch.Patience(), Mirror(JOB, 1))
     launch.begin(spool, attempt, JOB)
     spool.update_progress(checkpoint_step=saved)
-    outcome = launch.stopped(launched, saved or 0, StopMode.ABORT_ROLLOUT, abandoned)
+    outcome = launch.outcome_of(launched, Result.of(Trainer(saved or 0, abandoned)))
     assert (outcome.exit_code, outcome.message) == (ExitCode.STOPPED, told)

@@ -170,7 +170,8 @@ def _circumstances(settings: Settings) -> str:
     ).stdout.strip()
     return (
         f"`SCALE_JOBS={settings.jobs} SCALE_WORKERS={settings.workers} SCALE_STEP_SECONDS={settings.step_seconds} "
-        f"make scale` at {commit}: one run a column, one after the other, each on a fresh control plane; "
+        f"SCALE_STEADY_SECONDS={settings.steady_seconds} make scale` at {commit}: one run a column, "
+        "one after the other, each on a fresh control plane; "
         f"{settings.pods} pods. Machine: {os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, load "
         f"{os.getloadavg()[2]:.1f} in the last quarter of an hour. Both operators with the settings they have by "
         f"default; a step of the virtual runs takes {settings.step_seconds} s; the steady state is "

@@ -169,6 +169,7 @@ async def connection_info(configuration: Configuration) -> kopf.ConnectionInfo:
         certificate_path=configuration.cert_file,
         private_key_path=configuration.key_file,
         proxy_url=configuration.proxy,
+        trust_env=(configuration.client_session_kwargs or {}).get("trust_env", False),
     )
 
 

@@ -35,7 +35,8 @@ from rljob_runtime.stacks import register as stack_register
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner, Result
+    from rljob_runtime.verl_plugin.result import Result
+    from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
 
 SHUTDOWN_SECONDS = 20.0
 """Ray's disconnection may hang when the cluster is half gone; the outcome must be printed all the same."""

@@ -60,7 +60,7 @@ async def load_configuration(kubeconfig: str) -> Configuration:
     else:
         load_incluster_config(client_configuration=configuration)
     configuration.retries = None
-    # Else aiohttp looks for proxies and for a .netrc before each request, on a thread of its own.
+    # The library's default is True: aiohttp looks for proxies and a .netrc before each request, on a thread of its own.
     configuration.client_session_kwargs = {"trust_env": bool(getproxies_environment())}
     return configuration
 

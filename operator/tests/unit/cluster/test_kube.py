@@ -12,6 +12,7 @@ from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 from servers import Server, says, says_text
 
+from rljob.__main__ import connection_info
 from rljob.cluster import errors, kube
 from rljob.cluster.kinds import CONFIG_MAP, LEASE, POD_GROUP, RLJOB, SECRET, Kind
 from rljob.cluster.kube import KubeCluster
@@ -90,6 +91,7 @@ async def test_a_proxy_of_the_environment_is_taken_and_no_netrc_looked_for_witho
             await cluster.get(CONFIG_MAP, "team", "one")
         finally:
             await cluster.close()
+    assert (await connection_info(configuration)).trust_env is proxy
     ((_, _, headers, _),) = server.asked
     assert headers["Host"] == ("api.invalid" if proxy else address.removeprefix("http://"))
     assert "Authorization" not in headers

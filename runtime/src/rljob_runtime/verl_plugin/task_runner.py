@@ -19,27 +19,13 @@ from verl.trainer.main_ppo import TaskRunnerV1
 
 from rljob_runtime.contract import JobConfig, StopMode
 from rljob_runtime.spool import Spool
-from rljob_runtime.stop_rules import Match
+from rljob_runtime.verl_plugin.result import Result
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 HEAD_RESOURCE = "node:__internal_head__"
 """Ray's resource of the head node (ray/_common/constants.py): on the head the trainer sees the spool."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """How the trainer's loop ended."""
-
-    step: int
-    stopped_by: StopMode | None
-    matched: Match | None = None
-    """The stop rule that ended it."""
-    evaluation: dict[str, float] | None = None
-    """Validation metrics of a run that only evaluates."""
-    abandoned_step: int | None = None
-    """The step after `step` whose rollout was given up."""
 
 
 class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] # the class behind Ray's wrapper
@@ -58,10 +44,7 @@ class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] #
 
         logging.getLogger(__name__).warning("trainer runs on %s, pid %d", socket.gethostname(), os.getpid())
         super().run(config)
-        trainer = self.trainer
-        # After its last step verl has counted one further; after a stop or a resume at the end it may not have.
-        step = min(trainer.global_steps, trainer.total_training_steps)
-        return Result(step, trainer.stopped_by, trainer.matched, trainer.evaluation, trainer.abandoned_step)
+        return Result.of(self.trainer)
 
     def request_stop(self, mode: str) -> None:
         """Ask the trainer to stop."""
