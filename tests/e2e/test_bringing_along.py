@@ -112,7 +112,12 @@ def test_secrets_services_and_patches_are_in_the_pod(kube: Kube) -> None:
         return bool(echo["restartCount"] and echo["ready"] and found["phase"] == "Running")
 
     # Process 1 gets from its own namespace only the signals that it handles, as Python does this one.
-    kube.run("exec", pod, "-c", "echo-files", "--", "python", "-c", "import os, signal; os.kill(1, signal.SIGINT)")
+    signal = "import os, signal; os.kill(1, signal.SIGINT)"
+    try:
+        kube.run("exec", pod, "-c", "echo-files", "--", "python", "-c", signal)
+    except KubectlError as error:
+        # With process 1 all of its container ends, maybe before the one that sent it the signal has ended by itself.
+        assert "exit code 137" in str(error), error  # noqa: PT017 - either end will do
     wait_for("the service is back", restarted, 120)
     kube.delete("rljob", "brings")
 
