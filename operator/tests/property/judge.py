@@ -52,7 +52,9 @@ class Judge:
         name, intent = manifest["metadata"]["name"], self.world.status.intent
         wanted = intent is not None and not intent.ended and (intent.cluster_name, intent.cluster_uid) == (name, None)
         if self.world.ex_leader_is_awake and not wanted:
-            self.strays.append(name)
+            # While the status is lost, nobody can tell it from the job's own cluster: it is adopted.
+            if intent is not None or not self.world.wiped:
+                self.strays.append(name)
             return
         clusters = self.world.cluster.objects(RAY_CLUSTER)
         living = [c for c in clusters if "deletionTimestamp" not in c["metadata"]]

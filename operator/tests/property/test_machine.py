@@ -302,6 +302,23 @@ def test_a_stop_that_ends_when_it_is_taken_back_and_the_next_attempt_share_a_mom
         state.world.close()
 
 
+def test_a_cluster_that_an_ex_leader_makes_while_the_status_is_lost_is_the_jobs_own() -> None:
+    state = Fate()
+    state.create(spec="gang", stage=0)
+    state.delete_cluster()
+    state.freeze_before(writes=2)
+    state.wipe()
+    state.work()
+    state.suspend(suspended=True)
+    state.work()
+    state.wipe()
+    try:
+        state.end_well()
+    finally:
+        state.world.close()
+    assert not state.world.judge.strays
+
+
 TestFate = Fate.TestCase
 TestFate.settings = settings(
     max_examples=HISTORIES,

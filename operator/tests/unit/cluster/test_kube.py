@@ -195,12 +195,12 @@ async def test_a_read_that_fails_has_no_unknown_outcome(world: World) -> None:
     assert not isinstance(caught.value, errors.OutcomeUnknown)
 
 
-async def test_the_servers_wish_for_a_pause_is_kept_within_reason(world: World) -> None:
-    for header, seconds in (("7", 7.0), ("99999", 60.0), ("nonsense", 1.0)):
-        world.server.answer = says(429, {}, **{"Retry-After": header})
-        with pytest.raises(errors.RateLimited) as caught:
-            await world.cluster.get(CONFIG_MAP, "team", "one")
-        assert caught.value.retry_after_seconds == seconds
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("99999", 60.0), ("nonsense", 1.0)])
+async def test_the_servers_wish_for_a_pause_is_kept_within_reason(world: World, header: str, seconds: float) -> None:
+    world.server.answer = says(429, {}, **{"Retry-After": header})
+    with pytest.raises(errors.RateLimited) as caught:
+        await world.cluster.get(CONFIG_MAP, "team", "one")
+    assert caught.value.retry_after_seconds == seconds
 
 
 async def test_a_refused_secret_is_not_quoted(world: World) -> None:
