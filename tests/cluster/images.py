@@ -73,7 +73,12 @@ TABLE: Mapping[str, Recipe] = {
         tag="rljob.local/runtime-deps:cpu",
         dockerfile=_RUNTIME,
         stage="dependencies",
-        inputs=("images/runtime/strip.py", "requirements/runtime-cpu.txt", "requirements/uv.txt"),
+        inputs=(
+            "images/runtime/look_at_models.py",
+            "images/runtime/strip.py",
+            "requirements/runtime-cpu.txt",
+            "requirements/uv.txt",
+        ),
     ),
     # The same Dockerfile to its end, on top of that stage: our code, kilobytes that change often.
     "runtime-cpu": Recipe(
