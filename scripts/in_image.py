@@ -30,13 +30,11 @@ from scripts.product import local_kubernetes
 NAMESPACE = "default"
 IMAGE = "rljob.local/runtime:cpu"
 BUILD = ROOT / "build" / "in-image"
-TOOLS = BUILD / "tools"
 ENDED = ("Succeeded", "Failed")
 ENDED_SECONDS = 120.0
-WHEELS = BUILD / "wheels"
-"""Our two wheels, installed; they go before the runtime that the image has."""
-JOBS = BUILD / "jobs"
-"""job.json of every example: the operator's code is not in the image."""
+TOOLS, WHEELS, JOBS = Path("tools"), Path("wheels"), Path("jobs")
+"""Folders that are made for a suite: pytest; our two wheels, installed, which go before the runtime that the image has;
+job.json of every example, because the operator's code is not in the image."""
 MANIFESTS = (ROOT / "charts/rljob-operator/recipes", ROOT / "examples", ROOT / "operator/tests/golden/jobs")
 
 
@@ -54,7 +52,7 @@ class Suite:
     folder: Path
     seconds: int
     mounts: Mapping[str, Path] = field(default_factory=dict)
-    """Folder in the pod's root -> folder here, beside its own and the tools."""
+    """Folder in the pod's root -> folder here, or one that is made for the suite; beside its own and the tools."""
     shared_memory: str | None = None
     command: tuple[str, ...] = PYTEST
     mounted_at: str = "/tests"
@@ -63,6 +61,11 @@ class Suite:
     def name(self) -> str:
         """Name of the pod."""
         return f"rljob-test-{self.folder.name}"
+
+    @property
+    def made(self) -> Path:
+        """Where what is made for it lies: two suites may run at once."""
+        return BUILD / self.name
 
 
 SUITES = {
@@ -89,7 +92,8 @@ def pod(suite: Suite) -> Manifest:
     mounts = {"tools": TOOLS, **suite.mounts}
     folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "PYTHONPATH": "/tools:/wheels:/repository"}
     environment = {"RLJOB_IN_IMAGE": "1", **folders}
-    places = {"own": (suite.folder, suite.mounted_at)} | {name: (path, f"/{name}") for name, path in mounts.items()}
+    places = {"own": (suite.folder, suite.mounted_at)}
+    places |= {name: (suite.made / path, f"/{name}") for name, path in mounts.items()}
     volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, (path, _) in places.items()]
     volume_mounts: list[Manifest] = [
         {"name": name, "mountPath": place, "readOnly": True} for name, (_, place) in places.items()
@@ -121,18 +125,18 @@ def pod(suite: Suite) -> Manifest:
     }
 
 
-def install_tools() -> None:
+def install_tools(made: Path) -> None:
     """Put pytest, as locked, and our wheels, as users get them, into folders of their own."""
     install = (str(ROOT / ".venv/bin/uv"), "pip", "install", "--quiet", "--target")
-    capture((*install, str(TOOLS), "-c", "requirements/dev.txt", "pytest"), seconds=120)
-    built = map(str, wheels.build(BUILD))
-    capture((*install, str(WHEELS), "--no-deps", "--reinstall", *built), seconds=120)
+    capture((*install, str(made / TOOLS), "-c", "requirements/dev.txt", "pytest"), seconds=120)
+    built = map(str, wheels.build(made))
+    capture((*install, str(made / WHEELS), "--no-deps", "--reinstall", *built), seconds=120)
 
 
-def render_jobs() -> None:
+def render_jobs(made: Path) -> None:
     """Write job.json of every example and golden job, as the operator renders it."""
-    shutil.rmtree(JOBS, ignore_errors=True)
-    JOBS.mkdir(parents=True)
+    shutil.rmtree(made / JOBS, ignore_errors=True)
+    (made / JOBS).mkdir(parents=True)
     files = read_files([str(path) for folder in MANIFESTS for path in sorted(folder.rglob("*.yaml"))])
     for job in files.jobs:
         checked = validate(job.name, job.spec, files.recipes)
@@ -140,7 +144,14 @@ def render_jobs() -> None:
             raise DemoError(f"{job.source}: {'; '.join(str(violation) for violation in checked.violations)}")
         identity = JobIdentity(namespace=job.namespace, name=job.name, uid=STAND_IN_UID)
         config = job_config(identity, checked.spec, FIRST_GENERATION)
-        (JOBS / f"{job.name}.json").write_bytes(config.to_json())
+        (made / JOBS / f"{job.name}.json").write_bytes(config.to_json())
+
+
+def prepare_and_run(kubernetes: Kubernetes, suite: Suite) -> bool:
+    """Make what the suite mounts, and run it."""
+    install_tools(suite.made)
+    render_jobs(suite.made)
+    return run(kubernetes, suite)
 
 
 def run(kubernetes: Kubernetes, suite: Suite) -> bool:
@@ -178,10 +189,8 @@ def main() -> int:
     parser.add_argument("suites", nargs="+", choices=list(SUITES), metavar="SUITE", help=", ".join(SUITES))
     chosen = parser.parse_args().suites
     try:
-        install_tools()
-        render_jobs()
         kubernetes = local_kubernetes()
-        passed = [run(kubernetes, SUITES[name]) for name in chosen]
+        passed = [prepare_and_run(kubernetes, SUITES[name]) for name in chosen]
         return 0 if all(passed) else 1
     except DemoError as error:
         print(f"in_image: {error}", file=sys.stderr)

@@ -93,6 +93,8 @@ FULL = (
         "upstream's seams, in the runtime image",
         (PYTHON, "-m", "scripts.in_image", "seams"),
         20,
+        # One process that computes, beside starts that leave every second core idle for half of their time.
+        lane="seams",
         after=("load",),
     ),
     Stage(

@@ -12,7 +12,8 @@ from rljob.cli.status import ENDED
 from scripts.demo.commands import Kubernetes, Manifest
 from scripts.demo.errors import DemoError
 
-POLL_SECONDS = 2.0
+POLL_SECONDS = 4.0
+"""A look is a process of kubectl, which takes its time from the job where there are two cores."""
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def play(
             blow(kube, record)
             time.sleep(2)
             kill_operator(kube, record)
-        time.sleep(2)
+        time.sleep(3)
     _tell(record, time.monotonic() - begin)
     record.attempts = [read_steps(folder) for folder in log_folders(kube, record.job)]
     wait_for("no Ray pod", lambda: not kube.find("pods", f"rljob.dev/job={record.name},ray.io/cluster"), 60)

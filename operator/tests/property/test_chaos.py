@@ -25,6 +25,9 @@ from rljob.api.status import State
 from rljob.cluster.errors import Invalid
 from rljob.core.reasons import Reason
 
+# The unit tests alone reach every branch; counting here as well would cost minutes.
+pytestmark = pytest.mark.no_cover
+
 SAMPLE = 1
 """Moments of each disturbance in each scenario that are tried in `make test`."""
 SEEDS = 5

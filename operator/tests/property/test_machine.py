@@ -7,6 +7,7 @@ it never waits for something that nobody will tell it, and when fate stops, the 
 from functools import partial
 from typing import Any
 
+import pytest
 from builders import merged, saving, small_spec
 from doubles.fake import Failure
 from hypothesis import HealthCheck, event, settings
@@ -319,7 +320,8 @@ def test_a_cluster_that_an_ex_leader_makes_while_the_status_is_lost_is_the_jobs_
     assert not state.world.judge.strays
 
 
-TestFate = Fate.TestCase
+# The unit tests alone reach every branch; counting here as well would cost minutes.
+TestFate = pytest.mark.no_cover(Fate.TestCase)
 TestFate.settings = settings(
     max_examples=HISTORIES,
     stateful_step_count=STEPS,

@@ -28,6 +28,9 @@ from rljob.control.store import TOMBSTONES
 from rljob.telemetry.events import REMEMBERED
 from rljob.telemetry.metrics import PLACES_MAX
 
+# The unit tests alone reach every branch; counting here as well would cost time.
+pytestmark = pytest.mark.no_cover
+
 JOBS, ROUNDS = 20, 5
 POD_GROUP_FIELDS = 20
 """More than the spec of Volcano's PodGroup has, whose schema is kept once for all jobs."""
