@@ -1,8 +1,8 @@
 """A small handle on the local cluster for tests: kubectl with JSON, waits with deadlines, HTTP to pods.
 
 Used by tests/e2e, tests/chaos and tests/chart. It goes through kubectl on purpose: that is what users have. Only what
-tests look at again and again is read without: with a process of kubectl for every look, a run on two slow cores had a
-sixth less of them.
+tests look at again and again is read without: processes of kubectl for every look took a tenth of two slow cores from
+a run that started.
 """
 
 from __future__ import annotations
