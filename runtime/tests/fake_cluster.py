@@ -63,14 +63,14 @@ class Cluster:
     nodes: list[Node]
 
     def ask(self) -> tuple[list[NodeFacts], list[Finding]]:
-        """Gather and judge as nodes.py does."""
+        """Gather and judge as nodes.py does, in one second however slow this machine is."""
         asked = time.time()
-        facts = [self._answer(self.head, is_head=True)]
-        facts += [self._answer(node) for node in self.nodes if not node.silent]
-        window = Window(asked, time.time())
-        return facts, judge(self.job, facts, window, [Silent(node.name) for node in self.nodes if node.silent])
+        facts = [self._answer(self.head, asked, is_head=True)]
+        facts += [self._answer(node, asked) for node in self.nodes if not node.silent]
+        silent = [Silent(node.name) for node in self.nodes if node.silent]
+        return facts, judge(self.job, facts, Window(asked, asked + 1), silent)
 
-    def _answer(self, node: Node, *, is_head: bool = False) -> NodeFacts:
+    def _answer(self, node: Node, asked: float, *, is_head: bool = False) -> NodeFacts:
         with pytest.MonkeyPatch.context() as patch:
             tools = node.host.install(node.root / "tools")
             for command, text in node.answers.items():
@@ -89,9 +89,7 @@ class Cluster:
             patch.setattr(gathering, "shutil", SimpleNamespace(disk_usage=lambda path: _usage(node, path)))
             patch.setattr(gathering, "cann_version", lambda: node.cann)
             patch.setattr(gathering, "_installed", lambda _: node.torch_npu)
-            clock = SimpleNamespace(
-                time=lambda: time.time() + node.clock, monotonic=time.monotonic, sleep=lambda _: None
-            )
+            clock = SimpleNamespace(time=lambda: asked + node.clock, monotonic=time.monotonic, sleep=lambda _: None)
             patch.setattr(gathering, "time", clock)
             found = (Interface("lo", "127.0.0.1"), Interface("eth0", "10.244.1.7"), Interface("net1", "192.168.1.7"))
             patch.setattr("rljob_runtime.hccl.read_interfaces", lambda: found)

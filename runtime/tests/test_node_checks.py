@@ -177,7 +177,7 @@ DEFECTS = {
     ),
     "few open files are allowed": Defect(node(open_files=1024), "OpenFilesTooFew", PLACE, "node-2: 1024 open files"),
     "the disk is full": Defect(node(free=100 << 20), "DiskFull", PLACE, "node-2: 0.1 GiB are free"),
-    "the clock is two minutes ahead": Defect(node(clock=120.0), "ClockSkew", PLACE, "node-2: its clock differs by 1"),
+    "the clock is two minutes ahead": Defect(node(clock=120.0), "ClockSkew", PLACE, "node-2: its clock differs by 119"),
     "the clock is an hour behind": Defect(node(clock=-3600.0), "ClockSkew", PLACE, "node-2: its clock differs by 3600"),
     "the checkpoint folder is not shared": Defect(
         node(unshared="another run's"), "FolderNotShared", PLACE, "it is another volume here"
