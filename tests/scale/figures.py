@@ -146,6 +146,12 @@ def buckets(page: str, metric: str, *labels: str) -> Buckets:
     return found
 
 
+def total(page: str, metric: str) -> float:
+    """Add up a gauge or counter of a metrics page over its label sets."""
+    wanted = (f"{metric}{{", f"{metric} ")
+    return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(wanted))
+
+
 def series(page: str) -> int:
     """Count the series of a metrics page."""
     return sum(bool(line) and not line.startswith("#") for line in page.splitlines())

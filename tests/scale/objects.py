@@ -43,6 +43,8 @@ def spec(workers: int) -> Manifest:
         "reward": {"path": "/data/reward.py"},
         # A batch that every number of workers up to 20 divides is not needed: ranks share prompts, not steps.
         "trainer": {"steps": 1_000_000, "globalBatchSize": 8 * DEVICES * workers},
+        # What is measured on a slow machine must not end for its slowness.
+        "deadlines": {"startSeconds": 7200},
         "checkpoint": {"path": "/data/checkpoints", "everySteps": 50},
         "observability": {"logPath": "/data/logs"},
     }

@@ -19,7 +19,7 @@ import aiohttp
 from rljob.cluster.token import TokenKey
 from tests.scale import objects
 from tests.scale.client import Client, Manifest
-from tests.scale.figures import Traffic, Usage, buckets, quantile, series, traffic, usage
+from tests.scale.figures import Traffic, Usage, buckets, quantile, series, total, traffic, usage
 from tests.scale.heads import Heads
 from tests.scale.plane import KUBERAY, OPERATOR, Plane, control_plane, install
 from tests.scale.settings import Settings
@@ -30,13 +30,19 @@ QUEUES = {
     KUBERAY: ("workqueue_queue_duration_seconds", 'name="rayjob"'),
 }
 """Metric, and what chooses among its label sets: how long a job waits for a worker of its own controller."""
+KUBERAY_DEPTH = "workqueue_depth"
+"""Of controller-runtime, a queue a controller: objects that wait for a worker now."""
 LOOK_SECONDS = 0.5
 OURSELVES = "heads"
 """This process: it serves the virtual heads and looks at the jobs."""
 TELL_SECONDS = 30.0
 """Between two lines about what has come so far."""
 SETTLE_SECONDS = 30.0
-"""Between the last job that gets ready and the steady state."""
+"""Between the last job that gets ready, with KubeRay's queues at rest, and the steady state."""
+QUIET_LOOKS = 5
+QUIET_LOOK_SECONDS = 2.0
+"""KubeRay's queues are at rest when they were empty in so many looks in a row: on a slow machine it works off what the
+start has left for minutes after the last job is ready, and takes a core for that."""
 TOLD_LOOK_SECONDS = 5.0
 
 
@@ -149,12 +155,22 @@ class Side:
             quantile(0.99, waited, before),
         )
 
-    async def steady(self) -> Span:
+    async def steady(self, say: Callable[[str], None]) -> Span:
         """Measure the steady state."""
+        say(f"KubeRay's queues at rest after {await self._rest():.0f} s more")
         await asyncio.sleep(min(SETTLE_SECONDS, self.settings.steady_seconds))
         first = await self.mark()
         await asyncio.sleep(self.settings.steady_seconds)
         return await self.span(first, await self.mark())
+
+    async def _rest(self) -> float:
+        """Wait until KubeRay has nothing queued; gives the seconds."""
+        began, quiet = time.monotonic(), 0
+        async with asyncio.timeout(self.settings.patience_seconds):
+            while quiet < QUIET_LOOKS:
+                quiet = quiet + 1 if total(await self.page(KUBERAY), KUBERAY_DEPTH) == 0 else 0
+                await asyncio.sleep(QUIET_LOOK_SECONDS)
+        return time.monotonic() - began
 
     async def until(self, what: str, check: Callable[[], bool]) -> None:
         """Look until it holds, not for ever."""
@@ -173,7 +189,7 @@ async def run_rljobs(settings: Settings, say: Callable[[str], None]) -> Outcome:
         async with background(heads.serve(side.client, objects.NAMESPACE)):
             await side.plane.start_operator()
             outcome = await _until_ready(side, objects.RLJOBS, list(objects.rljobs(settings)), _rljob_stage, say)
-            outcome.steady = await side.steady()
+            outcome.steady = await side.steady(say)
             at_rest = await side.mark()
             outcome.usage, outcome.series = at_rest.usage, series(at_rest.page)
             say(f"steady for {settings.steady_seconds} s")
@@ -188,7 +204,7 @@ async def run_rayjobs(settings: Settings, say: Callable[[str], None]) -> Outcome
     """Run KubeRay's side."""
     async with _side(settings) as side:
         outcome = await _until_ready(side, objects.RAYJOBS, list(objects.rayjobs(settings)), _rayjob_stage, say)
-        outcome.steady = await side.steady()
+        outcome.steady = await side.steady(say)
         at_rest = await side.mark()
         outcome.usage, outcome.series = at_rest.usage, series(at_rest.page)
         say(f"steady for {settings.steady_seconds} s")
@@ -231,15 +247,23 @@ async def _until_ready(
     outcome = Outcome(side.settings, side.controller)
     ready: dict[str, float] = {}
     running: dict[str, float] = {}
+    failed: list[str] = []
 
     async def follow() -> None:
         async for _, job in side.client.watch(path):
             name = job["metadata"]["name"]
             is_ready, runs = stage(job)
+            if (job.get("status") or {}).get("state") == "Failed":
+                failed.append(f"{name}: {job['status'].get('message')}")
             if is_ready:
                 ready.setdefault(name, time.monotonic())
             if runs:
                 running.setdefault(name, time.monotonic())
+
+    def are_all(found: dict[str, float]) -> bool:
+        # A job that ended comes no further, and the wait is long.
+        assert not failed, f"{len(failed)} failed, first {failed[0]}"
+        return len(found) == len(jobs)
 
     async def tell() -> None:
         before = side.usage()
@@ -255,9 +279,9 @@ async def _until_ready(
         first = await side.mark()
         await side.client.create_all(path, jobs)
         say(f"{len(jobs)} created in {time.monotonic() - first.monotonic:.1f} s")
-        await side.until(f"{path} ready", lambda: len(ready) == len(jobs))
+        await side.until(f"{path} ready", lambda: are_all(ready))
         say(f"all ready after {max(ready.values()) - first.monotonic:.1f} s")
-        await side.until(f"{path} running", lambda: len(running) == len(jobs))
+        await side.until(f"{path} running", lambda: are_all(running))
         last = await side.mark()
         say(f"all as far as they can come after {last.monotonic - first.monotonic:.1f} s")
     outcome.seconds_to_ready = sorted(moment - first.monotonic for moment in ready.values())

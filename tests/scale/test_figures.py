@@ -11,7 +11,7 @@ import pytest
 
 from rljob_runtime.contract import ExitCode, Outcome, Phase
 from tests.cluster.paths import State
-from tests.scale.figures import Request, Traffic, buckets, quantile, series, traffic, usage
+from tests.scale.figures import Request, Traffic, buckets, quantile, series, total, traffic, usage
 from tests.scale.heads import Head
 from tests.scale.objects import nodes, rayjobs, rljobs
 from tests.scale.plane import KUBERAY, OPERATOR, Plane, take_network
@@ -40,6 +40,13 @@ def test_a_quantile_lies_linearly_within_its_bucket() -> None:
 
 def test_series_are_the_lines_that_are_no_comments() -> None:
     assert series(PAGE) == 4
+
+
+def test_a_total_is_of_all_label_sets_of_that_metric_alone() -> None:
+    page = 'depth{name="a"} 2\ndepth{name="b"} 1.5\ndepth_most 7\n# depth 9\nbare 4\n'
+    assert total(page, "depth") == 3.5
+    assert total(page, "bare") == 4
+    assert total(page, "none") == 0
 
 
 def test_a_quantile_beyond_the_last_bound_is_that_bound() -> None:
