@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 from rljob.build.env import VARIABLES
 from rljob.launchers.verl import rollout
+from rljob_runtime.contract import IMAGE_SHELL_FILE
 from rljob_runtime.planning import ascend_names, megatron_names
 from rljob_runtime.planning.ascend import OPTIONS
 from scripts.ascend_image import (
@@ -209,6 +210,12 @@ def test_every_shell_line_parses() -> None:
     subprocess.run(["bash", "-n", FOLDER / "environment.sh"], check=True)
 
 
+def test_the_operator_knows_the_file_that_every_shell_reads() -> None:
+    lines = instructions(TEXT)
+    assert [line.split()[1] for line in lines if "BASH_ENV" in line] == [f"BASH_ENV={IMAGE_SHELL_FILE}"]
+    assert f"COPY images/runtime/ascend/environment.sh {IMAGE_SHELL_FILE}" in lines
+
+
 def test_a_shell_without_cann_still_starts() -> None:
     script = 'set -u; echo "$RLJOB_ASCEND_ENVIRONMENT $LD_LIBRARY_PATH"; case $- in *u*) echo strict ;; esac'
     found = subprocess.run(
@@ -221,6 +228,28 @@ def test_a_shell_without_cann_still_starts() -> None:
     assert found.stderr == ""
     assert found.stdout.startswith("1 /usr/local/Ascend/driver/lib64:")
     assert found.stdout.endswith("strict\n")
+
+
+def test_a_shell_reads_cann_s_files_and_tells_atb_its_abi(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    folders = ("ascend-toolkit", "cann/share/info/ascendnpu-ir/bin", "nnal/atb")
+    for folder in folders:
+        file = tmp_path / folder / "set_env.sh"
+        file.parent.mkdir(parents=True)
+        file.write_text(f'echo "{folder} $*" >> {told}; false')
+    environment = tmp_path / "environment.sh"
+    environment.write_text((FOLDER / "environment.sh").read_text().replace("/usr/local/Ascend", str(tmp_path)))
+    variables = {"BASH_ENV": str(environment), "PATH": "/usr/bin:/bin"}
+    subprocess.run(["bash", "-euc", "bash -c true"], env=variables, check=True)
+    assert told.read_text().splitlines() == ["ascend-toolkit ", f"{folders[1]} ", "nnal/atb --cxx_abi=1"]
+
+
+def test_the_image_checks_that_torch_imports_without_a_driver(tmp_path: Path) -> None:
+    driver = module("check").driver
+    path = f"/none:{tmp_path}"
+    assert [found.split()[0] for found in driver(path)] == [f"LD_LIBRARY_PATH={path!r}"]
+    (tmp_path / "libascend_hal.so").touch()
+    assert list(driver(path)) == []
 
 
 def test_every_operator_that_is_built_ahead_is_in_mindspeed() -> None:

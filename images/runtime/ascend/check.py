@@ -4,7 +4,8 @@
 
 Checks that every distribution is the one of the lock, that no requirement of one contradicts another (but for what
 KNOWN names with its reason), that sources name their commits, that operators were compiled for this generation
-of hardware, and that jemalloc is really loaded. Exit code 1 with all findings at once. Needs neither NPU nor driver.
+of hardware, that torch finds what it loads of a driver where none is mounted, and that jemalloc is really loaded.
+Exit code 1 with all findings at once. Needs neither NPU nor driver.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ LOCAL = {"torch": "+cpu", "vllm": "+empty"}
 """Distributions whose version says what they were built for."""
 OTHER_DEVICES = ("nvidia-", "cuda-")
 """What the lock of x86_64 has for the build of torch that a wheel without them replaces."""
+DRIVER = "libascend_hal.so"
+"""Of the driver; the toolkit's devlib has one that finds no device."""
 KNOWN = {
     ("xgrammar", "triton"): "triton-ascend is the package triton here",
 }
@@ -101,6 +104,12 @@ def jemalloc(preload: str, maps: str) -> Iterator[str]:
         yield f"{path} is not among this process's libraries; is it of another architecture?"
 
 
+def driver(library_path: str) -> Iterator[str]:
+    """Tell when no folder has what torch_npu loads from the driver."""
+    if not any((Path(folder) / DRIVER).is_file() for folder in library_path.split(":") if folder):
+        yield f"LD_LIBRARY_PATH={library_path!r} has no {DRIVER}; torch would not import where no driver is mounted"
+
+
 def findings(soc: str | None) -> Iterator[str]:
     """Give everything that is wrong with this image."""
     distributions = list(importlib.metadata.distributions())
@@ -114,6 +123,7 @@ def findings(soc: str | None) -> Iterator[str]:
     if soc:
         package = next(Path(found.locate_file("vllm_ascend")) for found in distributions if _is_vllm_ascend(found))
         yield from wrong_generation(package / "_build_info.py", soc)
+    yield from driver(os.environ.get("LD_LIBRARY_PATH", ""))
     yield from jemalloc(os.environ.get("LD_PRELOAD", ""), Path("/proc/self/maps").read_text())
     if not hasattr(ctypes.CDLL(None), "mallctl"):
         yield "mallctl, jemalloc's own function, is not in this process"

@@ -118,8 +118,13 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
     pod = _pod(job, spec, template, name, [ray, _exporter(spec, name)], mounts, [shared, template])
     hardware.spare_npu_nodes(spec, pod)
     return {
-        # The driver is an actor without CPUs; one CPU lets Ray place its own small helpers here.
-        "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "1"},  # noqa: S104 - KubeRay's head Service needs it
+        "rayStartParams": {
+            "dashboard-host": "0.0.0.0",  # noqa: S104 - KubeRay's head Service needs it
+            # The driver is an actor without CPUs; one CPU lets Ray place its own small helpers here.
+            "num-cpus": "1",
+            # Not told, Ray asks CANN, of which a head without a driver has the stand-ins.
+            "resources": _offered(0),
+        },
         "template": {
             "metadata": _pod_metadata(job, spec, template, generation, hardware.head_annotations(spec)),
             "spec": apply_patch(pod, spec.pod_spec_patch.head),
@@ -157,12 +162,15 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
 
 
 def _worker_start_params(group: WorkerGroup, cpus_per_device: int | None) -> dict[str, str]:
-    # KubeRay passes the value to a shell, so the JSON is quoted once more (kuberay issue 1984).
-    quoted = json.dumps(json.dumps({RAY_RESOURCE: group.devices_per_node}))
-    params = {"resources": quoted}
+    params = {"resources": _offered(group.devices_per_node)}
     if cpus_per_device is not None:
         params["num-cpus"] = str(cpus_per_device * group.devices_per_node)
     return params
+
+
+def _offered(devices: int) -> str:
+    # KubeRay passes the value to a shell, so the JSON is quoted once more (kuberay issue 1984).
+    return json.dumps(json.dumps({RAY_RESOURCE: devices}))
 
 
 def _pod_metadata(

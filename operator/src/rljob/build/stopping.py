@@ -10,7 +10,7 @@ from typing import Any
 
 from rljob.api.lifecycle import Stop
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob_runtime.contract import StopMode, head_paths
+from rljob_runtime.contract import IMAGE_SHELL_FILE, StopMode, head_paths
 
 TEARDOWN_SECONDS = 30
 """For Ray's processes to end after the hook, before they are killed; also Kubernetes' own default of the whole."""
@@ -19,13 +19,23 @@ MODES = {"Auto": StopMode.AFTER_STEP, **{mode.value: mode for mode in StopMode}}
 choose by measured times (core/policies/stop_mode.py)."""
 
 SHELL_FILE = "bash-env"
-SHELL_TEXT = """\
-# KubeRay's wait-gcs-ready is a bash as process 1, to which the kernel gives no SIGTERM that it has no handler for.
-if [[ ${BASH_EXECUTION_STRING-} == *'ray health-check'* ]]; then trap 'exit 143' TERM; fi
+SHELL_TEXT = f"""\
+if [[ ${{BASH_EXECUTION_STRING-}} == *'ray health-check'* ]]; then
+    # KubeRay's wait-gcs-ready is a bash as process 1, to which the kernel gives no SIGTERM that it has no handler for;
+    # bash handles it when the command in front ends, or at once where it waits for one in the background.
+    trap 'exit 143' TERM
+    ray() {{ command ray "$@" & wait "$!"; }}
+    sleep() {{ command sleep "$@" & wait "$!"; }}
+elif [ -f {IMAGE_SHELL_FILE} ]; then
+    # The file of the image that this one stands before: CANN's environment, which asking the head needs none of.
+    . {IMAGE_SHELL_FILE}
+fi
 """
-"""What every bash of a worker reads first (BASH_ENV): a worker that is deleted while it waits for its head goes within
-seconds, and not when its grace ends. The init container has environment and mounts of the Ray container, and its script
-is bash's argument (KubeRay v1.6.2, ray-operator/controllers/ray/common/pod.go, DefaultWorkerPodTemplate)."""
+"""What every bash of a worker reads first (BASH_ENV): a worker that is deleted while it waits for its head goes at
+once, not when its grace ends, nor when Ray's question to a head that is not there ends (seen: after 54 s). The init
+container has environment and mounts of the Ray container, and its script is bash's argument (KubeRay v1.6.2,
+ray-operator/controllers/ray/common/pod.go, DefaultWorkerPodTemplate). The variable hides the one that the Ascend image
+sets (images/runtime/ascend/Dockerfile)."""
 
 Fields = dict[str, Any]
 

@@ -1,7 +1,9 @@
 """What the manifests hold, beyond the golden files: each option in its place, nothing where nothing was asked for."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from rljob.build.initializer import build_initializer, initializers
 from rljob.build.raycluster import build_raycluster, build_token_secret
 from rljob.build.stopping import SHELL_TEXT
 from rljob.core.recipes import RecipeLayer, RecipeOrigin
+from rljob_runtime.contract import IMAGE_SHELL_FILE
 
 TEMPLATE = {
     "cpu": "10",
@@ -355,8 +358,8 @@ def test_whoever_deletes_a_pod_gives_the_run_its_time_to_save() -> None:
 
 
 SHELL = {"name": "BASH_ENV", "value": "/etc/rljob/bash-env"}
-WAIT_FOR_HEAD = "\n\t\tif ray health-check --address a-head-svc:6379 > /dev/null; then break; fi\n"
-"""As in KubeRay's init container."""
+WAIT_FOR_HEAD = "while true; do if ray health-check --address a-head-svc:6379; then break; fi; sleep 5; done"
+"""What KubeRay's init container does."""
 
 
 def mounted_files(template: Json) -> list[str]:
@@ -376,15 +379,56 @@ def test_a_worker_that_waits_for_its_head_hears_that_it_is_deleted() -> None:
     assert mounted_files(worker(small_spec({}))) == ["job.json"]
 
 
-@pytest.mark.parametrize(("script", "trapped"), [(WAIT_FOR_HEAD, "exit 143"), ("ray start --block", "")])
-def test_only_the_shell_that_waits_traps_the_signal(tmp_path: Path, script: str, trapped: str) -> None:
+def shell(tmp_path: Path, script: str, *, ray: str = "") -> subprocess.Popen[str]:
+    """Start a worker's bash in an image whose own file for shells sets CANN, and whose ray does what is given."""
+    image, file, program = tmp_path / "image.sh", tmp_path / "bash-env", tmp_path / "ray"
+    image.write_text("export CANN=sourced")
+    file.write_text(SHELL_TEXT.replace(IMAGE_SHELL_FILE, str(image)))
+    program.write_text(f"#!/bin/sh\n{ray}\n")
+    program.chmod(0o755)
+    return subprocess.Popen(
+        ["/bin/bash", "-c", "--", script],
+        env={"BASH_ENV": str(file), "PATH": f"{tmp_path}:/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("ray", ["echo asked; exec sleep 120", "echo asked; exit 1"], ids=["asking", "sleeping"])
+def test_a_worker_that_waits_for_its_head_goes_at_once_when_it_is_deleted(tmp_path: Path, ray: str) -> None:
+    script = WAIT_FOR_HEAD.replace("sleep 5", "echo nobody; sleep 120")
+    with shell(tmp_path, script, ray=ray) as process:
+        assert process.stdout is not None
+        try:
+            told = "asked" if "sleep" in ray else "nobody"
+            assert any(line.strip() == told for line in process.stdout)
+            process.terminate()
+            assert process.wait(60) == 143
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it may have ended before its child began
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_worker_whose_head_answers_goes_on(tmp_path: Path) -> None:
+    with shell(tmp_path, f"{WAIT_FOR_HEAD}; echo ready", ray="exit 0") as process:
+        assert process.communicate(timeout=30)[0] == "ready\n"
+    assert process.returncode == 0
+
+
+def test_the_shell_that_starts_ray_has_the_environment_of_the_image_and_no_trap(tmp_path: Path) -> None:
+    script = 'trap -p TERM; type -t sleep; ray start; echo "$CANN"'
+    with shell(tmp_path, script, ray='echo "$CANN $*"') as process:
+        assert process.communicate(timeout=30)[0] == "file\nsourced start\nsourced\n"
+
+
+def test_an_image_without_a_file_for_shells_is_fine(tmp_path: Path) -> None:
     file = tmp_path / "bash-env"
-    file.write_text(SHELL_TEXT)
-    command = ["/bin/bash", "-c", "--", f"trap -p TERM; exit 0; {script}"]
+    file.write_text(SHELL_TEXT.replace(IMAGE_SHELL_FILE, str(tmp_path / "none")))
+    command = ["/bin/bash", "-euc", "--", "echo on"]
     done = subprocess.run(command, env={"BASH_ENV": str(file)}, capture_output=True, text=True, check=True, timeout=30)
-    assert trapped in done.stdout
-    assert bool(done.stdout) is bool(trapped)
-    assert done.stderr == ""
+    assert (done.stdout, done.stderr) == ("on\n", "")
 
 
 @pytest.mark.parametrize("change", [{}, STOPPING | {"stop": {"mode": "Immediate", "graceSeconds": 120}}])

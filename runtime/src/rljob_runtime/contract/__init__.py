@@ -23,6 +23,7 @@ from rljob_runtime.contract.job import (
     StopRule,
 )
 from rljob_runtime.contract.names import (
+    IMAGE_SHELL_FILE,
     AttemptVariable,
     PodVariable,
     Port,
@@ -45,6 +46,7 @@ from rljob_runtime.contract.progress import (
 
 __all__ = [
     "CONTRACT_VERSION",
+    "IMAGE_SHELL_FILE",
     "STALL_SECONDS",
     "AttemptVariable",
     "CheckResult",

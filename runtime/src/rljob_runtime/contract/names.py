@@ -9,6 +9,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+IMAGE_SHELL_FILE = "/opt/ascend/environment.sh"
+"""What the Ascend image's own BASH_ENV names: CANN's environment, for every shell."""
+
 
 class AttemptVariable(enum.StrEnum):
     """Set by the submission's `runtime_env.env_vars`: data of one attempt."""
