@@ -6,6 +6,7 @@ object by hand with frozen time (`operator/tests/doubles`).
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rljob.build.labels import KUEUE_QUEUE, VOLCANO_QUEUE
 from rljob.cluster.errors import ClusterError, Forbidden, NotFound
-from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, WATCHED, Kind
+from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, WATCHED, Kind, Watch
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.clock import Clock
@@ -126,26 +127,39 @@ class Reconciler:
     async def prime(self, namespace: str | None = None) -> None:
         """Fill the store from LISTs before any watch."""
         served, forbidden = set(), set()
-        for watch in WATCHED:
-            try:
-                self.store.merge(watch.kind, await self.cluster.list(watch.kind, namespace, watch.label_selector))
-                served.add(watch.kind)
-            except NotFound:
-                tell = log.info if watch.addition else log.warning
-                tell("Kind is not served; is its CRD installed?", kind=watch.kind.resource)
-            except Forbidden:
-                if not watch.optional:
-                    raise
-                forbidden.add(watch.kind)
-                log.warning("Kind may not be read; jobs that need it will say so", kind=watch.kind.resource)
-            except ClusterError as error:
-                if not watch.addition:
-                    raise
-                # Behind a conversion webhook that is down, say: training must not wait for another operator.
-                log.warning("Kind could not be listed; begins without it", kind=watch.kind.resource, error=str(error))
+        recipes = tuple(watch for watch in WATCHED if watch.kind in RECIPES.values())
+        # Recipes first: a job that comes asks for what it stands on, a recipe that comes asks for every job on it.
+        for watches in (recipes, tuple(watch for watch in WATCHED if watch not in recipes)):
+            async with asyncio.TaskGroup() as group:
+                asked = [(watch, group.create_task(self._merge_listed(watch, namespace))) for watch in watches]
+            for watch, answer in asked:
+                match answer.result():
+                    case None:
+                        served.add(watch.kind)
+                    case NotFound():
+                        tell = log.info if watch.addition else log.warning
+                        tell("Kind is not served; is its CRD installed?", kind=watch.kind.resource)
+                    case Forbidden() if watch.optional:
+                        forbidden.add(watch.kind)
+                        log.warning("Kind may not be read; jobs that need it will say so", kind=watch.kind.resource)
+                    case error if not watch.addition:
+                        raise error
+                    case error:
+                        # Behind a conversion webhook that is down, say: training must not wait for another operator.
+                        kind = watch.kind.resource
+                        log.warning("Kind could not be listed; begins without it", kind=kind, error=str(error))
         # What the first LIST brings was never missed.
         self.store.unconfirmed()
         self.store.served, self.store.forbidden = frozenset(served), frozenset(forbidden)
+
+    async def _merge_listed(self, watch: Watch, namespace: str | None) -> ClusterError | None:
+        """Take one kind into the store as soon as it is listed; gives what was the matter."""
+        try:
+            listing = await self.cluster.list(watch.kind, namespace, watch.label_selector)
+        except ClusterError as error:
+            return error
+        self.store.merge(watch.kind, listing)
+        return None
 
     async def round(self, key: Key) -> Result:
         """Run one round; asks the queue for the next one, if there is to be one. Raises what the outside raises."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from doubles.fake import fail_calls
 from doubles.simulate import settle
 from machine import KEY, Machine, cluster_of, rljob
 
 from rljob.cluster.errors import Forbidden, Unavailable
-from rljob.cluster.kinds import CLUSTER_RL_RECIPE, RAY_CLUSTER, RLJOB, WATCHED, WORKLOAD
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, RAY_CLUSTER, RECIPES, RLJOB, WATCHED, WORKLOAD, Kind
+from rljob.cluster.port import Listing
 from rljob.control import resync as resync_module
 from rljob.control.resync import SPREAD_SECONDS, Resync
 
@@ -103,6 +106,28 @@ async def test_jobs_that_may_not_be_read_are_a_failure(machine: Machine, resync:
     assert not await resync.once()
     with pytest.raises(Forbidden):
         await machine.reconciler.prime()
+
+
+async def test_at_the_start_all_kinds_but_recipes_are_listed_side_by_side(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes = set(RECIPES.values())
+    together = asyncio.Barrier(sum(watch.kind not in recipes for watch in WATCHED))
+    listed: list[Kind] = []
+    listing = machine.cluster.list
+
+    async def meet(kind: Kind, namespace: str | None = None, label_selector: str = "") -> Listing:
+        if kind not in recipes:
+            assert recipes <= set(listed)
+            await together.wait()
+        found = await listing(kind, namespace, label_selector)
+        listed.append(kind)
+        return found
+
+    monkeypatch.setattr(machine.cluster, "list", meet)
+    async with asyncio.timeout(5):
+        await machine.reconciler.prime()
+    assert set(listed) == {watch.kind for watch in WATCHED}
 
 
 async def test_an_outage_at_the_start_is_waited_for(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

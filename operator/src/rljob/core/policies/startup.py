@@ -28,7 +28,7 @@ class StartReason(enum.StrEnum):
     CONTAINER_FAILED = "ContainerFailed"
     """A container ended although it should run."""
     POD_STARTING = "PodStarting"
-    """Scheduled, pulling images or waiting for readiness: nothing is wrong so far."""
+    """Scheduled, pulling images or waiting for readiness, their own or KubeRay's count: nothing is wrong so far."""
     NO_PODS = "NoPods"
     """Nobody made the pods: KubeRay does not run, is suspended by a queue, or the namespace's quota is used up."""
 
@@ -58,6 +58,10 @@ def diagnose(pods: Iterable[Manifest]) -> Diagnosis:
         for pod in ordered:
             if (found := check(pod)) is not None:
                 return found
+    if ordered:
+        # A KubeRay that is behind makes the rest later, or counts them later.
+        message = f"the {len(ordered)} pods that exist are ready; KubeRay has yet to make or to count the others"
+        return Diagnosis(StartReason.POD_STARTING, message)
     return Diagnosis(StartReason.NO_PODS, "no pod exists yet")
 
 

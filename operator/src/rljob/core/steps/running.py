@@ -24,6 +24,8 @@ from rljob_runtime.contract import AttemptVariable, Phase
 from rljob_runtime.contract import Progress as Answer
 
 SUBMIT_POLL_SECONDS = 2.0
+SUBMIT_SECONDS_MIN = 60.0
+"""A cluster that got ready in the last moment of startSeconds is asked for as long, or its NPUs came for nothing."""
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
 """Bounds of the exporter's polling: a tenth of a step."""
 POLLS_PER_WRITE = 3
@@ -54,7 +56,8 @@ def submit(view: View) -> Plan | None:
     known = view.observed.ray_job
     if known is not None and not isinstance(known, Unseen):
         return None
-    deadline = clock.from_text(view.intent.start_deadline)
+    intended = clock.from_text(view.intent.time)
+    deadline = max(clock.from_text(view.intent.start_deadline), intended + timedelta(seconds=SUBMIT_SECONDS_MIN))
     if isinstance(known, Unseen):
         # A lost answer may hide a run that goes on: it is given up as late as a run whose head is silent.
         deadline += timedelta(seconds=view.deadlines.progress_seconds)

@@ -62,9 +62,14 @@ def test_the_order_of_checks_decides_and_not_the_order_of_pods() -> None:
     assert diagnose(everything[:-3]).reason is StartReason.CONTAINER_FAILED
 
 
-@pytest.mark.parametrize("pods", [[], [READY]])
-def test_without_a_finding_there_is_no_pod_to_speak_of(pods: list[Json]) -> None:
-    assert diagnose(pods).reason is StartReason.NO_PODS
+def test_without_pods_there_is_none_to_speak_of() -> None:
+    assert diagnose([]).reason is StartReason.NO_PODS
+
+
+def test_pods_that_are_ready_are_not_said_to_be_missing() -> None:
+    found = diagnose([READY, READY])
+    assert found.reason is StartReason.POD_STARTING
+    assert found.message.startswith("the 2 pods that exist are ready; KubeRay ")
 
 
 def test_only_what_needs_somebody_to_act_is_a_problem() -> None:

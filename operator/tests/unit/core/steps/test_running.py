@@ -33,6 +33,7 @@ from schema_check import violations
 
 from rljob.api.crd import build_rljob_crd
 from rljob.api.status import State
+from rljob.core import clock
 from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, RayJobState, Unseen
 from rljob.core.plan import Plan, SubmitJob
 from rljob_runtime.contract import Outcome, Phase, Progress
@@ -92,6 +93,13 @@ def test_a_submission_that_ray_has_is_recorded_even_after_the_deadline() -> None
 def test_a_submission_that_ray_never_takes_ends_at_the_start_deadline(ray_job: Unseen | None, seconds: int) -> None:
     assert decide(intended(ray_job), seconds=seconds - 1).status is None
     assert wrote(decide(intended(ray_job), seconds=seconds)).reason == "StartDeadlineExceeded"
+
+
+def test_a_cluster_that_gets_ready_at_the_start_deadline_is_asked_for_a_minute() -> None:
+    status = status_intended()
+    late = running(job=job(status=status | {"intent": status["intent"] | {"time": clock.to_text(at(1801))}}))
+    assert [type(effect) for effect in decide(replace(late, ray_job=None), seconds=1860).effects] == [SubmitJob]
+    assert wrote(decide(replace(late, ray_job=None), seconds=1861)).reason == "StartDeadlineExceeded"
 
 
 def test_the_first_step_is_a_transition_that_the_condition_tells() -> None:
