@@ -1,5 +1,7 @@
 """verl.overrides: keys of fields, of the launcher, of earlier versions, and settings that harm."""
 
+from builders import saving
+
 from corpus.bad import Bad, key, override, template
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -57,6 +59,12 @@ LEGACY = {
     )
 }
 HARM = {
+    "a save that is half for a while": Bad(
+        key("actor_rollout_ref.actor.checkpoint.async_save", True)
+        | saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}}),
+        "spec.verl.overrides[actor_rollout_ref.actor.checkpoint.async_save]",
+        "a save that goes on behind the run can be half and look whole",
+    ),
     "experts that move": Bad(
         key(f"{VLLM}.additional_config.eplb_config.dynamic_eplb", True),
         f"spec.verl.overrides[{VLLM}.additional_config.eplb_config.dynamic_eplb]",

@@ -86,6 +86,7 @@ LAUNCHERS_OWN = {
 OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
 NZ_NAMES = frozenset({"enable_nz", "enable_weight_nz_layout", "weight_nz_mode"})
 NZ_VARIABLES = frozenset({"VLLM_ASCEND_ENABLE_NZ"})
+ASYNC_SAVES = frozenset({f"{ACTOR}.checkpoint.async_save", "critic.checkpoint.async_save"})
 EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "VLLM_ENABLE_EPLB"})
 
 
@@ -169,6 +170,14 @@ def _weights_keep_their_layout(spec: RLJobSpec) -> Iterator[Violation]:
     yield from _variables(spec, NZ_VARIABLES, reason)
 
 
+def _saves_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
+    """Verl marks an asynchronous save before its shards are written: a crash in the first one leaves half of it."""
+    reason = "a save that goes on behind the run can be half and look whole; take it out, or spec.checkpoint"
+    for field, name, value in _keys(spec):
+        if spec.checkpoint is not None and name in ASYNC_SAVES and value not in OFF:
+            yield Violation(field, reason)
+
+
 def _variables(spec: RLJobSpec, names: frozenset[str], reason: str) -> Iterator[Violation]:
     for index, variable in enumerate(spec.worker_groups[0].template.env):
         if variable.name in names and variable.value not in OFF:
@@ -199,5 +208,6 @@ CHECKS: tuple[Check, ...] = (
     _rollout_is_asynchronous,
     _experts_stay_in_place,
     _weights_keep_their_layout,
+    _saves_are_whole,
     _verl_can_do_it,
 )
