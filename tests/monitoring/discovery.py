@@ -84,7 +84,7 @@ def _of_pod(pod: Manifest) -> Iterator[Manifest]:
         "pod_uid": metadata["uid"],
     }
     about |= {f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', key)}": value for key, value in metadata["labels"].items()}
-    for container in pod["spec"]["containers"]:
+    for container in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
         name = {"pod_container_name": container["name"]}
         for port in container.get("ports", ()):
             labels = (

@@ -195,7 +195,8 @@ async def test_only_a_job_on_the_nodes_network_has_ports_of_its_own(seen: Seen, 
 
 
 def _ports(pod: Manifest) -> list[dict[str, Any]]:
-    return [port for container in pod["spec"]["containers"] for port in container.get("ports", ())]
+    containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+    return [port for container in containers for port in container.get("ports", ())]
 
 
 async def test_what_is_deleted_leaves_no_pod_and_no_port(seen: Seen) -> None:

@@ -68,7 +68,7 @@ SOURCES: dict[str, str] = {
     rf"{POD}{RAY}\.volumeMounts\[/dev/shm\].*": "raycluster.py",
     rf"{POD}{RAY}\.volumeMounts\[/shared\].*": "spec: template.volumeMounts",
     rf"{WORKER_POD}{RAY}\.volumeMounts\[/(usr/local|etc/(hccn\.conf|ascend_install\.info)).*": "row: hostPaths",
-    rf"{POD}\.containers\[exporter\]\..*": "raycluster.py: our own sidecar; contract",
+    rf"{POD}\.initContainers\[exporter\]\..*": "raycluster.py: our own sidecar; contract",
 }
 KEYS = ("name", "mountPath", "groupName", "containerPort", "key", "uid")
 

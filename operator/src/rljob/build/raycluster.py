@@ -101,10 +101,10 @@ def _use_block(metadata: dict[str, Any], head: dict[str, Any], workers: list[dic
     for role, group in ((ports.Role.HEAD, head), *((ports.Role.WORKER, group) for group in workers)):
         group["rayStartParams"] |= ports.start_params(role, block) | OWN_ADDRESS
         group["template"]["metadata"]["annotations"] |= mark
-        ray, *beside = group["template"]["spec"]["containers"]
+        ray, *_ = group["template"]["spec"]["containers"]
         ray["ports"] = [*ports.container_ports(role, block), *ray.get("ports", [])]
         ray["env"] += ports.port_variables(role, block)
-        for container in beside:
+        for container in group["template"]["spec"].get("initContainers", ()):
             if container["name"] == EXPORTER:
                 container["ports"] = ports.container_ports(ports.Role.EXPORTER, block)
                 container["env"] += ports.port_variables(ports.Role.EXPORTER, block)
@@ -127,8 +127,20 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
         },
         "template": {
             "metadata": _pod_metadata(job, spec, template, generation, hardware.head_annotations(spec)),
-            "spec": apply_patch(pod, spec.pod_spec_patch.head),
+            "spec": _with_sidecar(apply_patch(pod, spec.pod_spec_patch.head)),
         },
+    }
+
+
+def _with_sidecar(pod: dict[str, Any]) -> dict[str, Any]:
+    """Let the exporter be restarted when it ends, and outlive Ray: a native sidecar, before all other helpers.
+
+    Without it a run has no progress, no deadline for it, and nobody who could be asked to stop.
+    """
+    beside = [container for container in pod["containers"] if container["name"] == EXPORTER]
+    return pod | {
+        "initContainers": [*({**one, "restartPolicy": "Always"} for one in beside), *pod.get("initContainers", ())],
+        "containers": [container for container in pod["containers"] if container["name"] != EXPORTER],
     }
 
 
@@ -253,7 +265,7 @@ def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
         "command": stopping.exporter_command(spec),
         "env": [*_contract_env(), token],
         "ports": ports.container_ports(ports.Role.EXPORTER, None),
-        # No liveness probe: under restartPolicy Never a killed exporter stays away for the rest of the run.
+        # No liveness probe: on a node that is short of CPU it would be killed for answering late.
         # Without requests the pod would lose its Guaranteed class to a helper.
         "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}},
         "volumeMounts": _contract_mounts(),

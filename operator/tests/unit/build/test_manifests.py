@@ -203,7 +203,14 @@ def test_helpers_start_in_order_and_run_on_beside_ray() -> None:
     started = worker(EVERYTHING)["spec"]["initContainers"]
     assert [container["name"] for container in started] == ["proxy", "first", "code-sandbox", "judge"]
     assert [container.get("restartPolicy") for container in started] == ["Always", None, "Always", "Always"]
-    assert [c["name"] for c in head(EVERYTHING)["spec"]["initContainers"]] == ["code-sandbox", "judge"]
+    assert [c["name"] for c in head(EVERYTHING)["spec"]["initContainers"]] == ["exporter", "code-sandbox", "judge"]
+
+
+def test_an_exporter_that_ends_is_started_again_and_outlives_ray() -> None:
+    pod = head(small_spec())["spec"]
+    assert [container["name"] for container in pod["containers"]] == ["ray-head"]
+    assert [(c["name"], c["restartPolicy"]) for c in pod["initContainers"]] == [("exporter", "Always")]
+    assert "initContainers" not in worker(small_spec())["spec"]
 
 
 def test_a_service_is_waited_for_and_found_at_localhost() -> None:
@@ -226,10 +233,10 @@ def test_secrets_become_variables_of_ray_and_of_initializers_and_nothing_else() 
     for container in (worker(EVERYTHING)["spec"]["containers"][0], initializer):
         assert key in container["env"]
         assert container["envFrom"] == [settings, hub]
-    on_head = head(EVERYTHING)["spec"]["containers"]
-    assert on_head[0]["envFrom"] == [hub]
-    assert "envFrom" not in on_head[1]
-    assert key not in on_head[1]["env"]
+    on_head = head(EVERYTHING)["spec"]
+    assert on_head["containers"][0]["envFrom"] == [hub]
+    assert "envFrom" not in on_head["initContainers"][0]
+    assert key not in on_head["initContainers"][0]["env"]
     assert "wandb" not in config(EVERYTHING)["data"]["job.json"]
 
 
@@ -299,7 +306,7 @@ def test_the_commit_is_fetched_first_and_its_secret_is_on_no_command_line() -> N
     spec = small_spec({"code": {"type": "Git", "git": GIT}, "services": [SERVICE]})
     made = initializer_of(spec)
     for pod in (worker(spec)["spec"], head(spec)["spec"], made["template"]["spec"]):
-        fetch = pod["initContainers"][0]
+        fetch = next(container for container in pod["initContainers"] if container["name"] != "exporter")
         assert fetch["name"] == "fetch-code"
         assert fetch["volumeMounts"] == [{"name": "rljob-code", "mountPath": "/code"}]
         assert fetch["command"][3:] == [
@@ -348,7 +355,7 @@ STOPPING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop
 def test_whoever_deletes_a_pod_gives_the_run_its_time_to_save() -> None:
     spec = small_spec(STOPPING | {"stop": {"graceSeconds": 120, "mode": "AbortRollout"}})
     stop = ["python", "-m", "rljob_runtime", "stop", "--mode", "AbortRollout", "--wait", "120"]
-    ray, exporter = head(spec)["spec"]["containers"]
+    (ray,), (exporter,) = head(spec)["spec"]["containers"], head(spec)["spec"]["initContainers"]
     assert ray["lifecycle"] == {"preStop": {"exec": {"command": stop}}}
     assert exporter["command"][-2:] == ["--outlive-seconds", "120"]
     hooks = worker(spec)["spec"]["containers"][0]["lifecycle"]
@@ -436,7 +443,7 @@ def test_where_nothing_would_be_saved_nothing_is_waited_for(change: Json) -> Non
     for template in (head(small_spec(change)), worker(small_spec(change))):
         assert template["spec"]["terminationGracePeriodSeconds"] == 30
         assert all("lifecycle" not in container for container in template["spec"]["containers"])
-    assert head(small_spec(change))["spec"]["containers"][1]["command"][-1] == "exporter"
+    assert head(small_spec(change))["spec"]["initContainers"][0]["command"][-1] == "exporter"
 
 
 @pytest.mark.parametrize(("name", "found"), [("localhost", True), ("no-such-host.invalid", False)])

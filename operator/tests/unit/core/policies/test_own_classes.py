@@ -57,7 +57,8 @@ def test_ports_of_the_node_reach_ray_and_exporter_and_leave_what_a_patch_adds_al
     sidecar = {"name": "beside", "image": "x"}
     spec = small_spec({"network": {"mode": "Host"}, "podSpecPatch": {"head": {"containers": [sidecar]}}})
     made = build_raycluster(IDENTITY, typed(spec), 1, "digest", block=PortBlock(20_000))
-    containers = {c["name"]: c for c in made["spec"]["headGroupSpec"]["template"]["spec"]["containers"]}
+    pod = made["spec"]["headGroupSpec"]["template"]["spec"]
+    containers = {c["name"]: c for c in (*pod["containers"], *pod["initContainers"])}
     assert all(20_000 <= port["containerPort"] < 20_032 for port in containers["ray-head"]["ports"])
     assert "ports" not in containers["beside"]
     assert PortBlock(20_000).api in {port["containerPort"] for port in containers["exporter"]["ports"]}
