@@ -45,8 +45,13 @@ class Judge:
         assert intent is not None
         assert (submitted.submission_id, submitted.pod_uid) == (intent.submission_id, intent.head_pod_uid)
         assert submitted.cluster_name not in self.strays, "a run on a cluster that should not be there"
+        made_now = submitted.submission_id
         made = Counter(entry.submission_id for entry in self.world.ray.submissions)
-        assert made[submitted.submission_id] == 1 or self.world.wiped, "submitted twice"
+        assert made[made_now] == 1 or self.world.wiped, "submitted twice"
+        # An attempt that is over and written down had its time; whose pods go, Kueue and KubeRay see to.
+        over = {attempt.submission_id for attempt in self.world.status.attempts if attempt.end_time} | {made_now}
+        others = (job for name, job in self.world.ray.heads[submitted.pod_ip].jobs.items() if name not in over)
+        assert all(job.state.ended for job in others), "a driver beside another one"
 
     def _judge_cluster(self, manifest: Manifest) -> None:
         name, intent = manifest["metadata"]["name"], self.world.status.intent

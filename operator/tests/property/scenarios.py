@@ -339,6 +339,14 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "cluster deleted by hand": Scenario((trains(3), loses_its_cluster, *SUCCEEDS), State.SUCCEEDED, RESTARTING),
     "status lost": Scenario((trains(3), loses_its_status, *SUCCEEDS), State.SUCCEEDED),
+    "fail, status lost": Scenario(
+        (trains(3), ends(1), trains(5), loses_its_status, *SUCCEEDS), State.SUCCEEDED, RESTARTING
+    ),
+    "preempt, status lost": Scenario(
+        (trains(3), is_preempted, trains(5), loses_its_status, *SUCCEEDS),
+        State.SUCCEEDED,
+        RESTARTING | {"scheduling": {"queueName": "team"}},
+    ),
     "operator upgrade": Scenario((trains(3), sees_an_upgrade, trains(5), ends(0)), State.SUCCEEDED),
 }
 

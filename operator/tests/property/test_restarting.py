@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +12,11 @@ from builders import merged, saving, small_spec
 from property.world import World
 
 from rljob.api.status import AttemptOutcome, FailureCause, State
-from rljob.cluster.kinds import RAY_CLUSTER
+from rljob.cluster.errors import HeadUnreachable
+from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER
+from rljob.core import clock
+from rljob.core.reasons import Reason
+from rljob.core.steps.stopping import STUCK_SECONDS
 
 RESTARTING = saving(
     {
@@ -104,6 +110,66 @@ def test_a_second_failure_without_a_newer_checkpoint_gets_a_new_cluster_and_a_th
     assert world.cluster.objects(RAY_CLUSTER) == ()
 
 
+def test_a_lost_status_brings_no_second_driver_and_forgets_no_attempt(world: World) -> None:
+    for _ in range(2):
+        train(world, 3)
+        world.end_driver(1)
+        wait(world, 30)
+    train(world, 3)
+    before = world.status
+    world.wipe_status()
+    wait(world)
+    assert submissions(world) == ["sums-00000-1-1", "sums-00000-1-2", "sums-00000-2-3"]
+    after = world.status
+    assert (after.restarts, after.counters, after.usage) == (before.restarts, before.counters, before.usage)
+    assert [(a.number, a.outcome, a.message) for a in after.attempts] == [
+        (a.number, a.outcome, a.message) for a in before.attempts
+    ]
+    finish(world)
+    assert world.status.attempts[-1].number == 3
+
+
+def test_an_attempt_that_nobody_knows_to_be_submitted_uses_its_number_up_when_the_job_is_suspended(
+    world: World,
+) -> None:
+    for _ in range(2):
+        train(world, 3)
+        world.end_driver(1)
+        wait(world, 30)
+    world.ray.lost_answers.append(HeadUnreachable("lost"))
+    while len(world.ray.submissions) < 3:
+        wait(world)
+        world.make_ready()
+        world.ray.api_silent = len(world.ray.submissions) == 3
+    world.suspend()
+    wait(world, 100)
+    world.ray.api_silent = False
+    assert world.status.state is State.SUSPENDED
+    assert [(attempt.number, attempt.outcome) for attempt in world.status.attempts][2:] == [(3, AttemptOutcome.STOPPED)]
+    world.suspend(suspended=False)
+    train(world)
+    assert submissions(world)[2:] == ["sums-00000-2-3", "sums-00000-3-4"]
+
+
+def test_an_entry_that_somebody_spoilt_is_no_attempt(world: World) -> None:
+    for _ in range(2):
+        train(world, 3)
+        world.end_driver(1)
+        wait(world, 30)
+    train(world, 3)
+    attempt = world.status.attempts[-1].model_dump(mode="json", by_alias=True, exclude_none=True)
+    spoilt = {
+        "attempt-1.json": "{",
+        "attempt-7.json": "[]",
+        "attempt-8.json": json.dumps({"attempt": attempt}),
+        "a": "b",
+    }
+    world.cluster.edit(CONFIG_MAP, "team", "sums-00000-attempts", lambda found: found["data"].update(spoilt))
+    world.wipe_status()
+    wait(world)
+    assert [attempt.number for attempt in world.status.attempts] == [2, 3]
+
+
 def test_a_run_that_gets_ahead_each_time_may_fail_for_ever(world: World) -> None:
     for _ in range(6):
         train(world, 5, saves=True)
@@ -125,6 +191,34 @@ def test_a_lost_head_gets_a_new_cluster_when_every_old_pod_is_gone(world: World)
     finish(world)
     assert submissions(world) == ["sums-00000-1-1", "sums-00000-2-2"]
     assert world.status.attempts[1].resumed_from_step == 6
+
+
+def test_a_pod_that_does_not_go_is_named_and_holds_the_next_cluster_back(world: World) -> None:
+    train(world, 6, saves=True)
+    world.cluster.lingering.add(POD)
+    world.end_driver(1)
+    wait(world, 30)
+    train(world, 6)
+    world.end_driver(1)
+    wait(world, 30)
+    made = len(world.judge.clusters_made)
+    assert world.status.reason == "Ended"
+    (pod,) = world.cluster.objects(POD)
+    gone = clock.from_text(pod["metadata"]["deletionTimestamp"])
+    while world.clock.now() < gone + timedelta(seconds=STUCK_SECONDS):
+        assert world.status.reason == "Ended"
+        wait(world, 30)
+    wait(world)
+    told = world.status
+    assert (told.state, told.reason) == (State.RESTARTING, Reason.POD_STUCK)
+    assert f"pod {pod['metadata']['name']} on node-1 should be gone since" in str(told.message)
+    words = len(world.words)
+    wait(world, 600)
+    assert (len(world.judge.clusters_made), world.words[words:]) == (made, [])
+    world.cluster.lingering.clear()
+    world.cluster.finish_deletion(POD, "team", pod["metadata"]["name"])
+    finish(world)
+    assert len(world.judge.clusters_made) == made + 1
 
 
 def test_an_attempt_that_made_no_step_is_not_given_the_steps_of_the_one_before(world: World) -> None:

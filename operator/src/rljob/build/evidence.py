@@ -7,10 +7,11 @@ ours that is written more than once; who writes it names the version that was re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
-from rljob.build import names
+from rljob.build import labels, names
 from rljob.build.metadata import child_metadata
 from rljob.build.names import JobIdentity
 
@@ -32,13 +33,21 @@ def has_entry(found: Mapping[str, Any], key: str) -> bool:
     return key in (found.get("data") or {})
 
 
+def entries(found: Mapping[str, Any]) -> Iterator[object]:
+    """Read what is written down, in the attempts' order; what is no JSON is passed over."""
+    data = found.get("data") or {}
+    for key in sorted((key for key in data if _number(key)), key=_number):
+        with suppress(json.JSONDecodeError):
+            yield json.loads(data[key])
+
+
 def build_evidence(
     job: JobIdentity, found: Mapping[str, Any] | None, attempt: int, entry: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Give the ConfigMap with one more entry: to be created, or to replace the one that was found."""
     new: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap"}
     if found is None:
-        new["metadata"] = child_metadata(job, names.evidence_name(job), "attempts")
+        new["metadata"] = child_metadata(job, names.evidence_name(job), labels.ATTEMPTS)
         before: Mapping[str, str] = {}
     else:
         new["metadata"] = {name: value for name, value in found["metadata"].items() if name != "managedFields"}

@@ -11,6 +11,8 @@ ACCELERATOR = "rljob.dev/accelerator"
 
 INTENT = "rljob.dev/intent"
 """Annotation: which intent made the object; an object with another one is never adopted."""
+ATTEMPTS = "attempts"
+"""Intent of the ConfigMap of ended attempts, behind the job's uid."""
 BUILT_IN = "rljob.dev/built-in"
 """Label of recipes that come with a release; its value is the installation."""
 JOB_DIGEST = "rljob.dev/job-digest"

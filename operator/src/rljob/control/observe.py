@@ -34,7 +34,7 @@ from rljob.core.faults import Held, NodeLook, read_held
 from rljob.core.needs import running_initializer
 from rljob.core.observed import PARTIAL_SECONDS, UNSEEN, Manifest, Observed, PodGroupApi, RayJob, Unseen
 from rljob.core.ports import Allocations, PortPool, read_allocations
-from rljob.core.recall import recall
+from rljob.core.recall import Recalled, recall
 from rljob.core.spread import fraction
 from rljob.telemetry.log import Log
 from rljob_runtime.contract import Phase, Progress
@@ -118,10 +118,11 @@ class Observer:
         clusters = self._clusters(key, uid)
         head_pod = self._head_pod(job, clusters)
         needs = self.core.needs(job, clusters, head_pod, now)
-        namespace, last_generation = key.namespace, 0
+        namespace, left = key.namespace, Recalled()
         latest: Manifest | Unseen | None = UNSEEN
         if needs.recall:
-            latest, last_generation = await self._recall(job)
+            found = await self._recall(job)
+            latest, left = (UNSEEN, Recalled()) if isinstance(found, Unseen) else (found.snapshot, found)
             clusters = self._clusters(key, uid)
         if clusters:
             self.own.drop(uid)
@@ -160,7 +161,8 @@ class Observer:
                 config=config.result(),
                 snapshot=latest if needs.recall else snapshot.result(),
                 base_snapshot=await self._own(below, job),
-                last_generation=last_generation,
+                last_generation=left.last_generation,
+                attempts=left.attempts,
                 code=code.result(),
                 code_copy=code_copy.result(),
                 initializers=initializers.result(),
@@ -253,23 +255,23 @@ class Observer:
         pods = self.store.children(POD, Key(metadata["namespace"], metadata["name"]), metadata["uid"])
         return intended_head(job, _controlled_by({item["metadata"]["uid"] for item in clusters}, pods, RAY_CLUSTER))
 
-    async def _recall(self, job: Manifest) -> tuple[Manifest | Unseen | None, int]:
+    async def _recall(self, job: Manifest) -> Recalled | Unseen:
         """Find what an earlier life left of a job; its clusters go into the store, which may not know of them yet."""
         uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
         selector = f"{JOB_UID}={uid}"
         maps = await _seen("what the job left", lambda: self.cluster.list(CONFIG_MAP, namespace, selector))
         if isinstance(maps, Unseen):
-            return UNSEEN, 0
+            return UNSEEN
         mine = _controlled_by({uid}, maps.items)
         self.own.listed(uid, mine)
-        snapshot, last_generation = recall(uid, mine)
-        if last_generation > 0:
-            found = await _seen("clusters", lambda: _or_none(self.cluster.list(RAY_CLUSTER, namespace, selector)))
-            if isinstance(found, Unseen):
-                return UNSEEN, 0
-            for cluster in found.items if found else ():
+        found = recall(uid, mine)
+        if found.last_generation > 0:
+            clusters = await _seen("clusters", lambda: _or_none(self.cluster.list(RAY_CLUSTER, namespace, selector)))
+            if isinstance(clusters, Unseen):
+                return UNSEEN
+            for cluster in clusters.items if clusters else ():
                 self.store.learn(RAY_CLUSTER, cluster)
-        return snapshot, last_generation
+        return found
 
     async def _snapshot(self, name: str | None, job: Manifest) -> Manifest | Unseen | None:
         """Read a snapshot once: an immutable object of this job's own is the same for ever."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from rljob.api.status import Attempt
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.discovery import Nodes
 from rljob.core.faults import Held, NodeLook
@@ -130,6 +131,8 @@ class Observed:
     """The ConfigMap whose recipes a snapshot that is still to be made stands on."""
     last_generation: int = 0
     """The last cluster generation that may have been made; asked for when the status is lost."""
+    attempts: tuple[Attempt, ...] = ()
+    """Those that are written down as ended; asked for when the status is lost."""
     code: Manifest | Unseen | None = UNSEEN
     """The ConfigMap that spec.code names."""
     code_copy: Manifest | Unseen | None = UNSEEN

@@ -99,6 +99,9 @@ class Reason(enum.StrEnum):
     """No cluster and no pod of the job is left; spec.suspend false goes on."""
     RESTARTING = "Restarting"
     """An attempt did not end well and another one follows; the message names the cause, the budget and the time."""
+    POD_STUCK = "PodStuckTerminating"
+    """A pod of the cluster before should be gone and is not, as where its node is off: nothing begins beside it, since
+    its processes may live; the message names it and the ways out."""
     PREEMPTED = "Preempted"
     """The pods are given to somebody else: the RayCluster was suspended from outside, as Kueue does."""
     DELETED = "Deleted"

@@ -1,25 +1,42 @@
-"""What a job's ConfigMaps tell of it when its status is lost: what it goes by, and how many clusters it had.
+"""What a job's ConfigMaps tell of it when its status is lost: what it goes by, its clusters and its ended attempts.
 
-Both kinds are made before what they stand for and never deleted by the operator, so nothing that was made is forgotten:
-a new cluster generation is later than all before it, and a name is never used twice.
+Snapshots and frozen clusters are made before what they stand for and never deleted by the operator, so nothing that was
+made is forgotten: a new cluster generation is later than all before it, and a name is never used twice. An attempt is
+written down when it ends, so the next one's number is known too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
+from rljob.api.status import Attempt
 from rljob.build import labels
 from rljob.core.observed import Manifest
+from rljob.core.policies.evidence import attempts_of
 
 
-def recall(job_uid: str, config_maps: Iterable[Manifest]) -> tuple[Manifest | None, int]:
-    """Give the latest snapshot and the last cluster generation that may have been made; None and 0 for a new job."""
+@dataclass(frozen=True)
+class Recalled:
+    """What an earlier life left."""
+
+    snapshot: Manifest | None = None
+    """The latest."""
+    last_generation: int = 0
+    """The last cluster generation that may have been made; 0 for a new job."""
+    attempts: tuple[Attempt, ...] = ()
+    """Those that ended, in their order, as far as they are kept."""
+
+
+def recall(job_uid: str, config_maps: Iterable[Manifest]) -> Recalled:
+    """Read what a job's ConfigMaps tell."""
     found = list(_intents(job_uid, config_maps))
     snapshots = {number: manifest for kind, number, manifest in found if kind == "spec"}
     latest = max(snapshots, default=0)
     # A snapshot without a frozen cluster is that of a generation still to come.
     clusters = (number for kind, number, _ in found if kind == "cluster")
-    return snapshots.get(latest), max(*clusters, latest - 1, 0)
+    attempts = (attempt for kind, _, manifest in found if kind == labels.ATTEMPTS for attempt in attempts_of(manifest))
+    return Recalled(snapshots.get(latest), max(*clusters, latest - 1, 0), tuple(attempts))
 
 
 def _intents(job_uid: str, config_maps: Iterable[Manifest]) -> Iterator[tuple[str, int, Manifest]]:
@@ -28,5 +45,5 @@ def _intents(job_uid: str, config_maps: Iterable[Manifest]) -> Iterator[tuple[st
         intent = str((manifest["metadata"].get("annotations") or {}).get(labels.INTENT, ""))
         uid, _, rest = intent.partition("/")
         kind, _, number = rest.partition("/")
-        if uid == job_uid and number.isdecimal():
-            yield kind, int(number), manifest
+        if uid == job_uid and (number.isdecimal() or kind == labels.ATTEMPTS):
+            yield kind, int(number or 0), manifest

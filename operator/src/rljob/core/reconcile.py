@@ -79,6 +79,7 @@ STEPS: tuple[Step, ...] = (
     running.find_lost_head,
     running.submit,
     running.record_submission,
+    running.find_dead_head,
     running.follow,
 )
 

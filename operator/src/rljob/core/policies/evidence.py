@@ -6,9 +6,13 @@ Pods with something to tell come first; of the others only their names and nodes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
+from pydantic import ValidationError
+
 from rljob.api.status import Attempt, RLJobStatus
+from rljob.build.evidence import entries
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.status import bounded, document
 
@@ -42,6 +46,15 @@ def evidence_of(
         mine = [event for event in warnings if _is_about(event, attempt.cluster_name, names)]
         entry["warnings"] = [_warning(event) for event in sorted(mine, key=_time)[-WARNINGS_MAX:]]
     return entry
+
+
+def attempts_of(found: Manifest) -> Iterator[Attempt]:
+    """Read the attempts back that ended; an entry that somebody spoilt is passed over."""
+    for entry in entries(found):
+        with suppress(ValidationError):
+            attempt = Attempt.model_validate(entry.get("attempt") if isinstance(entry, dict) else None)
+            if attempt.end_time is not None:
+                yield attempt
 
 
 def _tells(pod: Entry) -> bool:

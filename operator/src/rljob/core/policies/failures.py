@@ -227,6 +227,13 @@ def _words(pod: Manifest) -> Iterator[str]:
             yield str(((container.get(when) or {}).get("terminated") or {}).get("reason", ""))
 
 
+def is_killed(pod: Manifest) -> bool:
+    """Whether the kernel killed a container of a pod that is not started again, as Ray's is not."""
+    containers = (pod.get("status") or {}).get("containerStatuses") or ()
+    ends = (((container.get("state") or {}).get("terminated") or {}).get("reason") for container in containers)
+    return "OOMKilled" in ends
+
+
 def _node(pod: Manifest) -> str | None:
     name = (pod.get("spec") or {}).get("nodeName")
     return str(name) if name else None

@@ -38,6 +38,7 @@ from rljob.core.source import FIELD, find_source, source_decision
 from rljob.core.steps.drifting import next_violations
 from rljob.core.steps.finishing import fail
 from rljob.core.steps.releasing import is_waiting_for_devices
+from rljob.core.steps.restarting import with_recalled
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, generation_of
 from rljob.launchers import verl
 
@@ -138,6 +139,8 @@ def intend(view: View) -> Plan | None:
         start_deadline=clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds)),
     )
     before, new = view.status.resolved, view.status.model_copy(update={"intent": intent, "resolved": resolved})
+    if not new.attempts:
+        new = with_recalled(new, view.observed.attempts)
     spec, nodes = _taken_spec(view), view.observed.nodes
     missing = () if isinstance(nodes, Unseen) else missing_hardware(spec, nodes)
     warnings = "; ".join(str(warning) for warning in (*missing, *cautions_of(spec)))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rljob.api.status import (
+    Attempt,
     AttemptOutcome,
     ConditionStatus,
     ConditionType,
@@ -26,8 +27,9 @@ from rljob.core import clock, status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.policies.failures import Action, Failure, Verdict, classify, judge, with_troubles
+from rljob.core.policies.usage import added_usage
 from rljob.core.reasons import Reason
-from rljob.core.steps.finishing import LOST, close_attempt, end
+from rljob.core.steps.finishing import LOST, close_attempt, end, with_attempt
 from rljob.core.steps.minding import EXCLUDED_SECONDS
 from rljob.core.view import View
 from rljob_runtime.contract import ExitCode, Outcome, StopMode
@@ -68,7 +70,11 @@ def _understood(view: View, outcome: Outcome) -> Failure:
 
 
 def _pods(view: View) -> Iterable[Manifest]:
-    return () if isinstance(view.observed.pods, Unseen) else view.observed.pods
+    pods, head = () if isinstance(view.observed.pods, Unseen) else view.observed.pods, view.observed.head_pod
+    # KubeRay may have deleted it since the watch told of it.
+    if head is None or not view.head_is_intended or any(p["metadata"]["uid"] == view.intent.head_pod_uid for p in pods):
+        return pods
+    return (*pods, head)
 
 
 def counted(counters: Counters, cause: FailureCause) -> Counters:
@@ -79,6 +85,21 @@ def counted(counters: Counters, cause: FailureCause) -> Counters:
         case FailureCause.INFRASTRUCTURE:
             return counters.model_copy(update={"infrastructure_failures": counters.infrastructure_failures + 1})
     return counters.model_copy(update={"user_failures": counters.user_failures + 1})
+
+
+def with_recalled(current: RLJobStatus, attempts: Iterable[Attempt]) -> RLJobStatus:
+    """Put the attempts back that a lost status held, with what they count and used; the budget begins anew."""
+    for attempt in attempts:
+        cause = attempt.cause
+        current = current.model_copy(
+            update={
+                "attempts": with_attempt(current.attempts, attempt),
+                "usage": added_usage(current.usage, attempt),
+                "counters": counted(current.counters, cause) if cause else current.counters,
+                "restarts": current.restarts + (cause is not None),
+            }
+        )
+    return current
 
 
 def _restart(view: View, current: RLJobStatus, outcome: Outcome, verdict: Verdict) -> Plan:

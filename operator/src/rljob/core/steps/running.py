@@ -11,16 +11,17 @@ from rljob.build.ports import DASHBOARD_PORT
 from rljob.core import clock, status
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
+from rljob.core.policies.failures import is_killed
 from rljob.core.policies.plausible import plausible
 from rljob.core.reasons import Reason
 from rljob.core.steps.ending import await_last_word, close, outcome_seen
 from rljob.core.steps.finishing import with_attempt
 from rljob.core.steps.minding import mind_nodes
 from rljob.core.steps.ordering import order_stop
-from rljob.core.steps.restarting import give_up
+from rljob.core.steps.restarting import conclude, give_up
 from rljob.core.view import LEAVING_POLL_SECONDS, View, port_block
 from rljob.launchers import verl
-from rljob_runtime.contract import AttemptVariable, Phase
+from rljob_runtime.contract import AttemptVariable, ExitCode, Outcome, Phase
 from rljob_runtime.contract import Progress as Answer
 
 SUBMIT_POLL_SECONDS = 2.0
@@ -111,6 +112,17 @@ def record_submission(view: View) -> Plan | None:
     new = view.writer.summarised(new, State.STARTING, Reason.SUBMITTED, "the driver is starting")
     told = f"Ray job {intent.submission_id} in RayCluster {intent.cluster_name}"
     return view.write(new, EventNote(EventType.NORMAL, Reason.SUBMITTED, told))
+
+
+def find_dead_head(view: View) -> Plan | None:
+    """Give the attempt up when the kernel killed Ray on the head: KubeRay soon deletes the pod that tells why."""
+    pod, answer = view.observed.head_pod, progress_seen(view)
+    if pod is None or not is_killed(pod) or outcome_seen(view, answer) is not None:
+        return None
+    current = with_progress(view, answer)
+    step = current.progress.step if current.progress else 0
+    message = f"Ray on the head of {view.intent.cluster_name} was killed"
+    return conclude(view, current, Outcome(ExitCode.FAILED, Reason.HEAD_LOST, message, last_step=step))
 
 
 def follow(view: View) -> Plan:

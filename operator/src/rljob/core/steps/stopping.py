@@ -7,6 +7,8 @@ queue, a stalled one is judged as any failure, and one beyond its active deadlin
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from rljob.api.status import (
     AttemptOutcome,
     ConditionStatus,
@@ -18,7 +20,7 @@ from rljob.api.status import (
 )
 from rljob.core import clock, status
 from rljob.core.faults import UNKNOWN
-from rljob.core.observed import Unseen
+from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan, StopRun
 from rljob.core.policies.failures import Failure, at_fault
 from rljob.core.policies.queueing import find_eviction
@@ -35,6 +37,8 @@ from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
 GOES_ON = frozenset({Reason.RESTARTING, Reason.WAITING_FOR_DEVICES})
 """Reasons to free the NPUs after which the next cluster generation follows by itself."""
 
+STUCK_SECONDS = 120.0
+"""After the end of its grace a pod is gone within seconds of the kubelet's kill; unmounting may take longer."""
 SIGNALLED = 128
 """A shell's exit status of a program that a signal ended is this and the signal's number (POSIX, `sh`); Python's is
 the number negated (subprocess.Popen.returncode)."""
@@ -73,8 +77,7 @@ def await_end(view: View) -> Plan | None:
     if stop is None:
         return None
     if view.open_attempt is None:
-        # Intended, and perhaps submitted: its pods go, but the cluster keeps its place in the queue.
-        return _preempted(view, stop, view.status, None) if stop.reason == Reason.PREEMPTED else None
+        return _end_unrecorded(view, stop)
     answer = progress_seen(view)
     outcome = outcome_seen(view, answer)
     current = with_progress(view, answer)
@@ -87,6 +90,15 @@ def await_end(view: View) -> Plan | None:
         again = LEAVING_POLL_SECONDS if view.head_is_leaving else LOOK_AGAIN_SECONDS
         return Plan(effects=() if asked else (_request(view, stop),), requeue_after_seconds=again)
     return _ended(view, stop, current, outcome)
+
+
+def _end_unrecorded(view: View, stop: StopStatus) -> Plan | None:
+    """Use the number of an attempt up that was intended, and perhaps submitted; None where there is none."""
+    if stop.reason == Reason.PREEMPTED:
+        # Its pods go, but the cluster keeps its place in the queue.
+        return _preempted(view, stop, view.status, None)
+    new = _closed(view, stop, view.status, None)
+    return None if new == view.status else view.write(new)
 
 
 def _request(view: View, stop: StopStatus) -> StopRun:
@@ -185,7 +197,7 @@ def tear_down(view: View) -> Plan | None:
         return Plan(effects=doomed, requeue_after_seconds=LOOK_AGAIN_SECONDS)
     # What was not looked at counts as there.
     if known or isinstance(live, Unseen) or isinstance(view.observed.pods, Unseen) or view.observed.pods:
-        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+        return _tell_what_stays(view)
     new = view.status.model_copy(
         update={"stop": None, "ray_cluster": None, "intent": view.intent.model_copy(update={"ended": True})}
     )
@@ -195,8 +207,33 @@ def tear_down(view: View) -> Plan | None:
         told = status.condition(new, kind)
         if told is not None:
             new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told.message if goes_on else "")
+    if goes_on and new.reason == Reason.POD_STUCK:
+        new = view.writer.summarised(new, new.state, word)
     new = new if goes_on else _suspended(view, new)
     return view.write(new, EventNote(EventType.NORMAL, word, "the NPUs are free"))
+
+
+def _tell_what_stays(view: View) -> Plan:
+    """Wait, and name a pod that should long be gone: its processes may live, so nothing begins beside it."""
+    pods = () if isinstance(view.observed.pods, Unseen) else view.observed.pods
+    stuck = next((pod for pod in pods if _is_stuck(pod, view.now)), None)
+    if stuck is None or view.status.reason == Reason.POD_STUCK:
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    node = (stuck.get("spec") or {}).get("nodeName") or "no node"
+    name, since = stuck["metadata"]["name"], stuck["metadata"]["deletionTimestamp"]
+    message = (
+        f"pod {name} on {node} should be gone since {since}; if the node is off, taint it "
+        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute or delete it, else look at its kubelet: "
+        "the NPUs are not free, and nothing begins, before the pod is gone"
+    )
+    new = view.writer.summarised(view.status, view.status.state, Reason.POD_STUCK, message)
+    return view.write(new, EventNote(EventType.WARNING, Reason.POD_STUCK, message), requeue=LOOK_AGAIN_SECONDS)
+
+
+def _is_stuck(pod: Manifest, now: datetime) -> bool:
+    # The timestamp is that of the deletion and the grace together: the moment at which the kubelet kills.
+    ends = pod["metadata"].get("deletionTimestamp")
+    return ends is not None and now >= clock.after(ends, STUCK_SECONDS)
 
 
 def hold(view: View) -> Plan | None:

@@ -32,11 +32,11 @@ from hypothesis import strategies as st
 from schema_check import violations
 
 from rljob.api.crd import build_rljob_crd
-from rljob.api.status import State
+from rljob.api.status import FailureCause, State
 from rljob.core import clock
 from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, RayJobState, Unseen
 from rljob.core.plan import Plan, SubmitJob
-from rljob_runtime.contract import Outcome, Phase, Progress
+from rljob_runtime.contract import ExitCode, Outcome, Phase, Progress
 
 STATUS_SCHEMA = build_rljob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
 
@@ -55,6 +55,28 @@ def test_a_lost_head_ends_the_attempt_as_lost(head: Json | None, word: str) -> N
     status = wrote(decide(running(head_pod=head, pods=())))
     assert (status.attempts[0].outcome, status.attempts[0].reason) == ("Lost", "HeadLost")
     assert word in str(status.message)
+
+
+def killed(reason: str = "OOMKilled", **ended: object) -> Observed:
+    """Give a head whose Ray was killed, while its exporter still answers that the driver is gone."""
+    died = pod(containerStatuses=[{"name": "ray-head", "state": {"terminated": {"reason": reason, "exitCode": 137}}}])
+    died["spec"] = {"nodeName": "node-1"}
+    told = answer({"phase": Phase.ENDED, "outcome": None} | ended)
+    return running(job=job(status=status_training()), head_pod=died, progress=told, ray_job=UNSEEN)
+
+
+@pytest.mark.parametrize("listed", [UNSEEN, ()])
+def test_a_head_whose_ray_the_kernel_killed_is_the_runs_own_failure(listed: tuple[Json, ...] | Unseen) -> None:
+    status = wrote(decide(replace(killed(), pods=listed)))
+    attempt = status.attempts[0]
+    assert (attempt.reason, attempt.cause, attempt.node) == ("OOMKilled", FailureCause.USER, "node-1")
+    assert attempt.last_step == 3
+
+
+def test_a_head_whose_ray_ended_otherwise_may_still_say_why() -> None:
+    assert decide(killed("Completed")).empty
+    said = Outcome(ExitCode.FAILED, "ValueError", "no such column")
+    assert wrote(decide(killed(outcome=said))).attempts[0].message == "pod head: OOMKilled; no such column"
 
 
 @pytest.mark.parametrize("living", [UNSEEN, (pod(),)])

@@ -205,5 +205,5 @@ def kept(intent: str) -> Json:
     ],
 )
 def test_what_a_job_left_tells_how_far_it_came(intents: list[str], latest: str | None, last: int) -> None:
-    snapshot_found, generation = recall("u", [*map(kept, intents), {"metadata": {"name": "bare"}}])
-    assert (snapshot_found["metadata"]["name"] if snapshot_found else None, generation) == (latest, last)
+    found = recall("u", [*map(kept, intents), {"metadata": {"name": "bare"}}])
+    assert (found.snapshot["metadata"]["name"] if found.snapshot else None, found.last_generation) == (latest, last)
