@@ -335,6 +335,16 @@ async def test_warnings_are_chosen_among_the_events_of_a_namespace(place: Place)
     assert listing.items[0]["regarding"]["name"] == "sums"
 
 
+async def test_events_are_chosen_by_what_they_are_about(place: Place) -> None:
+    await place.cluster.create(event(place, "one.1"))
+    made = event(place, "two.1")
+    await place.cluster.create({**made, "regarding": {**made["regarding"], "name": "another"}})
+    kind = made["regarding"]["kind"]
+    about = f"regarding.kind={kind},regarding.name=another"
+    listing = await place.cluster.list(EVENT, place.namespace, limit=9, field_selector=about)
+    assert [item["metadata"]["name"] for item in listing.items] == ["two.1"]
+
+
 async def test_evidence_is_replaced_as_it_was_read_or_not_at_all(place: Place) -> None:
     made = await place.cluster.create(config_map(place))
     replaced = await place.cluster.replace({**made, "data": {"b": "1"}})

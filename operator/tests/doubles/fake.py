@@ -145,7 +145,7 @@ class FakeCluster:
             if key[0] == kind
             and (not kind.namespaced or namespace in (None, "", key[1]))
             and matches(label_selector, _labels(item))
-            and matches(field_selector, {name: value for name, value in item.items() if isinstance(value, str)})
+            and matches(field_selector, _fields(item))
         ]
         return Listing(tuple(_copied(found[:limit])), str(self._version))
 
@@ -413,6 +413,12 @@ def _copied(value: T) -> T:
 
 def _sorted(objects: _Objects) -> list[tuple[_Key, dict[str, Any]]]:
     return sorted(objects.items(), key=lambda entry: entry[0][1:])
+
+
+def _fields(item: Manifest) -> dict[str, str]:
+    """Give what a field selector may name of an Event."""
+    about = {f"regarding.{name}": value for name, value in (item.get("regarding") or {}).items()}
+    return about | {name: value for name, value in item.items() if isinstance(value, str)}
 
 
 def _labels(manifest: Manifest) -> dict[str, str]:

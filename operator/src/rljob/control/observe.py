@@ -145,6 +145,7 @@ class Observer:
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
             seen_pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
         ended = self.core.needs_evidence(progress, ray_job) or (needs.held and needs.head is None)
+        deletions = await self._deletions(job) if ended else ()
         held, looks = await self._hardware(needs, job, now, fresh=ended)
         evidence, seen_pods, warnings = await self._evidence(needs.evidence, namespace, seen_pods)
         below = needs.base_snapshot_name if snapshot.result() is None else None
@@ -172,6 +173,7 @@ class Observer:
                 silent_since=self._silent_since(uid, now, silent=needs.progress and isinstance(progress, Unseen)),
                 evidence=evidence,
                 warnings=warnings,
+                deletions=deletions,
                 nodes=nodes.result(),
                 taken=self.store.devices_taken(uid) if needs.taken else UNSEEN,
                 held=held,
@@ -383,6 +385,15 @@ class Observer:
             lambda: self.cluster.list(EVENT, namespace, limit=WARNINGS_LIMIT, field_selector="type=Warning"),
         )
         return found, pods, listing if isinstance(listing, Unseen) else listing.items
+
+    async def _deletions(self, job: Manifest) -> tuple[Manifest, ...]:
+        """Read why pods of the intended cluster are gone; what cannot be read explains nothing."""
+        about = f"regarding.kind=RayCluster,regarding.name={_intent(job).get('clusterName')}"
+        namespace = job["metadata"]["namespace"]
+        listing = await _seen(
+            "deletions", lambda: self.cluster.list(EVENT, namespace, limit=WARNINGS_LIMIT, field_selector=about)
+        )
+        return () if isinstance(listing, Unseen) else listing.items
 
     async def _log(self, pods: tuple[Manifest, ...] | Unseen, namespace: str) -> str | Unseen:
         """Read the end of the running initializer's log; only the pods say which one runs."""

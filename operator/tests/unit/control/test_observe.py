@@ -376,6 +376,21 @@ async def test_what_an_ended_attempt_left_is_looked_at_until_it_is_written_down(
     assert (seen.pods, seen.warnings) == (UNSEEN, UNSEEN)
 
 
+async def test_why_pods_are_gone_is_read_when_an_attempt_has_ended_badly(machine: Machine) -> None:
+    job = await machine.start()
+    machine.cluster.edit(RLJOB, *KEY, lambda found: found.update(status={"intent": {"clusterName": "c1"}}))
+    machine.reconciler.store.put(RLJOB, machine.cluster.find(RLJOB, *KEY) or job)
+    for name in ("c1", "c2"):
+        about = {"regarding": {"kind": "RayCluster", "name": name}}
+        machine.cluster.put(event_of(f"of-{name}", "Normal") | about)
+    machine.wanted = Needs()
+    assert (await observe(machine)).deletions == ()
+    machine.wanted = Needs(held=True)
+    assert [event["metadata"]["name"] for event in (await observe(machine)).deletions] == ["of-c1"]
+    machine.cluster.faults.append(fail_calls("list", EVENT, Forbidden("no"), times=1))
+    assert (await observe(machine)).deletions == ()
+
+
 async def test_evidence_that_cannot_be_read_costs_no_further_request(machine: Machine) -> None:
     await start_with_head(machine)
     machine.wanted = Needs(evidence=Evidence("left", "attempt-1.json", "c1"))

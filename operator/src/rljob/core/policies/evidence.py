@@ -5,6 +5,7 @@ Pods with something to tell come first; of the others only their names and nodes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -13,12 +14,16 @@ from pydantic import ValidationError
 
 from rljob.api.status import Attempt, RLJobStatus
 from rljob.build.evidence import entries
+from rljob.core import clock
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.status import bounded, document
 
 PODS_MAX = 20
 WARNINGS_MAX = 20
 TEXT_BYTES = 400
+_DELETED = re.compile(r"Deleted (?:head|worker) Pod [^/\s]+/([^;\s]+);.*\bOOMKilled\b")
+"""KubeRay v1.6.2, ray-operator/controllers/ray/raycluster_controller.go, reconcilePods: the events DeletedHeadPod and
+DeletedWorkerPod, with the state of the Ray container."""
 
 Entry = dict[str, Any]
 
@@ -55,6 +60,14 @@ def attempts_of(found: Manifest) -> Iterator[Attempt]:
             attempt = Attempt.model_validate(entry.get("attempt") if isinstance(entry, dict) else None)
             if attempt.end_time is not None:
                 yield attempt
+
+
+def killed_pods(deletions: Iterable[Manifest], since: str) -> Iterator[str]:
+    """Name the pods whose Ray the kernel killed, by what KubeRay said when it deleted them."""
+    for event in deletions:
+        found = _DELETED.match(str(event.get("note", "")))
+        if found is not None and clock.from_text(_time(event)) >= clock.from_text(since):
+            yield found[1]
 
 
 def _tells(pod: Entry) -> bool:

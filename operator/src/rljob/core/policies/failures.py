@@ -78,6 +78,7 @@ REASONS: Mapping[str, Row] = {
     "RayUnavailable": Row(FailureCause.INFRASTRUCTURE, _OUTCOMES),
     "OutOfMemory": Row(FailureCause.USER, _OUTCOMES),
 }
+OOM_KILLED = "OOMKilled"
 POD_REASONS: Mapping[str, Row] = {
     # Conditions DisruptionTarget.
     "PreemptionByScheduler": Row(FailureCause.PREEMPTION, _KUBELET),
@@ -93,7 +94,7 @@ POD_REASONS: Mapping[str, Row] = {
     "Terminated": Row(FailureCause.INFRASTRUCTURE, _POD_STATUS),
     "UnexpectedAdmissionError": Row(FailureCause.INFRASTRUCTURE, _POD_STATUS),
     # Reasons of terminated containers.
-    "OOMKilled": Row(FailureCause.USER, _CONTAINER),
+    OOM_KILLED: Row(FailureCause.USER, _CONTAINER),
 }
 
 
@@ -129,8 +130,11 @@ class Verdict:
     """For people."""
 
 
-def classify(outcome: Outcome, pods: Iterable[Manifest] = ()) -> Failure:
-    """Say whose failure an outcome is; the pods are those of the cluster, as far as they are still there."""
+def classify(outcome: Outcome, pods: Iterable[Manifest] = (), killed: Iterable[str] = ()) -> Failure:
+    """Say whose failure an outcome is; the pods are those of the cluster, as far as they are still there.
+
+    Those whose Ray the kernel killed may be gone: their names are enough.
+    """
     # With a restart rule the launcher's code says only that one matched.
     code = outcome.exit_code if outcome.unruled_exit_code is None else outcome.unruled_exit_code
     failure = Failure(
@@ -145,7 +149,8 @@ def classify(outcome: Outcome, pods: Iterable[Manifest] = ()) -> Failure:
     final = EXIT_CODES.get(code)
     if final is not None and final.cause is FailureCause.CONFIGURATION:
         return replace(failure, cause=final.cause)
-    for word, told, node in _evidence(pods):
+    gone = ((OOM_KILLED, f"pod {name}: {OOM_KILLED}", None) for name in killed)
+    for word, told, node in (*_evidence(pods), *gone):
         message = f"{told}; {outcome.message}" if outcome.message else told
         return replace(failure, cause=POD_REASONS[word].cause, reason=word, message=message, node=node)
     row = REASONS.get(failure.reason) or final
@@ -231,7 +236,7 @@ def is_killed(pod: Manifest) -> bool:
     """Whether the kernel killed a container of a pod that is not started again, as Ray's is not."""
     containers = (pod.get("status") or {}).get("containerStatuses") or ()
     ends = (((container.get("state") or {}).get("terminated") or {}).get("reason") for container in containers)
-    return "OOMKilled" in ends
+    return OOM_KILLED in ends
 
 
 def _node(pod: Manifest) -> str | None:

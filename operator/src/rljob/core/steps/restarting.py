@@ -26,6 +26,7 @@ from rljob.api.status import (
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan
+from rljob.core.policies.evidence import killed_pods
 from rljob.core.policies.failures import Action, Failure, Verdict, classify, judge, with_troubles
 from rljob.core.policies.usage import added_usage
 from rljob.core.reasons import Reason
@@ -63,7 +64,8 @@ def conclude(view: View, current: RLJobStatus, outcome: Outcome, failure: Failur
 
 def _understood(view: View, outcome: Outcome) -> Failure:
     troubles = () if isinstance(view.troubles, Unseen) else view.troubles
-    failure = with_troubles(classify(outcome, _pods(view)), troubles)
+    killed = killed_pods(view.observed.deletions, view.attempt.submitted_time) if view.attempt is not None else ()
+    failure = with_troubles(classify(outcome, _pods(view), killed), troubles)
     if failure.node is None and failure.reason == Reason.HEAD_LOST:
         return replace(failure, node=view.intent.head_node)
     return failure

@@ -73,6 +73,32 @@ def test_a_head_whose_ray_the_kernel_killed_is_the_runs_own_failure(listed: tupl
     assert attempt.last_step == 3
 
 
+def deletion(seconds: float, reason: str = "OOMKilled") -> Json:
+    """Give KubeRay's word of a worker that it deleted (v1.6.2, as its API types print themselves)."""
+    ended = (
+        f"&ContainerStateTerminated{{ExitCode:137,Signal:0,Reason:{reason},Message:,StartedAt:2026,FinishedAt:2026,}}"
+    )
+    told = f"Deleted worker Pod team/sums-worker-x; Pod status: Failed; Pod restart policy: Never; {ended}"
+    return {"metadata": {"name": "e"}, "note": told, "deprecatedLastTimestamp": clock.to_text(at(seconds))}
+
+
+@pytest.mark.parametrize(
+    ("deletions", "reason", "cause"),
+    [
+        ((deletion(-3600, "Error"), deletion(5)), "OOMKilled", FailureCause.USER),
+        ((deletion(5, "Error"), {"metadata": {"name": "e"}, "note": None}), "NodeLost", FailureCause.INFRASTRUCTURE),
+        ((deletion(-3600),), "NodeLost", FailureCause.INFRASTRUCTURE),
+    ],
+)
+def test_a_worker_that_the_kernel_killed_is_not_the_nodes_fault(
+    deletions: tuple[Json, ...], reason: str, cause: FailureCause
+) -> None:
+    lost = answer({"phase": Phase.ENDED, "outcome": Outcome(ExitCode.ENVIRONMENT, "NodeLost", "a node is gone")})
+    seen = running(job=job(status=status_training()), progress=lost, pods=(pod(),), deletions=deletions)
+    attempt = wrote(decide(seen, 60)).attempts[0]
+    assert (attempt.reason, attempt.cause) == (reason, cause)
+
+
 def test_a_head_whose_ray_ended_otherwise_may_still_say_why() -> None:
     assert decide(killed("Completed")).empty
     said = Outcome(ExitCode.FAILED, "ValueError", "no such column")
