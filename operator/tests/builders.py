@@ -26,6 +26,8 @@ UID = "0a1b2c3d-0000-4000-8000-000000000001"
 IDENTITY = JobIdentity(namespace="team", name="sums", uid=UID)
 CLUSTER_NAME = "sums-0a1b2-1"
 SUBMISSION_ID = "sums-0a1b2-1-1"
+IDLE = Progress(pod_uid="head-uid", phase=Phase.IDLE)
+"""What the exporter of a new head says."""
 
 Json = dict[str, Any]
 
@@ -185,7 +187,9 @@ def status_recorded() -> Json:
 
 def status_intended() -> Json:
     """Give the status that names the submission to come."""
-    return status_after(decide(seen(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod())))
+    return status_after(
+        decide(seen(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod(), progress=IDLE))
+    )
 
 
 def status_submitted() -> Json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -31,6 +32,9 @@ pytestmark = pytest.mark.no_cover
 SAMPLE = 1
 """Moments of each disturbance in each scenario that are tried in `make test`."""
 SEEDS = 5
+FORGETFUL = frozenset({"fail, status lost", "preempt, status lost"})
+"""An attempt that ended while the operator was away for a minute is not written down, and is forgotten with the status.
+That no second driver is sent and the job ends well holds all the same."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,18 @@ def tell(name: str, *disturbances: tuple[str, int]) -> None:
         scenario.play(world)
         words = all(row.in_time for row, _ in rows)
         expected = plain.left if words else plain.left_without_words
-        assert fingerprint(world, words=words) == expected, f"{name}, with {disturbances}"
+        left = fingerprint(world, words=words)
+        if name in FORGETFUL and not (words and len(rows) == 1):
+            left, expected = without_attempts(left), without_attempts(expected)
+        assert left == expected, f"{name}, with {disturbances}"
+
+
+def without_attempts(left: dict[str, object]) -> dict[str, object]:
+    """Leave out what a lost status can tell only if somebody wrote it down in time."""
+    kept = json.loads(str(left["status"]))
+    return left | {
+        "status": {name: kept[name] for name in kept.keys() - {"attempts", "counters", "restarts", "budget"}}
+    }
 
 
 def some(name: str, row: str, numbers: range) -> Iterator[int]:

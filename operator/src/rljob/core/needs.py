@@ -162,8 +162,11 @@ def _of_phase(
     if cluster is None:
         return _before_cluster(job, current, now)
     if intent.attempt == 0:
+        if head_pod is not None and cluster_is_ready(cluster, head_pod):
+            # After a lost status it may know of attempts of which nothing else tells.
+            return Needs(head=_head(job, intent, head_pod), progress=True)
         waits = cluster["spec"].get("suspend", False) or quiet_seconds(cluster, now) > 0
-        if waits or cluster_is_ready(cluster, head_pod) or is_waiting_for_queue(current):
+        if waits or is_waiting_for_queue(current):
             return Needs()
         return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}", nodes=True)
     asked = _at_head(job, current, intent, head_pod)
@@ -227,19 +230,22 @@ def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Mani
     submitted = any(attempt.submission_id == intent.submission_id for attempt in current.attempts)
     if head_pod is None or head_pod["metadata"]["uid"] != intent.head_pod_uid:
         return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}", held=submitted)
-    pod_ip = (head_pod.get("status") or {}).get("podIP")
-    if not pod_ip:
+    if not (head_pod.get("status") or {}).get("podIP"):
         return Needs()
-    head = Head(
-        pod_ip=str(pod_ip),
+    # Ray may be silent when the attempt is closed on what it said: its pods are looked at meanwhile.
+    pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}" if current.ending is not None else None
+    head = _head(job, intent, head_pod)
+    return Needs(head=head, progress=submitted, ray_job_id=intent.submission_id, pods_selector=pods, held=submitted)
+
+
+def _head(job: Manifest, intent: Intent, head_pod: Manifest) -> Head:
+    return Head(
+        pod_ip=str(head_pod["status"]["podIP"]),
         pod_uid=head_pod["metadata"]["uid"],
         job_uid=identity(job).uid,
         cluster_name=intent.cluster_name,
         **head_ports(head_pod),
     )
-    # Ray may be silent when the attempt is closed on what it said: its pods are looked at meanwhile.
-    pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}" if current.ending is not None else None
-    return Needs(head=head, progress=submitted, ray_job_id=intent.submission_id, pods_selector=pods, held=submitted)
 
 
 def head_ports(head_pod: Manifest) -> dict[str, int]:

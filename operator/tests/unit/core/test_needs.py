@@ -123,7 +123,9 @@ def test_pods_are_asked_for_until_all_are_ready() -> None:
     assert asked(status_recorded(), cluster()) == Needs(
         snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}", nodes=True
     )
-    assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs(snapshot_name=SNAPSHOT)
+    assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs(
+        snapshot_name=SNAPSHOT, head=HEAD, progress=True
+    )
 
 
 def test_pods_of_a_cluster_that_is_young_or_waits_in_a_queue_are_not_asked_for() -> None:

@@ -28,6 +28,9 @@ POD_QUIET_SECONDS = 10.0
 """A younger cluster's pods are not looked at: what would be told of them is stale before anybody reads it."""
 POD_TOLD_SECONDS = 60.0
 """Pods of a younger cluster that merely start are no news; whatever holds them up is, at any age."""
+MEMORY_SECONDS = 60.0
+"""After a lost status its head may know which attempt runs; an exporter that is silent for so long says nothing."""
+MEMORY_POLL_SECONDS = 2.0
 POD_POLL_SECONDS_MIN, POD_POLL_SECONDS_MAX = 5.0, 60.0
 """Bounds of the pause between two looks at pods: a tenth of the time that they have taken already."""
 
@@ -256,13 +259,32 @@ def pod_is_ready(pod: Manifest) -> bool:
     )
 
 
+def _next_attempt(view: View) -> int:
+    """Count over the life of the job, never below the generation, nor past what the head has: none comes twice."""
+    last = max((entry.number for entry in view.status.attempts), default=0)
+    number, told = max(last + 1, view.intent.cluster_generation), view.observed.progress
+    if isinstance(told, Unseen) or told.attempt <= number:
+        return number
+    known = told.submission_id == names.submission_id(view.intent.cluster_name, told.attempt)
+    # The status was lost: what the head has is taken for the job's own, and never another driver sent beside it.
+    return told.attempt if known else number
+
+
+def _await_memory(view: View) -> Plan | None:
+    """Let the head say first which attempt it knows, unless it is silent for too long."""
+    asked = clock.from_text(view.intent.time)
+    if isinstance(view.observed.progress, Unseen) and view.now < asked + timedelta(seconds=MEMORY_SECONDS):
+        return Plan(requeue_after_seconds=MEMORY_POLL_SECONDS)
+    return None
+
+
 def intend_attempt(view: View) -> Plan | None:
     """Write down which submission will go to which head pod."""
     if view.intent.attempt > 0 or view.cluster is None or view.observed.head_pod is None:
         return None
-    # Counted over the life of the job, and never below the generation: after a lost status no number returns.
-    last = max((entry.number for entry in view.status.attempts), default=0)
-    attempt = max(last + 1, view.intent.cluster_generation)
+    if (plan := _await_memory(view)) is not None:
+        return plan
+    attempt = _next_attempt(view)
     # Nobody may have looked between admission and the last pod's readiness.
     intent = (_admitted(view) if _was_queued(view) else view.intent).model_copy(
         update={

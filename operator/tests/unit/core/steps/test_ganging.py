@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from builders import (
     CLUSTER_NAME,
+    IDLE,
     NOW,
     Json,
     at,
@@ -175,7 +176,9 @@ def test_a_job_that_waits_says_why_and_loses_no_time_to_start() -> None:
 def test_pods_that_are_ready_before_anybody_looked_have_their_time_to_start_too() -> None:
     days = 3 * 24 * 3600
     queued = status_after(waiting(group()))
-    world = seen(job(status=queued), clusters=(cluster(ready=1),), head_pod=pod(), pod_groups=(group("Running"),))
+    world = seen(
+        job(status=queued), clusters=(cluster(ready=1),), head_pod=pod(), progress=IDLE, pod_groups=(group("Running"),)
+    )
     intent = wrote(decide(world, days)).intent
     assert intent is not None
     assert (intent.attempt, intent.start_deadline) == (1, clock.to_text(at(days + START_SECONDS)))
@@ -186,6 +189,7 @@ def test_volcano_may_write_down_later_than_the_pods_are_ready_that_they_go() -> 
         job(status=status_recorded()),
         clusters=(cluster(ready=1),),
         head_pod=merged(pod(), {"metadata": {"annotations": {GROUP_NAME: CLUSTER_NAME}}}),
+        progress=IDLE,
         pod_groups=(group("Inqueue"),),
     )
     assert reasons(decide(world))["Admitted"] == ("True", "Admitted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from builders import (
+    IDLE,
     Json,
     cluster,
     decide,
@@ -75,18 +76,18 @@ def test_admission_is_told_with_the_pods_and_stays() -> None:
     found = condition(wrote(admitted), ConditionType.ADMITTED)
     assert found is not None
     assert (found.status, found.reason, found.message) == ("True", "Admitted", "ClusterQueue team-a")
-    ready = {"clusters": (queued(suspend=False, ready=1),), "head_pod": pod(), "workload": None}
+    ready = {"clusters": (queued(suspend=False, ready=1),), "head_pod": pod(), "progress": IDLE, "workload": None}
     intended = decide(seen(job(status=status_after(admitted)), **ready))
     assert condition(wrote(intended), ConditionType.ADMITTED) == found
 
 
 def test_a_cluster_that_was_admitted_before_anybody_looked_is_admitted_all_the_same() -> None:
-    ready = {"clusters": (queued(suspend=False, ready=1),), "head_pod": pod(), "workload": ADMITTED}
+    ready = {"clusters": (queued(suspend=False, ready=1),), "head_pod": pod(), "progress": IDLE, "workload": ADMITTED}
     assert reasons(decide(seen(job(status=status_recorded()), **ready)))["Admitted"] == ("True", "Admitted")
 
 
 def test_a_job_without_a_queue_has_no_such_condition() -> None:
-    plan = decide(seen(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod()))
+    plan = decide(seen(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod(), progress=IDLE))
     assert "Admitted" not in reasons(plan)
 
 

@@ -4,6 +4,7 @@ import pytest
 from builders import (
     CLUSTER_NAME,
     IDENTITY,
+    IDLE,
     SUBMISSION_ID,
     Json,
     cluster,
@@ -25,6 +26,7 @@ from rljob.build import configmap
 from rljob.core.observed import UNSEEN, Manifest, Observed, Unseen
 from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Plan
 from rljob.core.steps.starting import cluster_is_ready, pod_is_ready
+from rljob_runtime.contract import Phase, Progress
 
 
 def starting(found: Manifest | Unseen | None, *clusters: Json) -> Plan:
@@ -204,12 +206,34 @@ def test_the_start_deadline_ends_the_wait_with_its_cause() -> None:
     assert wrote(waiting(1800)).conditions[-1].message == "StartDeadlineExceeded: NoPods: no pod exists yet"
 
 
+def ready(told: Progress | Unseen, seconds: float = 0) -> Plan:
+    world = seen(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod(), progress=told)
+    return decide(world, seconds)
+
+
 def test_the_submission_is_intended_when_all_is_ready() -> None:
-    plan = decide(seen(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod()))
+    plan = ready(IDLE)
     intent = wrote(plan).intent
     assert intent is not None
     assert (intent.attempt, intent.submission_id, intent.head_pod_uid) == (1, SUBMISSION_ID, "head-uid")
     assert plan.effects == ()
+
+
+def test_the_head_says_first_what_it_knows_unless_it_is_silent_for_too_long() -> None:
+    plan = ready(UNSEEN, 59)
+    assert (plan.empty, plan.requeue_after_seconds) == (True, 2.0)
+    assert wrote(ready(UNSEEN, 60)).intent == wrote(ready(IDLE, 60)).intent
+
+
+@pytest.mark.parametrize(
+    ("number", "submission", "intended"),
+    [(3, "sums-0a1b2-1-3", 3), (3, "another", 1), (1, SUBMISSION_ID, 1), (0, "", 1)],
+)
+def test_what_a_head_runs_after_a_lost_status_is_the_jobs_own(number: int, submission: str, intended: int) -> None:
+    told = Progress(pod_uid="head-uid", phase=Phase.TRAINING, attempt=number, submission_id=submission)
+    intent = wrote(ready(told)).intent
+    assert intent is not None
+    assert (intent.attempt, intent.submission_id) == (intended, f"sums-0a1b2-1-{intended}")
 
 
 @pytest.mark.parametrize(
