@@ -15,7 +15,7 @@ from doubles.fake import Failure
 from property.operators import Fate, Request
 from property.world import World
 
-from rljob.cluster.errors import ClusterError, Conflict, Forbidden, OutcomeUnknown, RateLimited, Unavailable
+from rljob.cluster.errors import ClusterError, Conflict, Forbidden, Invalid, OutcomeUnknown, RateLimited, Unavailable
 
 BURST = 5
 """Requests that fail in a row, reads included."""
@@ -72,6 +72,35 @@ def _fail(error: ClusterError, *, committed: bool = False, times: int = 1) -> Ca
         world.fates.append(lambda request: Failure(error, committed) if request.number in failing else None)
 
     return arm
+
+
+def _refuse(world: World, number: int) -> None:
+    """Find a write wrong, and twice more when it is tried again; a child that is wrong ends a job: another test."""
+    refused = ""
+
+    def fate(request: Request) -> Failure | None:
+        nonlocal refused
+        if request.number == number and not request.word.startswith("create "):
+            refused = request.word
+        again = request.word == refused and request.number in range(number, number + 3)
+        return Failure(Invalid("admission webhook says no")) if refused and again else None
+
+    world.fates.append(fate)
+
+
+def _expire_reads(world: World, number: int) -> None:
+    """Let what is read from a write on have expired, for a while."""
+    left = 0
+
+    def fate(request: Request) -> Failure | None:
+        nonlocal left
+        left = BURST if request.number == number else left
+        if request.to_head or request.writes or left == 0:
+            return None
+        left -= 1
+        return Failure(Unavailable("410 the provided continue parameter is too old"))
+
+    world.fates.append(fate)
 
 
 def _fail_all(error: ClusterError) -> Callable[[World, int], None]:
@@ -152,6 +181,8 @@ DISTURBANCES: dict[str, Disturbance] = {
     "answers lost in a row": Disturbance(_fail(OutcomeUnknown("lost"), committed=True, times=3)),
     "conflicts in a row": Disturbance(_fail(Conflict("modified"), times=3)),
     "a write forbidden": Disturbance(_fail(Forbidden("exceeded quota"))),
+    "a write found wrong in a row": Disturbance(_refuse),
+    "reads that have expired": Disturbance(_expire_reads),
     "too many requests": Disturbance(_fail_all(RateLimited("slower", retry_after_seconds=7.0))),
     "errors of the server": Disturbance(_fail_all(OutcomeUnknown("500 etcdserver: leader changed"))),
     "an outage": Disturbance(_cut_off),

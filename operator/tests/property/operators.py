@@ -160,6 +160,11 @@ class Operators:
         self.stop_operator()
         labels.RENDERER_VERSION = "later"
 
+    def downgrade(self) -> None:
+        """Put the version back that was there before."""
+        self.stop_operator()
+        labels.RENDERER_VERSION = self._renderer
+
     def settle(self, limit: int = PROMISED_ROUNDS + 2) -> None:
         """Let the operator work until it rests; a crash on the way restarts it."""
         rounds, self._stale = 0, 0

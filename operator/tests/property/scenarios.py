@@ -264,6 +264,12 @@ def sees_an_upgrade(world: World) -> None:
     world.until(lambda w: w.condition(ConditionType.RENDERER_DRIFT) == "True")
 
 
+def sees_a_downgrade(world: World) -> None:
+    """Put the operator of before back: nothing drifts any more."""
+    world.downgrade()
+    world.until(lambda w: w.condition(ConditionType.RENDERER_DRIFT) == "False")
+
+
 def sees_the_recipe_change(world: World) -> None:
     """Edit the recipe that it stands on."""
     world.put_recipe({"trainer": {"learningRate": "1e-3"}})
@@ -348,6 +354,10 @@ SCENARIOS: dict[str, Scenario] = {
         RESTARTING | {"scheduling": {"queueName": "team"}},
     ),
     "operator upgrade": Scenario((trains(3), sees_an_upgrade, trains(5), ends(0)), State.SUCCEEDED),
+    "operator upgrade and downgrade": Scenario(
+        (trains(3), sees_an_upgrade, trains(5), sees_a_downgrade, trains(5), ends(0)), State.SUCCEEDED
+    ),
+    "head death, by default": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, SAVING),
 }
 
 

@@ -105,8 +105,8 @@ class Restart(Model):
 
     max_restarts: NonNegative = 0
     """Restarts after failures of the run itself."""
-    max_infrastructure_restarts: NonNegative = 0
-    """Restarts after losses of pods, nodes and devices."""
+    max_infrastructure_restarts: NonNegative | None = None
+    """Restarts after losses of pods, nodes and devices; default: 3 with `checkpoint`, else none."""
     scope: Literal["Auto", "Driver", "Cluster"] = "Auto"
     """What begins anew."""
     backoff_seconds: Count = 30

@@ -23,6 +23,7 @@ from rljob.core.faults import Trouble, troubles_of
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
 from rljob.core.policies import gang
+from rljob.core.policies.failures import restart_of
 from rljob.core.policies.validation import Checked, check, validate
 from rljob.core.recipes import reference_id
 from rljob.core.status import Writer, document, read_status
@@ -257,7 +258,7 @@ class View:
     @property
     def restart(self) -> Restart:
         """As deadlines."""
-        return self._at_once.restart if self._at_once else _section(self.observed.job, "restart", Restart())
+        return restart_of(self._at_once) if self._at_once else _section(self.observed.job, "restart", Restart())
 
     @property
     def restarts_by_itself(self) -> bool:

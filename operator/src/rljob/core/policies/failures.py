@@ -13,6 +13,7 @@ from typing import Any
 
 from rljob.api.lifecycle import Restart, RestartRule
 from rljob.api.status import Budget, FailureCause
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.faults import Effect, Trouble, class_of, listed
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
@@ -24,6 +25,8 @@ BACKOFF_SECONDS_MAX = 600.0
 DRIVER_BACKOFF_SECONDS_MAX = 60.0
 """While a driver waits in its own cluster the NPUs stand idle; for longer waits they are given back."""
 JITTER = 0.1
+INFRASTRUCTURE_RESTARTS = 3
+"""Without another word: a lost node must wake nobody, and four in a row that save nothing are no bad luck."""
 UNCOUNTED_MAX = 100
 """A rule that never counts is a loop all the same."""
 
@@ -244,6 +247,15 @@ def _node(pod: Manifest) -> str | None:
     return str(name) if name else None
 
 
+def restart_of(spec: RLJobSpec) -> Restart:
+    """Give how a job's failures are answered: what is saved is worth going on from, unless the job says otherwise."""
+    restart = spec.restart
+    if restart.max_infrastructure_restarts is not None:
+        return restart
+    limit = INFRASTRUCTURE_RESTARTS if spec.checkpoint is not None else 0
+    return restart.model_copy(update={"max_infrastructure_restarts": limit})
+
+
 def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, seed: str) -> Verdict:
     """Decide what follows a failure.
 
@@ -291,7 +303,7 @@ def _count(budget: Budget, failure: Failure, restart: Restart, rule: RestartRule
         return budget, ""
     if failure.cause is FailureCause.INFRASTRUCTURE:
         new = budget.model_copy(update={"infrastructure_failures": budget.infrastructure_failures + 1})
-        limit = restart.max_infrastructure_restarts
+        limit = restart.max_infrastructure_restarts or 0
         return new, _beyond(new.infrastructure_failures, limit, "restart.maxInfrastructureRestarts")
     new = budget.model_copy(update={"user_failures": budget.user_failures + 1})
     return new, _beyond(new.user_failures, restart.max_restarts, "restart.maxRestarts")

@@ -10,6 +10,7 @@ from rljob.api.pods import Volume
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.faults import CLASSES
 from rljob.core.policies import fields
+from rljob.core.policies.failures import restart_of
 from rljob.core.policies.patterns import problem_of
 from rljob.core.policies.pods import mounts, normal
 from rljob.core.policies.violation import Check, Violation
@@ -90,7 +91,7 @@ def _restarts_have_a_checkpoint(spec: RLJobSpec) -> Iterator[Violation]:
         return
     for field, set_ in (
         ("restart.maxRestarts", spec.restart.max_restarts > 0),
-        ("restart.maxInfrastructureRestarts", spec.restart.max_infrastructure_restarts > 0),
+        ("restart.maxInfrastructureRestarts", (spec.restart.max_infrastructure_restarts or 0) > 0),
         ("stop.requireCheckpoint", spec.stop.require_checkpoint),
     ):
         if set_:
@@ -138,7 +139,8 @@ def _rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _may_restart(spec: RLJobSpec) -> bool:
-    return spec.restart.max_restarts > 0 or spec.restart.max_infrastructure_restarts > 0
+    restart = restart_of(spec)
+    return restart.max_restarts > 0 or (restart.max_infrastructure_restarts or 0) > 0
 
 
 def _stop_rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:

@@ -95,7 +95,7 @@ class Standing:
         """Whether the next failure of some kind ends the job, which had restarts to spend."""
         kinds = (
             (self.budget.user_failures, restart.max_restarts),
-            (self.budget.infrastructure_failures, restart.max_infrastructure_restarts),
+            (self.budget.infrastructure_failures, restart.max_infrastructure_restarts or 0),
         )
         return not self.finished and any(0 < limit <= count for count, limit in kinds)
 

@@ -3,12 +3,15 @@
 from typing import Any
 
 import pytest
+from builders import saving, small_spec
 
 from rljob.api.lifecycle import Restart
 from rljob.api.status import Budget, FailureCause
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.policies.failures import (
     BACKOFF_SECONDS_MAX,
     EXIT_CODES,
+    INFRASTRUCTURE_RESTARTS,
     JITTER,
     POD_REASONS,
     REASONS,
@@ -17,12 +20,14 @@ from rljob.core.policies.failures import (
     Failure,
     classify,
     judge,
+    restart_of,
 )
 from rljob.core.reasons import Reason
 from rljob_runtime.contract import Outcome
 
 USER, INFRASTRUCTURE = FailureCause.USER, FailureCause.INFRASTRUCTURE
 PREEMPTION, CONFIGURATION = FailureCause.PREEMPTION, FailureCause.CONFIGURATION
+SAVES: dict[str, Any] = {"checkpoint": {"path": "/data/saves", "everySteps": 5}}
 
 
 def outcome(code: int, reason: str = "RunFailed", rule: str | None = None, unruled: int | None = None) -> Outcome:
@@ -151,6 +156,21 @@ def test_a_newer_checkpoint_forgives_what_was_before() -> None:
     spent = Budget(user_failures=2, infrastructure_failures=3, uncounted=4, since_step=10)
     assert judge(failure(), restart(), spent, 10, "a").action is Action.FAIL
     assert judge(failure(), restart(), spent, 15, "a").budget == Budget(user_failures=1, since_step=15)
+
+
+@pytest.mark.parametrize(
+    ("change", "limit"),
+    [
+        ({}, 0),
+        (saving(SAVES), INFRASTRUCTURE_RESTARTS),
+        (saving(SAVES | {"restart": {"maxInfrastructureRestarts": 0}}), 0),
+        (saving(SAVES | {"restart": {"maxInfrastructureRestarts": 9}}), 9),
+    ],
+)
+def test_a_loss_is_answered_without_a_word_where_something_was_saved(change: dict[str, Any], limit: int) -> None:
+    spec = RLJobSpec.model_validate(small_spec(change))
+    assert restart_of(spec).max_infrastructure_restarts == limit
+    assert restart_of(spec).max_restarts == 0
 
 
 def test_what_another_attempt_cannot_cure_is_not_tried_again() -> None:
