@@ -23,6 +23,8 @@ from rljob_runtime.verl_plugin.run import Run
 JOB = JobConfig(CONTRACT_VERSION, "team-a", "sums", "uid-1", "sums-uid01-1", 1, Platform.CPU, 1, 2, 2, 40, {})
 LEASE = claims.Lease(renew_seconds=0.2, stale_seconds=1.0, wait_seconds=3.0)
 WAIT_SECONDS = 60.0
+WHOLE_MARK = b"PK\x05\x06" + bytes(18)
+"""The smallest zip: nothing but its end, as verl's mark `data.pt` is one."""
 
 
 class Pause:
@@ -48,7 +50,7 @@ def save(run: Run, folder: Path, step: int, pause: Pause) -> None:
     made = folder / f"global_step_{step}"
     (made / "actor").mkdir(parents=True)
     pause.at("saving")
-    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: b"place"), run).state_dict()
+    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: WHOLE_MARK), run).state_dict()
     (made / "data.pt").write_bytes(state)
     pause.at("before-publishing")
     run.publish(step)

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps, repair_tracker
+from runtime.tests.saving_process import WHOLE_MARK
 
 
 def make_step(folder: Path, step: int, *, complete: bool = True) -> None:
     (folder / f"global_step_{step}" / "actor").mkdir(parents=True)
     if complete:
-        (folder / f"global_step_{step}" / "data.pt").write_bytes(b"")
+        (folder / f"global_step_{step}" / "data.pt").write_bytes(WHOLE_MARK)
 
 
 def test_a_step_of_which_only_the_mark_is_left_cannot_be_resumed_from(tmp_path: Path) -> None:
@@ -20,6 +21,14 @@ def test_a_step_of_which_only_the_mark_is_left_cannot_be_resumed_from(tmp_path: 
         make_step(tmp_path, step)
     (tmp_path / "global_step_2" / "actor").rmdir()  # what checkpoint.keep does
     assert complete_steps(tmp_path) == [4, 6]
+
+
+def test_a_step_whose_mark_was_cut_off_in_the_writing_cannot_be_resumed_from(tmp_path: Path) -> None:
+    for step in (2, 4):
+        make_step(tmp_path, step)
+    (tmp_path / "global_step_4" / "data.pt").write_bytes(WHOLE_MARK[:-1])
+    assert complete_steps(tmp_path) == [2]
+    assert repair_tracker(tmp_path) == 2
 
 
 @pytest.mark.parametrize("damage", [None, "", "x", "99"])

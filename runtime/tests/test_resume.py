@@ -11,6 +11,7 @@ from rljob_runtime.checkpoint import TRACKER_FILE
 from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
 from rljob_runtime.outcomes import RefusedError
 from runtime.tests.conftest import MakeJob
+from runtime.tests.saving_process import WHOLE_MARK
 
 
 def make_step(folder: Path, step: int, *, devices: int = 2, critic: bool = False, complete: bool = True) -> Path:
@@ -20,7 +21,7 @@ def make_step(folder: Path, step: int, *, devices: int = 2, critic: bool = False
         for rank in range(devices):
             (made / role / f"model_world_size_{devices}_rank_{rank}.pt").write_bytes(b"")
     if complete:
-        (made / "data.pt").write_bytes(b"")
+        (made / "data.pt").write_bytes(WHOLE_MARK)
     return made
 
 

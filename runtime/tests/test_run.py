@@ -15,13 +15,14 @@ from rljob_runtime.figures import ROLLOUT_SECONDS, VALIDATION_SCORE, Batch, Roll
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin.run import Run, validation_figures
 from runtime.tests.conftest import MakeJob
+from runtime.tests.saving_process import WHOLE_MARK
 
 
 @pytest.fixture
 def checkpoints(tmp_path: Path) -> Path:
     folder = tmp_path / "checkpoints"
     (folder / "global_step_10" / "actor").mkdir(parents=True)
-    (folder / "global_step_10" / "data.pt").write_bytes(b"")
+    (folder / "global_step_10" / "data.pt").write_bytes(WHOLE_MARK)
     return folder
 
 
@@ -50,7 +51,7 @@ def test_an_attempt_says_which_step_it_has_loaded(
     Run(make_job(checkpoint_path=str(checkpoints)), 1, spool).resumed(step)
     progress = shown(spool)
     assert progress.resumed_from_step == step
-    assert (progress.checkpoint_time, progress.checkpoint_bytes) == ((1000.0, 8) if step else (None, None))
+    assert (progress.checkpoint_time, progress.checkpoint_bytes) == ((1000.0, 30) if step else (None, None))
     assert progress.checkpoint_seconds is None
 
 
@@ -67,9 +68,9 @@ def test_a_save_is_shown_when_the_tracker_names_it(
     run.record(11, {"timing_s/step": 1.0})
     run.record(12, {"timing_s/step": 1.0})
     progress = shown(spool)
-    assert (progress.checkpoint_step, progress.checkpoint_seconds, progress.checkpoint_bytes) == (10, 2.5, 8)
+    assert (progress.checkpoint_step, progress.checkpoint_seconds, progress.checkpoint_bytes) == (10, 2.5, 30)
     assert before <= (progress.checkpoint_time or 0) <= time.time()
-    said = f"rljob: step 10 is saved in {checkpoints / 'global_step_10'}: 2.5 s, 8 bytes"
+    said = f"rljob: step 10 is saved in {checkpoints / 'global_step_10'}: 2.5 s, 30 bytes"
     assert capsys.readouterr().out.splitlines() == [said]
 
 

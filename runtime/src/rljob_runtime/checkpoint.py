@@ -7,6 +7,7 @@ launcher repairs it first.
 from __future__ import annotations
 
 import re
+import zipfile
 from pathlib import Path
 
 from rljob_runtime.files import write_atomically
@@ -14,7 +15,7 @@ from rljob_runtime.files import write_atomically
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
 """verl/utils/checkpoint/checkpoint_manager.py, find_latest_ckpt_path (0.9.1)."""
 COMPLETE_MARK = "data.pt"
-"""Written after the model and before the tracker: trainer_base.py, _save_checkpoint (0.9.1)."""
+"""Written after the model and before the tracker, by torch.save: trainer_base.py, _save_checkpoint (0.9.1)."""
 MODEL_FOLDER = "actor"
 """Beside the mark. `checkpoint.keep` removes it from an old step and leaves the mark: checkpoint_manager.py (0.9.1)."""
 STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
@@ -29,8 +30,11 @@ def complete_steps(folder: Path) -> list[int]:
 
 
 def is_complete(made: Path) -> bool:
-    """Tell whether a step's folder can be resumed from."""
-    return (made / COMPLETE_MARK).is_file() and (made / MODEL_FOLDER).is_dir()
+    """Tell whether a step's folder can be resumed from.
+
+    What torch.save writes is a zip, whose directory comes last: a mark that was cut off in the writing has none.
+    """
+    return zipfile.is_zipfile(made / COMPLETE_MARK) and (made / MODEL_FOLDER).is_dir()
 
 
 def saved_time(made: Path) -> float | None:

@@ -1,0 +1,48 @@
+"""The page of failure modes against the code: every word that a user can meet when something is wrong has a row."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rljob.core.policies.failures import POD_REASONS, REASONS
+from rljob.core.policies.startup import StartReason
+from rljob.core.reasons import Reason
+from rljob_runtime.node_checks.judge import Check
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "failure-modes.md").read_text()
+NO_FAILURE = {
+    *(Reason.VALID, Reason.SPEC_CHANGED, Reason.RECIPE_CHANGED, Reason.RENDERER_CHANGED, Reason.UP_TO_DATE),
+    *(Reason.INITIALIZER_RUNNING, Reason.INITIALIZED, Reason.CLUSTER_CREATED, Reason.CLUSTER_READY),
+    *(Reason.WAITING_FOR_QUEUE, Reason.ADMITTED, Reason.SUBMITTED, Reason.TRAINING, Reason.HEALTHY),
+    *(Reason.SUSPENDING, Reason.SUSPENDED, Reason.RESTARTING, Reason.DELETED, Reason.PAUSED, Reason.UNPAUSED),
+    *(Reason.RESUMED, Reason.CHECKPOINT_SAVED, Reason.SUCCEEDED, Reason.STALLED),
+}
+"""A job's life, its owner's wishes, or a word on the way to another one that has a row."""
+
+
+def _refusals() -> Iterator[str]:
+    """Give every reason with which the launcher refuses to go on, by name of the call that raises it."""
+    for path in sorted((ROOT / "runtime" / "src" / "rljob_runtime").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                place = {"RefusedError": 1, "_refused": 1}.get(node.func.id)
+                if place is not None and len(node.args) > place and isinstance(node.args[place], ast.Constant):
+                    yield str(node.args[place].value)
+
+
+CHECKS = {check.reason for check in Check}
+WORDS = sorted({*Reason, *StartReason, *REASONS, *POD_REASONS, *CHECKS, *_refusals()} - NO_FAILURE)
+
+
+def test_the_launcher_has_words_of_its_own() -> None:
+    assert {"CheckpointTopology", "UnknownOverride", "WrongPod"} <= set(WORDS)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_what_can_go_wrong_has_a_row(word: str) -> None:
+    assert word in PAGE, f"{word}: docs/failure-modes.md does not say what it means and what to do"
