@@ -6,6 +6,7 @@ As tests/e2e/test_training.py, with other blows; by hand, `make chaos-cluster`, 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Iterator
 
@@ -75,4 +76,7 @@ def test_a_stall_is_found_in_time_and_its_stacks_show_the_collective(kube: Kube,
     print(f"{len(stacks)} stacks; {stalled['message']}")
     assert "distributed_c10d.py" in text
     assert "collective" in stalled["message"] or "distributed" in stalled["message"], stalled["message"]
-    assert len(records) >= 1
+    waited = re.search(r"no step for (\d+) s", stalled["message"])
+    assert waited is not None, stalled["message"]
+    assert int(waited[1]) <= 2 * PROGRESS_SECONDS
+    assert records

@@ -96,23 +96,40 @@ def _nodes(pods: list[Manifest]) -> set[str]:
 def _send(pods: list[Manifest], number: signal.Signals) -> int:
     """Send a signal to every process of these pods, and give how many got it."""
     sent = 0
-    for pid in [pid for pod in pods for pid in story.processes(pod["metadata"]["uid"], some=False)]:
+    for pid in _processes(pods):
         with contextlib.suppress(ProcessLookupError):  # a run starts helpers that end by themselves
             os.kill(pid, number)
             sent += 1
     return sent
 
 
+def _processes(pods: list[Manifest]) -> list[int]:
+    return [pid for pod in pods for pid in story.processes(pod["metadata"]["uid"], some=False)]
+
+
 def _drivers(pods: list[Manifest]) -> list[int]:
     """Give the processes of these pods that run the launcher or verl's trainer."""
-    pids = [pid for pod in pods for pid in story.processes(pod["metadata"]["uid"], some=False)]
-    return [pid for pid in pids if any(word in story.command(pid) for word in ("rljob_runtime\0launch", "TaskRunner"))]
+    return [
+        pid
+        for pid in _processes(pods)
+        if any(word in story.command(pid) for word in ("rljob_runtime\0launch", "TaskRunner"))
+    ]
 
 
 def _saved(folder: Path) -> dict[str, tuple[int, int]]:
     """Give every file of the saves, with size and time of change."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.parent != folder]
     return {str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
+def _step_of(saved: str) -> int:
+    return int(saved.partition("/")[0].removeprefix("global_step_"))
+
+
+def _last_words(kube: Kube, record: Record) -> str:
+    """Give the end of the first attempt's log; on the node that was cut off it is the same file."""
+    lines = (story.log_folders(kube, record.job)[0] / "driver.log").read_text(errors="replace").splitlines()
+    return " / ".join(lines[-3:])
 
 
 def test_a_cluster_that_comes_back_from_a_partition_writes_nothing(kube: Kube, second_node: str) -> None:
@@ -144,11 +161,15 @@ def test_a_cluster_that_comes_back_from_a_partition_writes_nothing(kube: Kube, s
     begin = time.monotonic()
     wait_for("the old driver ends", lambda: not _drivers(old), 240)
     print(f"the thawed driver ended after {time.monotonic() - begin:.0f} s")
+    print(f"its last words: {_last_words(kube, record)}")
     after = _saved(folder)
     assert {name: after[name] for name in before if name in after} == before, "a save was written to again"
+    newest = max(map(_step_of, before))
+    assert all(_step_of(name) > newest for name in after.keys() - before.keys()), "somebody made an older step"
 
     ensure_network(Node(2, state()))
     kube.run("taint", "nodes", second_node, f"{OUT_OF_SERVICE}-")
+    wait_for("nothing of the old cluster runs", lambda: not _processes(old), 240)
     _until(kube, record, "the end", lambda: record.status["state"] == "Succeeded", 900)
     assert record.status["progress"]["summary"] == "40/40"
     assert tracker.read_text() == "40"

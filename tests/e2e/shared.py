@@ -35,6 +35,7 @@ KEPT = ROOT / "build" / "e2e"
 NAME = "quickstart"
 RUN_SECONDS = 2500
 SAVE_EVERY = 5
+GRACE_SECONDS = 240
 PEACE = (0, *sorted(random.sample(range(1, 7), 2)))
 """Steps at which the operator is killed in the first attempt: any two, and once while the job starts."""
 BLOWS = ((8, story.lose_worker), (17, story.delete_head), (27, story.suspend))
@@ -85,7 +86,7 @@ def play(kube: Kube) -> tuple[Record, Seen]:
         NAME,
         checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": SAVE_EVERY, "keep": 2},
         restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
-        stop={"graceSeconds": 240},
+        stop={"graceSeconds": GRACE_SECONDS},
     )
     begin, changes, record = time.time(), [_upgrade, _downgrade], Record(NAME)
     for record in story.play(kube, job, BLOWS, RUN_SECONDS, PEACE):

@@ -12,7 +12,7 @@ import pytest
 from rljob.cli import kubectl
 from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
-from tests.e2e.shared import BLOWS, NAME, PEACE, ROOT, SAVE_EVERY, Seen
+from tests.e2e.shared import BLOWS, GRACE_SECONDS, NAME, PEACE, ROOT, SAVE_EVERY, Seen
 from tests.e2e.story import Record
 from tests.kube import Kube, wait_for
 from tests.report import browser
@@ -87,6 +87,8 @@ def test_little_is_lost(run: Record) -> None:
 def test_a_suspended_run_has_saved_its_last_step_and_frees_its_npus_in_time(run: Record) -> None:
     suspended, last = run.status["attempts"][2:]
     print(f"suspended: NPUs free after {run.freed_seconds:.0f} s")
+    # A promise of the product, not a measure of the machine: usual are 20 to 40 s.
+    assert run.freed_seconds <= GRACE_SECONDS + 10
     assert last["resumedFromStep"] >= suspended["lastStep"]
     assert run.attempts[3][0]["step"] == last["resumedFromStep"] + 1
 
