@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from tests.e2e.shared import BLOWS, GRACE_SECONDS, NAME, PEACE, ROOT, SAVE_EVERY
 from tests.e2e.story import Record
 from tests.kube import Kube, wait_for
 from tests.report import browser
+
+DEVICES = 2
+"""Of the quickstart."""
 
 pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(2700)]
 
@@ -98,6 +102,11 @@ def test_usage_tells_what_was_held_and_what_was_worth_it(run: Record) -> None:
     print(json.dumps(usage))
     assert usage["deviceSeconds"] == sum(attempt["deviceSeconds"] for attempt in attempts)
     assert 0 < usage["productiveDeviceSeconds"] < usage["deviceSeconds"]
+    # The class of these nodes has one device a card.
+    assert usage["cardSeconds"] == usage["deviceSeconds"]
+    for attempt in attempts:
+        held = datetime.fromisoformat(attempt["endTime"]) - datetime.fromisoformat(attempt["submittedTime"])
+        assert attempt["deviceSeconds"] == pytest.approx(DEVICES * held.total_seconds(), abs=DEVICES)
 
 
 def test_the_cluster_is_freed(kube: Kube, run: Record) -> None:

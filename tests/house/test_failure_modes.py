@@ -29,10 +29,11 @@ def _refusals() -> Iterator[str]:
     """Give every reason with which the launcher refuses to go on, by name of the call that raises it."""
     for path in sorted((ROOT / "runtime" / "src" / "rljob_runtime").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                place = {"RefusedError": 1, "_refused": 1}.get(node.func.id)
-                if place is not None and len(node.args) > place and isinstance(node.args[place], ast.Constant):
-                    yield str(node.args[place].value)
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="RefusedError" | "_refused"), args=[_, ast.Constant(value=str(word)), *_]
+                ):
+                    yield word
 
 
 CHECKS = {check.reason for check in Check}

@@ -232,6 +232,10 @@ class Attempt(StatusModel):
     """Devices times the seconds from the submission to the end."""
     productive_device_seconds: Long | None = None
     """Of these, what went into steps that later attempts did not have to repeat."""
+    card_seconds: Long | None = None
+    """deviceSeconds in cards, of which a card of Atlas A3 has two devices."""
+    productive_card_seconds: Long | None = None
+    """productiveDeviceSeconds in cards."""
 
 
 class Progress(StatusModel):
@@ -381,6 +385,10 @@ class Usage(StatusModel):
     """Devices times the seconds of all attempts."""
     productive_device_seconds: Long = 0
     """Of these, what went into steps that no later attempt repeated."""
+    card_seconds: Long = 0
+    """deviceSeconds in cards."""
+    productive_card_seconds: Long = 0
+    """productiveDeviceSeconds in cards."""
     goodput: Metric | None = None
     """productiveDeviceSeconds / deviceSeconds."""
 

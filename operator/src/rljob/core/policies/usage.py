@@ -10,15 +10,23 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from rljob.api.status import Attempt, AttemptOutcome, Progress, RLJobStatus, Usage
+from rljob.api.status import Attempt, AttemptOutcome, Progress, Resolved, RLJobStatus, Usage
 from rljob.core import clock, status
 
 
-def with_usage(attempt: Attempt, current: RLJobStatus, devices: int, now: datetime) -> Attempt:
-    """Give the closed attempt with its device-seconds; `current` holds its last progress and checkpoint."""
-    held = devices * max((now - clock.from_text(attempt.submitted_time)).total_seconds(), 0.0)
-    productive = min(held, devices * kept_steps(attempt, current) * _step_seconds(current.progress))
-    return attempt.model_copy(update={"device_seconds": round(held), "productive_device_seconds": round(productive)})
+def with_usage(attempt: Attempt, current: RLJobStatus, resolved: Resolved, now: datetime) -> Attempt:
+    """Give the closed attempt with what it held; `current` holds its last progress and checkpoint."""
+    held = resolved.devices * max((now - clock.from_text(attempt.submitted_time)).total_seconds(), 0.0)
+    productive = min(held, resolved.devices * kept_steps(attempt, current) * _step_seconds(current.progress))
+    ratio = _cards_per_device(resolved)
+    return attempt.model_copy(
+        update={
+            "device_seconds": round(held),
+            "productive_device_seconds": round(productive),
+            "card_seconds": round(held * ratio),
+            "productive_card_seconds": round(productive * ratio),
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -46,8 +54,7 @@ def account(current: RLJobStatus) -> Account:
     used, resolved = current.usage, current.resolved
     if resolved is None:
         return Account(used.device_seconds, used.productive_device_seconds)
-    cards = float(resolved.cards)
-    ratio = cards / resolved.devices if math.isfinite(cards) else 1.0
+    ratio = _cards_per_device(resolved)
     last = current.attempts[-1] if current.attempts else None
     if last is None or last.end_time is not None:
         return Account(used.device_seconds, used.productive_device_seconds, cards_per_device=ratio)
@@ -56,6 +63,11 @@ def account(current: RLJobStatus) -> Account:
     productive = used.productive_device_seconds + resolved.devices * kept * _step_seconds(current.progress)
     since = clock.from_text(last.submitted_time)
     return Account(used.device_seconds, productive, resolved.devices, since, ratio)
+
+
+def _cards_per_device(resolved: Resolved) -> float:
+    cards = float(resolved.cards)
+    return cards / resolved.devices if math.isfinite(cards) else 1.0
 
 
 def _step_seconds(progress: Progress | None) -> float:
@@ -77,5 +89,10 @@ def added_usage(usage: Usage, attempt: Attempt) -> Usage:
     """Add a closed attempt."""
     held = usage.device_seconds + (attempt.device_seconds or 0)
     productive = usage.productive_device_seconds + (attempt.productive_device_seconds or 0)
-    goodput = status.metric(productive / held) if held else None
-    return Usage(device_seconds=held, productive_device_seconds=productive, goodput=goodput)
+    return Usage(
+        device_seconds=held,
+        productive_device_seconds=productive,
+        card_seconds=usage.card_seconds + (attempt.card_seconds or 0),
+        productive_card_seconds=usage.productive_card_seconds + (attempt.productive_card_seconds or 0),
+        goodput=status.metric(productive / held) if held else None,
+    )

@@ -146,7 +146,7 @@ def close_attempt(
         }
     )
     current = without_troubles(view, current)
-    closed = with_usage(closed, current, view.resolved.devices, view.now)
+    closed = with_usage(closed, current, view.resolved, view.now)
     others = [entry for entry in current.attempts if entry.submission_id != closed.submission_id]
     return current.model_copy(
         update={
