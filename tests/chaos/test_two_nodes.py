@@ -161,7 +161,7 @@ def test_a_cluster_that_comes_back_from_a_partition_writes_nothing(kube: Kube, s
     begin = time.monotonic()
     wait_for("the old driver ends", lambda: not _drivers(old), 240)
     print(f"the thawed driver ended after {time.monotonic() - begin:.0f} s")
-    print(f"its last words: {_last_words(kube, record)}")
+    assert '"reason":"Fenced"' in _last_words(kube, record)
     after = _saved(folder)
     assert {name: after[name] for name in before if name in after} == before, "a save was written to again"
     newest = max(map(_step_of, before))

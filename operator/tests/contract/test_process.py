@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+from builders import small_spec
 from contract.conftest import KUBECONFIG
 
+from rljob.api.v1alpha1 import API_VERSION
+from rljob.build.labels import CLUSTER_GENERATION
 from rljob.cluster.errors import Conflict
-from rljob.cluster.kinds import LEASE
+from rljob.cluster.kinds import LEASE, RAY_CLUSTER, RLJOB
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -141,6 +144,50 @@ async def test_a_leader_whose_lease_is_taken_ends_with_an_error(
     await until(lambda: _tried(steal))
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert await process.process.wait() == 1
+
+
+async def test_a_leader_that_was_frozen_wakes_too_late_and_changes_nothing(
+    place: Place, start: Callable[[], Awaitable[Process]]
+) -> None:
+    first = await start()
+    await until(first.ready)
+    await place.cluster.create(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "RLJob",
+            "metadata": {"name": "frozen", "namespace": place.namespace},
+            "spec": small_spec(),
+        }
+    )
+    await until(lambda: _clusters_are(place, "1"))
+    second = await start()
+    await until(lambda: _alive(second))
+    first.process.send_signal(signal.SIGSTOP)
+    try:
+        await until(second.ready)
+        await until(lambda: _tried(lambda: _suspend(place, suspend=True)))
+        await until(lambda: _clusters_are(place))
+        await until(lambda: _tried(lambda: _suspend(place, suspend=False)))
+        await until(lambda: _clusters_are(place, "2"))
+    finally:
+        first.process.send_signal(signal.SIGCONT)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await first.process.wait() == 1
+    assert await _clusters_are(place, "2")
+    assert await second.ready()
+
+
+async def _suspend(place: Place, *, suspend: bool) -> bool:
+    job = await place.cluster.get(RLJOB, place.namespace, "frozen")
+    await place.cluster.replace({**job, "spec": {**job["spec"], "suspend": suspend}})
+    return True
+
+
+async def _clusters_are(place: Place, *generations: str) -> bool:
+    """Whether the job's RayClusters are just those of these generations."""
+    found = await place.cluster.list(RAY_CLUSTER, place.namespace)
+    assert len(found.items) <= 1, "two clusters at once"
+    return [item["metadata"]["labels"][CLUSTER_GENERATION] for item in found.items] == list(generations)
 
 
 async def _alive(process: Process) -> bool:
