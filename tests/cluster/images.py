@@ -68,6 +68,14 @@ TABLE: Mapping[str, Recipe] = {
             "runtime/src/**/*",
         ),
     ),
+    # For tests of an upgrade.
+    "operator-later": Recipe(
+        tag="rljob.local/operator:later",
+        dockerfile=REPOSITORY / "tests" / "e2e" / "later" / "Dockerfile",
+        base="operator",
+        base_argument="OPERATOR_IMAGE",
+        inputs=(),
+    ),
     # The stage `dependencies` of the runtime's Dockerfile: gigabytes that change rarely.
     "runtime-deps-cpu": Recipe(
         tag="rljob.local/runtime-deps:cpu",

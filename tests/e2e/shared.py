@@ -1,17 +1,19 @@
 """The main job: the quickstart trains a model, whatever is taken from it on the way, and a Prometheus looks on.
 
 In one run the operator is killed at three moments at which nothing else happens; a worker's main process is killed, the
-head pod is deleted, the job is suspended and resumed, with the operator killed in the middle of each. The chart is
-upgraded in the first attempt and rolled back in the second. One run serves test_training and test_training_metrics,
-because it is the expensive part; what it leaves behind is kept in build/e2e, so that the questions to Prometheus can
-be put again without another run.
+head pod is deleted, the job is suspended and resumed, with the operator killed in the middle of each. Chart and image
+go to a later version in the first attempt and back in the second. One run serves test_training and
+test_training_metrics, because it is the expensive part; what it leaves behind is kept in build/e2e, so that the
+questions to Prometheus can be put again without another run.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.chart.helm import CHART, RELEASE, helm
+from tests.cluster import images
 from tests.cluster.api import Api
+from tests.cluster.lifecycle import running_nodes
 from tests.cluster.paths import state
 from tests.e2e import quickstart, story
 from tests.e2e.story import OPERATOR_NAMESPACE, Record
-from tests.kube import Kube
+from tests.kube import Kube, condition, wait_for
 from tests.monitoring.discovery import discovering, scrape_jobs
 from tests.monitoring.prometheus import SCRAPE_CONFIG, Prometheus, configuration, running
 from tests.monitoring.questions import Time
@@ -108,8 +112,26 @@ def _helm(kube: Kube, *words: str) -> None:
 
 
 def _upgrade(kube: Kube) -> None:
-    _helm(kube, "upgrade", RELEASE, str(CHART), "--reuse-values", "--set", "operator.workers=4")
+    """Go to a chart and an image of another version, which renders clusters otherwise."""
+    images.load(["operator-later"], running_nodes(state()))
+    with tempfile.TemporaryDirectory() as folder:
+        chart = Path(shutil.copytree(CHART, Path(folder) / CHART.name))
+        about = chart / "Chart.yaml"
+        about.write_text(re.sub(r"(?m)^(version|appVersion): .*", r"\1: 99.0.0", about.read_text()))
+        changes = ("--set-string", "image.tag=later", "--set", "operator.workers=4")
+        _helm(kube, "upgrade", RELEASE, str(chart), "--reuse-values", *changes)
+    _await_drift(kube, "this operator renders by version later")
 
 
 def _downgrade(kube: Kube) -> None:
+    """Go back: the running cluster was made by the later version meanwhile."""
     _helm(kube, "rollback", RELEASE)
+    _await_drift(kube, "was rendered by version later")
+
+
+def _await_drift(kube: Kube, words: str) -> None:
+    def told() -> bool:
+        drift = condition(kube.get("rljob", NAME), "RendererDrift")
+        return drift is not None and drift["status"] == "True" and words in drift["message"]
+
+    wait_for(f"the running job says: {words}", told, 60)
