@@ -85,6 +85,10 @@ fuzz: venv ## mutate every field of every example 20,000 times: nothing may cras
 scale: venv ## 1,000 RLJobs, then as many RayJobs, on KWOK with a real API server and KubeRay (SCALE_JOBS, SCALE_WORKERS)
 	@$(PY) -m tests.scale
 
+.PHONY: soak
+soak: venv ## one operator lives through wave after wave of jobs; what it keeps in memory (SOAK_MINUTES, 30)
+	@$(PY) -m tests.scale.soak
+
 .PHONY: chaos
 chaos: venv ## stop, freeze and mislead the operator at every write of every story, and 20,000 examples more (CHAOS_EXAMPLES=n)
 	@RLJOB_CHAOS=$(or $(CHAOS_EXAMPLES),20000) $(PY) -m pytest -q --timeout=36000 -n 2 --dist worksteal \

@@ -184,7 +184,7 @@ class Side:
 
 async def run_rljobs(settings: Settings, say: Callable[[str], None]) -> Outcome:
     """Run our side."""
-    async with _side(settings) as side:
+    async with opened(settings) as side:
         heads = Heads(TokenKey.from_file(side.plane.token_key), settings.step_seconds)
         async with background(heads.serve(side.client, objects.NAMESPACE)):
             await side.plane.start_operator()
@@ -202,7 +202,7 @@ async def run_rljobs(settings: Settings, say: Callable[[str], None]) -> Outcome:
 
 async def run_rayjobs(settings: Settings, say: Callable[[str], None]) -> Outcome:
     """Run KubeRay's side."""
-    async with _side(settings) as side:
+    async with opened(settings) as side:
         outcome = await _until_ready(side, objects.RAYJOBS, list(objects.rayjobs(settings)), _rayjob_stage, say)
         outcome.steady = await side.steady(say)
         at_rest = await side.mark()
@@ -213,7 +213,8 @@ async def run_rayjobs(settings: Settings, say: Callable[[str], None]) -> Outcome
 
 
 @contextlib.asynccontextmanager
-async def _side(settings: Settings) -> AsyncIterator[Side]:
+async def opened(settings: Settings) -> AsyncIterator[Side]:
+    """Start a control plane with nodes and KubeRay."""
     async with control_plane() as plane, plane.client() as client:
         await install(client)
         await client.create_all("/api/v1/nodes", objects.nodes(settings))
