@@ -77,3 +77,25 @@ def test_the_start_deadline_ends_it(kube: Kube) -> None:
     assert "no-such-image" in status["message"]
     wait_for("the cluster is freed", lambda: not kube.find("rayclusters", "rljob.dev/job=late"), 60)
     kube.delete("rljob", "late")
+
+
+def test_a_pod_that_hears_nothing_before_its_run_is_not_given_the_grace_of_one(kube: Kube) -> None:
+    """What has no trap and is process 1 hears no SIGTERM; until the kubelet kills it, it would hold the NPUs."""
+    job = quickstart.variant("deaf", **quickstart.BARE, stop={"graceSeconds": 600})
+    image, command = job["spec"]["runtime"]["image"], ["sh", "-c", "trap '' TERM; sleep 3600 & wait; sleep 3600"]
+    job["spec"]["podSpecPatch"] = {
+        "workers": {"initContainers": [{"name": "deaf", "image": image, "command": command}]}
+    }
+    kube.apply(job)
+
+    def hears_nothing() -> bool:
+        pods = kube.find("pods", "rljob.dev/job=deaf,ray.io/node-type=worker")
+        return any(
+            "running" in told["state"] for pod in pods for told in pod["status"].get("initContainerStatuses", ())
+        )
+
+    wait_for("the worker is in its init container", hears_nothing, 120)
+    kube.run("patch", "rljob", "deaf", "--type", "merge", "-p", '{"spec":{"suspend":true}}')
+    kube.run("wait", "rljob/deaf", "--for=condition=Suspended", "--timeout=180s", seconds=210)
+    assert not kube.find("pods", "rljob.dev/job=deaf,ray.io/cluster")
+    kube.delete("rljob", "deaf")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from builders import small_spec
+from contract.conftest import KUBECONFIG
 from contract.place import NOWHERE
 
 from rljob.api.v1alpha1 import RLJobSpec
@@ -281,6 +282,21 @@ async def test_what_a_deleted_job_controlled_is_collected(place: Place) -> None:
         while await exists(place, "one"):  # noqa: ASYNC110 - the collector has no event for us
             await asyncio.sleep(0.2)
     assert await exists(place, "bystander")
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster")
+@pytest.mark.parametrize("place", ["real"], indirect=True)
+async def test_the_grace_of_a_pod_that_goes_is_shortened(place: Place) -> None:
+    # No kubelet knows of the node, so nobody ends the pod.
+    spec = {"nodeName": "nowhere", "terminationGracePeriodSeconds": 600, "containers": [{"name": "a", "image": "a"}]}
+    metadata = {"name": "slow", "namespace": place.namespace}
+    await place.with_account({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    uid = (await place.cluster.get(POD, place.namespace, "slow"))["metadata"]["uid"]
+    for grace, left in ((None, 600), (1, 1)):
+        await place.cluster.delete(POD, place.namespace, "slow", uid, grace_seconds=grace)
+        going = await place.cluster.get(POD, place.namespace, "slow")
+        assert going["metadata"]["deletionGracePeriodSeconds"] == left
 
 
 async def exists(place: Place, name: str) -> bool:

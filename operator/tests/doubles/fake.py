@@ -187,13 +187,18 @@ class FakeCluster:
             changed["metadata"] = {**current["metadata"], **changed["metadata"]}
             return self._commit(kind, changed)
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
-        """See `Cluster.delete`."""
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
+    ) -> None:
+        """See `Cluster.delete`; a grace that is shortened is over at once."""
         async with self._write("delete", kind, namespace, name):
             current = self._expect(kind, namespace, name, None)
             if current["metadata"]["uid"] != uid:
                 raise errors.Conflict(f"{kind.resource} {namespace}/{name}: uid is {current['metadata']['uid']}")
-            self._begin_deletion(kind, current)
+            if grace_seconds is not None and current["metadata"].get("deletionTimestamp"):
+                self._vanish(kind, current)
+            else:
+                self._begin_deletion(kind, current)
 
     async def apply(self, manifest: Manifest) -> Manifest:
         """See `Cluster.apply`; everything but metadata has one owner here, and labels are merged."""

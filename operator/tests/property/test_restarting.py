@@ -16,7 +16,7 @@ from rljob.cluster.errors import HeadUnreachable
 from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER
 from rljob.core import clock
 from rljob.core.reasons import Reason
-from rljob.core.steps.stopping import STUCK_SECONDS
+from rljob.core.steps.stopping import HURRY_SECONDS, STUCK_SECONDS
 
 RESTARTING = saving(
     {
@@ -219,6 +219,32 @@ def test_a_pod_that_does_not_go_is_named_and_holds_the_next_cluster_back(world: 
     world.cluster.finish_deletion(POD, "team", pod["metadata"]["name"])
     finish(world)
     assert len(world.judge.clusters_made) == made + 1
+
+
+@pytest.mark.parametrize("state", ["waiting", "running"])
+def test_a_pod_in_which_ray_never_began_is_not_given_its_grace(world: World, state: str) -> None:
+    train(world, 6, saves=True)
+    world.cluster.lingering.add(POD)
+    world.end_driver(1)
+    wait(world, 30)
+    train(world, 6)
+    (pod,) = world.cluster.objects(POD)
+    place = (POD, "team", pod["metadata"]["name"])
+
+    def goes(changed: dict[str, Any]) -> None:
+        changed["metadata"]["deletionTimestamp"] = clock.to_text(world.clock.now() + timedelta(seconds=270))
+        changed["metadata"]["deletionGracePeriodSeconds"] = 270
+        changed["status"]["containerStatuses"] = [{"name": "ray-head", "state": {state: {}}}]
+
+    world.end_driver(1)
+    world.settle()
+    world.cluster.edit(*place, goes)
+    wait(world, HURRY_SECONDS - 2)
+    assert "delete Pod" not in world.words
+    wait(world, 4)
+    wait(world, 4)
+    assert world.words.count("delete Pod") == (state == "waiting")
+    assert bool(world.cluster.objects(POD)) == (state == "running")
 
 
 def test_an_attempt_that_made_no_step_is_not_given_the_steps_of_the_one_before(world: World) -> None:

@@ -143,14 +143,18 @@ class KubeCluster:
         path = kind.path(metadata["namespace"], metadata["name"])
         return await self._request(_Call("update", kind, path, (("fieldManager", FIELD_MANAGER),), manifest))
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
+    ) -> None:
         """See `Cluster.delete`."""
-        body = {
+        body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid},
             "propagationPolicy": "Background",
         }
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
         await self._request(_Call("delete", kind, kind.path(namespace, name), body=body))
 
     async def apply(self, manifest: Manifest) -> Manifest:

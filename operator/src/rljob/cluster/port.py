@@ -73,8 +73,13 @@ class Cluster(Protocol):
         Only for the Lease, the evidence of attempts and the blocks of ports.
         """
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
-        """DELETE in the background with a uid precondition; raises Conflict if the name is somebody else's by now."""
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
+    ) -> None:
+        """DELETE in the background with a uid precondition; raises Conflict if the name is somebody else's by now.
+
+        A grace shortens that of a pod, also of one that is being deleted already.
+        """
 
     async def apply(self, manifest: Manifest) -> Manifest:
         """Create or bring up to date what the manifest says, by server-side apply.

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from rljob.build.labels import INTENT
 from rljob.build.raycluster import TOKEN_KEY
 from rljob.cluster import errors
-from rljob.cluster.kinds import CONFIG_MAP, RLJOB, WATCHED, kind_named, kind_of
+from rljob.cluster.kinds import CONFIG_MAP, POD, RLJOB, WATCHED, kind_named, kind_of
 from rljob.cluster.manifests import annotation, controller_uid, same_json, without_nulls
 from rljob.cluster.port import Cluster, RayApi
 from rljob.cluster.token import TokenKey
@@ -29,6 +29,7 @@ from rljob.core.plan import (
     CreateToken,
     DeleteObject,
     Effect,
+    HurryPod,
     KeepEvidence,
     Plan,
     SetFinalizers,
@@ -131,6 +132,8 @@ class Executor:
                 await self._create_token(effect)
             case DeleteObject():
                 await self._delete(job, effect)
+            case HurryPod():
+                await self._hurry(job, effect)
             case SubmitJob():
                 await self.ray.submit(effect)
                 self.hooks.after_write("submit")
@@ -224,6 +227,14 @@ class Executor:
         if kind in _WATCHED_KINDS:
             await self._refresh(effect)
         self.hooks.after_write(f"delete {effect.kind}")
+
+    async def _hurry(self, job: Manifest, effect: HurryPod) -> None:
+        await self._confirm(job)
+        try:
+            await self.cluster.delete(POD, effect.namespace, effect.name, effect.uid, grace_seconds=1)
+        except (errors.NotFound, errors.Conflict):
+            log.info("Already gone", object_kind=POD.kind, name=effect.name, uid=effect.uid)
+        self.hooks.after_write("delete Pod")
 
     async def _confirm(self, job: Manifest) -> None:
         seen = job["metadata"]

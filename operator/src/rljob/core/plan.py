@@ -100,6 +100,15 @@ class SetFinalizers:
 
 
 @dataclass(frozen=True)
+class HurryPod:
+    """DELETE a pod that is being deleted once more, with the shortest grace: nothing of a run is in it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
 class KeepEvidence:
     """POST the ConfigMap of ended attempts, or PUT it where it names a resourceVersion."""
 
@@ -114,7 +123,15 @@ class WriteAllocations:
 
 
 Effect = (
-    CreateObject | CreateToken | DeleteObject | SubmitJob | StopRun | SetFinalizers | KeepEvidence | WriteAllocations
+    CreateObject
+    | CreateToken
+    | DeleteObject
+    | HurryPod
+    | SubmitJob
+    | StopRun
+    | SetFinalizers
+    | KeepEvidence
+    | WriteAllocations
 )
 
 

@@ -14,7 +14,7 @@ from servers import Server, says, says_text
 
 from rljob.__main__ import connection_info
 from rljob.cluster import errors, kube
-from rljob.cluster.kinds import CONFIG_MAP, LEASE, POD_GROUP, RLJOB, SECRET, Kind
+from rljob.cluster.kinds import CONFIG_MAP, LEASE, POD, POD_GROUP, RLJOB, SECRET, Kind
 from rljob.cluster.kube import KubeCluster
 from rljob.cluster.limiter import TokenBucket
 from rljob.telemetry.metrics import Metrics
@@ -122,6 +122,9 @@ async def test_a_deletion_sends_the_uid(world: World) -> None:
     method, _, _, body = world.server.asked[0]
     assert method == "DELETE"
     assert (body["preconditions"], body["propagationPolicy"]) == ({"uid": "u1"}, "Background")
+    assert "gracePeriodSeconds" not in body
+    await world.cluster.delete(POD, "team", "one", "u1", grace_seconds=1)
+    assert world.server.asked[1][3]["gracePeriodSeconds"] == 1
 
 
 async def test_a_list_follows_its_pages_and_names_what_it_lists(world: World) -> None:

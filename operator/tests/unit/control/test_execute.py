@@ -11,7 +11,7 @@ from doubles.simulate import CrashError
 from machine import KEY, Machine, cluster_of, owned, rljob, submission
 
 from rljob.cluster.errors import AlreadyExists, Conflict, Forbidden, HeadUnreachable, Invalid, OutcomeUnknown
-from rljob.cluster.kinds import CONFIG_MAP, EVENT, RAY_CLUSTER, RLJOB, SECRET
+from rljob.cluster.kinds import CONFIG_MAP, EVENT, POD, RAY_CLUSTER, RLJOB, SECRET
 from rljob.cluster.token import TokenKey
 from rljob.control.execute import StaleError
 from rljob.core.observed import Manifest, Observed, RefusalCause
@@ -22,6 +22,7 @@ from rljob.core.plan import (
     Effect,
     EventNote,
     EventType,
+    HurryPod,
     KeepEvidence,
     Plan,
     SetFinalizers,
@@ -44,6 +45,20 @@ async def carry_out(machine: Machine, seen: Observed, *effects: Effect) -> bool:
 
 def deletion(manifest: Manifest) -> DeleteObject:
     return DeleteObject(RAY_CLUSTER.api_version, RAY_CLUSTER.kind, *KEY[:1], "c1", manifest["metadata"]["uid"])
+
+
+async def test_a_pod_that_goes_is_hurried_and_may_be_gone_already(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.lingering.add(POD)
+    metadata = {"name": "w-1", "namespace": KEY[0]}
+    pod = machine.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+    uid = pod["metadata"]["uid"]
+    await machine.cluster.delete(POD, KEY[0], "w-1", uid)
+    assert machine.cluster.objects(POD)
+    hurry = HurryPod(KEY[0], "w-1", uid)
+    await carry_out(machine, seen, hurry)
+    assert not machine.cluster.objects(POD)
+    await carry_out(machine, seen, hurry)
 
 
 async def test_a_status_is_written_with_its_events_and_known_at_once(machine: Machine) -> None:
