@@ -82,10 +82,9 @@ def test_the_start_deadline_ends_it(kube: Kube) -> None:
 def test_a_pod_that_hears_nothing_before_its_run_is_not_given_the_grace_of_one(kube: Kube) -> None:
     """What has no trap and is process 1 hears no SIGTERM; until the kubelet kills it, it would hold the NPUs."""
     job = quickstart.variant("deaf", **quickstart.BARE, stop={"graceSeconds": 600})
-    image, command = job["spec"]["runtime"]["image"], ["sh", "-c", "trap '' TERM; sleep 3600 & wait; sleep 3600"]
-    job["spec"]["podSpecPatch"] = {
-        "workers": {"initContainers": [{"name": "deaf", "image": image, "command": command}]}
-    }
+    command = ["sh", "-c", "trap '' TERM; sleep 3600 & wait; sleep 3600"]
+    deaf = {"name": "deaf", "image": job["spec"]["runtime"]["image"], "command": command}
+    job["spec"]["workerGroups"][0]["template"] = {"initContainers": [deaf]}
     kube.apply(job)
 
     def hears_nothing() -> bool:
