@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,10 +12,7 @@ from property.world import World
 
 from rljob.api.status import AttemptOutcome, FailureCause, State
 from rljob.cluster.errors import HeadUnreachable
-from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER
-from rljob.core import clock
-from rljob.core.reasons import Reason
-from rljob.core.steps.stopping import HURRY_SECONDS, STUCK_SECONDS
+from rljob.cluster.kinds import CONFIG_MAP, RAY_CLUSTER
 
 RESTARTING = saving(
     {
@@ -191,60 +187,6 @@ def test_a_lost_head_gets_a_new_cluster_when_every_old_pod_is_gone(world: World)
     finish(world)
     assert submissions(world) == ["sums-00000-1-1", "sums-00000-2-2"]
     assert world.status.attempts[1].resumed_from_step == 6
-
-
-def test_a_pod_that_does_not_go_is_named_and_holds_the_next_cluster_back(world: World) -> None:
-    train(world, 6, saves=True)
-    world.cluster.lingering.add(POD)
-    world.end_driver(1)
-    wait(world, 30)
-    train(world, 6)
-    world.end_driver(1)
-    wait(world, 30)
-    made = len(world.judge.clusters_made)
-    assert world.status.reason == "Ended"
-    (pod,) = world.cluster.objects(POD)
-    gone = clock.from_text(pod["metadata"]["deletionTimestamp"])
-    while world.clock.now() < gone + timedelta(seconds=STUCK_SECONDS):
-        assert world.status.reason == "Ended"
-        wait(world, 30)
-    wait(world)
-    told = world.status
-    assert (told.state, told.reason) == (State.RESTARTING, Reason.POD_STUCK)
-    assert f"pod {pod['metadata']['name']} on node-1 should be gone since" in str(told.message)
-    words = len(world.words)
-    wait(world, 600)
-    assert (len(world.judge.clusters_made), world.words[words:]) == (made, [])
-    world.cluster.lingering.clear()
-    world.cluster.finish_deletion(POD, "team", pod["metadata"]["name"])
-    finish(world)
-    assert len(world.judge.clusters_made) == made + 1
-
-
-@pytest.mark.parametrize("state", ["waiting", "running"])
-def test_a_pod_in_which_ray_never_began_is_not_given_its_grace(world: World, state: str) -> None:
-    train(world, 6, saves=True)
-    world.cluster.lingering.add(POD)
-    world.end_driver(1)
-    wait(world, 30)
-    train(world, 6)
-    (pod,) = world.cluster.objects(POD)
-    place = (POD, "team", pod["metadata"]["name"])
-
-    def goes(changed: dict[str, Any]) -> None:
-        changed["metadata"]["deletionTimestamp"] = clock.to_text(world.clock.now() + timedelta(seconds=270))
-        changed["metadata"]["deletionGracePeriodSeconds"] = 270
-        changed["status"]["containerStatuses"] = [{"name": "ray-head", "state": {state: {}}}]
-
-    world.end_driver(1)
-    world.settle()
-    world.cluster.edit(*place, goes)
-    wait(world, HURRY_SECONDS - 2)
-    assert "delete Pod" not in world.words
-    wait(world, 4)
-    wait(world, 4)
-    assert world.words.count("delete Pod") == (state == "waiting")
-    assert bool(world.cluster.objects(POD)) == (state == "running")
 
 
 def test_an_attempt_that_made_no_step_is_not_given_the_steps_of_the_one_before(world: World) -> None:
