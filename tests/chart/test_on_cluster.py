@@ -98,11 +98,33 @@ def test_the_operator_may_not_read_secrets_nor_touch_other_leases(release: Kube)
 
     assert may("create", "secrets", "-n", JOBS_NAMESPACE)
     secrets, nodes = (("get", "secrets"), ("list", "secrets")), (("patch", "nodes"), ("update", "nodes"))
-    for forbidden in (*secrets, *nodes, ("update", "rayclusters.ray.io"), ("delete", "pods")):
+    for forbidden in (*secrets, *nodes, ("update", "rayclusters.ray.io"), ("update", "pods")):
         with pytest.raises(AssertionError):
             may(*forbidden, "-n", JOBS_NAMESPACE)
     with pytest.raises(AssertionError):
         may("get", "leases", "-n", JOBS_NAMESPACE)
+
+
+def test_the_operator_may_hurry_a_pod_of_a_job_that_goes_and_delete_no_other(release: Kube) -> None:
+    account = f"--as=system:serviceaccount:{NAMESPACE}:{RELEASE}"
+    # No kubelet knows of the node, so nobody ends them.
+    spec = {"nodeName": "nowhere", "terminationGracePeriodSeconds": 600, "containers": [{"name": "a", "image": "a"}]}
+    for name, labels in (("of-a-job", {"rljob.dev/job": "sums"}), ("of-others", {})):
+        metadata = {"name": name, "labels": labels}
+        release.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def grace_after(name: str, *words: str) -> int | None:
+        release.run("delete", "pod", name, "--wait=false", *words)
+        return ((release.get("pod", name) or {}).get("metadata") or {}).get("deletionGracePeriodSeconds")
+
+    for name in ("of-a-job", "of-others"):
+        with pytest.raises(AssertionError, match="being deleted already"):
+            grace_after(name, "--grace-period=1", account)
+        assert grace_after(name) == 600
+    assert grace_after("of-a-job", "--grace-period=1", account) == 1
+    with pytest.raises(AssertionError, match="being deleted already"):
+        grace_after("of-others", "--grace-period=1", account)
+    release.run("delete", "pod", "of-a-job", "of-others", "--force", "--grace-period=0")
 
 
 def test_the_recipes_of_the_release_are_there_and_those_of_others_stay(release: Kube) -> None:

@@ -220,14 +220,14 @@ def test_policies_hold_where_the_operator_works() -> None:
     def bindings(*words: str) -> list[Manifest]:
         return [m for m in render(*words) if m["kind"] == "ValidatingAdmissionPolicyBinding"]
 
-    assert len(bindings()) == 4
+    assert len(bindings()) == 5
     for binding in bindings():
         assert binding["spec"]["validationActions"] == ["Deny"]
         assert "matchResources" not in binding["spec"]
     selectors = [
         m["spec"]["matchResources"]["namespaceSelector"] for m in bindings("--set", "operator.watchNamespace=a")
     ]
-    assert selectors == [{"matchLabels": {"kubernetes.io/metadata.name": "a"}}] * 4
+    assert selectors == [{"matchLabels": {"kubernetes.io/metadata.name": "a"}}] * 5
     assert bindings("--set", "policies.enabled=false") == []
 
 
