@@ -115,7 +115,11 @@ def rljob_page() -> str:
             [
                 ("RayCluster, its Secret and its ConfigMap", "`<job>-<first 5 of uid>-<cluster generation>`"),
                 ("Ray job of an attempt", "`<RayCluster>-<attempt>`"),
-                ("ConfigMap with spec and recipes as frozen", "`<job>-<first 5 of uid>-spec-<cluster generation>`"),
+                (
+                    "ConfigMap with spec and recipes as frozen",
+                    "as the RayCluster; with initializers, code to copy, ports of the node or Volcano "
+                    "`<job>-<first 5 of uid>-spec-<cluster generation>`",
+                ),
                 ("ConfigMap with what ended attempts left", "`<job>-<first 5 of uid>-attempts`"),
                 ("Job of an initializer", "`<job>-<first 5 of uid>-<initializer>`"),
                 ("labels of all of them", "`rljob.dev/job`, `rljob.dev/job-uid`, `rljob.dev/cluster-generation`"),

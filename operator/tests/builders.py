@@ -96,8 +96,8 @@ def job(spec: Mapping[str, Any] | None = None, status: Mapping[str, Any] | None 
 
 
 def snapshot(spec: Mapping[str, Any] | None = None, *recipes: RecipeLayer, refresh: str | None = None) -> Json:
-    """Give the ConfigMap with the merged spec and the recipes below it."""
-    return configmap.build_snapshot(IDENTITY, configmap.Snapshot(typed(spec), recipes, refresh), 1)
+    """Give the ConfigMap with the merged spec and the recipes below it; of a job that begins at once, all there is."""
+    return configmap.with_snapshot(config(spec), configmap.Snapshot(typed(spec), recipes, refresh))
 
 
 def config(spec: Mapping[str, Any] | None = None) -> Json:
@@ -181,8 +181,9 @@ def status_initialized(spec: Mapping[str, Any] | None = None) -> Json:
 
 
 def status_recorded() -> Json:
-    """Give the status that knows the cluster's uid."""
-    return status_after(decide(seen(job(status=status_initialized()), clusters=(cluster(),))))
+    """Give the status that knows the cluster's uid: somebody was told what its pods wait for."""
+    waits = (pod(ready=False),)
+    return status_after(decide(seen(job(status=status_initialized()), clusters=(cluster(),), pods=waits), 90))
 
 
 def status_intended() -> Json:

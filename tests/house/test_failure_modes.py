@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "failure-modes.md").read_text()
 NO_FAILURE = {
     *(Reason.VALID, Reason.SPEC_CHANGED, Reason.RECIPE_CHANGED, Reason.RENDERER_CHANGED, Reason.UP_TO_DATE),
-    *(Reason.INITIALIZER_RUNNING, Reason.INITIALIZED, Reason.CLUSTER_CREATED, Reason.CLUSTER_READY),
+    *(Reason.INITIALIZER_RUNNING, Reason.INITIALIZED, Reason.CLUSTER_STARTING, Reason.CLUSTER_READY),
     *(Reason.WAITING_FOR_QUEUE, Reason.ADMITTED, Reason.SUBMITTED, Reason.TRAINING, Reason.HEALTHY),
     *(Reason.SUSPENDING, Reason.SUSPENDED, Reason.RESTARTING, Reason.DELETED, Reason.PAUSED, Reason.UNPAUSED),
     *(Reason.RESUMED, Reason.CHECKPOINT_SAVED, Reason.SUCCEEDED, Reason.STALLED),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -54,6 +55,8 @@ class Request:
     code: int
     about: str = ""
     """The kind that an event is about."""
+    subject: str = ""
+    """The name of the object, or of what an event is about."""
 
     @property
     def writes(self) -> bool:
@@ -98,6 +101,7 @@ def _request(entry: dict[str, Any]) -> Request | None:
         time=datetime.fromisoformat(entry["requestReceivedTimestamp"]).timestamp(),
         code=code,
         about=about.get("kind", ""),
+        subject=about.get("name") or target.get("name", ""),
     )
 
 
@@ -110,6 +114,10 @@ class Traffic:
     def between(self, start: float, end: float) -> Traffic:
         """Give those that came in a span of time."""
         return Traffic(tuple(request for request in self.requests if start <= request.time < end))
+
+    def until(self, moments: Mapping[str, float]) -> Traffic:
+        """Give those that are about each of these jobs or what belongs to it, until its moment."""
+        return Traffic(tuple(r for r in self.requests if r.time <= moments.get(job_of(r.subject), -math.inf)))
 
     def of(self, user: str) -> Traffic:
         """Give those of one operator."""
@@ -126,6 +134,11 @@ class Traffic:
     def __len__(self) -> int:
         """How many there are."""
         return len(self.requests)
+
+
+def job_of(name: str) -> str:
+    """Give the job that an object of `objects.py` or of an operator belongs to: all begin with its name, `run-0001`."""
+    return "-".join(name.split("-")[:2])
 
 
 def traffic(path: Path) -> Traffic:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from tests.scale.figures import Usage
+from tests.scale.figures import Traffic, Usage
 from tests.scale.plane import KUBERAY, OPERATOR, ROOT
 from tests.scale.run import Outcome, Restart, Span
 from tests.scale.settings import Settings
@@ -83,27 +83,36 @@ def _queue(span: Span, _: Outcome) -> str:
 
 
 def writes(outcome: Outcome) -> dict[str, float]:
-    """Give the writes of a job's own controller until it was ready or running, by verb and resource, for one job."""
+    """Give the writes of a job's own controller until the last of all came as far as it can, by kind, for one job."""
     if outcome.start is None:
         return {}
-    own = outcome.start.traffic.of(outcome.controller).of_job_controller()
-    return {what: count / outcome.settings.jobs for what, count in own.writes().most_common()}
+    return _of_one(outcome, outcome.start.traffic.of(outcome.controller).of_job_controller())
 
 
-def _of_job(outcome: Outcome) -> str:
-    return f"{sum(writes(outcome).values()):.1f}"
+def writes_until_ready(outcome: Outcome) -> dict[str, float]:
+    """Give the writes of a job's own controller until that job was ready, by verb and resource, for one job."""
+    return _of_one(outcome, outcome.until_ready)
 
 
-def _without_events(outcome: Outcome) -> str:
-    return f"{sum(count for what, count in writes(outcome).items() if not what.endswith(' events')):.1f}"
+def _of_one(outcome: Outcome, traffic: Traffic) -> dict[str, float]:
+    return {what: count / outcome.settings.jobs for what, count in traffic.writes().most_common()}
+
+
+def _sum(read: Callable[[Outcome], dict[str, float]], *, events: bool = True) -> Callable[[Outcome], str]:
+    def told(outcome: Outcome) -> str:
+        counts = {what: count for what, count in read(outcome).items() if events or not what.endswith(" events")}
+        return f"{sum(counts.values()):.1f}"
+
+    return told
 
 
 FIGURES = (
     Figure("half of them ready, s", lambda o: _number(o.seconds_to_ready[len(o.seconds_to_ready) // 2])),
     Figure("all ready, s", lambda o: _number(o.seconds_to_ready[-1])),
     Figure("all training, s", lambda o: _number(o.seconds_to_training[-1]) if o.submissions else NONE),
-    Figure("writes a job by its own controller until then", _of_job, "RLJob ≤ RayJob"),
-    Figure("… without events", _without_events),
+    Figure("writes a job by its own controller until it is ready", _sum(writes_until_ready), "RLJob ≤ RayJob"),
+    Figure("… without events", _sum(writes_until_ready, events=False)),
+    Figure("… until the last one trains, the news of those that train before with it", _sum(writes)),
     Figure("CPU of the RLJob operator until then, s", _in_start(_cpu(OPERATOR))),
     Figure("CPU of KubeRay until then, s", _in_start(_cpu(KUBERAY))),
     Figure("queue of the job's own controller until then, p50 and p99, s", _in_start(_queue)),
@@ -150,8 +159,8 @@ def page(settings: Settings, outcomes: list[tuple[str, Outcome]]) -> str:
         table(outcomes),
     ]
     for name, outcome in outcomes:
-        told = ", ".join(f"{what} {count:.2f}" for what, count in writes(outcome).items())
-        parts.append(f"Writes of one {name}: {told}.")
+        told = ", ".join(f"{what} {count:.2f}" for what, count in writes_until_ready(outcome).items())
+        parts.append(f"Writes of one {name} until it is ready: {told}.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -90,6 +90,8 @@ class Outcome:
     """From the first creation, each job in the order of getting ready."""
     seconds_to_training: list[float] = field(default_factory=list)
     start: Span | None = None
+    until_ready: Traffic = field(default_factory=lambda: Traffic(()))
+    """The requests of each job's own controller about it until it was ready."""
     steady: Span | None = None
     usage: dict[str, Usage] = field(default_factory=dict)
     series: int = 0
@@ -247,6 +249,7 @@ async def _until_ready(
     """Create the jobs at once and wait until each has come as far as it can."""
     outcome = Outcome(side.settings, side.controller)
     ready: dict[str, float] = {}
+    ready_times: dict[str, float] = {}
     running: dict[str, float] = {}
     failed: list[str] = []
 
@@ -258,6 +261,7 @@ async def _until_ready(
                 failed.append(f"{name}: {job['status'].get('message')}")
             if is_ready:
                 ready.setdefault(name, time.monotonic())
+                ready_times.setdefault(name, time.time())
             if runs:
                 running.setdefault(name, time.monotonic())
 
@@ -288,6 +292,7 @@ async def _until_ready(
     outcome.seconds_to_ready = sorted(moment - first.monotonic for moment in ready.values())
     outcome.seconds_to_training = sorted(moment - first.monotonic for moment in running.values())
     outcome.start = await side.span(first, last)
+    outcome.until_ready = outcome.start.traffic.of(side.controller).of_job_controller().until(ready_times)
     return outcome
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,23 +83,32 @@ def test_a_write_that_was_refused_is_none() -> None:
     assert seen.writes() == {"create pods": 1}
 
 
+def test_each_job_is_charged_until_it_is_ready() -> None:
+    about = {"run-0001": 10.0, "run-0001-0a1b2-1": 9.0, "run-0002-0c3d4-1": 11.0, "run-0003": 1.0, "kuberay": 1.0}
+    blank = request(OPERATOR, "create", "things")
+    seen = Traffic(tuple(replace(blank, subject=name, time=moment) for name, moment in about.items()))
+    kept = seen.until({"run-0001": 9.5, "run-0002": 11.0})
+    assert [found.subject for found in kept.requests] == ["run-0001-0a1b2-1", "run-0002-0c3d4-1"]
+
+
 def test_the_audit_log_is_read_without_watches_and_without_its_unfinished_line(tmp_path: Path) -> None:
     entry = {
         "user": {"username": OPERATOR},
         "verb": "create",
         "objectRef": {"resource": "events", "apiGroup": "events.k8s.io"},
-        "requestObject": {"regarding": {"kind": "RLJob"}},
+        "requestObject": {"regarding": {"kind": "RLJob", "name": "run-0001"}},
         "requestReceivedTimestamp": "2026-01-01T12:00:00.250000Z",
         "responseStatus": {"code": 201},
     }
     status = {"objectRef": {"resource": "rljobs", "subresource": "status", "name": "a"}, "verb": "patch"}
+    status["requestObject"] = {}
     log = tmp_path / "audit.log"
     lines = [json.dumps(line) for line in (entry, entry | {"verb": "watch"}, entry | status)]
     log.write_text("\n".join([*lines, lines[0][:50]]))
     seen = traffic(log).requests
-    assert [(item.verb, item.resource, item.about) for item in seen] == [
-        ("create", "events", "RLJob"),
-        ("patch", "rljobs/status", "RLJob"),
+    assert [(item.verb, item.resource, item.about, item.subject) for item in seen] == [
+        ("create", "events", "RLJob", "run-0001"),
+        ("patch", "rljobs/status", "", "a"),
     ]
     start = seen[0].time
     assert len(traffic(log).between(start, start + 1)) == 2

@@ -53,6 +53,11 @@ class Judge:
         others = (job for name, job in self.world.ray.heads[submitted.pod_ip].jobs.items() if name not in over)
         assert all(job.state.ended for job in others), "a driver beside another one"
 
+    def may_come_again(self, name: str) -> None:
+        """Hear that somebody deleted a cluster of which the status does not know: nothing ran in it."""
+        if name in self.clusters_made:
+            self.clusters_made.remove(name)
+
     def _judge_cluster(self, manifest: Manifest) -> None:
         name, intent = manifest["metadata"]["name"], self.world.status.intent
         wanted = intent is not None and not intent.ended and (intent.cluster_name, intent.cluster_uid) == (name, None)

@@ -15,8 +15,7 @@ PLAIN_LIFE = [
     "create Secret",
     "create ConfigMap",  # job.json and the rendered cluster
     "create RayCluster",
-    "status",  # its uid
-    "status",  # the intended submission
+    "status",  # its uid, and the intended submission
     "submit",
     "status",  # it is recorded
     "status",  # the first step

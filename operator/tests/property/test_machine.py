@@ -243,7 +243,9 @@ class Fate(RuleBasedStateMachine):
         assert world.operator.queue.next_due_seconds() is not None, f"hangs at {world.status}"
         if (found := world.ray_cluster) is not None and not world.disturbed and not world.is_finished:
             assert world.status.intent is not None
-            assert world.status.intent.cluster_uid == found["metadata"]["uid"], "a cluster that is not written down"
+            # The first news of it brings its uid, and nothing is submitted to it before.
+            known = world.status.intent.cluster_uid in ((None,) if world.status.intent.attempt == 0 else ())
+            assert known or world.status.intent.cluster_uid == found["metadata"]["uid"], "a cluster that is unknown"
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):

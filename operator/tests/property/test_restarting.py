@@ -356,7 +356,7 @@ def test_a_valid_edit_is_taken_by_the_restarted_run(world: World) -> None:
     train(world)
     resolved = world.status.resolved
     assert resolved is not None
-    assert resolved.snapshot_name == "sums-00000-spec-2"
+    assert resolved.snapshot_name == "sums-00000-2"
 
 
 def test_a_rule_stops_the_job_without_blame() -> None:

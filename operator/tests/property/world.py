@@ -196,8 +196,11 @@ class World(Operators):
     def delete_cluster(self) -> None:
         """Delete the RayCluster by hand."""
         if (found := self.ray_cluster) is not None:
-            self.cluster.remove(RAY_CLUSTER, KEY.namespace, found["metadata"]["name"])
+            name = found["metadata"]["name"]
+            self.cluster.remove(RAY_CLUSTER, KEY.namespace, name)
             self._sync_heads()
+            if self.status.intent is not None and self.status.intent.cluster_uid is None:
+                self.judge.may_come_again(name)
 
     def wipe_status(self) -> None:
         """Lose the status, as a restored backup does."""

@@ -5,12 +5,13 @@ a recipe's edit never comes in by that way. It is named by the cluster generatio
 
 `<cluster>` holds job.json and small texts, which the pods mount, and raycluster.json (with Volcano, podgroup.json too),
 from which the RayCluster is made: an operator that is upgraded between the two makes the cluster that its predecessor
-rendered.
+rendered. Where nothing comes between spec and cluster, it is the snapshot as well, which saves each such job a write.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,13 +55,26 @@ class Snapshot:
 
 def build_snapshot(job: JobIdentity, snapshot: Snapshot, generation: int) -> dict[str, Any]:
     """Give the ConfigMap with spec and recipes; `generation` is that of the cluster that takes it first."""
+    metadata = child_metadata(job, snapshot_name(job, generation), f"spec/{generation}")
+    return with_snapshot(_configmap(metadata, {}), snapshot)
+
+
+def with_snapshot(manifest: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+    """Give a ConfigMap with spec and recipes beside what it holds."""
     spec = spec_document(snapshot.spec)
     recipes = [_recipe_document(recipe) for recipe in snapshot.recipes]
-    metadata = child_metadata(job, snapshot_name(job, generation), f"spec/{generation}")
-    metadata["annotations"] |= {labels.SPEC_HASH: digest(spec), labels.RECIPES_HASH: digest(recipes)}
+    marks = {labels.SPEC_HASH: digest(spec), labels.RECIPES_HASH: digest(recipes)}
     if snapshot.refresh is not None:
-        metadata["annotations"][labels.REFRESH] = snapshot.refresh
-    return _configmap(metadata, {SPEC_KEY: canonical_json(spec), RECIPES_KEY: canonical_json(recipes)})
+        marks[labels.REFRESH] = snapshot.refresh
+    metadata = manifest["metadata"] | {"annotations": manifest["metadata"]["annotations"] | marks}
+    data = {SPEC_KEY: canonical_json(spec), RECIPES_KEY: canonical_json(recipes)}
+    return manifest | {"metadata": metadata, "data": manifest["data"] | data}
+
+
+def snapshot_part(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what of a ConfigMap is snapshot: the rest of a cluster's own is many times as long."""
+    kept = {key: text for key, text in (manifest.get("data") or {}).items() if key in (SPEC_KEY, RECIPES_KEY)}
+    return {**manifest, "data": kept}
 
 
 def _recipe_document(recipe: RecipeLayer) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rljob.build.configmap import snapshot_part
 from rljob.build.evidence import has_entry
 from rljob.build.labels import JOB_UID, REFRESH
 from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
@@ -26,6 +27,7 @@ from rljob.control.hardware import KEEP_SECONDS, NodeLooks
 from rljob.control.nodes import NodeCache
 from rljob.control.own import OwnConfigMaps
 from rljob.control.pod_groups import PodGroups
+from rljob.control.pod_lists import PodLists
 from rljob.control.refusals import Refusals
 from rljob.control.samples import Samples
 from rljob.control.store import Key, Store
@@ -90,7 +92,7 @@ class Observer:
     store: Store
     refusals: Refusals
     core: Core
-    pod_lists: TokenBucket
+    pod_lists: PodLists
     snapshots: dict[str, Manifest] = field(default_factory=dict)
     """By uid of the job: the snapshot that it goes by."""
     own: OwnConfigMaps = field(default_factory=OwnConfigMaps)
@@ -116,7 +118,7 @@ class Observer:
         self._expect_visible(job)
         uid = job["metadata"]["uid"]
         clusters = self._clusters(key, uid)
-        head_pod = self._head_pod(job, clusters)
+        head_pod, former_heads = self._heads(job, clusters)
         needs = self.core.needs(job, clusters, head_pod, now)
         namespace, left = key.namespace, Recalled()
         latest: Manifest | Unseen | None = UNSEEN
@@ -131,7 +133,7 @@ class Observer:
             snapshot = start(self._snapshot(needs.snapshot_name, job))
             config = start(self._own(needs.config_name, job))
             live_cluster = start(self._get(needs.cluster_name, namespace, RAY_CLUSTER))
-            pods = start(self._pods(needs.pods_selector, namespace))
+            pods = start(self._pods(needs, job, now))
             code = start(self._get(needs.code_name, namespace))
             code_copy = start(self._get(needs.code_copy_name, namespace))
             initializers = start(self._initializers(needs.initializer_names, namespace))
@@ -154,6 +156,7 @@ class Observer:
                 job=job,
                 clusters=clusters,
                 head_pod=head_pod,
+                former_heads=former_heads,
                 live_cluster=live_cluster.result(),
                 workload=self._workload(job, clusters, now),
                 pod_groups=self._pod_groups(job, now),
@@ -192,7 +195,8 @@ class Observer:
         """Forget what is remembered of jobs that are gone."""
         self.own.keep_only(uids)
         samples = self.workloads.by_uid, self.groups.by_uid
-        kept: tuple[dict[str, Any], ...] = (self.snapshots, self.memos, self.silences, self.holdings, *samples)
+        mine = self.snapshots, self.memos, self.silences, self.holdings, self.pod_lists.last
+        kept: tuple[dict[str, Any], ...] = (*mine, *samples)
         for remembered in kept:
             for uid in remembered.keys() - uids:
                 del remembered[uid]
@@ -252,10 +256,13 @@ class Observer:
     def _clusters(self, key: Key, uid: str) -> tuple[Manifest, ...]:
         return _controlled_by({uid}, self.store.children(RAY_CLUSTER, key, uid))
 
-    def _head_pod(self, job: Manifest, clusters: tuple[Manifest, ...]) -> Manifest | None:
-        metadata = job["metadata"]
+    def _heads(self, job: Manifest, clusters: tuple[Manifest, ...]) -> tuple[Manifest | None, tuple[Manifest, ...]]:
+        """Give the head pod of the intended cluster, and those of clusters that had its name before."""
+        metadata, name = job["metadata"], _intent(job).get("clusterName")
         pods = self.store.children(POD, Key(metadata["namespace"], metadata["name"]), metadata["uid"])
-        return intended_head(job, _controlled_by({item["metadata"]["uid"] for item in clusters}, pods, RAY_CLUSTER))
+        named = tuple(pod for pod in pods if name and pod["metadata"].get("labels", {}).get("ray.io/cluster") == name)
+        living = _controlled_by({item["metadata"]["uid"] for item in clusters}, named, RAY_CLUSTER)
+        return intended_head(job, living), tuple(pod for pod in named if pod not in living)
 
     async def _recall(self, job: Manifest) -> Recalled | Unseen:
         """Find what an earlier life left of a job; its clusters go into the store, which may not know of them yet."""
@@ -282,9 +289,12 @@ class Observer:
         if known is not None and known["metadata"]["name"] == name:
             return known
         found = await self._own(name, job)
-        if isinstance(found, dict) and found.get("immutable") and controller_uid(found) == uid:
-            self.snapshots[uid] = interned(found)
-        return found
+        if not isinstance(found, dict):
+            return found
+        part = interned(snapshot_part(found))
+        if found.get("immutable") and controller_uid(found) == uid:
+            self.snapshots[uid] = part
+        return part
 
     async def _own(self, name: str | None, job: Manifest) -> Manifest | Unseen | None:
         """Give a ConfigMap of the job's own, without a request where its absence or content is known."""
@@ -362,10 +372,11 @@ class Observer:
         recorded = [entry for entry in self.store.port_blocks() if entry[1].uid != uid]
         return read_allocations(pool, found).with_recorded(recorded)
 
-    async def _pods(self, selector: str | None, namespace: str) -> tuple[Manifest, ...] | Unseen:
-        if selector is None or not self.pod_lists.try_take():
+    async def _pods(self, needs: Needs, job: Manifest, now: datetime) -> tuple[Manifest, ...] | Unseen:
+        selector, metadata = needs.pods_selector, job["metadata"]
+        if selector is None or not self.pod_lists.try_take(metadata["uid"], now, needs.pods_every_seconds):
             return UNSEEN
-        return await self._list_pods(selector, namespace)
+        return await self._list_pods(selector, metadata["namespace"])
 
     async def _list_pods(self, selector: str, namespace: str) -> tuple[Manifest, ...] | Unseen:
         listing = await _seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
@@ -423,10 +434,8 @@ class Observer:
 
 
 def intended_head(job: Manifest, heads: tuple[Manifest, ...]) -> Manifest | None:
-    """Choose the head pod of the intended cluster; of several, the intended one, then one that is not leaving."""
+    """Choose among the head pods of the intended cluster the intended one, then one that is not leaving."""
     intent = _intent(job)
-    name = intent.get("clusterName")
-    mine = [pod for pod in heads if name and pod["metadata"].get("labels", {}).get("ray.io/cluster") == name]
 
     def rank(pod: Manifest) -> tuple[bool, bool, str, str]:
         metadata = pod["metadata"]
@@ -434,7 +443,7 @@ def intended_head(job: Manifest, heads: tuple[Manifest, ...]) -> Manifest | None
         leaving = bool(metadata.get("deletionTimestamp"))
         return intended, not leaving, metadata.get("creationTimestamp", ""), metadata["uid"]
 
-    return max(mine, key=rank, default=None)
+    return max(heads, key=rank, default=None)
 
 
 def _controlled_by(uids: set[str], manifests: tuple[Manifest, ...], owner: Kind = RLJOB) -> tuple[Manifest, ...]:

@@ -25,6 +25,7 @@ from rljob.control.nodes import NodeCache
 from rljob.control.observe import POD_LISTS_AT_ONCE, POD_LISTS_PER_SECOND, Observer
 from rljob.control.own import OwnConfigMaps
 from rljob.control.pod_groups import PodGroups
+from rljob.control.pod_lists import PodLists
 from rljob.control.queue import KeyQueue
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
@@ -105,7 +106,7 @@ class Reconciler:
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)
         own = OwnConfigMaps()
         executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, hooks or Hooks())
-        pod_lists = TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, clock.monotonic)
+        pod_lists = PodLists(TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, clock.monotonic))
         observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own, port_pool=port_pool or PortPool())
         looks = NodeLooks(cluster, clock.monotonic, device_info_namespace)
         nodes, groups = NodeCache(cluster, clock.monotonic), PodGroups(cluster, store, clock.monotonic)

@@ -18,7 +18,7 @@ from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.steps.minding import is_waiting_for_nodes, returning_nodes
 from rljob.core.steps.recording import just_ended
 from rljob.core.steps.releasing import is_waiting_for_devices
-from rljob.core.steps.starting import cluster_is_ready, is_waiting_for_queue, quiet_seconds
+from rljob.core.steps.starting import cluster_is_ready, is_waiting_for_queue, pods_every_seconds, quiet_seconds
 from rljob.core.view import identity, intended_cluster, is_held, is_ours, is_paused, port_block
 from rljob_runtime.contract import ExitCode, Phase, Port, Progress
 
@@ -89,6 +89,8 @@ class Needs:
     """Ask for the log that `running_initializer` names among the pods."""
     pods_selector: str | None = None
     """LIST pods by this label selector (at most 500)."""
+    pods_every_seconds: float = 0.0
+    """Unless they were listed less than this ago for the same."""
     nodes: bool = False
     """The cluster's nodes, from a cache."""
     fresh_nodes: bool = False
@@ -168,7 +170,8 @@ def _of_phase(
         waits = cluster["spec"].get("suspend", False) or quiet_seconds(cluster, now) > 0
         if waits or is_waiting_for_queue(current):
             return Needs()
-        return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}", nodes=True)
+        pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}"
+        return Needs(pods_selector=pods, pods_every_seconds=pods_every_seconds(cluster, now), nodes=True)
     asked = _at_head(job, current, intent, head_pod)
     return replace(asked, cluster_name=intent.cluster_name) if cluster["spec"].get("suspend", False) else asked
 

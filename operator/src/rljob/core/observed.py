@@ -115,6 +115,8 @@ class Observed:
     """The intended RayCluster by a live read; asked for when the watch lacks a cluster that was there before."""
     head_pod: Manifest | None = None
     """The head pod of the intended cluster."""
+    former_heads: tuple[Manifest, ...] = ()
+    """Head pods of clusters that had its name before."""
     workload: Manifest | Unseen | None = UNSEEN
     """Kueue's Workload of the intended cluster."""
     pod_groups: tuple[Manifest, ...] = ()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rljob.api.status import Attempt
 from rljob.build import labels
+from rljob.build.configmap import SPEC_KEY
 from rljob.core.observed import Manifest
 from rljob.core.policies.evidence import attempts_of
 
@@ -31,12 +32,17 @@ class Recalled:
 def recall(job_uid: str, config_maps: Iterable[Manifest]) -> Recalled:
     """Read what a job's ConfigMaps tell."""
     found = list(_intents(job_uid, config_maps))
-    snapshots = {number: manifest for kind, number, manifest in found if kind == "spec"}
+    snapshots = {number: manifest for kind, number, manifest in found if kind == "spec" or _is_both(kind, manifest)}
     latest = max(snapshots, default=0)
     # A snapshot without a frozen cluster is that of a generation still to come.
     clusters = (number for kind, number, _ in found if kind == "cluster")
     attempts = (attempt for kind, _, manifest in found if kind == labels.ATTEMPTS for attempt in attempts_of(manifest))
     return Recalled(snapshots.get(latest), max(*clusters, latest - 1, 0), tuple(attempts))
+
+
+def _is_both(kind: str, manifest: Manifest) -> bool:
+    """Whether a frozen cluster is the snapshot of its generation as well."""
+    return kind == "cluster" and SPEC_KEY in (manifest.get("data") or {})
 
 
 def _intents(job_uid: str, config_maps: Iterable[Manifest]) -> Iterator[tuple[str, int, Manifest]]:

@@ -72,7 +72,7 @@ STEPS: tuple[Step, ...] = (
     ganging.await_volcano,
     starting.freeze_cluster,
     starting.create_cluster,
-    starting.record_cluster,
+    starting.find_replaced_cluster,
     releasing.release,  # some nodes are held, and the others are somebody else's
     starting.await_pods,
     starting.intend_attempt,

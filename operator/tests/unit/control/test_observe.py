@@ -147,7 +147,17 @@ async def test_of_several_heads_the_intended_one_is_shown(machine: Machine) -> N
     assert shown is not None
     assert shown["metadata"]["uid"] == head.pod_uid
     machine.cluster.remove(POD, "team", "c1-head")
-    assert (await observe(machine)).head_pod == younger
+    seen = await observe(machine)
+    assert (seen.head_pod, seen.former_heads) == (younger, ())
+
+
+async def test_a_head_of_a_cluster_that_is_gone_is_told_apart(machine: Machine) -> None:
+    await start_with_head(machine)
+    pod = machine.cluster.objects(POD)[0]
+    # Its pods are going meanwhile, and may take as long as their grace.
+    machine.reconciler.store.vanished(RAY_CLUSTER, machine.cluster.objects(RAY_CLUSTER)[0]["metadata"]["uid"])
+    seen = await observe(machine)
+    assert (seen.head_pod, seen.former_heads) == (None, (pod,))
 
 
 async def test_while_rayclusters_are_not_served_a_job_with_a_cluster_is_not_judged(machine: Machine) -> None:
@@ -161,8 +171,10 @@ async def test_while_rayclusters_are_not_served_a_job_with_a_cluster_is_not_judg
 
 async def test_a_snapshot_is_read_once(machine: Machine) -> None:
     job = await machine.start()
+    metadata = owned(job) | {"name": "s"}
+    data = {"spec.json": "{}", "recipes.json": "[]"}
     made = machine.cluster.put(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned(job) | {"name": "s"}, "immutable": True}
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, "data": data}
     )
     machine.wanted = Needs(snapshot_name="s")
     assert (await observe(machine)).snapshot == made
@@ -173,6 +185,21 @@ async def test_a_snapshot_is_read_once(machine: Machine) -> None:
     machine.cluster.remove(RLJOB, *KEY)
     machine.reconciler.forget_gone()
     assert machine.reconciler.observer.snapshots == {}
+
+
+async def test_of_a_frozen_cluster_only_the_snapshot_is_kept(machine: Machine) -> None:
+    job = await machine.start()
+    data = {"spec.json": "{}", "raycluster.json": "{}"}
+    machine.cluster.put(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned(job) | {"name": "s"}, "immutable": True}
+        | {"data": data}
+    )
+    machine.wanted = Needs(snapshot_name="s", config_name="s")
+    for _ in range(2):
+        seen = await observe(machine)
+        assert isinstance(seen.snapshot, dict)
+        assert isinstance(seen.config, dict)
+        assert (seen.snapshot["data"], seen.config["data"]) == ({"spec.json": "{}"}, data)
 
 
 @pytest.mark.parametrize("change", [{"immutable": False}, {"metadata": {"ownerReferences": []}}], ids=["may", "alien"])

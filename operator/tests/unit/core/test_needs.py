@@ -30,7 +30,9 @@ from rljob_runtime.contract import Outcome, Phase, Progress
 
 SPEC = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
 AVOIDED = {"n1": "DeviceFault", "n2": "HeadLost", "n3": "SubHealthy"}
-SNAPSHOT = "sums-0a1b2-spec-1"
+SNAPSHOT = CLUSTER_NAME
+PREPARED = "sums-0a1b2-spec-1"
+"""Initializers come between this spec and its cluster."""
 HEAD = Head(pod_ip="10.0.0.9", pod_uid="head-uid", job_uid=job()["metadata"]["uid"], cluster_name=CLUSTER_NAME)
 
 
@@ -60,7 +62,7 @@ def test_a_finished_job_with_a_cluster_asks_how_long_to_keep_it() -> None:
 
 def test_initializers_are_asked_for_until_all_are_complete() -> None:
     assert asked(status_begun(SPEC), spec=SPEC) == Needs(
-        snapshot_name=SNAPSHOT,
+        snapshot_name=PREPARED,
         initializer_names=("sums-0a1b2-prepare",),
         pods_selector=f"rljob.dev/job-uid={HEAD.job_uid},rljob.dev/initializer",
         initializer_log=True,
@@ -77,7 +79,7 @@ def test_a_log_is_read_again_after_ten_seconds(seconds: float, *, due: bool) -> 
 def test_the_code_is_looked_for_before_anything_else_starts() -> None:
     spec = merged(SPEC, {"code": {"type": "ConfigMap", "configMap": {"name": "rewards"}}})
     assert asked(status_begun(spec), spec=spec) == Needs(
-        snapshot_name=SNAPSHOT, code_name="rewards", code_copy_name="sums-0a1b2-code"
+        snapshot_name=PREPARED, code_name="rewards", code_copy_name="sums-0a1b2-code"
     )
     frozen = status_begun(spec)
     frozen["resolved"]["code"]["digest"] = "d"
@@ -121,7 +123,7 @@ def test_a_status_without_its_resolved_part_counts_as_lost() -> None:
 
 def test_pods_are_asked_for_until_all_are_ready() -> None:
     assert asked(status_recorded(), cluster()) == Needs(
-        snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}", nodes=True
+        snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}", pods_every_seconds=6.0, nodes=True
     )
     assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs(
         snapshot_name=SNAPSHOT, head=HEAD, progress=True
@@ -150,7 +152,7 @@ def test_before_the_next_generation_nodes_that_may_be_well_again_are_looked_at()
     until = clock.to_text(at(60))
     avoided = [{"name": name, "reason": reason, "until": until} for name, reason in AVOIDED.items()]
     ended = merged(status_begun(SPEC), {"intent": {"ended": True}, "excludedNodes": avoided})
-    wanted = Needs(snapshot_name=SNAPSHOT, siblings=True, nodes=True, look_at=("n1", "n3"), pod_groups=True)
+    wanted = Needs(snapshot_name=PREPARED, siblings=True, nodes=True, look_at=("n1", "n3"), pod_groups=True)
     assert asked(ended) == wanted
     waits = {"type": "ClusterReady", "status": "False", "reason": "WaitingForNodes", "lastTransitionTime": until}
     assert asked(merged(ended, {"conditions": [waits]})) == replace(wanted, fresh_nodes=True)

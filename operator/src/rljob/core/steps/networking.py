@@ -13,7 +13,7 @@ from rljob.core.plan import Plan, WriteAllocations
 from rljob.core.ports import BLOCKS
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import fail
-from rljob.core.steps.starting import tell
+from rljob.core.steps.starting import tell, with_cluster_begun
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, port_block
 
 WAIT_SECONDS = 30.0
@@ -77,7 +77,10 @@ def _recorded(view: View) -> int | None:
 
 
 def _write(view: View, first: int) -> Plan:
-    return view.write(view.status.model_copy(update={"network": NetworkStatus(port_block=first)}))
+    new = view.status.model_copy(update={"network": NetworkStatus(port_block=first)})
+    told = status.condition(new, ConditionType.CLUSTER_READY)
+    waited = told is not None and told.reason == Reason.WAITING_FOR_PORTS
+    return view.write(with_cluster_begun(view, new) if waited else new)
 
 
 def _await_block(view: View, holders: int) -> Plan:

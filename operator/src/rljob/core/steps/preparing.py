@@ -21,6 +21,7 @@ from rljob.build import configmap, labels, names
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.code import build_code_copy, code_digest
 from rljob.build.initializer import SKIPPED, build_initializer, initializers
+from rljob.build.podgroup import Gang
 from rljob.core import clock, status
 from rljob.core.changes import training_hash
 from rljob.core.discovery import missing_hardware
@@ -28,6 +29,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.policies.cautions import cautions_of
 from rljob.core.policies.decisions import decide
+from rljob.core.policies.gang import FIELD as GANG_FIELD
 from rljob.core.policies.gang import asks_cluster
 from rljob.core.policies.hardware import class_violations
 from rljob.core.policies.startup import PROBLEMS, diagnose
@@ -39,6 +41,7 @@ from rljob.core.steps.drifting import next_violations
 from rljob.core.steps.finishing import fail
 from rljob.core.steps.releasing import is_waiting_for_devices
 from rljob.core.steps.restarting import with_recalled
+from rljob.core.steps.starting import freeze, with_cluster, with_cluster_begun
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, generation_of
 from rljob.launchers import verl
 
@@ -139,6 +142,8 @@ def intend(view: View) -> Plan | None:
         start_deadline=clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds)),
     )
     before, new = view.status.resolved, view.status.model_copy(update={"intent": intent, "resolved": resolved})
+    # After a lost status it may be there, with a run in it.
+    new = with_cluster(view, new)
     if not new.attempts:
         new = with_recalled(new, view.observed.attempts)
     spec, nodes = _taken_spec(view), view.observed.nodes
@@ -150,13 +155,16 @@ def intend(view: View) -> Plan | None:
         new = view.writer.with_condition(new, ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.RESUMED)
     if not (is_waiting_for_devices(view.status) and view.restarts_by_itself):
         new = _counted_anew(view, new)
-    if not resolved.initializers and _code_to_copy(resolved) is None:
-        # Nothing comes between the intent and the cluster: one write tells both.
+    at_once = not resolved.initializers and _code_to_copy(resolved) is None
+    if at_once:
         new = view.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.TRUE, Reason.INITIALIZED)
     elif before is not None and resolved.snapshot_name != before.snapshot_name:
         # Other initializers may have to run; those that are complete are Jobs of the same names and stay it.
         new = view.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.FALSE, Reason.RESUMED)
-    new = view.writer.summarised(new, State.PENDING, Reason.RESUMED if before else valid, "" if before else warnings)
+    reason, message = (Reason.RESUMED, "") if before else (valid, warnings)
+    # Nothing comes between the intent and the cluster: one write tells both.
+    begun = with_cluster_begun(view, new, message) if at_once else None
+    new = begun or view.writer.summarised(new, State.PENDING, reason, message)
     events = []
     if before:
         events.append(EventNote(EventType.NORMAL, Reason.RESUMED, f"cluster generation {generation} begins"))
@@ -205,11 +213,20 @@ def _next_resolved(view: View, generation: int) -> Resolved:
     if kept is not None:
         return view.status.resolved or _resolve(view, spec, kept.recipes, _snapshot_of(view))
     new = _resolve(view, spec, view.checked.recipes, names.snapshot_name(view.job, generation))
+    if _is_frozen_whole(new):
+        new = new.model_copy(update={"snapshot_name": names.cluster_name(view.job, generation)})
     if view.reads_recipes_anew or view.status.resolved is None:
         return new
     # Where the snapshot itself was never made, the one below it is still the one to stand on.
     below = view.status.resolved.snapshot_name if frozen is not None else view.status.resolved.base_snapshot
     return new.model_copy(update={"base_snapshot": below})
+
+
+def _is_frozen_whole(resolved: Resolved) -> bool:
+    """Whether spec and cluster can be frozen in one object: nothing that takes time comes between them."""
+    gang = next((entry.value for entry in resolved.decisions if entry.name == GANG_FIELD), Gang.NONE)
+    waits = resolved.initializers or _code_to_copy(resolved) or resolved.host_network or gang == Gang.VOLCANO
+    return not waits
 
 
 def _takes_new(view: View, frozen: configmap.Snapshot) -> bool:
@@ -263,7 +280,7 @@ def _resolve_code(spec: RLJobSpec) -> ResolvedCode:
 
 
 def freeze_spec(view: View) -> Plan | None:
-    """Make the snapshot; once the cluster exists nothing needs it any more."""
+    """Make the snapshot, with the cluster where it can be; once the cluster exists nothing needs it any more."""
     if view.cluster is not None or view.frozen_spec is not None:
         return None
     if view.observed.snapshot is not None:
@@ -277,6 +294,8 @@ def freeze_spec(view: View) -> Plan | None:
         return view.write(view.status.model_copy(update={"intent": view.intent.model_copy(update={"ended": True})}))
     refresh = view.refresh if view.reads_recipes_anew or view.below is None else view.below.refresh
     taken = configmap.Snapshot(checked.spec, checked.recipes, refresh)
+    if view.resolved.snapshot_name == view.intent.cluster_name:
+        return freeze(view, checked.spec, taken)
     return Plan(effects=(CreateObject(configmap.build_snapshot(view.job, taken, view.intent.cluster_generation)),))
 
 
@@ -392,8 +411,7 @@ def _initialized(view: View) -> Plan:
     new = view.writer.with_condition(
         new, ConditionType.INITIALIZED, ConditionStatus.TRUE, Reason.INITIALIZED, _skipped(view)
     )
-    new = view.writer.summarised(new, State.STARTING, Reason.INITIALIZED)
-    return view.write(new)
+    return view.write(with_cluster_begun(view, new))
 
 
 def _skipped(view: View) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rljob.api.status import ConditionStatus, ConditionType, Intent, RayClusterStatus, RLJobStatus, State
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build import configmap, names
 from rljob.build.accelerators import ACCELERATORS
 from rljob.build.ports import DASHBOARD_PORT, PortBlock
@@ -21,18 +22,20 @@ from rljob.core.source import pinned_path
 from rljob.core.steps.finishing import delete_cluster, fail
 from rljob.core.steps.queueing import admission_of, with_admission
 from rljob.core.steps.restarting import give_up
-from rljob.core.view import LOOK_AGAIN_SECONDS, View
+from rljob.core.view import LOOK_AGAIN_SECONDS, View, intended_cluster
 from rljob.launchers import verl
 
 POD_QUIET_SECONDS = 10.0
 """A younger cluster's pods are not looked at: what would be told of them is stale before anybody reads it."""
-POD_TOLD_SECONDS = 60.0
+POD_TOLD_SECONDS = 120.0
 """Pods of a younger cluster that merely start are no news; whatever holds them up is, at any age."""
 MEMORY_SECONDS = 60.0
 """After a lost status its head may know which attempt runs; an exporter that is silent for so long says nothing."""
 MEMORY_POLL_SECONDS = 2.0
 POD_POLL_SECONDS_MIN, POD_POLL_SECONDS_MAX = 5.0, 60.0
-"""Bounds of the pause between two looks at pods: a tenth of the time that they have taken already."""
+"""Bounds of the pause between two looks at pods: a fourth of the time that they have taken already."""
+EXPECTED = frozenset({Reason.CLUSTER_STARTING, StartReason.POD_STARTING, StartReason.NO_PODS})
+"""What a job is told that merely starts; after any other reason, this is news."""
 
 
 def find_lost_cluster(view: View) -> Plan | None:
@@ -55,9 +58,13 @@ def freeze_cluster(view: View) -> Plan | None:
     if view.observed.config is not None:
         name = view.intent.cluster_name
         return fail(view, Reason.NAME_TAKEN, f"ConfigMap {name} is not the one that this operator made; delete it")
-    spec = view.frozen_spec
-    if spec is None:
+    if view.frozen_spec is None:
         raise AssertionError("freeze_spec lets no job without a snapshot pass")
+    return freeze(view, view.frozen_spec)
+
+
+def freeze(view: View, spec: RLJobSpec, snapshot: configmap.Snapshot | None = None) -> Plan:
+    """Make what freezes a cluster generation; with a snapshot, that of the job in the same object."""
     if unknown := tuple(class_violations(spec)):
         # Somebody took the row out of the table between the intent and here.
         if _is_late(view):
@@ -65,16 +72,13 @@ def freeze_cluster(view: View) -> Plan | None:
         return tell(view, view.status, Reason.INVALID_SPEC.value, str(unknown[0]), problem=True)
     generation, name = view.intent.cluster_generation, view.intent.cluster_name
     config = verl.job_config(view.job, spec, generation, pinned_path(view.resolved))
-    return Plan(
-        effects=(
-            CreateToken(build_token_secret(view.job, generation), job_uid=view.job.uid, cluster_name=name),
-            CreateObject(
-                configmap.build_cluster_config(
-                    view.job, spec, generation, config, _avoided(view), _block(view), view.gang, _pod_group_fields(view)
-                )
-            ),
-        )
+    frozen = configmap.build_cluster_config(
+        view.job, spec, generation, config, _avoided(view), _block(view), view.gang, _pod_group_fields(view)
     )
+    if snapshot is not None:
+        frozen = configmap.with_snapshot(frozen, snapshot)
+    token = CreateToken(build_token_secret(view.job, generation), job_uid=view.job.uid, cluster_name=name)
+    return Plan(effects=(token, CreateObject(frozen)))
 
 
 def _block(view: View) -> PortBlock | None:
@@ -109,32 +113,45 @@ def create_cluster(view: View) -> Plan | None:
         asked = "is KubeRay installed" if view.frozen_pod_group is None else "are KubeRay and Volcano installed"
         message = f"the RayCluster could not be made ({asked}? events of the job hold the API server's words)"
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, message)
+    if view.observed.former_heads:
+        # Somebody deleted the cluster while it started: KubeRay would take its pods for those of the next one.
+        return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     # No pod may come before the group that holds it back.
     wanted = (view.frozen_pod_group, view.frozen_cluster)
     return Plan(effects=tuple(CreateObject(manifest) for manifest in wanted if manifest is not None))
 
 
-def record_cluster(view: View) -> Plan | None:
-    """Write down the uid: from now on its absence is a loss."""
-    if view.cluster is None or view.intent.cluster_uid == view.cluster["metadata"]["uid"]:
+def find_replaced_cluster(view: View) -> Plan | None:
+    """Give the attempt up when the cluster that has the name is not the one that we had."""
+    if view.cluster is None or view.intent.cluster_uid in (None, view.cluster["metadata"]["uid"]):
         return None
-    if view.intent.cluster_uid is not None:
-        message = f"RayCluster {view.intent.cluster_name} was replaced by somebody else"
-        return give_up(view, Reason.CLUSTER_LOST, message)
-    name, namespace = view.intent.cluster_name, view.job.namespace
-    block = _block(view)
+    return give_up(view, Reason.CLUSTER_LOST, f"RayCluster {view.intent.cluster_name} was replaced by somebody else")
+
+
+def with_cluster_begun(view: View, current: RLJobStatus, message: str = "") -> RLJobStatus:
+    """Give the status with the word that the cluster comes next: one write for that and for what let it begin."""
+    reason = Reason.CLUSTER_STARTING
+    new = view.writer.with_condition(current, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason)
+    return view.writer.summarised(new, State.STARTING, reason, message)
+
+
+def with_cluster(view: View, current: RLJobStatus) -> RLJobStatus:
+    """Give the status with the uid of the cluster, if it is there: from then on its absence is a loss.
+
+    It goes with the first write after its creation: until then nothing runs in it, and one that is gone is made again.
+    """
+    cluster, intent = intended_cluster(current, view.observed.clusters), current.intent
+    if cluster is None or intent is None:
+        return current
+    block, name = _block(view), intent.cluster_name
     port = DASHBOARD_PORT if block is None else block.dashboard
-    new = view.status.model_copy(
+    url = f"http://{name}-head-svc.{view.job.namespace}.svc:{port}"
+    return current.model_copy(
         update={
-            "intent": view.intent.model_copy(update={"cluster_uid": view.cluster["metadata"]["uid"]}),
-            "ray_cluster": RayClusterStatus(name=name, dashboard_url=f"http://{name}-head-svc.{namespace}.svc:{port}"),
+            "intent": intent.model_copy(update={"cluster_uid": cluster["metadata"]["uid"]}),
+            "ray_cluster": RayClusterStatus(name=name, dashboard_url=url),
         }
     )
-    new = view.writer.with_condition(
-        new, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.CLUSTER_CREATED, f"RayCluster {name}"
-    )
-    new = view.writer.summarised(new, State.STARTING, Reason.CLUSTER_CREATED)
-    return view.write(new)
 
 
 def await_pods(view: View) -> Plan | None:
@@ -150,7 +167,7 @@ def await_pods(view: View) -> Plan | None:
         quiet = 0.0 if _was_queued(view) else quiet_seconds(view.cluster, view.now)
         return Plan(requeue_after_seconds=quiet) if quiet > 0 else _wait_in_queue(view, current)
     if isinstance(view.observed.pods, Unseen) and not _was_queued(view) and not _is_late(view):
-        return Plan(requeue_after_seconds=max(quiet_seconds(view.cluster, view.now), POD_POLL_SECONDS_MIN))
+        return Plan(requeue_after_seconds=max(quiet_seconds(view.cluster, view.now), _pod_poll_seconds(view)))
     found = _diagnose(view)
     reason, message, problem = found.reason.value, found.message, found.reason in PROBLEMS
     if held_back is not None:
@@ -159,9 +176,14 @@ def await_pods(view: View) -> Plan | None:
         current = current.model_copy(update={"intent": _admitted(view)})
     elif _is_late(view):
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
-    elif not problem and _age_seconds(view.cluster, view.now) < POD_TOLD_SECONDS:
+    elif not problem and _told_reason(view) in EXPECTED and _age_seconds(view.cluster, view.now) < POD_TOLD_SECONDS:
         return Plan(requeue_after_seconds=_pod_poll_seconds(view))
     return tell(view, current, reason, message, problem=problem)
+
+
+def _told_reason(view: View) -> str:
+    told = status.condition(view.status, ConditionType.CLUSTER_READY)
+    return Reason.CLUSTER_STARTING if told is None else told.reason
 
 
 def _admitted(view: View) -> Intent:
@@ -188,7 +210,9 @@ def tell(
     state: State = State.STARTING,
 ) -> Plan:
     """Say why the cluster is not ready, and look again."""
-    new = view.writer.with_condition(current, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message)
+    new = view.writer.with_condition(
+        with_cluster(view, current), ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message
+    )
     new = view.writer.summarised(new, state, reason, message)
     # What goes its way stands in the condition; an event is for what somebody should look at.
     events = (EventNote(EventType.WARNING, reason, message),) if problem else ()
@@ -201,9 +225,19 @@ def quiet_seconds(cluster: Manifest, now: datetime) -> float:
 
 
 def _pod_poll_seconds(view: View) -> float:
-    if view.cluster is None:
-        return LOOK_AGAIN_SECONDS
-    return min(max(_age_seconds(view.cluster, view.now) / 10, POD_POLL_SECONDS_MIN), POD_POLL_SECONDS_MAX)
+    return LOOK_AGAIN_SECONDS if view.cluster is None else _bounded(_age_seconds(view.cluster, view.now) / 4)
+
+
+def pods_every_seconds(cluster: Manifest, now: datetime) -> float:
+    """Give how long ago the last look at a cluster's pods must be: each comes at 5/4 of the age of the one before.
+
+    KubeRay tells of every worker that gets ready, and each word would be a LIST and perhaps a write.
+    """
+    return _bounded(_age_seconds(cluster, now) / 5)
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, POD_POLL_SECONDS_MIN), POD_POLL_SECONDS_MAX)
 
 
 def _age_seconds(cluster: Manifest, now: datetime) -> float:
@@ -298,6 +332,7 @@ def intend_attempt(view: View) -> Plan | None:
     new = with_admission(view, view.status, started=True).model_copy(
         update={"intent": intent, "next_attempt_time": None}
     )
+    new = with_cluster(view, new)
     new = view.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.TRUE, Reason.CLUSTER_READY)
     new = view.writer.summarised(new, State.STARTING, Reason.CLUSTER_READY)
     return view.write(new)

@@ -224,8 +224,8 @@ def test_a_wait_that_nothing_ends_is_bounded(found: Json, of: str, reason: str, 
 
 
 def test_a_group_that_is_gone_leaves_the_pods_to_their_own_words() -> None:
-    assert reasons(waiting(None, 60, age=90))["ClusterReady"][1] == "NoPods"
-    assert "Admitted" not in reasons(waiting(None, 60, age=90))
+    assert reasons(waiting(None, 60, age=120))["ClusterReady"][1] == "NoPods"
+    assert "Admitted" not in reasons(waiting(None, 60, age=120))
 
 
 def test_nobody_says_anything_of_a_cluster_that_is_not_there() -> None:

@@ -307,7 +307,7 @@ def test_what_the_nodes_are_is_not_known_for_a_while() -> None:
 
 @pytest.mark.parametrize("nodes", [TWO, Nodes(()), Nodes((facts("n1"),), complete=False)])
 def test_it_goes_on_where_there_is_room_or_nothing_is_known(nodes: Nodes) -> None:
-    assert wrote(decide(waiting(nodes, n1="DeviceFault"))).reason == Reason.RESUMED
+    assert wrote(decide(waiting(nodes, n1="DeviceFault"))).reason == Reason.CLUSTER_STARTING
 
 
 def test_a_cluster_with_too_few_nodes_altogether_may_be_given_more() -> None:

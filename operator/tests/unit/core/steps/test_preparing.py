@@ -3,6 +3,7 @@
 import pytest
 from builders import (
     CLUSTER_NAME,
+    IDENTITY,
     Json,
     at,
     cluster,
@@ -13,14 +14,17 @@ from builders import (
     seen,
     small_spec,
     snapshot,
+    status_after,
     status_begun,
+    typed,
     wrote,
 )
 
 from rljob.api.status import State
 from rljob.api.v1alpha1 import RecipeKind
-from rljob.core.observed import UNSEEN, Observed
-from rljob.core.plan import CreateObject, Plan
+from rljob.build import configmap
+from rljob.core.observed import UNSEEN, Observed, PodGroupApi
+from rljob.core.plan import CreateObject, CreateToken, Plan
 
 WRONG = small_spec({"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 7}})
 PREPARED = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
@@ -105,9 +109,28 @@ def test_a_lost_status_is_rebuilt_with_the_generation_of_the_living_cluster() ->
     assert intent.cluster_generation == 3
 
 
-def test_the_spec_is_frozen_next() -> None:
-    plan = decide(Observed(job(status=status_begun()), snapshot=None))
-    assert plan.effects == (CreateObject(snapshot()),)
+def test_the_spec_is_frozen_next_and_with_it_what_can_be() -> None:
+    token, frozen = decide(Observed(job(status=status_begun()), snapshot=None)).effects
+    assert isinstance(token, CreateToken)
+    assert frozen == CreateObject(snapshot())
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        {"initializers": [{"name": "prepare", "command": ["true"]}]},
+        {"code": {"type": "ConfigMap", "configMap": {"name": "mine"}, "mountPath": "/code"}},
+        {"network": {"mode": "Host"}},
+        {"scheduling": {"gang": "Volcano"}},
+    ],
+    ids=["initializers", "code", "ports", "Volcano"],
+)
+def test_what_takes_time_comes_between_spec_and_cluster(slow: Json) -> None:
+    spec, served = small_spec(slow), PodGroupApi()
+    begun = status_after(decide(Observed(job(spec), snapshot=None, pod_group_api=served)))
+    assert begun["resolved"]["snapshotName"] == "sums-0a1b2-spec-1"
+    (effect,) = decide(Observed(job(spec, begun), snapshot=None, pod_group_api=served)).effects
+    assert effect == CreateObject(configmap.build_snapshot(IDENTITY, configmap.Snapshot(typed(spec)), 1))
 
 
 def test_a_recipe_that_cannot_be_read_is_waited_for() -> None:
@@ -147,7 +170,7 @@ def test_a_spec_that_changed_before_it_was_frozen_begins_anew() -> None:
 def test_a_snapshot_that_is_not_ours_ends_the_job(foreign: Json) -> None:
     plan = decide(Observed(job(status=status_begun()), snapshot=foreign))
     assert reasons(plan)["Finished"] == ("True", "Failed")
-    assert "NameTaken: ConfigMap sums-0a1b2-spec-1" in wrote(plan).conditions[-1].message
+    assert f"NameTaken: ConfigMap {CLUSTER_NAME} is not" in wrote(plan).conditions[-1].message
 
 
 def test_a_job_with_nothing_to_prepare_is_initialized_as_soon_as_it_begins() -> None:

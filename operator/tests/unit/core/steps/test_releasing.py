@@ -229,7 +229,9 @@ def test_it_tries_again_when_devices_are_free_or_nobody_knows(seconds: float, fa
 
 def test_what_the_user_resumes_begins_at_once() -> None:
     gone = merged(torn_down(), {"nextAttemptTime": None})
-    assert wrote(between(status=gone)).reason == "Resumed"
+    plan = between(status=gone)
+    assert wrote(plan).reason == "ClusterStarting"
+    assert [note.reason for note in plan.events] == ["Resumed"]
 
 
 def test_a_job_that_is_suspended_while_it_waits_is_suspended() -> None:

@@ -15,7 +15,6 @@ from builders import (
     reasons,
     seen,
     snapshot,
-    status_begun,
     status_initialized,
     status_recorded,
     wrote,
@@ -34,7 +33,7 @@ def starting(found: Manifest | Unseen | None, *clusters: Json) -> Plan:
 
 
 def waiting(seconds: float = 0, *, pods: tuple[Json, ...] | Unseen = ()) -> Plan:
-    return decide(seen(job(status=status_recorded()), clusters=(cluster(),), pods=pods), seconds)
+    return decide(seen(job(status=status_initialized()), clusters=(cluster(),), pods=pods), seconds)
 
 
 def test_token_and_rendering_are_made_together() -> None:
@@ -106,18 +105,35 @@ def test_another_cluster_of_this_job_goes_first() -> None:
     assert starting(config(), other) == Plan(requeue_after_seconds=5.0)
 
 
-def test_the_clusters_uid_is_written_down() -> None:
-    status = wrote(decide(seen(job(status=status_initialized()), clusters=(cluster(),))))
+WAITS = (pod(ready=False),)
+READY: Json = {"clusters": (cluster(ready=1),), "head_pod": pod(), "progress": IDLE}
+
+
+@pytest.mark.parametrize(
+    ("world", "seconds"), [({"clusters": (cluster(),), "pods": WAITS}, 90), (READY, 0)], ids=["waits", "is ready"]
+)
+def test_the_clusters_uid_is_written_down_with_the_first_news_of_it(world: Json, seconds: float) -> None:
+    status = wrote(decide(seen(job(status=status_initialized()), **world), seconds))
     assert status.intent is not None
     assert status.intent.cluster_uid == "cluster-uid"
     assert status.ray_cluster is not None
     assert status.ray_cluster.dashboard_url == f"http://{CLUSTER_NAME}-head-svc.team.svc:8265"
 
 
+def test_a_cluster_that_is_there_is_no_news() -> None:
+    assert decide(seen(job(status=status_initialized()), clusters=(cluster(),), pods=WAITS)).empty
+
+
+def test_a_cluster_that_nobody_told_of_is_made_again_when_its_pods_are_gone() -> None:
+    left = seen(job(status=status_initialized()), config=config(), former_heads=(pod(),))
+    assert decide(left) == Plan(requeue_after_seconds=5.0)
+    assert wrote(decide(left, 1800)).reason == "StartDeadlineExceeded"
+    assert starting(config()).effects == (CreateObject(configmap.read_raycluster(config())),)
+
+
 def test_a_lost_status_finds_its_cluster_before_it_initializes() -> None:
-    status = wrote(decide(seen(job(status=status_begun()), clusters=(cluster(),))))
-    assert status.intent is not None
-    assert status.intent.cluster_uid == "cluster-uid"
+    assert (intent := wrote(decide(seen(job(), clusters=(cluster(),)))).intent) is not None
+    assert intent.cluster_uid == "cluster-uid"
 
 
 @pytest.mark.parametrize(("clusters", "word"), [((), "deleted"), ((cluster(uid="another"),), "replaced")])
@@ -137,16 +153,23 @@ def test_what_holds_the_pods_up_is_told() -> None:
     plan = waiting(pods=(unschedulable,))
     assert reasons(plan)["ClusterReady"] == ("False", "PodUnschedulable")
     assert [note.type for note in plan.events] == ["Warning"]
-    assert plan.requeue_after_seconds == 5.0
+    assert plan.requeue_after_seconds == 7.5
 
 
-def test_pods_that_merely_start_are_told_after_a_minute_and_without_an_event() -> None:
-    young = waiting(29)
+def test_pods_that_merely_start_are_told_after_two_minutes_and_without_an_event() -> None:
+    young = waiting(89)
     assert young.empty
-    assert young.requeue_after_seconds == pytest.approx(5.9)
-    plan = waiting(30)
+    assert young.requeue_after_seconds == pytest.approx(29.75)
+    plan = waiting(90)
     assert reasons(plan)["ClusterReady"] == ("False", "NoPods")
     assert plan.events == ()
+
+
+def test_that_nothing_holds_pods_up_any_more_is_told_at_once() -> None:
+    unschedulable = pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no NPU"}])
+    told = wrote(waiting(pods=(unschedulable,))).model_dump(mode="json", by_alias=True, exclude_none=True)
+    plan = decide(seen(job(status=told), clusters=(cluster(),), pods=WAITS), 10)
+    assert reasons(plan)["ClusterReady"] == ("False", "PodStarting")
 
 
 def test_what_holds_pods_up_is_told_before_that() -> None:
@@ -158,7 +181,7 @@ def test_what_holds_pods_up_is_told_before_that() -> None:
 
 
 def test_nothing_is_told_of_pods_that_were_not_looked_at() -> None:
-    assert waiting(pods=UNSEEN) == Plan(requeue_after_seconds=5.0)
+    assert waiting(pods=UNSEEN) == Plan(requeue_after_seconds=7.5)
 
 
 def test_a_young_clusters_pods_are_looked_at_when_most_are_up() -> None:
@@ -167,7 +190,7 @@ def test_a_young_clusters_pods_are_looked_at_when_most_are_up() -> None:
     assert plan == Plan(requeue_after_seconds=7.0)
 
 
-@pytest.mark.parametrize(("seconds", "pause"), [(0, 5.0), (170, 20.0), (1700, 60.0)])
+@pytest.mark.parametrize(("seconds", "pause"), [(0, 7.5), (50, 20.0), (1700, 60.0)])
 def test_the_longer_pods_take_the_more_seldom_they_are_looked_at(seconds: float, pause: float) -> None:
     assert waiting(seconds).requeue_after_seconds == pytest.approx(pause)
 

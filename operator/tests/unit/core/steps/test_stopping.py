@@ -139,7 +139,7 @@ def test_a_stop_asks_for_the_run_and_then_for_what_is_left() -> None:
     assert (asked.progress, asked.ray_job_id) == (True, SUBMISSION_ID)
     selector = f"ray.io/cluster={CLUSTER_NAME}"
     after = needs(job(HELD, closed()), (), None, at(60))
-    assert after == Needs(snapshot_name="sums-0a1b2-spec-1", cluster_name=CLUSTER_NAME, pods_selector=selector)
+    assert after == Needs(snapshot_name=CLUSTER_NAME, cluster_name=CLUSTER_NAME, pods_selector=selector)
 
 
 def suspended() -> Json:
@@ -161,9 +161,9 @@ def test_the_next_snapshot_waits_for_the_one_whose_recipes_it_takes() -> None:
     assert decide(world) == Plan(requeue_after_seconds=5.0)
     taken = decide(Observed(world.job, snapshot=None, base_snapshot=snapshot(SAVING)))
     assert reasons(taken)["PendingChanges"] == ("False", "UpToDate")
-    (effect,) = decide(Observed(job(EDITED, taken.status), snapshot=None, base_snapshot=snapshot(SAVING))).effects
+    _, effect = decide(Observed(job(EDITED, taken.status), snapshot=None, base_snapshot=snapshot(SAVING))).effects
     assert isinstance(effect, CreateObject)
-    assert effect.manifest["metadata"]["name"] == "sums-0a1b2-spec-2"
+    assert effect.manifest["metadata"]["name"] == "sums-0a1b2-2"
     assert configmap.read_snapshot(effect.manifest).spec.trainer.learning_rate == "1e-5"
 
 
@@ -178,7 +178,7 @@ def test_an_edit_between_the_intent_and_the_snapshot_begins_the_generation_after
     assert status.intent is not None
     assert status.resolved is not None
     assert status.intent.cluster_generation == 3
-    assert (status.resolved.snapshot_name, status.resolved.base_snapshot) == ("sums-0a1b2-spec-3", "sums-0a1b2-spec-1")
+    assert (status.resolved.snapshot_name, status.resolved.base_snapshot) == ("sums-0a1b2-3", CLUSTER_NAME)
 
 
 def test_initializers_are_looked_at_again_for_another_spec() -> None:
@@ -191,6 +191,12 @@ def test_initializers_are_looked_at_again_for_another_spec() -> None:
 
 def kept(intent: str) -> Json:
     return {"metadata": {"name": intent, "annotations": {"rljob.dev/intent": intent}}}
+
+
+def test_a_frozen_cluster_may_be_the_snapshot_as_well() -> None:
+    whole = kept("u/cluster/2") | {"data": {"spec.json": "{}"}}
+    found = recall("u", [kept("u/spec/1"), whole, kept("u/cluster/3")])
+    assert (found.snapshot, found.last_generation) == (whole, 3)
 
 
 @pytest.mark.parametrize(
