@@ -117,8 +117,7 @@ def rljob_page() -> str:
                 ("Ray job of an attempt", "`<RayCluster>-<attempt>`"),
                 (
                     "ConfigMap with spec and recipes as frozen",
-                    "as the RayCluster; with initializers, code to copy, ports of the node or Volcano "
-                    "`<job>-<first 5 of uid>-spec-<cluster generation>`",
+                    "as the RayCluster; behind initializers, copied code, node ports or Volcano: `…-spec-<generation>`",
                 ),
                 ("ConfigMap with what ended attempts left", "`<job>-<first 5 of uid>-attempts`"),
                 ("Job of an initializer", "`<job>-<first 5 of uid>-<initializer>`"),

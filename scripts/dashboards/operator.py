@@ -12,9 +12,11 @@ def _rate(name: str, *by: str, matchers: str = "") -> str:
     return rate_of(f"rljob_operator_{name}", by, matchers, where="")
 
 
-def _quantiles(name: str) -> tuple[Query, ...]:
+def _quantiles(
+    name: str, where: str = "", of: str = "", shares: tuple[float, ...] = (0.5, 0.95, 0.99)
+) -> tuple[Query, ...]:
     return tuple(
-        Query(quantile(share, f"rljob_operator_{name}", where=""), f"p{share * 100:.0f}") for share in (0.5, 0.95, 0.99)
+        Query(quantile(share, f"rljob_operator_{name}", where=where), f"p{share * 100:.0f}{of}") for share in shares
     )
 
 
@@ -71,8 +73,14 @@ ROUNDS = Row(
             *_quantiles("reconcile_duration_seconds"),
         ),
         graph(
-            Text("Wait for a worker", "s", "From an event about a job until a worker takes it.", NONE),
-            *_quantiles("queue_duration_seconds"),
+            Text(
+                "Wait for a worker",
+                "s",
+                "From an event about a job until a worker takes it; new jobs wait behind those that have begun.",
+                NONE,
+            ),
+            *_quantiles("queue_duration_seconds", 'lane="begun"'),
+            *_quantiles("queue_duration_seconds", 'lane="new"', " of new jobs", (0.99,)),
         ),
     ),
 )

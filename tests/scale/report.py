@@ -94,6 +94,10 @@ def writes_until_ready(outcome: Outcome) -> dict[str, float]:
     return _of_one(outcome, outcome.until_ready)
 
 
+def _new_queue(span: Span, _: Outcome) -> str:
+    return f"{_number(span.new_p50_seconds)}, {_number(span.new_p99_seconds)}" if span.new_p99_seconds else NONE
+
+
 def _of_one(outcome: Outcome, traffic: Traffic) -> dict[str, float]:
     return {what: count / outcome.settings.jobs for what, count in traffic.writes().most_common()}
 
@@ -115,7 +119,8 @@ FIGURES = (
     Figure("… until the last one trains, the news of those that train before with it", _sum(writes)),
     Figure("CPU of the RLJob operator until then, s", _in_start(_cpu(OPERATOR))),
     Figure("CPU of KubeRay until then, s", _in_start(_cpu(KUBERAY))),
-    Figure("queue of the job's own controller until then, p50 and p99, s", _in_start(_queue)),
+    Figure("queue of the job's own controller until then, p50 and p99, s", _in_start(_queue), "p99 < 2"),
+    Figure("… of jobs for which nothing was made yet, which wait behind the others", _in_start(_new_queue)),
     Figure("steady: queue of the job's own controller, p50 and p99, s", _in_steady(_queue), "p99 < 2"),
     Figure("steady: RLJob operator, cores", _in_steady(_cores(OPERATOR)), "< 0.2"),
     Figure("steady: KubeRay, cores", _in_steady(_cores(KUBERAY))),

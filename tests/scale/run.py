@@ -25,11 +25,14 @@ from tests.scale.plane import KUBERAY, OPERATOR, Plane, control_plane, install
 from tests.scale.settings import Settings
 
 QUEUES = {
-    OPERATOR: ("rljob_operator_queue_duration_seconds",),
+    OPERATOR: ("rljob_operator_queue_duration_seconds", 'lane="begun"'),
     # Of client-go, in buckets of a factor of ten.
     KUBERAY: ("workqueue_queue_duration_seconds", 'name="rayjob"'),
 }
-"""Metric, and what chooses among its label sets: how long a job waits for a worker of its own controller."""
+"""Metric, and what chooses among its label sets: how long a job waits for a worker of its own controller. Ours tells
+jobs that have begun from new ones, KubeRay does not."""
+NEW_JOBS = ("rljob_operator_queue_duration_seconds", 'lane="new"')
+"""The same of jobs for which nothing was made yet: they wait behind the others."""
 KUBERAY_DEPTH = "workqueue_depth"
 """Of controller-runtime, a queue a controller: objects that wait for a worker now."""
 LOOK_SECONDS = 0.5
@@ -57,6 +60,9 @@ class Span:
     queue_p50_seconds: float | None = None
     """How long a job waited for a worker of its own controller."""
     queue_p99_seconds: float | None = None
+    new_p50_seconds: float | None = None
+    """Of jobs for which nothing was made yet."""
+    new_p99_seconds: float | None = None
 
     def cores(self, process: str) -> float:
         """Give the mean use of CPU."""
@@ -149,12 +155,15 @@ class Side:
         cpu = {name: last.usage[name].cpu_seconds - first.usage[name].cpu_seconds for name in last.usage}
         queue = QUEUES[self.controller]
         waited, before = buckets(last.page, *queue), buckets(first.page, *queue)
+        new, new_before = buckets(last.page, *NEW_JOBS), buckets(first.page, *NEW_JOBS)
         return Span(
             last.monotonic - first.monotonic,
             cpu,
             await self.traffic(first.time, last.time),
             quantile(0.5, waited, before),
             quantile(0.99, waited, before),
+            quantile(0.5, new, new_before),
+            quantile(0.99, new, new_before),
         )
 
     async def steady(self, say: Callable[[str], None]) -> Span:

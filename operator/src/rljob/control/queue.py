@@ -5,6 +5,9 @@ queue itself the keys that are dirty and not processing, in order. Adding a dirt
 events cost one round. A key that turns dirty while a worker has it is not given to a second worker; it goes back into
 the queue when the first one is done, so no event is lost and no key is ever in two hands.
 
+There are two lanes, since a thousand jobs that are made at once must not hold up those that have NPUs: while both wait,
+three of four turns belong to jobs that have begun.
+
 Delays are kept in a heap: of several wishes for one key the earliest wins. Backoff grows by failure from half a second
 to five minutes; its jitter is a hash of the key and the attempt, so that a run can be repeated exactly.
 """
@@ -12,6 +15,7 @@ to five minutes; its jitter is a hash of the key and the attempt, so that a run 
 from __future__ import annotations
 
 import asyncio
+import enum
 import hashlib
 import heapq
 from collections import OrderedDict
@@ -30,13 +34,30 @@ JITTER = 0.2
 """A delay is stretched by up to this fraction, so that keys that failed together do not return together."""
 
 
+TURNS = 4
+"""While both lanes wait, one turn of so many is that of new jobs: nothing waits for ever."""
+
+
+class Lane(enum.StrEnum):
+    """Which keys wait for which others."""
+
+    BEGUN = "begun"
+    """Of a job that may have NPUs."""
+    NEW = "new"
+    """Of a job for which nothing was made yet."""
+
+
 class KeyQueue(Generic[Key]):
     """Keys that need a round; one event loop only."""
 
-    def __init__(self, monotonic: Callable[[], float], metrics: Metrics) -> None:
+    def __init__(
+        self, monotonic: Callable[[], float], metrics: Metrics, lane_of: Callable[[Key], Lane] = lambda _: Lane.BEGUN
+    ) -> None:
         self._monotonic = monotonic
         self._metrics = metrics
-        self._queue: OrderedDict[Key, float] = OrderedDict()
+        self._lane_of = lane_of
+        self._lanes: dict[Lane, OrderedDict[Key, float]] = {lane: OrderedDict() for lane in Lane}
+        self._turn = 0
         self._dirty: set[Key] = set()
         self._processing: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
@@ -44,7 +65,9 @@ class KeyQueue(Generic[Key]):
         self._heap: list[tuple[float, int, Key]] = []
         self._pushed = 0
         self._wake = asyncio.Event()
-        metrics.queue_depth.set_function(lambda: len(self._queue))
+        for lane in Lane:
+            metrics.queue_wait_seconds.labels(lane)
+        metrics.queue_depth.set_function(lambda: len(self))
         metrics.queue_longest_running.set_function(self._longest_running)
 
     def add(self, key: Key) -> None:
@@ -90,13 +113,18 @@ class KeyQueue(Generic[Key]):
     def get_nowait(self) -> Key | None:
         """Take the next key, or None; it stays in processing until `done`."""
         self._promote()
-        if not self._queue:
+        waiting = [lane for lane in Lane if self._lanes[lane]]
+        if not waiting:
             return None
-        key, since = self._queue.popitem(last=False)
+        lane = waiting[0]
+        if len(waiting) > 1:
+            self._turn = (self._turn + 1) % TURNS
+            lane = Lane.BEGUN if self._turn else Lane.NEW
+        key, since = self._lanes[lane].popitem(last=False)
         now = self._monotonic()
         self._dirty.discard(key)
         self._processing[key] = now
-        self._metrics.queue_wait_seconds.observe(now - since)
+        self._metrics.queue_wait_seconds.labels(lane).observe(now - since)
         return key
 
     async def get(self) -> Key:
@@ -109,7 +137,7 @@ class KeyQueue(Generic[Key]):
                     await self._wake.wait()
             except TimeoutError:
                 continue
-        if self._queue:
+        if len(self):
             self._wake.set()
         return key
 
@@ -134,15 +162,15 @@ class KeyQueue(Generic[Key]):
 
     def __len__(self) -> int:
         """How many keys wait for a worker, delayed ones not counted."""
-        return len(self._queue)
+        return sum(map(len, self._lanes.values()))
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is at work; delayed keys may be."""
-        return not self._queue and not self._processing
+        return not len(self) and not self._processing
 
     def _enqueue(self, key: Key) -> None:
-        self._queue[key] = self._monotonic()
+        self._lanes[self._lane_of(key)][key] = self._monotonic()
         self._wake.set()
 
     def _promote(self) -> None:

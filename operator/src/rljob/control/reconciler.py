@@ -26,7 +26,7 @@ from rljob.control.observe import POD_LISTS_AT_ONCE, POD_LISTS_PER_SECOND, Obser
 from rljob.control.own import OwnConfigMaps
 from rljob.control.pod_groups import PodGroups
 from rljob.control.pod_lists import PodLists
-from rljob.control.queue import KeyQueue
+from rljob.control.queue import KeyQueue, Lane
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
 from rljob.core.faults import DEVICE_INFO_NAMESPACE
@@ -99,7 +99,7 @@ class Reconciler:
     ) -> Reconciler:
         """Wire the parts around a cluster and its heads."""
         metrics, core = metrics or Metrics(), core or Core()
-        queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics)
+        queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics, lambda key: _lane_of(store.job(key)))
         store, refusals = Store(queue.add), Refusals()
         for watch in WATCHED:
             metrics.store_objects.labels(watch.kind.resource).set_function(partial(store.count, watch.kind))
@@ -239,3 +239,8 @@ class Reconciler:
             # A job may be gone before anybody asks for metrics.
             self._note(job)
         return (Result.WROTE, None) if wrote else (Result.SETTLED, plan.requeue_after_seconds)
+
+
+def _lane_of(job: Manifest | None) -> Lane:
+    """Tell a job for which nothing was made yet; a wrong one waits for an edit, and holds nothing either."""
+    return Lane.NEW if job is not None and not (job.get("status") or {}).get("intent") else Lane.BEGUN

@@ -57,7 +57,11 @@ class Metrics:
         self.queue_depth = self._gauge("queue_depth", "Jobs that wait for a worker.")
         self.queue_adds = self._counter("queue_adds", "Jobs put into the queue.")
         self.queue_retries = self._counter("queue_retries", "Jobs put back after an error.")
-        self.queue_wait_seconds = self._histogram("queue_duration_seconds", "Time that a job waited for a worker.")
+        self.queue_wait_seconds = self._histogram(
+            "queue_duration_seconds",
+            "Time that a job waited for a worker; lane: begun, or new where nothing was made for it yet.",
+            "lane",
+        )
         self.queue_work_seconds = self._histogram("queue_work_duration_seconds", "Time that a worker held a job.")
         self.queue_longest_running = self._gauge("queue_longest_running_seconds", "Oldest round that still runs.")
 

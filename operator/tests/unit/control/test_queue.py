@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rljob.control.queue import BACKOFF_LAST_SECONDS, KeyQueue, backoff_seconds
+from rljob.control.queue import BACKOFF_LAST_SECONDS, KeyQueue, Lane, backoff_seconds
 from rljob.telemetry.metrics import Metrics
 
 
@@ -62,6 +62,24 @@ def test_a_delayed_key_comes_when_it_is_due(queue: KeyQueue[str], clock: FrozenC
     assert queue.next_due_seconds() == pytest.approx(0.1)
     clock.advance(0.2)
     assert queue.get_nowait() == "a"
+
+
+def test_jobs_that_have_begun_wait_for_no_crowd_of_new_ones(clock: FrozenClock) -> None:
+    queue: KeyQueue[str] = KeyQueue(clock.monotonic, Metrics(), lambda key: Lane.NEW if key > "m" else Lane.BEGUN)
+    for key in ("w", "x", "y", "z", "a", "b", "c", "d", "e"):
+        queue.add(key)
+    assert len(queue) == 9
+    assert drain(queue) == ["a", "b", "c", "w", "d", "e", "x", "y", "z"]
+
+
+def test_how_long_keys_waited_is_told_by_lane(clock: FrozenClock) -> None:
+    metrics = Metrics()
+    queue: KeyQueue[str] = KeyQueue(clock.monotonic, metrics, lambda _: Lane.NEW)
+    queue.add("a")
+    clock.advance(3)
+    assert drain(queue) == ["a"]
+    waited = {lane: metrics.queue_wait_seconds.labels(lane)._sum.get() for lane in Lane}
+    assert waited == {"new": 3.0, "begun": 0.0}
 
 
 def test_of_two_delays_the_earlier_wins_and_the_key_comes_once(queue: KeyQueue[str], clock: FrozenClock) -> None:
