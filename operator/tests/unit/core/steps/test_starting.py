@@ -14,6 +14,7 @@ from builders import (
     pod,
     reasons,
     seen,
+    small_spec,
     snapshot,
     status_initialized,
     status_recorded,
@@ -118,6 +119,14 @@ def test_the_clusters_uid_is_written_down_with_the_first_news_of_it(world: Json,
     assert status.intent.cluster_uid == "cluster-uid"
     assert status.ray_cluster is not None
     assert status.ray_cluster.dashboard_url == f"http://{CLUSTER_NAME}-head-svc.team.svc:8265"
+
+
+def test_on_the_nodes_network_the_dashboard_is_at_the_port_of_the_block() -> None:
+    spec = small_spec({"network": {"mode": "Host"}})
+    status = status_initialized() | {"network": {"portBlock": 20_000}}
+    told = wrote(decide(seen(job(spec, status), **READY | {"snapshot": snapshot(spec)})))
+    assert told.ray_cluster is not None
+    assert told.ray_cluster.dashboard_url == f"http://{CLUSTER_NAME}-head-svc.team.svc:20001"
 
 
 def test_a_cluster_that_is_there_is_no_news() -> None:
