@@ -170,8 +170,10 @@ def _of_phase(
         waits = cluster["spec"].get("suspend", False) or quiet_seconds(cluster, now) > 0
         if waits or is_waiting_for_queue(current):
             return Needs()
-        pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}"
-        return Needs(pods_selector=pods, pods_every_seconds=pods_every_seconds(cluster, now), nodes=True)
+        pods, late = f"{labels.RAY_CLUSTER}={intent.cluster_name}", now >= clock.from_text(intent.start_deadline)
+        # The last look says why it ends.
+        every = 0.0 if late else pods_every_seconds(cluster, now)
+        return Needs(pods_selector=pods, pods_every_seconds=every, nodes=True)
     asked = _at_head(job, current, intent, head_pod)
     return replace(asked, cluster_name=intent.cluster_name) if cluster["spec"].get("suspend", False) else asked
 

@@ -125,6 +125,8 @@ def test_pods_are_asked_for_until_all_are_ready() -> None:
     assert asked(status_recorded(), cluster()) == Needs(
         snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}", pods_every_seconds=6.0, nodes=True
     )
+    late = needs(job(status=status_recorded()), (cluster(),), None, at(1800))
+    assert (late.pods_selector, late.pods_every_seconds) == (f"ray.io/cluster={CLUSTER_NAME}", 0.0)
     assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs(
         snapshot_name=SNAPSHOT, head=HEAD, progress=True
     )

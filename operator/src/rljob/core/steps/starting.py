@@ -260,6 +260,9 @@ def _was_queued(view: View) -> bool:
 
 def _diagnose(view: View) -> Diagnosis:
     if isinstance(view.observed.pods, Unseen):
+        told = status.condition(view.status, ConditionType.CLUSTER_READY)
+        if told is not None and told.reason in list(StartReason):
+            return Diagnosis(StartReason(told.reason), told.message)
         return Diagnosis(StartReason.POD_STARTING, "the pods were not looked at yet")
     found, spec, nodes = diagnose(view.observed.pods), view.frozen_spec, view.observed.nodes
     if found.reason is not StartReason.POD_UNSCHEDULABLE or spec is None or isinstance(nodes, Unseen):

@@ -204,6 +204,12 @@ def test_the_longer_pods_take_the_more_seldom_they_are_looked_at(seconds: float,
     assert waiting(seconds).requeue_after_seconds == pytest.approx(pause)
 
 
+def test_at_the_start_deadline_the_last_word_about_pods_counts_where_they_cannot_be_looked_at() -> None:
+    told = wrote(waiting(90, pods=WAITS)).model_dump(mode="json", by_alias=True, exclude_none=True)
+    plan = decide(seen(job(status=told), clusters=(cluster(),), pods=UNSEEN), 1800)
+    assert "PodStarting: pod head waits for its containers" in str(wrote(plan).message)
+
+
 def test_the_start_deadline_holds_for_pods_that_cannot_be_looked_at() -> None:
     assert wrote(waiting(1800, pods=UNSEEN)).reason == "StartDeadlineExceeded"
 
