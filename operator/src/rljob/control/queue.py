@@ -6,7 +6,8 @@ events cost one round. A key that turns dirty while a worker has it is not given
 the queue when the first one is done, so no event is lost and no key is ever in two hands.
 
 There are two lanes, since a thousand jobs that are made at once must not hold up those that have NPUs: while both wait,
-three of four turns belong to jobs that have begun.
+all turns but one of sixteen belong to jobs that have begun. Their rounds are many and short, those of a job that begins
+few and long: at one turn of four, jobs that had begun still waited for half a minute.
 
 Delays are kept in a heap: of several wishes for one key the earliest wins. Backoff grows by failure from half a second
 to five minutes; its jitter is a hash of the key and the attempt, so that a run can be repeated exactly.
@@ -34,7 +35,7 @@ JITTER = 0.2
 """A delay is stretched by up to this fraction, so that keys that failed together do not return together."""
 
 
-TURNS = 4
+TURNS = 16
 """While both lanes wait, one turn of so many is that of new jobs: nothing waits for ever."""
 
 
