@@ -162,15 +162,20 @@ def intend(view: View) -> Plan | None:
         # Other initializers may have to run; those that are complete are Jobs of the same names and stay it.
         new = view.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.FALSE, Reason.RESUMED)
     reason, message = (Reason.RESUMED, "") if before else (valid, warnings)
-    # Nothing comes between the intent and the cluster: one write tells both.
-    begun = with_cluster_begun(view, new, message) if at_once else None
-    new = begun or view.writer.summarised(new, State.PENDING, reason, message)
+    new = _summarised(view, new, reason, message, at_once=at_once)
     events = []
     if before:
         events.append(EventNote(EventType.NORMAL, Reason.RESUMED, f"cluster generation {generation} begins"))
     if warnings:
         events.append(EventNote(EventType.WARNING, Reason.VALID_WITH_WARNINGS, status.bounded(warnings)))
     return view.write(new, *events)
+
+
+def _summarised(view: View, current: RLJobStatus, reason: Reason, message: str, *, at_once: bool) -> RLJobStatus:
+    """Say what comes next; where nothing comes before the cluster, one write tells both."""
+    if at_once:
+        return with_cluster_begun(view, current, message)
+    return view.writer.summarised(current, State.PENDING, reason, message)
 
 
 def _counted_anew(view: View, current: RLJobStatus) -> RLJobStatus:
