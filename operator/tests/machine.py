@@ -11,7 +11,7 @@ from doubles.clock import FrozenClock
 from doubles.fake import FakeCluster
 from doubles.fake_ray import FakeRay
 
-from rljob.build.labels import INTENT, JOB, JOB_UID
+from rljob.build.labels import CLUSTER_GENERATION, INTENT, JOB, JOB_UID
 from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.token import TokenKey
 from rljob.control.core import Core
@@ -114,9 +114,10 @@ def owned(owner: Manifest, intent: str = "1", **labels: str) -> Json:
     }
 
 
-def cluster_of(job: Manifest, intent: str = "1") -> Json:
-    """Give the RayCluster c1 of a job."""
-    return {"apiVersion": RAY_CLUSTER.api_version, "kind": "RayCluster", "metadata": owned(job, intent), "spec": {}}
+def cluster_of(job: Manifest, intent: str = "1", generation: int = 1) -> Json:
+    """Give the RayCluster c1 of a job, or that of another generation."""
+    metadata = {**owned(job, intent, **{CLUSTER_GENERATION: str(generation)}), "name": f"c{generation}"}
+    return {"apiVersion": RAY_CLUSTER.api_version, "kind": "RayCluster", "metadata": metadata, "spec": {}}
 
 
 def head_of(cluster: Manifest, name: str = "c1-head", ip: str = "10.0.0.1") -> Json:

@@ -116,6 +116,19 @@ def test_a_disturbance_changes_nothing_in_the_end(name: str, row: str) -> None:
         tell(name, (row, number))
 
 
+@pytest.mark.parametrize(
+    ("name", "disturbances"),
+    [
+        ("device fault", (("a watch that died", 3), ("an ex-leader that wakes two acts later", 2))),
+        ("half of the nodes", (("a watch that died", 1), ("an ex-leader that wakes an act later", 2))),
+    ],
+)
+def test_a_cluster_of_an_ex_leader_that_no_watch_shows_has_no_other_beside_it(
+    name: str, disturbances: tuple[tuple[str, int], ...]
+) -> None:
+    tell(name, *disturbances)
+
+
 def _invalid(number: int, request: Request) -> Failure | None:
     return Failure(Invalid("no")) if request.number == number else None
 

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from rljob.build.labels import INTENT
+from rljob.build.labels import CLUSTER_GENERATION, INTENT, JOB_UID
 from rljob.build.raycluster import TOKEN_KEY
 from rljob.cluster import errors
-from rljob.cluster.kinds import CONFIG_MAP, POD, RLJOB, WATCHED, kind_named, kind_of
+from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB, WATCHED, kind_named, kind_of
 from rljob.cluster.manifests import annotation, controller_uid, same_json, without_nulls
 from rljob.cluster.port import Cluster, RayApi
 from rljob.cluster.token import TokenKey
@@ -179,6 +179,8 @@ class Executor:
 
     async def _create(self, job: Manifest, manifest: Manifest) -> None:
         kind, metadata = kind_of(manifest), manifest["metadata"]
+        if kind is RAY_CLUSTER:
+            await self._expect_alone(job, manifest)
         try:
             made = await self.cluster.create(manifest)
         except errors.AlreadyExists:
@@ -190,6 +192,21 @@ class Executor:
         if kind is CONFIG_MAP:
             self.own.made(job["metadata"]["uid"], made)
         self.hooks.after_write(f"create {kind.kind}")
+
+    async def _expect_alone(self, job: Manifest, cluster: Manifest) -> None:
+        """Look again when an earlier generation has a cluster of which no watch told: two would hold twice the NPUs.
+
+        A leader that was paused in the middle of its create makes one when it wakes; a watch may have died unnoticed.
+        """
+        metadata, uid = cluster["metadata"], job["metadata"]["uid"]
+        if metadata["labels"][CLUSTER_GENERATION] == "1":
+            return
+        found = await self.cluster.list(RAY_CLUSTER, metadata["namespace"], f"{JOB_UID}={uid}")
+        others = [o for o in found.items if controller_uid(o) == uid and o["metadata"]["name"] != metadata["name"]]
+        for other in others:
+            self.store.learn(RAY_CLUSTER, other)
+        if others:
+            raise StaleError("a cluster of an earlier generation is there")
 
     async def _adopt(self, job: Manifest, manifest: Manifest) -> Manifest:
         """Give the object that has the name, if an earlier life of this operator made it for the same intent."""

@@ -118,6 +118,25 @@ async def test_a_creation_whose_answer_was_lost_is_adopted(machine: Machine) -> 
     assert machine.reconciler.refusals.of(seen.job) == ()
 
 
+async def test_no_cluster_is_made_beside_one_of_which_no_watch_told(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.hold_events()
+    stray = machine.cluster.put(cluster_of(seen.job, generation=1))
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, CreateObject(cluster_of(seen.job, generation=2)))
+    assert machine.cluster.objects(RAY_CLUSTER) == (stray,)
+    assert [item["metadata"]["name"] for item in machine.reconciler.store.children(RAY_CLUSTER, KEY)] == ["c1"]
+
+
+async def test_clusters_of_somebody_else_hold_no_creation_up(machine: Machine) -> None:
+    seen = await observed(machine)
+    foreign = cluster_of(seen.job, generation=1)
+    foreign["metadata"]["ownerReferences"] = []
+    machine.cluster.put(foreign)
+    assert await carry_out(machine, seen, CreateObject(cluster_of(seen.job, generation=2)))
+    assert {item["metadata"]["name"] for item in machine.cluster.objects(RAY_CLUSTER)} == {"c1", "c2"}
+
+
 async def test_an_object_of_another_owner_is_refused_and_left_alone(machine: Machine) -> None:
     seen = await observed(machine)
     foreign = cluster_of(seen.job)
