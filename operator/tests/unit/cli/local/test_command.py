@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ TEMPLATE = {
     "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}],
     "volumeMounts": [{"name": "data", "mountPath": "/data"}],
 }
+WATCHERS: list[threading.Thread] = []
+"""Those of the running test."""
 
 
 def manifest(change: dict[str, Any] | None = None, *, steps: int = 5, behaviour: str = "") -> str:
@@ -63,7 +65,19 @@ def when(condition: Callable[[], bool], act: Callable[[], None]) -> None:
             time.sleep(0.02)
         act()
 
-    threading.Thread(target=watch, daemon=True).start()
+    watcher = threading.Thread(target=watch, daemon=True)
+    WATCHERS.append(watcher)
+    watcher.start()
+
+
+@pytest.fixture(autouse=True)
+def late_interrupts() -> Iterator[None]:
+    """Let an interrupt that comes after the end of the run end nothing else."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    yield
+    while WATCHERS:
+        WATCHERS.pop().join()
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt() -> None:
