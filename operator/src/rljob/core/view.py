@@ -22,8 +22,8 @@ from rljob.build.ports import PortBlock
 from rljob.core.faults import Trouble, troubles_of
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
-from rljob.core.policies import gang
 from rljob.core.policies.failures import restart_of
+from rljob.core.policies.gang import decided_gang
 from rljob.core.policies.validation import Checked, check, validate
 from rljob.core.recipes import reference_id
 from rljob.core.status import Writer, document, read_status
@@ -219,9 +219,8 @@ class View:
     @property
     def gang(self) -> Gang:
         """Who starts all pods or none, as was decided when the job began."""
-        decided = next((d.value for d in self.resolved.decisions if d.name == gang.FIELD), "")
-        if decided in list(Gang):
-            return Gang(decided)
+        if (decided := decided_gang(self.resolved)) is not None:
+            return decided
         return Gang.NONE if self.frozen_spec is None else stated_gang(self.frozen_spec)
 
     @cached_property

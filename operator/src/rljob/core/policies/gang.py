@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rljob.api.status import ConditionStatus
+from rljob.api.status import ConditionStatus, Resolved
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.accelerators import facts_of
 from rljob.build.podgroup import (
@@ -52,6 +52,12 @@ def decide_gang(spec: RLJobSpec, api: PodGroupApi | None) -> tuple[Gang, str]:
         return Gang.NONE, f"{alone} {api.problem}"
     reason = f"{alone} Volcano is there, whose Ascend plug-in knows class {spec.accelerator.class_} as {policy}"
     return Gang.VOLCANO, f"{reason}{_topology_note(spec, api)}"
+
+
+def decided_gang(resolved: Resolved) -> Gang | None:
+    """Give who it is, as was decided when the job began; None where nothing was, or another version's word stands."""
+    decided = next((entry.value for entry in resolved.decisions if entry.name == FIELD), None)
+    return Gang(decided) if decided in list(Gang) else None
 
 
 def asks_cluster(spec: RLJobSpec) -> bool:

@@ -29,8 +29,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.policies.cautions import cautions_of
 from rljob.core.policies.decisions import decide
-from rljob.core.policies.gang import FIELD as GANG_FIELD
-from rljob.core.policies.gang import asks_cluster
+from rljob.core.policies.gang import asks_cluster, decided_gang
 from rljob.core.policies.hardware import class_violations
 from rljob.core.policies.startup import PROBLEMS, diagnose
 from rljob.core.policies.violation import Violation
@@ -229,9 +228,8 @@ def _next_resolved(view: View, generation: int) -> Resolved:
 
 def _is_frozen_whole(resolved: Resolved) -> bool:
     """Whether spec and cluster can be frozen in one object: nothing that takes time comes between them."""
-    gang = next((entry.value for entry in resolved.decisions if entry.name == GANG_FIELD), Gang.NONE)
-    waits = resolved.initializers or _code_to_copy(resolved) or resolved.host_network or gang == Gang.VOLCANO
-    return not waits
+    makes_group = decided_gang(resolved) is Gang.VOLCANO
+    return not (resolved.initializers or _code_to_copy(resolved) or resolved.host_network or makes_group)
 
 
 def _takes_new(view: View, frozen: configmap.Snapshot) -> bool:

@@ -14,6 +14,7 @@ from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State,
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build.accelerators import ACCELERATORS, facts_of
 from rljob.build.placement import requires_domain
+from rljob.build.podgroup import Gang
 from rljob.core import clock, status
 from rljob.core.discovery import devices_in_all, workers_in_all
 from rljob.core.observed import Unseen
@@ -65,10 +66,7 @@ def release(view: View) -> Plan | None:
 
 def _has_gang(view: View) -> bool:
     """Whether somebody starts all pods or none; decided once, when the job began."""
-    if view.cluster is not None and is_queued(view.cluster):
-        return True
-    decided = (entry.value for entry in view.resolved.decisions if entry.name == "scheduling.gang")
-    return next(decided, "None") != "None"
+    return (view.cluster is not None and is_queued(view.cluster)) or view.gang is not Gang.NONE
 
 
 def _may_hold(view: View, found: Holding) -> bool:
