@@ -199,7 +199,7 @@ class Executor:
         A leader that was paused in the middle of its create makes one when it wakes; a watch may have died unnoticed.
         """
         metadata, uid = cluster["metadata"], job["metadata"]["uid"]
-        if metadata["labels"][CLUSTER_GENERATION] == "1":
+        if metadata.get("labels", {}).get(CLUSTER_GENERATION) == "1":
             return
         found = await self.cluster.list(RAY_CLUSTER, metadata["namespace"], f"{JOB_UID}={uid}")
         others = [o for o in found.items if controller_uid(o) == uid and o["metadata"]["name"] != metadata["name"]]

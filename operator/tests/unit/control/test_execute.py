@@ -137,6 +137,13 @@ async def test_clusters_of_somebody_else_hold_no_creation_up(machine: Machine) -
     assert {item["metadata"]["name"] for item in machine.cluster.objects(RAY_CLUSTER)} == {"c1", "c2"}
 
 
+async def test_a_frozen_cluster_that_lost_its_labels_is_made_all_the_same(machine: Machine) -> None:
+    seen = await observed(machine)
+    frozen = cluster_of(seen.job)
+    del frozen["metadata"]["labels"]
+    assert await carry_out(machine, seen, CreateObject(frozen))
+
+
 async def test_an_object_of_another_owner_is_refused_and_left_alone(machine: Machine) -> None:
     seen = await observed(machine)
     foreign = cluster_of(seen.job)
