@@ -200,6 +200,7 @@ class Executor:
         """
         metadata, uid = cluster["metadata"], job["metadata"]["uid"]
         if metadata.get("labels", {}).get(CLUSTER_GENERATION) == "1":
+            # There is no earlier one, and a thousand jobs that begin would each ask.
             return
         found = await self.cluster.list(RAY_CLUSTER, metadata["namespace"], f"{JOB_UID}={uid}")
         others = [o for o in found.items if controller_uid(o) == uid and o["metadata"]["name"] != metadata["name"]]
