@@ -183,7 +183,7 @@ def status_initialized(spec: Mapping[str, Any] | None = None) -> Json:
 def status_recorded() -> Json:
     """Give the status that knows the cluster's uid: somebody was told what its pods wait for."""
     waits = (pod(ready=False),)
-    return status_after(decide(seen(job(status=status_initialized()), clusters=(cluster(),), pods=waits), 90))
+    return status_after(decide(seen(job(status=status_initialized()), clusters=(cluster(),), pods=waits), 900))
 
 
 def status_intended() -> Json:

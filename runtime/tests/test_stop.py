@@ -188,7 +188,10 @@ def test_the_hook_waits_until_process_1_has_a_handler(tmp_path: Path) -> None:
     status = tmp_path / "status"
     status.write_text(masks(caught=1 << (signal.SIGCHLD - 1)))
     assert not await_listener(status, 0.2)
-    installs = threading.Timer(0.2, lambda: status.write_text(masks(caught=SIGTERM_BIT)))
+    later = tmp_path / "later"
+    later.write_text(masks(caught=SIGTERM_BIT))
+    # Whole at once, as /proc is read: a file that is being written is empty first.
+    installs = threading.Timer(0.2, lambda: later.replace(status))
     installs.start()
     assert await_listener(status, HELD)
     assert status.read_text() == masks(caught=SIGTERM_BIT)

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -150,12 +150,12 @@ Buckets = dict[float, float]
 
 
 def buckets(page: str, metric: str, *labels: str) -> Buckets:
-    """Read a histogram from a metrics page, of the one label set that holds these texts: counts by upper bound."""
-    found: Buckets = {}
+    """Read a histogram from a metrics page, of all label sets that hold these texts: counts by upper bound."""
+    found: Buckets = defaultdict(float)
     for line in page.splitlines():
         wanted = line.startswith(f"{metric}_bucket") and all(label in line for label in labels)
         if wanted and (match := _BUCKET.search(line)):
-            found[float(match["bound"])] = float(match["count"])
+            found[float(match["bound"])] += float(match["count"])
     return found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.scale.figures import Traffic, Usage
 from tests.scale.plane import KUBERAY, OPERATOR, ROOT
-from tests.scale.run import Outcome, Restart, Span
+from tests.scale.run import Outcome, Quantiles, Restart, Span
 from tests.scale.settings import Settings
 
 NONE = "–"
@@ -78,8 +78,17 @@ def _kinds(span: Span, outcome: Outcome) -> str:
     return ", ".join(f"{what} {count / span.seconds:.1f}" for what, count in asked.most_common(MOST_KINDS)) or NONE
 
 
-def _queue(span: Span, _: Outcome) -> str:
-    return f"{_number(span.queue_p50_seconds)}, {_number(span.queue_p99_seconds)}"
+def _queue(read: Callable[[Span], Quantiles]) -> Callable[[Span, Outcome], str]:
+    def told(span: Span, _: Outcome) -> str:
+        found = read(span)
+        return NONE if found.p99 is None else f"{_number(found.p50)}, {_number(found.p99)}"
+
+    return told
+
+
+def _word(outcome: Outcome) -> str:
+    seconds = outcome.seconds_to_word
+    return ", ".join(_number(seconds[round(part * (len(seconds) - 1))]) for part in (0.5, 0.99)) if seconds else NONE
 
 
 def writes(outcome: Outcome) -> dict[str, float]:
@@ -92,10 +101,6 @@ def writes(outcome: Outcome) -> dict[str, float]:
 def writes_until_ready(outcome: Outcome) -> dict[str, float]:
     """Give the writes of a job's own controller until that job was ready, by verb and resource, for one job."""
     return _of_one(outcome, outcome.until_ready)
-
-
-def _new_queue(span: Span, _: Outcome) -> str:
-    return f"{_number(span.new_p50_seconds)}, {_number(span.new_p99_seconds)}" if span.new_p99_seconds else NONE
 
 
 def _of_one(outcome: Outcome, traffic: Traffic) -> dict[str, float]:
@@ -111,6 +116,7 @@ def _sum(read: Callable[[Outcome], dict[str, float]], *, events: bool = True) ->
 
 
 FIGURES = (
+    Figure("from a job's creation to the first word of its controller, p50 and p99, s", _word),
     Figure("half of them ready, s", lambda o: _number(o.seconds_to_ready[len(o.seconds_to_ready) // 2])),
     Figure("all ready, s", lambda o: _number(o.seconds_to_ready[-1])),
     Figure("all training, s", lambda o: _number(o.seconds_to_training[-1]) if o.submissions else NONE),
@@ -119,9 +125,14 @@ FIGURES = (
     Figure("… until the last one trains, the news of those that train before with it", _sum(writes)),
     Figure("CPU of the RLJob operator until then, s", _in_start(_cpu(OPERATOR))),
     Figure("CPU of KubeRay until then, s", _in_start(_cpu(KUBERAY))),
-    Figure("queue of the job's own controller until then, p50 and p99, s", _in_start(_queue), "p99 < 2"),
-    Figure("… of jobs for which nothing was made yet, which wait behind the others", _in_start(_new_queue)),
-    Figure("steady: queue of the job's own controller, p50 and p99, s", _in_steady(_queue), "p99 < 2"),
+    Figure(
+        "queue of the job's own controller until then, p50 and p99, s", _in_start(_queue(lambda s: s.queue)), "p99 < 2"
+    ),
+    Figure("… of jobs that have begun", _in_start(_queue(lambda s: s.begun)), "p99 < 2"),
+    Figure("… of jobs for which nothing was made yet, which wait behind them", _in_start(_queue(lambda s: s.new))),
+    Figure(
+        "steady: queue of the job's own controller, p50 and p99, s", _in_steady(_queue(lambda s: s.queue)), "p99 < 2"
+    ),
     Figure("steady: RLJob operator, cores", _in_steady(_cores(OPERATOR)), "< 0.2"),
     Figure("steady: KubeRay, cores", _in_steady(_cores(KUBERAY))),
     Figure("steady: RLJob operator, requests a second", _in_steady(_rate(OPERATOR)), "< 20"),
@@ -171,7 +182,8 @@ def page(settings: Settings, outcomes: list[tuple[str, Outcome]]) -> str:
 
 def keep(settings: Settings, outcomes: list[tuple[str, Outcome]]) -> Path:
     """Write the page; a run of another size goes beside it."""
-    name = f"{date.today().isoformat()}-scale-{settings.jobs}x{settings.workers}.md"  # noqa: DTZ011
+    pace = f"-{settings.jobs_per_second}-a-second" if settings.jobs_per_second else ""
+    name = f"{date.today().isoformat()}-scale-{settings.jobs}x{settings.workers}{pace}.md"  # noqa: DTZ011
     path = EVIDENCE / name
     path.write_text(page(settings, outcomes))
     return path
@@ -182,11 +194,14 @@ def _circumstances(settings: Settings) -> str:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
+    pace = f"SCALE_JOBS_PER_SECOND={settings.jobs_per_second} " if settings.jobs_per_second else ""
+    come = f"{settings.jobs_per_second} jobs come each second" if settings.jobs_per_second else "all jobs come at once"
     return (
-        f"`SCALE_JOBS={settings.jobs} SCALE_WORKERS={settings.workers} SCALE_STEP_SECONDS={settings.step_seconds} "
-        f"SCALE_STEADY_SECONDS={settings.steady_seconds} make scale` at {commit}: one run a column, "
+        f"`{pace}SCALE_JOBS={settings.jobs} SCALE_WORKERS={settings.workers} "
+        f"SCALE_STEP_SECONDS={settings.step_seconds} SCALE_STEADY_SECONDS={settings.steady_seconds} make scale` "
+        f"at {commit}: one run a column, "
         "one after the other, each on a fresh control plane; "
-        f"{settings.pods} pods. Machine: {os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, load "
+        f"{settings.pods} pods; {come}. Machine: {os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, load "
         f"{os.getloadavg()[2]:.1f} in the last quarter of an hour. Both operators with the settings they have by "
         f"default; a step of the virtual runs takes {settings.step_seconds} s; the steady state is "
         f"{settings.steady_seconds} s long. A RayJob of InteractiveMode ends its way in `Waiting`: KubeRay asks no "

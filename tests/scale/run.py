@@ -25,14 +25,13 @@ from tests.scale.plane import KUBERAY, OPERATOR, Plane, control_plane, install
 from tests.scale.settings import Settings
 
 QUEUES = {
-    OPERATOR: ("rljob_operator_queue_duration_seconds", 'lane="begun"'),
+    OPERATOR: ("rljob_operator_queue_duration_seconds",),
     # Of client-go, in buckets of a factor of ten.
     KUBERAY: ("workqueue_queue_duration_seconds", 'name="rayjob"'),
 }
-"""Metric, and what chooses among its label sets: how long a job waits for a worker of its own controller. Ours tells
-jobs that have begun from new ones, KubeRay does not."""
-NEW_JOBS = ("rljob_operator_queue_duration_seconds", 'lane="new"')
-"""The same of jobs for which nothing was made yet: they wait behind the others."""
+"""Metric, and what chooses among its label sets: how long any job waits for a worker of its own controller."""
+LANES = ('lane="begun"', 'lane="new"')
+"""Ours tells jobs that have begun from those for which nothing was made yet, which wait behind them."""
 KUBERAY_DEPTH = "workqueue_depth"
 """Of controller-runtime, a queue a controller: objects that wait for a worker now."""
 LOOK_SECONDS = 0.5
@@ -50,6 +49,23 @@ TOLD_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
+class Quantiles:
+    """Of waiting times in seconds; None where nothing waited."""
+
+    p50: float | None = None
+    p99: float | None = None
+
+    @classmethod
+    def of(cls, first: str, last: str, *metric: str) -> Quantiles:
+        """Read them from what a metrics page has gained."""
+        later, earlier = buckets(last, *metric), buckets(first, *metric)
+        return cls(quantile(0.5, later, earlier), quantile(0.99, later, earlier))
+
+
+NOTHING = Quantiles()
+
+
+@dataclass(frozen=True)
 class Span:
     """What happened between two moments."""
 
@@ -57,12 +73,12 @@ class Span:
     cpu_seconds: dict[str, float]
     """By process."""
     traffic: Traffic
-    queue_p50_seconds: float | None = None
+    queue: Quantiles = NOTHING
     """How long a job waited for a worker of its own controller."""
-    queue_p99_seconds: float | None = None
-    new_p50_seconds: float | None = None
-    """Of jobs for which nothing was made yet."""
-    new_p99_seconds: float | None = None
+    begun: Quantiles = NOTHING
+    """The same of our jobs that have begun."""
+    new: Quantiles = NOTHING
+    """The same of our jobs for which nothing was made yet."""
 
     def cores(self, process: str) -> float:
         """Give the mean use of CPU."""
@@ -94,6 +110,8 @@ class Outcome:
     """The process whose kind of job it is."""
     seconds_to_ready: list[float] = field(default_factory=list)
     """From the first creation, each job in the order of getting ready."""
+    seconds_to_word: list[float] = field(default_factory=list)
+    """From a job's creation until its controller said anything of it, the shortest first."""
     seconds_to_training: list[float] = field(default_factory=list)
     start: Span | None = None
     until_ready: Traffic = field(default_factory=lambda: Traffic(()))
@@ -153,17 +171,14 @@ class Side:
     async def span(self, first: Mark, last: Mark) -> Span:
         """Give the difference of two moments."""
         cpu = {name: last.usage[name].cpu_seconds - first.usage[name].cpu_seconds for name in last.usage}
-        queue = QUEUES[self.controller]
-        waited, before = buckets(last.page, *queue), buckets(first.page, *queue)
-        new, new_before = buckets(last.page, *NEW_JOBS), buckets(first.page, *NEW_JOBS)
+        metric = QUEUES[self.controller]
+        lanes = [Quantiles.of(first.page, last.page, *metric, lane) for lane in LANES]
         return Span(
             last.monotonic - first.monotonic,
             cpu,
             await self.traffic(first.time, last.time),
-            quantile(0.5, waited, before),
-            quantile(0.99, waited, before),
-            quantile(0.5, new, new_before),
-            quantile(0.99, new, new_before),
+            Quantiles.of(first.page, last.page, *metric),
+            *lanes,
         )
 
     async def steady(self, say: Callable[[str], None]) -> Span:
@@ -248,24 +263,29 @@ async def background(work: Coroutine[object, object, object]) -> AsyncIterator[N
             await task
 
 
-Stage = tuple[bool, bool]
-"""Whether a job's cluster is ready, and whether it runs."""
+Stage = tuple[bool, bool, bool]
+"""Whether a job's controller has said anything of it, whether its cluster is ready, and whether it runs."""
 
 
 async def _until_ready(
     side: Side, path: str, jobs: list[Manifest], stage: Callable[[Manifest], Stage], say: Callable[[str], None]
 ) -> Outcome:
-    """Create the jobs at once and wait until each has come as far as it can."""
+    """Create the jobs and wait until each has come as far as it can."""
     outcome = Outcome(side.settings, side.controller)
     ready: dict[str, float] = {}
     ready_times: dict[str, float] = {}
     running: dict[str, float] = {}
+    made: dict[str, float] = {}
+    words: dict[str, float] = {}
     failed: list[str] = []
 
     async def follow() -> None:
         async for _, job in side.client.watch(path):
             name = job["metadata"]["name"]
-            is_ready, runs = stage(job)
+            has_word, is_ready, runs = stage(job)
+            made.setdefault(name, time.monotonic())
+            if has_word:
+                words.setdefault(name, time.monotonic() - made[name])
             if (job.get("status") or {}).get("state") == "Failed":
                 failed.append(f"{name}: {job['status'].get('message')}")
             if is_ready:
@@ -291,7 +311,7 @@ async def _until_ready(
 
     async with background(follow()), background(tell()):
         first = await side.mark()
-        await side.client.create_all(path, jobs)
+        await _create(side, path, jobs)
         say(f"{len(jobs)} created in {time.monotonic() - first.monotonic:.1f} s")
         await side.until(f"{path} ready", lambda: are_all(ready))
         say(f"all ready after {max(ready.values()) - first.monotonic:.1f} s")
@@ -299,21 +319,33 @@ async def _until_ready(
         last = await side.mark()
         say(f"all as far as they can come after {last.monotonic - first.monotonic:.1f} s")
     outcome.seconds_to_ready = sorted(moment - first.monotonic for moment in ready.values())
+    outcome.seconds_to_word = sorted(words.values())
     outcome.seconds_to_training = sorted(moment - first.monotonic for moment in running.values())
     outcome.start = await side.span(first, last)
     outcome.until_ready = outcome.start.traffic.of(side.controller).of_job_controller().until(ready_times)
     return outcome
 
 
+async def _create(side: Side, path: str, jobs: list[Manifest]) -> None:
+    """Let the jobs come, at their rate or all at once."""
+    rate, began = side.settings.jobs_per_second, time.monotonic()
+    if rate is None:
+        await side.client.create_all(path, jobs)
+        return
+    for number, job in enumerate(jobs):
+        await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+        await side.client.ask("POST", path, job)
+
+
 def _rljob_stage(job: Manifest) -> Stage:
     status = job.get("status") or {}
     ready = any(c["type"] == "ClusterReady" and c["status"] == "True" for c in status.get("conditions", ()))
-    return ready, status.get("state") == "Training"
+    return "state" in status, ready, status.get("state") == "Training"
 
 
 def _rayjob_stage(job: Manifest) -> Stage:
-    waits = (job.get("status") or {}).get("jobDeploymentStatus") == "Waiting"
-    return waits, waits
+    stage = (job.get("status") or {}).get("jobDeploymentStatus")
+    return bool(stage), stage == "Waiting", stage == "Waiting"
 
 
 async def _restart(side: Side, heads: Heads) -> Restart:

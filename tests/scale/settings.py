@@ -13,6 +13,7 @@ VARIABLES = {
     "steady_seconds": "SCALE_STEADY_SECONDS",
     "restart_seconds": "SCALE_RESTART_SECONDS",
     "patience_seconds": "SCALE_PATIENCE_SECONDS",
+    "jobs_per_second": "SCALE_JOBS_PER_SECOND",
 }
 
 
@@ -31,6 +32,8 @@ class Settings:
     """How long writes are counted after a restart: longer than the longest pause between two polls of a head."""
     patience_seconds: int = 3600
     """Deadline of each wait."""
+    jobs_per_second: int | None = None
+    """How fast the jobs come; all at once where nothing is said."""
 
     @property
     def pods(self) -> int:

@@ -39,6 +39,12 @@ def test_a_quantile_lies_linearly_within_its_bucket() -> None:
     assert quantile(0.7, waited) == pytest.approx(0.1 + 0.9 / 2)
 
 
+def test_waits_of_several_lanes_are_added_up_or_told_apart() -> None:
+    page = 'waited_bucket{lane="a",le="1.0"} 2.0\nwaited_bucket{lane="b",le="1.0"} 3.0\n'
+    assert buckets(page, "waited") == {1.0: 5.0}
+    assert buckets(page, "waited", 'lane="b"') == {1.0: 3.0}
+
+
 def test_series_are_the_lines_that_are_no_comments() -> None:
     assert series(PAGE) == 4
 
@@ -124,6 +130,8 @@ def test_a_process_tells_what_it_has_used() -> None:
 def test_settings_come_from_the_environment_and_refuse_what_is_no_number() -> None:
     settings = read_settings({"SCALE_JOBS": "30", "SCALE_WORKERS": "2", "SCALE_STEP_SECONDS": ""})
     assert (settings.jobs, settings.workers, settings.pods) == (30, 2, 90)
+    assert settings.jobs_per_second is None
+    assert read_settings({"SCALE_JOBS_PER_SECOND": "3"}).jobs_per_second == 3
     with pytest.raises(SystemExit, match="SCALE_JOBS is '-1'"):
         read_settings({"SCALE_JOBS": "-1"})
 

@@ -52,10 +52,10 @@ class Config:
     """Name of this process in the Lease and in events; empty for the host name and a random part."""
     resync_seconds: int = 300
     """Pause between two comparisons of the store with the API server."""
-    api_requests_per_second: int = 50
-    """Requests to the API server that are allowed on average."""
-    api_burst: int = 100
-    """Requests to the API server that are allowed at once."""
+    api_requests_per_second: int = 100
+    """Requests to the API server that are allowed on average; KubeRay's default (`qps` in ray-operator/main.go)."""
+    api_burst: int = 200
+    """Requests to the API server that are allowed at once; KubeRay's default (`burst`)."""
     recipes_folder: str = ""
     """Folder with the release's built-in recipes, to be applied at start; empty for none."""
     accelerators_folder: str = ""

@@ -141,8 +141,7 @@ class Observer:
             nodes = start(self._nodes(needs))
             allocations = start(self._allocations(needs.allocations, uid))
             pod_group_api = start(self._pod_group_api(needs))
-        progress, ray_job = head.result()
-        seen_pods = pods.result()
+        (progress, ray_job), seen_pods = head.result(), pods.result()
         if isinstance(seen_pods, Unseen) and self.core.needs_evidence(progress, ray_job):
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
             seen_pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
@@ -158,6 +157,7 @@ class Observer:
                 head_pod=head_pod,
                 former_heads=former_heads,
                 live_cluster=live_cluster.result(),
+                kuberay_wrote=self.store.kuberay_wrote,
                 workload=self._workload(job, clusters, now),
                 pod_groups=self._pod_groups(job, now),
                 pod_group_api=pod_group_api.result(),

@@ -75,6 +75,8 @@ class Store:
         """Kinds that the last LIST found served and readable; of the others, nothing can be said."""
         self.forbidden: frozenset[Kind] = frozenset()
         """Optional kinds that this operator may not read."""
+        self.kuberay_wrote: str | None = None
+        """The latest `status.lastUpdateTime` of any RayCluster: whether KubeRay is at work, told by what it did."""
         self._changed = changed
         self._objects: dict[Kind, dict[str, Manifest]] = defaultdict(dict)
         self._by_key: dict[tuple[Kind, Key], set[str]] = defaultdict(set)
@@ -258,10 +260,18 @@ class Store:
         self._gone.pop(uid, None)
         self._unindex(kind, uid)
         self._objects[kind][uid] = interned(without_fields(manifest, UNREAD.get(kind, ())))
+        if kind == RAY_CLUSTER:
+            self._note_kuberay(manifest)
         if key is not None:
             self._by_key[kind, key].add(uid)
             self._tell(kind, key)
         return True
+
+    def _note_kuberay(self, cluster: Manifest) -> None:
+        # RFC 3339 in UTC, as the API server writes every metav1.Time: the order of texts is that of moments.
+        wrote = (cluster.get("status") or {}).get("lastUpdateTime")
+        if wrote is not None and (self.kuberay_wrote is None or wrote > self.kuberay_wrote):
+            self.kuberay_wrote = str(wrote)
 
     def _remove(self, kind: Kind, uid: str, version: str) -> bool:
         current = self._objects[kind].get(uid)

@@ -113,6 +113,8 @@ class Observed:
     """Every RayCluster that carries this job's uid label."""
     live_cluster: Manifest | Unseen | None = UNSEEN
     """The intended RayCluster by a live read; asked for when the watch lacks a cluster that was there before."""
+    kuberay_wrote: str | None = None
+    """When KubeRay last changed a RayCluster of any job, as it says itself."""
     head_pod: Manifest | None = None
     """The head pod of the intended cluster."""
     former_heads: tuple[Manifest, ...] = ()

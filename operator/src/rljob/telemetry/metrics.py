@@ -61,6 +61,7 @@ class Metrics:
             "queue_duration_seconds",
             "Time that a job waited for a worker; lane: begun, or new where nothing was made for it yet.",
             "lane",
+            buckets=(*_SECONDS, 120, 300),
         )
         self.queue_work_seconds = self._histogram("queue_work_duration_seconds", "Time that a worker held a job.")
         self.queue_longest_running = self._gauge("queue_longest_running_seconds", "Oldest round that still runs.")

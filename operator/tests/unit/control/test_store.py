@@ -56,6 +56,17 @@ def test_the_echo_of_our_own_write_queues_nothing() -> None:
     assert heard.keys == []
 
 
+def test_the_latest_word_of_kuberay_about_any_cluster_tells_when_it_was_at_work() -> None:
+    assert Heard().store.kuberay_wrote is None
+    store = Heard().store
+    for name, moment in (("a", "2026-01-01T12:00:00Z"), ("b", "2026-01-01T12:00:09Z"), ("c", "2026-01-01T11:00:00Z")):
+        store.put(RAY_CLUSTER, child(name, 1) | {"status": {"lastUpdateTime": moment}})
+    store.put(RAY_CLUSTER, child("d", 1))
+    assert store.kuberay_wrote == "2026-01-01T12:00:09Z"
+    store.put(RAY_CLUSTER, child("a", 2) | {"status": {"lastUpdateTime": "2026-01-01T12:01:00Z"}})
+    assert store.kuberay_wrote == "2026-01-01T12:01:00Z"
+
+
 def test_versions_are_compared_as_numbers() -> None:
     heard = Heard()
     heard.store.put(RLJOB, thing(RLJOB, "sums", 9))

@@ -27,14 +27,16 @@ from rljob.launchers import verl
 
 POD_QUIET_SECONDS = 10.0
 """A younger cluster's pods are not looked at: what would be told of them is stale before anybody reads it."""
-POD_TOLD_SECONDS = 120.0
-"""Pods of a younger cluster that merely start are no news; whatever holds them up is, at any age."""
+NO_PODS_TOLD_SECONDS = 120.0
+"""KubeRay makes the pods of a cluster within seconds of its turn: one older, without any, is news."""
+KUBERAY_QUIET_SECONDS = 60.0
+"""A KubeRay that has changed no cluster for so long has no other to make first, or does not run."""
 MEMORY_SECONDS = 60.0
 """After a lost status its head may know which attempt runs; an exporter that is silent for so long says nothing."""
 MEMORY_POLL_SECONDS = 2.0
 POD_POLL_SECONDS_MIN, POD_POLL_SECONDS_MAX = 5.0, 60.0
 """Bounds of the pause between two looks at pods: a fourth of the time that they have taken already."""
-EXPECTED = frozenset({Reason.CLUSTER_STARTING, StartReason.POD_STARTING, StartReason.NO_PODS})
+EXPECTED = frozenset({Reason.CLUSTER_STARTING, StartReason.POD_STARTING})
 """What a job is told that merely starts; after any other reason, this is news."""
 
 
@@ -176,14 +178,31 @@ def await_pods(view: View) -> Plan | None:
         current = current.model_copy(update={"intent": _admitted(view)})
     elif _is_late(view):
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
-    elif not problem and _told_reason(view) in EXPECTED and _age_seconds(view.cluster, view.now) < POD_TOLD_SECONDS:
+    elif not problem and not _is_news(view, view.cluster, found.reason):
         return Plan(requeue_after_seconds=_pod_poll_seconds(view))
     return tell(view, current, reason, message, problem=problem)
 
 
-def _told_reason(view: View) -> str:
+def _is_news(view: View, cluster: Manifest, reason: StartReason) -> bool:
+    """Whether what merely goes its way is worth a write: late, after trouble, and where nobody makes the pods.
+
+    While KubeRay works off the clusters of others, a job that waits for its turn has nothing to tell.
+    """
     told = status.condition(view.status, ConditionType.CLUSTER_READY)
-    return Reason.CLUSTER_STARTING if told is None else told.reason
+    if told is not None and told.reason not in EXPECTED:
+        return True
+    left = clock.from_text(view.intent.start_deadline) - view.now
+    if left.total_seconds() <= view.deadlines.start_seconds / 2:
+        return True
+    if reason is not StartReason.NO_PODS or _age_seconds(cluster, view.now) < NO_PODS_TOLD_SECONDS:
+        return False
+    # It looked at this cluster, and made none.
+    return bool(cluster.get("status")) or not _kuberay_works(view)
+
+
+def _kuberay_works(view: View) -> bool:
+    wrote = view.observed.kuberay_wrote
+    return wrote is not None and view.now - clock.from_text(wrote) < timedelta(seconds=KUBERAY_QUIET_SECONDS)
 
 
 def _admitted(view: View) -> Intent:

@@ -111,7 +111,7 @@ READY: Json = {"clusters": (cluster(ready=1),), "head_pod": pod(), "progress": I
 
 
 @pytest.mark.parametrize(
-    ("world", "seconds"), [({"clusters": (cluster(),), "pods": WAITS}, 90), (READY, 0)], ids=["waits", "is ready"]
+    ("world", "seconds"), [({"clusters": (cluster(),), "pods": WAITS}, 900), (READY, 0)], ids=["waits", "is ready"]
 )
 def test_the_clusters_uid_is_written_down_with_the_first_news_of_it(world: Json, seconds: float) -> None:
     status = wrote(decide(seen(job(status=status_initialized()), **world), seconds))
@@ -165,13 +165,52 @@ def test_what_holds_the_pods_up_is_told() -> None:
     assert plan.requeue_after_seconds == 7.5
 
 
-def test_pods_that_merely_start_are_told_after_two_minutes_and_without_an_event() -> None:
+def test_pods_that_merely_start_are_told_when_half_of_the_time_is_gone_and_without_an_event() -> None:
+    early = waiting(899, pods=WAITS)
+    assert early.empty
+    assert early.requeue_after_seconds == 60.0
+    plan = waiting(900, pods=WAITS)
+    assert reasons(plan)["ClusterReady"] == ("False", "PodStarting")
+    assert plan.events == ()
+
+
+def test_that_nobody_makes_pods_is_told_after_two_minutes_and_without_an_event() -> None:
     young = waiting(89)
     assert young.empty
     assert young.requeue_after_seconds == pytest.approx(29.75)
     plan = waiting(90)
     assert reasons(plan)["ClusterReady"] == ("False", "NoPods")
     assert plan.events == ()
+
+
+UNTOUCHED = {key: value for key, value in cluster().items() if key != "status"}
+AT_90_SECONDS = "2026-01-01T12:01:30Z"
+LONG_AGO = "2026-01-01T12:00:30Z"
+
+
+@pytest.mark.parametrize(
+    ("found", "wrote_at", "seconds", "told"),
+    [
+        (UNTOUCHED, AT_90_SECONDS, 90, False),
+        (UNTOUCHED, LONG_AGO, 90, True),
+        (UNTOUCHED, None, 90, True),
+        (UNTOUCHED, LONG_AGO, 89, False),
+        (UNTOUCHED, "2026-01-01T12:15:00Z", 900, True),
+        (cluster(), AT_90_SECONDS, 90, True),
+    ],
+    ids=["its turn comes", "at no other either", "never seen", "too soon", "half of the time", "looked and made none"],
+)
+def test_a_cluster_that_waits_for_its_turn_at_kuberay_is_no_news(
+    found: Json, wrote_at: str | None, seconds: float, *, told: bool
+) -> None:
+    world = seen(job(status=status_initialized()), clusters=(found,), pods=(), kuberay_wrote=wrote_at)
+    assert decide(world, seconds).empty is not told
+
+
+def test_that_pods_come_after_all_is_told_at_once() -> None:
+    told = wrote(waiting(90)).model_dump(mode="json", by_alias=True, exclude_none=True)
+    plan = decide(seen(job(status=told), clusters=(cluster(),), pods=WAITS), 100)
+    assert reasons(plan)["ClusterReady"] == ("False", "PodStarting")
 
 
 def test_that_nothing_holds_pods_up_any_more_is_told_at_once() -> None:
@@ -205,7 +244,7 @@ def test_the_longer_pods_take_the_more_seldom_they_are_looked_at(seconds: float,
 
 
 def test_at_the_start_deadline_the_last_word_about_pods_counts_where_they_cannot_be_looked_at() -> None:
-    told = wrote(waiting(90, pods=WAITS)).model_dump(mode="json", by_alias=True, exclude_none=True)
+    told = wrote(waiting(900, pods=WAITS)).model_dump(mode="json", by_alias=True, exclude_none=True)
     plan = decide(seen(job(status=told), clusters=(cluster(),), pods=UNSEEN), 1800)
     assert "PodStarting: pod head waits for its containers" in str(wrote(plan).message)
 
