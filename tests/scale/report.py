@@ -116,6 +116,7 @@ def _sum(read: Callable[[Outcome], dict[str, float]], *, events: bool = True) ->
 
 
 FIGURES = (
+    Figure("all made, s", lambda o: _number(o.seconds_to_create)),
     Figure("from a job's creation to the first word of its controller, p50 and p99, s", _word),
     Figure("half of them ready, s", lambda o: _number(o.seconds_to_ready[len(o.seconds_to_ready) // 2])),
     Figure("all ready, s", lambda o: _number(o.seconds_to_ready[-1])),

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -110,8 +111,10 @@ class Outcome:
     """The process whose kind of job it is."""
     seconds_to_ready: list[float] = field(default_factory=list)
     """From the first creation, each job in the order of getting ready."""
+    seconds_to_create: float = 0.0
+    """Until the last job was made."""
     seconds_to_word: list[float] = field(default_factory=list)
-    """From a job's creation until its controller said anything of it, the shortest first."""
+    """From a job's POST until its controller said anything of it, the shortest first."""
     seconds_to_training: list[float] = field(default_factory=list)
     start: Span | None = None
     until_ready: Traffic = field(default_factory=lambda: Traffic(()))
@@ -283,7 +286,6 @@ async def _until_ready(
         async for _, job in side.client.watch(path):
             name = job["metadata"]["name"]
             has_word, is_ready, runs = stage(job)
-            made.setdefault(name, time.monotonic())
             if has_word:
                 words.setdefault(name, time.monotonic() - made[name])
             if (job.get("status") or {}).get("state") == "Failed":
@@ -311,8 +313,9 @@ async def _until_ready(
 
     async with background(follow()), background(tell()):
         first = await side.mark()
-        await _create(side, path, jobs)
-        say(f"{len(jobs)} created in {time.monotonic() - first.monotonic:.1f} s")
+        await _create(side, path, _noting(jobs, made))
+        outcome.seconds_to_create = time.monotonic() - first.monotonic
+        say(f"{len(jobs)} created in {outcome.seconds_to_create:.1f} s")
         await side.until(f"{path} ready", lambda: are_all(ready))
         say(f"all ready after {max(ready.values()) - first.monotonic:.1f} s")
         await side.until(f"{path} running", lambda: are_all(running))
@@ -326,14 +329,23 @@ async def _until_ready(
     return outcome
 
 
-async def _create(side: Side, path: str, jobs: list[Manifest]) -> None:
+def _noting(jobs: list[Manifest], made: dict[str, float]) -> Iterator[Manifest]:
+    """Give the jobs, and write down when each was taken."""
+    for job in jobs:
+        made[job["metadata"]["name"]] = time.monotonic()
+        yield job
+
+
+async def _create(side: Side, path: str, jobs: Iterator[Manifest]) -> None:
     """Let the jobs come, at their rate or all at once."""
     rate, began = side.settings.jobs_per_second, time.monotonic()
     if rate is None:
         await side.client.create_all(path, jobs)
         return
-    for number, job in enumerate(jobs):
+    for number in itertools.count():
         await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+        if (job := next(jobs, None)) is None:
+            return
         await side.client.ask("POST", path, job)
 
 

@@ -13,8 +13,9 @@ from tests.scale.settings import Settings
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 SETTINGS = Settings(jobs=30, workers=2, step_seconds=5, steady_seconds=5, restart_seconds=25, patience_seconds=240)
-WRITES_UNTIL_READY = 5
-"""operator/tests/property/test_writes.py; KubeRay needs for a RayJob of InteractiveMode 5 and an event."""
+WRITES_UNTIL_READY = 5.5
+"""5 (operator/tests/property/test_writes.py), and what is written before our watch shows that a job is ready; KubeRay
+needs for a RayJob of InteractiveMode 5 and an event."""
 WRITES_UNTIL_ALL_TRAIN = 10
 """With the submission, its event, the first step, and one for each half minute in which it trains while others start:
 without these 8."""

@@ -229,7 +229,11 @@ def _volumes(world: World) -> Iterator[str]:
 
 
 def _starting(world: World) -> Iterator[str]:
-    said = diagnose(world.pods).message if world.pods else "KubeRay has made no pod of it: does its operator run?"
+    said = (
+        diagnose(world.pods).message
+        if world.pods
+        else "KubeRay has made no pod of it yet: does it run, or has it many to make?"
+    )
     yield _sentence(said)
     if world.pods and world.status.get("message"):
         yield _sentence(world.status["message"])

@@ -157,7 +157,7 @@ class Observer:
                 head_pod=head_pod,
                 former_heads=former_heads,
                 live_cluster=live_cluster.result(),
-                kuberay_wrote=self.store.kuberay_wrote,
+                kuberay=self.store.kuberay,
                 workload=self._workload(job, clusters, now),
                 pod_groups=self._pod_groups(job, now),
                 pod_group_api=pod_group_api.result(),

@@ -22,7 +22,7 @@ from rljob.api.v1alpha1 import RecipeKind
 from rljob.build.labels import ACCELERATOR, JOB, JOB_UID
 from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
 from rljob.cluster.manifests import controller_uid, interned, without_fields
-from rljob.core.observed import Manifest, RecipeId
+from rljob.core.observed import KubeRayWork, Manifest, RecipeId
 from rljob.core.ports import Holder, recorded_block
 from rljob.core.recipes import chain_ids, reference_id
 from rljob.core.view import is_finished, port_block
@@ -75,8 +75,8 @@ class Store:
         """Kinds that the last LIST found served and readable; of the others, nothing can be said."""
         self.forbidden: frozenset[Kind] = frozenset()
         """Optional kinds that this operator may not read."""
-        self.kuberay_wrote: str | None = None
-        """The latest `status.lastUpdateTime` of any RayCluster: whether KubeRay is at work, told by what it did."""
+        self.kuberay = KubeRayWork()
+        """How far KubeRay is with the RayClusters that were ever held."""
         self._changed = changed
         self._objects: dict[Kind, dict[str, Manifest]] = defaultdict(dict)
         self._by_key: dict[tuple[Kind, Key], set[str]] = defaultdict(set)
@@ -261,17 +261,11 @@ class Store:
         self._unindex(kind, uid)
         self._objects[kind][uid] = interned(without_fields(manifest, UNREAD.get(kind, ())))
         if kind == RAY_CLUSTER:
-            self._note_kuberay(manifest)
+            self.kuberay = self.kuberay.seen(manifest)
         if key is not None:
             self._by_key[kind, key].add(uid)
             self._tell(kind, key)
         return True
-
-    def _note_kuberay(self, cluster: Manifest) -> None:
-        # RFC 3339 in UTC, as the API server writes every metav1.Time: the order of texts is that of moments.
-        wrote = (cluster.get("status") or {}).get("lastUpdateTime")
-        if wrote is not None and (self.kuberay_wrote is None or wrote > self.kuberay_wrote):
-            self.kuberay_wrote = str(wrote)
 
     def _remove(self, kind: Kind, uid: str, version: str) -> bool:
         current = self._objects[kind].get(uid)

@@ -104,6 +104,25 @@ class PodGroupApi:
 
 
 @dataclass(frozen=True)
+class KubeRayWork:
+    """How far KubeRay is with the RayClusters of all jobs, by what it wrote; RFC 3339, empty: nothing so far."""
+
+    wrote: str = ""
+    """The latest `status.lastUpdateTime`, by KubeRay's clock."""
+    reached: str = ""
+    """The `creationTimestamp` of the youngest cluster that has a status."""
+
+    def seen(self, cluster: Manifest) -> KubeRayWork:
+        """Give it with what a cluster shows."""
+        state = cluster.get("status") or {}
+        if not state:
+            return self
+        # In UTC, as every metav1.Time: the order of texts is that of moments.
+        wrote, made = str(state.get("lastUpdateTime", "")), str(cluster["metadata"].get("creationTimestamp", ""))
+        return KubeRayWork(max(self.wrote, wrote), max(self.reached, made))
+
+
+@dataclass(frozen=True)
 class Observed:
     """A snapshot of one RLJob's world."""
 
@@ -113,8 +132,7 @@ class Observed:
     """Every RayCluster that carries this job's uid label."""
     live_cluster: Manifest | Unseen | None = UNSEEN
     """The intended RayCluster by a live read; asked for when the watch lacks a cluster that was there before."""
-    kuberay_wrote: str | None = None
-    """When KubeRay last changed a RayCluster of any job, as it says itself."""
+    kuberay: KubeRayWork = field(default_factory=KubeRayWork)
     head_pod: Manifest | None = None
     """The head pod of the intended cluster."""
     former_heads: tuple[Manifest, ...] = ()

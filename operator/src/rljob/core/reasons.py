@@ -32,7 +32,7 @@ class Reason(enum.StrEnum):
     """An initializer used up its retries or its time; the message holds its last words."""
     INITIALIZED = "InitializersComplete"
     CLUSTER_STARTING = "ClusterStarting"
-    """The RayCluster is made and its pods start: nothing is in the way so far."""
+    """The RayCluster is made and its pods start: nothing is known to be in the way."""
     CLUSTER_READY = "AllPodsReady"
     WAITING_FOR_QUEUE = "WaitingForQueue"
     """The queue has not admitted the cluster; the message holds the words of Kueue or Volcano."""

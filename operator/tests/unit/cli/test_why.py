@@ -247,7 +247,10 @@ def test_a_volume_is_named() -> None:
 
 
 def test_what_takes_its_time_is_said_to() -> None:
-    assert told(world(clusters=[cluster()])) == f"KubeRay has made no pod of it: does its operator run? {END}"
+    assert (
+        told(world(clusters=[cluster()]))
+        == f"KubeRay has made no pod of it yet: does it run, or has it many to make? {END}"
+    )
     slow = world({"message": "pod w-0 waits for ray-worker"}, clusters=[cluster()], pods=[pod("w-0")])
     assert told(slow) == f"pod w-0 waits for its containers. pod w-0 waits for ray-worker. {END}"
 

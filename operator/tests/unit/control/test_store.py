@@ -15,6 +15,7 @@ from rljob.build.labels import ACCELERATOR, JOB, JOB_UID
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.cluster.port import Listing
 from rljob.control.store import DriftKind, Key, Store
+from rljob.core.observed import KubeRayWork
 
 if TYPE_CHECKING:
     from rljob.core.observed import Manifest
@@ -56,15 +57,19 @@ def test_the_echo_of_our_own_write_queues_nothing() -> None:
     assert heard.keys == []
 
 
-def test_the_latest_word_of_kuberay_about_any_cluster_tells_when_it_was_at_work() -> None:
-    assert Heard().store.kuberay_wrote is None
+def test_how_far_kuberay_is_shows_in_the_statuses_of_all_clusters() -> None:
     store = Heard().store
-    for name, moment in (("a", "2026-01-01T12:00:00Z"), ("b", "2026-01-01T12:00:09Z"), ("c", "2026-01-01T11:00:00Z")):
-        store.put(RAY_CLUSTER, child(name, 1) | {"status": {"lastUpdateTime": moment}})
-    store.put(RAY_CLUSTER, child("d", 1))
-    assert store.kuberay_wrote == "2026-01-01T12:00:09Z"
-    store.put(RAY_CLUSTER, child("a", 2) | {"status": {"lastUpdateTime": "2026-01-01T12:01:00Z"}})
-    assert store.kuberay_wrote == "2026-01-01T12:01:00Z"
+    for name, minute in (("a", 0), ("b", 9), ("c", 5)):
+        moment = f"2026-01-01T12:{minute:02}:00Z"
+        found = child(name, 1) | {"status": {"lastUpdateTime": moment}}
+        found["metadata"]["creationTimestamp"] = f"2026-01-01T11:{minute:02}:00Z"
+        store.put(RAY_CLUSTER, found)
+    untouched = child("d", 1)
+    untouched["metadata"]["creationTimestamp"] = "2026-01-01T11:59:00Z"
+    store.put(RAY_CLUSTER, untouched)
+    assert store.kuberay == KubeRayWork("2026-01-01T12:09:00Z", "2026-01-01T11:09:00Z")
+    store.put(RAY_CLUSTER, child("a", 2) | {"status": {"lastUpdateTime": "2026-01-01T12:10:00Z"}})
+    assert store.kuberay == KubeRayWork("2026-01-01T12:10:00Z", "2026-01-01T11:09:00Z")
 
 
 def test_versions_are_compared_as_numbers() -> None:

@@ -30,7 +30,9 @@ class StartReason(enum.StrEnum):
     POD_STARTING = "PodStarting"
     """Scheduled, pulling images or waiting for readiness, their own or KubeRay's count: nothing is wrong so far."""
     NO_PODS = "NoPods"
-    """Nobody made the pods: KubeRay does not run, is suspended by a queue, or the namespace's quota is used up."""
+    """Nobody made the pods: KubeRay does not run, or does not watch the namespace."""
+    PODS_REFUSED = "PodsRefused"
+    """KubeRay could not make pods, as where the namespace's quota is used up; the message holds its words."""
 
 
 PROBLEMS = frozenset(StartReason) - {StartReason.POD_STARTING, StartReason.NO_PODS}
@@ -49,6 +51,8 @@ class Diagnosis:
 
     reason: StartReason
     message: str
+    since: str | None = None
+    """When the pod was made that is waited for; None where it is not one pod."""
 
 
 def diagnose(pods: Iterable[Manifest]) -> Diagnosis:
@@ -63,6 +67,15 @@ def diagnose(pods: Iterable[Manifest]) -> Diagnosis:
         message = f"the {len(ordered)} pods that exist are ready; KubeRay has yet to make or to count the others"
         return Diagnosis(StartReason.POD_STARTING, message)
     return Diagnosis(StartReason.NO_PODS, "no pod exists yet")
+
+
+def refusal(cluster: Manifest) -> Diagnosis | None:
+    """Give KubeRay's word that it could not make pods: its condition ReplicaFailure, which goes when it could."""
+    for condition in (cluster.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+            said = _short(str(condition.get("message") or "no more is said"))
+            return Diagnosis(StartReason.PODS_REFUSED, f"KubeRay: {condition.get('reason', 'ReplicaFailure')}: {said}")
+    return None
 
 
 def _image(pod: Manifest) -> Diagnosis | None:
@@ -107,7 +120,8 @@ def _starting(pod: Manifest) -> Diagnosis | None:
         return None
     waiting = [s for s in _containers(pod) if not s.get("ready", False)]
     names = ", ".join(status["name"] for status in waiting) or "its containers"
-    return Diagnosis(StartReason.POD_STARTING, f"pod {_name(pod)} waits for {names}")
+    made = pod["metadata"].get("creationTimestamp")
+    return Diagnosis(StartReason.POD_STARTING, f"pod {_name(pod)} waits for {names}", made)
 
 
 CHECKS: tuple[Callable[[Manifest], Diagnosis | None], ...] = (_image, _config, _unschedulable, _failed, _starting)

@@ -16,7 +16,7 @@ from rljob.core.discovery import missing_hardware
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
 from rljob.core.policies.hardware import class_violations
-from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagnose
+from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagnose, refusal
 from rljob.core.reasons import Reason
 from rljob.core.source import pinned_path
 from rljob.core.steps.finishing import delete_cluster, fail
@@ -29,15 +29,16 @@ POD_QUIET_SECONDS = 10.0
 """A younger cluster's pods are not looked at: what would be told of them is stale before anybody reads it."""
 NO_PODS_TOLD_SECONDS = 120.0
 """KubeRay makes the pods of a cluster within seconds of its turn: one older, without any, is news."""
-KUBERAY_QUIET_SECONDS = 60.0
-"""A KubeRay that has changed no cluster for so long has no other to make first, or does not run."""
+POD_TOLD_SECONDS = 300.0
+"""A pod that has a node and is not ready for so long pulls a large image, or waits for a volume."""
+KUBERAY_SECONDS = 60.0
+"""A KubeRay that has changed no cluster for so long is idle or down; one that has looked at a cluster which is so much
+younger has passed an older one by."""
 MEMORY_SECONDS = 60.0
 """After a lost status its head may know which attempt runs; an exporter that is silent for so long says nothing."""
 MEMORY_POLL_SECONDS = 2.0
 POD_POLL_SECONDS_MIN, POD_POLL_SECONDS_MAX = 5.0, 60.0
 """Bounds of the pause between two looks at pods: a fourth of the time that they have taken already."""
-EXPECTED = frozenset({Reason.CLUSTER_STARTING, StartReason.POD_STARTING})
-"""What a job is told that merely starts; after any other reason, this is news."""
 
 
 def find_lost_cluster(view: View) -> Plan | None:
@@ -170,39 +171,55 @@ def await_pods(view: View) -> Plan | None:
         return Plan(requeue_after_seconds=quiet) if quiet > 0 else _wait_in_queue(view, current)
     if isinstance(view.observed.pods, Unseen) and not _was_queued(view) and not _is_late(view):
         return Plan(requeue_after_seconds=max(quiet_seconds(view.cluster, view.now), _pod_poll_seconds(view)))
-    found = _diagnose(view)
+    found = _diagnose(view, view.cluster)
     reason, message, problem = found.reason.value, found.message, found.reason in PROBLEMS
     if held_back is not None:
         reason, message, problem = held_back.reason, held_back.message, True
     if _was_queued(view):
         current = current.model_copy(update={"intent": _admitted(view)})
+        if isinstance(view.observed.pods, Unseen):
+            reason, message, problem = Reason.CLUSTER_STARTING.value, "", False
     elif _is_late(view):
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
-    elif not problem and not _is_news(view, view.cluster, found.reason):
+    elif not problem and not _is_news(view, view.cluster, found):
         return Plan(requeue_after_seconds=_pod_poll_seconds(view))
     return tell(view, current, reason, message, problem=problem)
 
 
-def _is_news(view: View, cluster: Manifest, reason: StartReason) -> bool:
-    """Whether what merely goes its way is worth a write: late, after trouble, and where nobody makes the pods.
-
-    While KubeRay works off the clusters of others, a job that waits for its turn has nothing to tell.
-    """
+def _is_news(view: View, cluster: Manifest, found: Diagnosis) -> bool:
+    """Whether what merely goes its way is worth a write: while a job waits for its turn at KubeRay, it is not."""
     told = status.condition(view.status, ConditionType.CLUSTER_READY)
-    if told is not None and told.reason not in EXPECTED:
+    if told is not None and told.reason != Reason.CLUSTER_STARTING:
         return True
-    left = clock.from_text(view.intent.start_deadline) - view.now
-    if left.total_seconds() <= view.deadlines.start_seconds / 2:
+    waited = view.now - _begun(view, cluster)
+    if waited >= clock.from_text(view.intent.start_deadline) - view.now:
+        # Half of its time is gone.
         return True
-    if reason is not StartReason.NO_PODS or _age_seconds(cluster, view.now) < NO_PODS_TOLD_SECONDS:
-        return False
-    # It looked at this cluster, and made none.
-    return bool(cluster.get("status")) or not _kuberay_works(view)
+    if found.reason is StartReason.POD_STARTING:
+        return found.since is not None and _is_past(view, found.since, POD_TOLD_SECONDS)
+    return waited.total_seconds() >= NO_PODS_TOLD_SECONDS and _had_its_turn(view, cluster)
 
 
-def _kuberay_works(view: View) -> bool:
-    wrote = view.observed.kuberay_wrote
-    return wrote is not None and view.now - clock.from_text(wrote) < timedelta(seconds=KUBERAY_QUIET_SECONDS)
+def _begun(view: View, cluster: Manifest) -> datetime:
+    """Give when the cluster could begin: made, or let go by its queue."""
+    begun, admitted = cluster["metadata"]["creationTimestamp"], status.condition(view.status, ConditionType.ADMITTED)
+    if admitted is not None and admitted.status == ConditionStatus.TRUE:
+        begun = max(begun, admitted.last_transition_time)
+    return clock.from_text(begun)
+
+
+def _had_its_turn(view: View, cluster: Manifest) -> bool:
+    """Whether KubeRay, seeing the cluster, has made no pods, has passed it by, or is at work on none of ours."""
+    state, kuberay = cluster.get("status") or {}, view.observed.kuberay
+    if state and state.get("state") != "suspended":
+        return True
+    if kuberay.reached > clock.to_text(_begun(view, cluster) + timedelta(seconds=KUBERAY_SECONDS)):
+        return True
+    return not kuberay.wrote or _is_past(view, kuberay.wrote, KUBERAY_SECONDS)
+
+
+def _is_past(view: View, moment: str, seconds: float) -> bool:
+    return view.now - clock.from_text(moment) >= timedelta(seconds=seconds)
 
 
 def _admitted(view: View) -> Intent:
@@ -277,9 +294,13 @@ def _was_queued(view: View) -> bool:
     return is_waiting_for_queue(view.status)
 
 
-def _diagnose(view: View) -> Diagnosis:
+def _diagnose(view: View, cluster: Manifest) -> Diagnosis:
+    told, refused = status.condition(view.status, ConditionType.CLUSTER_READY), refusal(cluster)
+    if refused is not None:
+        # Each try has a pod with another name: the first refusal tells all.
+        again = told is not None and told.reason == refused.reason
+        return replace(refused, message=told.message) if told is not None and again else refused
     if isinstance(view.observed.pods, Unseen):
-        told = status.condition(view.status, ConditionType.CLUSTER_READY)
         if told is not None and told.reason in list(StartReason):
             return Diagnosis(StartReason(told.reason), told.message)
         return Diagnosis(StartReason.POD_STARTING, "the pods were not looked at yet")

@@ -10,6 +10,7 @@ from builders import (
     group,
     job,
     merged,
+    pod,
     reasons,
     running,
     saving,
@@ -67,7 +68,8 @@ def status_of(plan: Plan) -> RLJobStatus:
 
 
 def edited(change: Json) -> Plan:
-    return decide(seen(job(small_spec(change), status_recorded()), clusters=(cluster(),), pods=()))
+    waits = (pod(ready=False),)
+    return decide(seen(job(small_spec(change), status_recorded()), clusters=(cluster(),), pods=waits))
 
 
 def test_an_edit_lists_its_fields_and_is_taken_back() -> None:
@@ -97,7 +99,7 @@ def test_a_long_list_of_changes_is_cut() -> None:
 
 
 def test_an_edit_of_what_takes_effect_at_once_is_no_pending_change() -> None:
-    sections = {"deadlines": {"startSeconds": 1700}, "cleanup": {"clusterAfterSeconds": 7}, "stop": {"graceSeconds": 9}}
+    sections = {"deadlines": {"startSeconds": 5000}, "cleanup": {"clusterAfterSeconds": 7}, "stop": {"graceSeconds": 9}}
     plan = edited(sections | {"restart": {"backoffSeconds": 60}})
     assert plan.empty
 

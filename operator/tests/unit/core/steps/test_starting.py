@@ -1,5 +1,7 @@
 """From the frozen spec to the intent to submit."""
 
+from dataclasses import replace
+
 import pytest
 from builders import (
     CLUSTER_NAME,
@@ -23,7 +25,7 @@ from builders import (
 
 from rljob.api.status import State
 from rljob.build import configmap
-from rljob.core.observed import UNSEEN, Manifest, Observed, Unseen
+from rljob.core.observed import UNSEEN, KubeRayWork, Manifest, Observed, Unseen
 from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Plan
 from rljob.core.steps.starting import cluster_is_ready, pod_is_ready
 from rljob_runtime.contract import Phase, Progress
@@ -31,6 +33,10 @@ from rljob_runtime.contract import Phase, Progress
 
 def starting(found: Manifest | Unseen | None, *clusters: Json) -> Plan:
     return decide(Observed(job(status=status_initialized()), clusters=clusters, snapshot=snapshot(), config=found))
+
+
+def as_json(plan: Plan) -> Json:
+    return wrote(plan).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def waiting(seconds: float = 0, *, pods: tuple[Json, ...] | Unseen = ()) -> Plan:
@@ -166,12 +172,26 @@ def test_what_holds_the_pods_up_is_told() -> None:
 
 
 def test_pods_that_merely_start_are_told_when_half_of_the_time_is_gone_and_without_an_event() -> None:
-    early = waiting(899, pods=WAITS)
+    # The cluster is 30 s old at 0.
+    early = waiting(884, pods=WAITS)
     assert early.empty
     assert early.requeue_after_seconds == 60.0
-    plan = waiting(900, pods=WAITS)
+    plan = waiting(885, pods=WAITS)
     assert reasons(plan)["ClusterReady"] == ("False", "PodStarting")
     assert plan.events == ()
+
+
+def test_a_pod_that_takes_long_is_told_after_five_minutes() -> None:
+    slow = pod(ready=False)
+    slow["metadata"]["creationTimestamp"] = "2026-01-01T12:00:10Z"
+    assert waiting(309, pods=(slow,)).empty
+    assert reasons(waiting(310, pods=(slow,)))["ClusterReady"] == ("False", "PodStarting")
+
+
+def test_which_pod_is_waited_for_is_told_anew_once_one_was_told() -> None:
+    told = as_json(waiting(885, pods=WAITS))
+    other = decide(seen(job(status=told), clusters=(cluster(),), pods=(pod("worker", ready=False),)), 945)
+    assert wrote(other).message == "pod worker waits for its containers"
 
 
 def test_that_nobody_makes_pods_is_told_after_two_minutes_and_without_an_event() -> None:
@@ -184,38 +204,65 @@ def test_that_nobody_makes_pods_is_told_after_two_minutes_and_without_an_event()
 
 
 UNTOUCHED = {key: value for key, value in cluster().items() if key != "status"}
-AT_90_SECONDS = "2026-01-01T12:01:30Z"
-LONG_AGO = "2026-01-01T12:00:30Z"
+SUSPENDED = cluster() | {"status": {"state": "suspended"}}
+BUSY = KubeRayWork("2026-01-01T12:01:30Z", "2026-01-01T12:00:29Z")
+"""At 90 s, with clusters that were made at most 59 s after ours."""
 
 
 @pytest.mark.parametrize(
-    ("found", "wrote_at", "seconds", "told"),
+    ("found", "kuberay", "seconds", "told"),
     [
-        (UNTOUCHED, AT_90_SECONDS, 90, False),
-        (UNTOUCHED, LONG_AGO, 90, True),
-        (UNTOUCHED, None, 90, True),
-        (UNTOUCHED, LONG_AGO, 89, False),
-        (UNTOUCHED, "2026-01-01T12:15:00Z", 900, True),
-        (cluster(), AT_90_SECONDS, 90, True),
+        (UNTOUCHED, BUSY, 90, False),
+        (SUSPENDED, BUSY, 90, False),
+        (UNTOUCHED, replace(BUSY, wrote="2026-01-01T12:00:30Z"), 90, True),
+        (UNTOUCHED, replace(BUSY, reached="2026-01-01T12:00:31Z"), 90, True),
+        (UNTOUCHED, KubeRayWork(), 90, True),
+        (UNTOUCHED, KubeRayWork(), 89, False),
+        (UNTOUCHED, replace(BUSY, wrote="2026-01-01T12:15:00Z"), 885, True),
+        (cluster(), BUSY, 90, True),
     ],
-    ids=["its turn comes", "at no other either", "never seen", "too soon", "half of the time", "looked and made none"],
+    ids=["turn to come", "let go", "idle", "passed by", "never seen", "too soon", "half of the time", "looked"],
 )
 def test_a_cluster_that_waits_for_its_turn_at_kuberay_is_no_news(
-    found: Json, wrote_at: str | None, seconds: float, *, told: bool
+    found: Json, kuberay: KubeRayWork, seconds: float, *, told: bool
 ) -> None:
-    world = seen(job(status=status_initialized()), clusters=(found,), pods=(), kuberay_wrote=wrote_at)
+    world = seen(job(status=status_initialized()), clusters=(found,), pods=(), kuberay=kuberay)
     assert decide(world, seconds).empty is not told
 
 
+def test_an_edited_deadline_makes_no_news() -> None:
+    longer = small_spec({"deadlines": {"startSeconds": 7200}})
+    assert decide(seen(job(longer, status_initialized()), clusters=(cluster(),), pods=WAITS)).empty
+
+
 def test_that_pods_come_after_all_is_told_at_once() -> None:
-    told = wrote(waiting(90)).model_dump(mode="json", by_alias=True, exclude_none=True)
-    plan = decide(seen(job(status=told), clusters=(cluster(),), pods=WAITS), 100)
+    plan = decide(seen(job(status=as_json(waiting(90))), clusters=(cluster(),), pods=WAITS), 100)
     assert reasons(plan)["ClusterReady"] == ("False", "PodStarting")
+
+
+def refused(name: str) -> Json:
+    made = cluster()
+    said = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreateWorkerPod", "message": f"{name}: quota"}
+    made["status"]["conditions"] = [said]
+    return made
+
+
+def test_pods_that_kuberay_cannot_make_are_told_at_once_and_once() -> None:
+    def plan(name: str, status: Json) -> Plan:
+        return decide(seen(job(status=status), clusters=(refused(name),), pods=(pod(),)))
+
+    first = plan("worker-abcde", status_initialized())
+    assert (wrote(first).reason, wrote(first).message) == (
+        "PodsRefused",
+        "KubeRay: FailedCreateWorkerPod: worker-abcde: quota",
+    )
+    assert [note.type for note in first.events] == ["Warning"]
+    assert plan("worker-fghij", as_json(first)).empty
 
 
 def test_that_nothing_holds_pods_up_any_more_is_told_at_once() -> None:
     unschedulable = pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no NPU"}])
-    told = wrote(waiting(pods=(unschedulable,))).model_dump(mode="json", by_alias=True, exclude_none=True)
+    told = as_json(waiting(pods=(unschedulable,)))
     plan = decide(seen(job(status=told), clusters=(cluster(),), pods=WAITS), 10)
     assert reasons(plan)["ClusterReady"] == ("False", "PodStarting")
 
@@ -244,7 +291,7 @@ def test_the_longer_pods_take_the_more_seldom_they_are_looked_at(seconds: float,
 
 
 def test_at_the_start_deadline_the_last_word_about_pods_counts_where_they_cannot_be_looked_at() -> None:
-    told = wrote(waiting(900, pods=WAITS)).model_dump(mode="json", by_alias=True, exclude_none=True)
+    told = as_json(waiting(900, pods=WAITS))
     plan = decide(seen(job(status=told), clusters=(cluster(),), pods=UNSEEN), 1800)
     assert "PodStarting: pod head waits for its containers" in str(wrote(plan).message)
 
@@ -265,14 +312,14 @@ def test_the_time_in_the_queue_does_not_count_against_the_start_deadline() -> No
     queued["spec"]["suspend"] = True
     told = decide(seen(job(status=status_recorded()), clusters=(queued,), pods=()), 100_000)
     assert wrote(told).reason == "WaitingForQueue"
-    admitted = decide(seen(job(status=told.status), clusters=(cluster(),), pods=()), 100_010)
+    admitted = decide(seen(job(status=told.status), clusters=(cluster(),)), 100_010)
     after = wrote(admitted)
-    assert after.reason == "NoPods"
+    assert (after.reason, after.message) == ("ClusterStarting", None)
     assert after.intent is not None
     before = wrote(told).intent
     assert before is not None
     assert after.intent.start_deadline > before.start_deadline
-    still = decide(seen(job(status=admitted.status), clusters=(cluster(),), pods=()), 100_010 + 1799)
+    still = decide(seen(job(status=admitted.status), clusters=(cluster(),)), 100_010 + 1799)
     assert still.empty
     late = decide(seen(job(status=admitted.status), clusters=(cluster(),), pods=()), 100_010 + 1800)
     assert wrote(late).reason == "StartDeadlineExceeded"
