@@ -3,7 +3,7 @@
 import pytest
 from builders import Json
 
-from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagnose
+from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagnose, refusal
 
 
 def pod(name: str = "a", **status: object) -> Json:
@@ -70,6 +70,27 @@ def test_pods_that_are_ready_are_not_said_to_be_missing() -> None:
     found = diagnose([READY, READY])
     assert found.reason is StartReason.POD_STARTING
     assert found.message.startswith("the 2 pods that exist are ready; KubeRay ")
+
+
+FAILED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreateHeadPod", "message": "exceeded\n  quota"}
+PROVISIONED = {"type": "HeadPodReady", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "message"),
+    [
+        ([PROVISIONED, FAILED], "KubeRay: FailedCreateHeadPod: exceeded quota"),
+        ([FAILED | {"message": ""}], "KubeRay: FailedCreateHeadPod: no more is said"),
+        ([PROVISIONED, FAILED | {"status": "False"}], None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_what_kuberay_could_not_make_stands_in_its_condition(
+    conditions: list[Json] | None, message: str | None
+) -> None:
+    found = refusal({"status": {"conditions": conditions}})
+    assert found == (None if message is None else Diagnosis(StartReason.PODS_REFUSED, message))
 
 
 def test_only_what_needs_somebody_to_act_is_a_problem() -> None:
