@@ -49,6 +49,24 @@ def test_the_reason_names_the_pod(
     kube.delete("rljob", name)
 
 
+def test_a_used_up_quota_is_told_in_the_api_servers_words_until_there_is_room(kube: Kube) -> None:
+    spent = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "spent"}}
+    kube.apply({**spent, "spec": {"hard": {"requests.huawei.com/Ascend910": "0"}}})
+    kube.apply(quickstart.variant("poor", **quickstart.BARE))
+
+    def status() -> Manifest:
+        found: Manifest = (kube.get("rljob", "poor") or {}).get("status", {})
+        return found
+
+    wait_for("the refusal", lambda: status().get("reason") == "PodsRefused", 120)
+    # The head is there: without KubeRay's own words, all that exists would be ready.
+    assert "exceeded quota: spent" in status()["message"]
+    assert [event["reason"] for event in kube.events("poor")].count("PodsRefused") == 1
+    kube.delete("resourcequota", "spent")
+    wait_for("its pods", lambda: status().get("reason") != "PodsRefused", 180)
+    kube.delete("rljob", "poor")
+
+
 def test_applying_a_waiting_job_again_writes_nothing(kube: Kube, admin: Kube) -> None:
     job = quickstart.variant("twice", **quickstart.BARE, workerGroups__0__devicesPerNode=16)
     kube.apply(job)
