@@ -10,10 +10,11 @@ import pytest
 from property.test_restarting import finish, new_world, train, wait
 from property.world import World
 
-from rljob.api.status import State
-from rljob.cluster.kinds import POD
+from rljob.api.status import AttemptOutcome, State
+from rljob.cluster.kinds import POD, RAY_CLUSTER
 from rljob.core import clock
 from rljob.core.reasons import Reason
+from rljob.core.steps.running import DOOMED_SECONDS
 from rljob.core.steps.stopping import HURRY_SECONDS, STUCK_SECONDS
 
 
@@ -50,6 +51,30 @@ def test_a_pod_that_does_not_go_is_named_and_holds_the_next_cluster_back(world: 
     world.cluster.finish_deletion(POD, "team", pod["metadata"]["name"])
     finish(world)
     assert len(world.judge.clusters_made) == made + 1
+
+
+def test_a_head_on_a_node_that_is_off_frees_the_others_a_minute_after_its_grace(world: World) -> None:
+    train(world, 6, saves=True)
+    world.cluster.lingering.add(POD)
+    pod, ends = world.head_pod, world.clock.now() + timedelta(seconds=330)
+    assert pod is not None
+    place = (POD, "team", pod["metadata"]["name"])
+    (address,) = world.ray.heads
+    world.ray.stop_head(address)
+    world.cluster.edit(*place, lambda made: made["metadata"].update(deletionTimestamp=clock.to_text(ends)))
+    while world.clock.now() < ends + timedelta(seconds=DOOMED_SECONDS):
+        assert world.cluster.objects(RAY_CLUSTER)
+        wait(world, 30)
+    wait(world, 30)
+    assert world.cluster.objects(RAY_CLUSTER) == ()
+    (lost,) = world.status.attempts
+    assert (lost.outcome, lost.reason) == (AttemptOutcome.LOST, Reason.HEAD_LOST)
+    wait(world, 600)
+    assert world.status.reason == Reason.POD_STUCK
+    world.cluster.lingering.clear()
+    world.cluster.finish_deletion(*place)
+    finish(world)
+    assert [attempt.resumed_from_step for attempt in world.status.attempts] == [0, 6]
 
 
 @pytest.mark.parametrize("state", ["waiting", "running"])

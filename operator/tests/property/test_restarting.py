@@ -13,6 +13,7 @@ from property.world import World
 from rljob.api.status import AttemptOutcome, FailureCause, State
 from rljob.cluster.errors import HeadUnreachable
 from rljob.cluster.kinds import CONFIG_MAP, RAY_CLUSTER
+from rljob.core import clock
 
 RESTARTING = saving(
     {
@@ -173,6 +174,20 @@ def test_a_run_that_gets_ahead_each_time_may_fail_for_ever(world: World) -> None
         wait(world, 30)
     assert (world.status.counters.user_failures, world.status.budget.user_failures) == (6, 1)
     finish(world)
+
+
+def test_the_time_of_all_attempts_is_added_up(world: World) -> None:
+    for _ in range(3):
+        train(world, 5, saves=True)
+        world.end_driver(1)
+        wait(world, 30)
+    ended = world.status
+    lasted = sum(
+        (clock.from_text(str(attempt.end_time)) - clock.from_text(attempt.submitted_time)).total_seconds()
+        for attempt in ended.attempts
+    )
+    assert lasted > 0
+    assert ended.usage.attempt_seconds == lasted
 
 
 def test_a_lost_head_gets_a_new_cluster_when_every_old_pod_is_gone(world: World) -> None:

@@ -18,6 +18,7 @@ from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.steps.minding import is_waiting_for_nodes, returning_nodes
 from rljob.core.steps.recording import just_ended
 from rljob.core.steps.releasing import is_waiting_for_devices
+from rljob.core.steps.running import is_silent
 from rljob.core.steps.starting import cluster_is_ready, is_waiting_for_queue, pods_every_seconds, quiet_seconds
 from rljob.core.view import identity, intended_cluster, is_held, is_ours, is_paused, port_block
 from rljob_runtime.contract import ExitCode, Phase, Port, Progress
@@ -239,8 +240,8 @@ def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Mani
         return Needs()
     # Ray may be silent when the attempt is closed on what it said: its pods are looked at meanwhile.
     pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}" if current.ending is not None else None
-    head = _head(job, intent, head_pod)
-    return Needs(head=head, progress=submitted, ray_job_id=intent.submission_id, pods_selector=pods, held=submitted)
+    head, ask = _head(job, intent, head_pod), submitted or is_silent(current)
+    return Needs(head=head, progress=ask, ray_job_id=intent.submission_id, pods_selector=pods, held=submitted)
 
 
 def _head(job: Manifest, intent: Intent, head_pod: Manifest) -> Head:

@@ -195,3 +195,13 @@ def test_an_intent_without_head_asks_no_pod() -> None:
     broken = status_submitted()
     del broken["intent"]["headPodUID"]
     assert asked(broken, cluster(ready=1), head=pod()).head is None
+
+
+def test_a_job_api_that_is_silent_before_the_submission_has_the_exporter_asked() -> None:
+    before, quiet = status_intended(), status_intended()
+    for told in quiet["conditions"]:
+        if told["type"] == "ClusterReady":
+            quiet["conditions"] = [*quiet["conditions"], {**told, "type": "Progressing", "reason": "HeadSilent"}]
+            break
+    found = [needs(job(status=status), (cluster(ready=1),), pod(), at(60)) for status in (before, quiet)]
+    assert [(need.progress, need.ray_job_id) for need in found] == [(False, SUBMISSION_ID), (True, SUBMISSION_ID)]

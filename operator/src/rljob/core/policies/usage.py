@@ -89,7 +89,9 @@ def added_usage(usage: Usage, attempt: Attempt) -> Usage:
     """Add a closed attempt."""
     held = usage.device_seconds + (attempt.device_seconds or 0)
     productive = usage.productive_device_seconds + (attempt.productive_device_seconds or 0)
+    lasted = clock.from_text(attempt.end_time or attempt.submitted_time) - clock.from_text(attempt.submitted_time)
     return Usage(
+        attempt_seconds=usage.attempt_seconds + max(round(lasted.total_seconds()), 0),
         device_seconds=held,
         productive_device_seconds=productive,
         card_seconds=usage.card_seconds + (attempt.card_seconds or 0),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from rljob.api.lifecycle import Deadlines
 from rljob.api.status import Attempt, CheckpointStatus, ConditionStatus, ConditionType, Progress, RLJobStatus, State
 from rljob.build import labels
 from rljob.build.ports import DASHBOARD_PORT
 from rljob.core import clock, status
-from rljob.core.observed import Unseen
+from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
 from rljob.core.policies.failures import is_killed
 from rljob.core.policies.plausible import plausible
@@ -33,6 +33,10 @@ POLLS_PER_WRITE = 3
 """Looking more often than this would find steps that may not be written yet: only many jobs make it matter."""
 STALLED_STEPS = 3
 """A progress deadline below the length of a step would end every run."""
+DOOMED_SECONDS = 60.0
+"""The deletion timestamp has the grace in it: a kubelet that runs kills at that moment."""
+OVER = ("Failed", "Succeeded")
+"""Phases of a pod whose containers have ended (restartPolicy Never)."""
 SILENCE_TOLD_SECONDS = 300.0
 """A head that is busy for a few polls is no news; after five minutes of questions in vain, people should know."""
 
@@ -41,7 +45,7 @@ def find_lost_head(view: View) -> Plan | None:
     """Give the attempt up when the pod that held the driver is gone: Ray's state, and the driver, died with it."""
     pod = view.observed.head_pod
     if pod is not None and pod["metadata"]["uid"] == view.intent.head_pod_uid:
-        return None
+        return _find_ended_head(view, pod)
     living = view.observed.pods
     # As for the cluster: a live list proves the loss.
     if isinstance(living, Unseen) or any(p["metadata"]["uid"] == view.intent.head_pod_uid for p in living):
@@ -50,23 +54,57 @@ def find_lost_head(view: View) -> Plan | None:
     return give_up(view, Reason.HEAD_LOST, f"the head pod of {view.intent.cluster_name} {gone}, and the driver with it")
 
 
+def _find_ended_head(view: View, pod: Manifest) -> Plan | None:
+    """Give the attempt up when the pod is still there and what ran in it is not, or must end in any case.
+
+    A pod whose node is off stays for as long as its Node object does, and one that has failed as long as KubeRay is
+    away: every other NPU of the job would wait for it.
+    """
+    silent = isinstance(view.observed.progress, Unseen) and isinstance(view.observed.ray_job, Unseen)
+    # What Ray said of an end counts for more than how the pod goes.
+    if not silent or view.status.ending is not None:
+        return None
+    phase, ends = (pod.get("status") or {}).get("phase"), pod["metadata"].get("deletionTimestamp")
+    if phase in OVER:
+        seen = f"has ended ({phase})"
+    elif ends is not None and view.now >= clock.after(ends, DOOMED_SECONDS):
+        seen = f"should be gone since {ends} and does not answer"
+    else:
+        return None
+    return give_up(view, Reason.HEAD_LOST, f"the head pod of {view.intent.cluster_name} {seen}: the driver is lost")
+
+
 def submit(view: View) -> Plan | None:
     """Submit the intended attempt to the intended pod: asked for before, so that it is never sent twice for nothing."""
     if view.attempt is not None:
         return None
-    known = view.observed.ray_job
+    known, answer = view.observed.ray_job, progress_seen(view)
     if known is not None and not isinstance(known, Unseen):
+        return None
+    if answer is not None and answer.submission_id == view.intent.submission_id:
+        # Its launcher answers: Ray has it.
         return None
     intended = clock.from_text(view.intent.time)
     deadline = max(clock.from_text(view.intent.start_deadline), intended + timedelta(seconds=SUBMIT_SECONDS_MIN))
-    if isinstance(known, Unseen):
+    if isinstance(known, Unseen) and answer is None:
         # A lost answer may hide a run that goes on: it is given up as late as a run whose head is silent.
         deadline += timedelta(seconds=view.deadlines.progress_seconds)
     if view.now >= deadline:
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, "Ray's job API did not take the submission")
     if isinstance(known, Unseen):
-        return Plan(requeue_after_seconds=SUBMIT_POLL_SECONDS)
+        return _bear_rays_silence(view, intended)
     return Plan(effects=(_submission(view),), requeue_after_seconds=SUBMIT_POLL_SECONDS)
+
+
+def _bear_rays_silence(view: View, intended: datetime) -> Plan:
+    """Ask on, and say so when it lasts; from then on the exporter is asked too."""
+    if is_silent(view.status):
+        return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
+    if view.now - intended < timedelta(seconds=SILENCE_TOLD_SECONDS):
+        return Plan(requeue_after_seconds=SUBMIT_POLL_SECONDS)
+    return _tell_silence(
+        view, "Ray's job API in the head pod does not answer; whether it has the submission is not known"
+    )
 
 
 def _submission(view: View) -> SubmitJob:
@@ -117,7 +155,7 @@ def record_submission(view: View) -> Plan | None:
 def find_dead_head(view: View) -> Plan | None:
     """Give the attempt up when the kernel killed Ray on the head: KubeRay soon deletes the pod that tells why."""
     pod, answer = view.observed.head_pod, progress_seen(view)
-    if pod is None or not is_killed(pod) or outcome_seen(view, answer) is not None:
+    if pod is None or not is_killed(pod) or view.status.ending is not None or outcome_seen(view, answer) is not None:
         return None
     current = with_progress(view, answer)
     step = current.progress.step if current.progress else 0
@@ -166,7 +204,10 @@ def _bear_silence(view: View) -> Plan:
         return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
     if not lasts:
         return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
-    message = "the exporter in the head pod does not answer; the run may well go on"
+    return _tell_silence(view, "the exporter in the head pod does not answer; the run may well go on")
+
+
+def _tell_silence(view: View, message: str) -> Plan:
     new = view.writer.with_condition(
         view.status, ConditionType.PROGRESSING, ConditionStatus.UNKNOWN, Reason.HEAD_SILENT, message
     )
@@ -181,7 +222,8 @@ def progress_seen(view: View) -> Answer | None:
 
 def _overdue(view: View, attempt: Attempt, answer: Answer | None) -> tuple[Reason, str] | None:
     deadlines, submitted = view.deadlines, clock.from_text(attempt.submitted_time)
-    if deadlines.active_seconds and view.now >= submitted + timedelta(seconds=deadlines.active_seconds):
+    before = timedelta(seconds=view.status.usage.attempt_seconds)
+    if deadlines.active_seconds and view.now - submitted + before >= timedelta(seconds=deadlines.active_seconds):
         return Reason.ACTIVE_DEADLINE_EXCEEDED, f"deadlines.activeSeconds {deadlines.active_seconds} passed"
     if answer is None:
         return None
@@ -220,7 +262,7 @@ def _worth_writing(view: View, answer: Answer) -> bool:
     """Transitions at once, further steps at most every `progress_write_seconds`."""
     old = view.status.progress
     if answer.step == 0:
-        return _was_silent(view)
+        return is_silent(view.status)
     if old is None or old.observed_time is None or not _is_training(view):
         return True
     saved = _checkpoint(view, answer)
@@ -238,8 +280,9 @@ def _is_training(view: View) -> bool:
     return progressing is not None and progressing.reason == Reason.TRAINING
 
 
-def _was_silent(view: View) -> bool:
-    progressing = status.condition(view.status, ConditionType.PROGRESSING)
+def is_silent(current: RLJobStatus) -> bool:
+    """Whether the last word was that the head does not answer."""
+    progressing = status.condition(current, ConditionType.PROGRESSING)
     return progressing is not None and progressing.reason == Reason.HEAD_SILENT
 
 
@@ -251,7 +294,7 @@ def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
     new = view.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, reason)
     new = view.writer.summarised(new, state, reason)
     # The first step stands in the condition; an event takes back the warning of a silence.
-    events = (EventNote(EventType.NORMAL, reason, f"seen again: {message}"),) if _was_silent(view) else ()
+    events = (EventNote(EventType.NORMAL, reason, f"seen again: {message}"),) if is_silent(view.status) else ()
     return view.write(new, *events, requeue=wait)
 
 

@@ -88,7 +88,8 @@ def await_end(view: View) -> Plan | None:
     if outcome is None and (plan := await_last_word(view)) is not None:
         return plan
     if outcome is None and view.head_is_intended and view.now < clock.from_text(stop.deadline):
-        asked = answer is None or answer.phase is Phase.STOPPING
+        # A hook may have asked before, and more gently; the spool keeps the strongest of all.
+        asked = answer is None or (answer.phase is Phase.STOPPING and stop.mode == StopMode.AFTER_STEP)
         again = LEAVING_POLL_SECONDS if view.head_is_leaving else LOOK_AGAIN_SECONDS
         return Plan(effects=() if asked else (_request(view, stop),), requeue_after_seconds=again)
     return _ended(view, stop, current, outcome)

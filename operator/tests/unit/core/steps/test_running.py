@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from builders import (
     CLUSTER_NAME,
+    IDLE,
     NOW,
     SUBMISSION_ID,
     UID,
@@ -63,6 +64,42 @@ def killed(reason: str = "OOMKilled", **ended: object) -> Observed:
     died["spec"] = {"nodeName": "node-1"}
     told = answer({"phase": Phase.ENDED, "outcome": None} | ended)
     return running(job=job(status=status_training()), head_pod=died, progress=told, ray_job=UNSEEN)
+
+
+def head_that_goes(phase: str | None = None) -> Json:
+    """Give the intended head of a node that is off: to be gone at NOW, or over."""
+    gone = pod(phase=phase or "Running")
+    if phase is None:
+        gone["metadata"]["deletionTimestamp"] = clock.to_text(NOW)
+    return gone
+
+
+@pytest.mark.parametrize("status", [status_intended(), status_submitted()])
+@pytest.mark.parametrize(
+    ("phase", "word"),
+    [(None, "should be gone since 2026-01-01T12:00:00Z"), ("Failed", "has ended (Failed)"), ("Succeeded", "has ended")],
+)
+def test_a_silent_head_that_must_be_dead_is_not_waited_for(phase: str | None, word: str, status: Json) -> None:
+    world = running(job=job(status=status), head_pod=head_that_goes(phase), ray_job=UNSEEN)
+    plan = decide(world, seconds=60)
+    assert wrote(plan).attempts[0].reason == "HeadLost"
+    assert word in str(wrote(plan).message)
+
+
+def test_a_head_that_goes_may_still_save_or_be_heard() -> None:
+    doomed = running(head_pod=head_that_goes(), ray_job=UNSEEN)
+    assert "HeadLost" not in str(decide(doomed, seconds=59))
+    assert "HeadLost" not in str(decide(replace(doomed, progress=answer()), seconds=600))
+    assert "HeadLost" not in str(decide(replace(doomed, ray_job=RUNNING), seconds=600))
+
+
+def test_what_ray_said_of_the_end_counts_for_more_than_how_its_pod_goes() -> None:
+    done = RayJob(SUBMISSION_ID, RayJobState.SUCCEEDED)
+    told = status_after(decide(running(job=job(status=status_training()), ray_job=done)))
+    for gone in (head_that_goes("Failed"), killed().head_pod):
+        seen = running(job=job(status=told), head_pod=gone, ray_job=UNSEEN)
+        assert decide(seen, seconds=59).status is None
+        assert wrote(decide(seen, seconds=60)).state is State.SUCCEEDED
 
 
 @pytest.mark.parametrize("listed", [UNSEEN, ()])
@@ -139,8 +176,25 @@ def test_a_submission_that_ray_has_is_recorded_even_after_the_deadline() -> None
 
 @pytest.mark.parametrize(("ray_job", "seconds"), [(None, 1800), (UNSEEN, 1800 + 14_400)])
 def test_a_submission_that_ray_never_takes_ends_at_the_start_deadline(ray_job: Unseen | None, seconds: int) -> None:
-    assert decide(intended(ray_job), seconds=seconds - 1).status is None
+    assert "StartDeadlineExceeded" not in str(decide(intended(ray_job), seconds=seconds - 1))
     assert wrote(decide(intended(ray_job), seconds=seconds)).reason == "StartDeadlineExceeded"
+
+
+def test_a_job_api_that_stays_silent_is_told_of_once() -> None:
+    assert decide(intended(UNSEEN), seconds=299) == Plan(requeue_after_seconds=2.0)
+    told = decide(intended(UNSEEN), seconds=300)
+    assert reasons(told)["Progressing"] == ("Unknown", "HeadSilent")
+    assert [note.reason for note in told.events] == ["HeadSilent"]
+    assert decide(running(job=job(status=told.status), ray_job=UNSEEN), 600) == Plan(requeue_after_seconds=10.0)
+
+
+def test_an_exporter_that_answers_for_a_silent_job_api_decides() -> None:
+    silent = running(job=job(status=decide(intended(UNSEEN), seconds=300).status), ray_job=UNSEEN)
+    begun = decide(replace(silent, progress=answer({"phase": Phase.STARTING, "step": 0})), seconds=310)
+    assert [attempt.submission_id for attempt in wrote(begun).attempts] == [SUBMISSION_ID]
+    assert wrote(begun).reason == "Submitted"
+    # A head without a driver holds its NPUs no longer than any other start.
+    assert wrote(decide(replace(silent, progress=IDLE), seconds=1800)).reason == "StartDeadlineExceeded"
 
 
 def test_a_cluster_that_gets_ready_at_the_start_deadline_is_asked_for_a_minute() -> None:
@@ -289,6 +343,14 @@ def test_the_active_deadline_counts_from_the_submission() -> None:
     world = running(job=job(spec, status_submitted()))
     assert decide(world, seconds=99).empty
     assert wrote(decide(world, seconds=100)).reason == "ActiveDeadlineExceeded"
+
+
+def test_the_active_deadline_bounds_all_attempts_together() -> None:
+    spec = small_spec({"deadlines": {"activeSeconds": 100}})
+    second = status_submitted() | {"usage": {"attemptSeconds": 30}}
+    world = running(job=job(spec, second))
+    assert decide(world, seconds=69).empty
+    assert wrote(decide(world, seconds=70)).reason == "ActiveDeadlineExceeded"
 
 
 @pytest.mark.parametrize("progress", [answer({"observed_time": 0.0}), answer({"observed_time": math.nan})])

@@ -94,6 +94,16 @@ def test_the_exporter_of_the_intended_head_is_asked_until_it_shows() -> None:
         assert decide(stopping(progress=told)) == Plan(requeue_after_seconds=5.0)
 
 
+def test_a_run_that_a_hook_asked_more_gently_is_asked_for_the_stop_that_was_decided() -> None:
+    gently = answer({"phase": Phase.STOPPING})
+    for mode in (StopMode.ABORT_ROLLOUT, StopMode.IMMEDIATE, StopMode.STALLED):
+        world = stopping(progress=gently)
+        world.job["status"]["stop"]["mode"] = mode.value
+        (effect,) = decide(world).effects
+        assert isinstance(effect, StopRun)
+        assert effect.mode is mode
+
+
 def test_a_head_that_is_being_deleted_is_asked_often_enough_to_hear_its_end() -> None:
     leaving = pod()
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
