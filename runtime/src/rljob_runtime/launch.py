@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from rljob_runtime import figures, log_rules, preflight, ray_cluster, resume, stall, trackers, wiring
+from rljob_runtime import figures, log_rules, parallelism, preflight, ray_cluster, resume, stall, trackers, wiring
 from rljob_runtime import nodes as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
@@ -260,6 +260,8 @@ def choose_start(launch: Launch, config: DictConfig) -> None:
 
     start = resume.choose(launch.job, launch.attempt.number, needs_critic=need_critic(config))
     print(f"rljob: {start.told}", file=sys.stderr, flush=True)  # noqa: T201
+    folder = launch.job.checkpoint_path
+    parallelism.keep(Path(folder) if folder else None, start, config)
     hydra_config.apply(config, start.settings())
 
 

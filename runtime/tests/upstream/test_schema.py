@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime import hydra_config, wiring
+from rljob_runtime import hydra_config, parallelism, wiring
 from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, OverrideValue, Platform
 from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.resume import Start
 from rljob_runtime.spool import Spool
 
 SPOOL, SCRATCH = Spool(Path("/spool")), Path("/scratch")
@@ -88,3 +89,22 @@ def test_another_engine_brings_its_own_keys() -> None:
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(RefusedError, match="model_engine=steam"):
         hydra_config.compose(job(model_engine="steam"), SPOOL, SCRATCH)
+
+
+def test_the_split_of_a_megatron_model_is_read_from_verls_own_keys(tmp_path: Path) -> None:
+    keys = {"model_engine": "megatron", "actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2}
+    config = hydra_config.compose(job(Platform.NPU, **keys), SPOOL, SCRATCH)
+    assert parallelism.split(config) == {
+        "tensor_model_parallel_size": 2,
+        "pipeline_model_parallel_size": 1,
+        "virtual_pipeline_model_parallel_size": None,
+        "expert_model_parallel_size": 1,
+        "expert_tensor_parallel_size": None,
+    }
+    parallelism.keep(tmp_path, Start(), config)
+    config.actor_rollout_ref.actor.megatron.pipeline_model_parallel_size = 2
+    begun = Start(tmp_path / "global_step_5", 5)
+    with pytest.raises(RefusedError, match="pipeline_model_parallel_size 1, now 2"):
+        parallelism.keep(tmp_path, begun, config)
+    config.actor_rollout_ref.actor.checkpoint.load_contents = ["model"]
+    parallelism.keep(tmp_path, begun, config)
