@@ -46,7 +46,7 @@ class Pause:
 
 def save(run: Run, folder: Path, step: int, pause: Pause) -> None:
     """Write as verl does: the model, the mark by way of the dataloader's state, the tracker by way of the callback."""
-    run.check_owner()
+    run.clear(step)
     made = folder / f"global_step_{step}"
     (made / "actor").mkdir(parents=True)
     pause.at("saving")

@@ -1,12 +1,20 @@
-"""Which checkpoint a new attempt resumes from."""
+"""Which checkpoint a new attempt resumes from, and which ones go."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps, repair_tracker
+from rljob_runtime.checkpoint import (
+    TRACKER_FILE,
+    complete_steps,
+    delete_retired,
+    repair_tracker,
+    retire,
+    superfluous_steps,
+)
 from runtime.tests.saving_process import WHOLE_MARK
 
 
@@ -19,7 +27,7 @@ def make_step(folder: Path, step: int, *, complete: bool = True) -> None:
 def test_a_step_of_which_only_the_mark_is_left_cannot_be_resumed_from(tmp_path: Path) -> None:
     for step in (2, 4, 6):
         make_step(tmp_path, step)
-    (tmp_path / "global_step_2" / "actor").rmdir()  # what checkpoint.keep does
+    (tmp_path / "global_step_2" / "actor").rmdir()  # what verl's own limit does
     assert complete_steps(tmp_path) == [4, 6]
 
 
@@ -55,3 +63,52 @@ def test_without_a_complete_step_the_run_begins_anew(tmp_path: Path) -> None:
     assert repair_tracker(tmp_path) is None
     assert not (tmp_path / TRACKER_FILE).exists()
     assert repair_tracker(tmp_path / "absent") is None
+
+
+def test_what_nobody_needs_is_neither_among_the_newest_nor_the_trackers(tmp_path: Path) -> None:
+    for step in (2, 4, 8, 10):
+        make_step(tmp_path, step)
+    for step in (3, 9, 11):
+        make_step(tmp_path, step, complete=False)
+    (tmp_path / TRACKER_FILE).write_text("2")  # set back by hand
+    assert superfluous_steps(tmp_path, 1, 10) == [3, 4, 8, 9]
+    assert superfluous_steps(tmp_path, 2, 10) == [3, 4, 9]
+    assert superfluous_steps(tmp_path, 2, 4) == [3]
+    assert superfluous_steps(tmp_path / "absent", 1, 10) == []
+
+
+def test_a_step_that_is_taken_away_counts_no_more_before_it_is_deleted(tmp_path: Path) -> None:
+    for step in (2, 4):
+        make_step(tmp_path, step)
+    with (tmp_path / "global_step_4" / "data.pt").open("r+b") as written:
+        retire(tmp_path, 4)
+        retire(tmp_path, 4)
+        make_step(tmp_path, 4, complete=False)
+        written.write(b"by a worker that comes back")
+    assert complete_steps(tmp_path) == [2]
+    assert list((tmp_path / "global_step_4").iterdir()) == [tmp_path / "global_step_4" / "actor"]
+    delete_retired(tmp_path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["global_step_2", "global_step_4"]
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
+def test_what_cannot_be_deleted_keeps_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    for step in (2, 4, 6):
+        make_step(tmp_path, step)
+        retire(tmp_path, step)
+    delete = shutil.rmtree
+
+    def fail_for_one(folder: Path) -> None:
+        if folder.name.startswith(".retired-4."):
+            raise error("of another")
+        delete(folder)
+
+    monkeypatch.setattr("rljob_runtime.checkpoint.shutil.rmtree", fail_for_one)
+    if error is PermissionError:
+        with pytest.raises(PermissionError):
+            delete_retired(tmp_path)
+    else:
+        delete_retired(tmp_path)
+    assert [entry.name[:11] for entry in tmp_path.iterdir()] == [".retired-4."]

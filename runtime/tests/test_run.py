@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 import os
 import time
+import types
 from pathlib import Path
 
 import pytest
 
-from rljob_runtime.checkpoint import TRACKER_FILE
+from rljob_runtime import claims
+from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps
 from rljob_runtime.contract import Phase, Progress
 from rljob_runtime.figures import ROLLOUT_SECONDS, VALIDATION_SCORE, Batch, RolloutWindow
+from rljob_runtime.outcomes import FencedError
 from rljob_runtime.spool import Spool
+from rljob_runtime.verl_plugin import saving
 from rljob_runtime.verl_plugin.run import Run, validation_figures
 from runtime.tests.conftest import MakeJob
-from runtime.tests.saving_process import WHOLE_MARK
+from runtime.tests.saving_process import WHOLE_MARK, Pause, save
 
 
 @pytest.fixture
@@ -82,6 +86,101 @@ def test_a_checkpoint_that_cannot_be_measured_is_shown_without_its_size(
     (checkpoints / TRACKER_FILE).write_text("10")
     Run(make_job(checkpoint_path=str(checkpoints)), 1, spool).saved(10, 2.5)
     assert (shown(spool).checkpoint_step, shown(spool).checkpoint_bytes) == (10, None)
+
+
+def keeping(make_job: MakeJob, spool: Spool, folder: Path, keep: int | None, attempt: int = 1) -> Run:
+    """Give an attempt that owns the folder."""
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
+    run = Run(make_job(checkpoint_path=str(folder)), attempt, spool)
+    claims.claim(folder, claims.Owner.of(run.job, attempt))
+    run.keep = keep
+    return run
+
+
+def save_steps(run: Run, folder: Path, *steps: int) -> None:
+    for step in steps:
+        save(run, folder, step, Pause("nowhere", folder / "go"))
+        run.saved(step, 1.0)
+
+
+@pytest.mark.parametrize(("keep", "left"), [(None, [10, 20, 30, 35, 40]), (1, [40]), (2, [35, 40])])
+def test_the_last_checkpoints_stay_whoever_saved_the_others(
+    make_job: MakeJob, spool: Spool, checkpoints: Path, keep: int | None, left: list[int]
+) -> None:
+    save_steps(keeping(make_job, spool, checkpoints, keep), checkpoints, 20, 30)
+    save_steps(keeping(make_job, spool, checkpoints, keep, attempt=2), checkpoints, 35, 40)
+    assert complete_steps(checkpoints) == left
+    names = {f"global_step_{step}" for step in left}
+    assert {entry.name for entry in checkpoints.iterdir()} == {*names, ".owner", TRACKER_FILE}
+
+
+def test_the_old_one_stays_until_the_new_one_is_published(make_job: MakeJob, spool: Spool, checkpoints: Path) -> None:
+    run = keeping(make_job, spool, checkpoints, keep=1)
+    save_steps(run, checkpoints, 10)
+    (checkpoints / "global_step_12" / "actor").mkdir(parents=True)  # of a save that was cut off: only takes room
+    run.clear(20)
+    assert sorted(entry.name for entry in checkpoints.glob("global_step_*")) == ["global_step_10"]
+
+
+def test_a_save_goes_on_in_no_folder_of_an_earlier_attempt(make_job: MakeJob, spool: Spool, checkpoints: Path) -> None:
+    with (checkpoints / "global_step_10" / "actor" / "shard.pt").open("wb") as frozen:
+        save_steps(keeping(make_job, spool, checkpoints, keep=None), checkpoints, 10)
+        frozen.write(b"late")
+    assert list((checkpoints / "global_step_10" / "actor").iterdir()) == []
+    assert not list(checkpoints.glob(".retired-*"))
+
+
+def test_what_cannot_be_deleted_does_not_end_the_run(
+    make_job: MakeJob,
+    spool: Spool,
+    checkpoints: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def fail(folder: Path, *_: object) -> None:
+        raise PermissionError(f"not yours: {folder.name}")
+
+    run = keeping(make_job, spool, checkpoints, keep=1)
+    monkeypatch.setattr("rljob_runtime.checkpoint.shutil.rmtree", fail)
+    save_steps(run, checkpoints, 20)
+    assert complete_steps(checkpoints) == [20]
+    assert f"old checkpoints in {checkpoints} are not deleted yet: not yours: .retired-10." in capfd.readouterr().err
+    monkeypatch.setattr("rljob_runtime.checkpoint.superfluous_steps", fail)
+    save_steps(run, checkpoints, 30)
+    assert complete_steps(checkpoints) == [20, 30]
+    assert f"old checkpoints in {checkpoints} stay: not yours: checkpoints" in capfd.readouterr().err
+
+
+def test_who_lost_the_folder_deletes_nothing_in_it(make_job: MakeJob, spool: Spool, checkpoints: Path) -> None:
+    run = keeping(make_job, spool, checkpoints, keep=1)
+    save(run, checkpoints, 20, Pause("nowhere", checkpoints / "go"))
+    claims.claim(checkpoints, claims.Owner.of(run.job, 2))
+    with pytest.raises(FencedError):
+        run.saved(20, 1.0)
+    with pytest.raises(FencedError):
+        run.clear(20)
+    assert complete_steps(checkpoints) == [10, 20]
+
+
+def test_a_job_without_checkpoints_has_nothing_to_clear(make_job: MakeJob, spool: Spool) -> None:
+    Run(make_job(), 1, spool).clear(1)
+
+
+class Section(types.SimpleNamespace):
+    """A section of verl's configuration."""
+
+    def get(self, name: str) -> object:
+        return getattr(self, name, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "keep"),
+    [({}, None), ({"max_actor_ckpt_to_keep": 3}, 3), ({"remove_previous_ckpt_in_save": True}, 1)],
+)
+def test_verl_is_left_no_limit_of_its_own(said: dict[str, object], keep: int | None) -> None:
+    trainer = Section(**{"max_actor_ckpt_to_keep": None, "max_critic_ckpt_to_keep": 3} | said)
+    assert saving.take_limit(types.SimpleNamespace(trainer=trainer)) == keep
+    assert not any(vars(trainer).values())
 
 
 def test_the_median_counts_from_a_steps_begin_to_its_record(

@@ -1,12 +1,15 @@
-"""Which steps a checkpoint folder holds, and which one verl's tracker names. Who may write there: claims.py.
+"""Which steps a checkpoint folder holds, which one verl's tracker names, and which go. Who may write there: claims.py.
 
 A tracker that verl wrote by itself, without a rename, may be empty after a crash, and then verl dies on resume; the
-launcher repairs it first.
+launcher repairs it first. A step goes by a rename: from one moment to the next it is no checkpoint to anybody, and its
+deletion may take long, be cut off, or fail.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import uuid
 import zipfile
 from pathlib import Path
 
@@ -17,16 +20,52 @@ TRACKER_FILE = "latest_checkpointed_iteration.txt"
 COMPLETE_MARK = "data.pt"
 """Written after the model and before the tracker, by torch.save: trainer_base.py, _save_checkpoint (0.9.1)."""
 MODEL_FOLDER = "actor"
-"""Beside the mark. `checkpoint.keep` removes it from an old step and leaves the mark: checkpoint_manager.py (0.9.1)."""
+"""Beside the mark. verl's own limit removes it from an old step and leaves the mark: checkpoint_manager.py (0.9.1)."""
 STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
+RETIRED = ".retired-"
+"""Beginning of the name under which a step's folder waits for its deletion."""
 
 
 def complete_steps(folder: Path) -> list[int]:
     """Give the steps whose checkpoints are complete, ascending."""
+    return [step for step in _steps(folder) if is_complete(step_folder(folder, step))]
+
+
+def superfluous_steps(folder: Path, keep: int, last: int) -> list[int]:
+    """Give the steps up to `last` that nobody needs: not the newest `keep` complete ones, and not the tracker's."""
+    steps = [step for step in _steps(folder) if step <= last]
+    complete = [step for step in steps if is_complete(step_folder(folder, step))]
+    needed = {*complete[-keep:], tracked_step(folder)}
+    return [step for step in steps if step not in needed]
+
+
+def retire(folder: Path, step: int) -> None:
+    """Take a step away, if it is there: whoever still writes into its files writes for nobody."""
+    try:
+        step_folder(folder, step).rename(folder / f"{RETIRED}{step}.{uuid.uuid4().hex}")
+    except FileNotFoundError:
+        return
+
+
+def delete_retired(folder: Path) -> None:
+    """Delete what was taken away, by earlier attempts too; raises OSError after it has tried all of it."""
+    failed: OSError | None = None
+    for entry in folder.glob(f"{RETIRED}*"):
+        try:
+            shutil.rmtree(entry)
+        except FileNotFoundError:
+            continue  # somebody else is at it
+        except OSError as error:
+            failed = error
+    if failed is not None:
+        raise failed
+
+
+def _steps(folder: Path) -> list[int]:
+    """Give every step that has a folder, ascending."""
     if not folder.is_dir():
         return []
-    matches = ((STEP_FOLDER.match(entry.name), entry) for entry in folder.iterdir())
-    return sorted(int(match[1]) for match, entry in matches if match and is_complete(entry))
+    return sorted(int(match[1]) for entry in folder.iterdir() if (match := STEP_FOLDER.match(entry.name)))
 
 
 def is_complete(made: Path) -> bool:

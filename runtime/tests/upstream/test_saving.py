@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.checkpoint import TRACKER_FILE, tracked_step
+from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps, tracked_step
 from rljob_runtime.claims import Owner, claim, publish
 
 PROBE = """
@@ -23,6 +23,7 @@ import sys, time, types
 import torch
 from pathlib import Path
 from omegaconf import OmegaConf
+from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 from rljob_runtime import claims
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
 from rljob_runtime.outcomes import FencedError
@@ -48,9 +49,17 @@ def pause(here):
 
 
 class Workers:
+    def __init__(self):
+        self.previous_saved_paths = []
+
+    remove_previous_save_local_path = BaseCheckpointManager.remove_previous_save_local_path
+
     def save_checkpoint(self, local_path, remote_path, global_step, max_ckpt_to_keep=None):
+        BaseCheckpointManager.ensure_checkpoint_capacity(self, max_ckpt_to_keep)
         Path(local_path).mkdir(parents=True)
+        BaseCheckpointManager.register_checkpoint(self, local_path, max_ckpt_to_keep)
         pause("saving")
+        pause(f"saving-{global_step}")
 
 
 class Told:
@@ -76,10 +85,15 @@ class Replicas:
 trainer = RLJobTrainer.__new__(RLJobTrainer)
 trainer._run = Run(job, 1, spool)
 trainer.config = OmegaConf.create({
-    "trainer": {"default_local_dir": str(folder), "default_hdfs_dir": None},
+    "trainer": {
+        "default_local_dir": str(folder), "default_hdfs_dir": None, "v1": {"trainer_mode": "rljob_sync"},
+        "max_actor_ckpt_to_keep": 1, "max_critic_ckpt_to_keep": 1,
+    },
+    "algorithm": {"adv_estimator": "grpo"},
     "actor_rollout_ref": {"actor": {"checkpoint": {"async_save": place == "async"}}},
 })
 OmegaConf.set_struct(trainer.config, True)
+trainer._take_over(trainer.config)
 trainer.trainer_mode, trainer.use_critic, trainer.global_steps = "sync", False, 4
 trainer.actor_rollout_wg, trainer.train_dataloader = Workers(), Data()
 trainer._publisher = trainer.checkpoint_callback = saving.Publisher(Told(), trainer._run)
@@ -94,6 +108,9 @@ if place == "rollout":
 try:
     trainer._save_checkpoint()
     print("saved", trainer.config.actor_rollout_ref.actor.checkpoint.async_save)
+    if len(sys.argv) > 5:
+        trainer.global_steps = int(sys.argv[5])
+        trainer._save_checkpoint()
 except FencedError:
     print("fenced")
 """.replace("TRACKER", TRACKER_FILE)
@@ -165,6 +182,20 @@ def test_a_driver_that_was_frozen_in_a_save_does_not_publish(here: Place, place:
     assert last_words(said) == ["fenced"]
     assert tracked_step(here.checkpoints) == 2
     assert "global_step_4/data.pt" not in here.files()
+
+
+def test_a_driver_that_is_killed_in_a_save_leaves_the_checkpoint_before(here: Place) -> None:
+    with subprocess.Popen([*here.words("saving-6"), "6"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert any(line.strip() == "saving-6" for line in process.stdout)
+        process.kill()
+    assert complete_steps(here.checkpoints) == [4]
+
+
+def test_the_checkpoint_before_goes_once_the_new_one_is_published(here: Place) -> None:
+    done = subprocess.run([*here.words("nowhere"), "6"], capture_output=True, text=True, check=False)
+    assert last_words(done.stdout) == ["told 4 True False 4", "saved False", "told 6 True False 6"], done.stderr[-3000:]
+    assert here.files() == [".owner", "global_step_6", "global_step_6/actor", "global_step_6/data.pt", TRACKER_FILE]
 
 
 def test_a_rollout_that_is_given_up_is_named_and_its_prompts_are_drawn_again(here: Place) -> None:

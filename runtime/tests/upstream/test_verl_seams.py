@@ -128,6 +128,12 @@ def test_a_checkpoint_writes_its_data_before_the_tracker(base: Any) -> None:
     assert in_order(source, "save_checkpoint(", '"data.pt"', "latest_checkpointed_iteration.txt")
 
 
+def test_how_many_checkpoints_stay_is_asked_of_three_keys(base: Any) -> None:
+    source = inspect.getsource(base._save_checkpoint)
+    asked = {"remove_previous_ckpt_in_save", "max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep"}
+    assert set(re.findall(r'trainer\.get\("(\w+)"', source)) == asked
+
+
 def test_waiting_for_answers_is_one_method_of_the_replay_buffer() -> None:
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 

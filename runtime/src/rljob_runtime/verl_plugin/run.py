@@ -20,13 +20,15 @@ from typing import Any
 from rljob_runtime import checkpoint, claims, figures
 from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import JobConfig, Phase, StopMode
-from rljob_runtime.files import folder_bytes
+from rljob_runtime.files import folder_bytes, in_time
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.spool import STRENGTH, Spool, StepRecord
 
 STEPS_OF_MEDIAN = 1000
 SIZE_SECONDS = 2.0
 """The trainer stands still while a checkpoint is measured."""
+DELETE_SECONDS = 30.0
+"""The trainer waits as long for a deletion, which then goes on beside it."""
 
 _installed: list[Run] = []
 
@@ -42,6 +44,8 @@ class Run:
     """A stop that came by an actor call; one that came through the spool is read there."""
     reported: StopMode | None = field(default=None, init=False)
     mirror: Mirror = field(init=False)
+    keep: int | None = field(default=None, init=False)
+    """Complete checkpoints that stay in the folder, the newest; None: all."""
     _first_step: int | None = field(default=None, init=False)
     _step_begun: float | None = field(default=None, init=False)
     _step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
@@ -78,13 +82,39 @@ class Run:
         if self.checkpoint_folder is not None:
             claims.check(self.checkpoint_folder, claims.Owner.of(self.job, self.attempt))
 
+    def clear(self, step: int) -> None:
+        """Make the way free for a save of `step`; raises FencedError if somebody else owns the checkpoints.
+
+        A folder of that step was left by an earlier attempt, whose workers may come back in the middle of a write: they
+        must not find the file that this attempt is about to publish.
+        """
+        self.check_owner()
+        if self.checkpoint_folder is not None:
+            checkpoint.retire(self.checkpoint_folder, step)
+            # Before the save too: what a save that was cut off has left may take the room of this one.
+            self._drop(self.checkpoint_folder, step - 1)
+
+    def _drop(self, folder: Path, last: int) -> None:
+        """Delete the steps up to `last` beyond `keep`; a volume that fails costs room on it, never the run."""
+        try:
+            for step in checkpoint.superfluous_steps(folder, self.keep, last) if self.keep else ():
+                self.check_owner()
+                checkpoint.retire(folder, step)
+        except OSError as error:
+            print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        delete = functools.partial(checkpoint.delete_retired, folder)
+        in_time(DELETE_SECONDS, delete, f"old checkpoints in {folder} are not deleted yet")
+
     def publish(self, step: int) -> None:
         """Let verl's tracker name a step; raises FencedError if somebody else owns the checkpoints."""
         if self.checkpoint_folder is not None:
             claims.publish(self.checkpoint_folder, claims.Owner.of(self.job, self.attempt), step)
 
     def saved(self, step: int, seconds: float) -> None:
-        """Show a checkpoint, once verl's tracker names it: with an asynchronous save that is a later step's matter."""
+        """Show a checkpoint, and delete the old ones, once verl's tracker names it.
+
+        With an asynchronous save that is a later step's matter.
+        """
         self._unpublished = (step, seconds)
         self._show_saved()
 
@@ -99,6 +129,7 @@ class Run:
         )
         told = "" if size is None else f", {size} bytes"
         print(f"rljob: step {step} is saved in {step_folder(folder, step)}: {seconds:.1f} s{told}", flush=True)  # noqa: T201
+        self._drop(folder, step)
 
     def resumed(self, step: int) -> None:
         """Show the step from which the attempt goes on; it is a checkpoint of this job only in its own folder."""

@@ -4,6 +4,9 @@ verl saves the models, asks the dataloader for its state, writes `data.pt` and t
 driver that is frozen anywhere in between must not publish when it comes back. So the dataloader that verl asks is ours
 for that moment, and verl is told that the save is asynchronous, for which it leaves the tracker to somebody else and
 calls its checkpoint callback: ours, which writes the tracker atomically if the folder is still this attempt's.
+
+How many checkpoints stay is not left to verl either: its workers delete an old step while they save the new one, long
+before that one is whole, and each process of verl knows only the steps that it saved itself.
 """
 
 from __future__ import annotations
@@ -16,6 +19,17 @@ from rljob_runtime.verl_plugin.run import Run
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+
+def take_limit(config: DictConfig) -> int | None:
+    """Take from verl how many checkpoints stay, so that it deletes none; None: all."""
+    trainer = config.trainer
+    keep: int | None = trainer.max_actor_ckpt_to_keep
+    if trainer.get("remove_previous_ckpt_in_save"):
+        # verl's old way to say so (trainer_base.py, _save_checkpoint, 0.9.1).
+        keep, trainer.remove_previous_ckpt_in_save = 1, False
+    trainer.max_actor_ckpt_to_keep = trainer.max_critic_ckpt_to_keep = None
+    return keep
 
 
 class FencedState:

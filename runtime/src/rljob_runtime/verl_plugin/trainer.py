@@ -64,15 +64,20 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._data_before: dict[str, Any] = {}
         self._in_loop = False
         self._baseline_of: dict[str, str] = {}
+        self._take_over(config)
+        super().__init__(config)
+        self._publisher = saving.Publisher(self.checkpoint_callback, self._run)
+        self.checkpoint_callback = self._publisher
+
+    def _take_over(self, config: DictConfig) -> None:
+        """Take out of verl's configuration what is done here."""
         self._greedy_baselines = config.algorithm.adv_estimator == baselines.REMAX
         with open_dict(config):
             # verl compares the mode with the literal "sync" in eight places; another name silently gets async rules.
             config.trainer.v1.trainer_mode = "sync"
             if self._greedy_baselines:
                 config.algorithm.adv_estimator = baselines.ESTIMATOR
-        super().__init__(config)
-        self._publisher = saving.Publisher(self.checkpoint_callback, self._run)
-        self.checkpoint_callback = self._publisher
+            self._run.keep = saving.take_limit(config)
 
     # Waiting for generation: the only place where a rollout can be abandoned.
 
@@ -177,7 +182,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
 
     def _save_checkpoint(self) -> None:
         """Save as verl does; the fence is asked before the first byte, before verl's mark and before the tracker."""
-        self._run.check_owner()
+        self._run.clear(self.global_steps)
         begun, dataloader = time.monotonic(), self.train_dataloader
         self.train_dataloader = saving.FencedState(dataloader, self._run)
         try:

@@ -27,6 +27,7 @@ ROWS = (
         PPO_YAML,
         lambda s: s.checkpoint.every_steps if s.checkpoint else -1,
     ),
+    # Our trainer takes the limit out of verl's hands (rljob_runtime/verl_plugin/saving.py).
     Row("trainer.max_actor_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep),
     Row("trainer.max_critic_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep, PPO),
     Row("trainer.resume_mode", "checkpoint.resume", PPO_YAML, lambda _: None, BY_LAUNCHER),
