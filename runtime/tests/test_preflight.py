@@ -49,6 +49,17 @@ def test_a_missing_variable_is_named(environ: dict[str, str], name: str) -> None
     assert caught.value.code is ExitCode.ENVIRONMENT
 
 
+@pytest.mark.parametrize(("said", "step"), [({}, None), ({"RLJOB_CHECKPOINT_STEP": "40"}, 40)])
+def test_an_operator_may_say_what_was_saved(environ: dict[str, str], said: dict[str, str], step: int | None) -> None:
+    assert read_attempt(environ | said).checkpoint_step == step
+
+
+def test_a_saved_step_is_a_number(environ: dict[str, str]) -> None:
+    with pytest.raises(RefusedError, match="RLJOB_CHECKPOINT_STEP='last': expected a step") as caught:
+        read_attempt({**environ, "RLJOB_CHECKPOINT_STEP": "last"})
+    assert (caught.value.code, caught.value.reason) == (ExitCode.ENVIRONMENT, "BadSubmission")
+
+
 @pytest.mark.parametrize("number", ["0", "-1", "one"])
 def test_an_attempt_is_counted_from_one(environ: dict[str, str], number: str) -> None:
     with pytest.raises(RefusedError, match="expected a number from 1"):

@@ -10,6 +10,7 @@ from rljob_runtime import resume
 from rljob_runtime.checkpoint import TRACKER_FILE
 from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
 from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.preflight import Attempt
 from runtime.tests.conftest import MakeJob
 from runtime.tests.saving_process import WHOLE_MARK
 
@@ -39,13 +40,13 @@ def other(tmp_path: Path) -> Path:
     return folder
 
 
-def choose(job: JobConfig, *, needs_critic: bool = False) -> resume.Start:
-    return resume.choose(job, 3, needs_critic=needs_critic)
+def choose(job: JobConfig, *, needs_critic: bool = False, saved: int | None = None) -> resume.Start:
+    return resume.choose(job, Attempt(3, "sums-3", "pod", Path("spool"), saved), needs_critic=needs_critic)
 
 
-def refusal(job: JobConfig, *, needs_critic: bool = False) -> RefusedError:
+def refusal(job: JobConfig, *, needs_critic: bool = False, saved: int | None = None) -> RefusedError:
     with pytest.raises(RefusedError) as caught:
-        choose(job, needs_critic=needs_critic)
+        choose(job, needs_critic=needs_critic, saved=saved)
     assert caught.value.code is ExitCode.BAD_CONFIG
     return caught.value
 
@@ -75,6 +76,33 @@ def test_required_without_a_checkpoint_names_the_path(make_job: MakeJob, own: Pa
     error = refusal(make_job(checkpoint_path=str(own), resume=ResumeMode.REQUIRED))
     assert error.reason == "CheckpointMissing"
     assert str(error).startswith(f"checkpoint.resume is Required, but {own} holds no complete checkpoint")
+
+
+@pytest.mark.parametrize("mode", ResumeMode)
+@pytest.mark.parametrize("source", [True, False])
+def test_what_the_job_had_saved_is_not_trained_anew_because_it_is_gone(
+    make_job: MakeJob, own: Path, other: Path, mode: ResumeMode, source: bool
+) -> None:
+    make_step(other, 10)
+    make_step(own, 4, complete=False)
+    source_of = ResumeSource(str(other)) if source else None
+    error = refusal(make_job(checkpoint_path=str(own), resume=mode, resume_from=source_of), saved=40)
+    assert error.reason == "CheckpointGone"
+    assert str(error) == (
+        f"checkpoint.path {own} holds no complete checkpoint of this job, which had saved step 40 there: bring that "
+        "folder back; to start over, create the job anew, or with another checkpoint.path"
+    )
+    assert (own / "global_step_4").is_dir()
+
+
+def test_as_long_as_something_is_left_the_job_goes_on_from_it(make_job: MakeJob, own: Path) -> None:
+    make_step(own, 20)
+    assert choose(make_job(checkpoint_path=str(own)), saved=40).step == 20
+    never = make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER)
+    assert refusal(never, saved=40).reason == "CheckpointGone"  # somebody else's
+    (own / ".begun").write_text(never.uid)
+    assert choose(never, saved=40).step == 20
+    assert choose(make_job(), saved=40).folder is None
 
 
 def test_another_jobs_checkpoint_is_taken_only_as_long_as_there_is_no_own(

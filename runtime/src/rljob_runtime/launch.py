@@ -258,7 +258,7 @@ def choose_start(launch: Launch, config: DictConfig) -> None:
 
     from rljob_runtime import hydra_config
 
-    start = resume.choose(launch.job, launch.attempt.number, needs_critic=need_critic(config))
+    start = resume.choose(launch.job, launch.attempt, needs_critic=need_critic(config))
     print(f"rljob: {start.told}", file=sys.stderr, flush=True)  # noqa: T201
     folder = launch.job.checkpoint_path
     parallelism.keep(Path(folder) if folder else None, start, config)

@@ -30,6 +30,8 @@ class Attempt:
     submission_id: str
     pod_uid: str
     spool: Path
+    checkpoint_step: int | None = None
+    """What earlier attempts have in the checkpoint folder, as far as the operator knows."""
 
 
 def read_attempt(environ: Mapping[str, str]) -> Attempt:
@@ -44,6 +46,7 @@ def read_attempt(environ: Mapping[str, str]) -> Attempt:
         submission_id=_variable(environ, AttemptVariable.SUBMISSION_ID),
         pod_uid=_variable(environ, PodVariable.POD_UID),
         spool=Path(environ.get(PodVariable.SPOOL) or head_paths().spool),
+        checkpoint_step=_checkpoint_step(environ),
     )
     intended = _variable(environ, AttemptVariable.HEAD_POD_UID)
     if intended != attempt.pod_uid:
@@ -79,6 +82,16 @@ def read_job(environ: Mapping[str, str]) -> JobConfig:
 def missing_here(paths: list[str]) -> list[str]:
     """List the paths that this node lacks."""
     return [path for path in paths if not Path(path).exists()]
+
+
+def _checkpoint_step(environ: Mapping[str, str]) -> int | None:
+    text = environ.get(AttemptVariable.CHECKPOINT_STEP)
+    if not text:
+        return None
+    if not text.isdigit():
+        name = AttemptVariable.CHECKPOINT_STEP
+        raise RefusedError(ExitCode.ENVIRONMENT, "BadSubmission", f"{name}={text!r}: expected a step")
+    return int(text)
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str:

@@ -2,7 +2,8 @@
 
 The launcher asks once it alone may write into the checkpoint folder, and hands verl an explicit path: verl's own search
 would follow a tracker file that a crash can damage. With `Never`, a job's first attempt sets earlier steps aside, so
-that every `global_step_<n>` of the folder belongs to this job; nothing is deleted.
+that every `global_step_<n>` of the folder belongs to this job; nothing is deleted. A job that had saved something does
+not begin anew in silence because it is gone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, ResumeMode, ResumeSource
 from rljob_runtime.files import write_atomically
 from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.preflight import Attempt
 
 SHARD = re.compile(r"^model_world_size_(\d+)_rank_\d+\.pt$")
 """One rank's part of an FSDP model: verl/utils/checkpoint/fsdp_checkpoint_manager.py (0.9.1)."""
@@ -44,11 +46,13 @@ class Start:
         return {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": str(self.folder)}
 
 
-def choose(job: JobConfig, attempt: int, *, needs_critic: bool) -> Start:
+def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool) -> Start:
     """Choose the beginning; raises RefusedError (exit 64) for what the manifest asks and the folders cannot give."""
     own = Path(job.checkpoint_path) if job.checkpoint_path else None
+    if own is not None and attempt.checkpoint_step is not None:
+        _check_kept(own, job, attempt.checkpoint_step)
     if job.resume is ResumeMode.NEVER and (own is None or not _begun(own, job)):
-        return _begin_anew(own, job, attempt) if own else Start()
+        return _begin_anew(own, job, attempt.number) if own else Start()
     step = checkpoint.repair_tracker(own) if own else None
     if own is not None and step is not None:
         start = Start(step_folder(own, step), step, f"the run goes on from step {step} in {own}")
@@ -62,6 +66,17 @@ def choose(job: JobConfig, attempt: int, *, needs_critic: bool) -> Start:
         check_topology(start.folder, job.devices)
         check_critic(start.folder, needs_critic=needs_critic)
     return start
+
+
+def _check_kept(folder: Path, job: JobConfig, saved_step: int) -> None:
+    """Refuse a folder that has lost what the job saved: another volume may be mounted in its place."""
+    if checkpoint.complete_steps(folder) and (job.resume is not ResumeMode.NEVER or _begun(folder, job)):
+        return
+    raise _refused(
+        f"checkpoint.path {folder} holds no complete checkpoint of this job, which had saved step {saved_step} there: "
+        "bring that folder back; to start over, create the job anew, or with another checkpoint.path",
+        "CheckpointGone",
+    )
 
 
 def _begun(folder: Path, job: JobConfig) -> bool:

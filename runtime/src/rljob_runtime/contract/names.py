@@ -20,6 +20,8 @@ class AttemptVariable(enum.StrEnum):
     SUBMISSION_ID = "RLJOB_SUBMISSION_ID"
     HEAD_POD_UID = "RLJOB_HEAD_POD_UID"
     JOB_DIGEST = "RLJOB_JOB_DIGEST"
+    CHECKPOINT_STEP = "RLJOB_CHECKPOINT_STEP"
+    """The last step that the job is known to have in its checkpoint folder; absent: none is known."""
 
 
 class PodVariable(enum.StrEnum):

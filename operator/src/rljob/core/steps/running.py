@@ -118,6 +118,9 @@ def _submission(view: View) -> SubmitJob:
         AttemptVariable.HEAD_POD_UID: intent.head_pod_uid,
         AttemptVariable.JOB_DIGEST: digest,
     }
+    spec, saved = view.frozen_spec, view.status.checkpoint
+    if saved is not None and spec is not None and spec.checkpoint is not None and saved.path == spec.checkpoint.path:
+        environment[AttemptVariable.CHECKPOINT_STEP] = str(saved.step)
     block = port_block(pod)
     return SubmitJob(
         pod_ip=str(pod["status"]["podIP"]),

@@ -258,6 +258,20 @@ def saved(step: int, checkpoint: int | None, status: Json, observed: float = 0.0
     return running(job=job(SAVING, status), snapshot=snapshot(SAVING), progress=told)
 
 
+@pytest.mark.parametrize(
+    ("spec", "path", "told"),
+    [(SAVING, "/data/saves", "4"), (SAVING, "/data/earlier", None), (small_spec(), "/data/saves", None)],
+)
+def test_the_submission_tells_what_is_saved_in_the_folder_that_it_goes_by(
+    spec: Json, path: str, told: str | None
+) -> None:
+    kept = {"step": 4, "path": path, "savedTime": "2026-01-01T12:00:01Z"}
+    status = status_intended() | {"checkpoint": kept}
+    (effect,) = decide(running(job=job(spec, status), snapshot=snapshot(spec), ray_job=None)).effects
+    assert isinstance(effect, SubmitJob)
+    assert dict(effect.environment).get("RLJOB_CHECKPOINT_STEP") == told
+
+
 def test_the_first_checkpoint_is_a_transition() -> None:
     plan = decide(saved(4, 4, status_training(), 1), seconds=1)
     status = wrote(plan)
