@@ -79,6 +79,31 @@ def test_a_rule_that_means_success_ends_with_zero() -> None:
     assert outcome.message.endswith("at step 2, 2 steps in a row; nothing is saved")
 
 
+@pytest.mark.parametrize(
+    ("rule", "saved_step", "kept"),
+    [
+        (IS_NAN, None, "nothing is saved"),
+        (IS_NAN, 5, "the weights of this step are not saved, the last that are is step 5"),
+        (IS_NAN, 7, "step 7 is saved"),  # by its period, before the metric was there
+        (replace(TARGET, for_steps=1), 5, "step 5 is saved"),
+    ],
+)
+def test_weights_that_a_rule_calls_broken_are_told_not_to_be_saved(
+    rule: StopRule, saved_step: int | None, kept: str
+) -> None:
+    match = StopRules([rule]).observe(7, {REWARD: math.nan if rule == IS_NAN else 1.0})
+    assert match is not None
+    assert match.breaks_weights() is (rule == IS_NAN)
+    assert match.outcome(saved_step).message.endswith(f"at step 7; {kept}")
+
+
+def test_a_nan_is_found_before_its_row_is_full() -> None:
+    rules = StopRules([TARGET, replace(IS_NAN, metric="actor/grad_norm", for_steps=3)])
+    assert rules.nan_of({REWARD: math.nan}) is None
+    assert rules.nan_of({"actor/grad_norm": 1.0}) is None
+    assert rules.nan_of({"actor/grad_norm": math.nan}) == "actor/grad_norm"
+
+
 def test_nan_is_told_without_a_threshold() -> None:
     match = StopRules([IS_NAN]).observe(1, {REWARD: math.nan})
     assert match is not None

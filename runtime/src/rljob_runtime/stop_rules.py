@@ -42,9 +42,21 @@ class Match:
 
     def outcome(self, saved_step: int | None) -> Outcome:
         """Give the attempt's end: a success, or a failure that no restart cures."""
-        kept = "nothing is saved" if saved_step is None else f"step {saved_step} is saved"
         code = ExitCode.DONE if self.rule.succeeds else ExitCode.RULE_MATCHED
-        return Outcome(int(code), REASON, f"{self.describe()}; {kept}", rule=self.rule.name, last_step=self.step)
+        return Outcome(
+            int(code), REASON, f"{self.describe()}; {self._kept(saved_step)}", rule=self.rule.name, last_step=self.step
+        )
+
+    def breaks_weights(self) -> bool:
+        """Tell whether the rule says that this step's weights are worth nothing."""
+        return self.rule.condition is RuleCondition.IS_NAN
+
+    def _kept(self, saved_step: int | None) -> str:
+        if saved_step is None:
+            return "nothing is saved"
+        if self.breaks_weights() and saved_step < self.step:
+            return f"the weights of this step are not saved, the last that are is step {saved_step}"
+        return f"step {saved_step} is saved"
 
 
 def holds(rule: StopRule, value: float) -> bool:
@@ -63,6 +75,11 @@ class StopRules:
         self._row = dict.fromkeys(rules, 0)
         self._unseen = set(self._row)
         self._warned: set[StopRule] = set()
+
+    def nan_of(self, metrics: Mapping[str, float]) -> str | None:
+        """Name a metric that is NaN, and of which a rule says that it must not be, before the rule has matched."""
+        values = ((rule, metrics.get(rule.metric)) for rule in self._row if rule.condition is RuleCondition.IS_NAN)
+        return next((rule.metric for rule, value in values if value is not None and holds(rule, value)), None)
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> Match | None:
         """Take a step's metrics; give the first rule, in the manifest's order, that has held for long enough."""

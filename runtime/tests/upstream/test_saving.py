@@ -25,9 +25,10 @@ from pathlib import Path
 from omegaconf import OmegaConf
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 from rljob_runtime import claims
-from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
+from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress, RuleCondition, StopRule
 from rljob_runtime.outcomes import FencedError
 from rljob_runtime.spool import Spool
+from rljob_runtime.stop_rules import StopRules
 from rljob_runtime.verl_plugin import saving
 from rljob_runtime.verl_plugin.run import Run
 from rljob_runtime.verl_plugin.trainer import RLJobTrainer
@@ -94,6 +95,7 @@ trainer.config = OmegaConf.create({
 })
 OmegaConf.set_struct(trainer.config, True)
 trainer._take_over(trainer.config)
+trainer._nan = None
 trainer.trainer_mode, trainer.use_critic, trainer.global_steps = "sync", False, 4
 trainer.actor_rollout_wg, trainer.train_dataloader = Workers(), Data()
 trainer._publisher = trainer.checkpoint_callback = saving.Publisher(Told(), trainer._run)
@@ -104,6 +106,17 @@ if place == "rollout":
     data = folder / f"global_step_{trainer.global_steps}" / "data.pt"
     place = torch.load(data, weights_only=False)["place"] if data.exists() else None
     print("given-up", trainer.abandoned_step, trainer.stopped_by, trainer.global_steps, place)
+    sys.exit()
+if place == "nan":
+    rule = StopRule("nan", "actor/grad_norm", RuleCondition.IS_NAN, for_steps=2)
+    trainer._rules, trainer.total_training_steps = StopRules([rule]), 40
+    RLJobTrainer.__mro__[1].step = lambda self, metrics, timing: metrics.update({"actor/grad_norm": float("nan")})
+    for step in (4, 6):
+        trainer.global_steps, metrics = step, {}
+        trainer.step(metrics, {})
+        trainer._save_checkpoint()
+        trainer._heed_rules(step, metrics)
+    print("matched", trainer.matched.step, trainer.total_training_steps)
     sys.exit()
 try:
     trainer._save_checkpoint()
@@ -196,6 +209,12 @@ def test_the_checkpoint_before_goes_once_the_new_one_is_published(here: Place) -
     done = subprocess.run([*here.words("nowhere"), "6"], capture_output=True, text=True, check=False)
     assert last_words(done.stdout) == ["told 4 True False 4", "saved False", "told 6 True False 6"], done.stderr[-3000:]
     assert here.files() == [".owner", "global_step_6", "global_step_6/actor", "global_step_6/data.pt", TRACKER_FILE]
+
+
+def test_weights_that_are_nan_are_not_saved_whether_their_rule_has_matched_yet_or_not(here: Place) -> None:
+    done = subprocess.run(here.words("nan"), capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "matched 6 6", done.stderr[-3000:]
+    assert here.files() == [".owner"]
 
 
 def test_a_rollout_that_is_given_up_is_named_and_its_prompts_are_drawn_again(here: Place) -> None:

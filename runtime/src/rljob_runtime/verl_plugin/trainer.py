@@ -63,6 +63,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._discarded = Discarded()
         self._data_before: dict[str, Any] = {}
         self._in_loop = False
+        self._nan: str | None = None
         self._baseline_of: dict[str, str] = {}
         self._take_over(config)
         super().__init__(config)
@@ -143,10 +144,13 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
         """Train one step, or abandon its rollout."""
         try:
-            return super().step(metrics, timing_raw)
+            batch = super().step(metrics, timing_raw)
         except RolloutAbandonedError:
             self._abandon_rollout()
             raise
+        # The rules are judged after the periodic save, and broken weights must not take a good checkpoint's place.
+        self._nan = self._rules.nan_of(run.numbers(metrics))
+        return batch
 
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         """Train until the last step or a stop."""
@@ -182,6 +186,9 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
 
     def _save_checkpoint(self) -> None:
         """Save as verl does; the fence is asked before the first byte, before verl's mark and before the tracker."""
+        if self._nan is not None:
+            print(f"rljob: step {self.global_steps} is not saved: {self._nan} is NaN", file=sys.stderr, flush=True)  # noqa: T201
+            return
         self._run.clear(self.global_steps)
         begun, dataloader = time.monotonic(), self.train_dataloader
         self.train_dataloader = saving.FencedState(dataloader, self._run)
@@ -279,6 +286,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         for warning in self._rules.warnings(metrics):
             print(f"rljob: {warning}", file=sys.stderr, flush=True)  # noqa: T201
         if self.matched is not None:
-            self._save_once()
+            if not self.matched.breaks_weights():
+                self._save_once()
             # As in on_step_end: the loop's own condition ends it, after the step was logged.
             self.total_training_steps = step
