@@ -25,13 +25,14 @@ from pathlib import Path
 from omegaconf import OmegaConf
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 from rljob_runtime import claims
-from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress, RuleCondition, StopRule
+from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
+from rljob_runtime.contract import RuleCondition, StopMode, StopRule
 from rljob_runtime.outcomes import FencedError
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop_rules import StopRules
 from rljob_runtime.verl_plugin import saving
 from rljob_runtime.verl_plugin.run import Run
-from rljob_runtime.verl_plugin.trainer import RLJobTrainer
+from rljob_runtime.verl_plugin.trainer import RLJobTrainer, StepAbandonedError
 
 folder, spool, place, go = Path(sys.argv[1]), Spool(Path(sys.argv[2])), sys.argv[3], Path(sys.argv[4])
 job = JobConfig(
@@ -99,10 +100,19 @@ trainer._nan = None
 trainer.trainer_mode, trainer.use_critic, trainer.global_steps = "sync", False, 4
 trainer.actor_rollout_wg, trainer.train_dataloader = Workers(), Data()
 trainer._publisher = trainer.checkpoint_callback = saving.Publisher(Told(), trainer._run)
-if place == "rollout":
+if place in ("rollout", "between-steps", "before-steps"):
     trainer.checkpoint_manager, trainer._data_before = Replicas(), {"place": 6}
-    trainer.global_steps = int(sys.argv[5])
-    trainer._abandon_rollout()
+    trainer.global_steps, trainer.abandoned_step = int(sys.argv[5]), None
+    if place != "before-steps":
+        trainer._run.step_began()
+    if place == "rollout":
+        trainer._abandon_rollout()
+    else:
+        trainer._run.request_stop(StopMode.AFTER_STEP)
+        try:
+            trainer.on_step_begin()
+        except StepAbandonedError:
+            print("left")
     data = folder / f"global_step_{trainer.global_steps}" / "data.pt"
     place = torch.load(data, weights_only=False)["place"] if data.exists() else None
     print("given-up", trainer.abandoned_step, trainer.stopped_by, trainer.global_steps, place)
@@ -147,9 +157,9 @@ class Place:
         """Give the command line."""
         return [sys.executable, "-c", PROBE, str(self.checkpoints), str(self.root / "spool"), place, str(self.go)]
 
-    def give_up(self, step: int) -> str:
-        """Give up a step's rollout, and give what was said."""
-        done = subprocess.run([*self.words("rollout"), str(step)], capture_output=True, text=True, check=False)
+    def give_up(self, step: int, place: str = "rollout") -> str:
+        """Give up a step, and give what was said."""
+        done = subprocess.run([*self.words(place), str(step)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
@@ -225,4 +235,15 @@ def test_a_rollout_that_is_given_up_is_named_and_its_prompts_are_drawn_again(her
 
 def test_a_first_rollout_that_is_given_up_leaves_no_checkpoint(here: Place) -> None:
     assert here.give_up(1).splitlines()[-1] == "given-up 1 AbortRollout 0 None"
+    assert here.files() == [".owner"]
+
+
+def test_a_stop_between_two_steps_ends_with_the_one_that_is_trained(here: Place) -> None:
+    said = here.give_up(5, "between-steps").splitlines()
+    assert said.index("asleep") < said.index("told 4 True False 4") < said.index("left"), said
+    assert said[-1] == "given-up None AfterStep 4 7"
+
+
+def test_a_stop_before_an_attempts_first_step_saves_nothing_again(here: Place) -> None:
+    assert here.give_up(5, "before-steps").splitlines()[-2:] == ["left", "given-up None AfterStep 4 None"]
     assert here.files() == [".owner"]

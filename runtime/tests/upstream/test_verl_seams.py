@@ -119,7 +119,7 @@ def test_a_prompt_for_validation_goes_where_the_baselines_are_read() -> None:
 
 
 def test_prompts_are_sent_after_the_step_has_begun(base: Any) -> None:
-    # The replicas' clock is reset in on_step_begin, and the data's place is taken there.
+    # The replicas' clock is reset in on_step_begin, the data's place is taken there, and a step may be left there.
     assert in_order(inspect.getsource(base.step), "self.prepare_step()", "self._step_once(")
 
 

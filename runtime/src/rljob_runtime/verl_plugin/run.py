@@ -146,9 +146,14 @@ class Run:
             }
         self.spool.update_progress(**shown)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the attempt has begun a step; until then the launcher may end it at any moment."""
+        return self._step_begun is not None
+
     def step_began(self) -> None:
         """Start the clock of a step."""
-        if self._step_begun is None:
+        if not self.has_begun:
             self.spool.note_begun(self.attempt)
         self._step_begun = time.monotonic()
 

@@ -38,8 +38,8 @@ STOP_POLL_SECONDS = 0.2
 """How often a rollout in progress looks for a stop request."""
 
 
-class RolloutAbandonedError(BaseException):
-    """Leaves a rollout in progress; a BaseException, so that no `except Exception` on the way swallows it."""
+class StepAbandonedError(BaseException):
+    """Leaves a step that has trained nothing; a BaseException, so that no `except Exception` on the way swallows it."""
 
 
 @register_trainer(TRAINER_NAME)
@@ -92,7 +92,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             while True:
                 in_rollout = partition_id == "train" or bool(self._baseline_of)
                 if in_rollout and self._run.stop_mode() is StopMode.ABORT_ROLLOUT:
-                    raise RolloutAbandonedError
+                    raise StepAbandonedError
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return last_debug_time
@@ -116,10 +116,16 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self._run.spool.write_queue_target(endpoint)
 
     def on_step_begin(self) -> None:
-        """Keep the data's place before this step's prompts are drawn, and start the replicas' clock."""
+        """Keep the data's place before this step's prompts are drawn, and start the replicas' clock.
+
+        A stop may have come since on_step_end looked: in the weight sync, a validation, verl's loggers.
+        """
+        self._data_before = self.train_dataloader.state_dict()
+        if (mode := self._run.stop_mode()) is not None:
+            self._step_back(mode)
+            raise StepAbandonedError
         super().on_step_begin()
         self._run.step_began()
-        self._data_before = self.train_dataloader.state_dict()
         self._take_window()
 
     def on_step_end(self) -> None:
@@ -145,7 +151,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         """Train one step, or abandon its rollout."""
         try:
             batch = super().step(metrics, timing_raw)
-        except RolloutAbandonedError:
+        except StepAbandonedError:
             self._abandon_rollout()
             raise
         # The rules are judged after the periodic save, and broken weights must not take a good checkpoint's place.
@@ -157,19 +163,24 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         tracking.prepare(self.config, self._run.job, self.global_steps)
         try:
             super().fit(agent_loop_manager)
-        except RolloutAbandonedError:
+        except StepAbandonedError:
             self.on_train_end()
             self._shutdown_dump_executor()
 
     def _abandon_rollout(self) -> None:
-        """Save step k-1 while step k's rollout is given up: the weights are still those of k-1."""
         self.checkpoint_manager.abort_replicas()
+        self.abandoned_step = self.global_steps
+        self._step_back(StopMode.ABORT_ROLLOUT)
+
+    def _step_back(self, mode: StopMode) -> None:
+        """End with step k-1 where step k has trained nothing: the weights are still those of k-1."""
+        # Awake since the weights were sent, they hold device memory that a save needs.
         self.checkpoint_manager.sleep_replicas()
-        self.stopped_by, self.abandoned_step = StopMode.ABORT_ROLLOUT, self.global_steps
+        self.stopped_by = mode
         self.global_steps -= 1
-        if self.global_steps <= 0:
-            return  # nothing was trained: a fresh start is the same
-        # The checkpoint must draw the abandoned prompts again, so it gets the data's place from before them.
+        if self.global_steps <= 0 or not self._run.has_begun:
+            return  # nothing was trained: beginning there again is the same
+        # The next attempt must draw step k's prompts, drawn already or not: it gets the data's place from before them.
         dataloader = self.train_dataloader
         self.train_dataloader = types.SimpleNamespace(state_dict=lambda: self._data_before)
         try:
