@@ -11,11 +11,17 @@ from rljob_runtime.checkpoint import (
     TRACKER_FILE,
     complete_steps,
     delete_retired,
+    displace_retired,
     repair_tracker,
     retire,
     superfluous_steps,
 )
+from rljob_runtime.outcomes import FencedError
 from runtime.tests.saving_process import WHOLE_MARK
+
+
+def owned() -> None:
+    """Stand for a check that the owner passes."""
 
 
 def make_step(folder: Path, step: int, *, complete: bool = True) -> None:
@@ -81,8 +87,8 @@ def test_a_step_that_is_taken_away_counts_no_more_before_it_is_deleted(tmp_path:
     for step in (2, 4):
         make_step(tmp_path, step)
     with (tmp_path / "global_step_4" / "data.pt").open("r+b") as written:
-        retire(tmp_path, 4)
-        retire(tmp_path, 4)
+        retire(tmp_path, 4, owned)
+        retire(tmp_path, 4, owned)
         make_step(tmp_path, 4, complete=False)
         written.write(b"by a worker that comes back")
     assert complete_steps(tmp_path) == [2]
@@ -91,13 +97,27 @@ def test_a_step_that_is_taken_away_counts_no_more_before_it_is_deleted(tmp_path:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["global_step_2", "global_step_4"]
 
 
+def test_who_was_frozen_takes_nothing_away_from_the_next_owner(tmp_path: Path) -> None:
+    make_step(tmp_path, 4)
+    checks = iter([displace_retired, None])
+
+    def frozen_in_the_first_check() -> None:
+        if (act := next(checks)) is None:
+            raise FencedError("lost")
+        act(tmp_path)
+
+    with pytest.raises(FencedError):
+        retire(tmp_path, 4, frozen_in_the_first_check)
+    assert complete_steps(tmp_path) == [4]
+
+
 @pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
 def test_what_cannot_be_deleted_keeps_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
 ) -> None:
     for step in (2, 4, 6):
         make_step(tmp_path, step)
-        retire(tmp_path, step)
+        retire(tmp_path, step, owned)
     delete = shutil.rmtree
 
     def fail_for_one(folder: Path) -> None:

@@ -151,6 +151,16 @@ def test_what_cannot_be_deleted_does_not_end_the_run(
     assert f"old checkpoints in {checkpoints} stay: not yours: checkpoints" in capfd.readouterr().err
 
 
+def test_a_new_owner_moves_what_the_one_before_was_taking_away(
+    make_job: MakeJob, spool: Spool, checkpoints: Path
+) -> None:
+    place = checkpoints / ".retired-10.0"
+    place.mkdir()
+    keeping(make_job, spool, checkpoints, keep=1, attempt=2)
+    assert not place.exists()
+    assert len(list(checkpoints.glob(".retired-*"))) == 1
+
+
 def test_who_lost_the_folder_deletes_nothing_in_it(make_job: MakeJob, spool: Spool, checkpoints: Path) -> None:
     run = keeping(make_job, spool, checkpoints, keep=1)
     save(run, checkpoints, 20, Pause("nowhere", checkpoints / "go"))

@@ -7,10 +7,12 @@ deletion may take long, be cut off, or fail.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import uuid
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from rljob_runtime.files import write_atomically
@@ -23,7 +25,7 @@ MODEL_FOLDER = "actor"
 """Beside the mark. verl's own limit removes it from an old step and leaves the mark: checkpoint_manager.py (0.9.1)."""
 STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
 RETIRED = ".retired-"
-"""Beginning of the name under which a step's folder waits for its deletion."""
+"""Beginning of the name of a place in which a step's folder waits for its deletion."""
 
 
 def complete_steps(folder: Path) -> list[int]:
@@ -39,12 +41,29 @@ def superfluous_steps(folder: Path, keep: int, last: int) -> list[int]:
     return [step for step in steps if step not in needed]
 
 
-def retire(folder: Path, step: int) -> None:
-    """Take a step away, if it is there: whoever still writes into its files writes for nobody."""
-    try:
-        step_folder(folder, step).rename(folder / f"{RETIRED}{step}.{uuid.uuid4().hex}")
-    except FileNotFoundError:
+def retire(folder: Path, step: int, check_owner: Callable[[], None]) -> None:
+    """Take a step away, if it is there: whoever still writes into its files writes for nobody.
+
+    However long the process is frozen between two of these lines, one that lost the folder takes nothing away: a new
+    owner moves the place after it has claimed (`displace_retired`), so either the check or the rename fails.
+    """
+    made = step_folder(folder, step)
+    if not made.exists():
         return
+    place = folder / f"{RETIRED}{step}.{uuid.uuid4().hex}"
+    place.mkdir()
+    check_owner()
+    try:
+        made.rename(place / made.name)
+    except FileNotFoundError:
+        check_owner()
+
+
+def displace_retired(folder: Path) -> None:
+    """Let nobody who owned the folder before take another step away."""
+    for entry in folder.glob(f"{RETIRED}*"):
+        with contextlib.suppress(FileNotFoundError):
+            entry.rename(folder / f"{RETIRED}{uuid.uuid4().hex}")
 
 
 def delete_retired(folder: Path) -> None:

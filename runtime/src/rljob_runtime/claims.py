@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rljob_runtime.checkpoint import TRACKER_FILE
+from rljob_runtime.checkpoint import TRACKER_FILE, displace_retired
 from rljob_runtime.contract import ExitCode, JobConfig
 from rljob_runtime.files import write_atomically
 from rljob_runtime.outcomes import FencedError, RefusedError
@@ -218,6 +218,7 @@ def _take(folder: Path, owner: Owner) -> None:
     # What an earlier owner was about to publish: its rename must fail from now on (see `publish`).
     for scratch in folder.glob(f".{TRACKER_FILE}.*"):
         scratch.unlink(missing_ok=True)
+    displace_retired(folder)
 
 
 def _judge(folder: Path, owner: Owner, found: Owner | None) -> None:

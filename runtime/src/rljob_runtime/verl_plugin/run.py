@@ -90,7 +90,7 @@ class Run:
         """
         self.check_owner()
         if self.checkpoint_folder is not None:
-            checkpoint.retire(self.checkpoint_folder, step)
+            checkpoint.retire(self.checkpoint_folder, step, self.check_owner)
             # Before the save too: what a save that was cut off has left may take the room of this one.
             self._drop(self.checkpoint_folder, step - 1)
 
@@ -98,8 +98,7 @@ class Run:
         """Delete the steps up to `last` beyond `keep`; a volume that fails costs room on it, never the run."""
         try:
             for step in checkpoint.superfluous_steps(folder, self.keep, last) if self.keep else ():
-                self.check_owner()
-                checkpoint.retire(folder, step)
+                checkpoint.retire(folder, step, self.check_owner)
         except OSError as error:
             print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
         delete = functools.partial(checkpoint.delete_retired, folder)
