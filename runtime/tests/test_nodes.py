@@ -42,7 +42,8 @@ def test_a_head_that_hangs_holds_nobody_up(
     monkeypatch.setattr(nodes, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(nodes, "gather", lambda *_, **__: ends.wait(60))
     monkeypatch.setattr(ray_cluster, "on_device_nodes", lambda *_: {"10.0.0.1": NodeFacts("a", time.time())})
-    nodes.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
+    names = nodes.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
+    assert names == {"10.0.0.1": "a"}
     assert not ends.is_set()
     ends.set()
     assert "the head did not answer the check within 0.1 s" in capsys.readouterr().err
@@ -65,6 +66,17 @@ def test_a_silent_node_is_named_by_itself_or_by_its_pod(
     assert "b: did not answer the check in time" in str(refused.value)
     assert "run-1-worker-x (10.0.0.3): did not answer the check in time" in str(refused.value)
     assert refused.value.nodes == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("lost", "suspect"), [(["10.0.0.1"], "a"), (["10.0.0.1", "10.0.0.2"], "a"), (["10.0.0.9"], None)]
+)
+def test_a_lost_node_is_named_whichever_of_its_pods_tell(lost: list[str], suspect: str | None) -> None:
+    assert nodes.suspect_of(lost, {"10.0.0.1": "a", "10.0.0.2": "a", "10.0.0.3": "b"}) == suspect
+
+
+def test_of_several_nodes_that_are_lost_at_once_none_is_suspected() -> None:
+    assert nodes.suspect_of(["10.0.0.1", "10.0.0.2"], {"10.0.0.1": "a", "10.0.0.2": "b"}) is None
 
 
 def test_what_the_heads_check_raises_is_raised(

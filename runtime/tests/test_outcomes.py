@@ -56,11 +56,12 @@ def test_a_fault_of_the_place_is_retried(error: Exception, reason: str) -> None:
 
 
 def test_a_node_that_is_gone_explains_what_the_rest_of_the_run_raised() -> None:
-    error = NodeLostError("the worker at 10.0.0.7 is gone")
+    error = NodeLostError("the worker at 10.0.0.7 is gone", "node-7")
     error.__cause__ = RuntimeError("Connection closed by peer")
     outcome = from_error(error)
     assert (outcome.exit_code, outcome.reason) == (ExitCode.ENVIRONMENT, "NodeLost")
     assert outcome.message == "the worker at 10.0.0.7 is gone"
+    assert (outcome.suspect, outcome.nodes) == ("node-7", ()), "once says little: it is not avoided at once"
 
 
 def test_an_actor_that_died_of_itself_is_a_failure_of_the_run() -> None:

@@ -417,6 +417,17 @@ def test_a_node_that_fails_twice_is_avoided() -> None:
     world.close()
 
 
+def test_a_worker_node_that_is_lost_twice_is_avoided() -> None:
+    world = new_world()
+    for times, avoided in ((1, []), (2, ["node-7"])):
+        train(world, 3)
+        world.end_driver(65, reason="NodeLost", suspect="node-7")
+        wait(world, 60)
+        assert [attempt.node for attempt in world.status.attempts] == ["node-7"] * times
+        assert [node.name for node in world.status.excluded_nodes] == avoided
+    world.close()
+
+
 def test_nodes_that_do_not_pass_the_check_are_avoided_at_once() -> None:
     world = new_world()
     train(world, 3)

@@ -420,16 +420,14 @@ class World(Operators):
             return Phase.STOPPING
         return Phase.TRAINING if step else Phase.STARTING
 
-    def end_driver(self, code: int, *, told: bool = True, reason: str = "Ended", nodes: tuple[str, ...] = ()) -> None:
+    def end_driver(self, code: int, *, told: bool = True, reason: str = "Ended", **blamed: Any) -> None:  # noqa: ANN401 - of Outcome
         """Let the driver end with an exit code, with or without a last word in the spool."""
         self.run_driver()
         head, ray_job = self.head, self.submission
         if head is None or ray_job is None or head.progress is None or ray_job.state.ended:
             return
         head.end(ray_job.submission_id, RayJobState.FAILED if code else RayJobState.SUCCEEDED, exit_code=code)
-        outcome = Outcome(
-            exit_code=code, reason=reason, message=f"code {code}", last_step=head.progress.step, nodes=nodes
-        )
+        outcome = Outcome(exit_code=code, reason=reason, message=f"code {code}", last_step=head.progress.step, **blamed)
         if told:
             head.progress = replace(head.progress, phase=Phase.ENDED, outcome=outcome)
 

@@ -71,6 +71,8 @@ class Launch:
     mirror: Mirror
     nodes: dict[str, str] = field(default_factory=dict)
     """Nodes of the run with devices, once they are there: address by Ray's id."""
+    names: dict[str, str] = field(default_factory=dict)
+    """What Kubernetes calls them, by address."""
 
     @cached_property
     def keeper(self) -> Keeper | None:
@@ -216,7 +218,7 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
         except RefusedError:
             raise
         except Exception as error:
-            blame_lost_nodes(launch.nodes, error)
+            blame_lost_nodes(launch.nodes, launch.names, error)
             raise
         return outcome_of(launch, runner.result())
 
@@ -239,7 +241,7 @@ def prepare_cluster(launch: Launch, runner: PinnedTaskRunner, config: DictConfig
     # ray.init installs a SIGTERM handler of its own, which aborts.
     install_stop_handlers(launch, runner)
     ray_cluster.wait_for_nodes(launch.job, launch.patience.devices_seconds)
-    node_work.check(launch.job, launch.run_name, launch.spool)
+    launch.names.update(node_work.check(launch.job, launch.run_name, launch.spool))
     ray_cluster.wait_for_predecessor(launch.patience.predecessor_seconds)
     ray_cluster.wait_for_devices(launch.job, launch.patience.devices_seconds)
     launch.nodes.update(ray_cluster.device_nodes())
@@ -328,14 +330,14 @@ def watch_for_hard_stop(launch: Launch) -> None:
         time.sleep(HARD_STOP_POLL_SECONDS)
 
 
-def blame_lost_nodes(nodes: Mapping[str, str], error: Exception) -> None:
+def blame_lost_nodes(nodes: Mapping[str, str], names: Mapping[str, str], error: Exception) -> None:
     """Raise NodeLostError where a node of the run is gone: what the rest of the run raises then looks like its own."""
     for seconds in (0.0, SECOND_LOOK_SECONDS):
         time.sleep(seconds)
         if lost := gone_among(nodes):
             cause = innermost(error)
             message = f"the worker at {', '.join(lost)} is gone; then the run raised {type(cause).__name__}: {cause}"
-            raise NodeLostError(message) from error
+            raise NodeLostError(message, node_work.suspect_of(lost, names)) from error
 
 
 def gone_among(nodes: Mapping[str, str]) -> list[str]:
@@ -357,6 +359,7 @@ def watch_for_lost_nodes(launch: Launch) -> None:
         NODE_LOST,
         f"the worker at {', '.join(lost)} is gone, and the run cannot go on without it",
         last_step=step_of(launch),
+        suspect=node_work.suspect_of(lost, launch.names),
     )
     leave_early(launch, log_rules.judged(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS))
 

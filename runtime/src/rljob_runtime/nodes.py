@@ -12,7 +12,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
@@ -38,8 +38,11 @@ FOLDER_SECONDS = 10.0
 """For leaving and removing tokens: a volume may hang."""
 
 
-def check(job: JobConfig, run: str, spool: Spool) -> None:
-    """Check every node and plan its CPUs; raises RefusedError if a node is not fit. The spool gets the table."""
+def check(job: JobConfig, run: str, spool: Spool) -> dict[str, str]:
+    """Check every node and plan its CPUs, and give the names of those with devices by their addresses.
+
+    Raises RefusedError if a node is not fit. The spool gets the table.
+    """
     folders = _leave_tokens(job)
     try:
         asked, begun = time.time(), time.monotonic()
@@ -54,6 +57,13 @@ def check(job: JobConfig, run: str, spool: Spool) -> None:
     finally:
         _remove_tokens(folders)
     conclude(job, spool, facts, window, silent, seconds)
+    return {address: answer.node for address, answer in answers.items() if answer is not None}
+
+
+def suspect_of(lost: Sequence[str], names: Mapping[str, str]) -> str | None:
+    """Name the node behind the addresses that are gone; several at once lost what they share, and none is to blame."""
+    found = {names.get(address) for address in lost}
+    return found.pop() if len(found) == 1 else None
 
 
 def _named(silent: Sequence[str]) -> list[judge.Silent]:

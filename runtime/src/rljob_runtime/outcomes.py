@@ -47,6 +47,11 @@ class RefusedError(Exception):
 class NodeLostError(RuntimeError):
     """A node of the run is gone; what the rest of the run raised then is the cause of this, and not of the end."""
 
+    def __init__(self, message: str, suspect: str | None = None) -> None:
+        super().__init__(message)
+        self.suspect = suspect
+        """Kubernetes node, where it is one and its name is known."""
+
 
 class FencedError(RuntimeError):
     """Somebody else owns the checkpoint folder; see claims.py."""
@@ -80,7 +85,8 @@ def from_error(error: BaseException, last_step: int = 0) -> Outcome:
         text = bounded(str(error))
         return Outcome(int(error.code), error.reason, text, last_step=last_step, nodes=error.nodes[:NODES_MAX])
     if isinstance(error, NodeLostError):
-        return Outcome(int(ExitCode.ENVIRONMENT), NODE_LOST, bounded(str(error)), last_step=last_step)
+        text = bounded(str(error))
+        return Outcome(int(ExitCode.ENVIRONMENT), NODE_LOST, text, last_step=last_step, suspect=error.suspect)
     cause = innermost(error)
     # Ray gives a task error the class of its cause as a second base, so its name says "RayTaskError(ValueError)".
     name = type(cause).__name__

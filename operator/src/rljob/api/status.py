@@ -324,6 +324,8 @@ class EndingStatus(StatusModel):
     """Where a restart rule matched: the exit code without it."""
     nodes: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=8, json_schema_extra=ATOMIC)] = []
     """Nodes at fault, the worst first."""
+    suspect: Annotated[str, Field(max_length=253)] | None = None
+    """The node that was lost, at fault or not."""
 
 
 class CheckpointStatus(StatusModel):

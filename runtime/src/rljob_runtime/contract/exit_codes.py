@@ -45,6 +45,8 @@ class Outcome:
     """With a restart rule: the exit code that the same end has without it; reason and message are of that end too."""
     nodes: tuple[str, ...] = codec.added(())
     """Kubernetes nodes that are at fault, the worst first: another attempt does better without them."""
+    suspect: str | None = None
+    """Kubernetes node that was lost: whether it is at fault nobody knows, and once says little."""
 
     def to_json(self) -> bytes:
         """Give canonical bytes."""

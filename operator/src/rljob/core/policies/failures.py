@@ -146,7 +146,7 @@ def classify(outcome: Outcome, pods: Iterable[Manifest] = (), killed: Iterable[s
         message=outcome.message,
         exit_code=code,
         rule=outcome.rule,
-        node=outcome.nodes[0] if outcome.nodes else None,
+        node=outcome.nodes[0] if outcome.nodes else outcome.suspect,
         unfit=outcome.nodes,
     )
     final = EXIT_CODES.get(code)
@@ -176,9 +176,9 @@ DOUBTFUL = frozenset(
 def with_troubles(failure: Failure, troubles: Sequence[Trouble]) -> Failure:
     """Blame the nodes for an end that nothing else explains: a lost device looks like an error of whoever used it."""
     blamed = tuple(trouble for trouble in troubles if trouble.row.effect >= Effect.AVOIDS)
-    known = failure.reason in {**POD_REASONS, **REASONS}.keys() - DOUBTFUL
-    # The launcher's own check of the place says what it found.
-    known = known or failure.exit_code == ExitCode.ENVIRONMENT
+    # What the launcher says of the place was found by a check of its own, but for what it merely saw.
+    told = failure.exit_code == ExitCode.ENVIRONMENT or failure.reason in {**POD_REASONS, **REASONS}
+    known = told and failure.reason not in DOUBTFUL
     if not blamed or known or failure.cause in (FailureCause.CONFIGURATION, FailureCause.PREEMPTION):
         return failure
     message = "; ".join(text for text in (listed(blamed), failure.message) if text)

@@ -55,6 +55,7 @@ def plausible_outcome(outcome: Outcome) -> Outcome:
         last_step=min(max(outcome.last_step, 0), LAST_STEP_MAX),
         unruled_exit_code=None if outcome.unruled_exit_code is None else _bounded(outcome.unruled_exit_code),
         nodes=nodes[:NODES_LIMIT],
+        suspect=outcome.suspect if re.fullmatch(NODE, outcome.suspect or "") else None,
     )
 
 

@@ -52,6 +52,7 @@ def await_last_word(view: View) -> Plan | None:
         last_step=told.last_step,
         unruled_exit_code=told.unruled_exit_code,
         nodes=list(told.nodes),
+        suspect=told.suspect,
     )
     return view.write(view.status.model_copy(update={"ending": ending}), requeue=LAST_WORD_POLL_SECONDS)
 
@@ -82,6 +83,7 @@ def _rays_word(view: View) -> Outcome | None:
             last_step=ending.last_step,
             unruled_exit_code=ending.unruled_exit_code,
             nodes=tuple(ending.nodes),
+            suspect=ending.suspect,
         )
     if isinstance(ray_job, Unseen) or ray_job is None or not ray_job.state.ended:
         return None

@@ -102,6 +102,11 @@ def test_the_nodes_that_did_not_pass_the_check_are_blamed() -> None:
     assert (found.cause, found.node, found.unfit) == (INFRASTRUCTURE, "n2", ("n2", "n3"))
 
 
+def test_a_lost_node_is_blamed_and_not_unfit() -> None:
+    found = classify(Outcome(65, "NodeLost", "its words", suspect="n2"))
+    assert (found.cause, found.node, found.unfit) == (INFRASTRUCTURE, "n2", ())
+
+
 def test_every_row_names_its_source() -> None:
     assert all(row.source for table in (EXIT_CODES, REASONS, POD_REASONS) for row in table.values())
 

@@ -1,6 +1,7 @@
 """What the end of a Ray job means without the exporter's word."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from builders import NOW, answer
@@ -82,7 +83,10 @@ def test_a_figure_that_cannot_be_true_is_as_if_not_said(lie: dict[str, float]) -
 def test_what_a_pod_says_of_its_end_fits_into_the_status() -> None:
     nodes = ("node-1", "", "node-1", "Not A Node", "x" * 254, *(f"n{number}.example" for number in range(9)))
     wild = Outcome(1 << 40, "R", "m", rule="r" * 2000, last_step=-1, unruled_exit_code=-(1 << 40), nodes=nodes)
+    wild = replace(wild, suspect="Not A Node")
     found = plausible_outcome(wild)
+    assert found.suspect is None
+    assert plausible_outcome(replace(wild, suspect="node-1")).suspect == "node-1"
     assert found.nodes == ("node-1", *(f"n{number}.example" for number in range(7)))
     assert (found.exit_code, found.unruled_exit_code, found.last_step) == (EXIT_CODE_MAX, -EXIT_CODE_MAX, 0)
     assert len(found.rule or "") == RULE_LIMIT

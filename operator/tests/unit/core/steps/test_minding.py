@@ -234,11 +234,11 @@ def test_a_rule_comes_before_what_is_worse() -> None:
     assert wrote(leave(run, seen_as)).state is State.STOPPED
 
 
-@pytest.mark.parametrize("reason", ["RunFailed", "RayUnavailable", "NodeLost"])
-def test_an_end_that_nothing_explains_is_blamed_on_the_hardware(reason: str) -> None:
+@pytest.mark.parametrize(("code", "reason"), [(1, "RunFailed"), (65, "RayUnavailable"), (65, "NodeLost")])
+def test_an_end_that_nothing_explains_is_blamed_on_the_hardware(code: int, reason: str) -> None:
     run = Run()
     run.see()
-    failed = answer({"phase": Phase.ENDED, "outcome": Outcome(1, reason, "RayActorError", last_step=3)})
+    failed = answer({"phase": Phase.ENDED, "outcome": Outcome(code, reason, "RayActorError", last_step=3)})
     new = wrote(run.see(look("PreSeparateNPU"), progress=failed))
     assert (new.attempts[0].reason, new.attempts[0].cause) == ("SubHealthy", "Infrastructure")
     assert new.attempts[0].message == (
