@@ -97,7 +97,7 @@ class RestartRule(Model):
     on_fault: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """Class of an NPU fault."""
     action: Literal["Fail", "Restart", "RestartWithoutCounting", "ExcludeNodeAndRestart", "Stop"]
-    """What is done."""
+    """What is done. ExcludeNodeAndRestart avoids the node for a day where one is known to be to blame, else none."""
 
 
 class Restart(Model):

@@ -277,9 +277,11 @@ def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, se
         return Verdict(Action.FAIL, failure, counted, why=used_up if wanted else "")
     tries = counted.user_failures + counted.infrastructure_failures + counted.uncounted
     wait = _backoff(restart.backoff_seconds, tries, seed)
-    named = f"restart rule {rule.name}: {rule.action}" if rule else f"counted as {failure.cause.value}"
     action = _scope(failure, restart, counted, wait)
     exclude = rule is not None and rule.action == "ExcludeNodeAndRestart"
+    named = f"restart rule {rule.name}: {rule.action}" if rule else f"counted as {failure.cause.value}"
+    if exclude and failure.node is None:
+        named += ", but no node is known to exclude"
     return Verdict(action, failure, counted, wait, exclude, named)
 
 

@@ -205,7 +205,15 @@ def test_a_rule_comes_before_the_table(
     rules = [{"name": "other", "onReason": "Nothing", "action": "Fail"}, {"name": "mine", "action": action, **rule}]
     verdict = judge(found, restart(rules=rules, scope="Cluster"), Budget(), 0, "a")
     assert verdict.action is (expected or Action.RESTART_CLUSTER)
-    assert (verdict.exclude, verdict.why) == (exclude, f"restart rule mine: {action}")
+    assert verdict.exclude is exclude
+    assert verdict.why.startswith(f"restart rule mine: {action}")
+
+
+@pytest.mark.parametrize(("node", "said"), [("n1", ""), (None, ", but no node is known to exclude")])
+def test_a_rule_that_excludes_a_node_says_where_none_is_known(node: str | None, said: str) -> None:
+    rules = [{"name": "mine", "onReason": "RunFailed", "action": "ExcludeNodeAndRestart"}]
+    verdict = judge(failure(node=node), restart(rules=rules), Budget(), 0, "a")
+    assert verdict.why == f"restart rule mine: ExcludeNodeAndRestart{said}"
 
 
 def test_a_rule_that_counts_none_is_bounded_all_the_same() -> None:
