@@ -263,7 +263,7 @@ def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, se
     a function of it. Failures before a newer checkpoint are forgiven: a run that gets ahead each time may go on for
     weeks, one that dies at the same place is soon given up.
     """
-    budget = spent if saved_step <= spent.since_step else Budget(since_step=saved_step)
+    budget = _renewed(spent, saved_step)
     rule = _matching(restart.rules, failure)
     # Who asked for no restarts needs no word on why there is none.
     wanted = restart.max_restarts or restart.max_infrastructure_restarts or restart.rules
@@ -283,6 +283,14 @@ def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, se
     if exclude and failure.node is None:
         named += ", but no node is known to exclude"
     return Verdict(action, failure, counted, wait, exclude, named)
+
+
+def _renewed(spent: Budget, saved_step: int) -> Budget:
+    """Begin a budget anew after a newer checkpoint; after a return to an older one the next newer one does."""
+    if saved_step > spent.since_step:
+        return Budget(since_step=saved_step)
+    # Going back forgives nothing; and no checkpoint at all is nothing that anybody went back to.
+    return spent.model_copy(update={"since_step": saved_step}) if saved_step > 0 else spent
 
 
 def _matching(rules: Iterable[RestartRule], failure: Failure) -> RestartRule | None:

@@ -80,7 +80,9 @@ def kept_steps(attempt: Attempt, current: RLJobStatus) -> int:
     """Count the attempt's steps that no later attempt repeats; one that never told of a step has none."""
     if attempt.start_time is None:
         return 0
-    saved = current.checkpoint.step if current.checkpoint else 0
+    # One that was there before may lie on another path, or have been given up for an older one.
+    told = current.checkpoint
+    saved = told.step if told is not None and told.saved_time >= attempt.submitted_time else 0
     last = attempt.last_step if attempt.outcome is AttemptOutcome.SUCCEEDED else min(saved, attempt.last_step)
     return max(last - attempt.resumed_from_step, 0)
 

@@ -163,6 +163,21 @@ def test_a_newer_checkpoint_forgives_what_was_before() -> None:
     assert judge(failure(), restart(), spent, 15, "a").budget == Budget(user_failures=1, since_step=15)
 
 
+def test_a_budget_counts_from_an_older_checkpoint_that_somebody_went_back_to() -> None:
+    spent = Budget(user_failures=1, infrastructure_failures=3, since_step=4800)
+    back = judge(failure(), restart(), spent, 3000, "a").budget
+    assert back == Budget(user_failures=2, infrastructure_failures=3, since_step=3000), "going back forgives nothing"
+    assert judge(failure(), restart(), back, 3000, "a").action is Action.FAIL
+    assert judge(failure(), restart(), back, 3100, "a").budget == Budget(user_failures=1, since_step=3100)
+
+
+def test_a_checkpoint_that_is_not_seen_for_a_while_is_no_newer_one_afterwards() -> None:
+    spent = Budget(since_step=4800)
+    for saved in (4800, 0, 4800):
+        spent = judge(failure(), restart(), spent, saved, "a").budget
+    assert spent == Budget(user_failures=3, since_step=4800)
+
+
 @pytest.mark.parametrize(
     ("change", "limit"),
     [

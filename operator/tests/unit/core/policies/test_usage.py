@@ -11,7 +11,7 @@ from rljob.core.policies.usage import added_usage, with_usage
 BEGIN, END = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
 
 
-def ended(cards: str) -> Attempt:
+def ended(cards: str, saved: str = END) -> Attempt:
     """Give an attempt of 16 devices and 600 s that made 30 steps of 10 s and saved the first 20."""
     attempt = Attempt(
         number=1,
@@ -25,7 +25,7 @@ def ended(cards: str) -> Attempt:
     )
     current = RLJobStatus(
         progress=Progress(step=30, median_step_seconds="10"),
-        checkpoint=CheckpointStatus(step=20, path="/saves", saved_time=END),
+        checkpoint=CheckpointStatus(step=20, path="/saves", saved_time=saved),
     )
     resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=1, devices=16, cards=cards)
     return with_usage(attempt, current, resolved, clock.from_text(END))
@@ -36,6 +36,10 @@ def test_an_attempt_holds_devices_and_cards(cards: str, held: int, productive: i
     attempt = ended(cards)
     assert (attempt.device_seconds, attempt.productive_device_seconds) == (9600, 3200)
     assert (attempt.card_seconds, attempt.productive_card_seconds) == (held, productive)
+
+
+def test_a_checkpoint_of_before_the_attempt_keeps_none_of_its_steps() -> None:
+    assert ended("16", saved="2025-12-31T23:59:59Z").productive_device_seconds == 0
 
 
 def test_attempts_of_different_sizes_add_up() -> None:
