@@ -97,7 +97,7 @@ class RestartRule(Model):
     on_fault: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """Class of an NPU fault."""
     action: Literal["Fail", "Restart", "RestartWithoutCounting", "ExcludeNodeAndRestart", "Stop"]
-    """What is done. ExcludeNodeAndRestart avoids the node for a day where one is known to be to blame, else none."""
+    """What is done; a node is excluded for a day, if one is known."""
 
 
 class Restart(Model):
@@ -133,7 +133,7 @@ class StopRule(Model):
     condition: Literal["IsNaN", "Above", "Below"]
     """What is looked for; NaN is neither above nor below."""
     threshold: SignedDecimal | None = None
-    """What the metric is compared with."""
+    """What it is compared with."""
     for_steps: Count = 1
     """Steps in a row for which it must hold."""
     result: Literal["Succeeded", "Failed"] = "Failed"

@@ -179,7 +179,7 @@ class AttemptOutcome(enum.StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     LOST = "Lost"
-    """Its cluster or head pod is gone."""
+    """Its cluster or head pod is gone, or the start failed."""
     STOPPED = "Stopped"
     """On request."""
     PREEMPTED = "Preempted"
@@ -200,7 +200,7 @@ class FailureCause(enum.StrEnum):
 
 
 class Attempt(StatusModel):
-    """One run of the driver."""
+    """One run of the driver, or a start that failed."""
 
     number: Count
     """1 for the first."""
@@ -209,7 +209,7 @@ class Attempt(StatusModel):
     submission_id: ObjectName
     """Ray job."""
     submitted_time: Time
-    """When Ray took it."""
+    """When Ray took it; of a failed start, when its cluster began."""
     start_time: Time | None = None
     """When the launcher began."""
     end_time: Time | None = None
@@ -229,11 +229,11 @@ class Attempt(StatusModel):
     last_step: NonNegative = 0
     """The last step that was seen."""
     device_seconds: Long | None = None
-    """Devices times the seconds from the submission to the end."""
+    """Devices times the seconds for which they were held."""
     productive_device_seconds: Long | None = None
-    """Of these, what went into steps that later attempts did not have to repeat."""
+    """Of these, for steps that no later attempt repeated."""
     card_seconds: Long | None = None
-    """deviceSeconds in cards, of which a card of Atlas A3 has two devices."""
+    """deviceSeconds in cards; one of Atlas A3 has two devices."""
     productive_card_seconds: Long | None = None
     """productiveDeviceSeconds in cards."""
 
@@ -248,7 +248,7 @@ class Progress(StatusModel):
     summary: Text = ""
     """step/totalSteps"""
     reward: Metric | None = None
-    """Mean score of the step."""
+    """Its mean score."""
     response_tokens_mean: Metric | None = None
     """Mean length of the responses."""
     tokens_per_second_per_card: Metric | None = None
@@ -258,7 +258,7 @@ class Progress(StatusModel):
     cluster_idle_ratio: Metric | None = None
     """Share of the rollout that all replicas together wait."""
     step_seconds: Metric | None = None
-    """Duration of the step."""
+    """Its duration."""
     median_step_seconds: Metric | None = None
     """Median duration of the attempt's steps, with saving and validation."""
     median_rollout_seconds: Metric | None = None
@@ -296,7 +296,7 @@ class StopStatus(StatusModel):
     message: Message = ""
     """The reason for people."""
     fault: Word | None = None
-    """Class of the fault that asked for it."""
+    """Class of the fault."""
     nodes: Annotated[list[ObjectName], Field(max_length=8, json_schema_extra=ATOMIC)] = []
     """Nodes at fault, the worst first."""
 
@@ -325,7 +325,7 @@ class EndingStatus(StatusModel):
     nodes: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=8, json_schema_extra=ATOMIC)] = []
     """Nodes at fault, the worst first."""
     suspect: Annotated[str, Field(max_length=253)] | None = None
-    """The node that was lost, at fault or not."""
+    """The node that was lost."""
 
 
 class CheckpointStatus(StatusModel):
@@ -355,7 +355,7 @@ class Counters(StatusModel):
 
 
 class Budget(StatusModel):
-    """Failures since the job got ahead: since the last one before which a newer checkpoint had been saved."""
+    """Failures since the last one before which a newer checkpoint had been saved."""
 
     user_failures: NonNegative = 0
     """Counted against restart.maxRestarts."""
@@ -388,7 +388,7 @@ class Usage(StatusModel):
     device_seconds: Long = 0
     """Devices times the seconds of all attempts."""
     productive_device_seconds: Long = 0
-    """Of these, what went into steps that no later attempt repeated."""
+    """Of these, for steps that no later attempt repeated."""
     card_seconds: Long = 0
     """deviceSeconds in cards."""
     productive_card_seconds: Long = 0

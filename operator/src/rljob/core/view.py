@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from rljob.api.lifecycle import Cleanup, Deadlines, Restart, Stop
-from rljob.api.status import Attempt, ConditionType, Intent, Resolved, RLJobStatus
+from rljob.api.status import Attempt, ConditionStatus, ConditionType, Intent, Resolved, RLJobStatus
 from rljob.api.v1alpha1 import MANAGER, RLJobSpec
 from rljob.build import configmap, labels
 from rljob.build.accelerators import ACCELERATORS, facts_of
 from rljob.build.names import JobIdentity
 from rljob.build.podgroup import Gang, stated_gang
 from rljob.build.ports import PortBlock
+from rljob.core import clock
 from rljob.core.faults import Trouble, troubles_of
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
@@ -26,7 +27,7 @@ from rljob.core.policies.failures import restart_of
 from rljob.core.policies.gang import decided_gang
 from rljob.core.policies.validation import Checked, check, validate
 from rljob.core.recipes import reference_id
-from rljob.core.status import Writer, document, read_status
+from rljob.core.status import Writer, condition, document, read_status
 
 LEAVING_POLL_SECONDS = 2.0
 """Between two questions to a head that is being deleted."""
@@ -320,6 +321,14 @@ def is_finished(job: Manifest) -> bool:
 def is_held(job: Manifest) -> bool:
     """Whether our finalizer holds the job."""
     return labels.STOP_FINALIZER in (job["metadata"].get("finalizers") or ())
+
+
+def could_begin(view: View, cluster: Manifest) -> datetime:
+    """Give when the cluster could begin: made, or let go by its queue."""
+    begun, admitted = cluster["metadata"]["creationTimestamp"], condition(view.status, ConditionType.ADMITTED)
+    if admitted is not None and admitted.status == ConditionStatus.TRUE:
+        begun = max(begun, admitted.last_transition_time)
+    return clock.from_text(begun)
 
 
 def intended_cluster(status: RLJobStatus, clusters: tuple[Manifest, ...]) -> Manifest | None:

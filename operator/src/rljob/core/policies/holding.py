@@ -72,6 +72,16 @@ def backoff_seconds(waited_seconds: float, partial_seconds: float, seed: str) ->
     return round(seconds * (1 + JITTER * fraction(f"back off/{seed}")), 1)
 
 
+def worker_seconds(pods: Iterable[Manifest], since: datetime, now: datetime) -> float:
+    """Give for how many seconds workers have had nodes, all together."""
+    begun = [_moment(pod) for pod in pods if _is_worker(pod) and (pod.get("spec") or {}).get("nodeName")]
+    return sum(max((now - max(moment, since)).total_seconds(), 0.0) for moment in begun)
+
+
+def _is_worker(pod: Manifest) -> bool:
+    return (pod["metadata"].get("labels") or {}).get(RAY_NODE_TYPE) == "worker"
+
+
 def _lack(pod: Manifest, resource: str, ours: int) -> dict[str, Any] | None:
     """Give what the scheduler says of a pod that waits for devices which others have, on more nodes than are `ours`."""
     # One that is nominated waits for pods that the scheduler has ended for it, and that may save for minutes.
@@ -89,11 +99,7 @@ def _lack(pod: Manifest, resource: str, ours: int) -> dict[str, Any] | None:
 
 def _used_up(placed: Iterable[Manifest], room: Mapping[str, int]) -> int:
     """Count the nodes on which our own workers leave too little for one more."""
-    workers = Counter(
-        pod["spec"]["nodeName"]
-        for pod in placed
-        if (pod["metadata"].get("labels") or {}).get(RAY_NODE_TYPE) == "worker"
-    )
+    workers = Counter(pod["spec"]["nodeName"] for pod in placed if _is_worker(pod))
     return sum(count >= room.get(node, 1) for node, count in workers.items())
 
 

@@ -1,23 +1,37 @@
 """What an attempt held and what it got out of it: device-seconds, and those of them that nobody had to repeat.
 
-An attempt holds its devices from the submission to its end. Productive are its steps up to the one from which the run
-goes on: up to the last one where it succeeded, else up to its last checkpoint.
+An attempt holds its devices from the submission to its end; a start that failed, those of the workers that had nodes
+when it was given up. Productive are its steps up to the one from which the run goes on: up to the last one where it
+succeeded, else up to its last checkpoint.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from rljob.api.status import Attempt, AttemptOutcome, Progress, Resolved, RLJobStatus, Usage
 from rljob.core import clock, status
+from rljob.core.observed import Manifest
+from rljob.core.policies.holding import worker_seconds
 
 
 def with_usage(attempt: Attempt, current: RLJobStatus, resolved: Resolved, now: datetime) -> Attempt:
     """Give the closed attempt with what it held; `current` holds its last progress and checkpoint."""
     held = resolved.devices * max((now - clock.from_text(attempt.submitted_time)).total_seconds(), 0.0)
     productive = min(held, resolved.devices * kept_steps(attempt, current) * _step_seconds(current.progress))
+    return _with_held(attempt, resolved, held, productive)
+
+
+def with_start_usage(attempt: Attempt, pods: Iterable[Manifest], resolved: Resolved, now: datetime) -> Attempt:
+    """Give the record of a start that failed with what the pods held that are still there."""
+    seconds = worker_seconds(pods, clock.from_text(attempt.submitted_time), now)
+    return _with_held(attempt, resolved, resolved.devices / resolved.nodes * seconds, 0.0)
+
+
+def _with_held(attempt: Attempt, resolved: Resolved, held: float, productive: float) -> Attempt:
     ratio = _cards_per_device(resolved)
     return attempt.model_copy(
         update={

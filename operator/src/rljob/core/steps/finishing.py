@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rljob.api.status import Attempt, AttemptOutcome, ConditionStatus, ConditionType, RLJobStatus, State
+from rljob.api.status import Attempt, AttemptOutcome, ConditionStatus, ConditionType, Intent, RLJobStatus, State
 from rljob.api.v1alpha1 import API_VERSION
+from rljob.build import names
 from rljob.core import clock, status
 from rljob.core.observed import Manifest, RefusalCause, Unseen
 from rljob.core.plan import DeleteObject, EventNote, EventType, Plan
 from rljob.core.policies.failures import Failure
-from rljob.core.policies.usage import added_usage, with_usage
+from rljob.core.policies.usage import added_usage, with_start_usage, with_usage
 from rljob.core.reasons import Reason
 from rljob.core.steps.minding import without_troubles
-from rljob.core.view import LOOK_AGAIN_SECONDS, View, is_ours
+from rljob.core.view import LOOK_AGAIN_SECONDS, View, could_begin, is_ours
 from rljob_runtime.contract import ExitCode, Outcome
 
 ATTEMPTS_KEPT = 10
@@ -130,14 +131,15 @@ def _result(outcome: Outcome, word: str) -> AttemptOutcome:
 def close_attempt(
     current: RLJobStatus, view: View, outcome: Outcome, result: AttemptOutcome, failure: Failure | None = None
 ) -> RLJobStatus:
-    """Write the end of the open attempt, if there is one, and what it used."""
-    open_attempt = _open_attempt(current)
-    if open_attempt is None:
+    """Write the end of the open attempt, or of a start that failed before there was one, and what it used."""
+    open_attempt, failed_start = _open_attempt(current), _failed_start(current, view) if failure else None
+    ends = open_attempt or failed_start
+    if ends is None:
         return current
-    closed = open_attempt.model_copy(
+    closed = ends.model_copy(
         update={
             "end_time": clock.to_text(view.now),
-            "outcome": result,
+            "outcome": result if open_attempt else AttemptOutcome.LOST,
             "reason": outcome.reason or Reason.DRIVER_FAILED,
             "message": status.bounded(outcome.message) or None,
             "last_step": max(outcome.last_step, current.progress.step if current.progress else 0),
@@ -146,7 +148,11 @@ def close_attempt(
         }
     )
     current = without_troubles(view, current)
-    closed = with_usage(closed, current, view.resolved, view.now)
+    if open_attempt:
+        closed = with_usage(closed, current, view.resolved, view.now)
+    else:
+        pods = () if isinstance(view.observed.pods, Unseen) else view.observed.pods
+        closed = with_start_usage(closed, pods, view.resolved, view.now)
     others = [entry for entry in current.attempts if entry.submission_id != closed.submission_id]
     return current.model_copy(
         update={
@@ -171,6 +177,34 @@ def _open_attempt(current: RLJobStatus) -> Attempt | None:
         submission_id=intent.submission_id,
         submitted_time=intent.time,
     )
+
+
+def _failed_start(current: RLJobStatus, view: View) -> Attempt | None:
+    """Give the record of a start to which nothing was submitted, if it had a cluster: it may have held every node."""
+    intent = current.intent
+    if intent is None or intent.submission_id is not None or (view.cluster is None and intent.cluster_uid is None):
+        return None
+    number = next_number(current, intent)
+    return Attempt(
+        number=number,
+        cluster_name=intent.cluster_name,
+        submission_id=names.submission_id(intent.cluster_name, number),
+        submitted_time=_start_began(current, view),
+    )
+
+
+def _start_began(current: RLJobStatus, view: View) -> str:
+    intent, last = view.intent, current.attempts[-1] if current.attempts else None
+    if last is not None and last.end_time is not None and last.cluster_name == intent.cluster_name:
+        # Another driver was to follow in its cluster.
+        return last.end_time
+    ours = view.cluster is not None and intent.cluster_uid in (None, view.cluster["metadata"]["uid"])
+    return clock.to_text(could_begin(view, view.cluster)) if view.cluster is not None and ours else intent.time
+
+
+def next_number(current: RLJobStatus, intent: Intent) -> int:
+    """Count over the life of the job, never below the generation."""
+    return max(max((entry.number for entry in current.attempts), default=0) + 1, intent.cluster_generation)
 
 
 def with_attempt(earlier: list[Attempt], attempt: Attempt) -> list[Attempt]:

@@ -19,10 +19,10 @@ from rljob.core.policies.hardware import class_violations
 from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagnose, refusal
 from rljob.core.reasons import Reason
 from rljob.core.source import pinned_path
-from rljob.core.steps.finishing import delete_cluster, fail
+from rljob.core.steps.finishing import delete_cluster, fail, next_number
 from rljob.core.steps.queueing import admission_of, with_admission
 from rljob.core.steps.restarting import give_up
-from rljob.core.view import LOOK_AGAIN_SECONDS, View, intended_cluster
+from rljob.core.view import LOOK_AGAIN_SECONDS, View, could_begin, intended_cluster
 from rljob.launchers import verl
 
 POD_QUIET_SECONDS = 10.0
@@ -191,7 +191,7 @@ def _is_news(view: View, cluster: Manifest, found: Diagnosis) -> bool:
     told = status.condition(view.status, ConditionType.CLUSTER_READY)
     if told is not None and told.reason != Reason.CLUSTER_STARTING:
         return True
-    waited = view.now - _begun(view, cluster)
+    waited = view.now - could_begin(view, cluster)
     if waited >= clock.from_text(view.intent.start_deadline) - view.now:
         # Half of its time is gone.
         return True
@@ -200,20 +200,12 @@ def _is_news(view: View, cluster: Manifest, found: Diagnosis) -> bool:
     return waited.total_seconds() >= NO_PODS_TOLD_SECONDS and _had_its_turn(view, cluster)
 
 
-def _begun(view: View, cluster: Manifest) -> datetime:
-    """Give when the cluster could begin: made, or let go by its queue."""
-    begun, admitted = cluster["metadata"]["creationTimestamp"], status.condition(view.status, ConditionType.ADMITTED)
-    if admitted is not None and admitted.status == ConditionStatus.TRUE:
-        begun = max(begun, admitted.last_transition_time)
-    return clock.from_text(begun)
-
-
 def _had_its_turn(view: View, cluster: Manifest) -> bool:
     """Whether KubeRay, seeing the cluster, has made no pods, has passed it by, or is at work on none of ours."""
     state, kuberay = cluster.get("status") or {}, view.observed.kuberay
     if state and state.get("state") != "suspended":
         return True
-    if kuberay.reached > clock.to_text(_begun(view, cluster) + timedelta(seconds=KUBERAY_SECONDS)):
+    if kuberay.reached > clock.to_text(could_begin(view, cluster) + timedelta(seconds=KUBERAY_SECONDS)):
         return True
     return not kuberay.wrote or _is_past(view, kuberay.wrote, KUBERAY_SECONDS)
 
@@ -338,8 +330,7 @@ def pod_is_ready(pod: Manifest) -> bool:
 
 def _next_attempt(view: View) -> int:
     """Count over the life of the job, never below the generation, nor past what the head has: none comes twice."""
-    last = max((entry.number for entry in view.status.attempts), default=0)
-    number, told = max(last + 1, view.intent.cluster_generation), view.observed.progress
+    number, told = next_number(view.status, view.intent), view.observed.progress
     if isinstance(told, Unseen) or told.attempt <= number:
         return number
     known = told.submission_id == names.submission_id(view.intent.cluster_name, told.attempt)

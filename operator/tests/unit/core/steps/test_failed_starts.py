@@ -1,0 +1,101 @@
+"""A start that failed before anything was submitted is written down like an attempt, with what it held."""
+
+from __future__ import annotations
+
+import pytest
+from builders import (
+    CLUSTER_NAME,
+    NOW,
+    Json,
+    at,
+    cluster,
+    config,
+    decide,
+    job,
+    merged,
+    pod,
+    seen,
+    status_recorded,
+    wrote,
+)
+
+from rljob.api.status import Attempt, AttemptOutcome
+from rljob.core import clock
+from rljob.core.observed import UNSEEN, Observed
+
+LATE = 1800.0
+
+
+def worker(placed: float | None) -> Json:
+    """Give a worker that got its node so many seconds after NOW."""
+    told = {"type": "PodScheduled", "status": "False" if placed is None else "True"}
+    told["lastTransitionTime"] = clock.to_text(at(placed or 0))
+    made = pod(f"w-{placed}", f"w-{placed}", ready=False, conditions=[told])
+    labelled = {"metadata": {"labels": {"ray.io/node-type": "worker"}}}
+    return merged(merged(made, labelled), {"spec": {} if placed is None else {"nodeName": "n1"}})
+
+
+def late(*pods: Json, status: Json | None = None, unseen: bool = False) -> Observed:
+    told = status or merged(status_recorded(), {"intent": {"startDeadline": clock.to_text(at(LATE))}})
+    return seen(job(status=told), clusters=(cluster(),), pods=UNSEEN if unseen else pods)
+
+
+def recorded(observed: Observed, seconds: float = LATE) -> Attempt:
+    return wrote(decide(observed, seconds)).attempts[-1]
+
+
+def test_a_start_that_failed_is_recorded_with_its_cause() -> None:
+    new = wrote(decide(late(worker(0)), LATE))
+    (attempt,) = new.attempts
+    assert (attempt.number, attempt.cluster_name, attempt.submission_id) == (1, CLUSTER_NAME, f"{CLUSTER_NAME}-1")
+    assert (attempt.outcome, attempt.reason, attempt.cause) == (
+        AttemptOutcome.LOST,
+        "StartDeadlineExceeded",
+        "Infrastructure",
+    )
+    assert attempt.message is not None
+    assert attempt.message in str(new.message)
+    assert (attempt.submitted_time, attempt.end_time) == ("2026-01-01T11:59:30Z", clock.to_text(at(LATE)))
+    assert attempt.start_time is None
+
+
+@pytest.mark.parametrize(
+    ("pods", "held"),
+    [((), 0), ((worker(None),), 0), ((worker(1000),), 1600), ((worker(-500), pod(ready=False)), 3660)],
+    ids=["none", "without a node", "late", "of before the cluster, and a head"],
+)
+def test_it_held_the_devices_of_workers_that_had_nodes(pods: tuple[Json, ...], held: int) -> None:
+    new = wrote(decide(late(*pods), LATE))
+    assert (new.attempts[0].device_seconds, new.attempts[0].productive_device_seconds) == (held, 0)
+    assert new.usage.device_seconds == held
+
+
+def test_what_could_not_be_looked_at_is_not_counted() -> None:
+    assert recorded(late(unseen=True)).device_seconds == 0
+
+
+def test_what_a_queue_held_back_began_when_it_was_let_go() -> None:
+    admitted = {"type": "Admitted", "status": "True", "reason": "Admitted"}
+    status = status_recorded()
+    status["conditions"] = [*status["conditions"], {**admitted, "lastTransitionTime": clock.to_text(at(600))}]
+    assert recorded(late(status=status)).submitted_time == clock.to_text(at(600))
+
+
+@pytest.mark.parametrize("live", [None, cluster(uid="another")])
+def test_a_cluster_that_is_lost_on_the_way_is_recorded_too(live: Json | None) -> None:
+    found = () if live is None else (live,)
+    attempt = recorded(seen(job(status=status_recorded()), clusters=found, live_cluster=live), 100.0)
+    assert (attempt.reason, attempt.submitted_time) == ("ClusterLost", clock.to_text(NOW))
+
+
+def test_between_two_drivers_it_began_when_the_first_had_ended() -> None:
+    ended = clock.to_text(at(1000))
+    first = {"number": 3, "clusterName": CLUSTER_NAME, "submissionId": f"{CLUSTER_NAME}-3", "endTime": ended}
+    status = status_recorded() | {"attempts": [{**first, "submittedTime": clock.to_text(NOW)}]}
+    attempt = recorded(late(worker(0), status=status))
+    assert (attempt.number, attempt.submitted_time, attempt.device_seconds) == (4, ended, 1600)
+
+
+def test_a_start_that_made_no_cluster_is_no_attempt() -> None:
+    begun = merged(status_recorded(), {"intent": {"clusterUID": None}})
+    assert wrote(decide(seen(job(status=begun), config=config()), LATE)).attempts == []
