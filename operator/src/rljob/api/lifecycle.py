@@ -158,7 +158,7 @@ class Deadlines(Model):
     start_seconds: Count = 1800
     """From the intent to the first sign of the driver."""
     active_seconds: Count | None = None
-    """Of all attempts together, each from its submission to its end; waiting in a queue does not count."""
+    """Of all attempts together, each from its submission to its end."""
     progress_seconds: Count = 14400
     """Between two steps, but never less than three usual ones; before the first, at least startSeconds."""
 

@@ -384,7 +384,7 @@ class Usage(StatusModel):
     """What the job held, and what it got out of it; attempts that have ended."""
 
     attempt_seconds: Long = 0
-    """Of all attempts, each from its submission to its end: what deadlines.activeSeconds bounds."""
+    """Of all attempts, from submission to end."""
     device_seconds: Long = 0
     """Devices times the seconds of all attempts."""
     productive_device_seconds: Long = 0
