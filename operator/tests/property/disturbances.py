@@ -20,6 +20,7 @@ from rljob.cluster.errors import ClusterError, Conflict, Forbidden, Invalid, Out
 BURST = 5
 """Requests that fail in a row, reads included."""
 OUTAGE_SECONDS = 60.0
+QUOTA_SECONDS = 20.0
 AWAY_SECONDS = 600.0
 
 
@@ -84,6 +85,19 @@ def _refuse(world: World, number: int) -> None:
             refused = request.word
         again = request.word == refused and request.number in range(number, number + 3)
         return Failure(Invalid("admission webhook says no")) if refused and again else None
+
+    world.fates.append(fate)
+
+
+def _use_up_quota(world: World, number: int) -> None:
+    """Let nothing be created for a while, from a write on."""
+    until = 0.0
+
+    def fate(request: Request) -> Failure | None:
+        nonlocal until
+        until = world.clock.monotonic() + QUOTA_SECONDS if request.number == number else until
+        creates = request.word.startswith("create ") and request.writes
+        return Failure(Forbidden("exceeded quota")) if creates and world.clock.monotonic() < until else None
 
     world.fates.append(fate)
 
@@ -181,6 +195,7 @@ DISTURBANCES: dict[str, Disturbance] = {
     "answers lost in a row": Disturbance(_fail(OutcomeUnknown("lost"), committed=True, times=3)),
     "conflicts in a row": Disturbance(_fail(Conflict("modified"), times=3)),
     "a write forbidden": Disturbance(_fail(Forbidden("exceeded quota"))),
+    "a quota that is used up for a while": Disturbance(_use_up_quota),
     "a write found wrong in a row": Disturbance(_refuse),
     "reads that have expired": Disturbance(_expire_reads),
     "too many requests": Disturbance(_fail_all(RateLimited("slower", retry_after_seconds=7.0))),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -37,11 +38,15 @@ from rljob.core.plan import (
     SubmitJob,
     WriteAllocations,
 )
+from rljob.core.reasons import Reason
 from rljob.core.status import MESSAGE_LIMIT
 from rljob.telemetry.events import EventRecorder
 from rljob.telemetry.log import Log, redact
 from rljob.telemetry.metrics import Metrics
 
+_ADMISSION = re.compile(r': 400 admission webhook "[^"]*" denied the request|failed calling webhook')
+"""A webhook that says no without a code of its own, or that does not answer: k8s.io/apiserver,
+pkg/admission/plugin/webhook/errors/statuserror.go and pkg/admission/plugin/webhook/mutating/dispatcher.go."""
 _WATCHED_KINDS = frozenset(watch.kind for watch in WATCHED)
 
 log = Log(__name__)
@@ -62,6 +67,17 @@ class Hooks:
 
 class StaleError(Exception):
     """The world is not the observed one any more: nothing is wrong, look again."""
+
+
+class DeniedError(errors.ClusterError):
+    """The cluster's rules let a child not be made for now: tried again with backoff, and told by the core."""
+
+    transient = True
+
+    @property
+    def reason(self) -> str:
+        """The word that the job's status has for it."""
+        return Reason.CHILD_REFUSED.value
 
 
 @dataclass(frozen=True)
@@ -129,7 +145,7 @@ class Executor:
             case CreateObject(manifest):
                 await self._create(job, manifest)
             case CreateToken():
-                await self._create_token(effect)
+                await self._create_token(job, effect)
             case DeleteObject():
                 await self._delete(job, effect)
             case HurryPod():
@@ -182,7 +198,7 @@ class Executor:
         if kind is RAY_CLUSTER:
             await self._expect_alone(job, manifest)
         try:
-            made = await self.cluster.create(manifest)
+            made = await self._post(job, manifest)
         except errors.AlreadyExists:
             made = await self._adopt(job, manifest)
         except errors.Invalid as error:
@@ -192,6 +208,19 @@ class Executor:
         if kind is CONFIG_MAP:
             self.own.made(job["metadata"]["uid"], made)
         self.hooks.after_write(f"create {kind.kind}")
+
+    async def _post(self, job: Manifest, manifest: Manifest) -> Manifest:
+        """Make a child; a refusal that may pass is remembered until it has."""
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        try:
+            made = await self.cluster.create(manifest)
+        except errors.ClusterError as error:
+            if not is_denied(error):
+                raise
+            self.refusals.remember(job, Refusal(kind, name, str(error), RefusalCause.DENIED))
+            raise DeniedError(str(error)) from error
+        self.refusals.forget(job, kind, name)
+        return made
 
     async def _expect_alone(self, job: Manifest, cluster: Manifest) -> None:
         """Look again when an earlier generation has a cluster of which no watch told: two would hold twice the NPUs.
@@ -224,11 +253,11 @@ class Executor:
             raise errors.Conflict(f"{kind.kind} {metadata['name']} is being deleted; waiting for its name")
         return found
 
-    async def _create_token(self, effect: CreateToken) -> None:
+    async def _create_token(self, job: Manifest, effect: CreateToken) -> None:
         token = self.key.token(effect.job_uid, effect.cluster_name)
         data = {TOKEN_KEY: base64.b64encode(token.encode()).decode()}
         try:
-            await self.cluster.create({**effect.manifest, "data": data})
+            await self._post(job, {**effect.manifest, "data": data})
         except errors.AlreadyExists:
             # The token is a function of our key: made by an earlier life it is the same, made by another it is useless.
             return
@@ -298,6 +327,11 @@ class Executor:
         self.refusals.remember(job, refusal)
         log.warning("An effect can never work", object_kind=refusal.kind, name=refusal.name, why=refusal.why)
         raise StaleError(refusal.why)
+
+
+def is_denied(error: errors.ClusterError) -> bool:
+    """Whether the cluster's rules are in the way of a child, and nothing of its own."""
+    return isinstance(error, errors.Forbidden) or _ADMISSION.search(str(error)) is not None
 
 
 def _without_secrets(text: str) -> str:

@@ -33,6 +33,7 @@ from rljob.core.faults import DEVICE_INFO_NAMESPACE
 from rljob.core.observed import PARTIAL_SECONDS
 from rljob.core.plan import EventNote, EventType
 from rljob.core.ports import PortPool
+from rljob.core.reasons import Reason
 from rljob.core.view import View, is_finished, is_ours
 from rljob.telemetry.events import EventRecorder
 from rljob.telemetry.ledger import Ledger
@@ -190,7 +191,7 @@ class Reconciler:
         """Tell the owner of a job that its reconcile fails."""
         job = self.store.job(key)
         if job is not None:
-            await self.executor.recorder.record(job, EventNote(EventType.WARNING, "ReconcileError", message))
+            await self.executor.recorder.record(job, EventNote(EventType.WARNING, Reason.RECONCILE_ERROR, message))
 
     def account(self) -> None:
         """Bring the metrics of all jobs up to date."""

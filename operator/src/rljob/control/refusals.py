@@ -1,7 +1,7 @@
-"""Effects that can never work, remembered in memory until the job is edited or gone.
+"""Effects that cannot work, remembered in memory until the job is edited or gone, or they do.
 
-The executor finds them (a name that is somebody else's, a manifest that the server refuses), the core turns them into a
-condition. A restart forgets them; the next try finds them again.
+The executor finds them (a name that is somebody else's, a manifest that the server refuses, a quota that is used up),
+the core turns them into a condition. A restart forgets them; the next try finds them again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,15 @@ class Refusals:
         self._by_uid: dict[str, tuple[int, tuple[Refusal, ...]]] = {}
 
     def remember(self, job: Manifest, refusal: Refusal) -> None:
-        """Keep a refusal for this generation of the job."""
-        known = self.of(job)
-        if refusal not in known:
-            self._by_uid[_uid(job)] = (_generation(job), (*known, refusal)[-PER_JOB:])
+        """Keep a refusal for this generation of the job: the last one of each child."""
+        self.forget(job, refusal.kind, refusal.name)
+        self._by_uid[_uid(job)] = (_generation(job), (*self.of(job), refusal)[-PER_JOB:])
+
+    def forget(self, job: Manifest, kind: str, name: str) -> None:
+        """Drop what was said of a child."""
+        if known := self.of(job):
+            kept = tuple(refusal for refusal in known if (refusal.kind, refusal.name) != (kind, name))
+            self._by_uid[_uid(job)] = (_generation(job), kept)
 
     def of(self, job: Manifest) -> tuple[Refusal, ...]:
         """Give the refusals of this generation of the job."""

@@ -75,17 +75,19 @@ class RayJob:
 
 
 class RefusalCause(enum.StrEnum):
-    """Why an effect can never work."""
+    """Why an effect cannot work: never, but for the last."""
 
     NAME_TAKEN = "NameTaken"
     """The name belongs to an object of somebody else."""
     INVALID = "Invalid"
     """The API server finds the manifest wrong."""
+    DENIED = "Denied"
+    """Permissions, a quota or admission say no: that may change, and it is asked for again."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An effect that can never work."""
+    """An effect that cannot work."""
 
     kind: str
     name: str

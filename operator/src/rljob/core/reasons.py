@@ -91,6 +91,11 @@ class Reason(enum.StrEnum):
     """A child's name belongs to an object of somebody else."""
     INVALID_MANIFEST = "InvalidManifest"
     """The API server refuses a child as invalid; the message holds its words."""
+    CHILD_REFUSED = "ChildRefused"
+    """A quota, a permission or admission keeps the operator from making a child; the message holds the API server's
+    first words. Tried again until deadlines.startSeconds."""
+    RECONCILE_ERROR = "ReconcileError"
+    """Of events only: the operator cannot go on with the job, for what the message says, and tries again."""
     RECIPE_UNREADABLE = "RecipeUnreadable"
     """The job stands on a recipe of a kind that the operator cannot read: its CRD or its permission is missing."""
     SUSPENDING = "Suspending"

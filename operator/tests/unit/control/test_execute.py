@@ -10,11 +10,19 @@ from doubles.fake import fail_calls
 from doubles.simulate import CrashError
 from machine import KEY, Machine, cluster_of, owned, rljob, submission
 
-from rljob.cluster.errors import AlreadyExists, Conflict, Forbidden, HeadUnreachable, Invalid, OutcomeUnknown
+from rljob.cluster.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    HeadUnreachable,
+    Invalid,
+    OutcomeUnknown,
+)
 from rljob.cluster.kinds import CONFIG_MAP, EVENT, POD, RAY_CLUSTER, RLJOB, SECRET
 from rljob.cluster.token import TokenKey
-from rljob.control.execute import StaleError
-from rljob.core.observed import Manifest, Observed, RefusalCause
+from rljob.control.execute import DeniedError, StaleError
+from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
 from rljob.core.plan import (
     CreateObject,
     CreateToken,
@@ -230,12 +238,45 @@ async def test_the_token_is_derived_here_and_its_secret_is_made_once(machine: Ma
     assert "data" not in secret
 
 
-async def test_a_token_that_may_not_be_made_is_an_error(machine: Machine) -> None:
+async def test_a_token_that_may_not_be_made_is_remembered_until_it_is(machine: Machine) -> None:
     seen = await observed(machine)
-    machine.cluster.faults.append(fail_calls("create", SECRET, Forbidden("quota"), times=1))
+    machine.cluster.faults.append(fail_calls("create", SECRET, Forbidden("quota"), times=2))
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": owned(seen.job)}
-    with pytest.raises(Forbidden):
-        await carry_out(machine, seen, CreateToken(secret, seen.job["metadata"]["uid"], "c1"))
+    token = CreateToken(secret, seen.job["metadata"]["uid"], "c1")
+    for _ in range(2):
+        with pytest.raises(DeniedError):
+            await carry_out(machine, seen, token)
+        assert machine.reconciler.refusals.of(seen.job) == (Refusal("Secret", "c1", "quota", RefusalCause.DENIED),)
+    assert await carry_out(machine, seen, token)
+    assert machine.reconciler.refusals.of(seen.job) == ()
+
+
+WEBHOOK = 'create /apis/ray.io/v1/namespaces/team/rayclusters: 400 admission webhook "v.example" denied the request: no'
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Forbidden("exceeded quota"), Invalid(WEBHOOK), OutcomeUnknown('500 failed calling webhook "v.example": no route')],
+    ids=["quota", "a webhook's no", "a webhook that is down"],
+)
+async def test_what_the_clusters_rules_forbid_is_no_fault_of_the_manifest(
+    machine: Machine, error: ClusterError
+) -> None:
+    seen = await observed(machine)
+    machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, error, times=1))
+    with pytest.raises(DeniedError) as raised:
+        await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    assert (raised.value.reason, raised.value.transient) == ("ChildRefused", True)
+    (refusal,) = machine.reconciler.refusals.of(seen.job)
+    assert refusal == Refusal("RayCluster", "c1", str(error), RefusalCause.DENIED)
+
+
+async def test_what_a_webhook_finds_invalid_stays_invalid(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, Invalid(WEBHOOK.replace("400", "422")), times=1))
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    assert machine.reconciler.refusals.of(seen.job)[0].cause is RefusalCause.INVALID
 
 
 async def test_a_deletion_is_not_done_when_the_job_has_changed(machine: Machine) -> None:

@@ -87,9 +87,9 @@ def delete_cluster(cluster: Manifest) -> DeleteObject:
 
 def give_up_refused(view: View) -> Plan | None:
     """End a job with a child that can never be made: no retry can help."""
-    if not view.observed.refusals:
+    first = next((r for r in view.observed.refusals if r.cause is not RefusalCause.DENIED), None)
+    if first is None:
         return None
-    first = view.observed.refusals[0]
     if first.cause is RefusalCause.INVALID:
         fix = "correct the fields that it was made from and create the job again"
         return fail(view, Reason.INVALID_MANIFEST, f"{first.kind} {first.name}: {first.why}; {fix}")

@@ -38,6 +38,7 @@ from rljob.core.recipes import RecipeLayer, chain_ids
 from rljob.core.source import FIELD, find_source, source_decision
 from rljob.core.steps.drifting import next_violations
 from rljob.core.steps.finishing import fail
+from rljob.core.steps.making import make
 from rljob.core.steps.releasing import is_waiting_for_devices
 from rljob.core.steps.restarting import with_recalled
 from rljob.core.steps.starting import freeze, with_cluster, with_cluster_begun
@@ -299,7 +300,7 @@ def freeze_spec(view: View) -> Plan | None:
     taken = configmap.Snapshot(checked.spec, checked.recipes, refresh)
     if view.resolved.snapshot_name == view.intent.cluster_name:
         return freeze(view, checked.spec, taken)
-    return Plan(effects=(CreateObject(configmap.build_snapshot(view.job, taken, view.intent.cluster_generation)),))
+    return make(view, CreateObject(configmap.build_snapshot(view.job, taken, view.intent.cluster_generation)))
 
 
 def freeze_code(view: View) -> Plan | None:
@@ -323,7 +324,7 @@ def freeze_code(view: View) -> Plan | None:
         return _write_code(view, resolved, resolved.code.model_copy(update={"digest": code_digest(made)}))
     if original is None:
         return _await_code(view, name)
-    return Plan(effects=(CreateObject(build_code_copy(view.job, original)),))
+    return make(view, CreateObject(build_code_copy(view.job, original)))
 
 
 def _code_to_copy(resolved: Resolved) -> str | None:
@@ -359,7 +360,7 @@ def initialize(view: View) -> Plan | None:
             return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
         found = view.observed.initializers[name]
         if found is None:
-            return Plan(effects=(CreateObject(build_initializer(view.job, spec, initializer)),))
+            return make(view, CreateObject(build_initializer(view.job, spec, initializer)))
         if not _has_condition(found, "Complete"):
             return _await_initializer(view, initializer, found)
     return _initialized(view)

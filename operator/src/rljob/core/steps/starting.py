@@ -20,6 +20,7 @@ from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagno
 from rljob.core.reasons import Reason
 from rljob.core.source import pinned_path
 from rljob.core.steps.finishing import delete_cluster, fail, next_number
+from rljob.core.steps.making import is_told_of_another, make, tell_refused
 from rljob.core.steps.queueing import admission_of, with_admission
 from rljob.core.steps.restarting import give_up
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, could_begin, intended_cluster
@@ -81,7 +82,7 @@ def freeze(view: View, spec: RLJobSpec, snapshot: configmap.Snapshot | None = No
     if snapshot is not None:
         frozen = configmap.with_snapshot(frozen, snapshot)
     token = CreateToken(build_token_secret(view.job, generation), job_uid=view.job.uid, cluster_name=name)
-    return Plan(effects=(token, CreateObject(frozen)))
+    return make(view, token, CreateObject(frozen))
 
 
 def _block(view: View) -> PortBlock | None:
@@ -112,16 +113,21 @@ def create_cluster(view: View) -> Plan | None:
         return None
     if view.frozen_cluster is None:
         raise AssertionError("freeze_cluster lets no job without a frozen cluster pass")
-    if view.now >= clock.from_text(view.intent.start_deadline):
+    # No pod may come before the group that holds it back.
+    wanted = (view.frozen_pod_group, view.frozen_cluster)
+    children = tuple(CreateObject(manifest) for manifest in wanted if manifest is not None)
+    if (plan := tell_refused(view, *children)) is not None:
+        return plan
+    if _is_late(view):
         asked = "is KubeRay installed" if view.frozen_pod_group is None else "are KubeRay and Volcano installed"
         message = f"the RayCluster could not be made ({asked}? events of the job hold the API server's words)"
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, message)
     if view.observed.former_heads:
         # Somebody deleted the cluster while it started: KubeRay would take its pods for those of the next one.
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
-    # No pod may come before the group that holds it back.
-    wanted = (view.frozen_pod_group, view.frozen_cluster)
-    return Plan(effects=tuple(CreateObject(manifest) for manifest in wanted if manifest is not None))
+    if is_told_of_another(view, *children):
+        return view.write(with_cluster_begun(view, view.status))
+    return Plan(effects=children)
 
 
 def find_replaced_cluster(view: View) -> Plan | None:

@@ -1,0 +1,81 @@
+"""Making the children of a job before its cluster runs: what the cluster's rules forbid for now is told, and tried on.
+
+A quota comes free and a policy is mended, so such a child is asked for again, with the queue's backoff, until the start
+deadline. A wrong manifest or a taken name stays what it is: those end the job (`finishing.give_up_refused`).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from rljob.api.status import Condition, ConditionStatus, ConditionType, RLJobStatus, State
+from rljob.core import clock, status
+from rljob.core.observed import Refusal, RefusalCause
+from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
+from rljob.core.reasons import Reason
+from rljob.core.steps.restarting import give_up
+from rljob.core.view import View
+
+Creation = CreateObject | CreateToken
+
+
+def make(view: View, *children: Creation) -> Plan:
+    """Make children, after it is told that one of them was refused."""
+    return tell_refused(view, *children) or Plan(effects=children)
+
+
+def tell_refused(view: View, *children: Creation) -> Plan | None:
+    """Tell once that one of these children was refused; give up at the start deadline."""
+    wanted = {_about(child) for child in children}
+    refusals = (r for r in view.observed.refusals if r.cause is RefusalCause.DENIED and _words_about(r) in wanted)
+    refusal = next(refusals, None)
+    return None if refusal is None else _tell(view, refusal)
+
+
+def is_told_of_another(view: View, *children: Creation) -> bool:
+    """Whether the last word is about a child that was refused, and is made by now, since these come after it."""
+    told = _told(view)
+    return told is not None and not told.message.startswith(tuple(map(_about, children)))
+
+
+def _tell(view: View, refusal: Refusal) -> Plan | None:
+    about, told = _words_about(refusal), _told(view)
+    known = told is not None and told.message.startswith(about)
+    # Each refusal may have other words, as of what is used of a quota: the first ones tell all.
+    message = told.message if told is not None and known else about + refusal.why
+    late = view.now >= clock.from_text(view.intent.start_deadline)
+    if late and known:
+        return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{Reason.CHILD_REFUSED}: {message}")
+    kind, state = _place(view)
+    new = _with_time(view) if late else view.status
+    new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, Reason.CHILD_REFUSED, message)
+    new = view.writer.summarised(new, state, Reason.CHILD_REFUSED, message)
+    plan = view.write(new, EventNote(EventType.WARNING, Reason.CHILD_REFUSED, status.bounded(message)))
+    return None if plan.empty else plan
+
+
+def _with_time(view: View) -> RLJobStatus:
+    """Let the clock begin now: an initializer before this child may have taken hours."""
+    deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
+    return view.status.model_copy(update={"intent": view.intent.model_copy(update={"start_deadline": deadline})})
+
+
+def _told(view: View) -> Condition | None:
+    kind, _ = _place(view)
+    told = status.condition(view.status, kind)
+    return told if told is not None and told.reason == Reason.CHILD_REFUSED else None
+
+
+def _place(view: View) -> tuple[ConditionType, State]:
+    """Say which condition tells of it, and in which state the job is."""
+    if status.is_true(view.status, ConditionType.INITIALIZED):
+        return ConditionType.CLUSTER_READY, State.STARTING
+    return ConditionType.INITIALIZED, State.PENDING
+
+
+def _about(child: Creation) -> str:
+    return f"{child.manifest['kind']} {child.manifest['metadata']['name']}: "
+
+
+def _words_about(refusal: Refusal) -> str:
+    return f"{refusal.kind} {refusal.name}: "
