@@ -12,9 +12,9 @@ from datetime import timedelta
 from itertools import combinations
 
 import pytest
-from builders import Json, small_spec
+from builders import Json, merged, saving, small_spec
 from doubles.clock import FrozenClock
-from doubles.fake import FakeCluster
+from doubles.fake import FakeCluster, fail_calls
 from doubles.fake_ray import FakeRay
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -23,12 +23,14 @@ from property.tally import FULL
 
 from rljob.build.labels import JOB_UID, PORT_BLOCK, RAY_NODE_TYPE
 from rljob.build.ports import PortBlock
+from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.token import TokenKey
 from rljob.control.execute import Hooks
 from rljob.control.ports import sweep
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
+from rljob.core import clock
 from rljob.core.ports import PortPool, read_allocations
 
 NAMESPACE = "team"
@@ -52,6 +54,7 @@ class Ports:
         self.loop = asyncio.Runner()
         self.crash_in: int | None = None
         self.made = 0
+        self.spec = SPEC
         self.operator = self.start()
 
     def start(self) -> Reconciler:
@@ -91,12 +94,16 @@ class Ports:
                 self.operator.queue.done(key)
         raise AssertionError("does not rest")
 
+    def look_at(self, name: str) -> None:
+        """Run one round of one job, and none of the others."""
+        self.loop.run(self.operator.round(Key(NAMESPACE, name)))
+
     def create(self, name: str) -> None:
         if self.cluster.find(RLJOB, NAMESPACE, name) is None:
             self.made += 1
             uid = f"{self.made:08x}-0000-4000-8000-000000000000"
             metadata = {"namespace": NAMESPACE, "name": name}
-            job = {"apiVersion": RLJOB.api_version, "kind": "RLJob", "metadata": metadata, "spec": SPEC}
+            job = {"apiVersion": RLJOB.api_version, "kind": "RLJob", "metadata": metadata, "spec": self.spec}
             self.cluster.put(job, uid=uid)
 
     def delete(self, name: str) -> None:
@@ -232,13 +239,43 @@ def test_without_a_free_block_a_job_waits_and_says_so(ports: Ports) -> None:
     assert ports.status(name)["reason"] != "WaitingForPorts"
 
 
-def test_who_waits_too_long_for_ports_fails(ports: Ports) -> None:
+def test_who_waits_for_ports_waits_without_a_deadline_and_then_has_all_its_time(ports: Ports) -> None:
     begin(ports, *JOBS, "d", "e")
-    name = next(name for name in (*JOBS, "d", "e") if ports.status(name)["reason"] == "WaitingForPorts")
-    ports.clock.advance(START_SECONDS + 1)
-    ports.operator.queue.add(Key(NAMESPACE, name))
+    (name,) = [name for name in (*JOBS, "d", "e") if ports.status(name)["reason"] == "WaitingForPorts"]
+    writes = ports.cluster.writes
+    for _ in range(3):
+        ports.clock.advance(START_SECONDS)
+        ports.look_at(name)
+    assert (ports.status(name)["reason"], ports.cluster.writes) == ("WaitingForPorts", writes)
+    ports.delete(next(other for other in JOBS if other != name))
+    ports.sweep()
+    for _ in range(6):
+        ports.look_at(name)
+    assert ports.status(name)["reason"] == "ClusterStarting"
+    assert len(ports.blocks) == POOL.blocks
+    deadline = clock.to_text(ports.clock.now() + timedelta(seconds=START_SECONDS))
+    assert ports.status(name)["intent"]["startDeadline"] == deadline
+
+
+@pytest.mark.parametrize(("restarts", "state"), [(0, "Failed"), (1, "Restarting")])
+def test_blocks_that_cannot_be_read_spend_a_restart(ports: Ports, restarts: int, state: str) -> None:
+    ports.cluster.faults.append(fail_calls("get", CONFIG_MAP, Unavailable("down"), times=10_000))
+    ports.spec = merged(SPEC, saving({"checkpoint": {"path": "/data/s", "everySteps": 1}}))
+    ports.spec["restart"] = {"maxInfrastructureRestarts": restarts}
+    begin(ports, "a")
+    ports.clock.advance(START_SECONDS)
+    ports.operator.queue.add(Key(NAMESPACE, "a"))
     ports.settle()
-    assert ports.status(name)["reason"] == "StartDeadlineExceeded"
+    assert (ports.status("a")["state"], ports.status("a")["reason"]) == (state, "StartDeadlineExceeded")
+
+
+def test_blocks_that_cannot_be_read_for_a_moment_end_no_wait_for_one(ports: Ports) -> None:
+    begin(ports, *JOBS, "d", "e")
+    (name,) = [name for name in (*JOBS, "d", "e") if ports.status(name)["reason"] == "WaitingForPorts"]
+    ports.clock.advance(START_SECONDS)
+    ports.cluster.faults.append(fail_calls("get", CONFIG_MAP, Unavailable("down"), times=1))
+    ports.look_at(name)
+    assert ports.status(name)["reason"] == "WaitingForPorts"
 
 
 @pytest.mark.parametrize("after", range(1, 16))

@@ -49,7 +49,8 @@ class Reason(enum.StrEnum):
     OTHER_POD_GROUP = "OtherPodGroup"
     """Somebody, such as KubeRay's own batch scheduler, moved the pods to a PodGroup that is not the operator's."""
     WAITING_FOR_PORTS = "WaitingForPorts"
-    """Every block of ports for network.mode Host is taken; the job waits for another one to end."""
+    """Every block of ports for network.mode Host is taken; the job holds nothing, and waits without a deadline for
+    another one to end."""
     WAITING_FOR_NODES = "WaitingForNodes"
     """Too few nodes are left without those that are at fault or cordoned: the job waits for them, at no cost to its
     budget; the message names them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -274,6 +274,11 @@ class View:
         found = troubles_of(held, looks, facts_of(spec).resource, spec.worker_groups[0].devices_per_node)
         # That nothing is wrong can be said only of what was looked at whole.
         return found if found or all(place.node in looks for place in held) else Unseen.UNSEEN
+
+    def timed_anew(self) -> Intent:
+        """Give the intent with the clock of startSeconds beginning now."""
+        deadline = clock.to_text(self.now + timedelta(seconds=self.deadlines.start_seconds))
+        return self.intent.model_copy(update={"start_deadline": deadline})
 
     def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None) -> Plan:
         """Plan a status write, or nothing where it would change nothing."""

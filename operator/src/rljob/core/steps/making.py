@@ -6,9 +6,7 @@ deadline. A wrong manifest or a taken name stays what it is: those end the job (
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from rljob.api.status import Condition, ConditionStatus, ConditionType, RLJobStatus, State
+from rljob.api.status import Condition, ConditionStatus, ConditionType, State
 from rljob.core import clock, status
 from rljob.core.observed import Refusal, RefusalCause
 from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
@@ -47,17 +45,12 @@ def _tell(view: View, refusal: Refusal) -> Plan | None:
     if late and known:
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{Reason.CHILD_REFUSED}: {message}")
     kind, state = _place(view)
-    new = _with_time(view) if late else view.status
+    # An initializer before this child may have taken hours.
+    new = view.status.model_copy(update={"intent": view.timed_anew()}) if late else view.status
     new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, Reason.CHILD_REFUSED, message)
     new = view.writer.summarised(new, state, Reason.CHILD_REFUSED, message)
     plan = view.write(new, EventNote(EventType.WARNING, Reason.CHILD_REFUSED, status.bounded(message)))
     return None if plan.empty else plan
-
-
-def _with_time(view: View) -> RLJobStatus:
-    """Let the clock begin now: an initializer before this child may have taken hours."""
-    deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
-    return view.status.model_copy(update={"intent": view.intent.model_copy(update={"start_deadline": deadline})})
 
 
 def _told(view: View) -> Condition | None:

@@ -12,7 +12,7 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import Plan, WriteAllocations
 from rljob.core.ports import BLOCKS
 from rljob.core.reasons import Reason
-from rljob.core.steps.finishing import fail
+from rljob.core.steps.restarting import give_up
 from rljob.core.steps.starting import tell, with_cluster_begun
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, port_block
 
@@ -44,9 +44,9 @@ def _ask_for_blocks(view: View) -> Plan:
     if resolved is not None and resolved.host_network is None:
         asking = resolved.model_copy(update={"host_network": True})
         return view.write(view.status.model_copy(update={"resolved": asking}))
-    if view.now >= clock.from_text(view.intent.start_deadline):
+    if view.now >= clock.from_text(view.intent.start_deadline) and not _waits(view):
         message = "the ConfigMap of port blocks cannot be read; the operator's role needs get and update on it"
-        return fail(view, Reason.START_DEADLINE_EXCEEDED, message)
+        return give_up(view, Reason.START_DEADLINE_EXCEEDED, message)
     return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
 
 
@@ -78,16 +78,21 @@ def _recorded(view: View) -> int | None:
 
 def _write(view: View, first: int) -> Plan:
     new = view.status.model_copy(update={"network": NetworkStatus(port_block=first)})
-    told = status.condition(new, ConditionType.CLUSTER_READY)
-    waited = told is not None and told.reason == Reason.WAITING_FOR_PORTS
-    return view.write(with_cluster_begun(view, new) if waited else new)
+    if not _waits(view):
+        return view.write(new)
+    # The clock of startSeconds begins here: others may have had the ports for days.
+    return view.write(with_cluster_begun(view, new.model_copy(update={"intent": view.timed_anew()})))
+
+
+def _waits(view: View) -> bool:
+    told = status.condition(view.status, ConditionType.CLUSTER_READY)
+    return told is not None and told.reason == Reason.WAITING_FOR_PORTS
 
 
 def _await_block(view: View, holders: int) -> Plan:
+    """Say so, for as long as it takes: the job holds nothing, and blocks come free as others end."""
     message = (
         f"all blocks of ports for network.mode Host are taken, by {holders} jobs; the job waits for one of them to end "
         f"(chart value hostPorts.blocks, by default {BLOCKS})"
     )
-    if view.now >= clock.from_text(view.intent.start_deadline):
-        return fail(view, Reason.START_DEADLINE_EXCEEDED, message)
     return tell(view, view.status, Reason.WAITING_FOR_PORTS.value, message, problem=True, seconds=WAIT_SECONDS)

@@ -408,10 +408,7 @@ def last_line(log: str) -> str:
 
 def _initialized(view: View) -> Plan:
     # The clock of startSeconds begins here: an initializer has its own bound.
-    deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
-    new: RLJobStatus = view.status.model_copy(
-        update={"intent": view.intent.model_copy(update={"start_deadline": deadline}), "initializer": None}
-    )
+    new: RLJobStatus = view.status.model_copy(update={"intent": view.timed_anew(), "initializer": None})
     new = view.writer.with_condition(
         new, ConditionType.INITIALIZED, ConditionStatus.TRUE, Reason.INITIALIZED, _skipped(view)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from rljob.api.status import ConditionStatus, ConditionType, Intent, RayClusterStatus, RLJobStatus, State
+from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.build import configmap, names
 from rljob.build.accelerators import ACCELERATORS
@@ -182,7 +182,8 @@ def await_pods(view: View) -> Plan | None:
     if held_back is not None:
         reason, message, problem = held_back.reason, held_back.message, True
     if _was_queued(view):
-        current = current.model_copy(update={"intent": _admitted(view)})
+        # A queue may hold a job for days.
+        current = current.model_copy(update={"intent": view.timed_anew()})
         if isinstance(view.observed.pods, Unseen):
             reason, message, problem = Reason.CLUSTER_STARTING.value, "", False
     elif _is_late(view):
@@ -218,12 +219,6 @@ def _had_its_turn(view: View, cluster: Manifest) -> bool:
 
 def _is_past(view: View, moment: str, seconds: float) -> bool:
     return view.now - clock.from_text(moment) >= timedelta(seconds=seconds)
-
-
-def _admitted(view: View) -> Intent:
-    """Let the clock of startSeconds begin at admission: a queue may hold a job for days."""
-    deadline = clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds))
-    return view.intent.model_copy(update={"start_deadline": deadline})
 
 
 def _wait_in_queue(view: View, current: RLJobStatus) -> Plan:
@@ -360,7 +355,7 @@ def intend_attempt(view: View) -> Plan | None:
         return plan
     attempt = _next_attempt(view)
     # Nobody may have looked between admission and the last pod's readiness.
-    intent = (_admitted(view) if _was_queued(view) else view.intent).model_copy(
+    intent = (view.timed_anew() if _was_queued(view) else view.intent).model_copy(
         update={
             "attempt": attempt,
             "submission_id": names.submission_id(view.intent.cluster_name, attempt),
