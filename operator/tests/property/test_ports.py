@@ -174,6 +174,9 @@ def test_a_finished_job_gives_its_ports_back_when_its_pods_are_gone(ports: Ports
     uid = next(iter(ports.blocks))
     pod = {"namespace": NAMESPACE, "name": "a-head", "labels": {JOB_UID: uid, RAY_NODE_TYPE: "head"}}
     ports.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": pod})
+    (cluster,) = ports.cluster.objects(RAY_CLUSTER)
+    looked = {"state": "", "observedGeneration": 1}
+    ports.cluster.edit(RAY_CLUSTER, NAMESPACE, cluster["metadata"]["name"], lambda found: found.update(status=looked))
     ports.pass_time(START_SECONDS + 1)
     ports.settle()
     assert (ports.status("a")["state"], ports.blocks) == ("Failed", {})

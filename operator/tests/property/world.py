@@ -50,6 +50,8 @@ class World(Operators):
         """Nodes whose devices somebody else uses, until the job has given back what it had beside them."""
         self.queue_is_open = True
         """Whether Kueue admits what waits."""
+        self.kuberay_is_up = True
+        """Whether KubeRay looks at RayClusters."""
         self.volcano_is_open = True
         """Whether Volcano finds nodes for all pods of a gang."""
         self.spec = spec or small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
@@ -339,7 +341,8 @@ class World(Operators):
         self.end_initializers()
         if self.queue_is_open:
             self.admit()
-        self.make_ready()
+        if self.kuberay_is_up:
+            self.make_ready()
 
     def make_ready(self) -> None:
         """Let all pods become ready."""

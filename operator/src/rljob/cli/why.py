@@ -16,7 +16,7 @@ from rljob.api.status import State
 from rljob.api.v1alpha1 import MANAGER
 from rljob.build import labels
 from rljob.cli.nodes import node_sentences, scheduler_sentences
-from rljob.core.policies.startup import StartReason, diagnose
+from rljob.core.policies.startup import KUBERAY_AWAY, StartReason, diagnose
 
 Manifest = Mapping[str, Any]
 WORDS_LIMIT = 600
@@ -260,6 +260,8 @@ def _until(world: World) -> Iterator[str]:
         yield f"It stays away from {', '.join(excluded)}."
     if status.get("state") == State.RESTARTING and status.get("nextAttemptTime"):
         yield f"The next attempt begins at {status['nextAttemptTime']}."
+    elif status.get("message") == KUBERAY_AWAY:
+        yield "It waits for KubeRay without a deadline."
     elif status.get("state") == State.STARTING and cluster is not None and not world.is_queued:
         otherwise = "Where too few nodes have them, it" if world.lacks_devices else "It"
         yield f"{otherwise} is given up at {status['intent']['startDeadline']} (deadlines.startSeconds)."

@@ -14,7 +14,8 @@ from rljob.build import labels, names
 from rljob.build.evidence import key_of
 from rljob.build.ports import DASHBOARD_PORT
 from rljob.core import clock, status
-from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
+from rljob.core.observed import UNSEEN, Manifest, RayJob, RayJobState, Unseen
+from rljob.core.steps.kuberay import is_taken_up, is_waiting_for_kuberay
 from rljob.core.steps.minding import is_waiting_for_nodes, returning_nodes
 from rljob.core.steps.recording import just_ended
 from rljob.core.steps.releasing import is_waiting_for_devices
@@ -169,7 +170,9 @@ def _of_phase(
             # After a lost status it may know of attempts of which nothing else tells.
             return Needs(head=_head(job, intent, head_pod), progress=True)
         waits = cluster["spec"].get("suspend", False) or quiet_seconds(cluster, now) > 0
-        if waits or is_waiting_for_queue(current):
+        # KubeRay's first word is one of the watches.
+        away = is_waiting_for_kuberay(current) and not is_taken_up(cluster, head_pod, UNSEEN)
+        if waits or away or is_waiting_for_queue(current):
             return Needs()
         pods, late = f"{labels.RAY_CLUSTER}={intent.cluster_name}", now >= clock.from_text(intent.start_deadline)
         # The last look says why it ends.

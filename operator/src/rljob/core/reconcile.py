@@ -18,6 +18,7 @@ from rljob.core.steps import (
     ending,
     finishing,
     ganging,
+    kuberay,
     minding,
     networking,
     pausing,
@@ -73,6 +74,7 @@ STEPS: tuple[Step, ...] = (
     starting.freeze_cluster,
     starting.create_cluster,
     starting.find_replaced_cluster,
+    kuberay.await_kuberay,  # away, it has not looked at the cluster
     releasing.release,  # some nodes are held, and the others are somebody else's
     starting.await_pods,
     starting.intend_attempt,

@@ -13,6 +13,7 @@ from rljob.build.labels import KUEUE_QUEUE, PAUSED
 from rljob.cli.main import main
 from rljob.cli.nodes import scheduler_sentences
 from rljob.cli.why import World, why
+from rljob.core.policies.startup import KUBERAY_AWAY
 
 Json = dict[str, Any]
 CLUSTER = "sums-0a1b2-1"
@@ -251,6 +252,8 @@ def test_what_takes_its_time_is_said_to() -> None:
         told(world(clusters=[cluster()]))
         == f"KubeRay has made no pod of it yet: does it run, or has it many to make? {END}"
     )
+    away = world({"message": KUBERAY_AWAY}, clusters=[cluster()])
+    assert told(away).endswith("has it many to make? It waits for KubeRay without a deadline.")
     slow = world({"message": "pod w-0 waits for ray-worker"}, clusters=[cluster()], pods=[pod("w-0")])
     assert told(slow) == f"pod w-0 waits for its containers. pod w-0 waits for ray-worker. {END}"
 

@@ -71,7 +71,7 @@ def freeze(view: View, spec: RLJobSpec, snapshot: configmap.Snapshot | None = No
     """Make what freezes a cluster generation; with a snapshot, that of the job in the same object."""
     if unknown := tuple(class_violations(spec)):
         # Somebody took the row out of the table between the intent and here.
-        if _is_late(view):
+        if is_late(view):
             return give_up(view, Reason.START_DEADLINE_EXCEEDED, str(unknown[0]))
         return tell(view, view.status, Reason.INVALID_SPEC.value, str(unknown[0]), problem=True)
     generation, name = view.intent.cluster_generation, view.intent.cluster_name
@@ -118,7 +118,7 @@ def create_cluster(view: View) -> Plan | None:
     children = tuple(CreateObject(manifest) for manifest in wanted if manifest is not None)
     if (plan := tell_refused(view, *children)) is not None:
         return plan
-    if _is_late(view):
+    if is_late(view):
         asked = "is KubeRay installed" if view.frozen_pod_group is None else "are KubeRay and Volcano installed"
         message = f"the RayCluster could not be made ({asked}? events of the job hold the API server's words)"
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, message)
@@ -175,8 +175,8 @@ def await_pods(view: View) -> Plan | None:
         # Where there is room, Volcano lets the pods go in a moment that is not worth two writes.
         quiet = 0.0 if _was_queued(view) else quiet_seconds(view.cluster, view.now)
         return Plan(requeue_after_seconds=quiet) if quiet > 0 else _wait_in_queue(view, current)
-    if isinstance(view.observed.pods, Unseen) and not _was_queued(view) and not _is_late(view):
-        return Plan(requeue_after_seconds=max(quiet_seconds(view.cluster, view.now), _pod_poll_seconds(view)))
+    if isinstance(view.observed.pods, Unseen) and not _was_queued(view) and not is_late(view):
+        return Plan(requeue_after_seconds=max(quiet_seconds(view.cluster, view.now), pod_poll_seconds(view)))
     found = _diagnose(view, view.cluster)
     reason, message, problem = found.reason.value, found.message, found.reason in PROBLEMS
     if held_back is not None:
@@ -186,10 +186,10 @@ def await_pods(view: View) -> Plan | None:
         current = current.model_copy(update={"intent": view.timed_anew()})
         if isinstance(view.observed.pods, Unseen):
             reason, message, problem = Reason.CLUSTER_STARTING.value, "", False
-    elif _is_late(view):
+    elif is_late(view):
         return give_up(view, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
     elif not problem and not _is_news(view, view.cluster, found):
-        return Plan(requeue_after_seconds=_pod_poll_seconds(view))
+        return Plan(requeue_after_seconds=pod_poll_seconds(view))
     return tell(view, current, reason, message, problem=problem)
 
 
@@ -245,7 +245,7 @@ def tell(
     new = view.writer.summarised(new, state, reason, message)
     # What goes its way stands in the condition; an event is for what somebody should look at.
     events = (EventNote(EventType.WARNING, reason, message),) if problem else ()
-    return view.write(new, *events, requeue=seconds or _pod_poll_seconds(view))
+    return view.write(new, *events, requeue=seconds or pod_poll_seconds(view))
 
 
 def quiet_seconds(cluster: Manifest, now: datetime) -> float:
@@ -253,7 +253,8 @@ def quiet_seconds(cluster: Manifest, now: datetime) -> float:
     return max(0.0, POD_QUIET_SECONDS - _age_seconds(cluster, now))
 
 
-def _pod_poll_seconds(view: View) -> float:
+def pod_poll_seconds(view: View) -> float:
+    """Give the pause before the next look at what starts."""
     return LOOK_AGAIN_SECONDS if view.cluster is None else _bounded(_age_seconds(view.cluster, view.now) / 4)
 
 
@@ -273,7 +274,8 @@ def _age_seconds(cluster: Manifest, now: datetime) -> float:
     return (now - clock.from_text(cluster["metadata"]["creationTimestamp"])).total_seconds()
 
 
-def _is_late(view: View) -> bool:
+def is_late(view: View) -> bool:
+    """Whether the start deadline has passed."""
     return view.now >= clock.from_text(view.intent.start_deadline)
 
 

@@ -1,0 +1,97 @@
+"""Clusters that KubeRay never looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import Json, at, cluster, decide, job, merged, pod, reasons, seen, status_initialized, wrote
+
+from rljob.api.status import State
+from rljob.core.needs import needs
+from rljob.core.observed import UNSEEN
+from rljob.core.plan import Plan
+from rljob.core.policies.startup import KUBERAY_AWAY
+
+LATE = 1800
+HOURS = 10_800
+
+
+def untouched() -> Json:
+    """Give the RayCluster as it was made."""
+    made = cluster()
+    del made["status"]
+    return made
+
+
+def waiting(seconds: float, status: Json | None = None, **facts: Any) -> Plan:  # noqa: ANN401 - fields of Observed
+    world: Json = {"clusters": (untouched(),), "pods": ()} | facts
+    return decide(seen(job(status=status or status_initialized()), **world), seconds)
+
+
+def status_away() -> Json:
+    """Give the status of a job that waits for KubeRay."""
+    return dict(waiting(LATE).status or {})
+
+
+def test_at_the_start_deadline_the_job_waits_on_and_says_for_whom() -> None:
+    plan = waiting(LATE)
+    assert (wrote(plan).state, wrote(plan).reason, wrote(plan).message) == (State.STARTING, "NoPods", KUBERAY_AWAY)
+    assert reasons(plan)["ClusterReady"] == ("False", "NoPods")
+    assert plan.events == ()
+
+
+@pytest.mark.parametrize("pods", [(), UNSEEN], ids=["looked at", "not looked at"])
+def test_it_is_told_once_and_then_nothing_is_asked_for(pods: Any) -> None:  # noqa: ANN401
+    assert waiting(HOURS, status_away(), pods=pods) == Plan(requeue_after_seconds=60.0)
+    assert needs(job(status=status_away()), (untouched(),), None, at(HOURS)).pods_selector is None
+
+
+def test_before_the_deadline_nothing_changes() -> None:
+    assert wrote(waiting(LATE - 1)).message == "no pod exists yet"
+
+
+def test_pods_that_were_not_looked_at_may_be_there() -> None:
+    assert waiting(LATE, pods=UNSEEN) == Plan(requeue_after_seconds=60.0)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"clusters": (cluster(),)}, {"head_pod": pod(ready=False)}, {"pods": (pod(ready=False),)}],
+    ids=["status", "head", "pods"],
+)
+def test_what_kuberay_looked_at_ends_at_the_start_deadline(facts: Json) -> None:
+    assert wrote(waiting(LATE, **facts)).reason == "StartDeadlineExceeded"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"clusters": (cluster(),)}, {"head_pod": pod(ready=False)}, {"pods": (pod(ready=False),)}],
+    ids=["status", "head", "pods"],
+)
+def test_the_clock_begins_when_kuberay_is_back(facts: Json) -> None:
+    plan = waiting(HOURS, status_away(), **facts)
+    intent = wrote(plan).intent
+    assert (wrote(plan).state, wrote(plan).reason, wrote(plan).message) == (State.STARTING, "ClusterStarting", None)
+    assert intent is not None
+    assert intent.start_deadline == "2026-01-01T15:30:00Z"
+    begun = dict(plan.status or {})
+    assert waiting(HOURS + LATE - 1, begun, **facts).status is not None
+    assert wrote(waiting(HOURS + LATE, begun, **facts)).reason == "StartDeadlineExceeded"
+
+
+def test_what_is_there_is_asked_for_when_kuberay_is_back() -> None:
+    asked = needs(job(status=status_away()), (untouched(),), pod(ready=False), at(HOURS))
+    assert asked.pods_selector is not None
+
+
+def test_a_queue_has_the_word_while_it_holds_the_cluster_back() -> None:
+    held = untouched()
+    held["spec"]["suspend"] = True
+    held["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "team"
+    queued = waiting(HOURS, clusters=(held,))
+    assert wrote(queued).state is State.QUEUED
+    let_go = merged(held, {"spec": {"suspend": False}})
+    admitted = waiting(HOURS, dict(queued.status or {}), clusters=(let_go,))
+    assert (wrote(admitted).reason, wrote(admitted).message) == ("NoPods", "no pod exists yet")
+    assert wrote(waiting(HOURS + LATE, dict(admitted.status or {}), clusters=(let_go,))).message == KUBERAY_AWAY
