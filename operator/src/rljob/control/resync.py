@@ -14,6 +14,7 @@ from typing import NoReturn
 from rljob.cluster.errors import Forbidden, NotFound, OutsideError
 from rljob.cluster.kinds import WATCHED, Kind, Watch
 from rljob.control.ports import sweep
+from rljob.control.queue import backoff_seconds
 from rljob.control.reconciler import Reconciler
 from rljob.core.spread import fraction
 from rljob.telemetry.log import Log
@@ -23,6 +24,9 @@ SETTLE_SECONDS = 10.0
 """Time that an event on its way has to arrive before its absence counts as drift."""
 SPREAD_SECONDS = 30.0
 FIRST_RETRY_SECONDS = 5.0
+"""At the start: nothing else goes on before it succeeds."""
+FAILURES_SKIPPED = 4
+"""A retry lists everything and queues every job, so that it begins with the fifth delay of a round's: 8 s."""
 
 log = Log(__name__)
 
@@ -56,12 +60,14 @@ class Resync:
         self._succeed()
 
     async def run(self) -> NoReturn:
-        """Resync for ever; sooner after a failure."""
-        delay = self._jittered(self.interval_seconds)
+        """Resync for ever; sooner after a failure, and less so after each further one in a row."""
+        failures = 0
         while True:
+            delay = self._jittered(self.interval_seconds)
+            if failures:
+                delay = min(delay, backoff_seconds(self.identity, FAILURES_SKIPPED + failures - 1))
             await asyncio.sleep(delay)
-            succeeded = await self.once()
-            delay = self._jittered(self.interval_seconds if succeeded else FIRST_RETRY_SECONDS)
+            failures = 0 if await self.once() else failures + 1
 
     async def once(self) -> bool:
         """Resync now; whether every LIST was answered."""

@@ -138,6 +138,35 @@ async def test_an_outage_at_the_start_is_waited_for(machine: Machine, monkeypatc
     assert machine.reconciler.store.job(KEY) is not None
 
 
+class DoneError(Exception):
+    """Enough was seen."""
+
+
+async def test_a_resync_that_fails_is_tried_again_with_growing_pauses(
+    machine: Machine, resync: Resync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    yielding = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+            machine.clock.advance(seconds)
+        if len(pauses) == 10:
+            raise DoneError
+        await yielding(0)
+
+    monkeypatch.setattr("rljob.control.resync.asyncio.sleep", sleep)
+    machine.cluster.faults.append(fail_calls("list", RAY_CLUSTER, Unavailable("down"), times=7))
+    with pytest.raises(DoneError):
+        await resync.run()
+    first, *retries, last = pauses
+    assert (first, last) == (pytest.approx(300, rel=0.1), pytest.approx(300, rel=0.1))
+    expected = [8, 16, 32, 64, 128, 250, 250]
+    assert retries[:7] == [pytest.approx(seconds * 1.1, rel=0.1) for seconds in expected]
+    assert retries[7] == pytest.approx(300, rel=0.1)
+
+
 async def test_jobs_that_may_not_be_read_end_the_start(machine: Machine) -> None:
     machine.cluster.faults.append(fail_calls("list", RLJOB, Forbidden("no"), times=1))
     with pytest.raises(Forbidden):
