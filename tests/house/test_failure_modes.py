@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rljob.core.policies.failures import POD_REASONS, REASONS
+from rljob.core.policies.queueing import EVICTIONS
 from rljob.core.policies.startup import StartReason
 from rljob.core.reasons import Reason
 from rljob_runtime.node_checks.judge import Check
+from rljob_runtime.outcomes import FENCED, PLACE_ERRORS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "failure-modes.md").read_text()
+ROWS = [line for line in PAGE.split("\n## ", 1)[0].splitlines() if line.startswith("| ")]
+"""Of the first table: what ends or holds up a job."""
 NO_FAILURE = {
     *(Reason.VALID, Reason.SPEC_CHANGED, Reason.RECIPE_CHANGED, Reason.RENDERER_CHANGED, Reason.UP_TO_DATE),
     *(Reason.INITIALIZER_RUNNING, Reason.INITIALIZED, Reason.CLUSTER_STARTING, Reason.CLUSTER_READY),
     *(Reason.WAITING_FOR_QUEUE, Reason.ADMITTED, Reason.SUBMITTED, Reason.TRAINING, Reason.HEALTHY),
-    *(Reason.SUSPENDING, Reason.SUSPENDED, Reason.RESTARTING, Reason.DELETED, Reason.PAUSED, Reason.UNPAUSED),
-    *(Reason.RESUMED, Reason.CHECKPOINT_SAVED, Reason.SUCCEEDED, Reason.STALLED),
+    *(Reason.SUSPENDING, Reason.SUSPENDED, Reason.RESTARTING, Reason.UNPAUSED, Reason.RESUMED),
+    *(Reason.CHECKPOINT_SAVED, Reason.SUCCEEDED, "Completed", "Evaluated", "Stopped"),
 }
 """A job's life, its owner's wishes, or a word on the way to another one that has a row."""
 
 
-def _refusals() -> Iterator[str]:
-    """Give every reason with which the launcher refuses to go on, by name of the call that raises it."""
+def _endings() -> Iterator[str]:
+    """Give every reason with which the launcher refuses to go on, or ends, by name of the call that is told it."""
     for path in sorted((ROOT / "runtime" / "src" / "rljob_runtime").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
@@ -34,16 +39,23 @@ def _refusals() -> Iterator[str]:
                     func=ast.Name(id="RefusedError" | "_refused"), args=[_, ast.Constant(value=str(word)), *_]
                 ):
                     yield word
+                case ast.Call(func=ast.Name(id="Outcome"), args=[_, ast.Constant(value=str(word)), *_]):
+                    yield word
+                case ast.Call(func=ast.Name(id="_wait"), args=[_, _, ast.Constant(value=str(word)), *_]):
+                    yield word
 
 
 CHECKS = {check.reason for check in Check}
-WORDS = sorted({*Reason, *StartReason, *REASONS, *POD_REASONS, *CHECKS, *_refusals()} - NO_FAILURE)
+ENDINGS = {*_endings(), *PLACE_ERRORS.values(), FENCED}
+WORDS = sorted({*Reason, *StartReason, *REASONS, *POD_REASONS, *EVICTIONS, *CHECKS, *ENDINGS} - NO_FAILURE)
 
 
 def test_the_launcher_has_words_of_its_own() -> None:
-    assert {"CheckpointTopology", "UnknownOverride", "WrongPod"} <= set(WORDS)
+    assert {"CheckpointTopology", "UnknownOverride", "WrongPod", "HeadBusy", "StoppedWithoutCheckpoint"} <= set(WORDS)
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_what_can_go_wrong_has_a_row(word: str) -> None:
-    assert word in PAGE, f"{word}: docs/failure-modes.md does not say what it means and what to do"
+    assert any(re.search(rf"\b{word}\b", row) for row in ROWS), (
+        f"{word}: docs/failure-modes.md does not say what it means and what to do"
+    )
