@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from builders import merged, saving, small_spec
-from property.world import KEY, World
+from property.world import World
 
 from rljob.api.status import AttemptOutcome, FailureCause, State
 from rljob.cluster.errors import HeadUnreachable
 from rljob.cluster.kinds import CONFIG_MAP, RAY_CLUSTER
 from rljob.core import clock
-from rljob.core.policies.startup import KUBERAY_AWAY
 
 RESTARTING = saving(
     {
@@ -485,30 +484,3 @@ def test_a_node_is_used_again_rather_than_none(world: World) -> None:
     assert world.status.counters.infrastructure_failures == 3
     assert world.status.excluded_nodes == []
     finish(world)
-
-
-def test_a_kuberay_that_is_away_for_hours_costs_no_attempt(world: World) -> None:
-    world.kuberay_is_up = False
-    world.until(lambda w: w.status.message == KUBERAY_AWAY)
-    before = list(world.words)
-    end = world.clock.monotonic() + 3 * 3600
-    world.until(lambda w: w.clock.monotonic() > end)
-    assert (world.words, state(world)) == (before, State.STARTING)
-    world.kuberay_is_up = True
-    finish(world)
-    status = world.status
-    assert (status.restarts, status.counters.infrastructure_failures, len(status.attempts)) == (0, 0, 1)
-    assert world.judge.clusters_made == ["sums-00000-1"]
-
-
-def test_a_kuberay_that_comes_back_and_makes_no_pods_has_the_usual_time(world: World) -> None:
-    world.kuberay_is_up = False
-    world.until(lambda w: w.status.message == KUBERAY_AWAY)
-    owner = world.ray_cluster
-    assert owner is not None
-    looked = {"state": "", "observedGeneration": 1}
-    world.cluster.edit(RAY_CLUSTER, *KEY[:1], owner["metadata"]["name"], lambda found: found.update(status=looked))
-    begun = world.clock.monotonic()
-    world.until(lambda w: w.status.restarts == 1)
-    assert 600 <= world.clock.monotonic() - begun <= 660
-    assert "NoPods: no pod exists yet" in str(world.status.message)

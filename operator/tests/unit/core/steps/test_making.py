@@ -115,8 +115,10 @@ def test_an_initializer_that_is_refused_after_hours_has_its_time() -> None:
     refused = denied("Job", "sums-0a1b2-prepare")
 
     def preparing(status: Json, seconds: float) -> Plan:
-        world = {"snapshot": snapshot(PREPARED), "initializers": {"sums-0a1b2-prepare": None}}
-        return decide(Observed(job(PREPARED, status), refusals=refused, **world), seconds)
+        found = {"sums-0a1b2-prepare": None}
+        subject = job(PREPARED, status)
+        world = Observed(subject, snapshot=snapshot(PREPARED), initializers=found, refusals=refused)
+        return decide(world, seconds)
 
     first = preparing(status_begun(PREPARED), 10_000)
     intent = wrote(first).intent
