@@ -25,6 +25,11 @@ def env(name: str, value: str) -> Json:
 
 
 VOLUMES = {
+    "a Ray without tokens": Bad(
+        {"runtime": {"image": "registry.example/runtime:cpu", "rayVersion": "2.51.9"}},
+        "spec.runtime.rayVersion",
+        "2.51.9 cannot check the cluster's token; use 2.52.0 or later",
+    ),
     "reserved volume": Bad(
         template({"volumes": [{"name": "rljob-spool", "emptyDir": {}}]}),
         f"{WORKERS}.volumes[0].name",

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from rljob.build.labels import CLUSTER_GENERATION, INTENT, JOB_UID
 from rljob.build.raycluster import TOKEN_KEY
 from rljob.cluster import errors
-from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB, WATCHED, kind_named, kind_of
+from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB, SECRET, WATCHED, kind_named, kind_of
 from rljob.cluster.manifests import annotation, controller_uid, same_json, without_nulls
 from rljob.cluster.port import Cluster, RayApi
 from rljob.cluster.token import TokenKey
@@ -217,10 +217,24 @@ class Executor:
         except errors.ClusterError as error:
             if not is_denied(error):
                 raise
+            if await self._is_there(manifest):
+                # A quota that is used up is judged before the name.
+                raise errors.AlreadyExists(str(error)) from error
             self.refusals.remember(job, Refusal(kind, name, str(error), RefusalCause.DENIED))
             raise DeniedError(str(error)) from error
         self.refusals.forget(job, kind, name)
         return made
+
+    async def _is_there(self, manifest: Manifest) -> bool:
+        """Whether an object has the name; of a Secret, which this operator may not read, nothing is known."""
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        if kind is SECRET:
+            return False
+        try:
+            await self.cluster.get(kind, metadata["namespace"], metadata["name"])
+        except errors.NotFound:
+            return False
+        return True
 
     async def _expect_alone(self, job: Manifest, cluster: Manifest) -> None:
         """Look again when an earlier generation has a cluster of which no watch told: two would hold twice the NPUs.

@@ -146,7 +146,7 @@ class Observer:
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
             seen_pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
         ended = self.core.needs_evidence(progress, ray_job) or (needs.held and needs.head is None)
-        deletions = await self._deletions(job) if ended else ()
+        deletions = await self._deletions(job) if ended or needs.cluster_words else ()
         held, looks = await self._hardware(needs, job, now, fresh=ended)
         evidence, seen_pods, warnings = await self._evidence(needs.evidence, namespace, seen_pods)
         below = needs.base_snapshot_name if snapshot.result() is None else None

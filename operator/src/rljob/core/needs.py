@@ -15,12 +15,18 @@ from rljob.build.evidence import key_of
 from rljob.build.ports import DASHBOARD_PORT
 from rljob.core import clock, status
 from rljob.core.observed import UNSEEN, Manifest, RayJob, RayJobState, Unseen
-from rljob.core.steps.kuberay import is_taken_up, is_waiting_for_kuberay
+from rljob.core.steps.kuberay import is_taken_up, is_waiting_for_kuberay, needs_words
 from rljob.core.steps.minding import is_waiting_for_nodes, returning_nodes
 from rljob.core.steps.recording import just_ended
 from rljob.core.steps.releasing import is_waiting_for_devices
 from rljob.core.steps.running import is_silent
-from rljob.core.steps.starting import cluster_is_ready, is_waiting_for_queue, pods_every_seconds, quiet_seconds
+from rljob.core.steps.starting import (
+    age_seconds,
+    cluster_is_ready,
+    is_waiting_for_queue,
+    pods_every_seconds,
+    quiet_seconds,
+)
 from rljob.core.view import identity, intended_cluster, is_held, is_ours, is_paused, port_block
 from rljob_runtime.contract import ExitCode, Phase, Port, Progress
 
@@ -79,6 +85,8 @@ class Needs:
     """The other RLJobs of the namespace, from the store."""
     config_name: str | None = None
     """GET this ConfigMap."""
+    cluster_words: bool = False
+    """LIST the events about the intended RayCluster."""
     cluster_name: str | None = None
     """GET this RayCluster: a loss is never taken from the watch's word alone."""
     code_name: str | None = None
@@ -172,12 +180,15 @@ def _of_phase(
         waits = cluster["spec"].get("suspend", False) or quiet_seconds(cluster, now) > 0
         # KubeRay's first word is one of the watches.
         away = is_waiting_for_kuberay(current) and not is_taken_up(cluster, head_pod, UNSEEN)
-        if waits or away or is_waiting_for_queue(current):
+        if waits or is_waiting_for_queue(current):
             return Needs()
+        if away:
+            return Needs(cluster_words=True)
         pods, late = f"{labels.RAY_CLUSTER}={intent.cluster_name}", now >= clock.from_text(intent.start_deadline)
         # The last look says why it ends.
         every = 0.0 if late else pods_every_seconds(cluster, now)
-        return Needs(pods_selector=pods, pods_every_seconds=every, nodes=True)
+        words = needs_words(cluster, head_pod, late, age_seconds(cluster, now))
+        return Needs(pods_selector=pods, pods_every_seconds=every, nodes=True, cluster_words=words)
     asked = _at_head(job, current, intent, head_pod)
     return replace(asked, cluster_name=intent.cluster_name) if cluster["spec"].get("suspend", False) else asked
 

@@ -176,8 +176,8 @@ class Observed:
     warnings: tuple[Manifest, ...] | Unseen = UNSEEN
     """Warning events of the namespace, at most 500; with the evidence that is yet to be written."""
     deletions: tuple[Manifest, ...] = ()
-    """Events about the intended RayCluster, at most 500, with KubeRay's words of pods that it deleted; when an attempt
-    has ended badly."""
+    """Events about the intended RayCluster, at most 500, with KubeRay's words of pods that it deleted, when an attempt
+    has ended badly; of a cluster that it refuses, when it does not touch one."""
     nodes: Nodes | Unseen = UNSEEN
     """The cluster's nodes; asked for when a generation is about to begin, and while pods wait."""
     taken: Mapping[str, int] | Unseen = UNSEEN

@@ -271,6 +271,14 @@ async def test_what_the_clusters_rules_forbid_is_no_fault_of_the_manifest(
     assert refusal == Refusal("RayCluster", "c1", str(error), RefusalCause.DENIED)
 
 
+async def test_what_is_there_is_not_refused_by_a_quota_that_is_used_up(machine: Machine) -> None:
+    seen = await observed(machine)
+    await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, Forbidden("exceeded quota"), times=1))
+    await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
+    assert machine.reconciler.refusals.of(seen.job) == ()
+
+
 async def test_what_a_webhook_finds_invalid_stays_invalid(machine: Machine) -> None:
     seen = await observed(machine)
     machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, Invalid(WEBHOOK.replace("400", "422")), times=1))

@@ -23,6 +23,8 @@ from rljob_runtime.contract import AttemptVariable, PodVariable, Port, head_path
 OUR_VARIABLES = frozenset(variable.value for variable in (*PodVariable, *AttemptVariable, *RayVariable))
 RESERVED_VOLUMES = frozenset({CODE_VOLUME, CONFIG_VOLUME, SHARED_MEMORY_VOLUME, SPOOL_VOLUME})
 OUR_PREFIX = "rljob-"
+RAY_VERSION_MIN = (2, 52, 0)
+"""Of authOptions.mode token (ray-operator/controllers/ray/utils/validation.go of v1.6.2)."""
 RESERVED_CONTAINERS = frozenset({"ray-head", "ray-worker", "exporter", FETCH_CONTAINER, "autoscaler", "wait-gcs-ready"})
 """Ours and KubeRay's (ray-operator/controllers/ray/common/pod.go of v1.6.2)."""
 RESERVED_PORTS = {
@@ -204,7 +206,19 @@ def _services_have_ports(spec: RLJobSpec) -> Iterator[Violation]:
             yield Violation(f"spec.services[{index}].name", f"{service.name} is taken by the operator; rename it")
 
 
+def _ray_knows_tokens(spec: RLJobSpec) -> Iterator[Violation]:
+    """KubeRay makes no pods of a cluster with a token and an older Ray, and says so in an event only."""
+    version = tuple(map(int, spec.runtime.ray_version.split(".")))
+    if version < RAY_VERSION_MIN:
+        least = ".".join(map(str, RAY_VERSION_MIN))
+        yield Violation(
+            "spec.runtime.rayVersion",
+            f"{spec.runtime.ray_version} cannot check the cluster's token; use {least} or later",
+        )
+
+
 CHECKS: tuple[Check, ...] = (
+    _ray_knows_tokens,
     _volumes_are_ours_or_theirs,
     _mounts_have_volumes,
     _mounts_hide_nothing,

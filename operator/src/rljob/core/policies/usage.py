@@ -105,9 +105,7 @@ def added_usage(usage: Usage, attempt: Attempt) -> Usage:
     """Add a closed attempt."""
     held = usage.device_seconds + (attempt.device_seconds or 0)
     productive = usage.productive_device_seconds + (attempt.productive_device_seconds or 0)
-    # A start that failed ran nothing.
-    end = attempt.end_time if attempt.start_time else None
-    lasted = clock.from_text(end or attempt.submitted_time) - clock.from_text(attempt.submitted_time)
+    lasted = clock.from_text(attempt.end_time or attempt.submitted_time) - clock.from_text(attempt.submitted_time)
     return Usage(
         attempt_seconds=usage.attempt_seconds + max(round(lasted.total_seconds()), 0),
         device_seconds=held,

@@ -10,9 +10,19 @@ from rljob.core import status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import Plan
 from rljob.core.policies.startup import KUBERAY_AWAY, StartReason
+from rljob.core.reasons import Reason
+from rljob.core.steps.finishing import fail
 from rljob.core.steps.queueing import admission_of, with_admission
 from rljob.core.steps.starting import is_late, is_waiting_for_queue, pod_poll_seconds, tell, with_cluster_begun
 from rljob.core.view import View
+
+INVALID = "InvalidRayCluster"
+"""Beginning of the reason of KubeRay's event about a cluster that it refuses, to which it gives no status (v1.6.2,
+raycluster_controller.go, rayClusterReconcile)."""
+WORDS_SECONDS = 900.0
+"""A cluster that KubeRay has not touched for so long may be one that it refuses; its event lives for an hour."""
+WAIT_SECONDS = 300.0
+"""Between two looks for such an event: KubeRay's other words are watched."""
 
 
 def await_kuberay(view: View) -> Plan | None:
@@ -22,9 +32,13 @@ def await_kuberay(view: View) -> Plan | None:
     waits = is_waiting_for_kuberay(view.status)
     if is_taken_up(view.cluster, view.observed.head_pod, view.observed.pods):
         return _begin(view) if waits else None
+    if (refused := _refusal(view, view.cluster)) is not None:
+        return fail(view, Reason.INVALID_MANIFEST, refused)
     if not waits and not _reached_deadline(view):
         return None
-    if waits or isinstance(view.observed.pods, Unseen):
+    if waits:
+        return Plan(requeue_after_seconds=WAIT_SECONDS)
+    if isinstance(view.observed.pods, Unseen):
         return Plan(requeue_after_seconds=pod_poll_seconds(view))
     return tell(view, with_admission(view, view.status), StartReason.NO_PODS.value, KUBERAY_AWAY)
 
@@ -36,8 +50,26 @@ def is_waiting_for_kuberay(current: RLJobStatus) -> bool:
 
 
 def is_taken_up(cluster: Manifest, head_pod: Manifest | None, pods: tuple[Manifest, ...] | Unseen) -> bool:
-    """Whether KubeRay has ever looked at a cluster: it has a status, or pods."""
-    return bool(cluster.get("status") or head_pod is not None or (pods and not isinstance(pods, Unseen)))
+    """Whether KubeRay has looked at a cluster as it is now: it has pods, or a status that is not of its suspension."""
+    state, pods = cluster.get("status") or {}, () if isinstance(pods, Unseen) else pods
+    # Until its pods are ready the state stays "suspended", but KubeRay notes which spec it has seen.
+    known = state.get("observedGeneration", 0) >= cluster["metadata"].get("generation", 1)
+    return bool(pods) or head_pod is not None or (bool(state) and (state.get("state") != "suspended" or known))
+
+
+def needs_words(cluster: Manifest, head_pod: Manifest | None, late: bool, age_seconds: float) -> bool:  # noqa: FBT001
+    """Whether KubeRay may have refused a cluster, which only an event tells."""
+    return not is_taken_up(cluster, head_pod, ()) and (late or age_seconds >= WORDS_SECONDS)
+
+
+def _refusal(view: View, cluster: Manifest) -> str | None:
+    """Give KubeRay's words where it refuses the cluster: nothing changes that but another manifest."""
+    for event in view.observed.deletions:
+        about = (event.get("regarding") or {}).get("uid", cluster["metadata"]["uid"])
+        if str(event.get("reason", "")).startswith(INVALID) and about == cluster["metadata"]["uid"]:
+            said = status.bounded(str(event.get("note") or event["reason"]))
+            return f"KubeRay: {said}; correct the fields that it was made from and create the job again"
+    return None
 
 
 def _reached_deadline(view: View) -> bool:

@@ -6,6 +6,8 @@ deadline. A wrong manifest or a taken name stays what it is: those end the job (
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rljob.api.status import Condition, ConditionStatus, ConditionType, State
 from rljob.core import clock, status
 from rljob.core.observed import Refusal, RefusalCause
@@ -19,15 +21,28 @@ Creation = CreateObject | CreateToken
 
 def make(view: View, *children: Creation) -> Plan:
     """Make children, after it is told that one of them was refused."""
-    return tell_refused(view, *children) or Plan(effects=children)
+    return tell_refused(view, *children) or Plan(effects=still_to_make(view, *children))
+
+
+def still_to_make(view: View, *children: Creation) -> tuple[Creation, ...]:
+    """Give the child that was refused and those after it: it was asked for when the ones before it had been made.
+
+    A quota that is used up refuses what is there as well, so that these would hide what is missing.
+    """
+    denied = {_words_about(refusal) for refusal in _denied(view)}
+    first = next((index for index, child in enumerate(children) if _about(child) in denied), 0)
+    return children[first:]
 
 
 def tell_refused(view: View, *children: Creation) -> Plan | None:
     """Tell once that one of these children was refused; give up at the start deadline."""
     wanted = {_about(child) for child in children}
-    refusals = (r for r in view.observed.refusals if r.cause is RefusalCause.DENIED and _words_about(r) in wanted)
-    refusal = next(refusals, None)
+    refusal = next((refusal for refusal in _denied(view) if _words_about(refusal) in wanted), None)
     return None if refusal is None else _tell(view, refusal)
+
+
+def _denied(view: View) -> Iterator[Refusal]:
+    return (refusal for refusal in view.observed.refusals if refusal.cause is RefusalCause.DENIED)
 
 
 def is_told_of_another(view: View, *children: Creation) -> bool:

@@ -20,7 +20,7 @@ from rljob.core.policies.startup import PROBLEMS, Diagnosis, StartReason, diagno
 from rljob.core.reasons import Reason
 from rljob.core.source import pinned_path
 from rljob.core.steps.finishing import delete_cluster, fail, next_number
-from rljob.core.steps.making import is_told_of_another, make, tell_refused
+from rljob.core.steps.making import is_told_of_another, make, still_to_make, tell_refused
 from rljob.core.steps.queueing import admission_of, with_admission
 from rljob.core.steps.restarting import give_up
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, could_begin, intended_cluster
@@ -127,7 +127,7 @@ def create_cluster(view: View) -> Plan | None:
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     if is_told_of_another(view, *children):
         return view.write(with_cluster_begun(view, view.status))
-    return Plan(effects=children)
+    return Plan(effects=still_to_make(view, *children))
 
 
 def find_replaced_cluster(view: View) -> Plan | None:
@@ -250,12 +250,12 @@ def tell(
 
 def quiet_seconds(cluster: Manifest, now: datetime) -> float:
     """Give how long the pods of a cluster need not be looked at; 0 from when on they are worth a request."""
-    return max(0.0, POD_QUIET_SECONDS - _age_seconds(cluster, now))
+    return max(0.0, POD_QUIET_SECONDS - age_seconds(cluster, now))
 
 
 def pod_poll_seconds(view: View) -> float:
     """Give the pause before the next look at what starts."""
-    return LOOK_AGAIN_SECONDS if view.cluster is None else _bounded(_age_seconds(view.cluster, view.now) / 4)
+    return LOOK_AGAIN_SECONDS if view.cluster is None else _bounded(age_seconds(view.cluster, view.now) / 4)
 
 
 def pods_every_seconds(cluster: Manifest, now: datetime) -> float:
@@ -263,14 +263,15 @@ def pods_every_seconds(cluster: Manifest, now: datetime) -> float:
 
     KubeRay tells of every worker that gets ready, and each word would be a LIST and perhaps a write.
     """
-    return _bounded(_age_seconds(cluster, now) / 5)
+    return _bounded(age_seconds(cluster, now) / 5)
 
 
 def _bounded(seconds: float) -> float:
     return min(max(seconds, POD_POLL_SECONDS_MIN), POD_POLL_SECONDS_MAX)
 
 
-def _age_seconds(cluster: Manifest, now: datetime) -> float:
+def age_seconds(cluster: Manifest, now: datetime) -> float:
+    """Give how long ago a cluster was made."""
     return (now - clock.from_text(cluster["metadata"]["creationTimestamp"])).total_seconds()
 
 

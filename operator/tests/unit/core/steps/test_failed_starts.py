@@ -67,7 +67,7 @@ def test_a_start_that_failed_is_recorded_with_its_cause() -> None:
 def test_it_held_the_devices_of_workers_that_had_nodes(pods: tuple[Json, ...], held: int) -> None:
     new = wrote(decide(late(*pods), LATE))
     assert (new.attempts[0].device_seconds, new.attempts[0].productive_device_seconds) == (held, 0)
-    assert (new.usage.device_seconds, new.usage.attempt_seconds) == (held, 0)
+    assert (new.usage.device_seconds, new.usage.attempt_seconds) == (held, LATE + 30)
 
 
 def test_what_could_not_be_looked_at_is_not_counted() -> None:

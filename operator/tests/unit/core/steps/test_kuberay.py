@@ -43,8 +43,9 @@ def test_at_the_start_deadline_the_job_waits_on_and_says_for_whom() -> None:
 
 @pytest.mark.parametrize("pods", [(), UNSEEN], ids=["looked at", "not looked at"])
 def test_it_is_told_once_and_then_nothing_is_asked_for(pods: Any) -> None:  # noqa: ANN401
-    assert waiting(HOURS, status_away(), pods=pods) == Plan(requeue_after_seconds=60.0)
-    assert needs(job(status=status_away()), (untouched(),), None, at(HOURS)).pods_selector is None
+    assert waiting(HOURS, status_away(), pods=pods) == Plan(requeue_after_seconds=300.0)
+    asked = needs(job(status=status_away()), (untouched(),), None, at(HOURS))
+    assert (asked.pods_selector, asked.cluster_words) == (None, True)
 
 
 def test_before_the_deadline_nothing_changes() -> None:
@@ -53,6 +54,28 @@ def test_before_the_deadline_nothing_changes() -> None:
 
 def test_pods_that_were_not_looked_at_may_be_there() -> None:
     assert waiting(LATE, pods=UNSEEN) == Plan(requeue_after_seconds=60.0)
+
+
+def refusal(uid: str = "cluster-uid", reason: str = "InvalidRayClusterSpec") -> Json:
+    """Give KubeRay's event about a cluster that it refuses."""
+    note = "The RayCluster spec is invalid team/sums: minimum Ray version is 2.52.0, got 2.51.0"
+    return {"reason": reason, "note": note, "regarding": {"kind": "RayCluster", "uid": uid}}
+
+
+def test_a_cluster_that_kuberay_refuses_is_not_waited_for() -> None:
+    """It has no status either: only an event tells."""
+    assert not needs(job(status=status_initialized()), (untouched(),), None, at(869)).cluster_words
+    assert needs(job(status=status_initialized()), (untouched(),), None, at(870)).cluster_words
+    assert not needs(job(status=status_initialized()), (cluster(),), None, at(LATE)).cluster_words
+    for status, seconds in ((status_initialized(), 900), (status_initialized(), LATE), (status_away(), HOURS)):
+        told = wrote(waiting(seconds, status, deletions=(refusal(),)))
+        assert (told.state, told.reason) == (State.FAILED, "InvalidManifest")
+        assert "minimum Ray version is 2.52.0, got 2.51.0; correct" in str(told.message)
+
+
+def test_words_about_another_cluster_or_of_another_kind_are_none() -> None:
+    for other in (refusal("former"), refusal(reason="CreatedWorkload")):
+        assert wrote(waiting(LATE, deletions=(other,))).message == KUBERAY_AWAY
 
 
 @pytest.mark.parametrize(
@@ -95,3 +118,16 @@ def test_a_queue_has_the_word_while_it_holds_the_cluster_back() -> None:
     admitted = waiting(HOURS, dict(queued.status or {}), clusters=(let_go,))
     assert (wrote(admitted).reason, wrote(admitted).message) == ("NoPods", "no pod exists yet")
     assert wrote(waiting(HOURS + LATE, dict(admitted.status or {}), clusters=(let_go,))).message == KUBERAY_AWAY
+
+
+@pytest.mark.parametrize(("seen", "message"), [(1, KUBERAY_AWAY), (2, "NoPods: no pod exists yet")])
+def test_what_kuberay_says_of_a_suspended_cluster_is_nothing_once_its_queue_let_it_go(seen: int, message: str) -> None:
+    held = untouched()
+    held["spec"]["suspend"] = True
+    held["metadata"] |= {"labels": {"kueue.x-k8s.io/queue-name": "team"}, "generation": 1}
+    held["status"] = {"state": "suspended", "observedGeneration": 1}
+    queued = waiting(HOURS, clusters=(held,))
+    spec = {"spec": {"suspend": False}, "metadata": {"generation": 2}, "status": {"observedGeneration": seen}}
+    let_go = merged(held, spec)
+    admitted = waiting(HOURS, dict(queued.status or {}), clusters=(let_go,))
+    assert message in str(wrote(waiting(HOURS + LATE, dict(admitted.status or {}), clusters=(let_go,))).message)
