@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from rljob_runtime.checkpoint import (
     complete_steps,
     delete_retired,
     displace_retired,
+    holds_complete,
+    is_complete,
     repair_tracker,
     retire,
     superfluous_steps,
@@ -43,6 +46,31 @@ def test_a_step_whose_mark_was_cut_off_in_the_writing_cannot_be_resumed_from(tmp
     (tmp_path / "global_step_4" / "data.pt").write_bytes(WHOLE_MARK[:-1])
     assert complete_steps(tmp_path) == [2]
     assert repair_tracker(tmp_path) == 2
+
+
+def test_a_mark_of_some_length_is_told_by_its_end(tmp_path: Path) -> None:
+    make_step(tmp_path, 2, complete=False)
+    mark = tmp_path / "global_step_2" / "data.pt"
+    with zipfile.ZipFile(mark, "w") as archive:
+        archive.writestr("archive/data.pkl", bytes(200_000))
+        archive.comment = b"of another writer"
+    assert is_complete(tmp_path / "global_step_2")
+    mark.write_bytes(mark.read_bytes()[:150_000])
+    assert not is_complete(tmp_path / "global_step_2")
+
+
+@pytest.mark.parametrize("leads_to", ["data.pt", "/proc/self/mem"], ids=["cannot be opened", "cannot be read"])
+def test_a_mark_that_cannot_be_read_is_neither_whole_nor_cut_off(tmp_path: Path, leads_to: str) -> None:
+    for step in (2, 4):
+        make_step(tmp_path, step, complete=step == 2)
+    mark = tmp_path / "global_step_4" / "data.pt"
+    mark.symlink_to(leads_to)
+    (tmp_path / TRACKER_FILE).write_text("99")
+    for ask in (complete_steps, holds_complete, repair_tracker, lambda folder: superfluous_steps(folder, 1, 4)):
+        with pytest.raises(OSError, match=r"global_step_4/data\.pt"):
+            ask(tmp_path)
+    (tmp_path / TRACKER_FILE).write_text("2")
+    assert repair_tracker(tmp_path) == 2, "the others' marks need not be read"
 
 
 @pytest.mark.parametrize("damage", [None, "", "x", "99"])
@@ -80,7 +108,16 @@ def test_what_nobody_needs_is_neither_among_the_newest_nor_the_trackers(tmp_path
     assert superfluous_steps(tmp_path, 1, 10) == [3, 4, 8, 9]
     assert superfluous_steps(tmp_path, 2, 10) == [3, 4, 9]
     assert superfluous_steps(tmp_path, 2, 4) == [3]
-    assert superfluous_steps(tmp_path / "absent", 1, 10) == []
+
+
+@pytest.mark.parametrize("damage", [None, "", "x"])
+def test_without_a_tracker_every_step_may_be_needed(tmp_path: Path, damage: str | None) -> None:
+    for step in (2, 4):
+        make_step(tmp_path, step)
+    if damage is not None:
+        (tmp_path / TRACKER_FILE).write_text(damage)
+    assert superfluous_steps(tmp_path, 1, 4) == []
+    assert superfluous_steps(tmp_path / "absent", 1, 4) == []
 
 
 def test_a_step_that_is_taken_away_counts_no_more_before_it_is_deleted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rljob_runtime import resume
 from rljob_runtime.checkpoint import TRACKER_FILE
 from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
-from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.outcomes import RefusedError, from_error
 from rljob_runtime.preflight import Attempt
 from runtime.tests.conftest import MakeJob
 from runtime.tests.saving_process import WHOLE_MARK
@@ -93,6 +93,13 @@ def test_what_the_job_had_saved_is_not_trained_anew_because_it_is_gone(
         "folder back; to start over, create the job anew, or with another checkpoint.path"
     )
     assert (own / "global_step_4").is_dir()
+
+
+def test_what_cannot_be_read_is_not_gone_and_another_attempt_may_find_it(make_job: MakeJob, own: Path) -> None:
+    (make_step(own, 40, complete=False) / "data.pt").symlink_to("/proc/self/mem")
+    with pytest.raises(OSError, match=r"global_step_40/data\.pt") as caught:
+        choose(make_job(checkpoint_path=str(own)), saved=40)
+    assert from_error(caught.value).exit_code == ExitCode.FAILED
 
 
 def test_as_long_as_something_is_left_the_job_goes_on_from_it(make_job: MakeJob, own: Path) -> None:

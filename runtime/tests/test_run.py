@@ -151,6 +151,18 @@ def test_what_cannot_be_deleted_does_not_end_the_run(
     assert f"old checkpoints in {checkpoints} stay: not yours: checkpoints" in capfd.readouterr().err
 
 
+def test_nothing_goes_while_a_mark_cannot_be_read(
+    make_job: MakeJob, spool: Spool, checkpoints: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = keeping(make_job, spool, checkpoints, keep=1)
+    mark = checkpoints / "global_step_10" / "data.pt"
+    mark.unlink()
+    mark.symlink_to("/proc/self/mem")
+    save_steps(run, checkpoints, 20)
+    assert sorted(entry.name for entry in checkpoints.glob("global_step_*")) == ["global_step_10", "global_step_20"]
+    assert f"old checkpoints in {checkpoints} stay: " in capfd.readouterr().err
+
+
 def test_a_new_owner_moves_what_the_one_before_was_taking_away(
     make_job: MakeJob, spool: Spool, checkpoints: Path
 ) -> None:

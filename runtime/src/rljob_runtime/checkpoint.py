@@ -8,10 +8,11 @@ deletion may take long, be cut off, or fail.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
+import stat
 import uuid
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,11 @@ TRACKER_FILE = "latest_checkpointed_iteration.txt"
 """verl/utils/checkpoint/checkpoint_manager.py, find_latest_ckpt_path (0.9.1)."""
 COMPLETE_MARK = "data.pt"
 """Written after the model and before the tracker, by torch.save: trainer_base.py, _save_checkpoint (0.9.1)."""
+ZIP_END = b"PK\x05\x06"
+"""Begins the last record of a zip (APPNOTE.TXT, 4.3.16)."""
+ZIP_END_BYTES = 22
+ZIP_COMMENT_BYTES = 1 << 16
+"""What may follow that record."""
 MODEL_FOLDER = "actor"
 """Beside the mark. verl's own limit removes it from an old step and leaves the mark: checkpoint_manager.py (0.9.1)."""
 STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
@@ -33,11 +39,21 @@ def complete_steps(folder: Path) -> list[int]:
     return [step for step in _steps(folder) if is_complete(step_folder(folder, step))]
 
 
+def holds_complete(folder: Path) -> bool:
+    """Tell whether a folder holds a complete checkpoint; marks beside the newest one's are not read."""
+    return any(is_complete(step_folder(folder, step)) for step in reversed(_steps(folder)))
+
+
 def superfluous_steps(folder: Path, keep: int, last: int) -> list[int]:
-    """Give the steps up to `last` that nobody needs: not the newest `keep` complete ones, and not the tracker's."""
+    """Give the steps up to `last` that nobody needs: not the newest `keep` complete ones, and not the tracker's.
+
+    None without a tracker: what the next attempt would begin from is not known then.
+    """
+    if (tracked := tracked_step(folder)) is None:
+        return []
     steps = [step for step in _steps(folder) if step <= last]
     complete = [step for step in steps if is_complete(step_folder(folder, step))]
-    needed = {*complete[-keep:], tracked_step(folder)}
+    needed = {*complete[-keep:], tracked}
     return [step for step in steps if step not in needed]
 
 
@@ -82,17 +98,30 @@ def delete_retired(folder: Path) -> None:
 
 def _steps(folder: Path) -> list[int]:
     """Give every step that has a folder, ascending."""
-    if not folder.is_dir():
+    try:
+        return sorted(int(match[1]) for entry in folder.iterdir() if (match := STEP_FOLDER.match(entry.name)))
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(int(match[1]) for entry in folder.iterdir() if (match := STEP_FOLDER.match(entry.name)))
 
 
 def is_complete(made: Path) -> bool:
-    """Tell whether a step's folder can be resumed from.
+    """Tell whether a step's folder can be resumed from; raises OSError where that cannot be read.
 
     What torch.save writes is a zip, whose directory comes last: a mark that was cut off in the writing has none.
+    zipfile.is_zipfile says the same, but takes a volume that fails for a file that is no zip.
     """
-    return zipfile.is_zipfile(made / COMPLETE_MARK) and (made / MODEL_FOLDER).is_dir()
+    mark = made / COMPLETE_MARK
+    try:
+        with mark.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - ZIP_END_BYTES - ZIP_COMMENT_BYTES))
+            tail = file.read()
+        has_model = stat.S_ISDIR((made / MODEL_FOLDER).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        error.filename = error.filename or str(mark)  # a read that fails does not name it
+        raise
+    return has_model and 0 <= tail.rfind(ZIP_END) <= len(tail) - ZIP_END_BYTES
 
 
 def saved_time(made: Path) -> float | None:
@@ -121,10 +150,10 @@ def repair_tracker(folder: Path) -> int | None:
 
     A tracker that names a complete checkpoint is kept, even an older one: a user may have set it by hand.
     """
-    steps = complete_steps(folder)
     tracked = tracked_step(folder)
-    if tracked in steps:
+    if tracked is not None and is_complete(step_folder(folder, tracked)):
         return tracked
+    steps = complete_steps(folder)
     if not steps:
         (folder / TRACKER_FILE).unlink(missing_ok=True)
         return None

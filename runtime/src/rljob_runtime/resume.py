@@ -47,7 +47,10 @@ class Start:
 
 
 def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool) -> Start:
-    """Choose the beginning; raises RefusedError (exit 64) for what the manifest asks and the folders cannot give."""
+    """Choose the beginning; raises RefusedError (exit 64) for what the manifest asks and the folders cannot give.
+
+    A volume that cannot be read gives OSError (exit 1, another attempt): what it holds is not known.
+    """
     own = Path(job.checkpoint_path) if job.checkpoint_path else None
     if own is not None and attempt.checkpoint_step is not None:
         _check_kept(own, job, attempt.checkpoint_step)
@@ -70,7 +73,7 @@ def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool) -> Start:
 
 def _check_kept(folder: Path, job: JobConfig, saved_step: int) -> None:
     """Refuse a folder that has lost what the job saved: another volume may be mounted in its place."""
-    if checkpoint.complete_steps(folder) and (job.resume is not ResumeMode.NEVER or _begun(folder, job)):
+    if checkpoint.holds_complete(folder) and (job.resume is not ResumeMode.NEVER or _begun(folder, job)):
         return
     raise _refused(
         f"checkpoint.path {folder} holds no complete checkpoint of this job, which had saved step {saved_step} there: "

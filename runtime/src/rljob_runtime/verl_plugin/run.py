@@ -136,8 +136,7 @@ class Run:
         if step > 0:
             shown["step"] = step
         folder = self.checkpoint_folder
-        if folder is not None and step in checkpoint.complete_steps(folder):
-            made = step_folder(folder, step)
+        if folder is not None and checkpoint.is_complete(made := step_folder(folder, step)):
             shown |= {
                 "checkpoint_step": step,
                 "checkpoint_time": checkpoint.saved_time(made),
