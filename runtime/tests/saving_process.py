@@ -50,7 +50,7 @@ def save(run: Run, folder: Path, step: int, pause: Pause) -> None:
     made = folder / f"global_step_{step}"
     (made / "actor").mkdir(parents=True)
     pause.at("saving")
-    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: WHOLE_MARK), run).state_dict()
+    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: WHOLE_MARK), run, step).state_dict()
     (made / "data.pt").write_bytes(state)
     pause.at("before-publishing")
     run.publish(step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ import pytest
 
 from rljob_runtime import parallelism
 from rljob_runtime.contract import ExitCode
-from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.outcomes import FencedError, RefusedError
 from rljob_runtime.parallelism import SIZES, SPLIT_FILE
 from rljob_runtime.resume import Start
 
@@ -29,7 +29,7 @@ def config(
     actor: Sequence[str] = EVERYTHING,
     critic: Sequence[str] = EVERYTHING,
 ) -> DictConfig:
-    """Give what `keep` reads of verl's configuration."""
+    """Give what is read of verl's configuration."""
     sizes = SimpleNamespace(**dict.fromkeys(SIZES) | {"tensor_model_parallel_size": tensor})
     contents = [SimpleNamespace(checkpoint=SimpleNamespace(load_contents=what)) for what in (actor, critic)]
     contents[0].strategy, contents[0].megatron = strategy, sizes
@@ -37,58 +37,88 @@ def config(
     return cast("DictConfig", whole)
 
 
-def begin(folder: Path, config: DictConfig) -> None:
-    parallelism.keep(folder, Start(folder / "global_step_5", 5), config)
+def owned() -> None:
+    """Stand for a check that the owner passes."""
 
 
-def test_the_split_of_the_first_attempt_is_the_folders(tmp_path: Path) -> None:
-    parallelism.keep(tmp_path, Start(), config())
-    assert json.loads((tmp_path / SPLIT_FILE).read_text())["tensor_model_parallel_size"] == 2
-    begin(tmp_path, config())
+def save(folder: Path, step: int, config: DictConfig) -> Start:
+    """Save a step, and give it as a beginning."""
+    made = folder / f"global_step_{step}"
+    made.mkdir(parents=True)
+    parallelism.note(made, parallelism.split(config), owned)
+    return Start(made, step)
 
 
-def test_another_split_is_refused_before_any_model_is_built(tmp_path: Path) -> None:
-    begin(tmp_path, config())
+def test_another_split_than_the_steps_is_refused_before_any_model_is_built(tmp_path: Path) -> None:
+    start = save(tmp_path, 5, config())
+    assert [entry.name for entry in tmp_path.rglob("*")] == ["global_step_5", SPLIT_FILE]
     with pytest.raises(RefusedError, match="tensor_model_parallel_size 2, now 4") as caught:
-        begin(tmp_path, config(4))
+        parallelism.require(start, config(4))
     assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "CheckpointTopology")
-    begin(tmp_path, config())
+    parallelism.require(start, config())
 
 
 def test_the_weights_alone_may_be_loaded_by_any_split(tmp_path: Path) -> None:
-    begin(tmp_path, config())
-    begin(tmp_path, config(4, actor=["model"]))
-    begin(tmp_path, config(4))
-    (tmp_path / "global_step_5" / "critic").mkdir(parents=True)
+    start = save(tmp_path, 5, config())
+    parallelism.require(start, config(4, actor=["model"]))
+    (tmp_path / "global_step_5" / "critic").mkdir()
     with pytest.raises(RefusedError):
-        begin(tmp_path, config(2, actor=["model"]))
-    begin(tmp_path, config(2, actor=["model"], critic=["model"]))
+        parallelism.require(start, config(4, actor=["model"]))
+    parallelism.require(start, config(4, actor=["model"], critic=["model"]))
+
+
+def test_a_split_that_saved_nothing_leaves_the_steps_as_they_are(tmp_path: Path) -> None:
+    start = save(tmp_path, 5, config())
+    parallelism.require(start, config(4, actor=["model"]))
+    parallelism.require(start, config())
+    with pytest.raises(RefusedError):
+        parallelism.require(start, config(4))
+    parallelism.require(save(tmp_path, 6, config(4)), config(4))
 
 
 def test_a_run_that_begins_at_step_0_may_be_split_as_it_likes(tmp_path: Path) -> None:
-    begin(tmp_path, config())
-    parallelism.keep(tmp_path, Start(), config(4))
-    begin(tmp_path, config(4))
+    save(tmp_path, 5, config())
+    parallelism.require(Start(), config(4))
 
 
 @pytest.mark.parametrize("written", [None, b"{"])
-def test_a_folder_that_does_not_tell_is_taken_as_it_is(tmp_path: Path, written: bytes | None) -> None:
+def test_a_step_that_does_not_tell_is_taken_as_it_is(tmp_path: Path, written: bytes | None) -> None:
     if written is not None:
         (tmp_path / SPLIT_FILE).write_bytes(written)
-    begin(tmp_path, config(4))
-
-
-def test_a_source_of_another_job_is_read_and_not_written(tmp_path: Path) -> None:
-    source, own = tmp_path / "source", tmp_path / "own"
-    source.mkdir()
-    own.mkdir()
-    begin(source, config())
-    with pytest.raises(RefusedError):
-        parallelism.keep(own, Start(source / "global_step_5", 5), config(4))
-    assert not list(own.iterdir())
-    parallelism.keep(None, Start(source / "global_step_5", 5), config())
+    parallelism.require(Start(tmp_path, 5), config(4))
 
 
 def test_another_engine_has_no_such_split(tmp_path: Path) -> None:
-    begin(tmp_path, config(strategy="fsdp2"))
-    assert not list(tmp_path.iterdir())
+    parallelism.require(save(tmp_path, 5, config(strategy="fsdp2")), config(strategy="fsdp2"))
+    assert not list((tmp_path / "global_step_5").iterdir())
+
+
+def test_a_volume_that_takes_no_note_does_not_end_the_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def half(path: Path, text: str) -> None:
+        path.write_bytes(text[:9].encode())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    save(tmp_path, 5, config())
+    assert not list((tmp_path / "global_step_5").iterdir())
+    assert "global_step_5 does not tell how it is split: [Errno 28]" in capsys.readouterr().err
+
+
+def test_who_lost_the_folder_notes_nothing_in_the_next_owners_step(tmp_path: Path) -> None:
+    (made := tmp_path / "global_step_5").mkdir()
+
+    def frozen_after_the_check() -> None:
+        made.rename(tmp_path / "taken-away")
+        save(tmp_path, 5, config(4))
+
+    parallelism.note(made, parallelism.split(config()), frozen_after_the_check)
+    parallelism.require(Start(made, 5), config(4))
+
+    def lost() -> None:
+        raise FencedError("lost")
+
+    with pytest.raises(FencedError):
+        parallelism.note(made, parallelism.split(config()), lost)
+    assert [entry.name for entry in made.iterdir()] == [SPLIT_FILE]

@@ -15,6 +15,7 @@ from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps
 from rljob_runtime.contract import Phase, Progress
 from rljob_runtime.figures import ROLLOUT_SECONDS, VALIDATION_SCORE, Batch, RolloutWindow
 from rljob_runtime.outcomes import FencedError
+from rljob_runtime.parallelism import SPLIT_FILE
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin import saving
 from rljob_runtime.verl_plugin.run import Run, validation_figures
@@ -186,6 +187,27 @@ def test_who_lost_the_folder_deletes_nothing_in_it(make_job: MakeJob, spool: Spo
 
 def test_a_job_without_checkpoints_has_nothing_to_clear(make_job: MakeJob, spool: Spool) -> None:
     Run(make_job(), 1, spool).clear(1)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_step_tells_its_split_before_its_mark_and_of_the_owner_only(
+    make_job: MakeJob, spool: Spool, checkpoints: Path, lost: bool
+) -> None:
+    run = keeping(make_job, spool, checkpoints, keep=None)
+    run.split = {"tensor_model_parallel_size": 2}
+    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: "state"), run, 10)
+    if lost:
+        claims.claim(checkpoints, claims.Owner.of(run.job, 2))
+        with pytest.raises(FencedError):
+            state.state_dict()
+    else:
+        assert state.state_dict() == "state"
+    assert (checkpoints / "global_step_10" / SPLIT_FILE).exists() is not lost
+
+
+def test_a_state_without_checkpoints_is_just_given(make_job: MakeJob, spool: Spool) -> None:
+    run = Run(make_job(), 1, spool)
+    assert saving.FencedState(types.SimpleNamespace(state_dict=lambda: "state"), run, 1).state_dict() == "state"
 
 
 class Section(types.SimpleNamespace):

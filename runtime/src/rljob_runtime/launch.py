@@ -262,8 +262,7 @@ def choose_start(launch: Launch, config: DictConfig) -> None:
 
     start = resume.choose(launch.job, launch.attempt, needs_critic=need_critic(config))
     print(f"rljob: {start.told}", file=sys.stderr, flush=True)  # noqa: T201
-    folder = launch.job.checkpoint_path
-    parallelism.keep(Path(folder) if folder else None, start, config)
+    parallelism.require(start, config)
     hydra_config.apply(config, start.settings())
 
 

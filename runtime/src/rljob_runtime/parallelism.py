@@ -1,28 +1,30 @@
-"""How a checkpoint folder's steps were split by Megatron, and whether this attempt may load them.
+"""How a checkpoint's step was split by Megatron, and whether this attempt may load it.
 
 verl saves Megatron's optimizer so that only another number of data-parallel ranks can load it, and the states of the
 random generators by pipeline and tensor rank (megatron_checkpoint_manager.py, `_build_sharded_state_dict_metadata` and
 `get_rng_state`, 0.9.1): what was split otherwise fails in the load, with the models of all devices already built. So
-the split stands in the folder beside the steps, and the launcher refuses another one first. The weights alone can be
-loaded by any split: who asks verl for no more is let pass.
+each save writes its split into the step's own folder, and the launcher refuses another one first. The weights alone can
+be loaded by any split: who asks verl for no more is let pass.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rljob_runtime.contract import ExitCode
-from rljob_runtime.files import write_atomically
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.resume import CRITIC, Start
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-SPLIT_FILE = ".parallelism.json"
-"""In a checkpoint folder: how its steps were split."""
+SPLIT_FILE = "parallelism.json"
+"""In a step's folder: how it was split."""
 SIZES = (
     "tensor_model_parallel_size",
     "pipeline_model_parallel_size",
@@ -37,16 +39,34 @@ FIELD = "actor_rollout_ref.actor.checkpoint.load_contents"
 """The critic has one of its own."""
 
 
-def keep(folder: Path | None, start: Start, config: DictConfig) -> None:
-    """Refuse to begin with steps of another split (exit 64), else write down that of the steps to come.
+def require(start: Start, config: DictConfig) -> None:
+    """Refuse to begin with a step of another split (exit 64).
 
-    A folder that does not tell is taken as it is: an older image wrote it.
+    A step that does not tell is taken as it is: an older image wrote it.
     """
     wanted = split(config)
     if start.folder is not None and wanted and _loads_more_than_weights(config, start.folder):
         _expect(wanted, start.folder)
-    if folder is not None and wanted:
-        write_atomically(folder / SPLIT_FILE, json.dumps(wanted, sort_keys=True).encode(), durable=True)
+
+
+def note(step: Path, sizes: Mapping[str, int | None], check_owner: Callable[[], None]) -> None:
+    """Write down in a step's folder how it is split; a volume that fails costs the note, never the save.
+
+    However long the process is frozen between two of these lines, it writes nothing into a successor's step: a new
+    owner moves the folder, with the scratch file, before it saves that step itself.
+    """
+    if not sizes:
+        return
+    scratch = step / f".{SPLIT_FILE}.{uuid.uuid4().hex}"
+    try:
+        try:
+            scratch.write_text(json.dumps(sizes, sort_keys=True))
+            check_owner()
+            scratch.replace(step / SPLIT_FILE)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except OSError as error:
+        print(f"rljob: {step} does not tell how it is split: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def split(config: DictConfig) -> dict[str, int | None]:
@@ -64,7 +84,7 @@ def _loads_more_than_weights(config: DictConfig, step: Path) -> bool:
 
 def _expect(wanted: dict[str, int | None], step: Path) -> None:
     try:
-        written = json.loads((step.parent / SPLIT_FILE).read_text())
+        written = json.loads((step / SPLIT_FILE).read_text())
     except (FileNotFoundError, ValueError):
         return
     changed = [f"{name} {written.get(name)}, now {size}" for name, size in wanted.items() if written.get(name) != size]

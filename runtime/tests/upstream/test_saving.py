@@ -17,6 +17,7 @@ import pytest
 
 from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps, tracked_step
 from rljob_runtime.claims import Owner, claim, publish
+from rljob_runtime.parallelism import SPLIT_FILE
 
 PROBE = """
 import sys, time, types
@@ -28,6 +29,7 @@ from rljob_runtime import claims
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
 from rljob_runtime.contract import RuleCondition, StopMode, StopRule
 from rljob_runtime.outcomes import FencedError
+from rljob_runtime.parallelism import SIZES
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop_rules import StopRules
 from rljob_runtime.verl_plugin import saving
@@ -92,7 +94,10 @@ trainer.config = OmegaConf.create({
         "max_actor_ckpt_to_keep": 1, "max_critic_ckpt_to_keep": 1,
     },
     "algorithm": {"adv_estimator": "grpo"},
-    "actor_rollout_ref": {"actor": {"checkpoint": {"async_save": place == "async"}}},
+    "actor_rollout_ref": {"actor": {
+        "checkpoint": {"async_save": place == "async"}, "strategy": "megatron" if place == "megatron" else "fsdp2",
+        "megatron": dict.fromkeys(SIZES, 2),
+    }},
 })
 OmegaConf.set_struct(trainer.config, True)
 trainer._take_over(trainer.config)
@@ -180,6 +185,13 @@ def test_the_tracker_is_written_by_us_and_the_jobs_own_callback_notices_nothing(
     done = subprocess.run(here.words("nowhere"), capture_output=True, text=True, check=False)
     assert last_words(done.stdout) == ["told 4 True False 4", "saved False"], done.stderr[-3000:]
     assert here.files() == [".owner", "global_step_4", "global_step_4/actor", "global_step_4/data.pt", TRACKER_FILE]
+
+
+def test_a_step_of_megatron_tells_how_it_is_split(here: Place) -> None:
+    done = subprocess.run(here.words("megatron"), capture_output=True, text=True, check=False)
+    assert last_words(done.stdout) == ["told 4 True False 4", "saved False"], done.stderr[-3000:]
+    made = ["global_step_4", "global_step_4/actor", "global_step_4/data.pt", f"global_step_4/{SPLIT_FILE}"]
+    assert here.files() == [".owner", *made, TRACKER_FILE]
 
 
 def test_a_save_that_is_asynchronous_indeed_is_left_to_the_worker_that_ends_it(here: Place) -> None:

@@ -101,10 +101,10 @@ def test_the_split_of_a_megatron_model_is_read_from_verls_own_keys(tmp_path: Pat
         "expert_model_parallel_size": 1,
         "expert_tensor_parallel_size": None,
     }
-    parallelism.keep(tmp_path, Start(), config)
+    parallelism.note(tmp_path, parallelism.split(config), lambda: None)
     config.actor_rollout_ref.actor.megatron.pipeline_model_parallel_size = 2
-    begun = Start(tmp_path / "global_step_5", 5)
+    begun = Start(tmp_path, 5)
     with pytest.raises(RefusedError, match="pipeline_model_parallel_size 1, now 2"):
-        parallelism.keep(tmp_path, begun, config)
+        parallelism.require(begun, config)
     config.actor_rollout_ref.actor.checkpoint.load_contents = ["model"]
-    parallelism.keep(tmp_path, begun, config)
+    parallelism.require(begun, config)

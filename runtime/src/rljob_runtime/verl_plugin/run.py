@@ -46,6 +46,8 @@ class Run:
     mirror: Mirror = field(init=False)
     keep: int | None = field(default=None, init=False)
     """Complete checkpoints that stay in the folder, the newest; None: all."""
+    split: dict[str, int | None] = field(default_factory=dict, init=False)
+    """How Megatron splits the model; empty for another engine."""
     _first_step: int | None = field(default=None, init=False)
     _step_begun: float | None = field(default=None, init=False)
     _step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rljob_runtime import parallelism
+from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.verl_plugin.run import Run
 
 if TYPE_CHECKING:
@@ -35,13 +37,16 @@ def take_limit(config: DictConfig) -> int | None:
 class FencedState:
     """Stands in for the dataloader while verl saves; `data.pt` is its state."""
 
-    def __init__(self, dataloader: Any, run: Run) -> None:  # noqa: ANN401 - torchdata's, or what gives another state
+    def __init__(self, dataloader: Any, run: Run, step: int) -> None:  # noqa: ANN401 - torchdata's, or of its kind
         self._dataloader = dataloader
         self._run = run
+        self._step = step
 
     def state_dict(self) -> Any:  # noqa: ANN401 - torchdata's
-        """Give the state if the attempt may still write."""
+        """Give the state if the attempt may still write; before the mark, the step tells how it is split."""
         state = self._dataloader.state_dict()
+        if (folder := self._run.checkpoint_folder) is not None:
+            parallelism.note(step_folder(folder, self._step), self._run.split, self._run.check_owner)
         self._run.check_owner()
         return state
 

@@ -19,7 +19,7 @@ from omegaconf import open_dict
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
 
-from rljob_runtime import checkpoint
+from rljob_runtime import checkpoint, parallelism
 from rljob_runtime.contract import Platform, StopMode
 from rljob_runtime.figures import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
@@ -79,6 +79,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             if self._greedy_baselines:
                 config.algorithm.adv_estimator = baselines.ESTIMATOR
             self._run.keep = saving.take_limit(config)
+        self._run.split = parallelism.split(config)
 
     # Waiting for generation: the only place where a rollout can be abandoned.
 
@@ -202,7 +203,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             return
         self._run.clear(self.global_steps)
         begun, dataloader = time.monotonic(), self.train_dataloader
-        self.train_dataloader = saving.FencedState(dataloader, self._run)
+        self.train_dataloader = saving.FencedState(dataloader, self._run, self.global_steps)
         try:
             with self._publisher.publishes(self.config):
                 super()._save_checkpoint()
