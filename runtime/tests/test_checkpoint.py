@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -146,6 +148,60 @@ def test_who_was_frozen_takes_nothing_away_from_the_next_owner(tmp_path: Path) -
     with pytest.raises(FencedError):
         retire(tmp_path, 4, frozen_in_the_first_check)
     assert complete_steps(tmp_path) == [4]
+
+
+def test_a_rename_that_is_on_its_way_by_the_places_handle_takes_nothing_away_either(tmp_path: Path) -> None:
+    make_step(tmp_path, 4)
+    (place := tmp_path / ".retired-4.0").mkdir()
+    handle = os.open(place, os.O_DIRECTORY)
+    try:
+        displace_retired(tmp_path)
+        with pytest.raises(FileNotFoundError):
+            os.rename(tmp_path / "global_step_4", "global_step_4", dst_dir_fd=handle)
+    finally:
+        os.close(handle)
+    assert complete_steps(tmp_path) == [4]
+    assert not list(tmp_path.glob(".retired-*"))
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_handle_that_is_stale_is_the_next_owners_doing_or_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    def stale(made: Path, _: Path) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", str(made))
+
+    def check() -> None:
+        if not next(checks):
+            raise FencedError("lost")
+
+    make_step(tmp_path, 4)
+    checks = iter([True, not lost])
+    monkeypatch.setattr(Path, "rename", stale)
+    with pytest.raises(FencedError if lost else OSError):
+        retire(tmp_path, 4, check)
+
+
+def test_a_place_that_is_taken_is_moved(tmp_path: Path) -> None:
+    make_step(tmp_path, 4)
+    retire(tmp_path, 4, owned)
+    (before,) = tmp_path.glob(".retired-*")
+    displace_retired(tmp_path)
+    (after,) = tmp_path.glob(".retired-*")
+    assert after != before
+    assert (after / "global_step_4" / "data.pt").exists()
+
+
+def test_a_place_that_cannot_be_removed_keeps_the_folder_from_its_next_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(place: Path) -> None:
+        raise PermissionError(errno.EACCES, "not yours", str(place))
+
+    (tmp_path / ".retired-4.0").mkdir()
+    monkeypatch.setattr(Path, "rmdir", fail)
+    with pytest.raises(PermissionError):
+        displace_retired(tmp_path)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])

@@ -8,6 +8,7 @@ deletion may take long, be cut off, or fail.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -61,7 +62,7 @@ def retire(folder: Path, step: int, check_owner: Callable[[], None]) -> None:
     """Take a step away, if it is there: whoever still writes into its files writes for nobody.
 
     However long the process is frozen between two of these lines, one that lost the folder takes nothing away: a new
-    owner moves the place after it has claimed (`displace_retired`), so either the check or the rename fails.
+    owner removes the place after it has claimed (`displace_retired`), so either the check or the rename fails.
     """
     made = step_folder(folder, step)
     if not made.exists():
@@ -71,15 +72,26 @@ def retire(folder: Path, step: int, check_owner: Callable[[], None]) -> None:
     check_owner()
     try:
         made.rename(place / made.name)
-    except FileNotFoundError:
+    except OSError as error:
         check_owner()
+        if not isinstance(error, FileNotFoundError):
+            raise
 
 
 def displace_retired(folder: Path) -> None:
-    """Let nobody who owned the folder before take another step away."""
+    """Let nobody who owned the folder before take another step away.
+
+    An empty place is the one that a rename may still be on its way to. On NFS that rename goes by the place's handle,
+    which a new name would not make stale: it is removed.
+    """
     for entry in folder.glob(f"{RETIRED}*"):
         with contextlib.suppress(FileNotFoundError):
-            entry.rename(folder / f"{RETIRED}{uuid.uuid4().hex}")
+            try:
+                entry.rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                entry.rename(folder / f"{RETIRED}{uuid.uuid4().hex}")
 
 
 def delete_retired(folder: Path) -> None:
