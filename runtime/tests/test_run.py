@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 import types
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from rljob_runtime import claims
 from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps
-from rljob_runtime.contract import Phase, Progress
+from rljob_runtime.contract import Phase, Progress, StopMode
 from rljob_runtime.figures import ROLLOUT_SECONDS, VALIDATION_SCORE, Batch, RolloutWindow
 from rljob_runtime.outcomes import FencedError
 from rljob_runtime.parallelism import SPLIT_FILE
@@ -150,6 +151,37 @@ def test_what_cannot_be_deleted_does_not_end_the_run(
     save_steps(run, checkpoints, 30)
     assert complete_steps(checkpoints) == [20, 30]
     assert f"old checkpoints in {checkpoints} stay: not yours: checkpoints" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("stopping", [True, False])
+def test_a_deletion_that_hangs_holds_up_no_stop_and_is_the_only_one(
+    make_job: MakeJob,
+    spool: Spool,
+    checkpoints: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    stopping: bool,
+) -> None:
+    begun: list[str] = []
+    go = threading.Event()
+
+    def hang(place: Path) -> None:
+        begun.append(place.name)
+        go.wait(60)
+
+    monkeypatch.setattr("rljob_runtime.checkpoint.shutil.rmtree", hang)
+    monkeypatch.setattr("rljob_runtime.verl_plugin.run.DELETE_SECONDS", 60 if stopping else 0.05)
+    run = keeping(make_job, spool, checkpoints, keep=1)
+    if stopping:
+        run.request_stop(StopMode.AFTER_STEP)
+    before = time.monotonic()
+    save_steps(run, checkpoints, 20, 30)
+    assert time.monotonic() - before < 30
+    go.set()
+    assert (complete_steps(checkpoints), len(begun)) == ([30], 1)
+    assert len(list(checkpoints.glob(".retired-*"))) == 2
+    said = capfd.readouterr().err
+    assert ("an earlier deletion is still under way" in said) is not stopping
 
 
 def test_nothing_goes_while_a_mark_cannot_be_read(

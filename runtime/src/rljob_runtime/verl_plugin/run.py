@@ -10,6 +10,7 @@ import functools
 import math
 import statistics
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,7 @@ STEPS_OF_MEDIAN = 1000
 SIZE_SECONDS = 2.0
 """The trainer stands still while a checkpoint is measured."""
 DELETE_SECONDS = 30.0
-"""The trainer waits as long for a deletion, which then goes on beside it."""
+"""The trainer waits as long for a deletion, which then goes on beside it; not while the grace of a stop runs."""
 
 _installed: list[Run] = []
 
@@ -48,6 +49,8 @@ class Run:
     """Complete checkpoints that stay in the folder, the newest; None: all."""
     split: dict[str, int | None] = field(default_factory=dict, init=False)
     """How Megatron splits the model; empty for another engine."""
+    _deleting: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """Held while a deletion is under way."""
     _first_step: int | None = field(default=None, init=False)
     _step_begun: float | None = field(default=None, init=False)
     _step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
@@ -103,8 +106,27 @@ class Run:
                 checkpoint.retire(folder, step, self.check_owner)
         except OSError as error:
             print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        delete = functools.partial(checkpoint.delete_retired, folder)
-        in_time(DELETE_SECONDS, delete, f"old checkpoints in {folder} are not deleted yet")
+        self._delete_retired(folder)
+
+    def _delete_retired(self, folder: Path) -> None:
+        """Delete what was taken away, one deletion at a time: on a volume that hangs they would only pile up."""
+
+        def delete() -> None:
+            try:
+                checkpoint.delete_retired(folder)
+            finally:
+                self._deleting.release()
+
+        told = f"old checkpoints in {folder} are not deleted yet"
+        if self.stop_mode() is not None:
+            if self._deleting.acquire(blocking=False):
+                in_time(0.0, delete)
+            return
+        begun = time.monotonic()
+        if self._deleting.acquire(timeout=DELETE_SECONDS):
+            in_time(max(0.0, begun + DELETE_SECONDS - time.monotonic()), delete, told)
+        else:
+            print(f"rljob: {told}: an earlier deletion is still under way", file=sys.stderr, flush=True)  # noqa: T201
 
     def publish(self, step: int) -> None:
         """Let verl's tracker name a step; raises FencedError if somebody else owns the checkpoints."""
