@@ -45,7 +45,7 @@ def test_the_reason_names_the_pod(
     status = wait_for(f"reason {reason}", told, 120)
     assert all(part in status["message"] for part in parts), status["message"]
     assert reason in kube.run("get", "rljob", name, "-o", "wide")
-    wait_for("a warning event", lambda: [e for e in kube.events(name) if e.get("reason") == reason], 30)
+    wait_for("a warning event", lambda: any(e.get("reason") == reason for e in kube.events(name)), 30)
     kube.delete("rljob", name)
 
 
