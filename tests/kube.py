@@ -122,10 +122,10 @@ def _api() -> Api:
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float, every: float = 1.0) -> T:
-    """Look until there is something; fail with `what` at the deadline."""
+    """Look until there is something, no empty list either; fail with `what` at the deadline."""
     deadline = time.monotonic() + seconds
     while True:
-        if (found := look()) is not None and found is not False:
+        if found := look():
             return found
         if time.monotonic() >= deadline:
             raise AssertionError(f"not within {seconds:.0f} s: {what}")

@@ -50,7 +50,7 @@ def test_a_job_waits_for_a_kuberay_that_is_away_and_spends_nothing(kube: Kube, k
     time.sleep(START_SECONDS)
     assert (kube.get("rljob", "orphan") or {})["metadata"]["resourceVersion"] == before
     scale(kuberay, 1)
-    wait_for("the submission", lambda: status(kube, "orphan").get("attempts") or None, 240)
+    wait_for("the submission", lambda: status(kube, "orphan").get("attempts"), 240)
     told = status(kube, "orphan")
     assert [attempt["number"] for attempt in told["attempts"]] == [1]
     assert (told.get("restarts", 0), told["counters"]["infrastructureFailures"]) == (0, 0)

@@ -146,7 +146,7 @@ class Observer:
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
             seen_pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
         ended = self.core.needs_evidence(progress, ray_job) or (needs.held and needs.head is None)
-        deletions = await self._deletions(job) if ended or needs.cluster_words else ()
+        cluster_events = await self._cluster_events(job) if ended or needs.cluster_events else ()
         held, looks = await self._hardware(needs, job, now, fresh=ended)
         evidence, seen_pods, warnings = await self._evidence(needs.evidence, namespace, seen_pods)
         below = needs.base_snapshot_name if snapshot.result() is None else None
@@ -176,7 +176,7 @@ class Observer:
                 silent_since=self._silent_since(uid, now, silent=needs.progress and isinstance(progress, Unseen)),
                 evidence=evidence,
                 warnings=warnings,
-                deletions=deletions,
+                cluster_events=cluster_events,
                 nodes=nodes.result(),
                 taken=self.store.devices_taken(uid) if needs.taken else UNSEEN,
                 held=held,
@@ -397,12 +397,12 @@ class Observer:
         )
         return found, pods, listing if isinstance(listing, Unseen) else listing.items
 
-    async def _deletions(self, job: Manifest) -> tuple[Manifest, ...]:
-        """Read why pods of the intended cluster are gone; what cannot be read explains nothing."""
+    async def _cluster_events(self, job: Manifest) -> tuple[Manifest, ...]:
+        """Read what KubeRay says of the intended cluster; what cannot be read explains nothing."""
         about = f"regarding.kind=RayCluster,regarding.name={_intent(job).get('clusterName')}"
         namespace = job["metadata"]["namespace"]
         listing = await _seen(
-            "deletions", lambda: self.cluster.list(EVENT, namespace, limit=WARNINGS_LIMIT, field_selector=about)
+            "events", lambda: self.cluster.list(EVENT, namespace, limit=WARNINGS_LIMIT, field_selector=about)
         )
         return () if isinstance(listing, Unseen) else listing.items
 

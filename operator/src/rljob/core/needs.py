@@ -15,7 +15,7 @@ from rljob.build.evidence import key_of
 from rljob.build.ports import DASHBOARD_PORT
 from rljob.core import clock, status
 from rljob.core.observed import UNSEEN, Manifest, RayJob, RayJobState, Unseen
-from rljob.core.steps.kuberay import is_taken_up, is_waiting_for_kuberay, needs_words
+from rljob.core.steps.kuberay import is_taken_up, is_waiting_for_kuberay, may_be_refused
 from rljob.core.steps.minding import is_waiting_for_nodes, returning_nodes
 from rljob.core.steps.recording import just_ended
 from rljob.core.steps.releasing import is_waiting_for_devices
@@ -85,7 +85,7 @@ class Needs:
     """The other RLJobs of the namespace, from the store."""
     config_name: str | None = None
     """GET this ConfigMap."""
-    cluster_words: bool = False
+    cluster_events: bool = False
     """LIST the events about the intended RayCluster."""
     cluster_name: str | None = None
     """GET this RayCluster: a loss is never taken from the watch's word alone."""
@@ -183,12 +183,12 @@ def _of_phase(
         if waits or is_waiting_for_queue(current):
             return Needs()
         if away:
-            return Needs(cluster_words=True)
+            return Needs(cluster_events=True)
         pods, late = f"{labels.RAY_CLUSTER}={intent.cluster_name}", now >= clock.from_text(intent.start_deadline)
         # The last look says why it ends.
         every = 0.0 if late else pods_every_seconds(cluster, now)
-        words = needs_words(cluster, head_pod, late, age_seconds(cluster, now))
-        return Needs(pods_selector=pods, pods_every_seconds=every, nodes=True, cluster_words=words)
+        untouched = may_be_refused(cluster, head_pod, age_seconds(cluster, now), late=late)
+        return Needs(pods_selector=pods, pods_every_seconds=every, nodes=True, cluster_events=untouched)
     asked = _at_head(job, current, intent, head_pod)
     return replace(asked, cluster_name=intent.cluster_name) if cluster["spec"].get("suspend", False) else asked
 

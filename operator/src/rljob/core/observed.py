@@ -175,7 +175,7 @@ class Observed:
     """The ConfigMap of ended attempts; asked for when one has just ended."""
     warnings: tuple[Manifest, ...] | Unseen = UNSEEN
     """Warning events of the namespace, at most 500; with the evidence that is yet to be written."""
-    deletions: tuple[Manifest, ...] = ()
+    cluster_events: tuple[Manifest, ...] = ()
     """Events about the intended RayCluster, at most 500, with KubeRay's words of pods that it deleted, when an attempt
     has ended badly; of a cluster that it refuses, when it does not touch one."""
     nodes: Nodes | Unseen = UNSEEN

@@ -403,7 +403,7 @@ async def test_what_an_ended_attempt_left_is_looked_at_until_it_is_written_down(
     assert (seen.pods, seen.warnings) == (UNSEEN, UNSEEN)
 
 
-async def test_why_pods_are_gone_is_read_when_an_attempt_has_ended_badly(machine: Machine) -> None:
+async def test_what_kuberay_says_of_the_cluster_is_read_after_a_bad_end_or_on_demand(machine: Machine) -> None:
     job = await machine.start()
     machine.cluster.edit(RLJOB, *KEY, lambda found: found.update(status={"intent": {"clusterName": "c1"}}))
     machine.reconciler.store.put(RLJOB, machine.cluster.find(RLJOB, *KEY) or job)
@@ -411,11 +411,12 @@ async def test_why_pods_are_gone_is_read_when_an_attempt_has_ended_badly(machine
         about = {"regarding": {"kind": "RayCluster", "name": name}}
         machine.cluster.put(event_of(f"of-{name}", "Normal") | about)
     machine.wanted = Needs()
-    assert (await observe(machine)).deletions == ()
-    machine.wanted = Needs(held=True)
-    assert [event["metadata"]["name"] for event in (await observe(machine)).deletions] == ["of-c1"]
+    assert (await observe(machine)).cluster_events == ()
+    for wanted in (Needs(held=True), Needs(cluster_events=True)):
+        machine.wanted = wanted
+        assert [event["metadata"]["name"] for event in (await observe(machine)).cluster_events] == ["of-c1"]
     machine.cluster.faults.append(fail_calls("list", EVENT, Forbidden("no"), times=1))
-    assert (await observe(machine)).deletions == ()
+    assert (await observe(machine)).cluster_events == ()
 
 
 async def test_evidence_that_cannot_be_read_costs_no_further_request(machine: Machine) -> None:

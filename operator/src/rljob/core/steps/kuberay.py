@@ -34,10 +34,10 @@ def await_kuberay(view: View) -> Plan | None:
         return _begin(view) if waits else None
     if (refused := _refusal(view, view.cluster)) is not None:
         return fail(view, Reason.INVALID_MANIFEST, refused)
-    if not waits and not _reached_deadline(view):
-        return None
     if waits:
         return Plan(requeue_after_seconds=WAIT_SECONDS)
+    if not _reached_deadline(view):
+        return None
     if isinstance(view.observed.pods, Unseen):
         return Plan(requeue_after_seconds=pod_poll_seconds(view))
     return tell(view, with_admission(view, view.status), StartReason.NO_PODS.value, KUBERAY_AWAY)
@@ -57,14 +57,14 @@ def is_taken_up(cluster: Manifest, head_pod: Manifest | None, pods: tuple[Manife
     return bool(pods) or head_pod is not None or (bool(state) and (state.get("state") != "suspended" or known))
 
 
-def needs_words(cluster: Manifest, head_pod: Manifest | None, late: bool, age_seconds: float) -> bool:  # noqa: FBT001
+def may_be_refused(cluster: Manifest, head_pod: Manifest | None, age_seconds: float, *, late: bool) -> bool:
     """Whether KubeRay may have refused a cluster, which only an event tells."""
     return not is_taken_up(cluster, head_pod, ()) and (late or age_seconds >= WORDS_SECONDS)
 
 
 def _refusal(view: View, cluster: Manifest) -> str | None:
     """Give KubeRay's words where it refuses the cluster: nothing changes that but another manifest."""
-    for event in view.observed.deletions:
+    for event in view.observed.cluster_events:
         about = (event.get("regarding") or {}).get("uid", cluster["metadata"]["uid"])
         if str(event.get("reason", "")).startswith(INVALID) and about == cluster["metadata"]["uid"]:
             said = status.bounded(str(event.get("note") or event["reason"]))

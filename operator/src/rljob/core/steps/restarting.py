@@ -64,7 +64,7 @@ def conclude(view: View, current: RLJobStatus, outcome: Outcome, failure: Failur
 
 def _understood(view: View, outcome: Outcome) -> Failure:
     troubles = () if isinstance(view.troubles, Unseen) else view.troubles
-    killed = killed_pods(view.observed.deletions, view.attempt.submitted_time) if view.attempt is not None else ()
+    killed = killed_pods(view.observed.cluster_events, view.attempt.submitted_time) if view.attempt is not None else ()
     failure = with_troubles(classify(outcome, _pods(view), killed), troubles)
     if failure.node is None and failure.reason == Reason.HEAD_LOST:
         return replace(failure, node=view.intent.head_node)

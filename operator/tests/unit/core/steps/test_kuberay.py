@@ -9,7 +9,7 @@ from builders import Json, at, cluster, decide, job, merged, pod, reasons, seen,
 
 from rljob.api.status import State
 from rljob.core.needs import needs
-from rljob.core.observed import UNSEEN
+from rljob.core.observed import UNSEEN, Unseen
 from rljob.core.plan import Plan
 from rljob.core.policies.startup import KUBERAY_AWAY
 
@@ -42,10 +42,10 @@ def test_at_the_start_deadline_the_job_waits_on_and_says_for_whom() -> None:
 
 
 @pytest.mark.parametrize("pods", [(), UNSEEN], ids=["looked at", "not looked at"])
-def test_it_is_told_once_and_then_nothing_is_asked_for(pods: Any) -> None:  # noqa: ANN401
+def test_it_is_told_once_and_then_only_its_events_are_asked_for(pods: tuple[Json, ...] | Unseen) -> None:
     assert waiting(HOURS, status_away(), pods=pods) == Plan(requeue_after_seconds=300.0)
     asked = needs(job(status=status_away()), (untouched(),), None, at(HOURS))
-    assert (asked.pods_selector, asked.cluster_words) == (None, True)
+    assert (asked.pods_selector, asked.cluster_events) == (None, True)
 
 
 def test_before_the_deadline_nothing_changes() -> None:
@@ -64,18 +64,18 @@ def refusal(uid: str = "cluster-uid", reason: str = "InvalidRayClusterSpec") -> 
 
 def test_a_cluster_that_kuberay_refuses_is_not_waited_for() -> None:
     """It has no status either: only an event tells."""
-    assert not needs(job(status=status_initialized()), (untouched(),), None, at(869)).cluster_words
-    assert needs(job(status=status_initialized()), (untouched(),), None, at(870)).cluster_words
-    assert not needs(job(status=status_initialized()), (cluster(),), None, at(LATE)).cluster_words
+    assert not needs(job(status=status_initialized()), (untouched(),), None, at(869)).cluster_events
+    assert needs(job(status=status_initialized()), (untouched(),), None, at(870)).cluster_events
+    assert not needs(job(status=status_initialized()), (cluster(),), None, at(LATE)).cluster_events
     for status, seconds in ((status_initialized(), 900), (status_initialized(), LATE), (status_away(), HOURS)):
-        told = wrote(waiting(seconds, status, deletions=(refusal(),)))
+        told = wrote(waiting(seconds, status, cluster_events=(refusal(),)))
         assert (told.state, told.reason) == (State.FAILED, "InvalidManifest")
         assert "minimum Ray version is 2.52.0, got 2.51.0; correct" in str(told.message)
 
 
 def test_words_about_another_cluster_or_of_another_kind_are_none() -> None:
     for other in (refusal("former"), refusal(reason="CreatedWorkload")):
-        assert wrote(waiting(LATE, deletions=(other,))).message == KUBERAY_AWAY
+        assert wrote(waiting(LATE, cluster_events=(other,))).message == KUBERAY_AWAY
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_a_worker_that_the_kernel_killed_is_not_the_nodes_fault(
     deletions: tuple[Json, ...], reason: str, cause: FailureCause
 ) -> None:
     lost = answer({"phase": Phase.ENDED, "outcome": Outcome(ExitCode.ENVIRONMENT, "NodeLost", "a node is gone")})
-    seen = running(job=job(status=status_training()), progress=lost, pods=(pod(),), deletions=deletions)
+    seen = running(job=job(status=status_training()), progress=lost, pods=(pod(),), cluster_events=deletions)
     attempt = wrote(decide(seen, 60)).attempts[0]
     assert (attempt.reason, attempt.cause) == (reason, cause)
 
