@@ -26,7 +26,10 @@ LOGS = ROOT / "build" / "test"
 MAIN = "main"
 HEARTBEAT_SECONDS = 30.0
 TAIL_LINES = 60
+WHY_LINES = 30
 KILL_GRACE_SECONDS = 20.0
+# Of pytest's output: the errors, where they were raised, and the rows of its short summary.
+_WHY = re.compile(r"^(?:E {3}|(?:FAILED|ERROR) |\S+\.py:\d+: )")
 # pytest's last line: "==== 3 passed, 1 skipped in 0.12s ====".
 _CLOSING = re.compile(r"^=+ (?P<text>.*\b(?:passed|failed|error|errors|skipped|deselected|no tests ran)\b.*) =+$")
 
@@ -226,6 +229,18 @@ def _report(state: _Run, seconds: float) -> None:
         print(row.rstrip(), flush=True)
     passed = sum(result.verdict is Verdict.PASSED for result in state.results.values())
     print(f"{passed} of {len(state.stages)} stages passed in {_clock(seconds)}", flush=True)
+    for name, result in state.results.items():
+        if result.verdict in (Verdict.FAILED, Verdict.LATE):
+            _tell_why(LOGS / f"{name}.log")
+
+
+def _tell_why(path: Path) -> None:
+    """Repeat why a stage failed: its own words are far above the table, and often cut off by who keeps the output."""
+    lines = path.read_text(errors="replace").splitlines()
+    why = list(dict.fromkeys(line for line in lines if _WHY.match(line)))
+    shown = why if len(why) <= WHY_LINES else [*why[: WHY_LINES // 2], "...", *why[-WHY_LINES // 2 :]]
+    shown = shown or lines[-WHY_LINES:]
+    print(f"---- why, of {path.relative_to(ROOT)}\n" + "\n".join(shown) + "\n----", flush=True)
 
 
 def _clock(seconds: float) -> str:

@@ -134,4 +134,6 @@ def _await_drift(kube: Kube, words: str) -> None:
         drift = condition(kube.get("rljob", NAME), "RendererDrift")
         return drift is not None and drift["status"] == "True" and words in drift["message"]
 
-    wait_for(f"the running job says: {words}", told, 60)
+    begin = time.monotonic()
+    wait_for(f"the running job says: {words}", told, 180)
+    print(f"the running job says so after {time.monotonic() - begin:.0f} s: {words}")
