@@ -204,6 +204,17 @@ def test_a_lost_head_gets_a_new_cluster_when_every_old_pod_is_gone(world: World)
     assert world.status.attempts[1].resumed_from_step == 6
 
 
+def test_a_run_that_had_trained_and_dies_at_its_next_start_is_given_one_other_place(world: World) -> None:
+    train(world, 6, saves=True)
+    world.lose_head()
+    for _ in range(2):
+        train(world, 0)
+        world.end_driver(1, reason="RunFailed")
+        wait(world)
+    causes = [attempt.cause for attempt in world.status.attempts]
+    assert causes == [FailureCause.INFRASTRUCTURE, FailureCause.INFRASTRUCTURE, FailureCause.USER]
+
+
 def test_an_attempt_that_made_no_step_is_not_given_the_steps_of_the_one_before(world: World) -> None:
     train(world, 6, saves=True)
     world.lose_head()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rljob.api.lifecycle import Restart, RestartRule
-from rljob.api.status import Budget, FailureCause
+from rljob.api.status import Attempt, Budget, FailureCause
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.faults import Effect, Trouble, class_of, listed
 from rljob.core.observed import Manifest
@@ -185,6 +185,25 @@ def with_troubles(failure: Failure, troubles: Sequence[Trouble]) -> Failure:
     nodes = tuple(dict.fromkeys(trouble.node for trouble in blamed))
     reason = blamed[0].row.reason
     return replace(at_fault(blamed[0].name, nodes, message, reason), exit_code=failure.exit_code, rule=failure.rule)
+
+
+UNEXPLAINED = frozenset({Reason.DRIVER_FAILED, "RunFailed"})
+"""Reasons of an end that nobody has a word for (rljob_runtime.outcomes, from_error)."""
+
+
+def with_doubt(failure: Failure, attempts: Sequence[Attempt], last_step: int) -> Failure:
+    """Blame the place, once, for an unexplained end before the first step of an attempt after one that had trained.
+
+    What trained before can begin: a port that was taken meanwhile, or a file system that hiccuped, must not cost the
+    run. Where the next attempt dies at its start too, it is the run's own. The last of `attempts` is the one that
+    ended, at `last_step`.
+    """
+    if failure.cause is not FailureCause.USER or failure.reason not in UNEXPLAINED or len(attempts) < 2:
+        return failure
+    before, ended = attempts[-2:]
+    if last_step > ended.resumed_from_step or before.last_step <= before.resumed_from_step:
+        return failure
+    return replace(failure, cause=FailureCause.INFRASTRUCTURE)
 
 
 def at_fault(fault: str, nodes: tuple[str, ...] = (), message: str = "", reason: str = Reason.DEVICE_FAULT) -> Failure:

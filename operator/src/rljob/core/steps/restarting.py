@@ -27,7 +27,7 @@ from rljob.core import clock, status
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.policies.evidence import killed_pods
-from rljob.core.policies.failures import Action, Failure, Verdict, classify, judge, with_troubles
+from rljob.core.policies.failures import Action, Failure, Verdict, classify, judge, with_doubt, with_troubles
 from rljob.core.policies.usage import added_usage
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import LOST, close_attempt, end, with_attempt
@@ -49,7 +49,7 @@ def give_up(view: View, reason: Reason, message: str) -> Plan:
 
 def conclude(view: View, current: RLJobStatus, outcome: Outcome, failure: Failure | None = None) -> Plan:
     """Judge an end that is no success; `current` already holds the last progress."""
-    failure = failure or _understood(view, outcome)
+    failure = failure or _understood(view, current, outcome)
     saved = current.checkpoint.step if current.checkpoint else 0
     seed = f"{view.job.uid}/{view.intent.cluster_name}/{view.intent.attempt}"
     verdict = judge(failure, view.restart, current.budget, saved, seed)
@@ -62,13 +62,13 @@ def conclude(view: View, current: RLJobStatus, outcome: Outcome, failure: Failur
     return _restart(view, judged, final, verdict)
 
 
-def _understood(view: View, outcome: Outcome) -> Failure:
+def _understood(view: View, current: RLJobStatus, outcome: Outcome) -> Failure:
     troubles = () if isinstance(view.troubles, Unseen) else view.troubles
     killed = killed_pods(view.observed.cluster_events, view.attempt.submitted_time) if view.attempt is not None else ()
     failure = with_troubles(classify(outcome, _pods(view), killed), troubles)
     if failure.node is None and failure.reason == Reason.HEAD_LOST:
         return replace(failure, node=view.intent.head_node)
-    return failure
+    return with_doubt(failure, current.attempts, outcome.last_step) if view.open_attempt is not None else failure
 
 
 def _pods(view: View) -> Iterable[Manifest]:

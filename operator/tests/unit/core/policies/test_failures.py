@@ -6,7 +6,7 @@ import pytest
 from builders import saving, small_spec
 
 from rljob.api.lifecycle import Restart
-from rljob.api.status import Budget, FailureCause
+from rljob.api.status import Attempt, Budget, FailureCause
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.policies.failures import (
     BACKOFF_SECONDS_MAX,
@@ -21,6 +21,7 @@ from rljob.core.policies.failures import (
     classify,
     judge,
     restart_of,
+    with_doubt,
 )
 from rljob.core.reasons import Reason
 from rljob_runtime.contract import Outcome
@@ -252,3 +253,36 @@ def test_the_wait_doubles_up_to_a_bound_and_differs_from_job_to_job() -> None:
     assert wait(0) == wait(0) != wait(0, seed="b")
     assert wait(50) <= BACKOFF_SECONDS_MAX * (1 + JITTER)
     assert wait(0, base=3600) >= 3600
+
+
+def attempt(number: int, resumed: int, last: int) -> Attempt:
+    return Attempt.model_validate(
+        {
+            "number": number,
+            "clusterName": "sums-1",
+            "submissionId": f"sums-1-{number}",
+            "submittedTime": "2026-01-01T12:00:00Z",
+            "resumedFromStep": resumed,
+            "lastStep": last,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("ended", "before", "last_step", "cause"),
+    [
+        (failure(), attempt(1, 0, 6), 5, INFRASTRUCTURE),
+        (failure(reason="DriverFailed"), attempt(1, 0, 6), 5, INFRASTRUCTURE),
+        (failure(), attempt(1, 0, 6), 6, USER),
+        (failure(), attempt(1, 5, 5), 5, USER),
+        (failure(), None, 5, USER),
+        (failure(reason="OutOfMemory"), attempt(1, 0, 6), 5, USER),
+        (failure(CONFIGURATION), attempt(1, 0, 6), 5, CONFIGURATION),
+    ],
+    ids=["at its start", "by Ray's word", "later", "again", "the first attempt", "explained", "refused"],
+)
+def test_a_start_after_a_run_that_had_trained_has_the_benefit_of_the_doubt_once(
+    ended: Failure, before: Attempt | None, last_step: int, cause: FailureCause
+) -> None:
+    attempts = [] if before is None else [before]
+    assert with_doubt(ended, [*attempts, attempt(2, 5, 0)], last_step).cause is cause
