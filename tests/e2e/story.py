@@ -106,6 +106,10 @@ def play(
             kill_operator(kube, record)
         time.sleep(3)
     _tell(record, time.monotonic() - begin)
+    causes = [
+        f"{entry.get('reason')} ({entry.get('cause')}): {entry.get('message')}" for entry in record.status["attempts"]
+    ]
+    assert state == "Succeeded", "\n".join([f"{state}: {record.status.get('message')}", *causes])
     record.attempts = [read_steps(folder) for folder in log_folders(kube, record.job)]
     wait_for("no Ray pod", lambda: not kube.find("pods", f"rljob.dev/job={record.name},ray.io/cluster"), 60)
     yield record
