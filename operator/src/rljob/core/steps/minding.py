@@ -25,6 +25,9 @@ WAIT_SECONDS = 15.0
 """Between two looks at nodes that are waited for."""
 EXCLUDED_SECONDS = 24 * 3600
 """A day: time for somebody to look at the node; afterwards it gets another chance."""
+BLAMED_SECONDS = 300.0
+"""How long mere blame keeps all other devices waiting: within a minute or two Kubernetes (kube-controller-manager
+--node-monitor-grace-period, 50 s) or the device plug-in say what is wrong with a node."""
 NODES_NAMED = 4
 RETURNING = frozenset(row.reason for row in CLASSES.values() if row.effect >= Effect.AVOIDS)
 """Reasons to avoid a node that may be seen to be gone; other blame lasts until its time is over."""
@@ -158,8 +161,8 @@ def await_nodes(view: View) -> Plan | None:
 
 
 def _use_doubtful(view: View) -> Plan | None:
-    """Give up mere blame after deadlines.startSeconds: a doubtful node is better than none."""
-    since = timedelta(seconds=EXCLUDED_SECONDS - view.deadlines.start_seconds)
+    """Give up mere blame after a while: a doubtful node is better than none."""
+    since = timedelta(seconds=EXCLUDED_SECONDS - min(view.deadlines.start_seconds, BLAMED_SECONDS))
     doubted = {
         entry.name
         for entry in view.status.excluded_nodes

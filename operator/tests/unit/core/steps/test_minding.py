@@ -328,15 +328,15 @@ def test_a_message_names_some_nodes() -> None:
     assert (wrote(decide(waiting(many))).message or "").endswith(" and 5 more")
 
 
-def test_mere_blame_is_given_up_after_the_time_for_a_start_where_too_few_nodes_are_left() -> None:
+def test_mere_blame_is_given_up_after_five_minutes_where_too_few_nodes_are_left() -> None:
     listed = [{"name": "n1", "reason": "HeadLost", "until": clock.to_text(at(EXCLUDED_SECONDS))}]
     status = merged(BEGUN, {"intent": {"ended": True}, "excludedNodes": listed})
-    told = wrote(decide(waiting(ONE, status=status), 1799))
+    told = wrote(decide(waiting(ONE, status=status), 299))
     assert (told.reason, "for HeadLost, or" in (told.message or "")) == (Reason.WAITING_FOR_NODES, True)
-    plan = decide(waiting(ONE, status=status), 1800)
+    plan = decide(waiting(ONE, status=status), 300)
     assert wrote(plan).excluded_nodes == []
     assert [event.message for event in plan.events] == ["used again, since too few others are left: n1"]
-    assert wrote(decide(waiting(TWO, status=status), 1800)).excluded_nodes != []
+    assert wrote(decide(waiting(TWO, status=status), 300)).excluded_nodes != []
 
 
 def test_a_job_that_restarts_by_itself_shows_it() -> None:
