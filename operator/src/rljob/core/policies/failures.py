@@ -201,9 +201,14 @@ def with_doubt(failure: Failure, attempts: Sequence[Attempt], last_step: int) ->
     if failure.cause is not FailureCause.USER or failure.reason not in UNEXPLAINED or len(attempts) < 2:
         return failure
     before, ended = attempts[-2:]
-    if last_step > ended.resumed_from_step or before.last_step <= before.resumed_from_step:
+    if _has_trained(ended, last_step) or not _has_trained(before, before.last_step):
         return failure
     return replace(failure, cause=FailureCause.INFRASTRUCTURE)
+
+
+def _has_trained(attempt: Attempt, last_step: int) -> bool:
+    """Whether an attempt made a step; of one that told of none, the last step is that of the attempt before it."""
+    return attempt.start_time is not None and last_step > attempt.resumed_from_step
 
 
 def at_fault(fault: str, nodes: tuple[str, ...] = (), message: str = "", reason: str = Reason.DEVICE_FAULT) -> Failure:

@@ -255,9 +255,10 @@ def test_the_wait_doubles_up_to_a_bound_and_differs_from_job_to_job() -> None:
     assert wait(0, base=3600) >= 3600
 
 
-def attempt(number: int, resumed: int, last: int) -> Attempt:
+def attempt(number: int, resumed: int, last: int, *, told: bool = True) -> Attempt:
     return Attempt.model_validate(
         {
+            "startTime": "2026-01-01T12:01:00Z" if told else None,
             "number": number,
             "clusterName": "sums-1",
             "submissionId": f"sums-1-{number}",
@@ -275,14 +276,28 @@ def attempt(number: int, resumed: int, last: int) -> Attempt:
         (failure(reason="DriverFailed"), attempt(1, 0, 6), 5, INFRASTRUCTURE),
         (failure(), attempt(1, 0, 6), 6, USER),
         (failure(), attempt(1, 5, 5), 5, USER),
+        (failure(), attempt(1, 0, 6, told=False), 5, USER),
         (failure(), None, 5, USER),
         (failure(reason="OutOfMemory"), attempt(1, 0, 6), 5, USER),
         (failure(CONFIGURATION), attempt(1, 0, 6), 5, CONFIGURATION),
     ],
-    ids=["at its start", "by Ray's word", "later", "again", "the first attempt", "explained", "refused"],
+    ids=[
+        "at its start",
+        "by Ray's word",
+        "later",
+        "again",
+        "again in the load",
+        "the first attempt",
+        "explained",
+        "refused",
+    ],
 )
 def test_a_start_after_a_run_that_had_trained_has_the_benefit_of_the_doubt_once(
     ended: Failure, before: Attempt | None, last_step: int, cause: FailureCause
 ) -> None:
     attempts = [] if before is None else [before]
     assert with_doubt(ended, [*attempts, attempt(2, 5, 0)], last_step).cause is cause
+
+
+def test_an_attempt_that_told_of_no_step_has_not_made_those_of_the_one_before() -> None:
+    assert with_doubt(failure(), [attempt(1, 0, 6), attempt(2, 0, 0, told=False)], 6).cause is INFRASTRUCTURE
