@@ -135,5 +135,5 @@ def _await_drift(kube: Kube, words: str) -> None:
         return drift is not None and drift["status"] == "True" and words in drift["message"]
 
     begin = time.monotonic()
-    wait_for(f"the running job says: {words}", told, 180)
+    wait_for(f"the running job says: {words}", told, 60)
     print(f"the running job says so after {time.monotonic() - begin:.0f} s: {words}")

@@ -137,14 +137,12 @@ def look(kube: Kube, record: Record) -> str:
 
 
 def _look_into_head(kube: Kube, record: Record, address: str) -> None:
-    secret = kube.get("secret", record.status["rayCluster"]["name"])
-    if secret is None:
-        return  # it goes with its cluster
-    token = base64.b64decode(secret["data"]["auth_token"]).decode()
+    secret = record.status["rayCluster"]["name"]
+    token = base64.b64decode((kube.get("secret", secret) or {})["data"]["auth_token"]).decode()
     try:
         jobs = json.loads(http_get(f"http://{address}:8265/api/jobs/", token))
         record.scrapes.append(http_get(f"http://{address}:{Port.METRICS.value}/metrics"))
-    except (OSError, HTTPException, ValueError):
+    except (OSError, HTTPException):
         return  # the pod may be gone by now, or be cut off in the middle of its answer
     record.submissions |= {entry["submission_id"] for entry in jobs if entry.get("submission_id")}
 
@@ -153,8 +151,7 @@ def kill_operator(kube: Kube, record: Record) -> None:
     """Kill the operator's pod without any warning."""
     admin = kube.in_namespace(OPERATOR_NAMESPACE)
     pod = admin.find("pods", "app.kubernetes.io/name=rljob-operator")[0]["metadata"]["name"]
-    # One that an upgrade replaces may be gone before it is killed.
-    admin.run("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false", "--ignore-not-found")
+    admin.run("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
     record.killed += 1
 
 
