@@ -134,6 +134,7 @@ async def assemble(config: Config) -> AsyncIterator[Operator]:
         port_pool=pool,
         device_info_namespace=config.device_info_namespace,
         partial_seconds=config.partial_seconds,
+        workers=config.workers,
     )
     resync = Resync(reconciler, config.resync_seconds, config.identity, config.namespace or None)
     try:

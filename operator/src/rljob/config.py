@@ -38,8 +38,8 @@ class Config:
 
     namespace: str = ""
     """Namespace whose RLJobs are reconciled; empty for all."""
-    workers: int = 8
-    """Jobs that are reconciled at the same time."""
+    workers: int = 16
+    """Jobs that are reconciled at the same time; at most half of them are jobs for which nothing was made yet."""
     token_key_file: Path = Path("/etc/rljob/token/key")
     """File with the key that the tokens of Ray clusters are derived from: a mounted Secret of at least 32 bytes."""
     http_port: int = 8080

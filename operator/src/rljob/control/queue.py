@@ -7,7 +7,8 @@ the queue when the first one is done, so no event is lost and no key is ever in 
 
 There are two lanes, since a thousand jobs that are made at once must not hold up those that have NPUs: while both wait,
 all turns but one of sixteen belong to jobs that have begun. Their rounds are many and short, those of a job that begins
-few and long: at one turn of four, jobs that had begun still waited for half a minute.
+few and long: at one turn of four, jobs that had begun still waited for half a minute. New jobs also never have more
+than `new_at_once` rounds in hand: each is five requests, and the API server may take a second for one.
 
 Delays are kept in a heap: of several wishes for one key the earliest wins. Backoff grows by failure from half a second
 to five minutes; its jitter is a hash of the key and the attempt, so that a run can be repeated exactly.
@@ -19,6 +20,7 @@ import asyncio
 import enum
 import hashlib
 import heapq
+import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -49,12 +51,18 @@ class Lane(enum.StrEnum):
 
 
 class KeyQueue(Generic[Key]):
-    """Keys that need a round; one event loop only."""
+    """Keys that need a round; one event loop only. At most `new_at_once` keys of the lane of new jobs are held."""
 
     def __init__(
-        self, monotonic: Callable[[], float], metrics: Metrics, lane_of: Callable[[Key], Lane] = lambda _: Lane.BEGUN
+        self,
+        monotonic: Callable[[], float],
+        metrics: Metrics,
+        lane_of: Callable[[Key], Lane] = lambda _: Lane.BEGUN,
+        new_at_once: float = math.inf,
     ) -> None:
         self._monotonic = monotonic
+        self._new_at_once = new_at_once
+        self._new_in_hand: set[Key] = set()
         self._metrics = metrics
         self._lane_of = lane_of
         self._lanes: dict[Lane, OrderedDict[Key, float]] = {lane: OrderedDict() for lane in Lane}
@@ -114,7 +122,7 @@ class KeyQueue(Generic[Key]):
     def get_nowait(self) -> Key | None:
         """Take the next key, or None; it stays in processing until `done`."""
         self._promote()
-        waiting = [lane for lane in Lane if self._lanes[lane]]
+        waiting = self._open_lanes()
         if not waiting:
             return None
         lane = waiting[0]
@@ -125,6 +133,8 @@ class KeyQueue(Generic[Key]):
         now = self._monotonic()
         self._dirty.discard(key)
         self._processing[key] = now
+        if lane is Lane.NEW:
+            self._new_in_hand.add(key)
         self._metrics.queue_wait_seconds.labels(lane).observe(now - since)
         return key
 
@@ -138,7 +148,7 @@ class KeyQueue(Generic[Key]):
                     await self._wake.wait()
             except TimeoutError:
                 continue
-        if len(self):
+        if self._open_lanes():
             self._wake.set()
         return key
 
@@ -152,8 +162,11 @@ class KeyQueue(Generic[Key]):
     def done(self, key: Key) -> None:
         """Give a key back; if it turned dirty meanwhile, it waits for its next round."""
         self._metrics.queue_work_seconds.observe(self._monotonic() - self._processing.pop(key))
+        self._new_in_hand.discard(key)
         if key in self._dirty:
             self._enqueue(key)
+        elif self._lanes[Lane.NEW]:
+            self._wake.set()
 
     def next_due_seconds(self) -> float | None:
         """Seconds until the earliest delayed key, or None."""
@@ -169,6 +182,11 @@ class KeyQueue(Generic[Key]):
     def idle(self) -> bool:
         """Whether nothing waits and nothing is at work; delayed keys may be."""
         return not len(self) and not self._processing
+
+    def _open_lanes(self) -> list[Lane]:
+        """Name the lanes whose next key may be taken."""
+        full = len(self._new_in_hand) >= self._new_at_once
+        return [lane for lane in Lane if self._lanes[lane] and not (full and lane is Lane.NEW)]
 
     def _enqueue(self, key: Key) -> None:
         self._lanes[self._lane_of(key)][key] = self._monotonic()

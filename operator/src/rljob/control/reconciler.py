@@ -97,10 +97,13 @@ class Reconciler:
         port_pool: PortPool | None = None,
         device_info_namespace: str = DEVICE_INFO_NAMESPACE,
         partial_seconds: float = PARTIAL_SECONDS,
+        workers: int = 16,
     ) -> Reconciler:
         """Wire the parts around a cluster and its heads."""
         metrics, core = metrics or Metrics(), core or Core()
-        queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics, lambda key: _lane_of(store.job(key)))
+        queue: KeyQueue[Key] = KeyQueue(
+            clock.monotonic, metrics, lambda key: _lane_of(store.job(key)), new_at_once=max(1, workers // 2)
+        )
         store, refusals = Store(queue.add), Refusals()
         for watch in WATCHED:
             metrics.store_objects.labels(watch.kind.resource).set_function(partial(store.count, watch.kind))

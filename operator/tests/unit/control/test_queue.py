@@ -80,6 +80,35 @@ def test_no_job_waits_for_ever_behind_those_that_have_begun(clock: FrozenClock) 
     assert [queue.get_nowait() for _ in range(TURNS)] == [*range(TURNS - 1), -1]
 
 
+def test_new_jobs_hold_no_more_workers_than_they_may(clock: FrozenClock) -> None:
+    queue: KeyQueue[int] = KeyQueue(
+        clock.monotonic, Metrics(), lambda key: Lane.NEW if key < 0 else Lane.BEGUN, new_at_once=2
+    )
+    for key in (-1, -2, -3):
+        queue.add(key)
+    assert [queue.get_nowait() for _ in range(3)] == [-1, -2, None]
+    queue.add(7)
+    assert queue.get_nowait() == 7
+    queue.add(-1)  # it is dirty again, and in hand
+    queue.done(7)
+    assert queue.get_nowait() is None
+    queue.done(-1)
+    assert [queue.get_nowait() for _ in range(2)] == [-3, None]
+
+
+async def test_a_worker_that_waits_takes_a_new_job_when_another_gives_one_back(clock: FrozenClock) -> None:
+    queue: KeyQueue[str] = KeyQueue(clock.monotonic, Metrics(), lambda _: Lane.NEW, new_at_once=1)
+    queue.add("a")
+    queue.add("b")
+    assert await queue.get() == "a"
+    waits = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert not waits.done()
+    queue.done("a")
+    async with asyncio.timeout(5):
+        assert await waits == "b"
+
+
 def test_how_long_keys_waited_is_told_by_lane(clock: FrozenClock) -> None:
     metrics = Metrics()
     queue: KeyQueue[str] = KeyQueue(clock.monotonic, metrics, lambda _: Lane.NEW)
