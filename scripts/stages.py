@@ -26,7 +26,7 @@ LOGS = ROOT / "build" / "test"
 MAIN = "main"
 HEARTBEAT_SECONDS = 30.0
 TAIL_LINES = 60
-WHY_LINES = 30
+WHY_LINES = 80
 KILL_GRACE_SECONDS = 20.0
 # Of pytest's output: the errors, where they were raised, and the rows of its short summary.
 _WHY = re.compile(r"^(?:E {3}|(?:FAILED|ERROR) |\S+\.py:\d+: )")

@@ -25,6 +25,8 @@ from tests.kube import Kube, Manifest, http_get, wait_for
 OPERATOR_NAMESPACE = "rljob-system"
 STEP_SECONDS = 5.0
 """Of the quickstart, or less."""
+LAST_WORDS = 25
+"""Lines of a failed attempt's log that a red run shows; fewer than half of what scripts/stages.py repeats."""
 ENDED = ("Succeeded", "Failed", "Stopped", "Invalid")
 
 
@@ -109,7 +111,9 @@ def play(
     causes = [
         f"{entry.get('reason')} ({entry.get('cause')}): {entry.get('message')}" for entry in record.status["attempts"]
     ]
-    assert state == "Succeeded", "\n".join([f"{state}: {record.status.get('message')}", *causes])
+    assert state == "Succeeded", "\n".join(
+        [f"{state}: {record.status.get('message')}", *causes, *_last_words(log_folders(kube, record.job)[-1])]
+    )
     record.attempts = [read_steps(folder) for folder in log_folders(kube, record.job)]
     wait_for("no Ray pod", lambda: not kube.find("pods", f"rljob.dev/job={record.name},ray.io/cluster"), 60)
     yield record
@@ -255,6 +259,12 @@ def log_folders(kube: Kube, job: Manifest) -> list[Path]:
     """Give the folder of each attempt."""
     logs = volume(kube) / Path(job["spec"]["observability"]["logPath"]).relative_to(quickstart.MOUNT)
     return [logs / attempt["clusterName"] / f"attempt-{attempt['number']}" for attempt in job["status"]["attempts"]]
+
+
+def _last_words(folder: Path) -> list[str]:
+    """Give the end of an attempt's log: the volume is gone before anybody reads of a red run."""
+    log = folder / "driver.log"
+    return log.read_text(errors="replace").splitlines()[-LAST_WORDS:] if log.exists() else [f"no {log}"]
 
 
 def read_steps(folder: Path) -> list[dict[str, Any]]:
