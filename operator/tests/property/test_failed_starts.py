@@ -7,8 +7,10 @@ from property.test_restarting import finish, new_world, submissions, train, wait
 from property.world import World
 
 from rljob.api.status import AttemptOutcome, State
+from rljob.core import clock
 
 REASON = "StartDeadlineExceeded"
+DEVICES = 2
 
 
 def fail_to_start(world: World) -> None:
@@ -61,4 +63,25 @@ def test_the_last_one_stands_in_a_job_that_has_failed() -> None:
     (attempt,) = world.status.attempts
     assert (attempt.outcome, attempt.reason) == (AttemptOutcome.LOST, REASON)
     assert list(kept(world)) == ["attempt-1.json"]
+    world.close()
+
+
+def test_a_start_that_goes_well_counts_from_when_its_workers_got_nodes() -> None:
+    world = new_world()
+    world.make_nodes("n1")
+    wait(world, 1)
+    assert world.ray_cluster is not None
+    world.place_workers()
+    assert world.worker_pod is not None
+    wait(world, 60)
+    train(world)
+    (running,) = world.status.attempts
+    placed = clock.from_text(world.worker_pod["status"]["conditions"][0]["lastTransitionTime"])
+    started = (clock.from_text(running.submitted_time) - placed).total_seconds()
+    assert started >= 60
+    assert running.device_seconds == DEVICES * started
+    finish(world)
+    (ended,) = world.status.attempts
+    ran = clock.from_text(str(ended.end_time)) - clock.from_text(ended.submitted_time)
+    assert ended.device_seconds == world.status.usage.device_seconds == DEVICES * (started + ran.total_seconds())
     world.close()

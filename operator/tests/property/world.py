@@ -264,6 +264,11 @@ class World(Operators):
         workers = [pod for pod in self.cluster.objects(POD) if _label(pod, labels.RAY_NODE_TYPE) == "worker"]
         return self._intended(workers, lambda pod: _label(pod, labels.RAY_CLUSTER))
 
+    def place_workers(self) -> None:
+        """Let the workers of the cluster get nodes and not be ready yet."""
+        if self.ray_cluster is not None:
+            self._make_workers(self.ray_cluster)
+
     def _make_workers(self, owner: Manifest) -> bool:
         """Let the worker pods find nodes, one after the other; whether all have one, or nobody asks."""
         found = self.cluster.objects(NODE)

@@ -229,7 +229,7 @@ class Attempt(StatusModel):
     last_step: NonNegative = 0
     """The last step that was seen."""
     device_seconds: Long | None = None
-    """Devices times the seconds for which they were held."""
+    """Devices times seconds held; while it runs: by its start."""
     productive_device_seconds: Long | None = None
     """Of these, for steps that no later attempt repeated."""
     card_seconds: Long | None = None

@@ -179,7 +179,7 @@ def status_rows(jobs: Iterable[tuple[Manifest, str, str]], month: Month, now: da
 def undated_card_hours(job: Manifest) -> float:
     """Give what the attempts before the last ten held: nobody knows in which month."""
     current = read_status(job)
-    dated = sum(attempt.device_seconds or 0 for attempt in current.attempts)
+    dated = sum(attempt.device_seconds or 0 for attempt in current.attempts if attempt.end_time is not None)
     return max(current.usage.device_seconds - dated, 0) * account(current).cards_per_device / HOUR
 
 
@@ -199,5 +199,10 @@ def _share(current: RLJobStatus, attempt: Attempt, month: Month, now: datetime) 
         return 0.0, 0.0
     ratio, held = account(current).cards_per_device, attempt.device_seconds
     # An attempt that is over may have had another size than the job has now.
-    devices = current.resolved.devices if attempt.end_time is None or held is None else held / whole
+    devices: float = current.resolved.devices
+    if attempt.end_time is None:
+        # What its start held is spread over its time too.
+        devices += (held or 0) / whole
+    elif held is not None:
+        devices = held / whole
     return part * devices * ratio, productive * ratio * part / whole

@@ -11,9 +11,11 @@ import enum
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from rljob.build import labels
+from rljob.core.placed import placed_time
 from rljob.core.reasons import Reason
 
 DEVICE_INFO_NAMESPACE = "kube-system"
@@ -141,6 +143,8 @@ class Held:
     """Which; empty where nobody says so."""
     sick: frozenset[str] = frozenset()
     """Of these, what the kubelet calls unhealthy."""
+    since: datetime | None = None
+    """When the pod got the node; None where nobody says so."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,7 @@ def read_held(pods: Iterable[Mapping[str, Any]]) -> tuple[Held, ...]:
             (pod["metadata"].get("labels") or {}).get(labels.RAY_NODE_TYPE) == "worker",
             _names((pod["metadata"].get("annotations") or {}).get(REAL_DEVICES)),
             frozenset(_sick(pod.get("status") or {})),
+            placed_time(pod),
         )
         for pod in pods
         if (pod.get("spec") or {}).get("nodeName")

@@ -99,6 +99,12 @@ def test_an_attempt_whose_devices_were_not_counted_had_those_of_the_job() -> Non
     assert row.card_seconds == DAY / 2
 
 
+def test_what_a_start_held_counts_with_the_run_that_followed() -> None:
+    started = attempt(1, "11-22T11:00", None) | {"deviceSeconds": 16 * 600}
+    (row,) = rows(started)
+    assert row.card_seconds == 8 * 3600 + 8 * 600
+
+
 def test_what_runs_counts_up_to_now_and_is_productive_up_to_its_checkpoint() -> None:
     told = {
         "progress": {"step": 12, "medianStepSeconds": "60"},

@@ -1,11 +1,13 @@
 """What is wrong with nodes: what is read of them, and what it means for who holds which devices."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from builders import Json
 
+from rljob.core import clock
 from rljob.core.faults import (
     CLASSES,
     CODES_SHOWN,
@@ -174,23 +176,31 @@ def test_a_node_is_judged_whole_when_it_is_to_be_used_again() -> None:
     assert [t.device for t in node_troubles(look(node(), device_info(entry("Ascend910-5"))), NPU)] == ["Ascend910-5"]
 
 
+MADE = clock.from_text("2026-01-01T00:00:00Z")
+PLACED = MADE + timedelta(seconds=5)
+META: Json = {"creationTimestamp": clock.to_text(MADE)}
+
+
 def pod(kind: str, **fields: Any) -> Json:  # noqa: ANN401 - of a manifest
-    made: Json = {"metadata": {"labels": {"ray.io/node-type": kind}}, "spec": {"nodeName": "n1"}}
+    made: Json = {"metadata": META | {"labels": {"ray.io/node-type": kind}}, "spec": {"nodeName": "n1"}}
     return {**made, **fields}
 
 
 def test_what_a_job_holds_stands_in_its_pods() -> None:
-    metadata = {
+    metadata = META | {
         "labels": {"ray.io/node-type": "worker"},
         "annotations": {"huawei.com/AscendReal": "Ascend910-0, Ascend910-1"},
     }
     health = [{"resourceID": "Ascend910-0", "health": "Healthy"}, {"resourceID": "Ascend910-1", "health": "Unhealthy"}]
-    status = {"containerStatuses": [{"allocatedResourcesStatus": [{"name": NPU, "resources": health}]}, {}]}
+    status = {
+        "containerStatuses": [{"allocatedResourcesStatus": [{"name": NPU, "resources": health}]}, {}],
+        "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": clock.to_text(PLACED)}],
+    }
     worker = pod("worker", metadata=metadata, status=status)
     waiting = pod("worker", spec={})
     assert read_held([pod("head"), worker, waiting]) == (
-        Held("n1", works=False),
-        Held("n1", works=True, devices=HERE.devices, sick=frozenset({"Ascend910-1"})),
+        Held("n1", works=False, since=MADE),
+        Held("n1", works=True, devices=HERE.devices, sick=frozenset({"Ascend910-1"}), since=PLACED),
     )
 
 

@@ -29,7 +29,7 @@ class Attempt:
     resumed_from: int = 0
     last_step: int = 0
     held_seconds: float = math.nan
-    """Device-seconds from the submission to the end."""
+    """Device-seconds, those of the start included as far as they are known."""
     productive_seconds: float = math.nan
     """Device-seconds of steps that no later attempt repeated."""
 
@@ -90,7 +90,10 @@ def status_attempts(status: Mapping[str, Any], now: float) -> list[Attempt]:
 
 def _attempt(raw: Mapping[str, Any], devices: float, now: float) -> Attempt:
     begin, end = seconds_of(raw.get("submittedTime")), seconds_of(raw.get("endTime"))
-    running = (now - begin) * devices if math.isnan(end) else math.nan
+    held = float(raw.get("deviceSeconds", math.nan))
+    if math.isnan(end):
+        # Of one that runs, the status tells what it held before its submission.
+        held = (now - begin) * devices + (0.0 if math.isnan(held) else held)
     return Attempt(
         number=int(raw["number"]),
         begin=begin,
@@ -101,7 +104,7 @@ def _attempt(raw: Mapping[str, Any], devices: float, now: float) -> Attempt:
         place=str(raw.get("clusterName") or ""),
         resumed_from=int(raw.get("resumedFromStep") or 0),
         last_step=int(raw.get("lastStep") or 0),
-        held_seconds=float(raw.get("deviceSeconds", running)),
+        held_seconds=held,
         productive_seconds=float(raw.get("productiveDeviceSeconds", math.nan)),
     )
 

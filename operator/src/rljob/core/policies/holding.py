@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import Any
 
 from rljob.build.labels import RAY_NODE_TYPE
-from rljob.core import clock
 from rljob.core.observed import Manifest
+from rljob.core.placed import placed_time, scheduled_condition
 from rljob.core.spread import fraction
 
 JITTER = 1.0
@@ -57,7 +57,8 @@ def find_holding(pods: Iterable[Manifest], resource: str, room: Mapping[str, int
     if not waiting:
         return None
     name, _, told = waiting[0]
-    began = max(min(_moment(pod) for pod in placed), min(_moment(pod) for _, pod, _ in waiting)) if placed else None
+    first = min(placed_time(pod) for _, pod, _ in waiting)
+    began = max(first, min(map(placed_time, placed))) if placed else None
     return Holding(len(placed), len(waiting), began, f"pod {name}: {_short(str(told['message']))}")
 
 
@@ -74,7 +75,7 @@ def backoff_seconds(waited_seconds: float, partial_seconds: float, seed: str) ->
 
 def worker_seconds(pods: Iterable[Manifest], since: datetime, now: datetime) -> float:
     """Give for how many seconds workers have had nodes, all together."""
-    begun = [_moment(pod) for pod in pods if _is_worker(pod) and (pod.get("spec") or {}).get("nodeName")]
+    begun = [placed_time(pod) for pod in pods if _is_worker(pod) and (pod.get("spec") or {}).get("nodeName")]
     return sum(max((now - max(moment, since)).total_seconds(), 0.0) for moment in begun)
 
 
@@ -87,7 +88,7 @@ def _lack(pod: Manifest, resource: str, ours: int) -> dict[str, Any] | None:
     # One that is nominated waits for pods that the scheduler has ended for it, and that may save for minutes.
     if (pod.get("spec") or {}).get("nodeName") or (pod.get("status") or {}).get("nominatedNodeName"):
         return None
-    told = _scheduled(pod)
+    told = scheduled_condition(pod)
     if told is None or told["status"] != "False":
         return None
     words = str(told.get("message")).partition(" preemption: ")[0]
@@ -101,17 +102,6 @@ def _used_up(placed: Iterable[Manifest], room: Mapping[str, int]) -> int:
     """Count the nodes on which our own workers leave too little for one more."""
     workers = Counter(pod["spec"]["nodeName"] for pod in placed if _is_worker(pod))
     return sum(count >= room.get(node, 1) for node, count in workers.items())
-
-
-def _scheduled(pod: Manifest) -> dict[str, Any] | None:
-    told = (pod.get("status") or {}).get("conditions") or ()
-    return next((entry for entry in told if entry["type"] == "PodScheduled"), None)
-
-
-def _moment(pod: Manifest) -> datetime:
-    """Give when a pod got its node, or was first found to have none."""
-    told = _scheduled(pod) or {}
-    return clock.from_text(told.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"])
 
 
 def _short(text: str) -> str:

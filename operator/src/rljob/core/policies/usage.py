@@ -1,28 +1,51 @@
 """What an attempt held and what it got out of it: device-seconds, and those of them that nobody had to repeat.
 
-An attempt holds its devices from the submission to its end; a start that failed, those of the workers that had nodes
-when it was given up. Productive are its steps up to the one from which the run goes on: up to the last one where it
-succeeded, else up to its last checkpoint.
+An attempt holds the devices of each worker from when that one got its node, which is told while it runs, and all of
+them from the submission to its end; a start that failed, those of the workers that had nodes when it was given up.
+Productive are its steps up to the one from which the run goes on: up to the last one where it succeeded, else up to its
+last checkpoint.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from rljob.api.status import Attempt, AttemptOutcome, Progress, Resolved, RLJobStatus, Usage
 from rljob.core import clock, status
+from rljob.core.faults import Held
 from rljob.core.observed import Manifest
 from rljob.core.policies.holding import worker_seconds
 
 
 def with_usage(attempt: Attempt, current: RLJobStatus, resolved: Resolved, now: datetime) -> Attempt:
     """Give the closed attempt with what it held; `current` holds its last progress and checkpoint."""
-    held = resolved.devices * max((now - clock.from_text(attempt.submitted_time)).total_seconds(), 0.0)
+    run = resolved.devices * max((now - clock.from_text(attempt.submitted_time)).total_seconds(), 0.0)
+    held = run + (attempt.device_seconds or 0)
     productive = min(held, resolved.devices * kept_steps(attempt, current) * _step_seconds(current.progress))
     return _with_held(attempt, resolved, held, productive)
+
+
+def with_held_before(attempts: Sequence[Attempt], places: Iterable[Held], resolved: Resolved) -> Attempt:
+    """Give the last attempt, which runs, with what its workers held before the submission; told once.
+
+    Where another driver follows in the same cluster, that begins with the end of the one before.
+    """
+    attempt, before = attempts[-1], [entry.end_time for entry in attempts[:-1] if entry.end_time is not None]
+    if attempt.device_seconds is not None:
+        return attempt
+    submitted, earliest = clock.from_text(attempt.submitted_time), clock.from_text(before[-1]) if before else None
+    moments = [place.since for place in places if place.works and place.since is not None]
+    if not moments:
+        return attempt
+    begun = [moment if earliest is None else max(moment, earliest) for moment in moments]
+    seconds = sum(max((submitted - moment).total_seconds(), 0.0) for moment in begun)
+    held = resolved.devices / resolved.nodes * seconds
+    return attempt.model_copy(
+        update={"device_seconds": round(held), "card_seconds": round(held * _cards_per_device(resolved))}
+    )
 
 
 def with_start_usage(attempt: Attempt, pods: Iterable[Manifest], resolved: Resolved, now: datetime) -> Attempt:
@@ -48,7 +71,7 @@ class Account:
     """What a job used so far: the attempts that ended, and the one under way as far as its status tells."""
 
     device_seconds: float
-    """Of the attempts that ended."""
+    """Of the attempts that ended, and of the one under way what it held before its submission."""
     productive_device_seconds: float
     """Of these and of the one under way: for that one, its steps up to the last checkpoint, by its median step."""
     devices: int = 0
@@ -76,7 +99,8 @@ def account(current: RLJobStatus) -> Account:
     kept = kept_steps(last.model_copy(update={"last_step": step}), current)
     productive = used.productive_device_seconds + resolved.devices * kept * _step_seconds(current.progress)
     since = clock.from_text(last.submitted_time)
-    return Account(used.device_seconds, productive, resolved.devices, since, ratio)
+    held = used.device_seconds + (last.device_seconds or 0)
+    return Account(held, productive, resolved.devices, since, ratio)
 
 
 def _cards_per_device(resolved: Resolved) -> float:

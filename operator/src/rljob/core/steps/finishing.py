@@ -11,7 +11,7 @@ from rljob.core import clock, status
 from rljob.core.observed import Manifest, RefusalCause, Unseen
 from rljob.core.plan import DeleteObject, EventNote, EventType, Plan
 from rljob.core.policies.failures import Failure
-from rljob.core.policies.usage import added_usage, with_start_usage, with_usage
+from rljob.core.policies.usage import added_usage, with_held_before, with_start_usage, with_usage
 from rljob.core.reasons import Reason
 from rljob.core.steps.minding import without_troubles
 from rljob.core.view import LOOK_AGAIN_SECONDS, View, could_begin, is_ours
@@ -149,7 +149,9 @@ def close_attempt(
     )
     current = without_troubles(view, current)
     if open_attempt:
-        closed = with_usage(closed, current, view.resolved, view.now)
+        places = () if isinstance(view.observed.held, Unseen) else view.observed.held
+        begun = with_held_before([*current.attempts[:-1], closed], places, view.resolved)
+        closed = with_usage(begun, current, view.resolved, view.now)
     else:
         pods = () if isinstance(view.observed.pods, Unseen) else view.observed.pods
         closed = with_start_usage(closed, pods, view.resolved, view.now)

@@ -13,6 +13,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
 from rljob.core.policies.failures import is_killed
 from rljob.core.policies.plausible import plausible
+from rljob.core.policies.usage import with_held_before
 from rljob.core.reasons import Reason
 from rljob.core.steps.ending import await_last_word, close, outcome_seen
 from rljob.core.steps.finishing import with_attempt
@@ -362,5 +363,7 @@ def _with_figures(view: View, answer: Answer) -> RLJobStatus:
         told["start_time"] = clock.to_text(clock.from_unix(answer.start_time))
     if answer.resumed_from_step is not None:
         told["resumed_from_step"] = answer.resumed_from_step
+    places = () if isinstance(view.observed.held, Unseen) else view.observed.held
+    attempt = with_held_before(view.status.attempts, places, view.resolved)
     attempts = [*view.status.attempts[:-1], attempt.model_copy(update=told)]
     return view.status.model_copy(update={"progress": progress, "attempts": attempts})

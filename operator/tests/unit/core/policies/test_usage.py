@@ -6,7 +6,8 @@ import pytest
 
 from rljob.api.status import Attempt, AttemptOutcome, CheckpointStatus, Progress, Resolved, RLJobStatus, Usage
 from rljob.core import clock
-from rljob.core.policies.usage import added_usage, with_usage
+from rljob.core.faults import Held
+from rljob.core.policies.usage import account, added_usage, with_held_before, with_usage
 
 BEGIN, END = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
 
@@ -40,6 +41,43 @@ def test_an_attempt_holds_devices_and_cards(cards: str, held: int, productive: i
 
 def test_a_checkpoint_of_before_the_attempt_keeps_none_of_its_steps() -> None:
     assert ended("16", saved="2025-12-31T23:59:59Z").productive_device_seconds == 0
+
+
+def running(*before: Attempt) -> Attempt:
+    """Give an attempt of two nodes of 8 devices that was submitted at 00:10, with what its workers held before."""
+    submitted = END if not before else "2026-01-01T00:20:00Z"
+    last = Attempt(number=2, submission_id="sums-1-2", cluster_name="sums-1", submitted_time=submitted)
+    resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=2, devices=16, cards="8")
+    places = [
+        Held("n0", works=False, since=clock.from_text("2026-01-01T00:00:00Z")),
+        Held("n1", works=True, since=clock.from_text("2026-01-01T00:05:00Z")),
+        Held("n2", works=True, since=clock.from_text("2026-01-01T00:09:00Z")),
+    ]
+    told = with_held_before([*before, last], places, resolved)
+    assert with_held_before([*before, told], places[:2], resolved) == told, "it is told once"
+    assert with_held_before([*before, last], (), resolved) == last, "nothing was seen of its pods"
+    return told
+
+
+def test_a_start_that_went_well_held_devices_from_when_its_workers_got_nodes() -> None:
+    told = running()
+    assert (told.device_seconds, told.card_seconds) == (8 * (300 + 60), 4 * (300 + 60))
+    assert told.productive_device_seconds is None
+    resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=2, devices=16, cards="8")
+    closed = with_usage(told, RLJobStatus(), resolved, clock.after(told.submitted_time, 100))
+    assert closed.device_seconds == 8 * 360 + 16 * 100
+
+
+def test_another_driver_in_the_same_cluster_begins_with_the_end_of_the_one_before() -> None:
+    told = running(ended("16"))
+    assert told.device_seconds == 16 * 600
+
+
+def test_what_a_start_held_counts_while_its_attempt_runs() -> None:
+    resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=2, devices=16, cards="8")
+    current = RLJobStatus(attempts=[running()], resolved=resolved, usage=Usage(device_seconds=1000))
+    found = account(current)
+    assert found.device_seconds_at(clock.after(END, 10)) == 1000 + 8 * 360 + 160
 
 
 def test_attempts_of_different_sizes_add_up() -> None:
