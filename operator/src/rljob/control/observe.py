@@ -51,9 +51,6 @@ PODS_LIMIT = 500
 """Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""
 WARNINGS_LIMIT = 500
 """Of a namespace; a field selector on events is no index, so one request for all is the cheapest."""
-POD_LISTS_PER_SECOND = 4.0
-POD_LISTS_AT_ONCE = 40
-"""LISTs of pods, of all jobs together: when hundreds start at once, their diagnosis must not hold up their start."""
 PROGRESS_WRITE_SECONDS = 30.0
 PROGRESS_SPREAD = 0.5
 """A job writes more seldom by up to this fraction, or jobs that began together would write together for ever."""
@@ -374,7 +371,9 @@ class Observer:
 
     async def _pods(self, needs: Needs, job: Manifest, now: datetime) -> tuple[Manifest, ...] | Unseen:
         selector, metadata = needs.pods_selector, job["metadata"]
-        if selector is None or not self.pod_lists.try_take(metadata["uid"], now, needs.pods_every_seconds):
+        if selector is None or not self.pod_lists.try_take(
+            metadata["uid"], now, needs.pods_every_seconds, decide=needs.pods_decide
+        ):
             return UNSEEN
         return await self._list_pods(selector, metadata["namespace"])
 

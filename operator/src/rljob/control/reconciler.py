@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 from rljob.build.labels import KUEUE_QUEUE, VOLCANO_QUEUE
 from rljob.cluster.errors import ClusterError, Forbidden, NotFound
 from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, WATCHED, Kind, Watch
-from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.clock import Clock
 from rljob.control.core import Core
 from rljob.control.execute import Executor, Hooks, StaleError
 from rljob.control.hardware import NodeLooks
 from rljob.control.nodes import NodeCache
-from rljob.control.observe import POD_LISTS_AT_ONCE, POD_LISTS_PER_SECOND, Observer
+from rljob.control.observe import Observer
 from rljob.control.own import OwnConfigMaps
 from rljob.control.pod_groups import PodGroups
 from rljob.control.pod_lists import PodLists
@@ -110,7 +109,7 @@ class Reconciler:
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)
         own = OwnConfigMaps()
         executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, hooks or Hooks())
-        pod_lists = PodLists(TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, clock.monotonic))
+        pod_lists = PodLists.bounded(clock.monotonic)
         observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own, port_pool=port_pool or PortPool())
         looks = NodeLooks(cluster, clock.monotonic, device_info_namespace)
         nodes, groups = NodeCache(cluster, clock.monotonic), PodGroups(cluster, store, clock.monotonic)

@@ -258,36 +258,42 @@ class Store:
             return False
         # It had only left our label selector, and is back.
         self._gone.pop(uid, None)
-        self._unindex(kind, uid)
+        former = self._unindex(kind, uid)
         self._objects[kind][uid] = interned(without_fields(manifest, UNREAD.get(kind, ())))
         if kind == RAY_CLUSTER:
             self.kuberay = self.kuberay.seen(manifest)
         if key is not None:
             self._by_key[kind, key].add(uid)
-            self._tell(kind, key)
+        # Told when it is there to be looked at: the queue asks which lane a job is in.
+        for told in dict.fromkeys((former, key)):
+            if told is not None:
+                self._tell(kind, told)
         return True
 
     def _remove(self, kind: Kind, uid: str, version: str) -> bool:
         current = self._objects[kind].get(uid)
         if current is not None and version != _FOR_EVER and _newer(_version(current), version):
             return False
-        self._unindex(kind, uid)
+        former = self._unindex(kind, uid)
         self._objects[kind].pop(uid, None)
         buried = self._gone.get(uid, version)
         self._gone[uid] = buried if buried == _FOR_EVER or _newer(buried, version) else version
         while len(self._gone) > TOMBSTONES:
             self._gone.popitem(last=False)
+        if former is not None:
+            self._tell(kind, former)
         return current is not None
 
-    def _unindex(self, kind: Kind, uid: str) -> None:
+    def _unindex(self, kind: Kind, uid: str) -> Key | None:
+        """Forget whose an object was, and give that."""
         current = self._objects[kind].get(uid)
         key = owner_key(kind, current) if current is not None else None
         if key is None:
-            return
+            return None
         self._by_key[kind, key].discard(uid)
         if not self._by_key[kind, key]:
             del self._by_key[kind, key]
-        self._tell(kind, key)
+        return key
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,8 @@ class Needs:
     """LIST pods by this label selector (at most 500)."""
     pods_every_seconds: float = 0.0
     """Unless they were listed less than this ago for the same."""
+    pods_decide: bool = False
+    """NPUs are held, or kept from their next use, until they were listed: no diagnosis goes before."""
     nodes: bool = False
     """The cluster's nodes, from a cache."""
     fresh_nodes: bool = False
@@ -201,7 +203,8 @@ def _stopping(
     if runs:
         return _at_head(job, current, intent, head_pod)
     gone = None if clusters else intent.cluster_name
-    return Needs(cluster_name=gone, pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}")
+    pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}"
+    return Needs(cluster_name=gone, pods_selector=pods, pods_decide=gone is not None)
 
 
 def _before_cluster(job: Manifest, current: RLJobStatus, now: datetime) -> Needs:
@@ -249,13 +252,21 @@ def running_initializer(pods: Iterable[Manifest]) -> LogSource | None:
 def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Manifest | None) -> Needs:
     submitted = any(attempt.submission_id == intent.submission_id for attempt in current.attempts)
     if head_pod is None or head_pod["metadata"]["uid"] != intent.head_pod_uid:
-        return Needs(pods_selector=f"{labels.RAY_CLUSTER}={intent.cluster_name}", held=submitted)
+        pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}"
+        return Needs(pods_selector=pods, pods_decide=True, held=submitted)
     if not (head_pod.get("status") or {}).get("podIP"):
         return Needs()
     # Ray may be silent when the attempt is closed on what it said: its pods are looked at meanwhile.
-    pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}" if current.ending is not None else None
+    ends = f"{labels.RAY_CLUSTER}={intent.cluster_name}" if current.ending is not None else None
     head, ask = _head(job, intent, head_pod), submitted or is_silent(current)
-    return Needs(head=head, progress=ask, ray_job_id=intent.submission_id, pods_selector=pods, held=submitted)
+    return Needs(
+        head=head,
+        progress=ask,
+        ray_job_id=intent.submission_id,
+        pods_selector=ends,
+        pods_decide=ends is not None,
+        held=submitted,
+    )
 
 
 def _head(job: Manifest, intent: Intent, head_pod: Manifest) -> Head:

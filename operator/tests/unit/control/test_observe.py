@@ -12,7 +12,8 @@ from machine import KEY, Machine, cluster_of, head_of, observe, owned, rljob, st
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
-from rljob.control.observe import POD_LISTS_AT_ONCE, PROGRESS_SPREAD
+from rljob.control.observe import PROGRESS_SPREAD
+from rljob.control.pod_lists import DECISIVE_LISTS_AT_ONCE, POD_LISTS_AT_ONCE
 from rljob.core.needs import Evidence, Needs
 from rljob.core.observed import UNSEEN, Manifest, Unseen
 from rljob.core.spread import fraction
@@ -325,6 +326,10 @@ async def test_pods_are_unseen_when_all_jobs_together_have_looked_often_enough(m
     machine.wanted = Needs(pods_selector="")
     looks = [isinstance((await observe(machine)).pods, tuple) for _ in range(POD_LISTS_AT_ONCE + 1)]
     assert looks == [True] * POD_LISTS_AT_ONCE + [False]
+    machine.wanted = Needs(pods_selector="", pods_decide=True)
+    looks = [isinstance((await observe(machine)).pods, tuple) for _ in range(DECISIVE_LISTS_AT_ONCE + 1)]
+    assert looks == [True] * DECISIVE_LISTS_AT_ONCE + [False], "a lost head waits for no diagnosis"
+    machine.wanted = Needs(pods_selector="")
     machine.clock.advance(1.0)
     assert isinstance((await observe(machine)).pods, tuple)
 

@@ -7,7 +7,7 @@ from rljob.control.pod_lists import PodLists
 
 
 def lists(capacity: int = 9) -> PodLists:
-    return PodLists(TokenBucket(1.0, capacity, lambda: 0.0))
+    return PodLists(TokenBucket(1.0, capacity, lambda: 0.0), TokenBucket(1.0, capacity, lambda: 0.0))
 
 
 def test_a_job_that_starts_is_listed_no_oftener_than_it_is_worth() -> None:

@@ -87,6 +87,15 @@ def test_a_version_that_is_no_number_is_believed() -> None:
     assert heard.store.put(RLJOB, odd)
 
 
+def test_what_has_changed_is_there_when_it_is_told() -> None:
+    seen: list[str | None] = []
+    store = Store(lambda key: seen.append((store.job(key) or {"metadata": {}})["metadata"].get("resourceVersion")))
+    for version in (1, 2):
+        store.put(RLJOB, thing(RLJOB, "sums", version))
+    store.remove(RLJOB, thing(RLJOB, "sums", 3))
+    assert seen == ["1", "2", None], "the queue asks which lane a job is in"
+
+
 def test_a_child_queues_the_job_that_its_label_names() -> None:
     heard = Heard()
     heard.store.put(RAY_CLUSTER, child("c1", 5))

@@ -165,7 +165,8 @@ def test_before_the_next_generation_nodes_that_may_be_well_again_are_looked_at()
 @pytest.mark.parametrize("head", [None, pod(uid="another")])
 def test_a_head_that_the_watch_lacks_is_looked_for(head: Json | None) -> None:
     found = asked(status_submitted(), cluster(ready=1), head=head)
-    assert found == Needs(snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}", held=True)
+    pods = f"ray.io/cluster={CLUSTER_NAME}"
+    assert found == Needs(snapshot_name=SNAPSHOT, pods_selector=pods, pods_decide=True, held=True)
 
 
 def test_a_head_without_address_is_not_asked() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rljob.api.lifecycle import Restart, RestartRule
-from rljob.api.status import Attempt, Budget, FailureCause
+from rljob.api.status import Attempt, AttemptOutcome, Budget, FailureCause
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.faults import Effect, Trouble, class_of, listed
 from rljob.core.observed import Manifest
@@ -195,15 +195,19 @@ def with_doubt(failure: Failure, attempts: Sequence[Attempt], last_step: int) ->
     """Blame the place, once, for an unexplained end before the first step of an attempt after one that had trained.
 
     What trained before can begin: a port that was taken meanwhile, or a file system that hiccuped, must not cost the
-    run. Where the next attempt dies at its start too, it is the run's own. The last of `attempts` is the one that
-    ended, at `last_step`.
+    run. Where the next attempt dies at its start too, it is the run's own. Attempts in between that made no step, and
+    whose end is explained, tell nothing of it. The last of `attempts` is the one that ended, at `last_step`.
     """
     if failure.cause is not FailureCause.USER or failure.reason not in UNEXPLAINED or len(attempts) < 2:
         return failure
-    before, ended = attempts[-2:]
-    if _has_trained(ended, last_step) or not _has_trained(before, before.last_step):
+    if _has_trained(attempts[-1], last_step):
         return failure
-    return replace(failure, cause=FailureCause.INFRASTRUCTURE)
+    for before in reversed(attempts[:-1]):
+        if _has_trained(before, before.last_step):
+            return replace(failure, cause=FailureCause.INFRASTRUCTURE)
+        if before.reason in UNEXPLAINED and before.outcome not in (AttemptOutcome.STOPPED, AttemptOutcome.PREEMPTED):
+            break
+    return failure
 
 
 def _has_trained(attempt: Attempt, last_step: int) -> bool:

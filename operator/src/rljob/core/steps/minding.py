@@ -7,13 +7,13 @@ A run is stopped only where another attempt may follow; otherwise it goes on as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from rljob.api.status import Condition, ConditionStatus, ConditionType, ExcludedNode, RLJobStatus, State
 from rljob.build.accelerators import ACCELERATORS, facts_of
 from rljob.core import clock, status
 from rljob.core.discovery import Room, room_for
-from rljob.core.faults import CLASSES, Effect, Trouble, listed, node_troubles
+from rljob.core.faults import CLASSES, NODE_CORDONED, Effect, Trouble, listed, node_troubles
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.policies.failures import Action, fault_rule, judge_fault
@@ -123,13 +123,20 @@ def return_nodes(view: View) -> Plan | None:
     well = {
         name
         for name in returning_nodes(view.status)
-        if name in looks and not any(t.row.effect >= Effect.AVOIDS for t in node_troubles(looks[name], resource))
+        if name in looks and not any(_keeps_out(view, trouble) for trouble in node_troubles(looks[name], resource))
     }
     if not well:
         return None
     left = [entry for entry in view.status.excluded_nodes if entry.name not in well]
     new = view.status.model_copy(update={"excluded_nodes": left})
     return view.write(new, EventNote(EventType.NORMAL, Reason.HEALTHY, f"used again: {', '.join(sorted(well))}"))
+
+
+def _keeps_out(view: View, trouble: Trouble) -> bool:
+    """Whether a node with this fault stays avoided: what a rule ends runs for would end the next one too."""
+    # Off a cordoned node the scheduler keeps by itself.
+    ruled = trouble.name != NODE_CORDONED and fault_rule(view.restart.rules, trouble.name) is not None
+    return ruled or trouble.row.effect >= Effect.AVOIDS
 
 
 def await_nodes(view: View) -> Plan | None:
@@ -149,7 +156,7 @@ def await_nodes(view: View) -> Plan | None:
         return None
     if (plan := _use_doubtful(view)) is not None:
         return plan
-    message = _missing_room(room, wanted, avoided)
+    message = _missing_room(view, room, wanted, avoided)
     new = view.writer.with_condition(
         view.status, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.WAITING_FOR_NODES, message
     )
@@ -161,12 +168,11 @@ def await_nodes(view: View) -> Plan | None:
 
 
 def _use_doubtful(view: View) -> Plan | None:
-    """Give up mere blame after a while: a doubtful node is better than none."""
-    since = timedelta(seconds=EXCLUDED_SECONDS - min(view.deadlines.start_seconds, BLAMED_SECONDS))
+    """Give up blame after a while: a doubtful node is better than none."""
     doubted = {
         entry.name
         for entry in view.status.excluded_nodes
-        if entry.reason not in RETURNING and clock.from_text(entry.until) - since <= view.now
+        if entry.reason not in RETURNING and _doubted_until(view, entry) <= view.now
     }
     if not doubted:
         return None
@@ -176,15 +182,27 @@ def _use_doubtful(view: View) -> Plan | None:
     return view.write(new, EventNote(EventType.WARNING, Reason.WAITING_FOR_NODES, note))
 
 
-def _missing_room(room: Room, wanted: int, avoided: dict[str, ExcludedNode]) -> str:
+def _doubted_until(view: View, entry: ExcludedNode) -> datetime:
+    """Give until when a node is done without: longer for what a check has found than for mere blame.
+
+    Nobody but the next attempt finds out whether a check would go well again.
+    """
+    start = view.deadlines.start_seconds
+    patience = start if entry.message else min(start, BLAMED_SECONDS)
+    return clock.from_text(entry.until) - timedelta(seconds=EXCLUDED_SECONDS - patience)
+
+
+def _missing_room(view: View, room: Room, wanted: int, avoided: dict[str, ExcludedNode]) -> str:
     names = sorted(room.all - room.usable)
     more = f" and {len(names) - NODES_NAMED} more" if len(names) > NODES_NAMED else ""
-    listed_names = "; ".join(_why_not(name, avoided.get(name)) for name in names[:NODES_NAMED])
+    listed_names = "; ".join(_why_not(view, name, avoided.get(name)) for name in names[:NODES_NAMED])
     return f"{len(room.usable)} of {len(room.all)} nodes can be used and the job needs {wanted}: {listed_names}{more}"
 
 
-def _why_not(name: str, entry: ExcludedNode | None) -> str:
+def _why_not(view: View, name: str, entry: ExcludedNode | None) -> str:
     if entry is None:
         return f"{name} is cordoned, silent, or offers too few devices"
     fault = f" ({entry.message})" if entry.message else ""
-    return f"{name} is avoided until {entry.until} for {entry.reason}{fault}, or until that is gone"
+    if entry.reason in RETURNING:
+        return f"{name} is avoided until {entry.until} for {entry.reason}{fault}, or until that is gone"
+    return f"{name} is done without until {clock.to_text(_doubted_until(view, entry))} for {entry.reason}{fault}"

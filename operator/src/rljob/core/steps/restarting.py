@@ -49,10 +49,15 @@ def give_up(view: View, reason: Reason, message: str) -> Plan:
 
 def conclude(view: View, current: RLJobStatus, outcome: Outcome, failure: Failure | None = None) -> Plan:
     """Judge an end that is no success; `current` already holds the last progress."""
-    failure = failure or _understood(view, current, outcome)
     saved = current.checkpoint.step if current.checkpoint else 0
     seed = f"{view.job.uid}/{view.intent.cluster_name}/{view.intent.attempt}"
+    known = failure or _understood(view, outcome)
+    failure = _doubted(view, current, outcome, known) if failure is None else known
     verdict = judge(failure, view.restart, current.budget, saved, seed)
+    if verdict.action is Action.FAIL and failure is not known:
+        # The benefit of the doubt must not cost what the run's own budget still gives.
+        failure = known
+        verdict = judge(failure, view.restart, current.budget, saved, seed)
     counters = counted(current.counters, failure.cause)
     judged = current.model_copy(update={"counters": counters, "budget": verdict.budget})
     told = f"{failure.message} ({verdict.why})" if verdict.why else failure.message
@@ -62,12 +67,16 @@ def conclude(view: View, current: RLJobStatus, outcome: Outcome, failure: Failur
     return _restart(view, judged, final, verdict)
 
 
-def _understood(view: View, current: RLJobStatus, outcome: Outcome) -> Failure:
+def _understood(view: View, outcome: Outcome) -> Failure:
     troubles = () if isinstance(view.troubles, Unseen) else view.troubles
     killed = killed_pods(view.observed.cluster_events, view.attempt.submitted_time) if view.attempt is not None else ()
     failure = with_troubles(classify(outcome, _pods(view), killed), troubles)
     if failure.node is None and failure.reason == Reason.HEAD_LOST:
         return replace(failure, node=view.intent.head_node)
+    return failure
+
+
+def _doubted(view: View, current: RLJobStatus, outcome: Outcome, failure: Failure) -> Failure:
     return with_doubt(failure, current.attempts, outcome.last_step) if view.open_attempt is not None else failure
 
 
@@ -151,7 +160,7 @@ def _excluded(view: View, current: RLJobStatus, verdict: Verdict) -> list[Exclud
         return kept
     until = clock.to_text(view.now + timedelta(seconds=EXCLUDED_SECONDS))
     if unfit := verdict.failure.unfit[:EXCLUDED_MAX]:
-        why = status.bounded(verdict.failure.message, EXCLUDED_MESSAGE_BYTES) if verdict.failure.fault else None
+        why = status.bounded(verdict.failure.message, EXCLUDED_MESSAGE_BYTES) or None
         added = [ExcludedNode(name=name, reason=reason, until=until, message=why) for name in unfit]
         return [*(entry for entry in kept if entry.name not in unfit), *added][-EXCLUDED_MAX:]
     blamed = sum(entry.node == node and entry.cause is FailureCause.INFRASTRUCTURE for entry in current.attempts)

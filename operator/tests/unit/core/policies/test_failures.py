@@ -6,7 +6,7 @@ import pytest
 from builders import saving, small_spec
 
 from rljob.api.lifecycle import Restart
-from rljob.api.status import Attempt, Budget, FailureCause
+from rljob.api.status import Attempt, AttemptOutcome, Budget, FailureCause
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.policies.failures import (
     BACKOFF_SECONDS_MAX,
@@ -301,3 +301,25 @@ def test_a_start_after_a_run_that_had_trained_has_the_benefit_of_the_doubt_once(
 
 def test_an_attempt_that_told_of_no_step_has_not_made_those_of_the_one_before() -> None:
     assert with_doubt(failure(), [attempt(1, 0, 6), attempt(2, 0, 0, told=False)], 6).cause is INFRASTRUCTURE
+
+
+def ended_by(number: int, reason: str, outcome: str, cause: FailureCause | None = None) -> Attempt:
+    """Give an attempt that made no step."""
+    made = attempt(number, 5, 0, told=False)
+    return made.model_copy(update={"reason": reason, "outcome": AttemptOutcome(outcome), "cause": cause})
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        ended_by(2, "StartDeadlineExceeded", "Lost", INFRASTRUCTURE),
+        ended_by(2, "Preempted", "Preempted", PREEMPTION),
+        ended_by(2, "Suspended", "Stopped"),
+        ended_by(2, "HeadLost", "Lost", INFRASTRUCTURE),
+    ],
+    ids=lambda attempt: attempt.reason,
+)
+def test_attempts_whose_end_is_explained_do_not_take_the_benefit_of_the_doubt(between: Attempt) -> None:
+    assert with_doubt(failure(), [attempt(1, 0, 6), between, attempt(3, 5, 0)], 5).cause is INFRASTRUCTURE
+    doubted = ended_by(2, "RunFailed", "Failed", INFRASTRUCTURE)
+    assert with_doubt(failure(), [attempt(1, 0, 6), doubted, between, attempt(4, 5, 0)], 5).cause is USER, "once"

@@ -273,13 +273,15 @@ def facts(name: str, offered: int = 2, **fields: Any) -> NodeFacts:  # noqa: ANN
     return NodeFacts({}, {NPU: offered}, name=name, capacity={NPU: 2}, **fields)
 
 
-def waiting(nodes: Nodes | None, *looks: NodeLook, status: Json | None = None, **avoided: str) -> Observed:
+def waiting(
+    nodes: Nodes | None, *looks: NodeLook, status: Json | None = None, spec: Json = SPEC, **avoided: str
+) -> Observed:
     """Give the world of a job whose first cluster is gone, and that avoids nodes for these reasons."""
     until = clock.to_text(at(EXCLUDED_SECONDS))
     listed = [{"name": name, "reason": reason, "until": until, "message": "why"} for name, reason in avoided.items()]
     ended = merged(BEGUN, {"intent": {"ended": True}, "excludedNodes": listed})
     found = {"nodes": UNSEEN if nodes is None else nodes, "looks": {each.name: each for each in looks}}
-    return seen(job(SPEC, status or ended), snapshot=snapshot(SPEC), config=config(SPEC), **found)
+    return seen(job(spec, status or ended), snapshot=snapshot(spec), config=config(spec), **found)
 
 
 ONE, TWO = Nodes((facts("n1"),)), Nodes((facts("n1"), facts("n2")))
@@ -328,15 +330,27 @@ def test_a_message_names_some_nodes() -> None:
     assert (wrote(decide(waiting(many))).message or "").endswith(" and 5 more")
 
 
-def test_mere_blame_is_given_up_after_five_minutes_where_too_few_nodes_are_left() -> None:
-    listed = [{"name": "n1", "reason": "HeadLost", "until": clock.to_text(at(EXCLUDED_SECONDS))}]
+@pytest.mark.parametrize(
+    ("entry", "seconds", "words"),
+    [
+        ({"reason": "HeadLost"}, 300, "n1 is done without until 2026-01-01T12:05:00Z for HeadLost"),
+        (
+            {"reason": "DiskFull", "message": "1 GB left"},
+            1800,
+            "n1 is done without until 2026-01-01T12:30:00Z for DiskFull (1 GB left)",
+        ),
+    ],
+    ids=["mere blame", "a check"],
+)
+def test_blame_is_given_up_after_a_while_where_too_few_nodes_are_left(entry: Json, seconds: int, words: str) -> None:
+    listed = [{"name": "n1", "until": clock.to_text(at(EXCLUDED_SECONDS))} | entry]
     status = merged(BEGUN, {"intent": {"ended": True}, "excludedNodes": listed})
-    told = wrote(decide(waiting(ONE, status=status), 299))
-    assert (told.reason, "for HeadLost, or" in (told.message or "")) == (Reason.WAITING_FOR_NODES, True)
-    plan = decide(waiting(ONE, status=status), 300)
+    told = wrote(decide(waiting(ONE, status=status), seconds - 1))
+    assert (told.reason, (told.message or "").endswith(words)) == (Reason.WAITING_FOR_NODES, True)
+    plan = decide(waiting(ONE, status=status), seconds)
     assert wrote(plan).excluded_nodes == []
     assert [event.message for event in plan.events] == ["used again, since too few others are left: n1"]
-    assert wrote(decide(waiting(TWO, status=status), 300)).excluded_nodes != []
+    assert wrote(decide(waiting(TWO, status=status), seconds)).excluded_nodes != []
 
 
 def test_a_job_that_restarts_by_itself_shows_it() -> None:
@@ -365,6 +379,17 @@ def test_a_node_that_was_not_seen_well_stays_avoided(reason: str, looks: tuple[N
     new = wrote(decide(waiting(ONE, *looks, n1=reason)))
     assert [node.name for node in new.excluded_nodes] == ["n1"]
     assert new.reason == Reason.WAITING_FOR_NODES
+
+
+def test_a_node_with_a_fault_that_a_rule_ends_runs_for_stays_avoided_until_it_is_gone() -> None:
+    spec = ruled("SubHealthFault", "ExcludeNodeAndRestart")
+    sick = decide(waiting(TWO, look("SubHealthFault"), spec=spec, n1="DeviceFault"))
+    assert [node.name for node in wrote(sick).excluded_nodes] == ["n1"]
+    assert wrote(decide(waiting(TWO, look(), spec=spec, n1="DeviceFault"))).excluded_nodes == []
+    assert wrote(decide(waiting(TWO, look("SubHealthFault"), n1="DeviceFault"))).excluded_nodes == [], "no rule"
+    spec = ruled("NodeCordoned", "ExcludeNodeAndRestart")
+    cordoned = decide(waiting(TWO, look(cordoned=True), spec=spec, n1="DeviceFault"))
+    assert wrote(cordoned).excluded_nodes == [], "the scheduler keeps off by itself"
 
 
 def test_a_cordoned_node_is_well_and_the_scheduler_keeps_off_by_itself() -> None:

@@ -149,7 +149,9 @@ def test_a_stop_asks_for_the_run_and_then_for_what_is_left() -> None:
     assert (asked.progress, asked.ray_job_id) == (True, SUBMISSION_ID)
     selector = f"ray.io/cluster={CLUSTER_NAME}"
     after = needs(job(HELD, closed()), (), None, at(60))
-    assert after == Needs(snapshot_name=CLUSTER_NAME, cluster_name=CLUSTER_NAME, pods_selector=selector)
+    assert after == Needs(
+        snapshot_name=CLUSTER_NAME, cluster_name=CLUSTER_NAME, pods_selector=selector, pods_decide=True
+    )
 
 
 def suspended() -> Json:
