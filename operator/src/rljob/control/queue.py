@@ -97,10 +97,13 @@ class KeyQueue(Generic[Key]):
         due = self._monotonic() + seconds
         if key in self._dirty or self._due.get(key, due + 1) <= due:
             return
+        earliest = self.next_due_seconds()
         self._due[key] = due
         self._pushed += 1
         heapq.heappush(self._heap, (due, self._pushed, key))
-        self._wake.set()
+        if earliest is None or seconds < earliest:
+            # Else the workers that wait wake up before it in any case: a poll that is put off need not rouse them all.
+            self._wake.set()
 
     def add_failed(self, key: Key, at_least_seconds: float = 0.0) -> float:
         """Ask for another round after this key's backoff; gives the delay."""

@@ -182,9 +182,12 @@ async def test_a_waiting_worker_gets_a_delayed_key() -> None:
     queue: KeyQueue[str] = KeyQueue(loop.time, Metrics())
     waiting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
+    queue.add_after("c", 60)
     queue.add_after("a", 0.01)
+    queue.add_after("b", 0.02)
     async with asyncio.timeout(10):
         assert await waiting == "a"
+        assert await queue.get() == "b"
 
 
 KEYS = st.sampled_from("abcd")
