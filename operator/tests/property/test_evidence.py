@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from doubles.fake import Failure
-from property.test_restarting import finish, new_world, train, wait
+from property.test_restarting import finish, new_world, submissions, train, wait
 from property.world import KEY, World
 
+from rljob.api.status import State
 from rljob.cluster.errors import Forbidden
 from rljob.cluster.kinds import CONFIG_MAP, EVENT, RAY_CLUSTER
+from rljob.core.policies.evidence import final_of
 
 
 @pytest.fixture
@@ -77,3 +79,29 @@ def test_an_operator_that_may_not_write_it_goes_on_after_a_minute(world: World) 
     assert refused
     assert kept(world) == {}
     finish(world)
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, State.SUCCEEDED), (1, State.FAILED)])
+def test_a_job_that_had_finished_is_not_begun_again_when_its_status_is_lost(code: int, state: State) -> None:
+    world = new_world(restart={"maxRestarts": 0})
+    train(world, 40, saves=True)
+    world.end_driver(code)
+    wait(world, 60)
+    before = world.status
+    assert before.state is state
+    world.wipe_status()
+    wait(world, 60)
+    after = world.status
+    assert (after.state, after.finished_time, after.usage) == (state, before.finished_time, before.usage)
+    assert [entry.reason for entry in after.attempts] == [entry.reason for entry in before.attempts]
+    assert world.cluster.objects(RAY_CLUSTER) == ()
+    assert submissions(world) == ["sums-00000-1-1"]
+    world.close()
+
+
+@pytest.mark.parametrize("final", [None, "Training", 7, ["Succeeded"]])
+def test_what_somebody_spoilt_says_nothing_of_the_end(final: object) -> None:
+    spoilt = {"data": {"attempt-1.json": json.dumps({"final": final}), "attempt-0.json": "[1]"}}
+    assert final_of(spoilt) is None
+    assert final_of({"data": {"attempt-1.json": "[1]"}}) is None
+    assert final_of({}) is None

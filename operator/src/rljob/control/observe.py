@@ -113,11 +113,10 @@ class Observer:
         if job is None:
             return None
         self._expect_visible(job)
-        uid = job["metadata"]["uid"]
+        uid, namespace, left = job["metadata"]["uid"], key.namespace, Recalled()
         clusters = self._clusters(key, uid)
         head_pod, former_heads = self._heads(job, clusters)
         needs = self.core.needs(job, clusters, head_pod, now)
-        namespace, left = key.namespace, Recalled()
         latest: Manifest | Unseen | None = UNSEEN
         if needs.recall:
             found = await self._recall(job)
@@ -164,6 +163,7 @@ class Observer:
                 base_snapshot=await self._own(below, job),
                 last_generation=left.last_generation,
                 attempts=left.attempts,
+                final=left.final,
                 code=code.result(),
                 code_copy=code_copy.result(),
                 initializers=initializers.result(),

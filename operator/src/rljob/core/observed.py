@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from rljob.api.status import Attempt
+from rljob.api.status import Attempt, State
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.discovery import Nodes
 from rljob.core.faults import Held, NodeLook
@@ -155,6 +155,8 @@ class Observed:
     """The ConfigMap whose recipes a snapshot that is still to be made stands on."""
     last_generation: int = 0
     """The last cluster generation that may have been made; asked for when the status is lost."""
+    final: State | None = None
+    """How the job had finished, by the same; None: it had not."""
     attempts: tuple[Attempt, ...] = ()
     """Those that are written down as ended; asked for when the status is lost."""
     code: Manifest | Unseen | None = UNSEEN

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rljob.api.status import Attempt
+from rljob.api.status import Attempt, State
 from rljob.build import labels
 from rljob.build.configmap import SPEC_KEY
 from rljob.core.observed import Manifest
-from rljob.core.policies.evidence import attempts_of
+from rljob.core.policies.evidence import attempts_of, final_of
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Recalled:
     """The last cluster generation that may have been made; 0 for a new job."""
     attempts: tuple[Attempt, ...] = ()
     """Those that ended, in their order, as far as they are kept."""
+    final: State | None = None
+    """How the job had finished, if it had."""
 
 
 def recall(job_uid: str, config_maps: Iterable[Manifest]) -> Recalled:
@@ -36,8 +38,10 @@ def recall(job_uid: str, config_maps: Iterable[Manifest]) -> Recalled:
     latest = max(snapshots, default=0)
     # A snapshot without a frozen cluster is that of a generation still to come.
     clusters = (number for kind, number, _ in found if kind == "cluster")
-    attempts = (attempt for kind, _, manifest in found if kind == labels.ATTEMPTS for attempt in attempts_of(manifest))
-    return Recalled(snapshots.get(latest), max(*clusters, latest - 1, 0), tuple(attempts))
+    kept = [manifest for kind, _, manifest in found if kind == labels.ATTEMPTS]
+    attempts = tuple(attempt for manifest in kept for attempt in attempts_of(manifest))
+    final = final_of(kept[-1]) if kept else None
+    return Recalled(snapshots.get(latest), max(*clusters, latest - 1, 0), attempts, final)
 
 
 def _is_both(kind: str, manifest: Manifest) -> bool:

@@ -48,6 +48,7 @@ STEPS: tuple[Step, ...] = (
     finishing.give_up_refused,  # a name belongs to somebody else
     straying.free_strays,  # of a leader that woke too late
     preparing.recall,  # what it goes by; after a lost status: did it begin already?
+    preparing.finish_again,
     preparing.await_recipes,
     preparing.validate_spec,  # nothing begins with a wrong spec
     drifting.tell_changes,  # the job goes on with the spec that it began with

@@ -124,7 +124,8 @@ def test_a_deadline_counts_once_from_the_stop_to_the_end(page: Page) -> None:
     }
     page.see(0, training())
     page.see(1, training(stop=stop))
-    page.see(2, training(reason=word, state="Restarting"))
+    page.see(2, training(stop=stop | {"reason": "Restarting"}, reason=word, state="Restarting"))
+    page.see(2.5, training(reason=word, state="Restarting"))
     assert page.read("deadlines_exceeded_total", deadline="Progress") == 1
     page.see(3, training())
     page.see(4, training(stop=stop))

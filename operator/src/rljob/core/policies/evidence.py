@@ -12,15 +12,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rljob.api.status import Attempt, RLJobStatus
+from rljob.api.status import Attempt, ConditionType, RLJobStatus, State
 from rljob.build.evidence import entries
 from rljob.core import clock
 from rljob.core.observed import Manifest, Unseen
-from rljob.core.status import bounded, document
+from rljob.core.status import bounded, document, is_true
 
 PODS_MAX = 20
 WARNINGS_MAX = 20
 TEXT_BYTES = 400
+FINAL = (State.SUCCEEDED, State.FAILED, State.STOPPED)
 _DELETED = re.compile(r"Deleted (?:head|worker) Pod [^/\s]+/([^;\s]+);.*\bOOMKilled\b")
 """KubeRay v1.6.2, ray-operator/controllers/ray/raycluster_controller.go, reconcilePods: the events DeletedHeadPod and
 DeletedWorkerPod, with the state of the Ray container."""
@@ -39,6 +40,8 @@ def evidence_of(
     told = document(current)
     entry: Entry = {"attempt": attempt.model_dump(mode="json", by_alias=True, exclude_none=True)}
     entry |= {part: told[part] for part in ("progress", "checkpoint") if part in told}
+    if is_true(current, ConditionType.FINISHED):
+        entry["final"] = current.state.value
     if cluster is not None:
         entry["rayCluster"] = _cluster(cluster)
     if not isinstance(pods, Unseen):
@@ -60,6 +63,13 @@ def attempts_of(found: Manifest) -> Iterator[Attempt]:
             attempt = Attempt.model_validate(entry.get("attempt") if isinstance(entry, dict) else None)
             if attempt.end_time is not None:
                 yield attempt
+
+
+def final_of(found: Manifest) -> State | None:
+    """Read back how the job had finished, which stands with its last attempt; None: it had not."""
+    last = list(entries(found))[-1:]
+    told = last[0].get("final") if last and isinstance(last[0], dict) else None
+    return next((state for state in FINAL if state == told), None)
 
 
 def killed_pods(deletions: Iterable[Manifest], since: str) -> Iterator[str]:

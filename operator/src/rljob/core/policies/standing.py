@@ -121,7 +121,8 @@ def standing(current: RLJobStatus) -> Standing:
             for entry in current.attempts
             if entry.outcome is not None
         ),
-        deadline=_DEADLINES.get((current.stop.reason if current.stop else current.reason) or ""),
+        # Of a run that was stopped for a deadline and begins anew, the stop says that alone.
+        deadline=_DEADLINES.get(current.stop.reason if current.stop else "") or _DEADLINES.get(current.reason or ""),
         queued_since=_queued_since(current),
         suspended_since=clock.from_text(suspended.last_transition_time) if suspended else None,
         silent=progressing is not None

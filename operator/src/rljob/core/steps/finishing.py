@@ -148,14 +148,14 @@ def close_attempt(
         }
     )
     current = without_troubles(view, current)
+    others = [entry for entry in current.attempts if entry.submission_id != closed.submission_id]
     if open_attempt:
         places = () if isinstance(view.observed.held, Unseen) else view.observed.held
-        begun = with_held_before([*current.attempts[:-1], closed], places, view.resolved)
+        begun = with_held_before([*others, closed], places, view.resolved)
         closed = with_usage(begun, current, view.resolved, view.now)
     else:
         pods = () if isinstance(view.observed.pods, Unseen) else view.observed.pods
         closed = with_start_usage(closed, pods, view.resolved, view.now)
-    others = [entry for entry in current.attempts if entry.submission_id != closed.submission_id]
     return current.model_copy(
         update={
             "attempts": with_attempt(others, closed),
@@ -196,12 +196,19 @@ def _failed_start(current: RLJobStatus, view: View) -> Attempt | None:
 
 
 def _start_began(current: RLJobStatus, view: View) -> str:
+    """Say since when the start lasts: the time in a queue is none of it."""
     intent, last = view.intent, current.attempts[-1] if current.attempts else None
+    admitted = status.condition(current, ConditionType.ADMITTED)
+    if admitted is not None and admitted.status is not ConditionStatus.TRUE:
+        return clock.to_text(view.now)
+    ours = view.cluster is not None and intent.cluster_uid in (None, view.cluster["metadata"]["uid"])
+    begun = [clock.to_text(could_begin(view, view.cluster)) if view.cluster is not None and ours else intent.time]
+    if admitted is not None:
+        begun.append(admitted.last_transition_time)
     if last is not None and last.end_time is not None and last.cluster_name == intent.cluster_name:
         # Another driver was to follow in its cluster.
-        return last.end_time
-    ours = view.cluster is not None and intent.cluster_uid in (None, view.cluster["metadata"]["uid"])
-    return clock.to_text(could_begin(view, view.cluster)) if view.cluster is not None and ours else intent.time
+        begun.append(last.end_time)
+    return max(begun)
 
 
 def next_number(current: RLJobStatus, intent: Intent) -> int:

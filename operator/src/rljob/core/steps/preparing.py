@@ -144,8 +144,7 @@ def intend(view: View) -> Plan | None:
     before, new = view.status.resolved, view.status.model_copy(update={"intent": intent, "resolved": resolved})
     # After a lost status it may be there, with a run in it.
     new = with_cluster(view, new)
-    if not new.attempts:
-        new = with_recalled(new, view.observed.attempts)
+    new = _with_attempts(view, new)
     spec, nodes = _taken_spec(view), view.observed.nodes
     missing = () if isinstance(nodes, Unseen) else missing_hardware(spec, nodes)
     warnings = "; ".join(str(warning) for warning in (*missing, *cautions_of(spec)))
@@ -169,6 +168,28 @@ def intend(view: View) -> Plan | None:
     if warnings:
         events.append(EventNote(EventType.WARNING, Reason.VALID_WITH_WARNINGS, status.bounded(warnings)))
     return view.write(new, *events)
+
+
+def _with_attempts(view: View, new: RLJobStatus) -> RLJobStatus:
+    """Give the status with the attempts that are known after a loss.
+
+    Where only the intent was lost, the head knows the number of the attempt that runs, as after a whole loss.
+    """
+    if view.status.intent is None:
+        ended = [entry for entry in new.attempts if entry.end_time is not None]
+        new = new.model_copy(update={"attempts": ended})
+    return new if new.attempts else with_recalled(new, view.observed.attempts)
+
+
+def finish_again(view: View) -> Plan | None:
+    """Write down once more that the job had finished, where its status was lost: it is never taken up again."""
+    final, ended = view.observed.final, view.observed.attempts
+    if final is None or view.status.intent is not None or view.status.attempts or not ended:
+        return None
+    last = ended[-1]
+    new = with_recalled(view.status, ended).model_copy(update={"finished_time": last.end_time})
+    new = view.writer.with_condition(new, ConditionType.FINISHED, ConditionStatus.TRUE, final.value, last.message or "")
+    return view.write(view.writer.summarised(new, final, last.reason or final.value, last.message or ""))
 
 
 def _summarised(view: View, current: RLJobStatus, reason: Reason, message: str, *, at_once: bool) -> RLJobStatus:

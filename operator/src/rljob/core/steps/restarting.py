@@ -123,7 +123,8 @@ def _restart(view: View, current: RLJobStatus, outcome: Outcome, verdict: Verdic
             "excluded_nodes": _excluded(view, new, verdict),
         }
     )
-    if verdict.action is Action.RESTART_DRIVER:
+    # A run that had to be stopped has shown its cluster in doubt, whatever it ended by meanwhile.
+    if verdict.action is Action.RESTART_DRIVER and view.status.stop is None:
         new, where = new.model_copy(update={"intent": without_attempt(view, begin)}), "in the same cluster"
     else:
         now = clock.to_text(view.now)

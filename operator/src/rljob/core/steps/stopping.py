@@ -217,22 +217,50 @@ def tear_down(view: View) -> Plan | None:
 
 
 def _tell_what_stays(view: View) -> Plan:
-    """Wait, and name a pod that should long be gone: its processes may live, so nothing begins beside it."""
+    """Wait, and name what should long be gone: its processes may live, so nothing begins beside it."""
     pods = () if isinstance(view.observed.pods, Unseen) else view.observed.pods
     if hurried := tuple(_hurry(pod) for pod in pods if _waits_for_nothing(pod, view.now)):
         return Plan(effects=hurried, requeue_after_seconds=LOOK_AGAIN_SECONDS)
     stuck = next((pod for pod in pods if _is_stuck(pod, view.now)), None)
-    if stuck is None or view.status.reason == Reason.POD_STUCK:
+    message = _told_of_pod(stuck) if stuck is not None else _told_of_what_nobody_ends(view, pods)
+    if message is None or view.status.reason == Reason.POD_STUCK:
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    new = view.writer.summarised(view.status, view.status.state, Reason.POD_STUCK, message)
+    return view.write(new, EventNote(EventType.WARNING, Reason.POD_STUCK, message), requeue=LOOK_AGAIN_SECONDS)
+
+
+def _told_of_pod(stuck: Manifest) -> str:
     node = (stuck.get("spec") or {}).get("nodeName") or "no node"
     name, since = stuck["metadata"]["name"], stuck["metadata"]["deletionTimestamp"]
-    message = (
+    return (
         f"pod {name} on {node} should be gone since {since}; if the node is off, taint it "
         "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute or delete it, else look at its kubelet: "
         "the NPUs are not free, and nothing begins, before the pod is gone"
     )
-    new = view.writer.summarised(view.status, view.status.state, Reason.POD_STUCK, message)
-    return view.write(new, EventNote(EventType.WARNING, Reason.POD_STUCK, message), requeue=LOOK_AGAIN_SECONDS)
+
+
+def _told_of_what_nobody_ends(view: View, pods: tuple[Manifest, ...]) -> str | None:
+    """Name a cluster that a finalizer holds, or a pod that outlives its cluster (--cascade=orphan): not ours to end."""
+    live, stop = view.observed.live_cluster, view.status.stop
+    left = list(view.observed.clusters) + ([live] if isinstance(live, dict) else [])
+    for cluster in left:
+        metadata = cluster["metadata"]
+        since = metadata.get("deletionTimestamp")
+        if not pods and since is not None and view.now >= clock.after(since, STUCK_SECONDS):
+            holders = ", ".join(metadata.get("finalizers") or ()) or "none"
+            return (
+                f"RayCluster {metadata['name']} is being deleted since {since} (finalizers: "
+                f"{holders}): nothing begins before it is gone"
+            )
+    if left or isinstance(live, Unseen) or stop is None or view.now < clock.after(stop.deadline, STUCK_SECONDS):
+        return None
+    orphan = next((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), None)
+    if orphan is None:
+        return None
+    return (
+        f"pod {orphan['metadata']['name']} has the label of RayCluster {view.intent.cluster_name}, which is gone, and "
+        "nobody deletes it; delete it, or take the label off: it may hold NPUs, and nothing begins before it is gone"
+    )
 
 
 def _waits_for_nothing(pod: Manifest, now: datetime) -> bool:

@@ -96,6 +96,29 @@ def test_between_two_drivers_it_began_when_the_first_had_ended() -> None:
     assert (attempt.number, attempt.submitted_time, attempt.device_seconds) == (4, ended, 1600)
 
 
+def queued(value: str, seconds: float) -> Json:
+    return {"type": "Admitted", "status": value, "reason": "Any", "lastTransitionTime": clock.to_text(at(seconds))}
+
+
+def test_days_in_the_queue_after_a_preemption_are_no_part_of_the_next_start() -> None:
+    ended, let_go = clock.to_text(at(100)), at(3 * 86400)
+    first = {"number": 1, "clusterName": CLUSTER_NAME, "submissionId": f"{CLUSTER_NAME}-1", "endTime": ended}
+    status = status_recorded() | {"attempts": [{**first, "submittedTime": clock.to_text(NOW)}]}
+    status["conditions"] = [*status["conditions"], queued("True", 3 * 86400)]
+    status = merged(status, {"intent": {"startDeadline": clock.to_text(at(3 * 86400 + LATE))}})
+    new = wrote(decide(late(status=status), 3 * 86400 + LATE))
+    assert new.attempts[-1].submitted_time == clock.to_text(let_go)
+    assert new.usage.attempt_seconds == LATE
+
+
+@pytest.mark.parametrize(("value", "lasted"), [("False", 0), ("True", 1000)], ids=["in the queue", "let go"])
+def test_a_cluster_that_is_lost_after_days_in_the_queue_has_not_started_for_days(value: str, lasted: int) -> None:
+    status = status_recorded()
+    status["conditions"] = [*status["conditions"], queued(value, 5 * 86400)]
+    new = wrote(decide(seen(job(status=status), live_cluster=None), 5 * 86400 + 1000))
+    assert (new.attempts[-1].reason, new.usage.attempt_seconds) == ("ClusterLost", lasted)
+
+
 def test_a_start_that_made_no_cluster_is_no_attempt() -> None:
     begun = merged(status_recorded(), {"intent": {"clusterUID": None}})
     assert wrote(decide(seen(job(status=begun), config=config()), LATE)).attempts == []

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import pytest
-from builders import Json, answer, at, decide, job, running, saving, small_spec, snapshot, status_submitted, wrote
+from builders import (
+    SUBMISSION_ID,
+    Json,
+    answer,
+    at,
+    decide,
+    job,
+    running,
+    saving,
+    seen,
+    small_spec,
+    snapshot,
+    status_after,
+    status_submitted,
+    status_training,
+    wrote,
+)
 
 from rljob.api.status import FailureCause, State
 from rljob.core import clock
+from rljob.core.observed import UNSEEN
 from rljob_runtime.contract import Outcome, Phase
 
 SAVED = {"step": 5, "path": "/data/saves", "savedTime": clock.to_text(at(0))}
+
+AT_FIRST: Json = {"observed_time": at(0).timestamp()}
 
 
 def after_trained(restart: Json, budget: Json) -> tuple[State, FailureCause | None]:
@@ -56,3 +75,30 @@ def test_the_benefit_of_the_doubt_takes_nothing_from_a_run(
     restart: Json, budget: Json, state: State, cause: FailureCause
 ) -> None:
     assert after_trained(restart, budget) == (state, cause)
+
+
+def test_a_run_that_was_stopped_for_a_stall_gets_a_new_cluster_however_it_ended_meanwhile() -> None:
+    changes = {"restart": {"maxRestarts": 3}, "deadlines": {"progressSeconds": 600}}
+    spec = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}} | changes))
+    late = decide(running(job=job(spec, status_training()), snapshot=snapshot(spec), progress=answer(AT_FIRST)), 700)
+    assert wrote(late).stop is not None
+    end = Outcome(1, "RunFailed", "a collective timed out", last_step=3)
+    told = answer(AT_FIRST | {"phase": Phase.ENDED, "outcome": end})
+    plan = decide(running(job=job(spec, status_after(late)), snapshot=snapshot(spec), progress=told), 720)
+    new = wrote(plan)
+    assert (new.state, new.attempts[-1].cause) == (State.RESTARTING, FailureCause.USER)
+    assert (new.stop.reason if new.stop else None, new.intent.attempt if new.intent else 0) == ("Restarting", 1)
+    gone = seen(job(spec, status_after(plan)), snapshot=snapshot(spec), live_cluster=None, pods=())
+    assert wrote(decide(gone, 740)).state is State.RESTARTING, "not suspended, which nobody asked for"
+
+
+@pytest.mark.parametrize("part", ["intent", "resolved"])
+def test_the_run_whose_intent_is_lost_is_found_again_and_never_joined_by_another(part: str) -> None:
+    status = status_training()
+    del status[part]
+    world = {"progress": UNSEEN, "ray_job": UNSEEN, "last_generation": 1}
+    begun = status_after(decide(running(job=job(status=status), **world), 100))
+    assert begun["attempts"] == []
+    found = wrote(decide(running(job=job(status=begun), progress=answer(), ray_job=UNSEEN), 101))
+    assert found.intent is not None
+    assert (found.intent.attempt, found.intent.submission_id) == (1, SUBMISSION_ID)

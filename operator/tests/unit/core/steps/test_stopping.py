@@ -29,6 +29,7 @@ from builders import (
 
 from rljob.api.status import State
 from rljob.build import configmap
+from rljob.core import clock
 from rljob.core.needs import Needs, needs
 from rljob.core.observed import UNSEEN, Observed
 from rljob.core.plan import CreateObject, DeleteObject, Plan, StopRun
@@ -132,7 +133,7 @@ def test_a_cluster_that_only_a_live_read_shows_goes_too() -> None:
 @pytest.mark.parametrize(
     "left",
     [
-        {"clusters": (cluster(deletionTimestamp="2026-01-01T00:00:00Z"),), "live_cluster": None, "pods": ()},
+        {"clusters": (cluster(deletionTimestamp="2026-01-01T11:59:59Z"),), "live_cluster": None, "pods": ()},
         {"clusters": (), "live_cluster": UNSEEN, "pods": ()},
         {"clusters": (), "live_cluster": None, "pods": UNSEEN},
         {"clusters": (), "live_cluster": None, "pods": (pod(),)},
@@ -141,6 +142,42 @@ def test_a_cluster_that_only_a_live_read_shows_goes_too() -> None:
 )
 def test_the_npus_are_not_called_free_while_something_may_hold_them(left: Json) -> None:
     assert decide(stopping(closed(), **left)) == Plan(requeue_after_seconds=5.0)
+
+
+ORPHAN: Json = {"metadata": {"name": "w-1", "labels": {}}, "spec": {"nodeName": "n1"}}
+HELD_UP = cluster(deletionTimestamp="2026-01-01T12:00:00Z", finalizers=["somebody/else"])
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        ({"clusters": (), "live_cluster": None, "pods": (ORPHAN,)}, "pod w-1 has the label of RayCluster sums-"),
+        (
+            {"clusters": (HELD_UP,), "live_cluster": None, "pods": ()},
+            "2026-01-01T12:00:00Z (finalizers: somebody/else)",
+        ),
+        ({"clusters": (), "live_cluster": HELD_UP, "pods": ()}, "finalizers: somebody/else"),
+    ],
+    ids=["orphan", "finalizer", "finalizer of one that only a live read shows"],
+)
+def test_what_nobody_ends_is_told_after_two_minutes(left: Json, words: str) -> None:
+    status = closed()
+    deadline = (clock.from_text(status["stop"]["deadline"]) - NOW).total_seconds()
+    assert decide(stopping(status, **left), 119).empty
+    plan = decide(stopping(status, **left), deadline + 120)
+    assert (wrote(plan).reason, words in (wrote(plan).message or "")) == ("PodStuckTerminating", True)
+    again = decide(stopping(status_after(plan), **left), deadline + 200)
+    assert again == Plan(requeue_after_seconds=5.0)
+
+
+def test_what_is_still_ended_by_somebody_is_not_told() -> None:
+    going = ORPHAN | {"metadata": ORPHAN["metadata"] | {"deletionTimestamp": "2026-01-01T12:20:00Z"}}
+    for left in (
+        {"clusters": (), "live_cluster": None, "pods": (going,)},
+        {"clusters": (), "live_cluster": UNSEEN, "pods": (ORPHAN,)},
+        {"clusters": (), "live_cluster": None, "pods": UNSEEN},
+    ):
+        assert decide(stopping(closed(), **left), 1000).empty
 
 
 def test_a_stop_asks_for_the_run_and_then_for_what_is_left() -> None:
