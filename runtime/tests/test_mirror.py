@@ -22,7 +22,9 @@ RECORD = StepRecord(step=1, time=2.0, metrics={"reward": 0.5})
 
 
 def test_step_records_are_copied(make_job: MakeJob, tmp_path: Path) -> None:
-    Mirror(make_job(log_path=str(tmp_path)), 3).append_step(RECORD)
+    mirror = Mirror(make_job(log_path=str(tmp_path)), 3)
+    mirror.append_step(RECORD)
+    mirror.drain()
     line = (tmp_path / "sums-uid01-1" / "attempt-3" / "steps.jsonl").read_text()
     assert json.loads(line) == {"step": 1, "time": 2.0, "metrics": {"reward": 0.5}}
 
@@ -98,6 +100,7 @@ def test_a_broken_volume_is_told_once(make_job: MakeJob, tmp_path: Path, capsys:
     mirror = Mirror(make_job(log_path=str(tmp_path / "file")), 1)
     mirror.append_step(RECORD)
     mirror.append_step(RECORD)
+    mirror.drain()
     mirror.copy(tmp_path / "file")
     assert capsys.readouterr().err.count("records are not copied") == 1
 
@@ -105,5 +108,6 @@ def test_a_broken_volume_is_told_once(make_job: MakeJob, tmp_path: Path, capsys:
 def test_without_a_log_path_nothing_is_written(make_job: MakeJob, tmp_path: Path) -> None:
     mirror = Mirror(make_job(), 1)
     mirror.append_step(RECORD)
+    mirror.drain()
     mirror.copy(tmp_path / "absent")
     assert list(tmp_path.iterdir()) == []

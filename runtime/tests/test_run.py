@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import threading
@@ -273,6 +274,48 @@ def test_the_median_counts_from_a_steps_begin_to_its_record(
     assert medians == [90.0, 50.0, 12.0]
     assert shown(spool).median_rollout_seconds == 12.0
     assert (shown(spool).first_step, shown(spool).step) == (5, 7)
+
+
+def steps_of(file: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in file.read_text().splitlines()]
+
+
+def test_the_log_volume_has_every_step_in_order_when_the_run_ends(
+    make_job: MakeJob, spool: Spool, tmp_path: Path
+) -> None:
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
+    run = Run(make_job(log_path=str(tmp_path / "volume")), 1, spool)
+    run.record_validation(0, {VALIDATION_SCORE: 0.5}, only=False)
+    for step in range(1, 40):
+        run.record(step, {"timing_s/step": 1.0})
+    run.close()
+    copy = tmp_path / "volume" / "sums-uid01-1" / "attempt-1" / "steps.jsonl"
+    assert steps_of(copy) == list(range(40)) == steps_of(spool.attempt_folder(1) / "steps.jsonl")
+
+
+@pytest.mark.parametrize("pending", [1, 256], ids=["records are dropped", "records wait at the end"])
+def test_a_log_volume_that_hangs_costs_its_copy_and_no_step(
+    make_job: MakeJob,
+    spool: Spool,
+    tmp_path: Path,
+    pending: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("rljob_runtime.mirror.PENDING_STEPS", pending)
+    monkeypatch.setattr("rljob_runtime.mirror.DRAIN_SECONDS", 0.1)
+    folder = tmp_path / "volume" / "sums-uid01-1" / "attempt-1"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "steps.jsonl")  # without a reader, it is not opened for writing either
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
+    run = Run(make_job(log_path=str(tmp_path / "volume")), 1, spool)
+    for step in range(1, 6):
+        begun = time.monotonic()
+        run.record(step, {"timing_s/step": 1.0})
+        assert time.monotonic() - begun < 1.0
+    run.close()
+    assert (shown(spool).step, steps_of(spool.attempt_folder(1) / "steps.jsonl")) == (5, [1, 2, 3, 4, 5])
+    assert capsys.readouterr().err.count("records are not copied to the log volume") == 1
 
 
 @pytest.mark.parametrize(("only", "reward"), [(True, 0.625), (False, None)])

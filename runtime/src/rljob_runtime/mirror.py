@@ -3,12 +3,13 @@
 `<log_path>/<cluster>/attempt-<n>/` gets the step records, written by the trainer, and from the launcher, as they grow,
 the driver's log (into which Ray forwards what workers of all nodes print) and the error logs of the head's own workers,
 which Ray's forwarding shortens. After a failure come the ends of Ray's own logs on the head. Copies of workers' logs
-are bounded, the driver's is not. A volume that fails costs the copy, never the run: the first failure is told.
+are bounded, the driver's is not. A volume that fails or hangs costs the copy, never the run: the first failure is told.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import stat
 import sys
 import threading
@@ -17,11 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_runtime.contract import JobConfig
+from rljob_runtime.files import in_time
 from rljob_runtime.spool import Spool, StepRecord
 from rljob_runtime.stacks.gather import error_logs
 from rljob_runtime.stacks.register import run_name
 
 COPY_EVERY_SECONDS = 5.0
+PENDING_STEPS = 256
+"""Records that may wait for the volume, some 8 kB each; what comes beyond them is not copied."""
+DRAIN_SECONDS = 5.0
+"""At the end of the training, for what still waits."""
 CHUNK_BYTES = 1 << 20
 DRIVER_LOG = "driver.log"
 WORKERS = "workers"
@@ -70,7 +76,10 @@ class Mirror:
         self._records = Spool(root) if root else None
         self._copies: dict[Path, Copy] = {}
         self._lock = threading.Lock()
-        self._failed = False
+        self._first_failure = threading.Lock()
+        """Taken by the first failure, which is told."""
+        self._pending: queue.Queue[StepRecord] = queue.Queue(PENDING_STEPS)
+        self._writer: threading.Thread | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -78,13 +87,31 @@ class Mirror:
         return self._records.attempt_folder(self._attempt) if self._records else None
 
     def append_step(self, record: StepRecord) -> None:
-        """Copy a step's record."""
+        """Have a step's record copied, in order, and go on: the training must not wait for a volume that hangs."""
         if self._records is None:
             return
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write_steps, args=(self._records,), daemon=True)
+            self._writer.start()
         try:
-            self._records.append_step(self._attempt, record)
-        except OSError as error:
-            self._tell(error)
+            self._pending.put_nowait(record)
+        except queue.Full:
+            self._tell(TimeoutError(f"step {record.step} is left out, the volume has not answered for long"))
+
+    def drain(self) -> None:
+        """Wait, bounded, until the records are copied; without it a process that ends takes the last ones with it."""
+        if not in_time(DRAIN_SECONDS, self._pending.join):
+            self._tell(TimeoutError(f"the volume did not answer within {DRAIN_SECONDS:g} s"))
+
+    def _write_steps(self, records: Spool) -> None:
+        while True:
+            record = self._pending.get()
+            try:
+                records.append_step(self._attempt, record)
+            except OSError as error:
+                self._tell(error)
+            finally:
+                self._pending.task_done()
 
     def follow(self, log: Path | None) -> None:
         """Copy the driver's log, and those of the run's workers on this node, from now on."""
@@ -130,8 +157,7 @@ class Mirror:
                 self._tell(error)
 
     def _tell(self, error: OSError) -> None:
-        if not self._failed:
-            self._failed = True
+        if self._first_failure.acquire(blocking=False):
             print(f"rljob: records are not copied to the log volume: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +388,32 @@ def test_verl_still_binds_nothing_on_npus() -> None:
     from verl.utils import distributed
 
     assert "is_npu_available" in inspect.getsource(distributed.set_numa_affinity)
+
+
+def test_a_run_that_ends_lets_its_last_records_reach_the_log_volume(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
+    from rljob_runtime.spool import Spool
+    from rljob_runtime.verl_plugin.run import current
+    from rljob_runtime.verl_plugin.task_runner import RLJobTaskRunner
+
+    def train(*_: object) -> None:
+        current().record(1, {"timing_s/step": 1.0})
+        raise RuntimeError("a bug")
+
+    append = Spool.append_step
+
+    def append_slowly(spool: Spool, *rest: Any) -> None:
+        time.sleep(0.5)
+        append(spool, *rest)
+
+    monkeypatch.setattr(Spool, "append_step", append_slowly)
+    monkeypatch.setattr(RLJobTaskRunner.__mro__[1], "run", train)
+    job = JobConfig(CONTRACT_VERSION, "team-a", "sums", "uid-1", "sums-1", 1, Platform.CPU, 1, 2, 2, 40, {})
+    job = dataclasses.replace(job, log_path=str(tmp_path / "volume"))
+    spool = Spool(tmp_path / "spool")
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
+    with pytest.raises(RuntimeError, match="a bug"):
+        RLJobTaskRunner(job.to_json(), 1, str(spool.root)).run(None)
+    assert (tmp_path / "volume" / "sums-1" / "attempt-1" / "steps.jsonl").read_text().count("\n") == 1

@@ -195,7 +195,6 @@ class Run:
         """Append a step's line and show its figures."""
         record = StepRecord(step=step, time=time.time(), metrics=metrics)
         self.spool.append_step(self.attempt, record)
-        self.mirror.append_step(record)
         self._first_step = step if self._first_step is None else self._first_step
         if self._step_begun is not None:
             self._step_seconds.append(time.monotonic() - self._step_begun)
@@ -216,14 +215,19 @@ class Run:
             median_step_seconds=statistics.median(self._step_seconds) if self._step_seconds else None,
             median_rollout_seconds=statistics.median(self._rollout_seconds) if self._rollout_seconds else None,
         )
+        self.mirror.append_step(record)
 
     def record_validation(self, step: int, metrics: Mapping[str, float], *, only: bool) -> None:
         """Append the line of a validation before training; an evaluation-only run shows its score as the reward."""
         record = StepRecord(step=step, time=time.time(), metrics=metrics)
         self.spool.append_step(self.attempt, record)
-        self.mirror.append_step(record)
         if only:
             self.spool.update_progress(reward=_finite(metrics, figures.VALIDATION_SCORE))
+        self.mirror.append_step(record)
+
+    def close(self) -> None:
+        """Let the last records reach the log volume, bounded: the process ends with the training."""
+        self.mirror.drain()
 
 
 def _finite(metrics: Mapping[str, float], key: str) -> float | None:

@@ -43,7 +43,10 @@ class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] #
         import rljob_runtime.verl_plugin.trainer  # noqa: F401
 
         logging.getLogger(__name__).warning("trainer runs on %s, pid %d", socket.gethostname(), os.getpid())
-        super().run(config)
+        try:
+            super().run(config)
+        finally:
+            self._run.close()
         return Result.of(self.trainer)
 
     def request_stop(self, mode: str) -> None:
