@@ -16,8 +16,8 @@ class RayTaskError(Exception):
         self.cause = cause
 
 
-def named(name: str, text: str) -> Exception:
-    error: Exception = type(name, (Exception,), {})(text)
+def named(name: str, text: str, module: str = "ray.exceptions", base: type[Exception] = Exception) -> Exception:
+    error: Exception = type(name, (base,), {"__module__": module})(text)
     return error
 
 
@@ -53,6 +53,31 @@ def test_a_cycle_ends() -> None:
 def test_a_fault_of_the_place_is_retried(error: Exception, reason: str) -> None:
     outcome = from_error(RayTaskError(error))
     assert (outcome.exit_code, outcome.reason) == (ExitCode.ENVIRONMENT, reason)
+
+
+NPU = "NPU out of memory. Tried to allocate 72.00 MiB (NPU 0; 61.27 GiB total capacity; 56.05 GiB already allocated)"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        named("OutOfMemoryError", NPU, "torch", RuntimeError),
+        named("OutOfMemoryError", "Allocation on device", "torch.cuda", RuntimeError),
+        RuntimeError(NPU),
+        RuntimeError("Worker failed with error 'CUDA out of memory. Tried to allocate 2.00 GiB', please check the log"),
+    ],
+)
+def test_a_device_short_of_memory_is_the_runs_own_fault_and_not_the_nodes(error: Exception) -> None:
+    outcome = from_error(RayTaskError(error))
+    assert (outcome.exit_code, outcome.reason) == (ExitCode.FAILED, "DeviceOutOfMemory")
+    assert outcome.message == f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize(
+    "error", [named("RpcError", "no answer", "grpc"), ValueError("the answer says: CUDA out of memory")]
+)
+def test_a_name_or_a_text_alone_blames_nobody_else(error: Exception) -> None:
+    assert from_error(error).reason == "RunFailed"
 
 
 def test_a_node_that_is_gone_explains_what_the_rest_of_the_run_raised() -> None:

@@ -14,7 +14,7 @@ from rljob.core.policies.queueing import EVICTIONS
 from rljob.core.policies.startup import StartReason
 from rljob.core.reasons import Reason
 from rljob_runtime.node_checks.judge import Check
-from rljob_runtime.outcomes import FENCED, PLACE_ERRORS
+from rljob_runtime.outcomes import DEVICE_OUT_OF_MEMORY, FENCED, PLACE_ERRORS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "failure-modes.md").read_text()
@@ -46,7 +46,7 @@ def _endings() -> Iterator[str]:
 
 
 CHECKS = {check.reason for check in Check}
-ENDINGS = {*_endings(), *PLACE_ERRORS.values(), FENCED}
+ENDINGS = {*_endings(), *PLACE_ERRORS.values(), FENCED, DEVICE_OUT_OF_MEMORY}
 WORDS = sorted({*Reason, *StartReason, *REASONS, *POD_REASONS, *EVICTIONS, *CHECKS, *ENDINGS} - NO_FAILURE)
 
 

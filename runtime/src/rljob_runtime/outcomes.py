@@ -29,6 +29,12 @@ PLACE_ERRORS = {
 }
 """Ray's exceptions (ray/exceptions.py, 2.60) that tell of the place, not of the run."""
 
+DEVICE_OUT_OF_MEMORY = "DeviceOutOfMemory"
+"""Reason of a run that used up the memory of a device."""
+
+DEVICE_MEMORY_WORDS = ("npu out of memory", "cuda out of memory")
+"""Of torch_npu and torch, which raised a bare RuntimeError before torch.OutOfMemoryError, as vLLM does for a worker."""
+
 NODE_DEATH_WORDS = ("node died", "its node has died", "node was terminated", "node is dead")
 """An actor's death by its node has no class of its own; ray's text says so (ActorDiedError)."""
 
@@ -79,6 +85,28 @@ def innermost(error: BaseException) -> BaseException:
         error = inner
 
 
+def package_of(error: BaseException) -> str:
+    """Name the package that defines an exception: torch and Ray each have an OutOfMemoryError."""
+    return type(error).__module__.partition(".")[0]
+
+
+def place_reason(error: BaseException) -> str | None:
+    """Give the reason if Ray says that the place is at fault."""
+    if package_of(error) != "ray":
+        return None
+    name = type(error).__name__
+    if name == "ActorDiedError" and any(words in str(error).lower() for words in NODE_DEATH_WORDS):
+        return NODE_LOST
+    return PLACE_ERRORS.get(name)
+
+
+def is_device_memory(error: BaseException) -> bool:
+    """Tell whether a device, and not the node, is short of memory."""
+    if type(error).__name__ == "OutOfMemoryError" and package_of(error) == "torch":
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in DEVICE_MEMORY_WORDS)
+
+
 def from_error(error: BaseException, last_step: int = 0) -> Outcome:
     """Name the end of a run that raised."""
     if isinstance(error, RefusedError):
@@ -93,8 +121,9 @@ def from_error(error: BaseException, last_step: int = 0) -> Outcome:
     text = bounded(f"{name}: {cause}".strip())
     if isinstance(cause, FencedError):
         return Outcome(int(ExitCode.ENVIRONMENT), FENCED, text, last_step=last_step)
-    if name in PLACE_ERRORS:
-        return Outcome(int(ExitCode.ENVIRONMENT), PLACE_ERRORS[name], text, last_step=last_step)
-    if name == "ActorDiedError" and any(words in str(cause).lower() for words in NODE_DEATH_WORDS):
-        return Outcome(int(ExitCode.ENVIRONMENT), NODE_LOST, text, last_step=last_step)
+    if is_device_memory(cause):
+        return Outcome(int(ExitCode.FAILED), DEVICE_OUT_OF_MEMORY, text, last_step=last_step)
+    reason = place_reason(cause)
+    if reason is not None:
+        return Outcome(int(ExitCode.ENVIRONMENT), reason, text, last_step=last_step)
     return Outcome(int(ExitCode.FAILED), "RunFailed", text, last_step=last_step)

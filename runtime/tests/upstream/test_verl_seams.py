@@ -321,6 +321,15 @@ def test_ray_keeps_the_names_that_we_use() -> None:
     assert HEAD_NODE_RESOURCE_NAME == HEAD_RESOURCE
     known = set(dir(ray.exceptions))
     assert set(PLACE_ERRORS) <= known
+    assert {getattr(ray.exceptions, name).__module__ for name in PLACE_ERRORS} == {"ray.exceptions"}
+
+
+def test_torchs_error_for_a_device_without_memory_is_not_taken_for_rays() -> None:
+    import torch
+
+    from rljob_runtime.outcomes import DEVICE_OUT_OF_MEMORY, from_error
+
+    assert from_error(torch.OutOfMemoryError("Allocation on device")).reason == DEVICE_OUT_OF_MEMORY
 
 
 CPU_PROBE = """

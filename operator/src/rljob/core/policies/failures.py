@@ -80,6 +80,7 @@ REASONS: Mapping[str, Row] = {
     "NodeLost": Row(FailureCause.INFRASTRUCTURE, _OUTCOMES),
     "RayUnavailable": Row(FailureCause.INFRASTRUCTURE, _OUTCOMES),
     "OutOfMemory": Row(FailureCause.USER, _OUTCOMES),
+    "DeviceOutOfMemory": Row(FailureCause.USER, _OUTCOMES),
 }
 OOM_KILLED = "OOMKilled"
 POD_REASONS: Mapping[str, Row] = {

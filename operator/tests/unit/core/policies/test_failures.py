@@ -65,6 +65,7 @@ def failure(cause: FailureCause = USER, reason: str = "RunFailed", **fields: Any
         (outcome(68, "RunFailed", rule="flaky", unruled=1), USER),
         (outcome(68, "NodeLost", rule="flaky", unruled=65), INFRASTRUCTURE),
         (outcome(1, "OutOfMemory"), USER),
+        (outcome(1, "DeviceOutOfMemory"), USER),
         (outcome(1, Reason.HEAD_LOST), INFRASTRUCTURE),
         (outcome(1, Reason.ACTIVE_DEADLINE_EXCEEDED), CONFIGURATION),
         (outcome(1, ""), USER),
