@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rljob_runtime import figures, log_rules, parallelism, preflight, ray_cluster, resume, stall, trackers, wiring
 from rljob_runtime import nodes as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
-from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
+from rljob_runtime.contract import ContractError, ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.files import in_time
 from rljob_runtime.mirror import Mirror, own_log
 from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, from_error, innermost
@@ -109,35 +109,42 @@ class Ending:
 def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
     """Run one attempt and give its ending; never raises."""
     spool: Spool | None = None
-    mirror: Mirror | None = None
     job: JobConfig | None = None
     try:
         attempt = preflight.read_attempt(environ)
         job = preflight.read_job(environ)
         spool = Spool(attempt.spool)
         with ray_cluster.head_lock(spool.root, patience.predecessor_seconds):
-            begin(spool, attempt, job)
-            mirror = Mirror(job, attempt.number)
-            mirror.follow(own_log())
-            outcome = run_claimed(Launch(attempt, job, spool, patience, mirror), environ)
-            end(spool, outcome)
-            return Ending(outcome, mirror)
+            return run_alone(attempt, job, spool, patience, environ)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the operator must learn of it
-        if not isinstance(error, RefusedError):
-            traceback.print_exc()
-        progress = spool.progress() if spool else None
-        outcome = from_error(error, last_step=progress.step if progress else 0)
-        if job is not None:
-            sys.stdout.flush()
-            outcome = log_rules.judged(outcome, job.log_rules, own_log())
-        if spool is not None and progress is not None and not refused_by_lock(error):
-            end(spool, outcome)
-        return Ending(outcome, mirror)
+        # Without the lock, the spool is another launcher's.
+        return Ending(failed(error, job, spool))
 
 
-def refused_by_lock(error: BaseException) -> bool:
-    """Tell whether the spool still belongs to another launcher's attempt."""
-    return isinstance(error, RefusedError) and error.reason == "HeadBusy"
+def run_alone(
+    attempt: preflight.Attempt, job: JobConfig, spool: Spool, patience: Patience, environ: Mapping[str, str]
+) -> Ending:
+    """Run as the head's only launcher; its outcome stands before the lock is free, for then everybody looks for it."""
+    mirror = Mirror(job, attempt.number)
+    try:
+        begin(spool, attempt, job)
+        mirror.follow(own_log())
+        outcome = run_claimed(Launch(attempt, job, spool, patience, mirror), environ)
+    except BaseException as error:  # noqa: BLE001 - as in launch
+        outcome = failed(error, job, spool)
+    end(spool, outcome)
+    return Ending(outcome, mirror)
+
+
+def failed(error: BaseException, job: JobConfig | None, spool: Spool | None) -> Outcome:
+    """Name the end of an attempt that raised, with the restart rule that decides about it."""
+    if not isinstance(error, RefusedError):
+        traceback.print_exception(error)
+    outcome = from_error(error, last_step=step_in(spool) if spool else 0)
+    if job is None:
+        return outcome
+    sys.stdout.flush()
+    return log_rules.judged(outcome, job.log_rules, own_log())
 
 
 def begin(spool: Spool, attempt: preflight.Attempt, job: JobConfig) -> None:
@@ -159,8 +166,11 @@ def begin(spool: Spool, attempt: preflight.Attempt, job: JobConfig) -> None:
 
 
 def end(spool: Spool, outcome: Outcome) -> None:
-    """Show that the attempt has ended."""
-    spool.update_progress(phase=Phase.ENDED, outcome=outcome)
+    """Show that the attempt has ended; a spool that fails takes nothing from the last line."""
+    try:
+        spool.update_progress(phase=Phase.ENDED, outcome=outcome)
+    except (OSError, ContractError) as error:
+        print(f"rljob: the spool does not show the end {outcome.reason}: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run_claimed(launch: Launch, environ: Mapping[str, str]) -> Outcome:
@@ -417,7 +427,15 @@ def has_ended(launch: Launch) -> bool:
 
 def step_of(launch: Launch) -> int:
     """Give the last complete step that the spool knows."""
-    progress = launch.spool.progress()
+    return step_in(launch.spool)
+
+
+def step_in(spool: Spool) -> int:
+    """Give the last complete step; 0 where the spool cannot tell, for an outcome must not fail of that."""
+    try:
+        progress = spool.progress()
+    except (OSError, ContractError):
+        return 0
     return progress.step if progress else 0
 
 
