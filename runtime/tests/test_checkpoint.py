@@ -12,6 +12,7 @@ import pytest
 
 from rljob_runtime.checkpoint import (
     TRACKER_FILE,
+    broken_shards,
     complete_steps,
     delete_retired,
     displace_retired,
@@ -73,6 +74,36 @@ def test_a_mark_that_cannot_be_read_is_neither_whole_nor_cut_off(tmp_path: Path,
             ask(tmp_path)
     (tmp_path / TRACKER_FILE).write_text("2")
     assert repair_tracker(tmp_path) == 2, "the others' marks need not be read"
+
+
+def fill(folder: Path, *names: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(WHOLE_MARK)
+
+
+def test_every_rank_must_have_its_part_of_each_kind_that_was_saved(tmp_path: Path) -> None:
+    parts = [f"{kind}_world_size_2_rank_{rank}.pt" for kind in ("model", "optim", "extra_state") for rank in (0, 1)]
+    fill(tmp_path / "actor", *parts, "fsdp_config.json", "model_world_size_4_rank_3.pt")
+    fill(tmp_path / "critic", *parts[:2])  # of which only the weights were to be saved
+    assert broken_shards(tmp_path, 2) == []
+    (tmp_path / "actor" / parts[2]).unlink()
+    (tmp_path / "actor" / parts[5]).write_bytes(b"")
+    (tmp_path / "critic" / parts[1]).write_bytes(WHOLE_MARK[:-1])
+    assert broken_shards(tmp_path, 2) == [f"actor/{parts[5]}", f"actor/{parts[2]}", f"critic/{parts[1]}"]
+
+
+def test_what_other_engines_save_is_left_to_them(tmp_path: Path) -> None:
+    fill(tmp_path / "actor" / "dist_ckpt", "__0_0.distcp")
+    (tmp_path / "critic").write_text("no folder")
+    assert broken_shards(tmp_path, 2) == []
+
+
+def test_a_part_that_cannot_be_read_is_neither_whole_nor_cut_off(tmp_path: Path) -> None:
+    fill(tmp_path / "actor", "model_world_size_2_rank_0.pt")
+    (tmp_path / "actor" / "model_world_size_2_rank_1.pt").symlink_to("/proc/self/mem")
+    with pytest.raises(OSError, match=r"actor/model_world_size_2_rank_1\.pt"):
+        broken_shards(tmp_path, 2)
 
 
 @pytest.mark.parametrize("damage", [None, "", "x", "99"])

@@ -20,7 +20,7 @@ def make_step(folder: Path, step: int, *, devices: int = 2, critic: bool = False
     for role in ("actor", "critic") if critic else ("actor",):
         (made / role).mkdir(parents=True)
         for rank in range(devices):
-            (made / role / f"model_world_size_{devices}_rank_{rank}.pt").write_bytes(b"")
+            (made / role / f"model_world_size_{devices}_rank_{rank}.pt").write_bytes(WHOLE_MARK)
     if complete:
         (made / "data.pt").write_bytes(WHOLE_MARK)
     return made
@@ -196,6 +196,62 @@ def test_never_is_for_what_was_before_the_job_and_not_for_its_own_restarts(make_
     assert choose(job).step == 6
     (own / ".begun").write_text("another job")
     assert choose(job).folder is None
+
+
+@pytest.mark.parametrize("tracker", ["20", "10", None])
+def test_a_step_that_lost_a_part_is_passed_over_and_told(
+    make_job: MakeJob, own: Path, tracker: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, cut = make_step(own, 10), make_step(own, 20)
+    (cut / "actor" / "model_world_size_2_rank_1.pt").write_bytes(b"")
+    if tracker is not None:
+        (own / TRACKER_FILE).write_text(tracker)
+    start = choose(make_job(checkpoint_path=str(own)), saved=20)
+    assert (start.folder, start.step, start.told) == (whole, 10, f"the run goes on from step 10 in {own}")
+    assert (own / TRACKER_FILE).read_text() == "10"
+    said = f"rljob: {own}: of step 20, actor/model_world_size_2_rank_1.pt are missing or cut off; it is passed over\n"
+    assert capsys.readouterr().err == ("" if tracker == "10" else said)
+    assert sorted(entry.name for entry in own.iterdir()) == ["global_step_10", "global_step_20", TRACKER_FILE]
+    assert (cut / "actor" / "model_world_size_2_rank_1.pt").exists()
+
+
+@pytest.mark.parametrize("saved", [20, None])
+def test_where_no_step_is_whole_nothing_begins_anew(
+    make_job: MakeJob, own: Path, other: Path, saved: int | None
+) -> None:
+    make_step(other, 5)
+    for step in (10, 20):
+        for part in (make_step(own, step, devices=6) / "actor").iterdir():
+            part.write_bytes(WHOLE_MARK[:-1])
+    job = make_job(checkpoint_path=str(own), devices=6, resume_from=ResumeSource(str(other)))
+    error = refusal(job, saved=saved)
+    names = ", ".join(f"actor/model_world_size_6_rank_{rank}.pt" for rank in range(4))
+    assert error.reason == "CheckpointGone"
+    assert str(error) == (
+        f"checkpoint.path: no step of {own} is whole: of step 20, {names} and 2 more are missing or cut off; "
+        "bring the files back, or begin from another folder"
+    )
+
+
+def test_a_source_is_passed_over_step_by_step_unless_one_is_asked_for(
+    make_job: MakeJob, own: Path, other: Path
+) -> None:
+    for step in (10, 20, 30):
+        make_step(other, step)
+    (other / TRACKER_FILE).write_text("20")
+    (other / "global_step_20" / "actor" / "model_world_size_2_rank_0.pt").unlink()
+
+    def of(step: int | None = None) -> JobConfig:
+        return make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(other), step))
+
+    assert choose(of()).step == 30
+    assert (other / TRACKER_FILE).read_text() == "20", "it is another job's"
+    assert choose(of(20)).step == 20
+    for step in (10, 30):
+        (other / f"global_step_{step}" / "actor" / "model_world_size_2_rank_0.pt").write_bytes(b"")
+    error = refusal(of())
+    assert error.reason == "CheckpointMissing"
+    assert str(error).startswith(f"checkpoint.from: no step of {other} is whole: of step 20, ")
 
 
 def test_another_number_of_devices_is_refused_with_both_numbers(make_job: MakeJob, own: Path) -> None:

@@ -30,6 +30,10 @@ ZIP_COMMENT_BYTES = 1 << 16
 """What may follow that record."""
 MODEL_FOLDER = "actor"
 """Beside the mark. verl's own limit removes it from an old step and leaves the mark: checkpoint_manager.py (0.9.1)."""
+CRITIC_FOLDER = "critic"
+"""Beside the actor's, for an algorithm that has one: trainer_base.py, _save_checkpoint (0.9.1)."""
+SHARD = re.compile(r"^(?P<kind>model|optim|extra_state)_world_size_(?P<ranks>\d+)_rank_\d+\.pt$")
+"""One rank's part of what FSDP saves: verl/utils/checkpoint/fsdp_checkpoint_manager.py (0.9.1)."""
 STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
 RETIRED = ".retired-"
 """Beginning of the name of a place in which a step's folder waits for its deletion."""
@@ -117,23 +121,54 @@ def _steps(folder: Path) -> list[int]:
 
 
 def is_complete(made: Path) -> bool:
-    """Tell whether a step's folder can be resumed from; raises OSError where that cannot be read.
-
-    What torch.save writes is a zip, whose directory comes last: a mark that was cut off in the writing has none.
-    zipfile.is_zipfile says the same, but takes a volume that fails for a file that is no zip.
-    """
-    mark = made / COMPLETE_MARK
+    """Tell whether a step's folder can be resumed from; raises OSError where that cannot be read."""
+    if not is_whole(made / COMPLETE_MARK):
+        return False
     try:
-        with mark.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - ZIP_END_BYTES - ZIP_COMMENT_BYTES))
-            tail = file.read()
-        has_model = stat.S_ISDIR((made / MODEL_FOLDER).stat().st_mode)
+        return stat.S_ISDIR((made / MODEL_FOLDER).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def is_whole(file: Path) -> bool:
+    """Tell whether what torch.save wrote is there to its end; raises OSError where that cannot be read.
+
+    It is a zip, whose directory comes last: a file that was cut off in the writing has none. zipfile.is_zipfile says
+    the same, but takes a volume that fails for a file that is no zip.
+    """
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, opened.seek(0, os.SEEK_END) - ZIP_END_BYTES - ZIP_COMMENT_BYTES))
+            tail = opened.read()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        error.filename = error.filename or str(mark)  # a read that fails does not name it
+        error.filename = error.filename or str(file)  # a read that fails does not name it
         raise
-    return has_model and 0 <= tail.rfind(ZIP_END) <= len(tail) - ZIP_END_BYTES
+    return 0 <= tail.rfind(ZIP_END) <= len(tail) - ZIP_END_BYTES
+
+
+def broken_shards(made: Path, ranks: int) -> list[str]:
+    """Name the parts of so many ranks of FSDP that a step lacks, or that were cut off in the writing.
+
+    The mark comes from the head, the parts from every node: one that loses its power before its pages are written
+    leaves them short. What is saved is configured, so only kinds are asked for of which some rank's part is there.
+    """
+    broken = []
+    for role in (MODEL_FOLDER, CRITIC_FOLDER):
+        for kind in sorted({kind for kind, of in shards(made / role) if of == ranks}):
+            names = (f"{kind}_world_size_{ranks}_rank_{rank}.pt" for rank in range(ranks))
+            broken += [f"{role}/{name}" for name in names if not is_whole(made / role / name)]
+    return broken
+
+
+def shards(folder: Path) -> set[tuple[str, int]]:
+    """Give the kinds of FSDP's parts in a folder, each with the number of ranks in their names."""
+    try:
+        matches = [SHARD.match(entry.name) for entry in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    return {(match["kind"], int(match["ranks"])) for match in matches if match}
 
 
 def saved_time(made: Path) -> float | None:
@@ -169,5 +204,10 @@ def repair_tracker(folder: Path) -> int | None:
     if not steps:
         (folder / TRACKER_FILE).unlink(missing_ok=True)
         return None
-    write_atomically(folder / TRACKER_FILE, str(steps[-1]).encode(), durable=True)
+    set_tracker(folder, steps[-1])
     return steps[-1]
+
+
+def set_tracker(folder: Path, step: int) -> None:
+    """Let the tracker name a step."""
+    write_atomically(folder / TRACKER_FILE, str(step).encode(), durable=True)

@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rljob_runtime.checkpoint import CRITIC_FOLDER
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.resume import CRITIC, Start
+from rljob_runtime.resume import Start
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -78,7 +79,7 @@ def split(config: DictConfig) -> dict[str, int | None]:
 
 
 def _loads_more_than_weights(config: DictConfig, step: Path) -> bool:
-    roles = [config.actor_rollout_ref.actor, *([config.critic] if (step / CRITIC).is_dir() else [])]
+    roles = [config.actor_rollout_ref.actor, *([config.critic] if (step / CRITIC_FOLDER).is_dir() else [])]
     return any(set(role.checkpoint.load_contents) != {WEIGHTS} for role in roles)
 
 

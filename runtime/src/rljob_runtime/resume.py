@@ -1,14 +1,15 @@
 """Where an attempt begins: at the job's own last complete checkpoint, else at `checkpoint.from`, else at step 0.
 
 The launcher asks once it alone may write into the checkpoint folder, and hands verl an explicit path: verl's own search
-would follow a tracker file that a crash can damage. With `Never`, a job's first attempt sets earlier steps aside, so
-that every `global_step_<n>` of the folder belongs to this job; nothing is deleted. A job that had saved something does
-not begin anew in silence because it is gone.
+would follow a tracker file that a crash can damage. A step that lost a part is passed over. With `Never`, a job's first
+attempt sets earlier steps aside, so that every `global_step_<n>` of the folder belongs to this job; nothing is deleted.
+A job that had saved something does not begin anew in silence because it is gone.
 """
 
 from __future__ import annotations
 
-import re
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +20,12 @@ from rljob_runtime.files import write_atomically
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.preflight import Attempt
 
-SHARD = re.compile(r"^model_world_size_(\d+)_rank_\d+\.pt$")
-"""One rank's part of an FSDP model: verl/utils/checkpoint/fsdp_checkpoint_manager.py (0.9.1)."""
-CRITIC = "critic"
-"""Folder of a checkpoint beside the actor's: trainer_base.py, _save_checkpoint (0.9.1)."""
 BEGUN_FILE = ".begun"
 """In a checkpoint folder: uid of the job that began it anew."""
 SHOWN_STEPS = 8
 """Steps that a message lists at most."""
+SHOWN_SHARDS = 4
+"""Files of a step that a message lists at most."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,11 @@ def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool) -> Start:
         _check_kept(own, job, attempt.checkpoint_step)
     if job.resume is ResumeMode.NEVER and (own is None or not _begun(own, job)):
         return _begin_anew(own, job, attempt.number) if own else Start()
-    step = checkpoint.repair_tracker(own) if own else None
+    step = _own_step(own, job.devices) if own else None
     if own is not None and step is not None:
         start = Start(step_folder(own, step), step, f"the run goes on from step {step} in {own}")
     elif job.resume_from is not None:
-        start = _from_source(job.resume_from, job.total_steps)
+        start = _from_source(job.resume_from, job)
     elif job.resume is ResumeMode.REQUIRED:
         raise _refused(f"checkpoint.resume is Required, but {own} holds no complete checkpoint (global_step_<n>)")
     else:
@@ -69,6 +68,42 @@ def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool) -> Start:
         check_topology(start.folder, job.devices)
         check_critic(start.folder, needs_critic=needs_critic)
     return start
+
+
+def _own_step(folder: Path, devices: int) -> int | None:
+    """Let the tracker name the step to go on from, and give it; None where nothing was saved."""
+    first = checkpoint.repair_tracker(folder)
+    if first is None:
+        return None
+    step = _newest_whole(folder, first, devices, "checkpoint.path", "CheckpointGone")
+    if step != first:
+        checkpoint.set_tracker(folder, step)
+    return step
+
+
+def _newest_whole(folder: Path, first: int, devices: int, field: str, reason: str) -> int:
+    """Give the first of the steps that lacks no part of any rank, and tell of those that do; nothing is deleted.
+
+    Without it every attempt would die in the load of the same step, although an older one is whole.
+    """
+    told = []
+    for step in _candidates(folder, first):
+        broken = checkpoint.broken_shards(step_folder(folder, step), devices)
+        if not broken:
+            return step
+        more = f" and {len(broken) - SHOWN_SHARDS} more" if len(broken) > SHOWN_SHARDS else ""
+        told.append(f"of step {step}, {', '.join(broken[:SHOWN_SHARDS])}{more} are missing or cut off")
+        print(f"rljob: {folder}: {told[-1]}; it is passed over", file=sys.stderr, flush=True)  # noqa: T201
+    raise _refused(
+        f"{field}: no step of {folder} is whole: {told[0]}; bring the files back, or begin from another folder",
+        reason,
+    )
+
+
+def _candidates(folder: Path, first: int) -> Iterator[int]:
+    """Give the step to begin from, and then the other complete ones, the newest first."""
+    yield first
+    yield from (step for step in reversed(checkpoint.complete_steps(folder)) if step != first)
 
 
 def _check_kept(folder: Path, job: JobConfig, saved_step: int) -> None:
@@ -118,8 +153,7 @@ def check_topology(folder: Path, devices: int) -> None:
     Checkpoints of Megatron hold no such files; they can be loaded by another topology.
     """
     actor = folder / checkpoint.MODEL_FOLDER
-    matches = (SHARD.match(entry.name) for entry in actor.iterdir())
-    sizes = sorted({int(match[1]) for match in matches if match})
+    sizes = sorted({ranks for kind, ranks in checkpoint.shards(actor) if kind == "model"})
     if sizes and devices not in sizes:
         written = " and ".join(str(size) for size in sizes)
         raise _refused(
@@ -132,7 +166,7 @@ def check_topology(folder: Path, devices: int) -> None:
 
 def check_critic(folder: Path, *, needs_critic: bool) -> None:
     """Refuse a checkpoint without critic for an algorithm that has one."""
-    if needs_critic and not (folder / CRITIC).is_dir():
+    if needs_critic and not (folder / checkpoint.CRITIC_FOLDER).is_dir():
         raise _refused(
             f"{folder} holds no critic, but algorithm.name PPO resumes one; begin from a checkpoint of a PPO job, or "
             "set model.path to the merged actor and leave checkpoint.from out",
@@ -140,7 +174,7 @@ def check_critic(folder: Path, *, needs_critic: bool) -> None:
         )
 
 
-def _from_source(source: ResumeSource, total_steps: int) -> Start:
+def _from_source(source: ResumeSource, job: JobConfig) -> Start:
     folder = Path(source.path)
     steps = checkpoint.complete_steps(folder)
     there = ", ".join(str(step) for step in steps[-SHOWN_STEPS:])
@@ -150,17 +184,22 @@ def _from_source(source: ResumeSource, total_steps: int) -> Start:
             "is not a folder of this pod" if not folder.is_dir() else "holds no complete checkpoint (global_step_<n>)"
         )
         raise _refused(f"checkpoint.from: {folder} {what}")
-    step = source.step or checkpoint.tracked_step(folder) or steps[-1]
-    if source.step is None and step not in steps:
-        step = steps[-1]
+    step = source.step or _source_step(folder, steps, job.devices)
     if step not in steps:
         raise _refused(f"checkpoint.from.step: {folder} has no complete step {step}; {there}")
-    if step >= total_steps:
+    if step >= job.total_steps:
         raise _refused(
-            f"checkpoint.from: step {step} is not before trainer.steps {total_steps}, and verl counts on from there; "
-            f"set trainer.steps beyond {step}"
+            f"checkpoint.from: step {step} is not before trainer.steps {job.total_steps}, and verl counts on from "
+            f"there; set trainer.steps beyond {step}"
         )
     return Start(step_folder(folder, step), step, f"the run begins with step {step} of {folder}")
+
+
+def _source_step(folder: Path, steps: list[int], devices: int) -> int:
+    """Give the step that the source's tracker names, else its newest one; of those that are whole."""
+    tracked = checkpoint.tracked_step(folder)
+    first = tracked if tracked in steps else steps[-1]
+    return _newest_whole(folder, first, devices, "checkpoint.from", "CheckpointMissing")
 
 
 def _refused(message: str, reason: str = "CheckpointMissing") -> RefusedError:

@@ -86,10 +86,12 @@ def test_a_checkpoint_is_loaded_from_the_path_that_we_give(base: Any) -> None:
 def test_shards_carry_the_number_of_devices_in_their_names() -> None:
     from verl.utils.checkpoint import fsdp_checkpoint_manager
 
-    from rljob_runtime.resume import SHARD
+    from rljob_runtime.checkpoint import SHARD
 
-    assert 'f"model_world_size_{self.world_size}_rank_{self.rank}.pt"' in inspect.getsource(fsdp_checkpoint_manager)
-    assert SHARD.match("model_world_size_16_rank_3.pt")
+    source = inspect.getsource(fsdp_checkpoint_manager)
+    for kind in ("model", "optim", "extra_state"):
+        assert f'f"{kind}_world_size_{{self.world_size}}_rank_{{self.rank}}.pt"' in source
+        assert SHARD.match(f"{kind}_world_size_16_rank_3.pt")
 
 
 def test_verl_still_makes_no_baselines_for_remax(base: Any) -> None:
