@@ -15,6 +15,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rljob_runtime.files import write_atomically
@@ -35,6 +36,7 @@ CRITIC_FOLDER = "critic"
 SHARD = re.compile(r"^(?P<kind>model|optim|extra_state)_world_size_(?P<ranks>\d+)_rank_\d+\.pt$")
 """One rank's part of what FSDP saves: verl/utils/checkpoint/fsdp_checkpoint_manager.py (0.9.1)."""
 STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
+READS_AT_ONCE = 16
 RETIRED = ".retired-"
 """Beginning of the name of a place in which a step's folder waits for its deletion."""
 
@@ -154,12 +156,16 @@ def broken_shards(made: Path, ranks: int) -> list[str]:
     The mark comes from the head, the parts from every node: one that loses its power before its pages are written
     leaves them short. What is saved is configured, so only kinds are asked for of which some rank's part is there.
     """
-    broken = []
-    for role in (MODEL_FOLDER, CRITIC_FOLDER):
-        for kind in sorted({kind for kind, of in shards(made / role) if of == ranks}):
-            names = (f"{kind}_world_size_{ranks}_rank_{rank}.pt" for rank in range(ranks))
-            broken += [f"{role}/{name}" for name in names if not is_whole(made / role / name)]
-    return broken
+    names = [
+        f"{role}/{kind}_world_size_{ranks}_rank_{rank}.pt"
+        for role in (MODEL_FOLDER, CRITIC_FOLDER)
+        for kind in sorted({kind for kind, of in shards(made / role) if of == ranks})
+        for rank in range(ranks)
+    ]
+    # A thousand ranks have thousands of parts, and every NPU waits while a volume across the network is asked.
+    with ThreadPoolExecutor(READS_AT_ONCE) as readers:
+        whole = readers.map(lambda name: is_whole(made / name), names)
+        return [name for name, is_there in zip(names, whole, strict=True) if not is_there]
 
 
 def shards(folder: Path) -> set[tuple[str, int]]:
