@@ -146,6 +146,13 @@ def test_waiting_for_answers_is_one_method_of_the_replay_buffer() -> None:
     assert "self.poll_interval" in inspect.getsource(ReplayBuffer.__init__)
 
 
+def test_prompts_of_a_validation_that_is_left_can_be_found_and_cleared() -> None:
+    import transfer_queue
+
+    assert parameters(transfer_queue.kv_list) == ["partition_id"]
+    assert parameters(transfer_queue.kv_clear) == ["keys", "partition_id"]
+
+
 def test_answers_carry_their_lengths_until_the_buffer_clears_their_group() -> None:
     from verl.trainer.ppo.v1 import agent_loop_tq, trainer_sync
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer

@@ -36,10 +36,15 @@ if TYPE_CHECKING:
 
 STOP_POLL_SECONDS = 0.2
 """How often a rollout in progress looks for a stop request."""
+VALIDATION_LEFT_OUT = "rljob: the validation of step {step} is left out: the run was asked to stop"
 
 
 class StepAbandonedError(BaseException):
     """Leaves a step that has trained nothing; a BaseException, so that no `except Exception` on the way swallows it."""
+
+
+class ValidationAbandonedError(BaseException):
+    """Leaves a validation within the loop; a BaseException for the same reason."""
 
 
 @register_trainer(TRAINER_NAME)
@@ -81,7 +86,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self._run.keep = saving.take_limit(config)
         self._run.split = parallelism.split(config)
 
-    # Waiting for generation: the only place where a rollout can be abandoned.
+    # Waiting for generation: the only place where a rollout or a validation can be abandoned.
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         buffer = super()._build_replay_buffer()
@@ -91,9 +96,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         def wait(replay_buffer: ReplayBuffer, partition_id: str, last_debug_time: float) -> float:
             deadline = time.monotonic() + replay_buffer.poll_interval
             while True:
-                in_rollout = partition_id == "train" or bool(self._baseline_of)
-                if in_rollout and self._run.stop_mode() is StopMode.ABORT_ROLLOUT:
-                    raise StepAbandonedError
+                self._abandon_if_stopped(partition_id)
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return last_debug_time
@@ -102,6 +105,14 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         buffer._wait_for_next_poll = types.MethodType(wait, buffer)  # noqa: SLF001
         self._discarded.watch(buffer)
         return buffer
+
+    def _abandon_if_stopped(self, partition_id: str) -> None:
+        """Leave a wait for answers that a stop has made useless."""
+        if partition_id == "train" or self._baseline_of:
+            if self._run.stop_mode() is StopMode.ABORT_ROLLOUT:
+                raise StepAbandonedError
+        elif self._in_loop and self._run.stop_mode() is not None:
+            raise ValidationAbandonedError
 
     # The run from its begin to its end.
 
@@ -119,7 +130,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def on_step_begin(self) -> None:
         """Keep the data's place before this step's prompts are drawn, and start the replicas' clock.
 
-        A stop may have come since on_step_end looked: in the weight sync, a validation, verl's loggers.
+        A stop may have come since on_step_end looked: in the weight sync, a validation (which it ends), verl's loggers.
         """
         self._data_before = self.train_dataloader.state_dict()
         if (mode := self._run.stop_mode()) is not None:
@@ -134,19 +145,16 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         # All answers of the step's rollout have arrived by now, and a validation's have not begun.
         self._window = self._take_window()
         mode = self._run.stop_mode()
-        if mode is None or self.global_steps >= self.total_training_steps:
+        if mode is None:
             super().on_step_end()
             return
-        self.stopped_by = mode
-        self._save_once()
-        # Leave through the loop's own condition: the step is still logged and the queue cleared. Nobody will generate
-        # again, so the weights need not be sent to the replicas, unless a validation is due.
-        self.total_training_steps = self.global_steps
-        frequency = self.config.trainer.test_freq
-        if frequency > 0 and self.global_steps % frequency == 0:
-            super().on_step_end()
-        else:
-            self.timing_raw.setdefault("update_weights", 0.0)
+        # Nobody will generate again, as a validation is left out too: the weights need not be sent to the replicas.
+        self.timing_raw.setdefault("update_weights", 0.0)
+        if self.global_steps < self.total_training_steps:
+            self.stopped_by = mode
+            self._save_once()
+            # Leave through the loop's own condition: the step is still logged and the queue cleared.
+            self.total_training_steps = self.global_steps
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
         """Train one step, or abandon its rollout."""
@@ -264,13 +272,30 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
 
     def _validate(self) -> dict[str, float]:
         """Record a validation before training as a step of its own; later ones belong to their step."""
+        if self._in_loop:
+            return self._validate_unless_stopped()
         metrics: dict[str, float] = super()._validate()
-        if not self._in_loop:
-            only = bool(self.config.trainer.get("val_only", False))
-            self._run.record_validation(self.global_steps, run.numbers(metrics), only=only)
-            if only:
-                self.evaluation = run.numbers(metrics)
+        only = bool(self.config.trainer.get("val_only", False))
+        self._run.record_validation(self.global_steps, run.numbers(metrics), only=only)
+        if only:
+            self.evaluation = run.numbers(metrics)
         return metrics
+
+    def _validate_unless_stopped(self) -> dict[str, float]:
+        """Validate a step; once a stop is asked give no figures, as the step is trained and a grace may be running."""
+        if self._run.stop_mode() is None:
+            try:
+                metrics: dict[str, float] = super()._validate()
+            except ValidationAbandonedError:
+                self._abandon_validation()
+            else:
+                return metrics
+        print(VALIDATION_LEFT_OUT.format(step=self.global_steps), file=sys.stderr, flush=True)  # noqa: T201
+        return {}
+
+    def _abandon_validation(self) -> None:
+        self.checkpoint_manager.abort_replicas()
+        tq.kv_clear(keys=list(tq.kv_list(partition_id="val").get("val", ())), partition_id="val")
 
     def _take_window(self) -> RolloutWindow:
         router = self.llm_server_manager.global_load_balancer

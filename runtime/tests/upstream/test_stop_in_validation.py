@@ -1,0 +1,209 @@
+"""verl's own `fit`, `_validate` and replay buffer under our trainer: a stop is heard in a validation, and before one.
+
+What needs devices or Ray is small here, and tells what was asked of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress, StopMode
+from rljob_runtime.spool import Spool
+
+FIRST = 4
+"""The first step of these attempts; each draws its prompts by moving the place in the data to its own number."""
+HEARD_SECONDS = 1.0
+UNHEARD_SECONDS = 30.0
+"""A validation that nobody leaves ends the test."""
+ROW = {"raw_prompt": ["a", "b"], "index": [0, 1]}
+
+
+class Queue:
+    """TransferQueue's keys, without its actors."""
+
+    def __init__(self) -> None:
+        self.prompts: dict[str, dict[str, Any]] = {}
+        self._deadline = time.monotonic() + UNHEARD_SECONDS
+
+    def kv_list(self, partition_id: str | None = None) -> dict[str, dict[str, Any]]:
+        assert partition_id in (None, "val")
+        assert time.monotonic() < self._deadline, "nobody has heard the stop"
+        return {"val": dict(self.prompts)} if self.prompts else {}
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, tags: list[dict[str, Any]]) -> None:
+        assert partition_id == "val"
+        self.prompts |= dict(zip(keys, tags, strict=True))
+
+    def kv_clear(self, keys: list[str], partition_id: str) -> None:
+        for key in keys if partition_id == "val" else ():
+            del self.prompts[key]
+
+
+class Replicas:
+    """The checkpoint manager: the engines behind it are awake or asleep."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    def update_weights(self, step: int) -> None:
+        self._events.append(f"weights {step}")
+
+    def abort_replicas(self) -> None:
+        self._events.append("aborted")
+
+    def sleep_replicas(self) -> None:
+        self._events.append("asleep")
+
+
+class Data:
+    """The training's dataloader."""
+
+    def __init__(self) -> None:
+        self.place = FIRST - 1
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+
+class Loop:
+    """An attempt whose step is trained in no time, and whose validation is never answered."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+        import transfer_queue
+        from verl.trainer.ppo.v1 import trainer_base
+
+        from rljob_runtime import hydra_config
+        from rljob_runtime.figures import RolloutWindow
+        from rljob_runtime.verl_plugin import run
+        from rljob_runtime.verl_plugin.trainer import RLJobTrainer
+
+        self.events: list[str] = []
+        self.queue, self.data, self.asked = Queue(), Data(), 0.0
+        for name in ("kv_list", "kv_batch_put", "kv_clear"):
+            monkeypatch.setattr(transfer_queue, name, getattr(self.queue, name))
+        monkeypatch.setattr(transfer_queue, "get_metrics_endpoint", lambda: None)
+        spool = Spool(root / "spool")
+        spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
+        job = job_of(root, steps)
+        self.run = run.Run(job, 1, spool)
+        run.install(self.run)
+        config = hydra_config.compose(job, spool, root / "scratch")
+        self.trainer: Any = RLJobTrainer(config)
+        monkeypatch.setattr(trainer_base.PPOTrainer, "step", self._step)
+        monkeypatch.setattr(trainer_base.PPOTrainer, "_compute_metrics", lambda *_, **__: None)
+        monkeypatch.setattr(self.run, "record", lambda step, _: self.events.append(f"recorded {step}"))
+        self._give(RolloutWindow())
+
+    def _give(self, window: Any) -> None:
+        """Give the trainer what verl's `init` would have made."""
+        trainer = self.trainer
+        trainer.global_steps, trainer.steps_per_epoch = FIRST - 1, 1000
+        trainer.total_training_steps = self.run.job.total_steps
+        trainer.train_dataloader, trainer.checkpoint_manager = self.data, Replicas(self.events)
+        trainer.val_dataloader = [ROW]
+        trainer._take_window = lambda: window
+        trainer._save_checkpoint = self._save
+        trainer._shutdown_dump_executor = lambda: None
+        self.in_step: Callable[[], None] = lambda: None
+        self.in_validation: Callable[[], None] = lambda: None
+
+    def _step(self, *_: Any) -> Any:
+        self.data.place += 1
+        self.in_step()
+        return types.SimpleNamespace(keys=[], tags=[], partition_id="train")
+
+    def _save(self) -> None:
+        self.events.append(
+            f"saved {self.trainer.global_steps} at {self.trainer.train_dataloader.state_dict()['place']}"
+        )
+
+    def fit(self) -> list[str]:
+        """Run until verl leaves its loop, and give what happened."""
+        self.trainer.fit(types.SimpleNamespace(generate_sequences=self._generate))
+        return self.events
+
+    def _generate(self, _: Any) -> None:
+        self.events.append("validates")
+        self.in_validation()
+
+    def stop(self, mode: StopMode = StopMode.AFTER_STEP) -> None:
+        self.run.request_stop(mode)
+        self.asked = time.monotonic()
+
+
+def job_of(root: Path, steps: int) -> JobConfig:
+    overrides: dict[str, Any] = {
+        "algorithm.adv_estimator": "grpo",
+        "data.train_batch_size": 32,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 32,
+        "actor_rollout_ref.rollout.n": 8,
+        "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
+        "actor_rollout_ref.model.path": "/model",
+        "trainer.test_freq": 1,
+        "trainer.val_before_train": False,
+    }
+    path = str(root / "checkpoints")
+    return JobConfig(
+        CONTRACT_VERSION, "ns", "job", "u", "c", 1, Platform.CPU, 1, 2, 2, steps, overrides, checkpoint_path=path
+    )
+
+
+@pytest.fixture
+def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loop:
+    return Loop(tmp_path, monkeypatch, steps=40)
+
+
+@pytest.mark.parametrize("mode", [StopMode.AFTER_STEP, StopMode.ABORT_ROLLOUT])
+def test_a_validation_that_is_under_way_is_left_within_a_second(
+    loop: Loop, mode: StopMode, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from rljob_runtime.verl_plugin.trainer import VALIDATION_LEFT_OUT
+
+    asking = threading.Timer(0.3, loop.stop, [mode])
+    loop.in_validation = asking.start
+    events = loop.fit()
+    assert time.monotonic() - loop.asked < HEARD_SECONDS
+    assert events == ["weights 4", "validates", "aborted", "recorded 4", "asleep", "saved 4 at 4"]
+    assert loop.queue.prompts == {}
+    assert (loop.trainer.stopped_by, loop.trainer.global_steps) == (mode, 4)
+    assert VALIDATION_LEFT_OUT.format(step=4) in capfd.readouterr().err
+
+
+def test_a_stop_that_came_before_a_validation_leaves_it_out_and_wakes_nobody(loop: Loop) -> None:
+    loop.in_step = loop.stop
+    assert loop.fit() == ["saved 4 at 4", "recorded 4"]
+    assert (loop.trainer.stopped_by, loop.trainer.total_training_steps) == (StopMode.AFTER_STEP, 4)
+
+
+def test_a_stop_in_the_weight_sync_leaves_the_validation_out(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop.trainer.checkpoint_manager, "update_weights", lambda _: loop.stop())
+    assert loop.fit() == ["recorded 4", "asleep", "saved 4 at 4"]
+
+
+def test_a_stop_in_the_last_step_leaves_its_validation_out_and_the_job_has_trained_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(tmp_path, monkeypatch, steps=FIRST)
+    loop.in_step = loop.stop
+    assert loop.fit() == ["recorded 4"]
+    assert loop.trainer.stopped_by is None
+
+
+def test_a_validation_before_training_hears_no_stop(loop: Loop) -> None:
+    loop.stop(StopMode.ABORT_ROLLOUT)
+    loop.trainer._abandon_if_stopped("val")
+
+
+def test_a_rollout_and_its_greedy_baselines_go_on_after_a_gentle_stop(loop: Loop) -> None:
+    loop.stop()
+    loop.trainer._in_loop = True
+    loop.trainer._abandon_if_stopped("train")
+    loop.trainer._baseline_of = {"a": "b"}
+    loop.trainer._abandon_if_stopped("val")
