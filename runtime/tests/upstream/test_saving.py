@@ -122,6 +122,14 @@ if place in ("rollout", "between-steps", "before-steps"):
     place = torch.load(data, weights_only=False)["place"] if data.exists() else None
     print("given-up", trainer.abandoned_step, trainer.stopped_by, trainer.global_steps, place)
     sys.exit()
+if place == "target":
+    trainer.checkpoint_manager = Replicas()
+    rule = StopRule("target", "critic/score/mean", RuleCondition.ABOVE, threshold=0.9)
+    for _ in range(2):
+        trainer._rules, trainer.total_training_steps, trainer._awake = StopRules([rule]), 40, True
+        trainer._heed_rules(4, {"critic/score/mean": 0.95})
+        print("matched", trainer.matched.step, trainer.total_training_steps)
+    sys.exit()
 if place == "nan":
     rule = StopRule("nan", "actor/grad_norm", RuleCondition.IS_NAN, for_steps=2)
     trainer._rules, trainer.total_training_steps = StopRules([rule]), 40
@@ -237,6 +245,12 @@ def test_weights_that_are_nan_are_not_saved_whether_their_rule_has_matched_yet_o
     done = subprocess.run(here.words("nan"), capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "matched 6 6", done.stderr[-3000:]
     assert here.files() == [".owner"]
+
+
+def test_a_stop_rule_frees_the_replicas_memory_for_its_save_and_saves_a_step_once(here: Place) -> None:
+    done = subprocess.run(here.words("target"), capture_output=True, text=True, check=False)
+    said = [line for line in done.stdout.splitlines() if line.split(" ", 1)[0] in ("asleep", "told", "matched")]
+    assert said == ["asleep", "told 4 True False 4", "matched 4 4", "matched 4 4"], done.stderr[-3000:]
 
 
 def test_a_rollout_that_is_given_up_is_named_and_its_prompts_are_drawn_again(here: Place) -> None:

@@ -14,12 +14,23 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress, StopMode
+from rljob_runtime.contract import (
+    CONTRACT_VERSION,
+    JobConfig,
+    Phase,
+    Platform,
+    Progress,
+    RuleCondition,
+    StopMode,
+    StopRule,
+)
 from rljob_runtime.spool import Spool
+from rljob_runtime.stop_rules import StopRules
 
 FIRST = 4
 """The first step of these attempts; each draws its prompts by moving the place in the data to its own number."""
 HEARD_SECONDS = 1.0
+SCORE = "critic/score/mean"
 UNHEARD_SECONDS = 30.0
 """A validation that nobody leaves ends the test."""
 ROW = {"raw_prompt": ["a", "b"], "index": [0, 1]}
@@ -97,7 +108,7 @@ class Loop:
         config = hydra_config.compose(job, spool, root / "scratch")
         self.trainer: Any = RLJobTrainer(config)
         monkeypatch.setattr(trainer_base.PPOTrainer, "step", self._step)
-        monkeypatch.setattr(trainer_base.PPOTrainer, "_compute_metrics", lambda *_, **__: None)
+        monkeypatch.setattr(trainer_base.PPOTrainer, "_compute_metrics", self._compute_metrics)
         monkeypatch.setattr(self.run, "record", lambda step, _: self.events.append(f"recorded {step}"))
         self._give(RolloutWindow())
 
@@ -118,6 +129,9 @@ class Loop:
         self.data.place += 1
         self.in_step()
         return types.SimpleNamespace(keys=[], tags=[], partition_id="train")
+
+    def _compute_metrics(self, _: Any, metrics: dict[str, float], *__: Any, **___: Any) -> None:
+        metrics[SCORE] = 0.95
 
     def _save(self) -> None:
         self.events.append(
@@ -153,6 +167,10 @@ def job_of(root: Path, steps: int) -> JobConfig:
     return JobConfig(
         CONTRACT_VERSION, "ns", "job", "u", "c", 1, Platform.CPU, 1, 2, 2, steps, overrides, checkpoint_path=path
     )
+
+
+def target() -> StopRules:
+    return StopRules([StopRule("target", SCORE, RuleCondition.ABOVE, threshold=0.9)])
 
 
 @pytest.fixture
@@ -194,6 +212,20 @@ def test_a_stop_in_the_last_step_leaves_its_validation_out_and_the_job_has_train
     loop.in_step = loop.stop
     assert loop.fit() == ["recorded 4"]
     assert loop.trainer.stopped_by is None
+
+
+def test_a_stop_rule_that_matches_after_a_validation_was_left_saves_with_the_replicas_asleep(loop: Loop) -> None:
+    loop.in_validation, loop.trainer._rules = loop.stop, target()
+    assert loop.fit() == ["weights 4", "validates", "aborted", "recorded 4", "asleep", "saved 4 at 4"]
+    assert (loop.trainer.stopped_by, loop.trainer.matched.step) == (None, 4)
+
+
+def test_replicas_that_no_weights_were_sent_to_are_not_put_to_sleep_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(tmp_path, monkeypatch, steps=FIRST)
+    loop.in_step, loop.trainer._rules = loop.stop, target()
+    assert loop.fit() == ["recorded 4", "saved 4 at 4"]
 
 
 def test_a_validation_before_training_hears_no_stop(loop: Loop) -> None:

@@ -68,6 +68,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._discarded = Discarded()
         self._data_before: dict[str, Any] = {}
         self._in_loop = False
+        self._awake = False
         self._nan: str | None = None
         self._baseline_of: dict[str, str] = {}
         self._take_over(config)
@@ -145,6 +146,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         # All answers of the step's rollout have arrived by now, and a validation's have not begun.
         self._window = self._take_window()
         mode = self._run.stop_mode()
+        self._awake = mode is None
         if mode is None:
             super().on_step_end()
             return
@@ -183,8 +185,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
 
     def _step_back(self, mode: StopMode) -> None:
         """End with step k-1 where step k has trained nothing: the weights are still those of k-1."""
-        # Awake since the weights were sent, they hold device memory that a save needs.
-        self.checkpoint_manager.sleep_replicas()
+        self._sleep()
         self.stopped_by = mode
         self.global_steps -= 1
         if self.global_steps <= 0 or not self._run.has_begun:
@@ -199,9 +200,17 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
 
     # Saving.
 
-    def _save_once(self) -> None:
+    def _sleep(self) -> None:
+        """Put the replicas to sleep: awake since the weights were sent, they hold device memory that a save needs."""
+        self.checkpoint_manager.sleep_replicas()
+        self._awake = False
+
+    def _save_is_due(self) -> bool:
         folder = self._run.checkpoint_folder
-        if folder is not None and checkpoint.tracked_step(folder) != self.global_steps:
+        return folder is not None and checkpoint.tracked_step(folder) != self.global_steps
+
+    def _save_once(self) -> None:
+        if self._save_is_due():
             self._save_checkpoint()
 
     def _save_checkpoint(self) -> None:
@@ -323,7 +332,9 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         for warning in self._rules.warnings(metrics):
             print(f"rljob: {warning}", file=sys.stderr, flush=True)  # noqa: T201
         if self.matched is not None:
-            if not self.matched.breaks_weights():
-                self._save_once()
+            if not self.matched.breaks_weights() and self._save_is_due():
+                if self._awake:
+                    self._sleep()
+                self._save_checkpoint()
             # As in on_step_end: the loop's own condition ends it, after the step was logged.
             self.total_training_steps = step
