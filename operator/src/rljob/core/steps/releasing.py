@@ -98,9 +98,11 @@ def _numbers(view: View, found: Holding) -> str:
 
 
 def _waited_seconds(view: View) -> float:
-    """Give for how long the job has had no whole cluster."""
+    """Give for how long the job has had no whole cluster; one that lost a pod between two drivers had it until now."""
     told = status.condition(view.status, ConditionType.CLUSTER_READY)
-    return 0.0 if told is None else (view.now - clock.from_text(told.last_transition_time)).total_seconds()
+    if told is None or told.status is ConditionStatus.TRUE:
+        return 0.0
+    return (view.now - clock.from_text(told.last_transition_time)).total_seconds()
 
 
 def await_devices(view: View) -> Plan | None:

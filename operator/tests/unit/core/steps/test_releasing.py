@@ -6,6 +6,7 @@ import pytest
 from builders import (
     NOW,
     Json,
+    at,
     cluster,
     decide,
     job,
@@ -24,7 +25,7 @@ from rljob.core import clock
 from rljob.core.discovery import NodeFacts, Nodes
 from rljob.core.observed import UNSEEN, Unseen
 from rljob.core.plan import DeleteObject, Plan
-from rljob.core.policies.holding import bound_seconds
+from rljob.core.policies.holding import backoff_seconds, bound_seconds
 from rljob.core.steps.releasing import LOOK_SECONDS_MAX, TRUSTED_SECONDS
 
 NPU = "huawei.com/Ascend910"
@@ -87,6 +88,16 @@ def test_what_holds_some_of_its_nodes_for_too_long_gives_all_back_and_says_why()
     assert status.stop is not None
     assert status.next_attempt_time is not None
     assert [note.type for note in plan.events] == ["Warning"]
+
+
+def test_a_cluster_that_was_whole_for_days_has_waited_for_nothing() -> None:
+    ready = {"type": "ClusterReady", "status": "True", "reason": "AllPodsReady"}
+    whole = status_recorded()
+    others = [entry for entry in whole["conditions"] if entry["type"] != "ClusterReady"]
+    whole["conditions"] = [*others, ready | {"lastTransitionTime": clock.to_text(at(-86400))}]
+    plan = waiting(BOUND + 1, job=job(status=whole))
+    pause = clock.from_text(str(wrote(plan).next_attempt_time)) - at(BOUND + 1)
+    assert pause.total_seconds() == pytest.approx(backoff_seconds(0, 60, "sums-0a1b2-1"), abs=1)
 
 
 def test_it_is_no_attempt_no_restart_and_no_failure() -> None:
