@@ -130,7 +130,7 @@ def run_alone(
         begin(spool, attempt, job)
         mirror.follow(own_log())
         outcome = run_claimed(Launch(attempt, job, spool, patience, mirror), environ)
-    except BaseException as error:  # noqa: BLE001 - as in launch
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the outcome
         outcome = failed(error, job, spool)
     end(spool, outcome)
     return Ending(outcome, mirror)

@@ -16,7 +16,7 @@ from datetime import datetime
 from rljob.api.status import Attempt, AttemptOutcome, Progress, Resolved, RLJobStatus, Usage
 from rljob.core import clock, status
 from rljob.core.faults import Held
-from rljob.core.observed import Manifest
+from rljob.core.observed import Manifest, Unseen
 from rljob.core.policies.holding import worker_seconds
 
 
@@ -28,13 +28,13 @@ def with_usage(attempt: Attempt, current: RLJobStatus, resolved: Resolved, now: 
     return _with_held(attempt, resolved, held, productive)
 
 
-def with_held_before(attempts: Sequence[Attempt], places: Iterable[Held], resolved: Resolved) -> Attempt:
+def with_held_before(attempts: Sequence[Attempt], places: Iterable[Held] | Unseen, resolved: Resolved) -> Attempt:
     """Give the last attempt, which runs, with what its workers held before the submission; told once.
 
     Where another driver follows in the same cluster, that begins with the end of the one before.
     """
     attempt, before = attempts[-1], [entry.end_time for entry in attempts[:-1] if entry.end_time is not None]
-    if attempt.device_seconds is not None:
+    if attempt.device_seconds is not None or isinstance(places, Unseen):
         return attempt
     submitted, earliest = clock.from_text(attempt.submitted_time), clock.from_text(before[-1]) if before else None
     moments = [place.since for place in places if place.works and place.since is not None]

@@ -150,8 +150,7 @@ def close_attempt(
     current = without_troubles(view, current)
     others = [entry for entry in current.attempts if entry.submission_id != closed.submission_id]
     if open_attempt:
-        places = () if isinstance(view.observed.held, Unseen) else view.observed.held
-        begun = with_held_before([*others, closed], places, view.resolved)
+        begun = with_held_before([*others, closed], view.observed.held, view.resolved)
         closed = with_usage(begun, current, view.resolved, view.now)
     else:
         pods = () if isinstance(view.observed.pods, Unseen) else view.observed.pods

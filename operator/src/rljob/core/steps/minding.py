@@ -188,6 +188,7 @@ def _doubted_until(view: View, entry: ExcludedNode) -> datetime:
     Nobody but the next attempt finds out whether a check would go well again.
     """
     start = view.deadlines.start_seconds
+    # Of blame alone there is no message (`restarting._excluded`).
     patience = start if entry.message else min(start, BLAMED_SECONDS)
     return clock.from_text(entry.until) - timedelta(seconds=EXCLUDED_SECONDS - patience)
 

@@ -363,7 +363,6 @@ def _with_figures(view: View, answer: Answer) -> RLJobStatus:
         told["start_time"] = clock.to_text(clock.from_unix(answer.start_time))
     if answer.resumed_from_step is not None:
         told["resumed_from_step"] = answer.resumed_from_step
-    places = () if isinstance(view.observed.held, Unseen) else view.observed.held
-    attempt = with_held_before(view.status.attempts, places, view.resolved)
+    attempt = with_held_before(view.status.attempts, view.observed.held, view.resolved)
     attempts = [*view.status.attempts[:-1], attempt.model_copy(update=told)]
     return view.status.model_copy(update={"progress": progress, "attempts": attempts})
