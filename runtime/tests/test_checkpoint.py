@@ -69,7 +69,7 @@ def test_a_mark_that_cannot_be_read_is_neither_whole_nor_cut_off(tmp_path: Path,
     mark = tmp_path / "global_step_4" / "data.pt"
     mark.symlink_to(leads_to)
     (tmp_path / TRACKER_FILE).write_text("99")
-    for ask in (complete_steps, holds_complete, repair_tracker, lambda folder: superfluous_steps(folder, 1, 4)):
+    for ask in (complete_steps, holds_complete, repair_tracker, lambda folder: superfluous_steps(folder, 1, 4, set())):
         with pytest.raises(OSError, match=r"global_step_4/data\.pt"):
             ask(tmp_path)
     (tmp_path / TRACKER_FILE).write_text("2")
@@ -138,9 +138,26 @@ def test_what_nobody_needs_is_neither_among_the_newest_nor_the_trackers(tmp_path
     for step in (3, 9, 11):
         make_step(tmp_path, step, complete=False)
     (tmp_path / TRACKER_FILE).write_text("2")  # set back by hand
-    assert superfluous_steps(tmp_path, 1, 10) == [3, 4, 8, 9]
-    assert superfluous_steps(tmp_path, 2, 10) == [3, 4, 9]
-    assert superfluous_steps(tmp_path, 2, 4) == [3]
+    assert superfluous_steps(tmp_path, 1, 10, set()) == [3, 4, 8, 9]
+    assert superfluous_steps(tmp_path, 2, 10, set()) == [3, 4, 9]
+    assert superfluous_steps(tmp_path, 2, 4, set()) == [3]
+
+
+def test_a_step_that_lost_a_part_is_no_reason_to_give_up_the_one_before(tmp_path: Path) -> None:
+    parts = ("model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt")
+    for step in (2, 4, 6, 8):
+        make_step(tmp_path, step)
+        fill(tmp_path / f"global_step_{step}" / "actor", *parts)
+    lost = tmp_path / "global_step_6" / "actor" / parts[1]
+    lost.write_bytes(WHOLE_MARK[:-1])  # its node lost its power before it was written
+    (tmp_path / TRACKER_FILE).write_text("6")
+    whole: set[int] = set()
+    assert superfluous_steps(tmp_path, 1, 6, whole) == [2]
+    assert whole == {4}
+    (tmp_path / TRACKER_FILE).write_text("8")
+    assert superfluous_steps(tmp_path, 2, 8, whole) == [2]
+    assert superfluous_steps(tmp_path, 1, 8, whole) == [2, 4, 6]
+    assert superfluous_steps(tmp_path, 2, 8, {6, 8}) == [2, 4]  # what is known is not read again
 
 
 @pytest.mark.parametrize("damage", [None, "", "x"])
@@ -149,8 +166,8 @@ def test_without_a_tracker_every_step_may_be_needed(tmp_path: Path, damage: str 
         make_step(tmp_path, step)
     if damage is not None:
         (tmp_path / TRACKER_FILE).write_text(damage)
-    assert superfluous_steps(tmp_path, 1, 4) == []
-    assert superfluous_steps(tmp_path / "absent", 1, 4) == []
+    assert superfluous_steps(tmp_path, 1, 4, set()) == []
+    assert superfluous_steps(tmp_path / "absent", 1, 4, set()) == []
 
 
 def test_a_step_that_is_taken_away_counts_no_more_before_it_is_deleted(tmp_path: Path) -> None:

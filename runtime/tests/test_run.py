@@ -171,7 +171,9 @@ def test_a_deletion_that_hangs_holds_up_no_stop_and_is_the_only_one(
         go.wait(60)
 
     monkeypatch.setattr("rljob_runtime.checkpoint.shutil.rmtree", hang)
-    monkeypatch.setattr("rljob_runtime.verl_plugin.run.DELETE_SECONDS", 60 if stopping else 0.05)
+    limits = (60, 0.05) if stopping else (0.05, 60)
+    monkeypatch.setattr("rljob_runtime.verl_plugin.run.DELETE_SECONDS", limits[0])
+    monkeypatch.setattr("rljob_runtime.verl_plugin.run.DELETE_SECONDS_OF_A_STOP", limits[1])
     run = keeping(make_job, spool, checkpoints, keep=1)
     if stopping:
         run.request_stop(StopMode.AFTER_STEP)
@@ -179,10 +181,21 @@ def test_a_deletion_that_hangs_holds_up_no_stop_and_is_the_only_one(
     save_steps(run, checkpoints, 20, 30)
     assert time.monotonic() - before < 30
     go.set()
-    assert (complete_steps(checkpoints), len(begun)) == ([30], 1)
-    assert len(list(checkpoints.glob(".retired-*"))) == 2
-    said = capfd.readouterr().err
-    assert ("an earlier deletion is still under way" in said) is not stopping
+    assert (complete_steps(checkpoints), len(begun)) == ([20, 30], 1)
+    assert len(list(checkpoints.glob(".retired-*"))) == 1
+    assert "an earlier deletion is still under way" in capfd.readouterr().err
+
+
+def test_the_one_before_stays_beside_one_that_lost_a_part(make_job: MakeJob, spool: Spool, checkpoints: Path) -> None:
+    run = keeping(make_job, spool, checkpoints, keep=1)
+    save(run, checkpoints, 20, Pause("nowhere", checkpoints / "go"))
+    (checkpoints / "global_step_20" / "actor" / "optim_world_size_2_rank_1.pt").write_bytes(b"")
+    run.saved(20, 1.0)
+    assert complete_steps(checkpoints) == [10, 20]
+    run.clear(30)
+    assert complete_steps(checkpoints) == [10, 20]
+    save_steps(run, checkpoints, 30)
+    assert complete_steps(checkpoints) == [30]
 
 
 def test_nothing_goes_while_a_mark_cannot_be_read(
@@ -206,12 +219,14 @@ def test_a_new_owner_takes_the_place_in_which_the_one_before_would_have_set_a_st
     assert not list(checkpoints.glob(".retired-*"))
 
 
-def test_who_lost_the_folder_deletes_nothing_in_it(make_job: MakeJob, spool: Spool, checkpoints: Path) -> None:
+def test_who_lost_the_folder_deletes_nothing_in_it(
+    make_job: MakeJob, spool: Spool, checkpoints: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     run = keeping(make_job, spool, checkpoints, keep=1)
     save(run, checkpoints, 20, Pause("nowhere", checkpoints / "go"))
     claims.claim(checkpoints, claims.Owner.of(run.job, 2))
-    with pytest.raises(FencedError):
-        run.saved(20, 1.0)
+    run.saved(20, 1.0)
+    assert f"old checkpoints in {checkpoints} stay: " in capfd.readouterr().err
     with pytest.raises(FencedError):
         run.clear(20)
     assert complete_steps(checkpoints) == [10, 20]

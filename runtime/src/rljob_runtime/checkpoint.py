@@ -51,16 +51,24 @@ def holds_complete(folder: Path) -> bool:
     return any(is_complete(step_folder(folder, step)) for step in reversed(_steps(folder)))
 
 
-def superfluous_steps(folder: Path, keep: int, last: int) -> list[int]:
-    """Give the steps up to `last` that nobody needs: not the newest `keep` complete ones, and not the tracker's.
+def superfluous_steps(folder: Path, keep: int, last: int, whole: set[int]) -> list[int]:
+    """Give the steps up to `last` that nobody needs: none from the newest `keep` whole ones on, nor the tracker's.
 
-    None without a tracker: what the next attempt would begin from is not known then.
+    A complete step that lost a part, as by a node's power, is no reason to give up the one before. `whole` has the
+    steps that are known to have every part; those that are found so are added. None are given without a tracker: what
+    the next attempt would begin from is not known then.
     """
     if (tracked := tracked_step(folder)) is None:
         return []
     steps = [step for step in _steps(folder) if step <= last]
     complete = [step for step in steps if is_complete(step_folder(folder, step))]
-    needed = {*complete[-keep:], tracked}
+    needed = {tracked}
+    kept = 0
+    while complete and kept < keep:
+        needed.add(step := complete.pop())
+        if step not in whole and has_every_part(step_folder(folder, step)):
+            whole.add(step)
+        kept += step in whole
     return [step for step in steps if step not in needed]
 
 
@@ -166,6 +174,12 @@ def broken_shards(made: Path, ranks: int) -> list[str]:
     with ThreadPoolExecutor(READS_AT_ONCE) as readers:
         whole = readers.map(lambda name: is_whole(made / name), names)
         return [name for name, is_there in zip(names, whole, strict=True) if not is_there]
+
+
+def has_every_part(made: Path) -> bool:
+    """Tell whether FSDP's parts are whole, of as many ranks as their names say; a read makes their nodes write them."""
+    sizes = {ranks for role in (MODEL_FOLDER, CRITIC_FOLDER) for _, ranks in shards(made / role)}
+    return not any(broken_shards(made, ranks) for ranks in sizes)
 
 
 def shards(folder: Path) -> set[tuple[str, int]]:

@@ -23,13 +23,16 @@ from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import JobConfig, Phase, StopMode
 from rljob_runtime.files import folder_bytes, in_time
 from rljob_runtime.mirror import Mirror
+from rljob_runtime.outcomes import FencedError
 from rljob_runtime.spool import STRENGTH, Spool, StepRecord
 
 STEPS_OF_MEDIAN = 1000
 SIZE_SECONDS = 2.0
 """The trainer stands still while a checkpoint is measured."""
 DELETE_SECONDS = 30.0
-"""The trainer waits as long for a deletion, which then goes on beside it; not while the grace of a stop runs."""
+"""The trainer waits as long for a deletion, which then goes on beside it."""
+DELETE_SECONDS_OF_A_STOP = 1.0
+"""The same while the grace of a stop runs: enough for steps to be taken away, which is a rename."""
 
 _installed: list[Run] = []
 
@@ -51,6 +54,8 @@ class Run:
     """How Megatron splits the model; empty for another engine."""
     _deleting: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Held while a deletion is under way."""
+    _whole: set[int] = field(default_factory=set, init=False)
+    """Steps whose parts were read back; the deletion's."""
     _first_step: int | None = field(default=None, init=False)
     _step_begun: float | None = field(default=None, init=False)
     _step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
@@ -100,31 +105,27 @@ class Run:
             self._drop(self.checkpoint_folder, step - 1)
 
     def _drop(self, folder: Path, last: int) -> None:
-        """Delete the steps up to `last` beyond `keep`; a volume that fails costs room on it, never the run."""
-        try:
-            for step in checkpoint.superfluous_steps(folder, self.keep, last) if self.keep else ():
-                checkpoint.retire(folder, step, self.check_owner)
-        except OSError as error:
-            print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        self._delete_retired(folder)
+        """Delete the steps up to `last` beyond `keep`; a volume that fails costs room on it, never the run.
 
-    def _delete_retired(self, folder: Path) -> None:
-        """Delete what was taken away, one deletion at a time: on a volume that hangs they would only pile up."""
+        One deletion at a time, beside the trainer: on a volume that hangs they would only pile up. Whoever lost the
+        folder deletes nothing; the trainer hears of it where it writes.
+        """
 
-        def delete() -> None:
+        def drop() -> None:
+            try:
+                for step in checkpoint.superfluous_steps(folder, self.keep, last, self._whole) if self.keep else ():
+                    checkpoint.retire(folder, step, self.check_owner)
+            except (OSError, FencedError) as error:
+                print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
             try:
                 checkpoint.delete_retired(folder)
             finally:
                 self._deleting.release()
 
         told = f"old checkpoints in {folder} are not deleted yet"
-        if self.stop_mode() is not None:
-            if self._deleting.acquire(blocking=False):
-                in_time(0.0, delete)
-            return
-        begun = time.monotonic()
-        if self._deleting.acquire(timeout=DELETE_SECONDS):
-            in_time(max(0.0, begun + DELETE_SECONDS - time.monotonic()), delete, told)
+        ends = time.monotonic() + (DELETE_SECONDS if self.stop_mode() is None else DELETE_SECONDS_OF_A_STOP)
+        if self._deleting.acquire(timeout=max(0.0, ends - time.monotonic())):
+            in_time(max(0.0, ends - time.monotonic()), drop, told)
         else:
             print(f"rljob: {told}: an earlier deletion is still under way", file=sys.stderr, flush=True)  # noqa: T201
 
