@@ -1,8 +1,10 @@
-"""A token bucket: how fast the operator may ask the API server, however many workers it has."""
+"""How fast the operator may ask the API server, however many workers it has, and how much of its time it may take."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,4 +57,43 @@ class TokenBucket:
     def _fill(self) -> None:
         now = self._monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._seen) * self._per_second)
+        self._seen = now
+
+
+class TimeShare:
+    """Grants requests that can wait while they take no more than a share of all time: a slow server is asked less.
+
+    `in_hand` seconds are saved up while nobody asks; after a request that took very long there is a pause of at most
+    `longest_pause` seconds.
+    """
+
+    def __init__(self, share: float, in_hand: float, longest_pause: float, monotonic: Callable[[], float]) -> None:
+        self._share = share
+        self._most = in_hand
+        self._least = -share * longest_pause
+        self._monotonic = monotonic
+        self._left = in_hand
+        self._usual = 0.0
+        self._seen = monotonic()
+
+    def has_room(self) -> bool:
+        """Whether another request may begin now."""
+        self._fill()
+        return self._left > 0
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Take a request into account; while it is under way as one that takes as long as the last."""
+        expected, begun = self._usual, self._monotonic()
+        self._left -= expected
+        try:
+            yield
+        finally:
+            self._fill()
+            self._usual = self._seen - begun
+            self._left = max(self._least, self._left + expected - self._usual)
+
+    def _fill(self) -> None:
+        now = self._monotonic()
+        self._left = min(self._most, self._left + (now - self._seen) * self._share)
         self._seen = now

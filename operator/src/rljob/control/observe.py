@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob.build.configmap import snapshot_part
@@ -18,11 +19,12 @@ from rljob.build.evidence import has_entry
 from rljob.build.labels import JOB_UID, REFRESH
 from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.cluster.errors import NotFound, OutsideError, Unavailable
-from rljob.cluster.kinds import CONFIG_MAP, EVENT, JOB, POD, POD_GROUP, RAY_CLUSTER, RECIPES, RLJOB, WORKLOAD, Kind
+from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, POD_GROUP, RAY_CLUSTER, RECIPES, RLJOB, WORKLOAD, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid, interned
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.core import Core
+from rljob.control.event_lists import EventLists
 from rljob.control.hardware import KEEP_SECONDS, NodeLooks
 from rljob.control.nodes import NodeCache
 from rljob.control.own import OwnConfigMaps
@@ -49,8 +51,6 @@ if TYPE_CHECKING:
 
 PODS_LIMIT = 500
 """Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""
-WARNINGS_LIMIT = 500
-"""Of a namespace; a field selector on events is no index, so one request for all is the cheapest."""
 PROGRESS_WRITE_SECONDS = 30.0
 PROGRESS_SPREAD = 0.5
 """A job writes more seldom by up to this fraction, or jobs that began together would write together for ever."""
@@ -90,6 +90,7 @@ class Observer:
     refusals: Refusals
     core: Core
     pod_lists: PodLists
+    event_lists: EventLists
     snapshots: dict[str, Manifest] = field(default_factory=dict)
     """By uid of the job: the snapshot that it goes by."""
     own: OwnConfigMaps = field(default_factory=OwnConfigMaps)
@@ -142,7 +143,7 @@ class Observer:
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
             seen_pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
         ended = self.core.needs_evidence(progress, ray_job) or (needs.held and needs.head is None)
-        cluster_events = await self._cluster_events(job) if ended or needs.cluster_events else ()
+        cluster_events = await self._cluster_events(needs, job, ended=ended)
         held, looks = await self._hardware(needs, job, now, fresh=ended)
         evidence, seen_pods, warnings = await self._evidence(needs.evidence, namespace, seen_pods)
         below = needs.base_snapshot_name if snapshot.result() is None else None
@@ -370,12 +371,13 @@ class Observer:
         return read_allocations(pool, found).with_recorded(recorded)
 
     async def _pods(self, needs: Needs, job: Manifest, now: datetime) -> tuple[Manifest, ...] | Unseen:
-        selector, metadata = needs.pods_selector, job["metadata"]
-        if selector is None or not self.pod_lists.try_take(
-            metadata["uid"], now, needs.pods_every_seconds, decide=needs.pods_decide
-        ):
+        metadata, every = job["metadata"], needs.pods_every_seconds
+        if (selector := needs.pods_selector) is None:
             return UNSEEN
-        return await self._list_pods(selector, metadata["namespace"])
+        ask = partial(self._list_pods, selector, metadata["namespace"])
+        if needs.pods_decide:
+            return await self.pod_lists.decide(ask)
+        return await self.pod_lists.diagnose(metadata["uid"], now, every, ask)
 
     async def _list_pods(self, selector: str, namespace: str) -> tuple[Manifest, ...] | Unseen:
         listing = await _seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
@@ -390,20 +392,14 @@ class Observer:
             return found, pods, UNSEEN
         if isinstance(pods, Unseen):
             pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={wanted.cluster_name}", namespace)
-        listing = await _seen(
-            "warnings",
-            lambda: self.cluster.list(EVENT, namespace, limit=WARNINGS_LIMIT, field_selector="type=Warning"),
-        )
-        return found, pods, listing if isinstance(listing, Unseen) else listing.items
+        return found, pods, await self.event_lists.warnings(namespace)
 
-    async def _cluster_events(self, job: Manifest) -> tuple[Manifest, ...]:
-        """Read what KubeRay says of the intended cluster; what cannot be read explains nothing."""
-        about = f"regarding.kind=RayCluster,regarding.name={_intent(job).get('clusterName')}"
-        namespace = job["metadata"]["namespace"]
-        listing = await _seen(
-            "events", lambda: self.cluster.list(EVENT, namespace, limit=WARNINGS_LIMIT, field_selector=about)
-        )
-        return () if isinstance(listing, Unseen) else listing.items
+    async def _cluster_events(self, needs: Needs, job: Manifest, *, ended: bool) -> tuple[Manifest, ...]:
+        """Read what KubeRay says of the intended cluster."""
+        name, namespace = str(_intent(job).get("clusterName")), job["metadata"]["namespace"]
+        if ended:
+            return await self.event_lists.about(namespace, name)
+        return await self.event_lists.warnings_about(namespace, name) if needs.cluster_events else ()
 
     async def _log(self, pods: tuple[Manifest, ...] | Unseen, namespace: str) -> str | Unseen:
         """Read the end of the running initializer's log; only the pods say which one runs."""

@@ -1,25 +1,34 @@
 """How often pods are listed: of all jobs together within a bound, and of one that starts no oftener than it is worth.
 
-The observer asks before each LIST; one that it may not make leaves the pods unseen. Those that prove a loss, or that
+The observer asks for each LIST; one that it may not make leaves the pods unseen. Those that prove a loss, or that
 nothing is left of a cluster, have a bound of their own: NPUs wait for them, and a thousand jobs that start ask for more
-diagnoses than there are.
+diagnoses than there are. The API server goes through all pods of the namespace for each: those that only diagnose take
+a share of its time, so that they do not hold up the starts that they diagnose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Self, TypeVar
 
-from rljob.cluster.limiter import TokenBucket
+from rljob.cluster.limiter import TimeShare, TokenBucket
+from rljob.core.observed import UNSEEN, Unseen
 
 POD_LISTS_PER_SECOND = 4.0
 POD_LISTS_AT_ONCE = 40
 """LISTs of pods, of all jobs together: when hundreds start at once, their diagnosis must not hold up their start."""
+TIME_SHARE = 0.1
+TIME_IN_HAND_SECONDS = 2.0
+LONGEST_PAUSE_SECONDS = 60.0
+"""The same where they take long: with 20,000 pods each costs the API server 60 ms of CPU, 1.6 s where it has no core
+left (docs/evidence/2026-11-25-starts.md)."""
 DECISIVE_LISTS_PER_SECOND = 20.0
 DECISIVE_LISTS_AT_ONCE = 40
 """The same of those that decide: as many as jobs begin, and a fifth of what the limiter grants."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,7 @@ class PodLists:
     """The bound of all, and when each job's pods were listed last."""
 
     bucket: TokenBucket
+    time: TimeShare
     decisive: TokenBucket
     last: dict[str, datetime] = field(default_factory=dict)
     """By uid of the job; only of those that are not to be listed at every look."""
@@ -36,18 +46,24 @@ class PodLists:
         """Begin with full buckets."""
         return cls(
             TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, monotonic),
+            TimeShare(TIME_SHARE, TIME_IN_HAND_SECONDS, LONGEST_PAUSE_SECONDS, monotonic),
             TokenBucket(DECISIVE_LISTS_PER_SECOND, DECISIVE_LISTS_AT_ONCE, monotonic),
         )
 
-    def try_take(self, uid: str, now: datetime, every_seconds: float, *, decide: bool = False) -> bool:
-        """Whether a job's pods may be listed now; if so, they count as listed."""
-        if decide:
-            return self.decisive.try_take()
+    async def decide(self, ask: Callable[[], Awaitable[T | Unseen]]) -> T | Unseen:
+        """List what proves something."""
+        return await ask() if self.decisive.try_take() else UNSEEN
+
+    async def diagnose(
+        self, uid: str, now: datetime, every_seconds: float, ask: Callable[[], Awaitable[T | Unseen]]
+    ) -> T | Unseen:
+        """List a job's pods if that may be now; then they count as listed."""
         last = self.last.get(uid)
         if every_seconds and last is not None and now - last < timedelta(seconds=every_seconds):
-            return False
-        if not self.bucket.try_take():
-            return False
+            return UNSEEN
+        if not (self.time.has_room() and self.bucket.try_take()):
+            return UNSEEN
         if every_seconds:
             self.last[uid] = now
-        return True
+        with self.time.timed():
+            return await ask()

@@ -18,6 +18,7 @@ from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, WATCHED, Kind, Watc
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.clock import Clock
 from rljob.control.core import Core
+from rljob.control.event_lists import EventLists
 from rljob.control.execute import Executor, Hooks, StaleError
 from rljob.control.hardware import NodeLooks
 from rljob.control.nodes import NodeCache
@@ -109,8 +110,8 @@ class Reconciler:
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)
         own = OwnConfigMaps()
         executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, hooks or Hooks())
-        pod_lists = PodLists.bounded(clock.monotonic)
-        observer = Observer(cluster, ray, store, refusals, core, pod_lists, own=own, port_pool=port_pool or PortPool())
+        lists = PodLists.bounded(clock.monotonic), EventLists(cluster, clock.monotonic)
+        observer = Observer(cluster, ray, store, refusals, core, *lists, own=own, port_pool=port_pool or PortPool())
         looks = NodeLooks(cluster, clock.monotonic, device_info_namespace)
         nodes, groups = NodeCache(cluster, clock.monotonic), PodGroups(cluster, store, clock.monotonic)
         observer = replace(observer, nodes=nodes, looks=looks, pod_groups=groups, partial_seconds=partial_seconds)

@@ -190,7 +190,9 @@ def _of_phase(
         # The last look says why it ends.
         every = 0.0 if late else pods_every_seconds(cluster, now)
         untouched = may_be_refused(cluster, head_pod, age_seconds(cluster, now), late=late)
-        return Needs(pods_selector=pods, pods_every_seconds=every, nodes=True, cluster_events=untouched)
+        return Needs(
+            pods_selector=pods, pods_every_seconds=every, pods_decide=late, nodes=True, cluster_events=untouched
+        )
     asked = _at_head(job, current, intent, head_pod)
     return replace(asked, cluster_name=intent.cluster_name) if cluster["spec"].get("suspend", False) else asked
 

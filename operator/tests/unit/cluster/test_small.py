@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob.cluster.kinds import KINDS, LEASE, POD, RAY_CLUSTER, kind_named
-from rljob.cluster.limiter import TokenBucket
+from rljob.cluster.limiter import TimeShare, TokenBucket
 from rljob.cluster.manifests import same_json, without_fields, without_nulls
 from rljob.cluster.token import TokenKey
 
@@ -30,6 +30,30 @@ async def test_the_limiter_grants_a_burst_and_then_its_rate_in_order() -> None:
     assert slept == pytest.approx([0.1, 0.2])
     clock.advance(60)
     assert [await bucket.take() for _ in range(4)] == pytest.approx([0, 0, 0, 0.1])
+
+
+def test_requests_that_can_wait_take_their_share_of_a_servers_time() -> None:
+    clock = FrozenClock()
+    time = TimeShare(0.1, 2.0, 60.0, clock.monotonic)
+
+    def ask(seconds: float) -> None:
+        with time.timed():
+            clock.advance(seconds)
+
+    for _ in range(100):
+        assert time.has_room()
+        ask(0.02)
+        clock.advance(0.2)
+    ask(1.5)
+    assert time.has_room(), "what nobody used was saved up"
+    with time.timed():
+        assert not time.has_room(), "one that is under way counts as the last one"
+    assert time.has_room(), "it took no time"
+    ask(300.0)
+    clock.advance(59)
+    assert not time.has_room()
+    clock.advance(1.1)
+    assert time.has_room(), "no pause is longer than a minute"
 
 
 def test_a_token_belongs_to_one_job_and_one_cluster() -> None:

@@ -415,11 +415,13 @@ async def test_what_kuberay_says_of_the_cluster_is_read_after_a_bad_end_or_on_de
     for name in ("c1", "c2"):
         about = {"regarding": {"kind": "RayCluster", "name": name}}
         machine.cluster.put(event_of(f"of-{name}", "Normal") | about)
+        machine.cluster.put(event_of(f"bad-{name}") | about)
     machine.wanted = Needs()
     assert (await observe(machine)).cluster_events == ()
-    for wanted in (Needs(held=True), Needs(cluster_events=True)):
+    for wanted, names in ((Needs(held=True), ["bad-c1", "of-c1"]), (Needs(cluster_events=True), ["bad-c1"])):
         machine.wanted = wanted
-        assert [event["metadata"]["name"] for event in (await observe(machine)).cluster_events] == ["of-c1"]
+        assert [event["metadata"]["name"] for event in (await observe(machine)).cluster_events] == names
+    machine.wanted = Needs(held=True)
     machine.cluster.faults.append(fail_calls("list", EVENT, Forbidden("no"), times=1))
     assert (await observe(machine)).cluster_events == ()
 

@@ -1,0 +1,85 @@
+"""What events say: about a cluster whose attempt has ended, and about clusters that KubeRay does not touch.
+
+Events have no index and no watch cache: the API server reads all of a namespace for each LIST, whatever it selects. An
+attempt that ended needs those about itself, now. While a thousand clusters wait for KubeRay, a LIST for each of them
+would be what they wait for: for these there is one LIST a namespace, for all jobs that ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from rljob.cluster.errors import OutsideError
+from rljob.cluster.kinds import EVENT
+from rljob.cluster.port import Cluster
+from rljob.core.observed import UNSEEN, Manifest, Unseen
+from rljob.telemetry.log import Log
+
+KEEP_SECONDS = 30.0
+"""KubeRay's word of a cluster that it refuses stays true: only another manifest changes it."""
+REST = 20.0
+"""For so many times as long as a LIST took there is no other of its namespace."""
+LIMIT = 500
+"""Of a LIST: what explains an end needs no census."""
+
+log = Log(__name__)
+
+
+@dataclass(frozen=True)
+class _Read:
+    until: float
+    by_cluster: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EventLists:
+    """Reads events; KubeRay's warnings are kept by namespace."""
+
+    cluster: Cluster
+    monotonic: Callable[[], float]
+    _read: dict[str, _Read] = field(default_factory=dict)
+
+    async def about(self, namespace: str, cluster_name: str) -> tuple[Manifest, ...]:
+        """Read what is said of a RayCluster now; what cannot be read explains nothing."""
+        listed = await self._list(namespace, f"regarding.kind=RayCluster,regarding.name={cluster_name}")
+        return () if isinstance(listed, Unseen) else listed
+
+    async def warnings(self, namespace: str) -> tuple[Manifest, ...] | Unseen:
+        """Read a namespace's warnings now."""
+        return await self._list(namespace, "type=Warning")
+
+    async def warnings_about(self, namespace: str, cluster_name: str) -> tuple[Manifest, ...]:
+        """Give KubeRay's warnings about a RayCluster as they were read lately; while they are read, the last ones."""
+        begun = self.monotonic()
+        known = self._read.get(namespace, _Read(begun))
+        if known.until <= begun:
+            self._read[namespace] = _Read(float("inf"), known.by_cluster)
+            listed: tuple[Manifest, ...] | Unseen = UNSEEN
+            try:
+                listed = await self._list(namespace, "regarding.kind=RayCluster,type=Warning")
+            finally:
+                ended = self.monotonic()
+                self._forget(ended)
+                found = known.by_cluster if isinstance(listed, Unseen) else _by_cluster(listed)
+                self._read[namespace] = _Read(ended + max(KEEP_SECONDS, REST * (ended - begun)), found)
+        return self._read[namespace].by_cluster.get(cluster_name, ())
+
+    async def _list(self, namespace: str, selector: str) -> tuple[Manifest, ...] | Unseen:
+        try:
+            listing = await self.cluster.list(EVENT, namespace, limit=LIMIT, field_selector=selector)
+        except OutsideError as error:
+            log.info("Could not be observed", what="events", reason=error.reason, error=str(error))
+            return UNSEEN
+        return listing.items
+
+    def _forget(self, now: float) -> None:
+        for namespace in [name for name, read in self._read.items() if read.until <= now]:
+            del self._read[namespace]
+
+
+def _by_cluster(events: tuple[Manifest, ...]) -> dict[str, tuple[Manifest, ...]]:
+    found: dict[str, list[Manifest]] = {}
+    for event in events:
+        found.setdefault(str((event.get("regarding") or {}).get("name", "")), []).append(event)
+    return {name: tuple(about) for name, about in found.items()}

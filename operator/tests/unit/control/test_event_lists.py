@@ -1,0 +1,116 @@
+"""How often events are listed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+from doubles.clock import FrozenClock
+
+from rljob.cluster.errors import Unavailable
+from rljob.cluster.kinds import EVENT, Kind
+from rljob.cluster.port import Cluster, Listing
+from rljob.control.event_lists import KEEP_SECONDS, REST, EventLists
+from rljob.core.observed import Manifest
+
+
+def warning(cluster_name: str, name: str = "w") -> Manifest:
+    return {"metadata": {"name": name}, "regarding": {"kind": "RayCluster", "name": cluster_name}}
+
+
+@dataclass
+class Server:
+    """Answers LISTs of events, after some time."""
+
+    clock: FrozenClock
+    seconds: float = 0.0
+    events: tuple[Manifest, ...] = ()
+    error: Exception | None = None
+    asked: deque[tuple[str | None, str]] = field(default_factory=deque)
+    hold: asyncio.Event | None = None
+
+    async def list(
+        self, kind: Kind, namespace: str | None, *, limit: int | None = None, field_selector: str = ""
+    ) -> Listing:
+        """Note the question."""
+        assert (kind, limit) == (EVENT, 500)
+        self.asked.append((namespace, field_selector))
+        if self.hold is not None:
+            await self.hold.wait()
+        self.clock.advance(self.seconds)
+        if self.error is not None:
+            raise self.error
+        return Listing(self.events, "1")
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server(FrozenClock())
+
+
+@pytest.fixture
+def events(server: Server) -> EventLists:
+    return EventLists(cast("Cluster", server), server.clock.monotonic)
+
+
+async def test_a_thousand_jobs_that_wait_for_kuberay_cost_one_list_a_namespace(
+    server: Server, events: EventLists
+) -> None:
+    server.events = (warning("c1"), warning("c1", "x"), warning("c2"), {"metadata": {"name": "of nothing"}})
+    found = [await events.warnings_about("team", f"c{number}") for number in range(1000)]
+    assert [len(about) for about in found[:4]] == [0, 2, 1, 0]
+    assert list(server.asked) == [("team", "regarding.kind=RayCluster,type=Warning")]
+    await events.warnings_about("other", "c1")
+    server.clock.advance(KEEP_SECONDS)
+    server.events = (warning("c3"),)
+    assert await events.warnings_about("team", "c3") == (warning("c3"),)
+    assert [namespace for namespace, _ in server.asked] == ["team", "other", "team"]
+    assert set(events._read) == {"team"}, "what nobody asked for lately is forgotten"
+
+
+async def test_a_server_that_takes_long_is_left_alone_for_longer(server: Server, events: EventLists) -> None:
+    server.seconds = 10.0
+    await events.warnings_about("team", "c1")
+    server.clock.advance(REST * 10.0 - 1)
+    await events.warnings_about("team", "c1")
+    assert len(server.asked) == 1
+    server.clock.advance(1)
+    await events.warnings_about("team", "c1")
+    assert len(server.asked) == 2
+
+
+async def test_nobody_waits_for_a_list_that_another_job_asked_for(server: Server, events: EventLists) -> None:
+    server.events = (warning("c1"),)
+    assert await events.warnings_about("team", "c1") == (warning("c1"),)
+    server.clock.advance(KEEP_SECONDS)
+    server.hold, server.events = asyncio.Event(), ()
+    first = asyncio.create_task(events.warnings_about("team", "c1"))
+    await asyncio.sleep(0)
+    assert await events.warnings_about("team", "c1") == (warning("c1"),), "the last ones meanwhile"
+    server.hold.set()
+    assert await first == ()
+    assert len(server.asked) == 2
+
+
+async def test_what_cannot_be_read_changes_nothing_that_is_known(server: Server, events: EventLists) -> None:
+    server.events = (warning("c1"),)
+    await events.warnings_about("team", "c1")
+    server.clock.advance(KEEP_SECONDS)
+    server.error = Unavailable("down")
+    assert await events.warnings_about("team", "c1") == (warning("c1"),)
+    assert await events.about("team", "c1") == ()
+
+
+async def test_a_question_that_is_cut_off_lets_the_next_one_be_asked(server: Server, events: EventLists) -> None:
+    server.hold = asyncio.Event()
+    cut = asyncio.create_task(events.warnings_about("team", "c1"))
+    await asyncio.sleep(0)
+    cut.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cut
+    server.hold, server.events = None, (warning("c1"),)
+    server.clock.advance(KEEP_SECONDS)
+    assert await events.warnings_about("team", "c1") == (warning("c1"),)
