@@ -359,6 +359,10 @@ async def test_events_are_chosen_by_what_they_are_about(place: Place) -> None:
     about = f"regarding.kind={kind},regarding.name=another"
     listing = await place.cluster.list(EVENT, place.namespace, limit=9, field_selector=about)
     assert [item["metadata"]["name"] for item in listing.items] == ["two.1"]
+    await place.cluster.create({**event(place, "three.1"), "reason": "Refused"})
+    about = f"regarding.kind={kind},reason=Refused"
+    listing = await place.cluster.list(EVENT, place.namespace, limit=9, field_selector=about)
+    assert [item["metadata"]["name"] for item in listing.items] == ["three.1"]
 
 
 async def test_evidence_is_replaced_as_it_was_read_or_not_at_all(place: Place) -> None:

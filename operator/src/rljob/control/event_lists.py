@@ -2,7 +2,7 @@
 
 Events have no index and no watch cache: the API server reads all of a namespace for each LIST, whatever it selects. An
 attempt that ended needs those about itself, now. While a thousand clusters wait for KubeRay, a LIST for each of them
-would be what they wait for: for these there is one LIST a namespace, for all jobs that ask.
+would be what they wait for: for these it is read once a namespace, for all jobs that ask.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from rljob.telemetry.log import Log
 KEEP_SECONDS = 30.0
 """KubeRay's word of a cluster that it refuses stays true: only another manifest changes it."""
 REST = 20.0
-"""For so many times as long as a LIST took there is no other of its namespace."""
+"""For so many times as long as it took a namespace is not read again."""
 LIMIT = 500
 """Of a LIST: what explains an end needs no census."""
+REFUSALS = ("InvalidRayClusterMetadata", "InvalidRayClusterSpec", "InvalidRayClusterStatus")
+"""KubeRay's reasons for refusing a cluster: ray-operator/controllers/ray/utils/constant.go, v1.6.2."""
 
 log = Log(__name__)
 
@@ -34,7 +36,7 @@ class _Read:
 
 @dataclass(frozen=True)
 class EventLists:
-    """Reads events; KubeRay's warnings are kept by namespace."""
+    """Reads events; those about clusters that KubeRay refuses are kept by namespace."""
 
     cluster: Cluster
     monotonic: Callable[[], float]
@@ -49,21 +51,31 @@ class EventLists:
         """Read a namespace's warnings now."""
         return await self._list(namespace, "type=Warning")
 
-    async def warnings_about(self, namespace: str, cluster_name: str) -> tuple[Manifest, ...]:
-        """Give KubeRay's warnings about a RayCluster as they were read lately; while they are read, the last ones."""
+    async def refusals(self, namespace: str, cluster_name: str) -> tuple[Manifest, ...]:
+        """Give why KubeRay refuses a RayCluster, as it was read lately; while that is read, as it was before."""
         begun = self.monotonic()
         known = self._read.get(namespace, _Read(begun))
         if known.until <= begun:
             self._read[namespace] = _Read(float("inf"), known.by_cluster)
             listed: tuple[Manifest, ...] | Unseen = UNSEEN
             try:
-                listed = await self._list(namespace, "regarding.kind=RayCluster,type=Warning")
+                listed = await self._list_refusals(namespace)
             finally:
                 ended = self.monotonic()
                 self._forget(ended)
                 found = known.by_cluster if isinstance(listed, Unseen) else _by_cluster(listed)
                 self._read[namespace] = _Read(ended + max(KEEP_SECONDS, REST * (ended - begun)), found)
         return self._read[namespace].by_cluster.get(cluster_name, ())
+
+    async def _list_refusals(self, namespace: str) -> tuple[Manifest, ...] | Unseen:
+        """List by reason: the warnings of a busy namespace are more than the limit."""
+        found: tuple[Manifest, ...] = ()
+        for reason in REFUSALS:
+            listed = await self._list(namespace, f"regarding.kind=RayCluster,reason={reason}")
+            if isinstance(listed, Unseen):
+                return UNSEEN
+            found += listed
+        return found
 
     async def _list(self, namespace: str, selector: str) -> tuple[Manifest, ...] | Unseen:
         try:

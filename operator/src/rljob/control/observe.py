@@ -399,7 +399,7 @@ class Observer:
         name, namespace = str(_intent(job).get("clusterName")), job["metadata"]["namespace"]
         if ended:
             return await self.event_lists.about(namespace, name)
-        return await self.event_lists.warnings_about(namespace, name) if needs.cluster_events else ()
+        return await self.event_lists.refusals(namespace, name) if needs.cluster_events else ()
 
     async def _log(self, pods: tuple[Manifest, ...] | Unseen, namespace: str) -> str | Unseen:
         """Read the end of the running initializer's log; only the pods say which one runs."""

@@ -415,7 +415,7 @@ async def test_what_kuberay_says_of_the_cluster_is_read_after_a_bad_end_or_on_de
     for name in ("c1", "c2"):
         about = {"regarding": {"kind": "RayCluster", "name": name}}
         machine.cluster.put(event_of(f"of-{name}", "Normal") | about)
-        machine.cluster.put(event_of(f"bad-{name}") | about)
+        machine.cluster.put(event_of(f"bad-{name}") | about | {"reason": "InvalidRayClusterSpec"})
     machine.wanted = Needs()
     assert (await observe(machine)).cluster_events == ()
     for wanted, names in ((Needs(held=True), ["bad-c1", "of-c1"]), (Needs(cluster_events=True), ["bad-c1"])):
