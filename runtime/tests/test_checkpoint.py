@@ -170,6 +170,25 @@ def test_without_a_tracker_every_step_may_be_needed(tmp_path: Path, damage: str 
     assert superfluous_steps(tmp_path / "absent", 1, 4, set()) == []
 
 
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_place_that_a_deletion_beside_it_took_is_made_anew(tmp_path: Path, times: int) -> None:
+    make_step(tmp_path, 2)
+    taken: list[Path] = []
+
+    def delete_beside() -> None:
+        places = list(tmp_path.glob(".retired-*"))
+        if places and len(taken) < times:
+            taken.extend(places)
+            delete_retired(tmp_path)
+
+    if times < 3:
+        retire(tmp_path, 2, delete_beside)
+        assert complete_steps(tmp_path) == []
+    else:
+        with pytest.raises(FileNotFoundError):
+            retire(tmp_path, 2, delete_beside)
+
+
 def test_a_step_that_is_taken_away_counts_no_more_before_it_is_deleted(tmp_path: Path) -> None:
     for step in (2, 4):
         make_step(tmp_path, step)

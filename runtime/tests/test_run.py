@@ -225,7 +225,10 @@ def test_who_lost_the_folder_deletes_nothing_in_it(
     run = keeping(make_job, spool, checkpoints, keep=1)
     save(run, checkpoints, 20, Pause("nowhere", checkpoints / "go"))
     claims.claim(checkpoints, claims.Owner.of(run.job, 2))
+    place = checkpoints / ".retired-30.of-the-new-owner"
+    place.mkdir()
     run.saved(20, 1.0)
+    assert place.exists()
     assert f"old checkpoints in {checkpoints} stay: " in capfd.readouterr().err
     with pytest.raises(FencedError):
         run.clear(20)

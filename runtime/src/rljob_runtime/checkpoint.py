@@ -13,9 +13,9 @@ import os
 import re
 import shutil
 import stat
+import threading
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rljob_runtime.files import write_atomically
@@ -79,17 +79,19 @@ def retire(folder: Path, step: int, check_owner: Callable[[], None]) -> None:
     owner removes the place after it has claimed (`displace_retired`), so either the check or the rename fails.
     """
     made = step_folder(folder, step)
-    if not made.exists():
-        return
-    place = folder / f"{RETIRED}{step}.{uuid.uuid4().hex}"
-    place.mkdir()
-    check_owner()
-    try:
-        made.rename(place / made.name)
-    except OSError as error:
+    for last_try in (False, False, True):
+        if not made.exists():
+            return
+        place = folder / f"{RETIRED}{step}.{uuid.uuid4().hex}"
+        place.mkdir()
         check_owner()
-        if not isinstance(error, FileNotFoundError):
-            raise
+        try:
+            made.rename(place / made.name)
+        except OSError as error:
+            check_owner()
+            # A deletion beside this one may have taken the empty place for one that it has to delete.
+            if last_try or not isinstance(error, FileNotFoundError):
+                raise
 
 
 def displace_retired(folder: Path) -> None:
@@ -170,10 +172,28 @@ def broken_shards(made: Path, ranks: int) -> list[str]:
         for kind in sorted({kind for kind, of in shards(made / role) if of == ranks})
         for rank in range(ranks)
     ]
-    # A thousand ranks have thousands of parts, and every NPU waits while a volume across the network is asked.
-    with ThreadPoolExecutor(READS_AT_ONCE) as readers:
-        whole = readers.map(lambda name: is_whole(made / name), names)
-        return [name for name, is_there in zip(names, whole, strict=True) if not is_there]
+    whole: dict[str, bool] = {}
+    failed: list[OSError] = []
+
+    def read(some: list[str]) -> None:
+        for name in some:
+            try:
+                whole[name] = is_whole(made / name)
+            except OSError as error:
+                failed.append(error)
+                return
+
+    # A thousand ranks have thousands of parts, and every NPU waits while a volume across the network is asked. No pool:
+    # the process could not end while one of its threads hangs on the volume.
+    shares = [share for begin in range(READS_AT_ONCE) if (share := names[begin::READS_AT_ONCE])]
+    readers = [threading.Thread(target=read, args=(share,), daemon=True) for share in shares]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    if failed:
+        raise failed[0]
+    return [name for name in names if not whole[name]]
 
 
 def has_every_part(made: Path) -> bool:

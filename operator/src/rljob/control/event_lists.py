@@ -19,9 +19,11 @@ from rljob.telemetry.log import Log
 KEEP_SECONDS = 30.0
 """KubeRay's word of a cluster that it refuses stays true: only another manifest changes it."""
 REST = 20.0
-"""For so many times as long as it took a namespace is not read again."""
+LONGEST_REST_SECONDS = 600.0
+"""For so many times as long as it took a namespace is not read again; an event lives for an hour."""
+FORGET_SECONDS = 3600.0
 LIMIT = 500
-"""Of a LIST: what explains an end needs no census."""
+"""Of what explains an end, which needs no census; of clusters that are refused each has its word."""
 REFUSALS = ("InvalidRayClusterMetadata", "InvalidRayClusterSpec", "InvalidRayClusterStatus")
 """KubeRay's reasons for refusing a cluster: ray-operator/controllers/ray/utils/constant.go, v1.6.2."""
 
@@ -64,29 +66,30 @@ class EventLists:
                 ended = self.monotonic()
                 self._forget(ended)
                 found = known.by_cluster if isinstance(listed, Unseen) else _by_cluster(listed)
-                self._read[namespace] = _Read(ended + max(KEEP_SECONDS, REST * (ended - begun)), found)
+                rest = min(max(KEEP_SECONDS, REST * (ended - begun)), LONGEST_REST_SECONDS)
+                self._read[namespace] = _Read(ended + rest, found)
         return self._read[namespace].by_cluster.get(cluster_name, ())
 
     async def _list_refusals(self, namespace: str) -> tuple[Manifest, ...] | Unseen:
         """List by reason: the warnings of a busy namespace are more than the limit."""
         found: tuple[Manifest, ...] = ()
         for reason in REFUSALS:
-            listed = await self._list(namespace, f"regarding.kind=RayCluster,reason={reason}")
+            listed = await self._list(namespace, f"regarding.kind=RayCluster,reason={reason}", limit=None)
             if isinstance(listed, Unseen):
                 return UNSEEN
             found += listed
         return found
 
-    async def _list(self, namespace: str, selector: str) -> tuple[Manifest, ...] | Unseen:
+    async def _list(self, namespace: str, selector: str, *, limit: int | None = LIMIT) -> tuple[Manifest, ...] | Unseen:
         try:
-            listing = await self.cluster.list(EVENT, namespace, limit=LIMIT, field_selector=selector)
+            listing = await self.cluster.list(EVENT, namespace, limit=limit, field_selector=selector)
         except OutsideError as error:
             log.info("Could not be observed", what="events", reason=error.reason, error=str(error))
             return UNSEEN
         return listing.items
 
     def _forget(self, now: float) -> None:
-        for namespace in [name for name, read in self._read.items() if read.until <= now]:
+        for namespace in [name for name, read in self._read.items() if read.until + FORGET_SECONDS <= now]:
             del self._read[namespace]
 
 

@@ -19,7 +19,7 @@ from rljob.core.observed import UNSEEN, Unseen
 POD_LISTS_PER_SECOND = 4.0
 POD_LISTS_AT_ONCE = 40
 """LISTs of pods, of all jobs together: when hundreds start at once, their diagnosis must not hold up their start."""
-TIME_SHARE = 0.1
+TIME_SHARE = 0.25
 TIME_IN_HAND_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
 """The same where they take long: with 20,000 pods each costs the API server 60 ms of CPU, 1.6 s where it has no core

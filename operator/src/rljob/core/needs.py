@@ -142,7 +142,7 @@ def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | No
             return asked
         # Its ports are given back when no Ray pod may listen on them; pods of initializers stay and have none.
         ray = f"{labels.JOB_UID}={identity(job).uid},{labels.RAY_NODE_TYPE}"
-        return replace(asked, pods_selector=ray, allocations=True)
+        return replace(asked, pods_selector=ray, pods_decide=True, allocations=True)
     asked = _of_phase(job, current, clusters, head_pod, now)
     return replace(asked, snapshot_name=snapshot, base_snapshot_name=base, evidence=left)
 

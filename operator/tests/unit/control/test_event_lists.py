@@ -13,7 +13,7 @@ from doubles.clock import FrozenClock
 from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import EVENT, Kind
 from rljob.cluster.port import Cluster, Listing
-from rljob.control.event_lists import KEEP_SECONDS, REFUSALS, REST, EventLists
+from rljob.control.event_lists import FORGET_SECONDS, KEEP_SECONDS, LONGEST_REST_SECONDS, REFUSALS, REST, EventLists
 from rljob.core.observed import Manifest
 
 
@@ -36,7 +36,7 @@ class Server:
         self, kind: Kind, namespace: str | None, *, limit: int | None = None, field_selector: str = ""
     ) -> Listing:
         """Note the question."""
-        assert (kind, limit) == (EVENT, 500)
+        assert (kind, limit) == (EVENT, None if "reason=" in field_selector else 500)
         self.asked.append((namespace, field_selector))
         if self.hold is not None:
             await self.hold.wait()
@@ -66,6 +66,9 @@ async def test_a_thousand_jobs_that_wait_for_kuberay_read_a_namespace_once(serve
     server.events = (refusal("c3"),)
     assert await events.refusals("team", "c3") == (refusal("c3"),)
     assert [namespace for namespace, _ in server.asked][::3] == ["team", "other", "team"]
+    assert set(events._read) == {"team", "other"}
+    server.clock.advance(FORGET_SECONDS + KEEP_SECONDS)
+    await events.refusals("team", "c1")
     assert set(events._read) == {"team"}, "what nobody asked for lately is forgotten"
 
 
@@ -76,8 +79,12 @@ async def test_a_server_that_takes_long_is_left_alone_for_longer(server: Server,
     await events.refusals("team", "c1")
     assert len(server.asked) == 3
     server.clock.advance(1)
+    server.seconds = 100.0
     await events.refusals("team", "c1")
     assert len(server.asked) == 6
+    server.clock.advance(LONGEST_REST_SECONDS)
+    await events.refusals("team", "c1")
+    assert len(server.asked) == 9
 
 
 async def test_nobody_waits_for_what_another_job_asked_for(server: Server, events: EventLists) -> None:

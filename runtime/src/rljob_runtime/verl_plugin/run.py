@@ -113,12 +113,10 @@ class Run:
 
         def drop() -> None:
             try:
-                for step in checkpoint.superfluous_steps(folder, self.keep, last, self._whole) if self.keep else ():
-                    checkpoint.retire(folder, step, self.check_owner)
-            except (OSError, FencedError) as error:
-                print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
-            try:
+                self._take_away(folder, last)
                 checkpoint.delete_retired(folder)
+            except FencedError as error:
+                print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
             finally:
                 self._deleting.release()
 
@@ -128,6 +126,13 @@ class Run:
             in_time(max(0.0, ends - time.monotonic()), drop, told)
         else:
             print(f"rljob: {told}: an earlier deletion is still under way", file=sys.stderr, flush=True)  # noqa: T201
+
+    def _take_away(self, folder: Path, last: int) -> None:
+        try:
+            for step in checkpoint.superfluous_steps(folder, self.keep, last, self._whole) if self.keep else ():
+                checkpoint.retire(folder, step, self.check_owner)
+        except OSError as error:
+            print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
     def publish(self, step: int) -> None:
         """Let verl's tracker name a step; raises FencedError if somebody else owns the checkpoints."""
