@@ -198,6 +198,22 @@ def test_the_one_before_stays_beside_one_that_lost_a_part(make_job: MakeJob, spo
     assert complete_steps(checkpoints) == [30]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_deletion_that_breaks_off_leaves_the_next_one_its_turn(
+    make_job: MakeJob, spool: Spool, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    run = keeping(make_job, spool, checkpoints, keep=1)
+    with monkeypatch.context() as broken:
+        broken.setattr("rljob_runtime.checkpoint.superfluous_steps", fail)
+        save_steps(run, checkpoints, 20)
+    assert complete_steps(checkpoints) == [10, 20]
+    save_steps(run, checkpoints, 30)
+    assert complete_steps(checkpoints) == [30]
+
+
 def test_nothing_goes_while_a_mark_cannot_be_read(
     make_job: MakeJob, spool: Spool, checkpoints: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
