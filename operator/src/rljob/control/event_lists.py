@@ -2,32 +2,32 @@
 
 Events have no index and no watch cache: the API server reads all of a namespace for each LIST, whatever it selects. An
 attempt that ended needs those about itself, now. While a thousand clusters wait for KubeRay, a LIST for each of them
-would be what they wait for: for these it is read once a namespace, for all jobs that ask.
+would be what they wait for: KubeRay's refusals are read once a namespace, for all jobs that ask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from rljob.cluster.errors import OutsideError
 from rljob.cluster.kinds import EVENT
 from rljob.cluster.port import Cluster
+from rljob.control.seen import seen
 from rljob.core.observed import UNSEEN, Manifest, Unseen
-from rljob.telemetry.log import Log
 
 KEEP_SECONDS = 30.0
 """KubeRay's word of a cluster that it refuses stays true: only another manifest changes it."""
 REST = 20.0
+"""For so many times as long as it took a namespace is not read again."""
 LONGEST_REST_SECONDS = 600.0
-"""For so many times as long as it took a namespace is not read again; an event lives for an hour."""
+"""An event lives for an hour (kube-apiserver --event-ttl)."""
 FORGET_SECONDS = 3600.0
+"""After this without a question what was read of a namespace is forgotten."""
 LIMIT = 500
 """Of what explains an end, which needs no census; of clusters that are refused each has its word."""
 REFUSALS = ("InvalidRayClusterMetadata", "InvalidRayClusterSpec", "InvalidRayClusterStatus")
 """KubeRay's reasons for refusing a cluster: ray-operator/controllers/ray/utils/constant.go, v1.6.2."""
-
-log = Log(__name__)
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,9 @@ class EventLists:
         return found
 
     async def _list(self, namespace: str, selector: str, *, limit: int | None = LIMIT) -> tuple[Manifest, ...] | Unseen:
-        try:
-            listing = await self.cluster.list(EVENT, namespace, limit=limit, field_selector=selector)
-        except OutsideError as error:
-            log.info("Could not be observed", what="events", reason=error.reason, error=str(error))
-            return UNSEEN
-        return listing.items
+        ask = partial(self.cluster.list, EVENT, namespace, limit=limit, field_selector=selector)
+        listing = await seen("events", ask)
+        return listing if isinstance(listing, Unseen) else listing.items
 
     def _forget(self, now: float) -> None:
         for namespace in [name for name, read in self._read.items() if read.until + FORGET_SECONDS <= now]:

@@ -18,7 +18,7 @@ from rljob.build.configmap import snapshot_part
 from rljob.build.evidence import has_entry
 from rljob.build.labels import JOB_UID, REFRESH
 from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
-from rljob.cluster.errors import NotFound, OutsideError, Unavailable
+from rljob.cluster.errors import NotFound, Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, POD_GROUP, RAY_CLUSTER, RECIPES, RLJOB, WORKLOAD, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid, interned
@@ -32,6 +32,7 @@ from rljob.control.pod_groups import PodGroups
 from rljob.control.pod_lists import PodLists
 from rljob.control.refusals import Refusals
 from rljob.control.samples import Samples
+from rljob.control.seen import seen
 from rljob.control.store import Key, Store
 from rljob.core.discovery import Nodes
 from rljob.core.faults import Held, NodeLook, read_held
@@ -44,7 +45,7 @@ from rljob.telemetry.log import Log
 from rljob_runtime.contract import Phase, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Iterator
 
     from rljob.api.v1alpha1 import RecipeKind
     from rljob.core.needs import Evidence, Head, Needs
@@ -266,14 +267,14 @@ class Observer:
         """Find what an earlier life left of a job; its clusters go into the store, which may not know of them yet."""
         uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
         selector = f"{JOB_UID}={uid}"
-        maps = await _seen("what the job left", lambda: self.cluster.list(CONFIG_MAP, namespace, selector))
+        maps = await seen("what the job left", lambda: self.cluster.list(CONFIG_MAP, namespace, selector))
         if isinstance(maps, Unseen):
             return UNSEEN
         mine = _controlled_by({uid}, maps.items)
         self.own.listed(uid, mine)
         found = recall(uid, mine)
         if found.last_generation > 0:
-            clusters = await _seen("clusters", lambda: _or_none(self.cluster.list(RAY_CLUSTER, namespace, selector)))
+            clusters = await seen("clusters", lambda: _or_none(self.cluster.list(RAY_CLUSTER, namespace, selector)))
             if isinstance(clusters, Unseen):
                 return UNSEEN
             for cluster in clusters.items if clusters else ():
@@ -309,11 +310,11 @@ class Observer:
     async def _get(self, name: str | None, namespace: str, kind: Kind = CONFIG_MAP) -> Manifest | Unseen | None:
         if name is None:
             return UNSEEN
-        return await _seen(kind.resource, lambda: _or_none(self.cluster.get(kind, namespace, name)))
+        return await seen(kind.resource, lambda: _or_none(self.cluster.get(kind, namespace, name)))
 
     async def _initializers(self, names: tuple[str, ...], namespace: str) -> dict[str, Manifest | None]:
         async def get(name: str) -> Manifest | Unseen | None:
-            return await _seen("initializer", lambda: _or_none(self.cluster.get(JOB, namespace, name)))
+            return await seen("initializer", lambda: _or_none(self.cluster.get(JOB, namespace, name)))
 
         found = await asyncio.gather(*(get(name) for name in names))
         return {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
@@ -380,7 +381,7 @@ class Observer:
         return await self.pod_lists.diagnose(metadata["uid"], now, every, ask)
 
     async def _list_pods(self, selector: str, namespace: str) -> tuple[Manifest, ...] | Unseen:
-        listing = await _seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
+        listing = await seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
         return listing if isinstance(listing, Unseen) else listing.items
 
     async def _evidence(
@@ -406,7 +407,7 @@ class Observer:
         source = None if isinstance(pods, Unseen) else running_initializer(pods)
         if source is None:
             return UNSEEN
-        return await _seen("log", lambda: self.cluster.log_tail(namespace, source.pod, source.container, LOG_LINES))
+        return await seen("log", lambda: self.cluster.log_tail(namespace, source.pod, source.container, LOG_LINES))
 
     def _expect_visible(self, job: Manifest) -> None:
         """Refuse to look at a job whose cluster may be there although no LIST can show it."""
@@ -422,10 +423,10 @@ class Observer:
             return UNSEEN, UNSEEN
         progress: Progress | Unseen = UNSEEN
         if needs.progress:
-            progress = _about(await _seen("progress", lambda: self.ray.progress(head)), head, job)
+            progress = _about(await seen("progress", lambda: self.ray.progress(head)), head, job)
         if submission_id is None or (needs.progress and not self.core.needs_ray_job(progress, now)):
             return progress, UNSEEN
-        return progress, await _seen("ray job", lambda: self.ray.job(head, submission_id))
+        return progress, await seen("ray job", lambda: self.ray.job(head, submission_id))
 
 
 def intended_head(job: Manifest, heads: tuple[Manifest, ...]) -> Manifest | None:
@@ -482,11 +483,3 @@ async def _or_none(request: Awaitable[T]) -> T | None:
         return await request
     except NotFound:
         return None
-
-
-async def _seen(what: str, ask: Callable[[], Awaitable[T]]) -> T | Unseen:
-    try:
-        return await ask()
-    except OutsideError as error:
-        log.info("Could not be observed", what=what, reason=error.reason, error=str(error))
-        return UNSEEN

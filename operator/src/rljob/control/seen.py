@@ -1,0 +1,22 @@
+"""What a request found, or that it found nothing out: "could not be had" must never be taken for "is not there"."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rljob.cluster.errors import OutsideError
+from rljob.core.observed import UNSEEN, Unseen
+from rljob.telemetry.log import Log
+
+log = Log(__name__)
+T = TypeVar("T")
+
+
+async def seen(what: str, ask: Callable[[], Awaitable[T]]) -> T | Unseen:
+    """Give the answer; UNSEEN where the outside gave none, which is logged."""
+    try:
+        return await ask()
+    except OutsideError as error:
+        log.info("Could not be observed", what=what, reason=error.reason, error=str(error))
+        return UNSEEN
