@@ -78,7 +78,8 @@ def _interned(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 def same_json(left: object, right: object) -> bool:
     """Whether two values are the same JSON: the order of keys does not matter, 1 and 1.0 differ."""
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+    # Most differ, and that costs no text; values that Python takes for equal may not be the same JSON.
+    return left == right and json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 def spec_fields(kind: Kind, document: Manifest) -> frozenset[str]:

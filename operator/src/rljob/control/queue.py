@@ -74,6 +74,8 @@ class KeyQueue(Generic[Key]):
         self._heap: list[tuple[float, int, Key]] = []
         self._pushed = 0
         self._wake = asyncio.Event()
+        self._waiting = asyncio.Lock()
+        """One worker waits for the next key, and the others for their turn: a key rouses one of them."""
         for lane in Lane:
             metrics.queue_wait_seconds.labels(lane)
         metrics.queue_depth.set_function(lambda: len(self))
@@ -102,7 +104,7 @@ class KeyQueue(Generic[Key]):
         self._pushed += 1
         heapq.heappush(self._heap, (due, self._pushed, key))
         if earliest is None or seconds < earliest:
-            # Else the workers that wait wake up before it in any case: a poll that is put off need not rouse them all.
+            # Else the worker that waits wakes up before it in any case.
             self._wake.set()
 
     def add_failed(self, key: Key, at_least_seconds: float = 0.0) -> float:
@@ -143,17 +145,16 @@ class KeyQueue(Generic[Key]):
 
     async def get(self) -> Key:
         """Wait for the next key."""
-        while (key := self.get_nowait()) is None:
-            self._wake.clear()
-            delay = self.next_due_seconds()
-            try:
-                async with asyncio.timeout(delay):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
-        if self._open_lanes():
-            self._wake.set()
-        return key
+        async with self._waiting:
+            while (key := self.get_nowait()) is None:
+                self._wake.clear()
+                delay = self.next_due_seconds()
+                try:
+                    async with asyncio.timeout(delay):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+            return key
 
     def again(self, key: Key) -> bool:
         """Go on with a key that is held and has turned dirty, instead of giving it back; whether it had."""

@@ -174,7 +174,7 @@ class Reconciler:
             return Result.RESTING
         result, after = await self._round(key)
         self.metrics.reconciles.labels(result).inc()
-        if result in (Result.SETTLED, Result.GONE):
+        if result in (Result.SETTLED, Result.GONE) or after is not None:
             self._streaks.pop(key, None)
             self._resting_until.pop(key, None)
             self.queue.forget(key)
@@ -242,7 +242,9 @@ class Reconciler:
         if wrote and plan.status is not None and (job := self.store.job(key)) is not None:
             # A job may be gone before anybody asks for metrics.
             self._note(job)
-        return (Result.WROTE, None) if wrote else (Result.SETTLED, plan.requeue_after_seconds)
+        if wrote:
+            return Result.WROTE, plan.requeue_after_seconds if plan.rests else None
+        return Result.SETTLED, plan.requeue_after_seconds
 
 
 def _lane_of(job: Manifest | None) -> Lane:

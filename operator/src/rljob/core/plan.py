@@ -144,6 +144,8 @@ class Plan:
     effects: tuple[Effect, ...] = ()
     events: tuple[EventNote, ...] = ()
     requeue_after_seconds: float | None = None
+    rests: bool = False
+    """Nothing follows from the status that is written: the next look is due after `requeue_after_seconds`."""
 
     def __post_init__(self) -> None:
         """Hold law 3."""
@@ -151,6 +153,8 @@ class Plan:
             raise AssertionError("a plan holds an intent or effects, never both")
         if self.events and self.status is None:
             raise AssertionError("events go with the status write that they tell of")
+        if self.rests and (self.status is None or self.requeue_after_seconds is None):
+            raise AssertionError("a plan rests after a status write, for a time that it gives")
 
     @property
     def empty(self) -> bool:

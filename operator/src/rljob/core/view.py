@@ -280,11 +280,12 @@ class View:
         deadline = clock.to_text(self.now + timedelta(seconds=self.deadlines.start_seconds))
         return self.intent.model_copy(update={"start_deadline": deadline})
 
-    def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None) -> Plan:
+    def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None, rests: bool = False) -> Plan:
         """Plan a status write, or nothing where it would change nothing."""
-        if document(status) == document(self.status) and "status" in self.observed.job:
+        same = status is self.status or document(status) == document(self.status)
+        if same and "status" in self.observed.job:
             return Plan(requeue_after_seconds=requeue)
-        return Plan(status=document(status), events=events, requeue_after_seconds=requeue)
+        return Plan(status=document(status), events=events, requeue_after_seconds=requeue, rests=rests)
 
 
 def _section(job: Manifest, name: str, default: T) -> T:

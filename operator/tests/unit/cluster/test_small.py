@@ -98,6 +98,22 @@ def test_dropping_nulls_twice_is_dropping_them_once(value: object) -> None:
     assert same_json(without_nulls(without_nulls(value)), without_nulls(value))
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ({"a": 1, "b": [2]}, {"b": [2], "a": 1}, True),
+        ({"a": 1}, {"a": 1.0}, False),
+        ({"a": 1}, {"a": True}, False),
+        ({"a": 1}, {"a": 2}, False),
+        ([1, 2], [2, 1], False),
+    ],
+)
+def test_the_same_json_has_the_same_text_whatever_the_order_of_its_keys(
+    left: object, right: object, *, same: bool
+) -> None:
+    assert same_json(left, right) is same
+
+
 def test_fields_are_left_out_and_the_original_stays_whole() -> None:
     group = {"groupName": "a", "template": {"spec": {}}}
     whole: dict[str, object] = {

@@ -177,6 +177,39 @@ async def test_waiting_workers_share_the_keys(queue: KeyQueue[str]) -> None:
         assert sorted(await asyncio.gather(*waiting)) == ["a", "b", "c"]
 
 
+async def test_a_key_rouses_one_of_the_workers_that_wait(queue: KeyQueue[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    look, looks = queue.get_nowait, 0
+
+    def counted() -> str | None:
+        nonlocal looks
+        looks += 1
+        return look()
+
+    monkeypatch.setattr(queue, "get_nowait", counted)
+    waiting = [asyncio.create_task(queue.get()) for _ in range(16)]
+    await asyncio.sleep(0)
+    assert looks == 1
+    queue.add("a")
+    done, others = await asyncio.wait(waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result() for task in done] == ["a"]
+    await asyncio.sleep(0)
+    # One that took the key, and the next one, which waits now.
+    assert looks == 3
+    for task in others:
+        task.cancel()
+    assert len(await asyncio.gather(*others, return_exceptions=True)) == 15
+
+
+async def test_a_worker_that_is_ended_while_it_waits_leaves_its_turn_to_the_next(queue: KeyQueue[str]) -> None:
+    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    queue.add("a")
+    async with asyncio.timeout(10):
+        assert await second == "a"
+
+
 async def test_a_waiting_worker_gets_a_delayed_key() -> None:
     loop = asyncio.get_running_loop()
     queue: KeyQueue[str] = KeyQueue(loop.time, Metrics())

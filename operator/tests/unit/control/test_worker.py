@@ -44,6 +44,31 @@ async def test_a_job_comes_to_rest_and_is_looked_at_again_when_asked(machine: Ma
     assert machine.cluster.writes == 3
 
 
+async def test_a_plan_that_rests_is_looked_at_again_when_it_says(machine: Machine) -> None:
+    def follow(seen: Observed) -> Plan:
+        steps = (seen.job.get("status") or {}).get("restarts", 0)
+        return Plan(status={"restarts": steps + 1}, requeue_after_seconds=30, rests=True)
+
+    machine.decide = follow
+    await machine.start()
+    # An echo of the write that comes before the answer to it is news like any other.
+    machine.cluster.unwatch(machine.reconciler.feed)
+    assert await settle(machine.reconciler) == 1
+    assert await live(machine.reconciler, machine.clock, 90) == 3
+    assert machine.job()["status"] == {"restarts": 4}
+    assert machine.reconciler.queue.failures(KEY) == 0
+
+
+async def test_an_event_comes_before_the_time_for_which_a_plan_rests(machine: Machine) -> None:
+    machine.decide = lambda _: Plan(status={"restarts": 1}, requeue_after_seconds=30, rests=True)
+    await machine.start()
+    await settle(machine.reconciler)
+    machine.decide = lambda seen: Plan(status={"restarts": 2}) if seen.job["spec"].get("suspend") else Plan()
+    machine.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=True))
+    await settle(machine.reconciler)
+    assert machine.job()["status"] == {"restarts": 2}
+
+
 ERRORS: list[Callable[[], ClusterError]] = [
     lambda: Unavailable("down"),
     lambda: OutcomeUnknown("lost"),

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from builders import NOW, UID, cluster, job, small_spec
+from builders import NOW, UID, Json, cluster, job, small_spec
 
 from rljob.core import clock
 from rljob.core.observed import Observed, RayJobState
@@ -22,6 +22,12 @@ def test_a_plan_never_holds_an_intent_and_effects() -> None:
 def test_an_event_goes_with_a_status_write() -> None:
     with pytest.raises(AssertionError, match="events go with"):
         Plan(events=(NOTE,))
+
+
+@pytest.mark.parametrize("plan", [{}, {"status": {}}, {"requeue_after_seconds": 3.0}])
+def test_a_plan_rests_after_a_write_and_for_a_time(plan: Json) -> None:
+    with pytest.raises(AssertionError, match="a plan rests"):
+        Plan(**plan, rests=True)
 
 
 @pytest.mark.parametrize(

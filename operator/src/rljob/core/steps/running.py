@@ -299,7 +299,8 @@ def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
     new = view.writer.summarised(new, state, reason)
     # The first step stands in the condition; an event takes back the warning of a silence.
     events = (EventNote(EventType.NORMAL, reason, f"seen again: {message}"),) if is_silent(view.status) else ()
-    return view.write(new, *events, requeue=wait)
+    # Another look would ask the head again for what it has just said.
+    return view.write(new, *events, requeue=wait, rests=True)
 
 
 def with_progress(view: View, answer: Answer | None) -> RLJobStatus:

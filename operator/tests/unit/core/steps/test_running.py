@@ -227,7 +227,10 @@ def test_a_further_step_is_no_event_and_keeps_the_start() -> None:
     ids=["no step", "too soon", "time", "the last step"],
 )
 def test_further_steps_are_written_now_and_then(step: int, seconds: float, *, written: bool) -> None:
-    assert decide(training(step, observed=min(seconds, 10)), seconds).empty is not written
+    plan = decide(training(step, observed=min(seconds, 10)), seconds)
+    assert plan.empty is not written
+    assert plan.rests is written, "the head is not asked again for what it has just said"
+    assert plan.requeue_after_seconds == 10
 
 
 def test_a_step_before_a_long_one_does_not_stay_unwritten() -> None:
