@@ -299,8 +299,15 @@ def _write_progress(view: View, answer: Answer, wait: float) -> Plan:
     new = view.writer.summarised(new, state, reason)
     # The first step stands in the condition; an event takes back the warning of a silence.
     events = (EventNote(EventType.NORMAL, reason, f"seen again: {message}"),) if is_silent(view.status) else ()
-    # Another look would ask the head again for what it has just said.
-    return view.write(new, *events, requeue=wait, rests=True)
+    return view.write(new, *events, requeue=wait, rests=_may_rest(view))
+
+
+def _may_rest(view: View) -> bool:
+    """Whether another look at once would only ask the head again for what it has just said.
+
+    A head that is leaving soon says nothing more, and with a new save a run may be worth taking off a bad device.
+    """
+    return not view.head_is_leaving and not status.is_true(view.status, ConditionType.DEGRADED)
 
 
 def with_progress(view: View, answer: Answer | None) -> RLJobStatus:

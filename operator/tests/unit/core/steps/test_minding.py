@@ -201,6 +201,22 @@ def test_a_fault_that_a_restart_clears_leaves_the_node_in_use() -> None:
     assert (new.excluded_nodes, new.attempts[0].node) == ([], "n1")
 
 
+def test_with_a_new_save_a_run_is_taken_off_a_bad_device_at_once() -> None:
+    run = Run(merged(SPEC, {"restart": {"maxInfrastructureRestarts": 1}}))
+    run.status["budget"] = {"infrastructureFailures": 1}
+    run.until_told(look("SeparateNPU"))
+    run.seconds = 60
+    told = run.see(
+        look("SeparateNPU"), progress=answer({"step": 6, "checkpoint_step": 5, "observed_time": at(60).timestamp()})
+    )
+    assert wrote(told).checkpoint is not None
+    assert not told.rests, "what was used up counts anew"
+    run.see(look("SeparateNPU"))
+    stop = wrote(run.see(look("SeparateNPU"))).stop
+    assert stop is not None
+    assert stop.reason == "DeviceFault"
+
+
 @pytest.mark.parametrize("limit", [0, 1])
 def test_a_run_without_another_attempt_goes_on_as_long_as_it_can(limit: int) -> None:
     run = Run(merged(SPEC, {"restart": {"maxInfrastructureRestarts": limit, "maxRestarts": limit}}))

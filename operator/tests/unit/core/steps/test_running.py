@@ -321,6 +321,9 @@ def test_a_head_that_is_being_deleted_is_asked_often_enough_to_hear_its_end() ->
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
     plan = decide(replace(training(3, step_seconds=300.0), head_pod=leaving))
     assert plan == Plan(requeue_after_seconds=2.0)
+    news = decide(replace(training(40), head_pod=leaving))
+    assert news.status is not None
+    assert not news.rests, "the 2 s do not begin with the end of a write that may take long"
 
 
 def test_among_many_jobs_a_head_is_not_asked_much_more_often_than_its_steps_are_written() -> None:
