@@ -53,7 +53,7 @@ class Machine:
             self.ray,
             self.clock,
             TokenKey(b"k" * 32),
-            core=Core(self._needs, self._needs_ray_job, self._reconcile),
+            core=Core(self._needs, self._needs_ray_job, self._reconcile, begins=lambda *_: False),
             hooks=Hooks(after_write=self._wrote, doubt=self._doubt),
         )
         return self.reconciler

@@ -76,11 +76,12 @@ ROUNDS = Row(
             Text(
                 "Wait for a worker",
                 "s",
-                "From an event about a job until a worker takes it; new jobs wait behind those that have begun.",
+                "From an event about a job until a worker looks; then new jobs wait for their turn to begin.",
                 NONE,
             ),
             *_quantiles("queue_duration_seconds", 'lane="begun"'),
             *_quantiles("queue_duration_seconds", 'lane="new"', " of new jobs", (0.99,)),
+            *_quantiles("queue_duration_seconds", 'lane="to_begin"', " of turns to begin", (0.99,)),
         ),
     ),
 )

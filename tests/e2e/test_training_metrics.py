@@ -33,7 +33,9 @@ EXCEPTIONS = (
     Unanswered(r"job_queue_wait_seconds", "there is no queue on the local cluster"),
     Unanswered(r"rljob_preflight_nodes\{.*failed", "by chance: whether a check warns is the machine's", chance=True),
     Unanswered(r"state_duration_seconds", "by chance: of states that the operator saw twice", chance=True),
-    Unanswered(r'queue_duration_seconds.*lane="new"', "by chance: of jobs made while somebody looked", chance=True),
+    Unanswered(
+        r'queue_duration_seconds.*lane="(new|to_begin)"', "by chance: of jobs made while it looked", chance=True
+    ),
     Unanswered(r"reconcile_errors_total", "by chance: of rounds that failed", chance=True),
     Unanswered(r"api_requests_total\{.*code!~", "by chance: of requests that failed", chance=True),
     Unanswered(r"resync_drift_total", "by chance: of events that a watch lost", chance=True),

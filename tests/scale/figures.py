@@ -149,11 +149,12 @@ def traffic(path: Path) -> Traffic:
 Buckets = dict[float, float]
 
 
-def buckets(page: str, metric: str, *labels: str) -> Buckets:
-    """Read a histogram from a metrics page, of all label sets that hold these texts: counts by upper bound."""
+def buckets(page: str, metric: str, *labels: str, some: tuple[str, ...] = ("",)) -> Buckets:
+    """Read a histogram from a metrics page, of label sets with all of `labels` and one of `some`: counts by bound."""
     found: Buckets = defaultdict(float)
     for line in page.splitlines():
         wanted = line.startswith(f"{metric}_bucket") and all(label in line for label in labels)
+        wanted = wanted and any(text in line for text in some)
         if wanted and (match := _BUCKET.search(line)):
             found[float(match["bound"])] += float(match["count"])
     return found

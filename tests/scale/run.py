@@ -31,8 +31,8 @@ QUEUES = {
     KUBERAY: ("workqueue_queue_duration_seconds", 'name="rayjob"'),
 }
 """Metric, and what chooses among its label sets: how long any job waits for a worker of its own controller."""
-LANES = ('lane="begun"', 'lane="new"')
-"""Ours tells jobs that have begun from those for which nothing was made yet, which wait behind them."""
+LOOKED_AT, BEGUN, TO_BEGIN = ('lane="begun"', 'lane="new"'), ('lane="begun"',), ('lane="to_begin"',)
+"""Ours tells the wait of jobs that have begun, or came, for a look from that of new ones for their turn to begin."""
 KUBERAY_DEPTH = "workqueue_depth"
 """Of controller-runtime, a queue a controller: objects that wait for a worker now."""
 LOOK_SECONDS = 0.5
@@ -57,9 +57,9 @@ class Quantiles:
     p99: float | None = None
 
     @classmethod
-    def of(cls, first: str, last: str, *metric: str) -> Quantiles:
-        """Read them from what a metrics page has gained."""
-        later, earlier = buckets(last, *metric), buckets(first, *metric)
+    def of(cls, first: str, last: str, *metric: str, some: tuple[str, ...] = ("",)) -> Quantiles:
+        """Read them from what a metrics page has gained, of label sets that hold one of these texts."""
+        later, earlier = buckets(last, *metric, some=some), buckets(first, *metric, some=some)
         return cls(quantile(0.5, later, earlier), quantile(0.99, later, earlier))
 
 
@@ -75,11 +75,13 @@ class Span:
     """By process."""
     traffic: Traffic
     queue: Quantiles = NOTHING
-    """How long a job waited for a worker of its own controller."""
+    """How long a job waited for a worker of its own controller, ours to begin or to be looked at."""
+    looked_at: Quantiles = NOTHING
+    """How long our jobs waited to be looked at, when they came and after."""
     begun: Quantiles = NOTHING
-    """The same of our jobs that have begun."""
-    new: Quantiles = NOTHING
-    """The same of our jobs for which nothing was made yet."""
+    """The same of those that have begun."""
+    to_begin: Quantiles = NOTHING
+    """How long those that were looked at waited for their turn to begin."""
 
     def cores(self, process: str) -> float:
         """Give the mean use of CPU."""
@@ -175,7 +177,7 @@ class Side:
         """Give the difference of two moments."""
         cpu = {name: last.usage[name].cpu_seconds - first.usage[name].cpu_seconds for name in last.usage}
         metric = QUEUES[self.controller]
-        lanes = [Quantiles.of(first.page, last.page, *metric, lane) for lane in LANES]
+        lanes = [Quantiles.of(first.page, last.page, *metric, some=some) for some in (LOOKED_AT, BEGUN, TO_BEGIN)]
         return Span(
             last.monotonic - first.monotonic,
             cpu,

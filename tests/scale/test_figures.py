@@ -43,6 +43,8 @@ def test_waits_of_several_lanes_are_added_up_or_told_apart() -> None:
     page = 'waited_bucket{lane="a",le="1.0"} 2.0\nwaited_bucket{lane="b",le="1.0"} 3.0\n'
     assert buckets(page, "waited") == {1.0: 5.0}
     assert buckets(page, "waited", 'lane="b"') == {1.0: 3.0}
+    page += 'waited_bucket{lane="c",le="1.0"} 7.0\n'
+    assert buckets(page, "waited", some=('lane="a"', 'lane="c"')) == {1.0: 9.0}
 
 
 def test_series_are_the_lines_that_are_no_comments() -> None:

@@ -1,4 +1,4 @@
-"""The four functions of the pure core that the machinery calls, as one value that tests may replace."""
+"""The functions of the pure core that the machinery calls, as one value that tests may replace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from rljob.core.needs import Needs, needs, needs_evidence, needs_ray_job
 from rljob.core.observed import Manifest, Observed, RayJob, Unseen
 from rljob.core.plan import Plan
-from rljob.core.reconcile import reconcile
+from rljob.core.reconcile import begins, reconcile
 from rljob_runtime.contract import Progress
 
 
@@ -20,4 +20,5 @@ class Core:
     needs: Callable[[Manifest, tuple[Manifest, ...], Manifest | None, datetime], Needs] = needs
     needs_ray_job: Callable[[Progress | Unseen, datetime], bool] = needs_ray_job
     reconcile: Callable[[Observed, datetime], Plan] = reconcile
+    begins: Callable[[Observed, datetime], bool] = begins
     needs_evidence: Callable[[Progress | Unseen, RayJob | Unseen | None], bool] = needs_evidence

@@ -108,7 +108,7 @@ class Executor:
         if same_json(desired, job.get("status", {})):
             return False
         written = await self._written(job, self.cluster.apply_status({**_same(job), "status": desired}))
-        if not same_json(desired, written.get("status", {})):
+        if desired != written.get("status", {}):
             # The CRD's schema does not know a field, or another writer owns one: a round would never settle.
             self.metrics.status_differs.inc()
             log.warning("The server keeps another status than was sent", **_name(job))
@@ -129,15 +129,16 @@ class Executor:
 
     async def _written(self, job: Manifest, write: Awaitable[Manifest]) -> Manifest:
         """Await a write of the job itself; one that has changed or gone meanwhile is looked at again."""
-        try:
-            written = await write
-        except errors.Conflict as error:
-            await self._refresh_job(job)
-            raise StaleError(str(error)) from error
-        except errors.NotFound as error:
-            self.store.vanished(RLJOB, job["metadata"]["uid"])
-            raise StaleError(str(error)) from error
-        self.store.learn(RLJOB, written)
+        with self.store.answer_first(job["metadata"]["uid"]):
+            try:
+                written = await write
+            except errors.Conflict as error:
+                await self._refresh_job(job)
+                raise StaleError(str(error)) from error
+            except errors.NotFound as error:
+                self.store.vanished(RLJOB, job["metadata"]["uid"])
+                raise StaleError(str(error)) from error
+            self.store.learn(RLJOB, written)
         return written
 
     async def _carry_out(self, job: Manifest, effect: Effect) -> None:

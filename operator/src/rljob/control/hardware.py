@@ -75,17 +75,20 @@ class NodeLooks:
         # The oldest first: of more nodes than may be read at once each has its turn.
         wanted = sorted(set(names), key=lambda name: (self._seen[name].time if name in self._seen else -1.0, name))
         keep = FRESH_SECONDS if fresh else KEEP_SECONDS
-        await asyncio.gather(*(self._refresh(name, keep) for name in wanted))
+        # Mostly there is none, and a task for each would cost more than all of this.
+        due = [name for name in wanted if self._is_due(name, keep)]
+        await asyncio.gather(*map(self._refresh, due))
         now = self.monotonic()
         known = ((name, self._seen.get(name)) for name in wanted)
         return {name: seen.look for name, seen in known if seen is not None and seen.age(now) < STALE_SECONDS}
 
-    async def _refresh(self, name: str, keep_seconds: float) -> None:
-        now = self.monotonic()
+    def _is_due(self, name: str, keep_seconds: float) -> bool:
         known = self._seen.get(name)
-        if (known is not None and known.age(now) < keep_seconds) or self._is_forbidden(NODE):
-            return
-        if not self._looks.try_take():
+        return known is None or known.age(self.monotonic()) >= keep_seconds
+
+    async def _refresh(self, name: str) -> None:
+        now = self.monotonic()
+        if self._is_forbidden(NODE) or not self._looks.try_take():
             return
         node = await self._get(NODE, "", name)
         if isinstance(node, Unseen):

@@ -151,6 +151,7 @@ class Observer:
         return self._with_memo(
             Observed(
                 job=job,
+                status=needs.status,
                 clusters=clusters,
                 head_pod=head_pod,
                 former_heads=former_heads,
@@ -188,6 +189,14 @@ class Observer:
                 progress_write_seconds=self._progress_write_seconds(uid),
                 partial_seconds=self.partial_seconds,
             )
+        )
+
+    def glance(self, job: Manifest) -> Observed:
+        """Give what is seen without a request of a job for which nothing was made."""
+        recipes, siblings = self.store.recipes(job), self.store.siblings(job)
+        unreadable = dict(self._unreadable())
+        return self._with_memo(
+            Observed(job=job, snapshot=None, recipes=recipes, siblings=siblings, unreadable=unreadable)
         )
 
     def keep_only(self, uids: set[str]) -> None:

@@ -5,10 +5,11 @@ queue itself the keys that are dirty and not processing, in order. Adding a dirt
 events cost one round. A key that turns dirty while a worker has it is not given to a second worker; it goes back into
 the queue when the first one is done, so no event is lost and no key is ever in two hands.
 
-There are two lanes, since a thousand jobs that are made at once must not hold up those that have NPUs: while both wait,
-all turns but one of sixteen belong to jobs that have begun. Their rounds are many and short, those of a job that begins
-few and long: at one turn of four, jobs that had begun still waited for half a minute. New jobs also never have more
-than `new_at_once` rounds in hand: each is five requests, and the API server may take a second for one.
+There are three lanes, since a thousand jobs that are made at once must not hold up those that have NPUs. To begin is
+five requests, and the API server may take a second for one: that has one turn of sixteen while others wait (at one of
+four, jobs that had begun still waited for half a minute). To look at a new job is no request, unless it is one to be
+answered, and has three. Nor may a lane have more keys in hand than `at_once` says. A key whose lane changes while it
+waits goes to its new one.
 
 Delays are kept in a heap: of several wishes for one key the earliest wins. Backoff grows by failure from half a second
 to five minutes; its jitter is a hash of the key and the attempt, so that a run can be repeated exactly.
@@ -25,7 +26,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rljob.telemetry.metrics import Metrics
 
@@ -37,32 +38,34 @@ JITTER = 0.2
 """A delay is stretched by up to this fraction, so that keys that failed together do not return together."""
 
 
-TURNS = 16
-"""While both lanes wait, one turn of so many is that of new jobs: nothing waits for ever."""
-
-
 class Lane(enum.StrEnum):
-    """Which keys wait for which others."""
+    """Which keys wait for which others: what stands first goes first."""
 
     BEGUN = "begun"
     """Of a job that may have NPUs."""
     NEW = "new"
-    """Of a job for which nothing was made yet."""
+    """Of a job that nobody has looked at yet, as it is now."""
+    TO_BEGIN = "to_begin"
+    """Of a job with which all is well, and for which nothing was made yet."""
+
+
+TURNS = {Lane.NEW: 4, Lane.TO_BEGIN: 16}
+"""While others wait, one turn of so many is that of the lane, or of one with fewer turns: nothing waits for ever."""
 
 
 class KeyQueue(Generic[Key]):
-    """Keys that need a round; one event loop only. At most `new_at_once` keys of the lane of new jobs are held."""
+    """Keys that need a round; one event loop only."""
 
     def __init__(
         self,
         monotonic: Callable[[], float],
         metrics: Metrics,
         lane_of: Callable[[Key], Lane] = lambda _: Lane.BEGUN,
-        new_at_once: float = math.inf,
+        at_once: Mapping[Lane, int] | None = None,
     ) -> None:
         self._monotonic = monotonic
-        self._new_at_once = new_at_once
-        self._new_in_hand: set[Key] = set()
+        self._at_once = at_once or {}
+        self._in_hand: dict[Lane, set[Key]] = {lane: set() for lane in Lane}
         self._metrics = metrics
         self._lane_of = lane_of
         self._lanes: dict[Lane, OrderedDict[Key, float]] = {lane: OrderedDict() for lane in Lane}
@@ -85,6 +88,7 @@ class KeyQueue(Generic[Key]):
         """Ask for a round as soon as possible."""
         self._due.pop(key, None)
         if key in self._dirty:
+            self._change_lanes(key)
             return
         self._dirty.add(key)
         self._metrics.queue_adds.inc()
@@ -127,19 +131,14 @@ class KeyQueue(Generic[Key]):
     def get_nowait(self) -> Key | None:
         """Take the next key, or None; it stays in processing until `done`."""
         self._promote()
-        waiting = self._open_lanes()
-        if not waiting:
+        lane = self._next_lane()
+        if lane is None:
             return None
-        lane = waiting[0]
-        if len(waiting) > 1:
-            self._turn = (self._turn + 1) % TURNS
-            lane = Lane.BEGUN if self._turn else Lane.NEW
         key, since = self._lanes[lane].popitem(last=False)
         now = self._monotonic()
         self._dirty.discard(key)
         self._processing[key] = now
-        if lane is Lane.NEW:
-            self._new_in_hand.add(key)
+        self._in_hand[lane].add(key)
         self._metrics.queue_wait_seconds.labels(lane).observe(now - since)
         return key
 
@@ -166,10 +165,12 @@ class KeyQueue(Generic[Key]):
     def done(self, key: Key) -> None:
         """Give a key back; if it turned dirty meanwhile, it waits for its next round."""
         self._metrics.queue_work_seconds.observe(self._monotonic() - self._processing.pop(key))
-        self._new_in_hand.discard(key)
+        for held in self._in_hand.values():
+            held.discard(key)
         if key in self._dirty:
             self._enqueue(key)
-        elif self._lanes[Lane.NEW]:
+        elif len(self):
+            # They may have waited for a hand of their lane.
             self._wake.set()
 
     def next_due_seconds(self) -> float | None:
@@ -187,14 +188,28 @@ class KeyQueue(Generic[Key]):
         """Whether nothing waits and nothing is at work; delayed keys may be."""
         return not len(self) and not self._processing
 
-    def _open_lanes(self) -> list[Lane]:
-        """Name the lanes whose next key may be taken."""
-        full = len(self._new_in_hand) >= self._new_at_once
-        return [lane for lane in Lane if self._lanes[lane] and not (full and lane is Lane.NEW)]
+    def _next_lane(self) -> Lane | None:
+        """Name the lane whose turn it is."""
+        waiting = [lane for lane in Lane if self._lanes[lane] and self._has_a_hand(lane)]
+        if len(waiting) > 1:
+            self._turn += 1
+            # Those that stand last have the fewest turns, and give none of them away.
+            return next((lane for lane in reversed(waiting) if self._turn % TURNS.get(lane, 1) == 0), waiting[0])
+        return waiting[0] if waiting else None
+
+    def _has_a_hand(self, lane: Lane) -> bool:
+        return len(self._in_hand[lane]) < self._at_once.get(lane, math.inf)
 
     def _enqueue(self, key: Key) -> None:
         self._lanes[self._lane_of(key)][key] = self._monotonic()
         self._wake.set()
+
+    def _change_lanes(self, key: Key) -> None:
+        """Let a key that waits go to the lane that is now its own; what is in somebody's hands goes there after."""
+        held = next((lane for lane, keys in self._lanes.items() if key in keys), None)
+        if held is not None and self._lane_of(key) is not held:
+            del self._lanes[held][key]
+            self._enqueue(key)
 
     def _promote(self) -> None:
         while self.next_due_seconds() == 0.0:

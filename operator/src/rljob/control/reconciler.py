@@ -21,6 +21,7 @@ from rljob.control.core import Core
 from rljob.control.event_lists import EventLists
 from rljob.control.execute import Executor, Hooks, StaleError
 from rljob.control.hardware import NodeLooks
+from rljob.control.line import Line
 from rljob.control.nodes import NodeCache
 from rljob.control.observe import Observer
 from rljob.control.own import OwnConfigMaps
@@ -62,6 +63,8 @@ class Result(enum.StrEnum):
     """The job does not exist any more."""
     RESTING = "resting"
     """Put off: the job did not settle for many rounds, and the echo of its own writes must not bring it back."""
+    LINED_UP = "lined_up"
+    """All is well with a job that came; it waits for its turn to begin."""
 
 
 @dataclass
@@ -78,6 +81,7 @@ class Reconciler:
     clock: Clock
     metrics: Metrics
     ledger: Ledger
+    line: Line
     _streaks: dict[Key, int] = field(default_factory=dict)
     """Rounds in a row that did not settle."""
     _resting_until: dict[Key, float] = field(default_factory=dict)
@@ -101,10 +105,10 @@ class Reconciler:
     ) -> Reconciler:
         """Wire the parts around a cluster and its heads."""
         metrics, core = metrics or Metrics(), core or Core()
-        queue: KeyQueue[Key] = KeyQueue(
-            clock.monotonic, metrics, lambda key: _lane_of(store.job(key)), new_at_once=max(1, workers // 2)
-        )
-        store, refusals = Store(queue.add), Refusals()
+        hands = {Lane.NEW: max(1, workers // 4), Lane.TO_BEGIN: max(1, workers // 2)}
+        store = Store(lambda key: queue.add(key))  # noqa: PLW0108 - the queue comes after it
+        line, refusals = Line(store), Refusals()
+        queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics, line.lane_of, hands)
         for watch in WATCHED:
             metrics.store_objects.labels(watch.kind.resource).set_function(partial(store.count, watch.kind))
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)
@@ -115,8 +119,7 @@ class Reconciler:
         looks = NodeLooks(cluster, clock.monotonic, device_info_namespace)
         nodes, groups = NodeCache(cluster, clock.monotonic), PodGroups(cluster, store, clock.monotonic)
         observer = replace(observer, nodes=nodes, looks=looks, pod_groups=groups, partial_seconds=partial_seconds)
-        ledger = Ledger(metrics)
-        made = cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics, ledger)
+        made = cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics, Ledger(metrics), line)
         metrics.before_exposition = made.account
         return made
 
@@ -172,6 +175,12 @@ class Reconciler:
         if rest > 0:
             self.queue.add_after(key, rest)
             return Result.RESTING
+        if self._lines_up(key):
+            self.metrics.reconciles.labels(Result.LINED_UP).inc()
+            self.queue.add(key)
+            # Nothing else gives the loop back: a thousand looks in a row would hold up all answers and events.
+            await asyncio.sleep(0)
+            return Result.LINED_UP
         result, after = await self._round(key)
         self.metrics.reconciles.labels(result).inc()
         if result in (Result.SETTLED, Result.GONE) or after is not None:
@@ -189,6 +198,16 @@ class Reconciler:
         else:
             self.queue.add(key)
         return result
+
+    def _lines_up(self, key: Key) -> bool:
+        """Look at a job that came; whether it is to wait for its turn. Any other is answered at once."""
+        job = self.store.job(key)
+        if job is None or self.line.lane_of(key) is not Lane.NEW:
+            return False
+        if not self.core.begins(self.observer.glance(job), self.clock.now()):
+            return False
+        self.line.join(job)
+        return True
 
     async def warn(self, key: Key, message: str) -> None:
         """Tell the owner of a job that its reconcile fails."""
@@ -220,6 +239,7 @@ class Reconciler:
         self.refusals.keep_only(uids)
         self.observer.keep_only(uids)
         self.ledger.keep_only(uids)
+        self.line.keep_only(uids)
 
     def _note(self, job: Manifest, view: View | None = None) -> None:
         if is_ours(job):
@@ -245,8 +265,3 @@ class Reconciler:
         if wrote:
             return Result.WROTE, plan.requeue_after_seconds if plan.rests else None
         return Result.SETTLED, plan.requeue_after_seconds
-
-
-def _lane_of(job: Manifest | None) -> Lane:
-    """Tell a job for which nothing was made yet; a wrong one waits for an edit, and holds nothing either."""
-    return Lane.NEW if job is not None and not (job.get("status") or {}).get("intent") else Lane.BEGUN

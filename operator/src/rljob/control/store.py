@@ -16,6 +16,7 @@ import enum
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rljob.api.v1alpha1 import RecipeKind
@@ -82,12 +83,26 @@ class Store:
         self._by_key: dict[tuple[Kind, Key], set[str]] = defaultdict(set)
         self._gone: OrderedDict[str, str] = OrderedDict()
         self._unconfirmed: dict[str, Drift] = {}
+        self._put_off: dict[str, list[Callable[[], bool]]] = {}
 
     def put(self, kind: Kind, manifest: Manifest) -> bool:
         """Take an object from an event; whether it was news."""
         uid, version = _uid(manifest), _version(manifest)
+        if uid in self._put_off:
+            self._put_off[uid].append(partial(self.put, kind, manifest))
+            return False
         self._unconfirmed.pop(uid, None)
         return self._put(kind, uid, version, manifest)
+
+    @contextlib.contextmanager
+    def answer_first(self, uid: str) -> Iterator[None]:
+        """Put off events about an object until the answer to a write of it is learned: an echo often comes before."""
+        self._put_off[uid] = []
+        try:
+            yield
+        finally:
+            for take in self._put_off.pop(uid):
+                take()
 
     def learn(self, kind: Kind, manifest: Manifest) -> None:
         """Take an object from the answer to our own request; who asked knows already, so no job is queued."""
@@ -102,6 +117,9 @@ class Store:
     def remove(self, kind: Kind, manifest: Manifest) -> bool:
         """Take a deletion from an event; whether it was news."""
         uid, version = _uid(manifest), _version(manifest)
+        if uid in self._put_off:
+            self._put_off[uid].append(partial(self.remove, kind, manifest))
+            return False
         self._unconfirmed.pop(uid, None)
         return self._remove(kind, uid, version)
 
@@ -111,7 +129,9 @@ class Store:
         held = self._objects[kind]
         for manifest in listing.items:
             known = _uid(manifest) in held
-            if self._put(kind, _uid(manifest), _version(manifest), manifest):
+            news = self._put(kind, _uid(manifest), _version(manifest), manifest)
+            # Of what is put off, a watch may well have told.
+            if news and _uid(manifest) not in self._put_off:
                 drift = DriftKind.MISSED_UPDATE if known else DriftKind.MISSED_ADD
                 drifts.append(Drift(kind, drift, _uid(manifest), owner_key(kind, manifest)))
         listed = {_uid(manifest) for manifest in listing.items}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rljob.api.status import ConditionType, Intent, RLJobStatus
@@ -125,11 +125,19 @@ class Needs:
     """The submission to ask the job API for: at once without `progress`, else if `needs_ray_job`."""
     evidence: Evidence | None = None
     """What an attempt left that has just ended."""
+    status: RLJobStatus | None = field(default=None, compare=False, repr=False)
+    """No request: the job's status as it was read on the way, for whoever decides next."""
 
 
 def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime) -> Needs:
     """Give the requests for one job."""
     current = status.read_status(job)
+    return replace(_needs(job, current, clusters, head_pod, now), status=current)
+
+
+def _needs(
+    job: Manifest, current: RLJobStatus, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime
+) -> Needs:
     if not is_ours(job) or is_paused(job) or ("deletionTimestamp" in job["metadata"] and not is_held(job)):
         return Needs()
     if current.intent is None or current.resolved is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from rljob.api.status import Attempt, State
+from rljob.api.status import Attempt, RLJobStatus, State
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.discovery import Nodes
 from rljob.core.faults import Held, NodeLook
@@ -130,6 +130,8 @@ class Observed:
 
     job: Manifest
     """The RLJob with metadata, spec and status, at its committed resourceVersion."""
+    status: RLJobStatus | None = field(default=None, compare=False, repr=False)
+    """Its status, where it was read already."""
     clusters: tuple[Manifest, ...] = ()
     """Every RayCluster that carries this job's uid label."""
     live_cluster: Manifest | Unseen | None = UNSEEN

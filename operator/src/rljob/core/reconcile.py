@@ -86,6 +86,8 @@ STEPS: tuple[Step, ...] = (
     running.follow,
 )
 
+BEFORE_INTENT = STEPS[: STEPS.index(preparing.intend)]
+
 
 def reconcile(observed: Observed, now: datetime) -> Plan:
     """Give the next step; an empty plan means that the world is as it should be."""
@@ -94,3 +96,9 @@ def reconcile(observed: Observed, now: datetime) -> Plan:
         if (plan := step(view)) is not None:
             return plan
     raise AssertionError("the last step always decides")
+
+
+def begins(observed: Observed, now: datetime) -> bool:
+    """Whether a job for which nothing was made would go on to `intend`, by what can be seen of it without a request."""
+    view = View(observed=observed, now=now)
+    return all(step(view) is None for step in BEFORE_INTENT)

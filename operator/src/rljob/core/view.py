@@ -53,7 +53,7 @@ class View:
     @cached_property
     def status(self) -> RLJobStatus:
         """What the operator wrote last."""
-        return read_status(self.observed.job)
+        return self.observed.status or read_status(self.observed.job)
 
     @cached_property
     def writer(self) -> Writer:

@@ -59,7 +59,7 @@ class Metrics:
         self.queue_retries = self._counter("queue_retries", "Jobs put back after an error.")
         self.queue_wait_seconds = self._histogram(
             "queue_duration_seconds",
-            "Time that a job waited for a worker; lane: begun, or new where nothing was made for it yet.",
+            "Time that a job waited for a worker; lane: begun, new (until it is looked at), to_begin (for its turn).",
             "lane",
             buckets=(*_SECONDS, 120, 300),
         )

@@ -72,17 +72,30 @@ def test_jobs_that_have_begun_wait_for_no_crowd_of_new_ones(clock: FrozenClock) 
     assert drain(queue) == ["a", "b", "c", "x", "y"]
 
 
-def test_no_job_waits_for_ever_behind_those_that_have_begun(clock: FrozenClock) -> None:
-    queue: KeyQueue[int] = KeyQueue(clock.monotonic, Metrics(), lambda key: Lane.NEW if key < 0 else Lane.BEGUN)
+@pytest.mark.parametrize("lane", [Lane.NEW, Lane.TO_BEGIN])
+def test_no_job_waits_for_ever_behind_those_that_have_begun(clock: FrozenClock, lane: Lane) -> None:
+    queue: KeyQueue[int] = KeyQueue(clock.monotonic, Metrics(), lambda key: lane if key < 0 else Lane.BEGUN)
+    turns = TURNS[lane]
     queue.add(-1)
-    for key in range(2 * TURNS):
+    for key in range(2 * turns):
         queue.add(key)
-    assert [queue.get_nowait() for _ in range(TURNS)] == [*range(TURNS - 1), -1]
+    assert [queue.get_nowait() for _ in range(turns)] == [*range(turns - 1), -1]
 
 
-def test_new_jobs_hold_no_more_workers_than_they_may(clock: FrozenClock) -> None:
+def test_a_look_at_a_new_job_goes_before_the_beginning_of_others(clock: FrozenClock) -> None:
+    def lane_of(key: str) -> Lane:
+        return {"b": Lane.BEGUN, "n": Lane.NEW, "t": Lane.TO_BEGIN}[key[0]]
+
+    queue: KeyQueue[str] = KeyQueue(clock.monotonic, Metrics(), lane_of)
+    for key in ("t1", "n1", "t2", "n2", "b1"):
+        queue.add(key)
+    assert drain(queue) == ["b1", "n1", "n2", "t1", "t2"]
+
+
+@pytest.mark.parametrize("lane", [Lane.NEW, Lane.TO_BEGIN])
+def test_a_lane_holds_no_more_workers_than_it_may(clock: FrozenClock, lane: Lane) -> None:
     queue: KeyQueue[int] = KeyQueue(
-        clock.monotonic, Metrics(), lambda key: Lane.NEW if key < 0 else Lane.BEGUN, new_at_once=2
+        clock.monotonic, Metrics(), lambda key: lane if key < 0 else Lane.BEGUN, at_once={lane: 2}
     )
     for key in (-1, -2, -3):
         queue.add(key)
@@ -96,8 +109,37 @@ def test_new_jobs_hold_no_more_workers_than_they_may(clock: FrozenClock) -> None
     assert [queue.get_nowait() for _ in range(2)] == [-3, None]
 
 
+def test_a_key_that_waits_goes_to_the_lane_that_has_become_its_own(clock: FrozenClock) -> None:
+    metrics, lanes = Metrics(), {"a": Lane.TO_BEGIN, "b": Lane.TO_BEGIN, "c": Lane.BEGUN}
+    queue: KeyQueue[str] = KeyQueue(clock.monotonic, metrics, lanes.__getitem__)
+    for key in ("a", "b"):
+        queue.add(key)
+    clock.advance(60)
+    lanes["b"] = Lane.NEW
+    queue.add("a")
+    queue.add("b")
+    assert len(queue) == 2
+    clock.advance(1)
+    assert drain(queue) == ["b", "a"]
+    # Since it is in this lane, it has waited for a second.
+    assert metrics.queue_wait_seconds.labels(Lane.NEW)._sum.get() == 1.0
+
+
+def test_a_key_in_hand_goes_to_its_new_lane_when_it_is_given_back(clock: FrozenClock) -> None:
+    lanes = {"a": Lane.NEW, "b": Lane.TO_BEGIN}
+    queue: KeyQueue[str] = KeyQueue(clock.monotonic, Metrics(), lanes.__getitem__)
+    for key in ("a", "b"):
+        queue.add(key)
+    assert queue.get_nowait() == "a"
+    lanes["a"] = Lane.TO_BEGIN
+    queue.add("a")
+    queue.add("a")
+    queue.done("a")
+    assert drain(queue) == ["b", "a"]
+
+
 async def test_a_worker_that_waits_takes_a_new_job_when_another_gives_one_back(clock: FrozenClock) -> None:
-    queue: KeyQueue[str] = KeyQueue(clock.monotonic, Metrics(), lambda _: Lane.NEW, new_at_once=1)
+    queue: KeyQueue[str] = KeyQueue(clock.monotonic, Metrics(), lambda _: Lane.NEW, at_once={Lane.NEW: 1})
     queue.add("a")
     queue.add("b")
     assert await queue.get() == "a"
@@ -116,7 +158,7 @@ def test_how_long_keys_waited_is_told_by_lane(clock: FrozenClock) -> None:
     clock.advance(3)
     assert drain(queue) == ["a"]
     waited = {lane: metrics.queue_wait_seconds.labels(lane)._sum.get() for lane in Lane}
-    assert waited == {"new": 3.0, "begun": 0.0}
+    assert waited == {"new": 3.0, "begun": 0.0, "to_begin": 0.0}
 
 
 def test_of_two_delays_the_earlier_wins_and_the_key_comes_once(queue: KeyQueue[str], clock: FrozenClock) -> None:
@@ -232,7 +274,8 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FrozenClock()
-        self.queue: KeyQueue[str] = KeyQueue(self.clock.monotonic, Metrics())
+        self.lanes = dict.fromkeys("abcd", Lane.BEGUN)
+        self.queue: KeyQueue[str] = KeyQueue(self.clock.monotonic, Metrics(), self.lanes.__getitem__)
         self.wanted: set[str] = set()
         """Keys with an immediate wish that no take has answered."""
         self.due: dict[str, float] = {}
@@ -243,6 +286,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.add(key)
         self.wanted.add(key)
         self.due.pop(key, None)
+
+    @rule(key=KEYS, lane=st.sampled_from(Lane))
+    def become(self, key: str, lane: Lane) -> None:
+        self.lanes[key] = lane
 
     @rule(key=KEYS, seconds=st.integers(1, 50))
     def add_after(self, key: str, seconds: int) -> None:

@@ -7,6 +7,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from doubles.fake import FakeCluster
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,55 @@ def test_the_echo_of_our_own_write_queues_nothing() -> None:
     heard.keys.clear()
     assert not heard.store.put(RLJOB, thing(RLJOB, "sums", 7))
     assert heard.keys == []
+
+
+def test_an_echo_that_comes_before_the_answer_to_its_write_queues_nothing() -> None:
+    heard = Heard()
+    with heard.store.answer_first("sums"):
+        heard.store.put(RLJOB, thing(RLJOB, "sums", 7))
+        heard.store.put(RLJOB, thing(RLJOB, "others", 3))
+        assert heard.keys == [Key("team", "others")]
+        heard.store.learn(RLJOB, thing(RLJOB, "sums", 7))
+    assert heard.keys == [Key("team", "others")]
+
+
+def test_what_others_do_during_our_write_queues_the_job_when_it_is_answered() -> None:
+    heard = Heard()
+    with heard.store.answer_first("sums"):
+        for version in (7, 8):
+            heard.store.put(RLJOB, thing(RLJOB, "sums", version))
+        heard.store.learn(RLJOB, thing(RLJOB, "sums", 7))
+    assert heard.keys == [KEY]
+    assert heard.store.job(KEY) == thing(RLJOB, "sums", 8)
+    with heard.store.answer_first("sums"):
+        heard.store.remove(RLJOB, thing(RLJOB, "sums", 10))
+        heard.store.learn(RLJOB, thing(RLJOB, "sums", 9))
+    assert heard.store.job(KEY) is None
+    assert heard.keys == [KEY, KEY]
+
+
+def test_a_write_that_is_never_answered_keeps_no_event_back() -> None:
+    heard = Heard()
+
+    def write() -> None:
+        with heard.store.answer_first("sums"):
+            heard.store.put(RLJOB, thing(RLJOB, "sums", 7))
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        write()
+    assert heard.store.job(KEY) == thing(RLJOB, "sums", 7)
+    assert heard.keys == [KEY]
+
+
+def test_what_is_put_off_is_no_drift() -> None:
+    heard = Heard()
+    with heard.store.answer_first("sums"):
+        heard.store.put(RLJOB, thing(RLJOB, "sums", 7))
+        assert heard.store.merge(RLJOB, Listing((thing(RLJOB, "sums", 7),), "8")) == []
+        heard.store.learn(RLJOB, thing(RLJOB, "sums", 7))
+    assert heard.store.unconfirmed() == []
+    assert heard.store.job(KEY) == thing(RLJOB, "sums", 7)
 
 
 def test_how_far_kuberay_is_shows_in_the_statuses_of_all_clusters() -> None:

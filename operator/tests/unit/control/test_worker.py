@@ -51,8 +51,6 @@ async def test_a_plan_that_rests_is_looked_at_again_when_it_says(machine: Machin
 
     machine.decide = follow
     await machine.start()
-    # An echo of the write that comes before the answer to it is news like any other.
-    machine.cluster.unwatch(machine.reconciler.feed)
     assert await settle(machine.reconciler) == 1
     assert await live(machine.reconciler, machine.clock, 90) == 3
     assert machine.job()["status"] == {"restarts": 4}
