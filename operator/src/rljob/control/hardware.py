@@ -30,7 +30,7 @@ LOOKS_PER_SECOND = 3.0
 LOOKS_AT_ONCE = 40
 """Of all jobs together, two requests each: a thousand nodes are looked at every 333 s, a job of 16 nodes at once.
 
-Beside ten writes of progress a second the operator stays below 20 requests (docs/evidence, `make scale`).
+Beside six writes of progress a second the operator stays below 20 requests (docs/evidence, `make scale`).
 """
 LISTS_PER_SECOND = 2.0
 LISTS_AT_ONCE = 20

@@ -30,7 +30,7 @@ SUBMIT_SECONDS_MIN = 60.0
 """A cluster that got ready in the last moment of startSeconds is asked for as long, or its NPUs came for nothing."""
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
 """Bounds of the exporter's polling: a tenth of a step."""
-POLLS_PER_WRITE = 3
+POLLS_PER_WRITE = 5
 """Looking more often than this would find steps that may not be written yet: only many jobs make it matter."""
 STALLED_STEPS = 3
 """A progress deadline below the length of a step would end every run."""

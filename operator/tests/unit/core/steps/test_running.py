@@ -328,7 +328,7 @@ def test_a_head_that_is_being_deleted_is_asked_often_enough_to_hear_its_end() ->
 
 def test_among_many_jobs_a_head_is_not_asked_much_more_often_than_its_steps_are_written() -> None:
     world = running(job=job(status=status_training()), progress=answer({"step_seconds": 20.0}))
-    assert decide(replace(world, progress_write_seconds=100.0)).requeue_after_seconds == pytest.approx(100 / 3)
+    assert decide(replace(world, progress_write_seconds=100.0)).requeue_after_seconds == pytest.approx(100 / 5)
     assert decide(replace(world, progress_write_seconds=30.0)).requeue_after_seconds == 10.0
 
 
