@@ -56,8 +56,8 @@ PROGRESS_WRITE_SECONDS = 30.0
 PROGRESS_SPREAD = 0.5
 """A job writes more seldom by up to this fraction, or jobs that began together would write together for ever."""
 PROGRESS_WRITES_PER_SECOND = 6
-"""Status writes that only tell of further steps, of all jobs together: with 1,000 jobs each tells every three to four
-minutes, about a step of a large run. Each costs the operator more than the poll that brings it, and its watchers too."""
+"""Status writes that only tell of further steps, of all jobs together: of 1,000 jobs each tells every three to four
+minutes, about a step of a run of that size. A write costs more than the poll that brings it, and its watchers too."""
 LOG_LINES = 5
 """The last one may be empty, or the end of a stack."""
 

@@ -38,6 +38,12 @@ JITTER = 0.2
 """A delay is stretched by up to this fraction, so that keys that failed together do not return together."""
 
 
+TOGETHER_SECONDS = 1.0
+"""Longer delays end on whole seconds of the clock: the polls of a second cost one waking up, and not 25 of them."""
+TOGETHER_FROM_SECONDS = 10.0
+"""A delay may be stretched by a tenth at most."""
+
+
 class Lane(enum.StrEnum):
     """Which keys wait for which others: what stands first goes first."""
 
@@ -101,6 +107,8 @@ class KeyQueue(Generic[Key]):
             self.add(key)
             return
         due = self._monotonic() + seconds
+        if seconds >= TOGETHER_FROM_SECONDS:
+            due = math.ceil(due / TOGETHER_SECONDS) * TOGETHER_SECONDS
         if key in self._dirty or self._due.get(key, due + 1) <= due:
             return
         earliest = self.next_due_seconds()

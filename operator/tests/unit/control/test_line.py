@@ -18,12 +18,12 @@ from rljob.build.labels import PAUSED
 from rljob.cluster.kinds import RAY_CLUSTER, RL_RECIPE, RLJOB
 from rljob.cluster.token import TokenKey
 from rljob.control.queue import TURNS, Lane
-from rljob.control.reconciler import Reconciler, Result
+from rljob.control.reconciler import LOOKS_IN_A_ROW, Reconciler, Result
 from rljob.control.store import Key
 from rljob.control.worker import hold, work
 from rljob.core.policies.validation import Checked, validate
 
-CROWD = 40
+CROWD = 60
 
 
 class Scene:
@@ -86,11 +86,12 @@ async def test_a_job_of_a_crowd_is_looked_at_long_before_its_turn_to_begin(scene
         scene.come(f"job-{number}")
     wrong = scene.come("wrong", trainer={"steps": -1})
     idle = scene.come("idle", suspend=True)
-    await scene.take(CROWD + CROWD // TURNS[Lane.TO_BEGIN] + 2)
+    turns = TURNS[Lane.TO_BEGIN]
+    await scene.take((CROWD + 2) * turns // (turns - 1) + 1)
     assert scene.state(wrong) == ("Invalid", "InvalidSpec")
     assert scene.state(idle)[0] == "Suspended"
     # Few have begun meanwhile: each of them is a cluster that the others wait for.
-    assert 0 < scene.begun() <= CROWD // TURNS[Lane.TO_BEGIN] + 1
+    assert 0 < scene.begun() <= (CROWD + 2) // (turns - 1) + 1
     await settle(scene.reconciler)
     assert scene.begun() == CROWD
 
@@ -157,7 +158,7 @@ async def test_a_crowd_of_looks_leaves_the_loop_to_others(scene: Scene) -> None:
     workers.cancel()
     with pytest.raises(asyncio.CancelledError):
         await workers
-    assert max(later - earlier for earlier, later in itertools.pairwise(seen)) <= 16
+    assert max(later - earlier for earlier, later in itertools.pairwise(seen)) <= 4 * LOOKS_IN_A_ROW
 
 
 async def test_one_that_is_deleted_leaves_the_line(scene: Scene) -> None:

@@ -172,6 +172,20 @@ def test_of_two_delays_the_earlier_wins_and_the_key_comes_once(queue: KeyQueue[s
     assert queue.get_nowait() is None
 
 
+def test_long_delays_end_together_and_short_ones_when_they_should(queue: KeyQueue[str], clock: FrozenClock) -> None:
+    clock.advance(0.25)
+    for key, seconds in (("a", 10.0), ("b", 10.5), ("c", 10.75), ("d", 11.0), ("e", 9.9)):
+        queue.add_after(key, seconds)
+    clock.advance(9.95)
+    assert drain(queue) == ["e"]
+    clock.advance(0.75)
+    assert drain(queue) == []
+    clock.advance(0.05)
+    assert drain(queue) == ["a", "b", "c"]
+    clock.advance(1.0)
+    assert drain(queue) == ["d"]
+
+
 def test_an_event_makes_a_delayed_key_due_at_once(queue: KeyQueue[str], clock: FrozenClock) -> None:
     queue.add_after("a", 10)
     queue.add("a")
