@@ -129,6 +129,7 @@ FIGURES = (
     Figure("queue of the job's own controller until then, p50 and p99, s", _in_start(_queue(lambda s: s.queue))),
     Figure("… until a job is looked at, when it came and later", _in_start(_queue(lambda s: s.looked_at)), "p99 < 2"),
     Figure("… of these, jobs that have begun", _in_start(_queue(lambda s: s.begun)), "p99 < 2"),
+    Figure("… of these, jobs that came", _in_start(_queue(lambda s: s.came)), "p99 < 2"),
     Figure("… of jobs that were looked at, for their turn to begin", _in_start(_queue(lambda s: s.to_begin))),
     Figure(
         "steady: queue of the job's own controller, p50 and p99, s", _in_steady(_queue(lambda s: s.queue)), "p99 < 2"

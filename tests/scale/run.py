@@ -31,7 +31,8 @@ QUEUES = {
     KUBERAY: ("workqueue_queue_duration_seconds", 'name="rayjob"'),
 }
 """Metric, and what chooses among its label sets: how long any job waits for a worker of its own controller."""
-LOOKED_AT, BEGUN, TO_BEGIN = ('lane="begun"', 'lane="new"'), ('lane="begun"',), ('lane="to_begin"',)
+BEGUN, NEW, TO_BEGIN = 'lane="begun"', 'lane="new"', 'lane="to_begin"'
+LANES = (BEGUN, NEW), (BEGUN,), (NEW,), (TO_BEGIN,)
 """Ours tells the wait of jobs that have begun, or came, for a look from that of new ones for their turn to begin."""
 KUBERAY_DEPTH = "workqueue_depth"
 """Of controller-runtime, a queue a controller: objects that wait for a worker now."""
@@ -80,6 +81,8 @@ class Span:
     """How long our jobs waited to be looked at, when they came and after."""
     begun: Quantiles = NOTHING
     """The same of those that have begun."""
+    came: Quantiles = NOTHING
+    """The same of those that came."""
     to_begin: Quantiles = NOTHING
     """How long those that were looked at waited for their turn to begin."""
 
@@ -177,7 +180,7 @@ class Side:
         """Give the difference of two moments."""
         cpu = {name: last.usage[name].cpu_seconds - first.usage[name].cpu_seconds for name in last.usage}
         metric = QUEUES[self.controller]
-        lanes = [Quantiles.of(first.page, last.page, *metric, some=some) for some in (LOOKED_AT, BEGUN, TO_BEGIN)]
+        lanes = [Quantiles.of(first.page, last.page, *metric, some=some) for some in LANES]
         return Span(
             last.monotonic - first.monotonic,
             cpu,

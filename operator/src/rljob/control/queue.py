@@ -6,10 +6,10 @@ events cost one round. A key that turns dirty while a worker has it is not given
 the queue when the first one is done, so no event is lost and no key is ever in two hands.
 
 There are three lanes, since a thousand jobs that are made at once must not hold up those that have NPUs. To begin is
-five requests, and the API server may take a second for one: that has one turn of sixteen while others wait (at one of
-four, jobs that had begun still waited for half a minute). To look at a new job is no request, unless it is one to be
-answered, and has three. Nor may a lane have more keys in hand than `at_once` says. A key whose lane changes while it
-waits goes to its new one.
+five requests, and the API server may take a second for one: that has one turn of sixteen while jobs wait that have
+begun (at one of four, these still waited for half a minute), and one of 64 while new ones wait to be looked at. A look
+is no request, unless it is to be answered, and has one turn of four. Nor may a lane have more keys in hand than
+`at_once` says. A key whose lane changes while it waits goes to its new one.
 
 Delays are kept in a heap: of several wishes for one key the earliest wins. Backoff grows by failure from half a second
 to five minutes; its jitter is a hash of the key and the attempt, so that a run can be repeated exactly.
@@ -57,6 +57,8 @@ class Lane(enum.StrEnum):
 
 TURNS = {Lane.NEW: 4, Lane.TO_BEGIN: 16}
 """While others wait, one turn of so many is that of the lane, or of one with fewer turns: nothing waits for ever."""
+TURNS_BEHIND_NEW = 64
+"""The same of jobs that are to begin, while others wait to be looked at: that takes seconds at most, for a thousand."""
 
 
 class KeyQueue(Generic[Key]):
@@ -201,8 +203,9 @@ class KeyQueue(Generic[Key]):
         waiting = [lane for lane in Lane if self._lanes[lane] and self._has_a_hand(lane)]
         if len(waiting) > 1:
             self._turn += 1
+            turns = TURNS | ({Lane.TO_BEGIN: TURNS_BEHIND_NEW} if Lane.NEW in waiting else {})
             # Those that stand last have the fewest turns, and give none of them away.
-            return next((lane for lane in reversed(waiting) if self._turn % TURNS.get(lane, 1) == 0), waiting[0])
+            return next((lane for lane in reversed(waiting) if self._turn % turns.get(lane, 1) == 0), waiting[0])
         return waiting[0] if waiting else None
 
     def _has_a_hand(self, lane: Lane) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import Counter
 
 import pytest
 from doubles.clock import FrozenClock
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rljob.control.queue import BACKOFF_LAST_SECONDS, TURNS, KeyQueue, Lane, backoff_seconds
+from rljob.control.queue import BACKOFF_LAST_SECONDS, TURNS, TURNS_BEHIND_NEW, KeyQueue, Lane, backoff_seconds
 from rljob.telemetry.metrics import Metrics
 
 
@@ -90,6 +92,11 @@ def test_a_look_at_a_new_job_goes_before_the_beginning_of_others(clock: FrozenCl
     for key in ("t1", "n1", "t2", "n2", "b1"):
         queue.add(key)
     assert drain(queue) == ["b1", "n1", "n2", "t1", "t2"]
+    for lane in "tnb":
+        for number in range(TURNS_BEHIND_NEW):
+            queue.add(f"{lane}{number}")
+    taken = Counter((queue.get_nowait() or "?")[0] for _ in range(TURNS_BEHIND_NEW))
+    assert taken == {"b": 48, "n": 15, "t": 1}
 
 
 @pytest.mark.parametrize("lane", [Lane.NEW, Lane.TO_BEGIN])
@@ -309,13 +316,13 @@ class QueueMachine(RuleBasedStateMachine):
     def add_after(self, key: str, seconds: int) -> None:
         self.queue.add_after(key, seconds)
         if key not in self.wanted:
-            self.due[key] = min(self.due.get(key, float("inf")), self.clock.monotonic() + seconds)
+            self.due[key] = min(self.due.get(key, float("inf")), self._end(seconds))
 
     @rule(key=KEYS)
     def fail(self, key: str) -> None:
         delay = self.queue.add_failed(key)
         if key not in self.wanted:
-            self.due[key] = min(self.due.get(key, float("inf")), self.clock.monotonic() + delay)
+            self.due[key] = min(self.due.get(key, float("inf")), self._end(delay))
 
     @rule(seconds=st.integers(1, 60))
     def pass_time(self, seconds: int) -> None:
@@ -345,6 +352,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert (seen is None) == (expected is None)
         if expected is not None:
             assert seen == pytest.approx(max(0.0, expected - self.clock.monotonic()))
+
+    def _end(self, seconds: float) -> float:
+        exact = self.clock.monotonic() + seconds
+        return exact if seconds < 10 else math.ceil(exact)
 
     def _mature(self) -> None:
         for key in [key for key, due in self.due.items() if due <= self.clock.monotonic()]:
