@@ -38,10 +38,10 @@ JITTER = 0.2
 """A delay is stretched by up to this fraction, so that keys that failed together do not return together."""
 
 
-TOGETHER_SECONDS = 1.0
-"""Longer delays end on whole seconds of the clock: the polls of a second cost one waking up, and not 25 of them."""
+TOGETHER_SECONDS = 0.5
+"""Longer delays end on half seconds of the clock: the polls of one cost one waking up, and not a dozen of them."""
 TOGETHER_FROM_SECONDS = 10.0
-"""A delay may be stretched by a tenth at most."""
+"""A delay may be stretched by a twentieth at most."""
 
 
 class Lane(enum.StrEnum):

@@ -181,15 +181,15 @@ def test_of_two_delays_the_earlier_wins_and_the_key_comes_once(queue: KeyQueue[s
 
 def test_long_delays_end_together_and_short_ones_when_they_should(queue: KeyQueue[str], clock: FrozenClock) -> None:
     clock.advance(0.25)
-    for key, seconds in (("a", 10.0), ("b", 10.5), ("c", 10.75), ("d", 11.0), ("e", 9.9)):
+    for key, seconds in (("a", 10.0), ("b", 10.125), ("c", 10.25), ("d", 10.375), ("e", 9.875)):
         queue.add_after(key, seconds)
-    clock.advance(9.95)
+    clock.advance(9.9375)
     assert drain(queue) == ["e"]
-    clock.advance(0.75)
+    clock.advance(0.25)
     assert drain(queue) == []
-    clock.advance(0.05)
+    clock.advance(0.0625)
     assert drain(queue) == ["a", "b", "c"]
-    clock.advance(1.0)
+    clock.advance(0.5)
     assert drain(queue) == ["d"]
 
 
@@ -355,7 +355,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _end(self, seconds: float) -> float:
         exact = self.clock.monotonic() + seconds
-        return exact if seconds < 10 else math.ceil(exact)
+        return exact if seconds < 10 else math.ceil(2 * exact) / 2
 
     def _mature(self) -> None:
         for key in [key for key, due in self.due.items() if due <= self.clock.monotonic()]:
