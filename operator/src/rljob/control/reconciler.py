@@ -49,7 +49,7 @@ ROUNDS_IN_A_ROW = 20
 """Twice what the core promises; a job that still writes is put on backoff instead of burning the API server."""
 
 LOOKS_IN_A_ROW = 8
-"""Of 3 ms each: with one at a time, looks would wait for all that others do meanwhile."""
+"""Of some milliseconds each: with one at a time, a look would wait for all that others do meanwhile."""
 
 log = Log(__name__)
 

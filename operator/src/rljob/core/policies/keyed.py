@@ -16,7 +16,10 @@ def key_violations(value: object, path: str) -> Iterator[Violation]:
             yield from key_violations(entry, f"{path}[{index}]")
     elif isinstance(value, Model):
         for name, info in type(value).model_fields.items():
-            member, place = getattr(value, name), f"{path}.{info.alias}"
+            member = getattr(value, name)
+            if not isinstance(member, list | Model):
+                continue
+            place = f"{path}.{info.alias}"
             extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
             keys = extra.get(LIST_KEYS)
             if isinstance(member, list) and isinstance(keys, list):

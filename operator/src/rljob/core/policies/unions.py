@@ -14,9 +14,12 @@ def union_violations(value: object, path: str) -> Iterator[Violation]:
         for index, entry in enumerate(value):
             yield from union_violations(entry, f"{path}[{index}]")
     elif isinstance(value, Model):
-        yield from _of_model(value, path)
+        if value.EXACTLY_ONE_OF or value.AT_MOST_ONE_OF or value.MEMBERS_BY_TYPE:
+            yield from _of_model(value, path)
         for name, info in type(value).model_fields.items():
-            yield from union_violations(getattr(value, name), f"{path}.{info.alias}")
+            # Most members are plain: they need no walk, and no path.
+            if isinstance(member := getattr(value, name), list | Model):
+                yield from union_violations(member, f"{path}.{info.alias}")
 
 
 def _of_model(value: Model, path: str) -> Iterator[Violation]:
