@@ -47,10 +47,14 @@ class Line:
     def _facts(self, job: Manifest) -> Hashable:
         """Read what a look depends on."""
         metadata, recipes = job["metadata"], self.store.recipes(job)
-        versions = tuple(sorted((recipe, found["metadata"]["resourceVersion"]) for recipe, found in recipes.items()))
-        return metadata.get("generation"), metadata.get("deletionTimestamp"), is_paused(job), versions
+        below = frozenset((recipe, *_spec_of(found)) for recipe, found in recipes.items())
+        return metadata.get("generation"), metadata.get("deletionTimestamp"), is_paused(job), below
 
     def keep_only(self, uids: set[str]) -> None:
         """Forget jobs that are gone."""
         for uid in self.seen.keys() - uids:
             del self.seen[uid]
+
+
+def _spec_of(found: Manifest) -> tuple[str, int]:
+    return found["metadata"]["uid"], found["metadata"]["generation"]

@@ -56,7 +56,7 @@ PROGRESS_WRITE_SECONDS = 30.0
 PROGRESS_SPREAD = 0.5
 """A job writes more seldom by up to this fraction, or jobs that began together would write together for ever."""
 PROGRESS_WRITES_PER_SECOND = 6
-"""Status writes that only tell of further steps, of all jobs together: of 1,000 jobs each tells every three to four
+"""Status writes that only tell of further steps, of all jobs together: of 1,000 that run each tells every three to four
 minutes, about a step of a run of that size. A write costs more than the poll that brings it, and its watchers too."""
 LOG_LINES = 5
 """The last one may be empty, or the end of a stack."""
@@ -148,7 +148,6 @@ class Observer:
         cluster_events = await self._cluster_events(needs, job, ended=ended)
         held, looks = await self._hardware(needs, job, now, fresh=ended)
         evidence, seen_pods, warnings = await self._evidence(needs.evidence, namespace, seen_pods)
-        below = needs.base_snapshot_name if snapshot.result() is None else None
         return self._with_memo(
             Observed(
                 job=job,
@@ -164,7 +163,7 @@ class Observer:
                 pods=seen_pods,
                 config=config.result(),
                 snapshot=latest if needs.recall else snapshot.result(),
-                base_snapshot=await self._own(below, job),
+                base_snapshot=await self._own(needs.base_snapshot_name if snapshot.result() is None else None, job),
                 last_generation=left.last_generation,
                 attempts=left.attempts,
                 final=left.final,
@@ -187,7 +186,7 @@ class Observer:
                 recipes=self.store.recipes(job),
                 siblings=self.store.siblings(job) if needs.siblings else {},
                 unreadable=dict(self._unreadable()),
-                progress_write_seconds=self._progress_write_seconds(uid),
+                progress_write_seconds=self._write_seconds(uid, POD),
                 partial_seconds=self.partial_seconds,
             )
         )
@@ -223,7 +222,7 @@ class Observer:
         cluster = next((item for item in clusters if item["metadata"]["name"] == name), None)
         if cluster is None or WORKLOAD not in self.store.served:
             return UNSEEN
-        return self.workloads.take(uid, self.store.workload(cluster), now, self._progress_write_seconds(uid))
+        return self.workloads.take(uid, self.store.workload(cluster), now, self._write_seconds(uid, RAY_CLUSTER))
 
     def _pod_groups(self, job: Manifest, now: datetime) -> tuple[Manifest, ...]:
         """Give the job's PodGroups, the intended one as it was last told of."""
@@ -234,7 +233,7 @@ class Observer:
         if POD_GROUP not in self.store.served:
             # Nobody watches them yet: what was made is known, and not what Volcano says of it.
             kept.pop(name, None)
-        shown = self.groups.take(uid, kept.get(name), now, self._progress_write_seconds(uid))
+        shown = self.groups.take(uid, kept.get(name), now, self._write_seconds(uid, RAY_CLUSTER))
         return tuple((kept | ({name: shown} if shown else {})).values())
 
     async def _pod_group_api(self, needs: Needs) -> PodGroupApi | Unseen:
@@ -255,9 +254,9 @@ class Observer:
             known = self.memos[metadata["uid"]] = Memo(inputs)
         return replace(observed, memo=known.values)
 
-    def _progress_write_seconds(self, uid: str) -> float:
-        """Let many jobs share what a few may write: a job that holds a cluster is one that may have news."""
-        shared = self.store.count(RAY_CLUSTER) / PROGRESS_WRITES_PER_SECOND
+    def _write_seconds(self, uid: str, sharing: Kind) -> float:
+        """Let many jobs share what a few may write: who has a head may have steps to tell, who has a cluster waits."""
+        shared = self.store.count(sharing) / PROGRESS_WRITES_PER_SECOND
         if shared <= PROGRESS_WRITE_SECONDS:
             return PROGRESS_WRITE_SECONDS
         return shared * (1 + PROGRESS_SPREAD * fraction(uid))

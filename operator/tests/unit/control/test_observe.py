@@ -279,16 +279,24 @@ async def test_the_snapshot_below_is_read_while_the_next_one_is_not_there(machin
     assert (await observe(machine)).base_snapshot is UNSEEN
 
 
-@pytest.mark.parametrize(("clusters", "seconds"), [(1, 30.0), (180, 30.0), (186, 31.0), (1000, 1000 / 6)])
+@pytest.mark.parametrize(("heads", "seconds"), [(1, 30.0), (180, 30.0), (186, 31.0), (1000, 1000 / 6)])
 async def test_the_more_jobs_run_the_more_seldom_each_tells_of_a_further_step(
-    machine: Machine, clusters: int, seconds: float
+    machine: Machine, heads: int, seconds: float
 ) -> None:
     job = await machine.start()
-    for number in range(clusters):
-        cluster = machine.cluster.put(cluster_of(job, f"c{number}"))
-        machine.reconciler.store.put(RAY_CLUSTER, cluster)
-    spread = 1 + (PROGRESS_SPREAD * fraction(job["metadata"]["uid"]) if clusters > 180 else 0.0)
+    cluster = machine.cluster.put(cluster_of(job))
+    for number in range(heads):
+        machine.reconciler.store.put(POD, machine.cluster.put(head_of(cluster, f"head-{number}")))
+    spread = 1 + (PROGRESS_SPREAD * fraction(job["metadata"]["uid"]) if heads > 180 else 0.0)
     assert (await observe(machine)).progress_write_seconds == pytest.approx(seconds * spread)
+
+
+async def test_jobs_that_wait_in_a_queue_do_not_make_those_that_run_tell_more_seldom(machine: Machine) -> None:
+    job = await machine.start()
+    for number in range(1000):
+        machine.reconciler.store.put(RAY_CLUSTER, machine.cluster.put(cluster_of(job, "1", number + 1)))
+    assert machine.reconciler.store.count(RAY_CLUSTER) == 1000
+    assert (await observe(machine)).progress_write_seconds == 30.0
 
 
 async def test_what_was_computed_is_handed_on_until_its_inputs_change(machine: Machine) -> None:

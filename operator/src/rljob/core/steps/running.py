@@ -263,20 +263,24 @@ def _poll_seconds(view: View, answer: Answer) -> float:
 
 
 def _worth_writing(view: View, answer: Answer) -> bool:
-    """Transitions at once, further steps at most every `progress_write_seconds`."""
+    """Transitions at once, further steps and further saves at most every `progress_write_seconds` each."""
     old = view.status.progress
     if answer.step == 0:
         return is_silent(view.status)
     if old is None or old.observed_time is None or not _is_training(view):
         return True
-    saved = _checkpoint(view, answer)
-    if saved is not None and view.status.checkpoint is None:
+    saved, told = _checkpoint(view, answer), view.status.checkpoint
+    # A save that is not told is lost for the budget, and for what counts as kept, when the head is.
+    if saved is not None and saved != told and (told is None or _may_be_told(view, told.saved_time)):
         return True
-    if answer.step == old.step and saved == view.status.checkpoint:
+    if answer.step == old.step and saved == told:
         return False
     # Measured against now: a step that is followed by a long one must not stay unwritten until that one ends.
-    elapsed = view.now - clock.from_text(old.observed_time)
-    return elapsed.total_seconds() >= view.observed.progress_write_seconds or answer.step == answer.total_steps
+    return _may_be_told(view, old.observed_time) or answer.step == answer.total_steps
+
+
+def _may_be_told(view: View, last: str) -> bool:
+    return (view.now - clock.from_text(last)).total_seconds() >= view.observed.progress_write_seconds
 
 
 def _is_training(view: View) -> bool:

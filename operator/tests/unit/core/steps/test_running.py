@@ -285,9 +285,13 @@ def test_the_first_checkpoint_is_a_transition() -> None:
     assert decide(saved(4, 4, dict(plan.status or {}), 1), seconds=100).empty
 
 
-def test_further_checkpoints_are_written_like_steps() -> None:
+def test_further_checkpoints_are_written_like_steps_but_on_their_own() -> None:
     told = status_after(decide(saved(4, 4, status_training(), 1), seconds=1))
     assert decide(saved(6, 6, told, 20), seconds=20).empty
+    step = status_after(decide(saved(5, 4, told, 31), seconds=31))
+    # The step that was told a moment ago does not keep the save back, which would be lost with the head.
+    assert wrote(decide(saved(6, 6, step, 33), seconds=33)).checkpoint is not None
+    assert decide(saved(6, 4, step, 33), seconds=33).empty
     later = wrote(decide(saved(6, 6, told, 40), seconds=40))
     assert later.checkpoint is not None
     assert later.checkpoint.step == 6
