@@ -9,7 +9,8 @@ There are three lanes, since a thousand jobs that are made at once must not hold
 five requests, and the API server may take a second for one: that has one turn of sixteen while jobs wait that have
 begun (at one of four, these still waited for half a minute), and one of 64 while new ones wait to be looked at. A look
 is no request, unless it is to be answered, and has one turn of four. Nor may a lane have more keys in hand than
-`at_once` says. A key whose lane changes while it waits goes to its new one.
+`at_once` says. A key whose lane changes while it waits goes to its new one. Within a lane groups of keys, here the
+jobs of a namespace, come by turns: whoever makes a thousand jobs holds up only his own.
 
 Delays are kept in a heap: of several wishes for one key the earliest wins. Backoff grows by failure from half a second
 to five minutes; its jitter is a hash of the key and the attempt, so that a run can be repeated exactly.
@@ -26,7 +27,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from rljob.telemetry.metrics import Metrics
 
@@ -61,6 +62,43 @@ TURNS_BEHIND_NEW = 64
 """The same of jobs that are to begin, while others wait to be looked at: that takes seconds at most, for a thousand."""
 
 
+class Waiting(Generic[Key]):
+    """Keys that wait in one lane: those of a group in the order in which they came, and the groups by turns."""
+
+    def __init__(self, group_of: Callable[[Key], Hashable]) -> None:
+        self._group_of = group_of
+        self._groups: OrderedDict[Hashable, OrderedDict[Key, None]] = OrderedDict()
+        self._since: dict[Key, float] = {}
+
+    def put(self, key: Key, since: float) -> None:
+        """Let a key wait, which does not wait yet; a group that had none waits for one key of each other."""
+        self._since[key] = since
+        self._groups.setdefault(self._group_of(key), OrderedDict())[key] = None
+
+    def take(self) -> tuple[Key, float]:
+        """Take the next key, and tell since when it waits."""
+        group, keys = next(iter(self._groups.items()))
+        key = next(iter(keys))
+        self._groups.move_to_end(group)
+        return key, self.leave(key)
+
+    def leave(self, key: Key) -> float:
+        """Let a key that waits go, and tell since when it waits."""
+        group = self._group_of(key)
+        del self._groups[group][key]
+        if not self._groups[group]:
+            del self._groups[group]
+        return self._since.pop(key)
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether a key waits."""
+        return key in self._since
+
+    def __len__(self) -> int:
+        """How many keys wait."""
+        return len(self._since)
+
+
 class KeyQueue(Generic[Key]):
     """Keys that need a round; one event loop only."""
 
@@ -70,13 +108,14 @@ class KeyQueue(Generic[Key]):
         metrics: Metrics,
         lane_of: Callable[[Key], Lane] = lambda _: Lane.BEGUN,
         at_once: Mapping[Lane, int] | None = None,
+        group_of: Callable[[Key], Hashable] = lambda _: None,
     ) -> None:
         self._monotonic = monotonic
         self._at_once = at_once or {}
         self._in_hand: dict[Lane, set[Key]] = {lane: set() for lane in Lane}
         self._metrics = metrics
         self._lane_of = lane_of
-        self._lanes: dict[Lane, OrderedDict[Key, float]] = {lane: OrderedDict() for lane in Lane}
+        self._lanes: dict[Lane, Waiting[Key]] = {lane: Waiting(group_of) for lane in Lane}
         self._turn = 0
         self._dirty: set[Key] = set()
         self._processing: dict[Key, float] = {}
@@ -144,7 +183,7 @@ class KeyQueue(Generic[Key]):
         lane = self._next_lane()
         if lane is None:
             return None
-        key, since = self._lanes[lane].popitem(last=False)
+        key, since = self._lanes[lane].take()
         now = self._monotonic()
         self._dirty.discard(key)
         self._processing[key] = now
@@ -212,14 +251,14 @@ class KeyQueue(Generic[Key]):
         return len(self._in_hand[lane]) < self._at_once.get(lane, math.inf)
 
     def _enqueue(self, key: Key) -> None:
-        self._lanes[self._lane_of(key)][key] = self._monotonic()
+        self._lanes[self._lane_of(key)].put(key, self._monotonic())
         self._wake.set()
 
     def _change_lanes(self, key: Key) -> None:
         """Let a key that waits go to the lane that is now its own; what is in somebody's hands goes there after."""
         held = next((lane for lane, keys in self._lanes.items() if key in keys), None)
         if held is not None and self._lane_of(key) is not held:
-            del self._lanes[held][key]
+            self._lanes[held].leave(key)
             self._enqueue(key)
 
     def _promote(self) -> None:

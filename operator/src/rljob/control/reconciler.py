@@ -10,6 +10,7 @@ import asyncio
 import enum
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from rljob.build.labels import KUEUE_QUEUE, VOLCANO_QUEUE
@@ -113,7 +114,7 @@ class Reconciler:
         hands = {Lane.NEW: max(1, workers // 4), Lane.TO_BEGIN: max(1, workers // 2)}
         store = Store(lambda key: queue.add(key))  # noqa: PLW0108 - the queue comes after it
         line, refusals = Line(store), Refusals()
-        queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics, line.lane_of, hands)
+        queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics, line.lane_of, hands, attrgetter("namespace"))
         for watch in WATCHED:
             metrics.store_objects.labels(watch.kind.resource).set_function(partial(store.count, watch.kind))
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)

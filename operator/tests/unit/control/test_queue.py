@@ -116,6 +116,28 @@ def test_a_lane_holds_no_more_workers_than_it_may(clock: FrozenClock, lane: Lane
     assert [queue.get_nowait() for _ in range(2)] == [-3, None]
 
 
+def test_groups_come_by_turns_and_a_crowd_holds_up_only_its_own(clock: FrozenClock) -> None:
+    queue: KeyQueue[str] = KeyQueue(clock.monotonic, Metrics(), group_of=lambda key: key[0])
+    for key in ("a1", "a2", "a3", "a4"):
+        queue.add(key)
+    assert queue.get_nowait() == "a1"
+    for key in ("b1", "c1", "b2"):
+        queue.add(key)
+    assert drain(queue) == ["a2", "b1", "c1", "a3", "b2", "a4"]
+
+
+def test_a_group_keeps_its_turn_when_one_of_its_keys_goes_to_another_lane(clock: FrozenClock) -> None:
+    lanes = dict.fromkeys(("a1", "a2", "b1"), Lane.TO_BEGIN)
+    queue: KeyQueue[str] = KeyQueue(clock.monotonic, Metrics(), lanes.__getitem__, group_of=lambda key: key[0])
+    for key in lanes:
+        queue.add(key)
+    lanes["a1"] = Lane.NEW
+    queue.add("a1")
+    assert drain(queue) == ["a1", "a2", "b1"]
+    assert queue.idle is False
+    assert len(queue) == 0
+
+
 def test_a_key_that_waits_goes_to_the_lane_that_has_become_its_own(clock: FrozenClock) -> None:
     metrics, lanes = Metrics(), {"a": Lane.TO_BEGIN, "b": Lane.TO_BEGIN, "c": Lane.BEGUN}
     queue: KeyQueue[str] = KeyQueue(clock.monotonic, metrics, lanes.__getitem__)
@@ -296,7 +318,9 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = FrozenClock()
         self.lanes = dict.fromkeys("abcd", Lane.BEGUN)
-        self.queue: KeyQueue[str] = KeyQueue(self.clock.monotonic, Metrics(), self.lanes.__getitem__)
+        self.queue: KeyQueue[str] = KeyQueue(
+            self.clock.monotonic, Metrics(), self.lanes.__getitem__, group_of=lambda key: key < "c"
+        )
         self.wanted: set[str] = set()
         """Keys with an immediate wish that no take has answered."""
         self.due: dict[str, float] = {}
