@@ -39,12 +39,12 @@ class Scene:
         await self.reconciler.prime()
         self.cluster.watch(self.reconciler.feed)
 
-    def come(self, name: str, **spec: Any) -> Key:  # noqa: ANN401 - a spec is JSON
+    def come(self, name: str, namespace: str = "team", **spec: Any) -> Key:  # noqa: ANN401 - a spec is JSON
         """Let a user make a job."""
-        metadata = {"namespace": "team", "name": name}
+        metadata = {"namespace": namespace, "name": name}
         wanted = small_spec() | spec
         self.cluster.put({"apiVersion": RLJOB.api_version, "kind": "RLJob", "metadata": metadata, "spec": wanted})
-        return Key("team", name)
+        return Key(namespace, name)
 
     def state(self, key: Key) -> tuple[str, str]:
         """Give what a user sees of a job."""
@@ -101,6 +101,19 @@ async def test_they_begin_in_the_order_in_which_they_came(scene: Scene) -> None:
     made = [cluster["metadata"]["ownerReferences"][0]["name"] for cluster in scene.cluster.objects(RAY_CLUSTER)]
     assert len(made) >= 5
     assert sorted(made) == sorted(f"job-{number}" for number in range(len(made)))
+
+
+async def test_a_job_of_another_team_does_not_wait_for_a_whole_sweep(scene: Scene) -> None:
+    await scene.look_at_all()
+    before = scene.begun()
+    alone = scene.come("alone", namespace="others")
+    turns = 0
+    while scene.state(alone)[0] != "Starting":
+        await scene.take(1)
+        turns += 1
+    # A look at it, its turn, and what those of the sweep that have begun have to do meanwhile.
+    assert turns < 16
+    assert scene.begun() <= before + 3
 
 
 async def test_one_that_stands_in_line_is_answered_at_once_when_it_is_changed(scene: Scene) -> None:
