@@ -35,7 +35,7 @@ Place = tuple[str, str]
 _PLACE = ("rljob_namespace", "queue")
 
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60)
-"""Two is among them: 99 of 100 looks at a job are to come by then (docs/design/0015): no guess at the p99."""
+"""Two is the aim for 99 of 100 looks at a job (tests/scale/report.py): no p99 near it is a guess."""
 _HOURS = (10, 30, 60, 300, 900, 1800, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)
 """Seconds: a start takes minutes, a queue days."""
 _PREFIX = "rljob_operator"
