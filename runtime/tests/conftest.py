@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import errno
+import io
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -12,6 +18,27 @@ from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Platform
 from rljob_runtime.spool import Spool
 
 MakeJob = Callable[..., JobConfig]
+
+
+class FullDisk(io.StringIO):
+    """A log on a disk without room."""
+
+    def write(self, _: str) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def flush(self) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextmanager
+def full_volume(size: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes: as on a volume without room, the last write takes only a part."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import types
 from pathlib import Path
 
 from rljob_runtime import claims, launch, preflight
+from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Platform
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError
@@ -44,16 +45,19 @@ class Pause:
                 time.sleep(0.001)
 
 
-def save(run: Run, folder: Path, step: int, pause: Pause) -> None:
+def save(run: Run, step: int, pause: Pause) -> None:
     """Write as verl does: the model, the mark by way of the dataloader's state, the tracker by way of the callback."""
     run.clear(step)
-    made = folder / f"global_step_{step}"
+    place = run.new_place()
+    if place is None:
+        raise AssertionError("a job with a checkpoint.path has a place to save in")
+    made = step_folder(place, step)
     (made / "actor").mkdir(parents=True)
     pause.at("saving")
-    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: WHOLE_MARK), run, step).state_dict()
+    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: WHOLE_MARK), run, made).state_dict()
     (made / "data.pt").write_bytes(state)
     pause.at("before-publishing")
-    run.publish(step)
+    run.publish(step, made)
 
 
 def main() -> None:
@@ -70,7 +74,7 @@ def main() -> None:
         raise AssertionError("a job with a checkpoint.path has a claim to keep")
     keeper.start()
     run = Run(job, 1, spool)
-    save(run, folder, 1, pause)
+    save(run, 1, pause)
     pause.armed = True
     checked = claims.check
 
@@ -82,7 +86,7 @@ def main() -> None:
     claims.check = check
     try:
         pause.at("training")
-        save(run, folder, 2, pause)
+        save(run, 2, pause)
     except FencedError as error:
         launch.leave_fenced(launched, error)
     keeper.stop(clean=True)

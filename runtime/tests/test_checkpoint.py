@@ -16,8 +16,11 @@ from rljob_runtime.checkpoint import (
     complete_steps,
     delete_retired,
     displace_retired,
+    displace_unfinished,
     holds_complete,
     is_complete,
+    name_step,
+    new_place,
     repair_tracker,
     retire,
     superfluous_steps,
@@ -269,6 +272,40 @@ def test_a_place_that_cannot_be_removed_keeps_the_folder_from_its_next_owner(
     monkeypatch.setattr(Path, "rmdir", fail)
     with pytest.raises(PermissionError):
         displace_retired(tmp_path)
+
+
+def test_places_of_earlier_attempts_and_other_jobs_are_taken_away(tmp_path: Path) -> None:
+    earlier, own, later, other = (new_place(tmp_path, *of) for of in [("a.b", 1), ("a.b", 2), ("a.b", 3), ("c", 9)])
+    foreign = tmp_path / ".saving-by-hand"
+    for place in (earlier, own, later, other, foreign):
+        make_step(place, 4)
+    displace_unfinished(tmp_path, "a.b", 2)
+    assert [place.exists() for place in (earlier, own, later, other, foreign)] == [False, True, True, False, True]
+    assert len(list(tmp_path.glob(".retired-*/global_step_4/data.pt"))) == 2
+    assert complete_steps(tmp_path) == []
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_step_that_is_whole_gets_its_name_in_place_of_one_that_has_it(tmp_path: Path, left: bool) -> None:
+    make_step(tmp_path, 4, complete=False)
+    place = new_place(tmp_path, "a", 1)
+    make_step(place, 4)
+    if left:
+        (place / ".nfs0001").touch()
+    name_step(tmp_path, 4, place / "global_step_4", owned)
+    assert complete_steps(tmp_path) == [4]
+    assert place.exists() is left
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_place_that_is_gone_is_the_next_owners_doing_or_an_error(tmp_path: Path, lost: bool) -> None:
+    def check() -> None:
+        if not next(checks):
+            raise FencedError("lost")
+
+    checks = iter([True, not lost])
+    with pytest.raises(FencedError if lost else FileNotFoundError):
+        name_step(tmp_path, 4, new_place(tmp_path, "a", 1) / "global_step_4", check)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])

@@ -15,10 +15,12 @@ from rljob_runtime.contract import (
     ExitCode,
     JobConfig,
     LogRule,
+    NodeFinding,
     Outcome,
     Phase,
     Platform,
     Port,
+    Preflight,
     Progress,
     RequiredPath,
     StopMode,
@@ -93,6 +95,14 @@ def test_a_stop_request_survives_the_way_there_and_back(attempt: int, mode: Stop
 @given(outcomes)
 def test_an_outcome_is_one_line(outcome: Outcome) -> None:
     assert b"\n" not in outcome.to_json()
+
+
+def test_half_of_a_pair_in_a_text_is_written_out() -> None:
+    finding = NodeFinding("model files", "node-1", "no file \ud83d.safetensors")
+    progress = Progress(pod_uid="p", phase=Phase.STARTING, preflight=Preflight(1, 0.5, (), (finding,)))
+    read = Progress.from_json(progress.to_json()).preflight
+    assert read is not None
+    assert read.findings[0].message == "no file \\ud83d.safetensors"
 
 
 def test_an_unknown_key_is_refused_with_its_name() -> None:

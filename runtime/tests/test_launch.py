@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from rljob_runtime import launch, log_rules
+from rljob_runtime import launch, log_rules, preflight
 from rljob_runtime.contract import (
     AttemptVariable,
     ExitCode,
@@ -20,11 +25,13 @@ from rljob_runtime.contract import (
     Progress,
     SpoolFile,
 )
-from rljob_runtime.launch import Ending, Patience
+from rljob_runtime.launch import Ending, Launch, Patience
+from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError, RefusedError
 from rljob_runtime.ray_cluster import head_lock, launcher_lives
 from rljob_runtime.spool import Spool
-from runtime.tests.conftest import MakeJob
+from runtime.tests.conftest import FullDisk, MakeJob
+from runtime.tests.saving_process import JOB
 
 DONE = Outcome(int(ExitCode.DONE), "Completed", "trained 40 steps", last_step=40)
 RULE = LogRule("hccl", "HCCL.*timeout")
@@ -77,8 +84,8 @@ def looking(head: Head, monkeypatch: pytest.MonkeyPatch) -> Head:
         head.look("judged")
         return outcome
 
-    def end_and_look(spool: Spool, outcome: Outcome) -> None:
-        end(spool, outcome)
+    def end_and_look(launched: Launch, outcome: Outcome) -> None:
+        end(launched, outcome)
         head.look("end")
 
     monkeypatch.setattr(log_rules, "judged", judge)
@@ -167,3 +174,110 @@ def test_what_is_no_attempt_touches_nothing(head: Head, make_job: MakeJob) -> No
     assert head.launch().outcome.reason == "WrongConfig"
     assert head.launch().outcome.last_step == 0
     assert not head.spool.root.exists()
+
+
+def test_half_of_a_pair_in_a_cause_takes_nothing_from_the_end(head: Head) -> None:
+    head.run = raising(ValueError("the answer was cut: \ud83d"))
+    ending = head.launch()
+    assert (ending.outcome.reason, ending.mirror is not None) == ("RunFailed", True)
+    assert progress_of(head.spool).outcome == ending.outcome
+
+
+def test_what_fails_beside_the_run_still_finishes_the_log_volume(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "end", lambda *_: raising(RuntimeError("a bug"))())
+    ending = head.launch()
+    assert (ending.outcome.message, ending.mirror is not None) == ("RuntimeError: a bug", True)
+
+
+def test_a_full_disk_takes_the_log_and_the_progress_but_not_the_outcome(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run() -> Outcome:
+        lose_the_folder(head.spool)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(head.spool.root / "attempt-3" / "steps.jsonl"))
+
+    head.run = run
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    ending = head.launch()
+    assert (ending.outcome.reason, ending.outcome.exit_code) == ("DiskFull", ExitCode.ENVIRONMENT)
+    assert ending.mirror is not None
+
+
+class LeftError(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give the exit codes with which the process would have ended."""
+    codes: list[int] = []
+
+    def leave(code: int) -> NoReturn:
+        codes.append(code)
+        raise LeftError
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(launch, "LEAVE_SECONDS", 0.01)
+    return codes
+
+
+@pytest.fixture
+def launched(spool: Spool) -> Launch:
+    attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
+    launch.begin(spool, attempt, JOB)
+    return Launch(attempt, JOB, spool, Patience(), Mirror(JOB, 1))
+
+
+LOST = Outcome(int(ExitCode.ENVIRONMENT), "NodeLost", "the worker at 10.0.0.7 is gone", last_step=40)
+
+
+def test_a_watcher_that_comes_second_changes_nothing(
+    launched: Launch, exits: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch.end(launched, DONE)
+    with pytest.raises(LeftError):
+        launch.leave_early(launched, LOST)
+    assert (exits, progress_of(launched.spool).outcome) == ([ExitCode.DONE], DONE)
+    assert capsys.readouterr().out == "", "the last line is for the one that came first"
+
+
+def test_a_run_that_ends_while_a_watcher_leaves_changes_nothing(
+    launched: Launch, exits: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object) -> Outcome:
+        with pytest.raises(LeftError):
+            launch.leave_early(launched, LOST)
+        return DONE
+
+    monkeypatch.setattr(launch, "run_claimed", run)
+    with pytest.raises(LeftError):
+        launch.run_alone(launched, {})
+    assert (exits, progress_of(launched.spool).outcome) == ([ExitCode.ENVIRONMENT] * 2, LOST)
+    assert Outcome.from_json(capsys.readouterr().out.splitlines()[-1]) == LOST
+
+
+@pytest.mark.parametrize(("full", "lines"), [("stdout", []), ("stderr", [DONE])])
+def test_a_full_disk_costs_the_log_volume_nothing(
+    launched: Launch,
+    exits: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    full: str,
+    lines: list[Outcome],
+) -> None:
+    finished: list[bool] = []
+    monkeypatch.setattr(launched.mirror, "finish", lambda _, *, failed: finished.append(failed))
+    monkeypatch.setattr(sys, full, FullDisk())
+    with pytest.raises(LeftError):
+        launch.leave(Ending(DONE, launched.mirror))
+    assert (exits, finished) == ([ExitCode.DONE], [False])
+    assert [Outcome.from_json(line) for line in capsys.readouterr().out.splitlines() if line] == lines
+
+
+def test_an_exit_code_outlives_whatever_the_last_words_meet(exits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed)
+    with pytest.raises(LeftError):
+        launch.leave(Ending(LOST))
+    assert exits == [ExitCode.ENVIRONMENT]

@@ -7,15 +7,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from rljob_runtime.mirror import LEFT_OUT, Copy, Mirror
-from rljob_runtime.spool import StepRecord
+from rljob_runtime.mirror import DRAIN_SECONDS, LEFT_OUT, Copy, Mirror
+from rljob_runtime.spool import StepRecord, read_line
 from rljob_runtime.stacks.register import VARIABLE
-from runtime.tests.conftest import MakeJob
+from runtime.tests.conftest import FullDisk, MakeJob, full_volume
 
 ROOT = Path(__file__).parents[2]
 RECORD = StepRecord(step=1, time=2.0, metrics={"reward": 0.5})
@@ -38,6 +39,61 @@ def test_the_drivers_log_is_copied_as_it_grows(make_job: MakeJob, tmp_path: Path
     mirror.copy(log)
     mirror.copy(log)
     assert copy.read_text() == "one\ntwo\n"
+
+
+def test_what_a_full_volume_did_not_take_of_a_log_is_copied_once_it_has_room(
+    make_job: MakeJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, copy = tmp_path / "log", tmp_path / "volume" / "sums-uid01-1" / "attempt-1" / "driver.log"
+    text = "".join(f"line {number}\n" for number in range(500))
+    log.write_text(text)
+    mirror = Mirror(make_job(log_path=str(tmp_path / "volume")), 1)
+    with full_volume(2000):
+        mirror.copy(log)
+        mirror.copy(log)
+    assert copy.read_text() == text[:2000]
+    assert "records are not copied to the log volume" in capsys.readouterr().err
+    mirror.copy(log)
+    assert copy.read_text() == text
+
+
+def test_what_a_copy_held_before_stays_and_a_copy_that_is_deleted_is_made_anew(tmp_path: Path) -> None:
+    log, target = tmp_path / "log", tmp_path / "copy"
+    copy = Copy(log, target)
+    target.write_text("of another run, and longer than the log\n")
+    for text in ("one\n", "one\ntwo\n"):
+        log.write_text(text)
+        copy.grow()
+    assert target.read_text() == "of another run, and longer than the log\none\ntwo\n"
+    target.unlink()
+    copy.grow()
+    assert target.read_text() == "one\ntwo\n"
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30.0
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_step_that_a_full_volume_did_not_take_is_written_once_it_has_room(
+    make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rljob_runtime.mirror.COPY_EVERY_SECONDS", 0.001)
+    monkeypatch.setattr(sys, "stderr", FullDisk())  # a word that cannot be written ends nothing
+    steps = [StepRecord(step=step, time=2.0, metrics={"reward": 0.5}) for step in (1, 2, 3)]
+    file = tmp_path / "sums-uid01-1" / "attempt-3" / "steps.jsonl"
+    mirror = Mirror(make_job(log_path=str(tmp_path)), 3)
+    mirror.append_step(steps[0])
+    wait_until(lambda: file.exists() and file.read_bytes().endswith(b"\n"))
+    size = file.stat().st_size + 20
+    with full_volume(size):
+        mirror.append_step(steps[1])
+        mirror.append_step(steps[2])
+        wait_until(lambda: file.stat().st_size == size)
+    mirror.drain()
+    assert [record for line in file.read_bytes().splitlines() if (record := read_line(line))] == steps
 
 
 @pytest.fixture
@@ -100,7 +156,9 @@ def test_a_broken_volume_is_told_once(make_job: MakeJob, tmp_path: Path, capsys:
     mirror = Mirror(make_job(log_path=str(tmp_path / "file")), 1)
     mirror.append_step(RECORD)
     mirror.append_step(RECORD)
+    begun = time.monotonic()
     mirror.drain()
+    assert time.monotonic() - begun < DRAIN_SECONDS, "what does not answer is waited for, not what refuses"
     mirror.copy(tmp_path / "file")
     assert capsys.readouterr().err.count("records are not copied") == 1
 

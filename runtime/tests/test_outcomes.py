@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
-from rljob_runtime.contract import ExitCode
-from rljob_runtime.outcomes import MESSAGE_LIMIT, FencedError, NodeLostError, RefusedError, bounded, from_error
+from rljob_runtime.contract import ExitCode, Outcome
+from rljob_runtime.outcomes import (
+    MESSAGE_LIMIT,
+    FencedError,
+    NodeLostError,
+    RefusedError,
+    Verdict,
+    bounded,
+    from_error,
+)
 
 
 class RayTaskError(Exception):
@@ -105,3 +118,36 @@ def test_a_long_message_keeps_both_ends_on_one_line() -> None:
     assert text.startswith("begin")
     assert text.endswith("end")
     assert "\n" not in text
+
+
+def test_half_of_a_pair_in_a_text_is_written_out() -> None:
+    outcome = from_error(ValueError("the answer was cut: \ud83d"))
+    assert outcome.message == "ValueError: the answer was cut: \\ud83d"
+    assert Outcome.from_json(outcome.to_json()) == outcome
+    assert len(bounded("\ud83d" * MESSAGE_LIMIT)) <= MESSAGE_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("number", "file", "reason"),
+    [
+        (errno.ENOSPC, "/spool/attempt-1/steps.jsonl", "DiskFull"),
+        (errno.ENOSPC, "/volume/checkpoints/global_step_4/data.pt", "RunFailed"),
+        (errno.EIO, "/spool/attempt-1/steps.jsonl", "RunFailed"),
+        (errno.ENOSPC, None, "RunFailed"),
+    ],
+)
+def test_a_full_disk_below_the_spool_is_the_places_fault_and_a_full_volume_the_users(
+    number: int, file: str | None, reason: str
+) -> None:
+    error = OSError(number, os.strerror(number))
+    error.filename = file
+    # The way that pickle takes it out of the trainer's process.
+    outcome = from_error(RayTaskError(copy.copy(error)), disk=Path("/spool"))
+    code = ExitCode.ENVIRONMENT if reason == "DiskFull" else ExitCode.FAILED
+    assert (outcome.reason, outcome.exit_code) == (reason, code)
+    assert from_error(error).reason == "RunFailed"
+
+
+def test_the_first_outcome_stands() -> None:
+    verdict, first, second = Verdict(), Outcome(0, "Completed", "m"), Outcome(65, "NodeLost", "m")
+    assert verdict.settle(first) is verdict.settle(second) is verdict.outcome is first

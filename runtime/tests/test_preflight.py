@@ -96,6 +96,18 @@ def test_two_launchers_do_not_share_a_head(tmp_path: Path) -> None:
         pass
 
 
+def test_a_full_disk_costs_the_last_line_and_not_the_exit_code(environ: dict[str, str]) -> None:
+    words = [sys.executable, "-m", "rljob_runtime", "launch"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, env={**environ, "RLJOB_POD_UID": "pod-2"}, stdout=full, stderr=full, check=False)
+        assert done.returncode == ExitCode.ENVIRONMENT
+        done = subprocess.run(words, env=environ, stdout=full, stderr=full, check=False)
+    progress = Spool(Path(environ["RLJOB_SPOOL"])).progress()
+    assert progress is not None
+    assert progress.outcome is not None
+    assert (done.returncode, progress.outcome.reason) == (ExitCode.FAILED, "RunFailed")
+
+
 def run_launcher(environ: dict[str, str]) -> tuple[int, Outcome]:
     done = subprocess.run(
         [sys.executable, "-m", "rljob_runtime", "launch"], env=environ, capture_output=True, text=True, check=False

@@ -71,6 +71,18 @@ def test_a_finished_run_may_be_resumed_at_its_end(make_job: MakeJob, own: Path) 
     assert choose(make_job(checkpoint_path=str(own), total_steps=40)).step == 40
 
 
+def test_a_step_beyond_the_last_one_is_another_jobs_and_no_success(make_job: MakeJob, own: Path) -> None:
+    make_step(own, 60)
+    error = refusal(make_job(checkpoint_path=str(own), total_steps=40))
+    assert error.reason == "CheckpointBeyondEnd"
+    assert str(error) == (
+        f"checkpoint.path {own} holds step 60, which is beyond trainer.steps 40: another job has saved it; give this "
+        "one a checkpoint.path of its own, or set trainer.steps to 60 or more"
+    )
+    evaluates = make_job(checkpoint_path=str(own), total_steps=40, overrides={"trainer.val_only": True})
+    assert choose(evaluates).step == 60
+
+
 def test_required_without_a_checkpoint_names_the_path(make_job: MakeJob, own: Path) -> None:
     make_step(own, 4, complete=False)
     error = refusal(make_job(checkpoint_path=str(own), resume=ResumeMode.REQUIRED))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -13,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime import claims
-from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps
-from rljob_runtime.contract import Phase, Progress, StopMode
+from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps, step_folder
+from rljob_runtime.contract import Phase, Progress, SpoolFile, StopMode
 from rljob_runtime.figures import ROLLOUT_SECONDS, VALIDATION_SCORE, Batch, RolloutWindow
-from rljob_runtime.outcomes import FencedError
+from rljob_runtime.outcomes import FencedError, from_error
 from rljob_runtime.parallelism import SPLIT_FILE
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin import saving
@@ -102,7 +103,7 @@ def keeping(make_job: MakeJob, spool: Spool, folder: Path, keep: int | None, att
 
 def save_steps(run: Run, folder: Path, *steps: int) -> None:
     for step in steps:
-        save(run, folder, step, Pause("nowhere", folder / "go"))
+        save(run, step, Pause("nowhere", folder / "go"))
         run.saved(step, 1.0)
 
 
@@ -131,6 +132,26 @@ def test_a_save_goes_on_in_no_folder_of_an_earlier_attempt(make_job: MakeJob, sp
         frozen.write(b"late")
     assert list((checkpoints / "global_step_10" / "actor").iterdir()) == []
     assert not list(checkpoints.glob(".retired-*"))
+
+
+def test_a_worker_that_was_frozen_in_a_save_finds_no_step_of_the_next_attempt(
+    make_job: MakeJob, spool: Spool, checkpoints: Path
+) -> None:
+    first = keeping(make_job, spool, checkpoints, keep=None)
+    place = first.new_place()
+    assert place is not None
+    made = step_folder(place, 20)
+    (made / "actor").mkdir(parents=True)
+    (made / "actor" / "model.pt").write_bytes(b"first")
+    second = keeping(make_job, spool, checkpoints, keep=None, attempt=2)
+    save_steps(second, checkpoints, 20)
+    (step_folder(checkpoints, 20) / "actor" / "optim.pt").write_bytes(b"second")
+    with pytest.raises(FileNotFoundError):
+        (made / "actor" / "optim.pt").write_bytes(b"first")
+    with pytest.raises(FencedError):
+        first.publish(20, made)
+    assert [path.name for path in (step_folder(checkpoints, 20) / "actor").iterdir()] == ["optim.pt"]
+    assert (step_folder(checkpoints, 20) / "actor" / "optim.pt").read_bytes() == b"second"
 
 
 def test_what_cannot_be_deleted_does_not_end_the_run(
@@ -188,7 +209,7 @@ def test_a_deletion_that_hangs_holds_up_no_stop_and_is_the_only_one(
 
 def test_the_one_before_stays_beside_one_that_lost_a_part(make_job: MakeJob, spool: Spool, checkpoints: Path) -> None:
     run = keeping(make_job, spool, checkpoints, keep=1)
-    save(run, checkpoints, 20, Pause("nowhere", checkpoints / "go"))
+    save(run, 20, Pause("nowhere", checkpoints / "go"))
     (checkpoints / "global_step_20" / "actor" / "optim_world_size_2_rank_1.pt").write_bytes(b"")
     run.saved(20, 1.0)
     assert complete_steps(checkpoints) == [10, 20]
@@ -239,7 +260,7 @@ def test_who_lost_the_folder_deletes_nothing_in_it(
     make_job: MakeJob, spool: Spool, checkpoints: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = keeping(make_job, spool, checkpoints, keep=1)
-    save(run, checkpoints, 20, Pause("nowhere", checkpoints / "go"))
+    save(run, 20, Pause("nowhere", checkpoints / "go"))
     claims.claim(checkpoints, claims.Owner.of(run.job, 2))
     place = checkpoints / ".retired-30.of-the-new-owner"
     place.mkdir()
@@ -261,7 +282,7 @@ def test_a_step_tells_its_split_before_its_mark_and_of_the_owner_only(
 ) -> None:
     run = keeping(make_job, spool, checkpoints, keep=None)
     run.split = {"tensor_model_parallel_size": 2}
-    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: "state"), run, 10)
+    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: "state"), run, checkpoints / "global_step_10")
     if lost:
         claims.claim(checkpoints, claims.Owner.of(run.job, 2))
         with pytest.raises(FencedError):
@@ -273,7 +294,7 @@ def test_a_step_tells_its_split_before_its_mark_and_of_the_owner_only(
 
 def test_a_state_without_checkpoints_is_just_given(make_job: MakeJob, spool: Spool) -> None:
     run = Run(make_job(), 1, spool)
-    assert saving.FencedState(types.SimpleNamespace(state_dict=lambda: "state"), run, 1).state_dict() == "state"
+    assert saving.FencedState(types.SimpleNamespace(state_dict=lambda: "state"), run, None).state_dict() == "state"
 
 
 class Section(types.SimpleNamespace):
@@ -383,3 +404,20 @@ def test_figures_that_cannot_be_made_do_not_end_the_step(
 ) -> None:
     assert Run(make_job(), 1, spool).own_figures({"timing_s/step": 9.0}, RolloutWindow(), Batch()) == {}
     assert "perf/total_num_tokens" in capsys.readouterr().err
+
+
+def test_a_spool_that_fails_does_not_keep_a_stop_from_its_save(make_job: MakeJob, spool: Spool) -> None:
+    (spool.root / SpoolFile.CURRENT).mkdir(parents=True)  # no file: it cannot be read
+    run = Run(make_job(), 1, spool)
+    run.request_stop(StopMode.AFTER_STEP)
+    assert run.stop_mode() is run.stop_mode() is StopMode.AFTER_STEP
+
+
+def test_a_run_whose_node_has_no_room_for_its_records_is_not_its_users_failure(make_job: MakeJob, spool: Spool) -> None:
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
+    spool.attempt_folder(1).mkdir()
+    (spool.attempt_folder(1) / SpoolFile.STEPS).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught:
+        Run(make_job(), 1, spool).record(4, {"timing_s/step": 1.0})
+    assert caught.value.errno == errno.ENOSPC
+    assert from_error(caught.value, disk=spool.root).reason == "DiskFull"

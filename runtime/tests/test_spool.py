@@ -10,7 +10,8 @@ import pytest
 
 from rljob_runtime.contract import ContractError, Phase, Progress, SpoolFile, StopMode, StopRequest
 from rljob_runtime.files import in_time, write_atomically
-from rljob_runtime.spool import Spool, StepRecord
+from rljob_runtime.spool import Spool, StepRecord, read_line
+from runtime.tests.conftest import full_volume
 
 
 def test_before_the_first_attempt_there_is_no_progress(spool: Spool) -> None:
@@ -78,7 +79,7 @@ def test_a_volume_that_hangs_is_waited_for_within_bounds(capsys: pytest.CaptureF
 
     assert not in_time(0.05, hang, "it is lost")
     answered.set()
-    assert capsys.readouterr().err == "rljob: it is lost: the volume did not answer within 0.05 s\n"
+    assert capsys.readouterr().err == "rljob: it is lost: no answer within 0.05 s\n"
 
 
 def test_the_last_complete_line_counts(spool: Spool) -> None:
@@ -87,6 +88,23 @@ def test_the_last_complete_line_counts(spool: Spool) -> None:
     with (spool.attempt_folder(1) / SpoolFile.STEPS).open("ab") as file:
         file.write(b'{"step": 3, "time": 13.0, "metr')
     assert spool.last_step(1) == StepRecord(step=2, time=12.0, metrics={"reward": 0.5})
+
+
+def test_a_full_disk_is_told_with_the_file_and_costs_no_later_line(spool: Spool) -> None:
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
+    steps = [StepRecord(step=step, time=10.0, metrics={"reward": step / 4}) for step in (1, 2, 3)]
+    file = spool.attempt_folder(1) / SpoolFile.STEPS
+    spool.append_step(1, steps[0])
+    with full_volume(file.stat().st_size + 20):
+        with pytest.raises(OSError, match="File too large") as line:
+            spool.append_step(1, steps[1])
+        with pytest.raises(OSError, match="File too large") as whole:
+            spool.update_progress(step=2)
+    assert line.value.filename == str(file)
+    assert whole.value.filename == str(spool.root / SpoolFile.CURRENT)
+    spool.append_step(1, steps[2])
+    lines = file.read_bytes().splitlines()
+    assert ([read_line(line) for line in lines], len(lines[1])) == ([steps[0], None, steps[2]], 20)
 
 
 def test_figures_that_json_cannot_say_survive(spool: Spool) -> None:

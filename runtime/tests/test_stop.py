@@ -363,7 +363,7 @@ def test_a_stop_after_the_end_does_not_change_the_outcome(spool: Spool, monkeypa
     launched = launch.Launch(attempt, JOB, spool, launch.Patience(), Mirror(JOB, 1))
     launch.begin(spool, attempt, JOB)
     failed = Outcome(int(ExitCode.BAD_CONFIG), "ModelMissing", "no model", last_step=0)
-    launch.end(spool, failed)
+    launch.end(launched, failed)
     spool.request_stop(StopRequest(attempt=1, mode=StopMode.AFTER_STEP))
     monkeypatch.setattr(launch, "leave", lambda ending: pytest.fail(f"left by {ending.outcome.reason}"))
     launch.watch_for_hard_stop(launched)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
+import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -100,3 +105,62 @@ def test_a_tracker_that_cannot_be_prepared_is_left_to_verl(
     config: Any = SimpleNamespace(trainer=SimpleNamespace(logger=["mlflow"], project_name="p", experiment_name="e"))
     tracking.prepare(config, make_job(), 3)
     assert "mlflow was not prepared for the steps after 3" in capsys.readouterr().err
+
+
+class Tracker:
+    """Stands for verl's Tracking."""
+
+    def __init__(self, finish: Callable[[int], None], *names: str) -> None:
+        self.logger = dict.fromkeys(names)
+        self._finish = finish
+
+    def finish(self, exit_code: int) -> None:
+        self._finish(exit_code)
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_tracker_is_finished_with_the_runs_end_and_its_own_context(failed: bool) -> None:
+    current: contextvars.ContextVar[str] = contextvars.ContextVar("current")
+    current.set("the run")
+    seen: list[Any] = []
+    tracking.finish(Tracker(lambda code: seen.extend((code, current.get()))), failed=failed)
+    assert seen == [int(failed), "the run"]
+
+
+def test_a_tracker_that_cannot_be_reached_is_told_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tracking, "FINISH_SECONDS", 0.05)
+    answered, begun = threading.Event(), time.monotonic()
+
+    def hang(_: int) -> None:
+        answered.wait(30.0)
+
+    tracking.finish(Tracker(hang), failed=False)
+    assert time.monotonic() - begun < 10.0
+    answered.set()
+    assert capsys.readouterr().err == "rljob: trackers were not finished: no answer within 0.05 s\n"
+
+
+def test_what_a_tracker_raises_at_the_end_is_only_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(_: int) -> None:
+        raise RuntimeError("no such run")
+
+    tracking.finish(Tracker(fail), failed=False)
+    assert capsys.readouterr().err == "rljob: trackers were not finished: RuntimeError('no such run')\n"
+
+
+@pytest.mark.parametrize(("run", "ended"), [("run-1", ["run-1"]), (None, [])])
+def test_mlflows_run_which_only_its_own_thread_knows_is_ended_too(
+    monkeypatch: pytest.MonkeyPatch, run: str | None, ended: list[str]
+) -> None:
+    own, seen = threading.get_ident(), list[str]()
+
+    def active_run() -> SimpleNamespace | None:
+        mine = run is not None and threading.get_ident() == own
+        return SimpleNamespace(info=SimpleNamespace(run_id=run)) if mine else None
+
+    client = SimpleNamespace(set_terminated=seen.append)
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(active_run=active_run, MlflowClient=lambda: client))
+    tracking.finish(Tracker(lambda _: None, "mlflow"), failed=False)
+    assert seen == ended

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from rljob_runtime.files import write_atomically
+from rljob_runtime.files import naming, write_atomically
 
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
 """verl/utils/checkpoint/checkpoint_manager.py, find_latest_ckpt_path (0.9.1)."""
@@ -39,6 +39,8 @@ STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
 READS_AT_ONCE = 16
 RETIRED = ".retired-"
 """Beginning of the name of a place in which a step's folder waits for its deletion."""
+PLACE = re.compile(r"^\.saving-(?P<uid>.+)\.(?P<attempt>\d+)\.[0-9a-f]{32}$")
+"""Where an attempt of a job saves a step, until the step is whole and gets its name."""
 
 
 def complete_steps(folder: Path) -> list[int]:
@@ -110,6 +112,42 @@ def displace_retired(folder: Path) -> None:
                 entry.rename(folder / f"{RETIRED}{uuid.uuid4().hex}")
 
 
+def new_place(folder: Path, uid: str, attempt: int) -> Path:
+    """Name a place in which an attempt of a job saves one step.
+
+    No other attempt ever saves in a folder of that name: a worker that was frozen in the middle of a save, and opens
+    its next file when it comes back, finds no place, and never the step that another attempt has made meanwhile.
+    """
+    return folder / f".saving-{uid}.{attempt}.{uuid.uuid4().hex}"
+
+
+def displace_unfinished(folder: Path, uid: str, attempt: int) -> None:
+    """Take the places away in which earlier attempts and other jobs were saving, for their deletion."""
+    for entry in folder.glob(".saving-*"):
+        place = PLACE.match(entry.name)
+        # An owner that was frozen just here comes back beside a later attempt, which may be saving.
+        if place is not None and (place["uid"] != uid or int(place["attempt"]) < attempt):
+            with contextlib.suppress(FileNotFoundError):
+                entry.rename(folder / f"{RETIRED}{uuid.uuid4().hex}")
+
+
+def name_step(folder: Path, step: int, made: Path, check_owner: Callable[[], None]) -> None:
+    """Give a step that is whole its name; raises FencedError if somebody else owns the folder.
+
+    However long the process is frozen between two of these lines: a new owner takes the place away after it has
+    claimed, so either the check or the rename fails, or the step is whole and stands there before anybody looks.
+    """
+    retire(folder, step, check_owner)
+    check_owner()
+    try:
+        made.rename(step_folder(folder, step))
+    except FileNotFoundError:
+        check_owner()
+        raise
+    with contextlib.suppress(OSError):
+        made.parent.rmdir()
+
+
 def delete_retired(folder: Path) -> None:
     """Delete what was taken away, by earlier attempts too; raises OSError after it has tried all of it."""
     failed: OSError | None = None
@@ -149,14 +187,11 @@ def is_whole(file: Path) -> bool:
     the same, but takes a volume that fails for a file that is no zip.
     """
     try:
-        with file.open("rb") as opened:
+        with naming(file), file.open("rb") as opened:
             opened.seek(max(0, opened.seek(0, os.SEEK_END) - ZIP_END_BYTES - ZIP_COMMENT_BYTES))
             tail = opened.read()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError as error:
-        error.filename = error.filename or str(file)  # a read that fails does not name it
-        raise
     return 0 <= tail.rfind(ZIP_END) <= len(tail) - ZIP_END_BYTES
 
 

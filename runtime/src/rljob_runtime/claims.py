@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rljob_runtime.checkpoint import TRACKER_FILE, displace_retired
+from rljob_runtime.checkpoint import TRACKER_FILE, displace_retired, displace_unfinished
 from rljob_runtime.contract import ExitCode, JobConfig
 from rljob_runtime.files import write_atomically
 from rljob_runtime.outcomes import FencedError, RefusedError
@@ -219,6 +219,7 @@ def _take(folder: Path, owner: Owner) -> None:
     for scratch in folder.glob(f".{TRACKER_FILE}.*"):
         scratch.unlink(missing_ok=True)
     displace_retired(folder)
+    displace_unfinished(folder, owner.uid, owner.attempt)
 
 
 def _judge(folder: Path, owner: Owner, found: Owner | None) -> None:

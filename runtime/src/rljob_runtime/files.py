@@ -11,8 +11,19 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error tell its file: that of a write or a read does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
@@ -20,7 +31,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        with scratch.open("wb") as file:
+        with naming(path), scratch.open("wb") as file:
             file.write(data)
             if durable:
                 file.flush()
@@ -51,7 +62,7 @@ def folder_bytes(folder: Path, seconds: float) -> int | None:
 
 
 def in_time(seconds: float, do: Callable[[], None], otherwise: str = "") -> bool:
-    """Do something with a volume that may hang or fail; tell whether it was done in time, and print what follows."""
+    """Do what may hang or fail, as a volume does; tell whether it was done in time, and print what follows."""
     failed: list[OSError] = []
 
     def run() -> None:
@@ -66,6 +77,6 @@ def in_time(seconds: float, do: Callable[[], None], otherwise: str = "") -> bool
     if not failed and not thread.is_alive():
         return True
     if otherwise:
-        why = str(failed[0]) if failed else f"the volume did not answer within {seconds:g} s"
+        why = str(failed[0]) if failed else f"no answer within {seconds:g} s"
         print(f"rljob: {otherwise}: {why}", file=sys.stderr, flush=True)  # noqa: T201
     return False

@@ -7,6 +7,7 @@ code says whether another attempt makes sense.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -15,7 +16,6 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ContractError, ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.files import in_time
 from rljob_runtime.mirror import Mirror, own_log
-from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, from_error, innermost
+from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, Verdict, from_error, innermost
 from rljob_runtime.spool import Spool
 from rljob_runtime.stacks import register as stack_register
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 SHUTDOWN_SECONDS = 20.0
 """Ray's disconnection may hang when the cluster is half gone; the outcome must be printed all the same."""
 KEEP_LOGS_SECONDS = 5.0
+LEAVE_SECONDS = 3 * KEEP_LOGS_SECONDS
+"""For the thread whose outcome stands to end the process; the log volume takes a third of it at most."""
 NODE_POLL_SECONDS = 5.0
 LAST_WORDS_SECONDS = 15.0
 SECOND_LOOK_SECONDS = 2.0
@@ -73,6 +75,7 @@ class Launch:
     """Nodes of the run with devices, once they are there: address by Ray's id."""
     names: dict[str, str] = field(default_factory=dict)
     """What Kubernetes calls them, by address."""
+    verdict: Verdict = field(default_factory=Verdict)
 
     @cached_property
     def keeper(self) -> Keeper | None:
@@ -110,41 +113,41 @@ def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
     """Run one attempt and give its ending; never raises."""
     spool: Spool | None = None
     job: JobConfig | None = None
+    mirror: Mirror | None = None
     try:
         attempt = preflight.read_attempt(environ)
         job = preflight.read_job(environ)
         spool = Spool(attempt.spool)
         with ray_cluster.head_lock(spool.root, patience.predecessor_seconds):
-            return run_alone(attempt, job, spool, patience, environ)
+            mirror = Mirror(job, attempt.number)
+            return run_alone(Launch(attempt, job, spool, patience, mirror), environ)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the operator must learn of it
-        # Without the lock, the spool is another launcher's.
-        return Ending(failed(error, job, spool))
+        # Without the lock, spool and log volume are another launcher's.
+        return Ending(failed(error, job, spool), mirror)
 
 
-def run_alone(
-    attempt: preflight.Attempt, job: JobConfig, spool: Spool, patience: Patience, environ: Mapping[str, str]
-) -> Ending:
+def run_alone(launch: Launch, environ: Mapping[str, str]) -> Ending:
     """Run as the head's only launcher; its outcome stands before the lock is free, for then everybody looks for it."""
-    mirror = Mirror(job, attempt.number)
     try:
-        begin(spool, attempt, job)
-        mirror.follow(own_log())
-        outcome = run_claimed(Launch(attempt, job, spool, patience, mirror), environ)
+        begin(launch.spool, launch.attempt, launch.job)
+        launch.mirror.follow(own_log())
+        outcome = run_claimed(launch, environ)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the outcome
-        outcome = failed(error, job, spool)
-    end(spool, outcome)
-    return Ending(outcome, mirror)
+        outcome = failed(error, launch.job, launch.spool)
+    end(launch, outcome)
+    return Ending(outcome, launch.mirror)
 
 
 def failed(error: BaseException, job: JobConfig | None, spool: Spool | None) -> Outcome:
     """Name the end of an attempt that raised, with the restart rule that decides about it."""
-    if not isinstance(error, RefusedError):
-        traceback.print_exception(error)
-    outcome = from_error(error, last_step=step_in(spool) if spool else 0)
-    if job is None:
-        return outcome
-    sys.stdout.flush()
-    return log_rules.judged(outcome, job.log_rules, own_log())
+    outcome = from_error(error, last_step=step_in(spool) if spool else 0, disk=spool.root if spool else None)
+    with contextlib.suppress(OSError):  # of a disk that is full: it takes no word
+        if not isinstance(error, RefusedError):
+            traceback.print_exception(error)
+        if job is not None:
+            sys.stdout.flush()
+            outcome = log_rules.judged(outcome, job.log_rules, own_log())
+    return outcome
 
 
 def begin(spool: Spool, attempt: preflight.Attempt, job: JobConfig) -> None:
@@ -165,12 +168,21 @@ def begin(spool: Spool, attempt: preflight.Attempt, job: JobConfig) -> None:
     )
 
 
-def end(spool: Spool, outcome: Outcome) -> None:
-    """Show that the attempt has ended; a spool that fails takes nothing from the last line."""
+def end(launch: Launch, outcome: Outcome) -> None:
+    """Show that the attempt has ended; a spool that fails takes nothing from the last line.
+
+    Whoever comes second changes nothing: the thread that came first is about to end the process.
+    """
+    stands = launch.verdict.settle(outcome)
+    if stands is not outcome:
+        time.sleep(LEAVE_SECONDS)
+        os._exit(stands.exit_code)
     try:
-        spool.update_progress(phase=Phase.ENDED, outcome=outcome)
+        launch.spool.update_progress(phase=Phase.ENDED, outcome=outcome)
     except (OSError, ContractError) as error:
-        print(f"rljob: the spool does not show the end {outcome.reason}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        told = f"rljob: the spool does not show the end {outcome.reason}: {error}"
+        with contextlib.suppress(OSError):
+            print(told, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run_claimed(launch: Launch, environ: Mapping[str, str]) -> Outcome:
@@ -214,7 +226,7 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
     prepare_processes(config, variables)
     refuse_if_stopped(launch)
 
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         from verl.trainer.main_ppo import run_ppo
 
         from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
@@ -326,7 +338,7 @@ def watch_for_hard_stop(launch: Launch) -> None:
     """
     while True:
         request = launch.spool.stop_request(launch.attempt.number)
-        if request is not None and has_ended(launch):
+        if request is not None and launch.verdict.outcome is not None:
             return  # the outcome stands, and the process is about to leave
         if request is not None and request.mode is StopMode.STALLED:
             leave_early(launch, stalled(launch))
@@ -392,7 +404,7 @@ def stalled(launch: Launch) -> Outcome:
 
 def leave_early(launch: Launch, outcome: Outcome) -> NoReturn:
     """End the process from a thread that watches it."""
-    end(launch.spool, outcome)
+    end(launch, outcome)
     leave(Ending(outcome, launch.mirror))
 
 
@@ -417,12 +429,6 @@ def stopped(launch: Launch, step: int, mode: StopMode, abandoned_step: int | Non
     if saved is None:
         return Outcome(int(ExitCode.STOPPED), "StoppedWithoutCheckpoint", f"{met}; nothing is saved", last_step=step)
     return Outcome(int(ExitCode.STOPPED), "Stopped", f"{met}; step {saved} is saved", last_step=step)
-
-
-def has_ended(launch: Launch) -> bool:
-    """Tell whether the attempt's outcome is in the spool."""
-    progress = launch.spool.progress()
-    return progress is not None and progress.phase is Phase.ENDED
 
 
 def step_of(launch: Launch) -> int:
@@ -459,10 +465,15 @@ def leave(ending: Ending) -> NoReturn:
 
     Interpreter teardown would take seconds, and the libraries' exit handlers might print after the last line.
     """
-    sys.stderr.flush()
-    sys.stdout.write(f"\n{ending.outcome.to_json().decode()}\n")
-    sys.stdout.flush()
-    if ending.mirror is not None:
-        failed = ending.outcome.exit_code != ExitCode.DONE
-        in_time(KEEP_LOGS_SECONDS, functools.partial(ending.mirror.finish, own_log(), failed=failed))
-    os._exit(ending.outcome.exit_code)
+    try:
+        # A full disk, which holds this log, costs neither the log volume its copy nor the exit code.
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.write(f"\n{ending.outcome.to_json().decode()}\n")
+            sys.stdout.flush()
+        if ending.mirror is not None:
+            failed = ending.outcome.exit_code != ExitCode.DONE
+            in_time(KEEP_LOGS_SECONDS, functools.partial(ending.mirror.finish, own_log(), failed=failed))
+    finally:
+        os._exit(ending.outcome.exit_code)

@@ -3,11 +3,13 @@
 `<log_path>/<cluster>/attempt-<n>/` gets the step records, written by the trainer, and from the launcher, as they grow,
 the driver's log (into which Ray forwards what workers of all nodes print) and the error logs of the head's own workers,
 which Ray's forwarding shortens. After a failure come the ends of Ray's own logs on the head. Copies of workers' logs
-are bounded, the driver's is not. A volume that fails or hangs costs the copy, never the run: the first failure is told.
+are bounded, the driver's is not. A volume that fails or hangs never costs the run, and the copy only what it has not
+taken in the end: what a write has left out is written again. The first failure is told.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import stat
@@ -44,26 +46,25 @@ LEFT_OUT = b"\n--- rljob: the rest is left out ---\n"
 
 @dataclass
 class Copy:
-    """A log and its copy."""
+    """A log and its copy, whose own size tells how much is copied: a write may fail half-way."""
 
     source: Path
     target: Path
     limit: int | None = None
-    copied: int = 0
+    before: int | None = None
+    """Bytes that the target held before, as of an earlier run under the same name; they stay."""
 
     def grow(self) -> None:
-        """Copy what the log has grown by."""
-        if self.limit is not None and self.copied > self.limit:
-            return
+        """Copy what the copy lacks of the log."""
         self.target.parent.mkdir(parents=True, exist_ok=True)
         with self.source.open("rb") as source, self.target.open("ab") as copy:
-            source.seek(self.copied)
-            while chunk := source.read(CHUNK_BYTES):
-                self.copied += len(chunk)
-                if self.limit is not None and self.copied > self.limit:
-                    copy.write(chunk[: len(chunk) - (self.copied - self.limit)] + LEFT_OUT)
-                    return
-                copy.write(chunk)
+            size = copy.tell()
+            self.before = size if self.before is None else min(self.before, size)
+            copied = source.seek(size - self.before)
+            room = sys.maxsize if self.limit is None else self.limit - copied
+            while room >= 0 and (chunk := source.read(CHUNK_BYTES)):
+                copy.write(chunk if len(chunk) <= room else chunk[:room] + LEFT_OUT)
+                room -= len(chunk)
 
 
 class Mirror:
@@ -80,6 +81,8 @@ class Mirror:
         """Taken by the first failure, which is told."""
         self._pending: queue.Queue[StepRecord] = queue.Queue(PENDING_STEPS)
         self._writer: threading.Thread | None = None
+        self._over = threading.Event()
+        """Set at the end of the training: what the volume still does not take then is left out."""
 
     @property
     def folder(self) -> Path | None:
@@ -100,18 +103,24 @@ class Mirror:
 
     def drain(self) -> None:
         """Wait, bounded, until the records are copied; without it a process that ends takes the last ones with it."""
+        self._over.set()
         if not in_time(DRAIN_SECONDS, self._pending.join):
             self._tell(TimeoutError(f"the volume did not answer within {DRAIN_SECONDS:g} s"))
 
     def _write_steps(self, records: Spool) -> None:
         while True:
-            record = self._pending.get()
-            try:
-                records.append_step(self._attempt, record)
-            except OSError as error:
-                self._tell(error)
-            finally:
-                self._pending.task_done()
+            record, last_try = self._pending.get(), False
+            while not self._is_written(records, record) and not last_try:
+                last_try = self._over.wait(COPY_EVERY_SECONDS)
+            self._pending.task_done()
+
+    def _is_written(self, records: Spool, record: StepRecord) -> bool:
+        try:
+            records.append_step(self._attempt, record)
+        except OSError as error:
+            self._tell(error)
+            return False
+        return True
 
     def follow(self, log: Path | None) -> None:
         """Copy the driver's log, and those of the run's workers on this node, from now on."""
@@ -158,7 +167,8 @@ class Mirror:
 
     def _tell(self, error: OSError) -> None:
         if self._first_failure.acquire(blocking=False):
-            print(f"rljob: records are not copied to the log volume: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            with contextlib.suppress(OSError):  # of a disk that is full: the copying goes on
+                print(f"rljob: records are not copied to the log volume: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def own_log() -> Path | None:

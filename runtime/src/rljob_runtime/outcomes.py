@@ -6,7 +6,11 @@ What a person needs is the innermost exception; what the operator needs is wheth
 
 from __future__ import annotations
 
-from rljob_runtime.contract import ExitCode, Outcome
+import errno
+import threading
+from pathlib import Path
+
+from rljob_runtime.contract import ExitCode, Outcome, legible
 
 MESSAGE_LIMIT = 1500
 """Contract: Outcome.message."""
@@ -31,6 +35,9 @@ PLACE_ERRORS = {
 
 DEVICE_OUT_OF_MEMORY = "DeviceOutOfMemory"
 """Reason of a run that used up the memory of a device."""
+
+DISK_FULL = "DiskFull"
+"""Reason of a run whose node has no room left on its disk."""
 
 DEVICE_MEMORY_WORDS = ("npu out of memory", "cuda out of memory")
 """Of torch_npu and torch, which raised a bare RuntimeError before torch.OutOfMemoryError, as vLLM does for a worker."""
@@ -63,9 +70,24 @@ class FencedError(RuntimeError):
     """Somebody else owns the checkpoint folder; see claims.py."""
 
 
+class Verdict:
+    """The one outcome of an attempt: its main thread and those that watch it may see an end at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.outcome: Outcome | None = None
+        """The one that stands."""
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        """Let an outcome stand unless another one does already; give the one that stands."""
+        with self._lock:
+            self.outcome = self.outcome or outcome
+            return self.outcome
+
+
 def bounded(message: str) -> str:
     """Bring a message to one line and cut a long one in the middle: the cause stands at its ends."""
-    message = " ".join(message.split())
+    message = legible(" ".join(message.split()))
     if len(message) <= MESSAGE_LIMIT:
         return message
     half = (MESSAGE_LIMIT - 5) // 2
@@ -107,8 +129,15 @@ def is_device_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in DEVICE_MEMORY_WORDS)
 
 
-def from_error(error: BaseException, last_step: int = 0) -> Outcome:
-    """Name the end of a run that raised."""
+def is_disk_full(error: BaseException, disk: Path | None) -> bool:
+    """Tell whether the node's disk, of which `disk` is a folder, has no room left; errors of its files name them."""
+    if disk is None or not isinstance(error, OSError) or error.errno != errno.ENOSPC:
+        return False
+    return isinstance(error.filename, str) and Path(error.filename).is_relative_to(disk)
+
+
+def from_error(error: BaseException, last_step: int = 0, disk: Path | None = None) -> Outcome:
+    """Name the end of a run that raised; `disk` is the spool, a folder on the node's own disk."""
     if isinstance(error, RefusedError):
         text = bounded(str(error))
         return Outcome(int(error.code), error.reason, text, last_step=last_step, nodes=error.nodes[:NODES_MAX])
@@ -123,7 +152,7 @@ def from_error(error: BaseException, last_step: int = 0) -> Outcome:
         return Outcome(int(ExitCode.ENVIRONMENT), FENCED, text, last_step=last_step)
     if is_device_memory(cause):
         return Outcome(int(ExitCode.FAILED), DEVICE_OUT_OF_MEMORY, text, last_step=last_step)
-    reason = place_reason(cause)
+    reason = DISK_FULL if is_disk_full(cause, disk) else place_reason(cause)
     if reason is not None:
         return Outcome(int(ExitCode.ENVIRONMENT), reason, text, last_step=last_step)
     return Outcome(int(ExitCode.FAILED), "RunFailed", text, last_step=last_step)

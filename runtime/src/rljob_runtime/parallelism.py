@@ -54,7 +54,7 @@ def note(step: Path, sizes: Mapping[str, int | None], check_owner: Callable[[], 
     """Write down in a step's folder how it is split; a volume that fails costs the note, never the save.
 
     However long the process is frozen between two of these lines, it writes nothing into a successor's step: a new
-    owner moves the folder, with the scratch file, before it saves that step itself.
+    owner moves the place in which this one saves, with the scratch file.
     """
     if not sizes:
         return

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_runtime import checkpoint
+from rljob_runtime import checkpoint, wiring
 from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, ResumeMode, ResumeSource
 from rljob_runtime.files import write_atomically
@@ -57,6 +57,7 @@ def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool) -> Start:
         return _begin_anew(own, job, attempt.number) if own else Start()
     step = _own_step(own, job.devices) if own else None
     if own is not None and step is not None:
+        _check_end(own, job, step)
         start = Start(step_folder(own, step), step, f"the run goes on from step {step} in {own}")
     elif job.resume_from is not None:
         start = _from_source(job.resume_from, job)
@@ -115,6 +116,16 @@ def _check_kept(folder: Path, job: JobConfig, saved_step: int) -> None:
         "bring that folder back; to start over, create the job anew, or with another checkpoint.path",
         "CheckpointGone",
     )
+
+
+def _check_end(folder: Path, job: JobConfig, step: int) -> None:
+    """Refuse a step beyond the last one: trainer.steps may only grow, so another job has saved it."""
+    if step > job.total_steps and not wiring.only_evaluates(job):
+        raise _refused(
+            f"checkpoint.path {folder} holds step {step}, which is beyond trainer.steps {job.total_steps}: another job "
+            f"has saved it; give this one a checkpoint.path of its own, or set trainer.steps to {step} or more",
+            "CheckpointBeyondEnd",
+        )
 
 
 def _begun(folder: Path, job: JobConfig) -> bool:

@@ -2,8 +2,8 @@
 
 It is an emptyDir that outlives the driver. The launcher writes the beginning and the end of an attempt, the trainer
 (pinned to the head, so it sees the same folder) what lies between; the exporter and the hook only read progress and
-leave stop requests. Each small file is replaced atomically; `steps.jsonl` is appended, and a reader ignores a last
-line that a crash cut off.
+leave stop requests. Each small file is replaced atomically; `steps.jsonl` is appended, and a reader ignores a
+line that was cut off.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime.contract import ContractError, CoreBinding, Progress, SpoolFile, StopMode, StopRequest
-from rljob_runtime.files import write_atomically
+from rljob_runtime.files import naming, write_atomically
 
 TAIL_BYTES = 256 * 1024
 """A step's line is about 8 kB; this holds the last one even with many times verl's usual hundred keys."""
@@ -92,7 +92,7 @@ class Spool:
         write_atomically(self.queue_target_file, address.encode())
 
     def append_step(self, attempt: int, record: StepRecord) -> None:
-        """Add a step's line in one write."""
+        """Add a step's line; one write, but on a volume that takes only a part of it."""
         path = self.attempt_folder(attempt) / SpoolFile.STEPS
         path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps(
@@ -102,11 +102,10 @@ class Spool:
                 "metrics": {k: _json_number(v) for k, v in record.metrics.items()},
             }
         )
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, line.encode() + b"\n")
-        finally:
-            os.close(descriptor)
+        with naming(path), path.open("ab", buffering=0) as file:
+            rest = memoryview((b"\n" if _is_cut_off(path) else b"") + line.encode() + b"\n")
+            while rest:
+                rest = rest[file.write(rest) :]
 
     def last_step(self, attempt: int) -> StepRecord | None:
         """Read the newest complete line."""
@@ -153,6 +152,13 @@ def read_line(line: bytes) -> StepRecord | None:
         return StepRecord(step=int(raw["step"]), time=float(raw["time"]), metrics=metrics)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Tell whether the last line lacks its end, as when a full volume took only a part of it."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        return file.read(1) not in (b"", b"\n")
 
 
 def _json_number(value: float) -> float | str:

@@ -228,6 +228,34 @@ def test_replicas_that_no_weights_were_sent_to_are_not_put_to_sleep_again(
     assert loop.fit() == ["recorded 4", "saved 4 at 4"]
 
 
+@pytest.mark.parametrize("error", [None, ValueError("a bug in a reward function")])
+def test_trackers_are_finished_with_the_run_and_take_nothing_from_its_end(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    from verl.trainer.ppo.v1 import trainer_base
+
+    codes: list[int] = []
+
+    def finish(exit_code: int) -> None:
+        codes.append(exit_code)
+        raise RuntimeError("the tracker cannot be reached")
+
+    def step() -> None:
+        loop.stop()
+        if error is not None:
+            raise error
+
+    tracker = types.SimpleNamespace(logger={}, log=lambda **_: None, finish=finish)
+    monkeypatch.setattr(trainer_base, "Tracking", lambda **_: tracker)
+    loop.in_step = step
+    if error is None:
+        assert loop.fit() == ["saved 4 at 4", "recorded 4"]
+    else:
+        with pytest.raises(ValueError, match="a bug in a reward function"):
+            loop.fit()
+    assert codes == [int(error is not None)]
+
+
 def test_a_validation_before_training_hears_no_stop(loop: Loop) -> None:
     loop.stop(StopMode.ABORT_ROLLOUT)
     loop.trainer._abandon_if_stopped("val")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,6 +55,25 @@ def test_fit_opens_the_trackers_after_the_step_is_known() -> None:
     source = inspect.getsource(PPOTrainerSync.fit)
     assert source.index("self.logger = Tracking(") < source.index("self.on_train_begin()")
     assert "_load_checkpoint()" not in source
+
+
+def test_who_finishes_the_trackers_first_is_the_only_one() -> None:
+    from verl.trainer.main_ppo import TaskRunnerV1
+    from verl.utils.tracking import Tracking
+
+    source = inspect.getsource(TaskRunnerV1.__ray_actor_class__.run)
+    assert source.index("finally:") < source.index("tracking.finish(exit_code=")
+    codes: list[int] = []
+
+    def finish(exit_code: int) -> None:
+        codes.append(exit_code)
+        raise RuntimeError("not reached")
+
+    trackers_of = Tracking("team-a", "sums", [])
+    trackers_of.logger["wandb"] = SimpleNamespace(finish=finish)
+    tracking.finish(trackers_of, failed=True)
+    trackers_of.finish(exit_code=0)
+    assert codes == [1]
 
 
 def test_verl_imports_what_we_look_for_and_knows_every_tracker() -> None:

@@ -6,7 +6,7 @@ a stop) that hold what the reader does not know are refused: an image and an ope
 Ray work starts. Answers (progress, an outcome) may hold more than the reader knows.
 """
 
-from rljob_runtime.contract.codec import ContractError
+from rljob_runtime.contract.codec import ContractError, legible
 from rljob_runtime.contract.exit_codes import ExitCode, Outcome
 from rljob_runtime.contract.job import (
     CONTRACT_VERSION,
@@ -77,4 +77,5 @@ __all__ = [
     "StopRule",
     "exporter_port",
     "head_paths",
+    "legible",
 ]

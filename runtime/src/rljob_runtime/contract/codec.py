@@ -39,6 +39,11 @@ def added(default: T) -> T:
     return dataclasses.field(default=default, metadata={_SPARSE: True})
 
 
+def legible(text: str) -> str:
+    """Write out what UTF-8 has no bytes for: half of a pair, as where a library has cut a text in its middle."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def encode(value: Any) -> Any:  # noqa: ANN401 - any member of the contract's closed set of types
     """Turn a dataclass of the contract into plain JSON values; None fields are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -46,6 +51,8 @@ def encode(value: Any) -> Any:  # noqa: ANN401 - any member of the contract's cl
         return {camel(f.name): encode(member) for f, member in fields if not _left_out(f, member)}
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, str):
+        return legible(value)
     if isinstance(value, (list, tuple)):
         return [encode(member) for member in value]
     if isinstance(value, dict):

@@ -17,7 +17,7 @@ from rljob_runtime.contract import ExitCode, JobConfig, Platform
 from rljob_runtime.node_checks import versions
 from rljob_runtime.node_checks.facts import NodeFacts
 from rljob_runtime.node_checks.weights import MISSING
-from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.outcomes import DISK_FULL, RefusedError
 
 CLOCK_SECONDS_MAX, CLOCK_SECONDS_WARN = 60.0, 5.0
 """Tokens and certificates are refused beyond a minute; logs of several nodes cannot be read beyond some seconds."""
@@ -56,7 +56,7 @@ class Check(enum.StrEnum):
     INTERFACE = ("interface", "InterfaceMissing", False)
     SHARED_MEMORY = ("/dev/shm", "SharedMemoryTooSmall", True)  # noqa: S108 - the mount itself
     OPEN_FILES = ("open files", "OpenFilesTooFew", False)
-    DISK = ("disk", "DiskFull", False)
+    DISK = ("disk", DISK_FULL, False)
     CLOCK = ("clock", "ClockSkew", False)
     PATHS = ("paths", "PathMissing", True)
     FOLDERS = ("shared folders", "FolderNotShared", True)

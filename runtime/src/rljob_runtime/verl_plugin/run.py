@@ -6,6 +6,7 @@ its configuration.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import statistics
@@ -79,7 +80,8 @@ class Run:
         mode = max(asked, key=STRENGTH.__getitem__, default=None)
         if mode is not None and self.reported is None:
             self.reported = mode
-            self.spool.update_progress(phase=Phase.STOPPING)
+            with contextlib.suppress(OSError):  # the save matters more than the word
+                self.spool.update_progress(phase=Phase.STOPPING)
         return mode
 
     @property
@@ -93,11 +95,7 @@ class Run:
             claims.check(self.checkpoint_folder, claims.Owner.of(self.job, self.attempt))
 
     def clear(self, step: int) -> None:
-        """Make the way free for a save of `step`; raises FencedError if somebody else owns the checkpoints.
-
-        A folder of that step was left by an earlier attempt, whose workers may come back in the middle of a write: they
-        must not find the file that this attempt is about to publish.
-        """
+        """Make the way free for a save of `step`; raises FencedError if somebody else owns the checkpoints."""
         self.check_owner()
         if self.checkpoint_folder is not None:
             checkpoint.retire(self.checkpoint_folder, step, self.check_owner)
@@ -134,10 +132,20 @@ class Run:
         except OSError as error:
             print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
-    def publish(self, step: int) -> None:
-        """Let verl's tracker name a step; raises FencedError if somebody else owns the checkpoints."""
-        if self.checkpoint_folder is not None:
-            claims.publish(self.checkpoint_folder, claims.Owner.of(self.job, self.attempt), step)
+    def new_place(self) -> Path | None:
+        """Name the place of a save; None if the job keeps no checkpoints."""
+        folder = self.checkpoint_folder
+        return None if folder is None else checkpoint.new_place(folder, self.job.uid, self.attempt)
+
+    def publish(self, step: int, made: Path) -> Path:
+        """Give a step that was made elsewhere its name, and let verl's tracker tell it.
+
+        Raises FencedError if somebody else owns the checkpoints.
+        """
+        folder = made.parent.parent
+        checkpoint.name_step(folder, step, made, self.check_owner)
+        claims.publish(folder, claims.Owner.of(self.job, self.attempt), step)
+        return step_folder(folder, step)
 
     def saved(self, step: int, seconds: float) -> None:
         """Show a checkpoint, and delete the old ones, once verl's tracker names it.

@@ -5,6 +5,9 @@ driver that is frozen anywhere in between must not publish when it comes back. S
 for that moment, and verl is told that the save is asynchronous, for which it leaves the tracker to somebody else and
 calls its checkpoint callback: ours, which writes the tracker atomically if the folder is still this attempt's.
 
+Its workers open their files by name, one after the other, and ask nobody. So an attempt saves in a place of its own
+(`default_local_dir`, for that moment), and the step gets its name, by a rename, when it is whole.
+
 How many checkpoints stay is not left to verl either: its workers delete an old step while they save the new one, long
 before that one is whole, and each process of verl knows only the steps that it saved itself.
 """
@@ -13,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rljob_runtime import parallelism
-from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.verl_plugin.run import Run
 
 if TYPE_CHECKING:
@@ -37,16 +40,16 @@ def take_limit(config: DictConfig) -> int | None:
 class FencedState:
     """Stands in for the dataloader while verl saves; `data.pt` is its state."""
 
-    def __init__(self, dataloader: Any, run: Run, step: int) -> None:  # noqa: ANN401 - torchdata's, or of its kind
+    def __init__(self, dataloader: Any, run: Run, made: Path | None) -> None:  # noqa: ANN401 - torchdata's, or alike
         self._dataloader = dataloader
         self._run = run
-        self._step = step
+        self._made = made
 
     def state_dict(self) -> Any:  # noqa: ANN401 - torchdata's
         """Give the state if the attempt may still write; before the mark, the step tells how it is split."""
         state = self._dataloader.state_dict()
-        if (folder := self._run.checkpoint_folder) is not None:
-            parallelism.note(step_folder(folder, self._step), self._run.split, self._run.check_owner)
+        if self._made is not None:
+            parallelism.note(self._made, self._run.split, self._run.check_owner)
         self._run.check_owner()
         return state
 
@@ -60,18 +63,22 @@ class Publisher:
         self._publishes = False
 
     @contextmanager
-    def publishes(self, config: DictConfig) -> Iterator[None]:
-        """Take the tracker over for one save, unless the save is asynchronous indeed: then a worker writes it later."""
-        settings = config.actor_rollout_ref.actor.checkpoint
-        if self._run.checkpoint_folder is None or settings.async_save:
-            yield
+    def publishes(self, config: DictConfig) -> Iterator[Path | None]:
+        """Give the folder for one save, and take the tracker over; None if the job keeps no checkpoints.
+
+        Unless the save is asynchronous indeed: then a worker writes the tracker later, and knows no other folder.
+        """
+        settings, place = config.actor_rollout_ref.actor.checkpoint, self._run.new_place()
+        if place is None or settings.async_save:
+            yield self._run.checkpoint_folder
             return
+        before = config.trainer.default_local_dir
         self._publishes = True
-        settings.async_save = True
+        settings.async_save, config.trainer.default_local_dir = True, str(place)
         try:
-            yield
+            yield place
         finally:
-            settings.async_save = False
+            settings.async_save, config.trainer.default_local_dir = False, before
             self._publishes = False
 
     def on_save(
@@ -84,8 +91,7 @@ class Publisher:
     ) -> None:
         """Publish, then tell the job's own callback as verl would have."""
         if self._publishes:
-            self._run.publish(global_step)
-            async_save = False
+            checkpoint_dir, async_save = str(self._run.publish(global_step, Path(checkpoint_dir))), False
         self._inner.on_save(
             trainer=trainer, global_step=global_step, checkpoint_dir=checkpoint_dir, async_save=async_save, **options
         )

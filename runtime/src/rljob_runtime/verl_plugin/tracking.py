@@ -1,16 +1,20 @@
 """What a tracker's library must be told before verl opens it, so that an attempt goes on with its predecessors' run.
 
 Called in the trainer's process right before `fit` makes verl's `Tracking` (verl/utils/tracking.py, 0.9.1), when it is
-known which step was loaded. A tracker that fails here is left to verl, which tells of it in its own way.
+known which step was loaded. A tracker that fails here is left to verl, which tells of it in its own way. At the end the
+trackers are finished here too, because verl would wait for one that cannot be reached for as long as that lasts.
 """
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rljob_runtime.files import in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 TAG = "rljob_uid"
 """By which the job's run is found at an MLflow server."""
 EVENTS = "events.out.tfevents.*"
+FINISH_SECONDS = 30.0
+"""For what trackers have not sent yet, while every NPU waits."""
+UNFINISHED = "trackers were not finished"
 
 
 def prepare(config: DictConfig, job: JobConfig, step: int) -> None:
@@ -34,6 +41,41 @@ def prepare(config: DictConfig, job: JobConfig, step: int) -> None:
                 act(config, job, step)
             except Exception as error:  # noqa: BLE001 - whatever a library raises, the run matters more
                 print(f"rljob: {name} was not prepared for the steps after {step}: {error!r}", file=sys.stderr)  # noqa: T201
+
+
+def finish(logger: Any, *, failed: bool) -> None:  # noqa: ANN401 - verl's Tracking
+    """Finish the trackers, bounded; whatever they raise, the run ends as it did.
+
+    verl's task runner does so once more in a `finally` (main_ppo.py, 0.9.1), which then returns at once.
+    """
+    run = _open_mlflow_run(logger)
+
+    def end() -> None:
+        try:
+            logger.finish(exit_code=int(failed))
+            if run is not None:
+                _end_mlflow_run(run)
+        except Exception as error:  # noqa: BLE001 - whatever a library raises, the run matters more
+            print(f"rljob: {UNFINISHED}: {error!r}", file=sys.stderr, flush=True)  # noqa: T201
+
+    context = contextvars.copy_context()  # Trackio's run is in it
+    in_time(FINISH_SECONDS, lambda: context.run(end), UNFINISHED)
+
+
+def _open_mlflow_run(logger: Any) -> str | None:  # noqa: ANN401 - verl's Tracking
+    """Give the id of MLflow's run, which only the thread that has opened it knows (mlflow/tracking/fluent.py, 3.17)."""
+    if "mlflow" not in logger.logger:
+        return None
+    import mlflow
+
+    run = mlflow.active_run()
+    return None if run is None else str(run.info.run_id)
+
+
+def _end_mlflow_run(run: str) -> None:
+    import mlflow
+
+    mlflow.MlflowClient().set_terminated(run)
 
 
 def _forget_later_steps(config: DictConfig, job: JobConfig, step: int) -> None:  # noqa: ARG001 - one signature for all

@@ -56,6 +56,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     total_training_steps: int
     train_dataloader: Any
     checkpoint_callback: Any
+    logger: Any = None
+    """verl's Tracking, from its `fit` on."""
 
     def __init__(self, config: DictConfig) -> None:
         self._run = run.current()
@@ -172,6 +174,15 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         """Train until the last step or a stop."""
         tracking.prepare(self.config, self._run.job, self.global_steps)
+        failed = True
+        try:
+            self._fit(agent_loop_manager)
+            failed = False
+        finally:
+            if self.logger is not None:
+                tracking.finish(self.logger, failed=failed)
+
+    def _fit(self, agent_loop_manager: AgentLoopManager) -> None:
         try:
             super().fit(agent_loop_manager)
         except StepAbandonedError:
@@ -220,9 +231,10 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             return
         self._run.clear(self.global_steps)
         begun, dataloader = time.monotonic(), self.train_dataloader
-        self.train_dataloader = saving.FencedState(dataloader, self._run, self.global_steps)
         try:
-            with self._publisher.publishes(self.config):
+            with self._publisher.publishes(self.config) as folder:
+                made = None if folder is None else checkpoint.step_folder(folder, self.global_steps)
+                self.train_dataloader = saving.FencedState(dataloader, self._run, made)
                 super()._save_checkpoint()
         finally:
             self.train_dataloader = dataloader
