@@ -7,10 +7,12 @@ on with its old memory, as a process does whose node was paused. `fates` decide 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builders import Json
 from doubles.clock import FrozenClock
 from doubles.fake import Call, Failure, FakeCluster
 from doubles.fake_ray import FakeRay
@@ -18,8 +20,10 @@ from property.tally import TALLY
 from property.watch import Watch
 
 from rljob.build import labels
+from rljob.build.configmap import SPEC_KEY
+from rljob.build.metadata import canonical_json
 from rljob.cluster.errors import HeadUnreachable, OutsideError, RateLimited, Unavailable
-from rljob.cluster.kinds import EVENT
+from rljob.cluster.kinds import CONFIG_MAP, EVENT
 from rljob.cluster.token import TokenKey
 from rljob.control.execute import Hooks
 from rljob.control.lease import RETRY_SECONDS
@@ -161,9 +165,13 @@ class Operators:
         labels.RENDERER_VERSION = "later"
 
     def downgrade(self) -> None:
-        """Put the version back that was there before."""
+        """Put the version back that was there before: it knows fewer fields than the one that ran meanwhile."""
         self.stop_operator()
         labels.RENDERER_VERSION = self._renderer
+        for found in self.cluster.objects(CONFIG_MAP):
+            if SPEC_KEY in found["data"]:
+                name = found["metadata"]["name"]
+                self.cluster.edit(CONFIG_MAP, found["metadata"]["namespace"], name, _foresee)
 
     def settle(self, limit: int = PROMISED_ROUNDS + 2) -> None:
         """Let the operator work until it rests; a crash on the way restarts it."""
@@ -358,6 +366,11 @@ class _Ray(FakeRay):
         if silent or (failure is not None and not failure.committed):
             raise HeadUnreachable(f"{word}: no answer")
         return failure
+
+
+def _foresee(found: Json) -> None:
+    """Write a field into the frozen spec that only a later version knows."""
+    found["data"][SPEC_KEY] = canonical_json(json.loads(found["data"][SPEC_KEY]) | {"moonlight": {"phase": "full"}})
 
 
 def _lose_answer(failure: Failure | None) -> None:

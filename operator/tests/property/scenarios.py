@@ -270,6 +270,13 @@ def sees_a_downgrade(world: World) -> None:
     world.until(lambda w: w.condition(ConditionType.RENDERER_DRIFT) == "False")
 
 
+def tells_its_save(world: World) -> None:
+    """Tell of the last save, where the job keeps its checkpoints by what was frozen."""
+    saved = world.head.progress.checkpoint_step if world.head and world.head.progress else None
+    assert saved
+    world.until(lambda w: w.status.checkpoint is not None and w.status.checkpoint.step == saved)
+
+
 def sees_the_recipe_change(world: World) -> None:
     """Edit the recipe that it stands on."""
     world.put_recipe({"trainer": {"learningRate": "1e-3"}})
@@ -355,7 +362,9 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "operator upgrade": Scenario((trains(3), sees_an_upgrade, trains(5), ends(0)), State.SUCCEEDED),
     "operator upgrade and downgrade": Scenario(
-        (trains(3), sees_an_upgrade, trains(5), sees_a_downgrade, trains(5), ends(0)), State.SUCCEEDED
+        (trains(3), sees_an_upgrade, trains(5), sees_a_downgrade, trains(5), tells_its_save, ends(0)),
+        State.SUCCEEDED,
+        SAVING,
     ),
     "head death, by default": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, SAVING),
 }

@@ -159,6 +159,8 @@ class Intent(StatusModel):
     """When it was written."""
     start_deadline: Time
     """The driver must have shown itself by then."""
+    start_seconds: Count | None = None
+    """deadlines.startSeconds as it counted then: an edit moves the deadline."""
     cluster_uid: Text | None = Field(default=None, alias="clusterUID")
     """Known once the RayCluster exists."""
     attempt: NonNegative = 0

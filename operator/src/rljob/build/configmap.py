@@ -129,7 +129,8 @@ def read_snapshot(manifest: Any) -> Snapshot:  # noqa: ANN401 - a manifest
         )
         for found in json.loads(manifest["data"][RECIPES_KEY])
     )
-    spec = RLJobSpec.model_validate_json(canonical_json(_without_removed(json.loads(manifest["data"][SPEC_KEY]))))
+    # Every default is spelled out in it: of a later version, or an earlier one, also of fields that this one lacks.
+    spec = RLJobSpec.model_validate_json(manifest["data"][SPEC_KEY], extra="ignore")
     return Snapshot(spec, recipes, manifest["metadata"]["annotations"].get(labels.REFRESH))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from rljob.api.status import RLJobStatus
 from rljob.core.needs import Needs, needs, needs_evidence, needs_ray_job
 from rljob.core.observed import Manifest, Observed, RayJob, Unseen
 from rljob.core.plan import Plan
@@ -21,4 +22,4 @@ class Core:
     needs_ray_job: Callable[[Progress | Unseen, datetime], bool] = needs_ray_job
     reconcile: Callable[[Observed, datetime], Plan] = reconcile
     begins: Callable[[Observed, datetime], bool] = begins
-    needs_evidence: Callable[[Progress | Unseen, RayJob | Unseen | None], bool] = needs_evidence
+    needs_evidence: Callable[[Progress | Unseen, RayJob | Unseen | None, RLJobStatus | None], bool] = needs_evidence

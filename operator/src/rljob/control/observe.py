@@ -33,6 +33,7 @@ from rljob.control.pod_lists import PodLists
 from rljob.control.refusals import Refusals
 from rljob.control.samples import Samples
 from rljob.control.seen import seen
+from rljob.control.silences import Silences
 from rljob.control.store import Key, Store
 from rljob.core.discovery import Nodes
 from rljob.core.faults import Held, NodeLook, read_held
@@ -105,8 +106,7 @@ class Observer:
     partial_seconds: float = PARTIAL_SECONDS
     memos: dict[str, Memo] = field(default_factory=dict)
     """By uid of the job."""
-    silences: dict[str, datetime] = field(default_factory=dict)
-    """By uid of the job: since when its exporter answers nothing."""
+    silences: Silences = field(default_factory=Silences)
     workloads: Samples = field(default_factory=Samples)
     groups: Samples = field(default_factory=Samples)
 
@@ -141,10 +141,10 @@ class Observer:
             allocations = start(self._allocations(needs.allocations, uid))
             pod_group_api = start(self._pod_group_api(needs))
         (progress, ray_job), seen_pods = head.result(), pods.result()
-        if isinstance(seen_pods, Unseen) and self.core.needs_evidence(progress, ray_job):
+        if (unexplained := self.core.needs_evidence(progress, ray_job, needs.status)) and isinstance(seen_pods, Unseen):
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
             seen_pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
-        ended = self.core.needs_evidence(progress, ray_job) or (needs.held and needs.head is None)
+        ended = unexplained or (needs.held and needs.head is None)
         cluster_events = await self._cluster_events(needs, job, ended=ended)
         held, looks = await self._hardware(needs, job, now, fresh=ended)
         evidence, seen_pods, warnings = await self._evidence(needs.evidence, namespace, seen_pods)
@@ -173,7 +173,7 @@ class Observer:
                 initializer_log=await self._log(seen_pods, namespace) if needs.initializer_log else UNSEEN,
                 ray_job=ray_job,
                 progress=progress,
-                silent_since=self._silent_since(uid, now, silent=needs.progress and isinstance(progress, Unseen)),
+                silence=self.silences.take(uid, now, needs, progress, ray_job),
                 evidence=evidence,
                 warnings=warnings,
                 cluster_events=cluster_events,
@@ -203,18 +203,11 @@ class Observer:
         """Forget what is remembered of jobs that are gone."""
         self.own.keep_only(uids)
         samples = self.workloads.by_uid, self.groups.by_uid
-        mine = self.snapshots, self.memos, self.silences, self.holdings, self.pod_lists.last
+        mine = self.snapshots, self.memos, self.silences.by_uid, self.holdings, self.pod_lists.last
         kept: tuple[dict[str, Any], ...] = (*mine, *samples)
         for remembered in kept:
             for uid in remembered.keys() - uids:
                 del remembered[uid]
-
-    def _silent_since(self, uid: str, now: datetime, *, silent: bool) -> datetime | None:
-        """Remember since when an exporter is asked in vain; a restart of the operator begins to count anew."""
-        if silent:
-            return self.silences.setdefault(uid, now)
-        self.silences.pop(uid, None)
-        return None
 
     def _workload(self, job: Manifest, clusters: tuple[Manifest, ...], now: datetime) -> Manifest | Unseen | None:
         """Give the Workload of the intended cluster."""

@@ -33,7 +33,7 @@ from rljob_runtime.contract import ExitCode, Phase, Port, Progress
 SILENT_SECONDS = 60.0
 """A step record this old makes the job API worth a question: a killed driver leaves no word."""
 
-NO_EVIDENCE = frozenset({ExitCode.DONE, ExitCode.BAD_CONFIG, ExitCode.STOPPED})
+NO_EVIDENCE = frozenset({ExitCode.DONE, ExitCode.BAD_CONFIG})
 """Ends that the launcher explains by itself."""
 
 LOG_SECONDS = 10.0
@@ -295,9 +295,12 @@ def head_ports(head_pod: Manifest) -> dict[str, int]:
     return {} if block is None else {"dashboard_port": block.dashboard, "api_port": block.api}
 
 
-def needs_evidence(progress: Progress | Unseen, ray_job: RayJob | Unseen | None) -> bool:
+def needs_evidence(progress: Progress | Unseen, ray_job: RayJob | Unseen | None, current: RLJobStatus | None) -> bool:
     """Say whether an attempt ended in a way that its pods may explain."""
     if not isinstance(progress, Unseen) and progress.phase is Phase.ENDED and progress.outcome is not None:
+        if progress.outcome.exit_code == ExitCode.STOPPED:
+            # Unless the operator stops the run, a pod's hook asked for it, and the pod says why it had to go.
+            return current is None or current.stop is None
         return progress.outcome.exit_code not in NO_EVIDENCE
     return isinstance(ray_job, RayJob) and ray_job.state in (RayJobState.FAILED, RayJobState.STOPPED)
 

@@ -96,6 +96,16 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Silence:
+    """Since when a head answers nothing: the first of the questions in a row that this process asked in vain."""
+
+    since: datetime
+    """Of those to the exporter."""
+    mute_since: datetime | None = None
+    """Of those to which Ray's job API had no answer either; None: it has one, and vouches for the run."""
+
+
+@dataclass(frozen=True)
 class PodGroupApi:
     """What the API server serves of Volcano's PodGroup."""
 
@@ -173,8 +183,8 @@ class Observed:
     """None: the intended head pod answered that it does not know the submission."""
     progress: Progress | Unseen = UNSEEN
     """The exporter's answer, already checked against pod uid and submission id."""
-    silent_since: datetime | None = None
-    """When the exporter was first asked in vain, of the questions in a row that this process asked in vain."""
+    silence: Silence | None = None
+    """None: the exporter answers, or was not asked."""
     evidence: Manifest | Unseen | None = UNSEEN
     """The ConfigMap of ended attempts; asked for when one has just ended."""
     warnings: tuple[Manifest, ...] | Unseen = UNSEEN

@@ -57,12 +57,14 @@ STEPS: tuple[Step, ...] = (
     stopping.await_end,  # a stop always completes
     stopping.tear_down,
     stopping.hold,  # free until spec.suspend is false
+    restarting.end_overdue,  # deadlines.activeSeconds, between attempts
     restarting.back_off,
     minding.return_nodes,  # their faults are gone
     minding.await_nodes,
     releasing.await_devices,
     preparing.await_source,  # checkpoint.from.job
     preparing.intend,  # write down names and numbers before anything is made
+    starting.move_deadline,  # deadlines.startSeconds was edited
     ending.take_rays_word,  # with its head gone, nobody knows better
     starting.find_lost_cluster,  # our cluster was there and is gone
     preparing.freeze_spec,

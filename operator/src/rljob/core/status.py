@@ -37,10 +37,10 @@ def read_status(job: Manifest) -> RLJobStatus:
 
 
 def _paired(status: RLJobStatus) -> RLJobStatus:
-    """Count intent and resolved as lost together: they are written together, and neither is of use alone."""
+    """Count intent and resolved as lost together, with what is under way of them: none is of use alone."""
     if status.intent is not None and status.resolved is not None:
         return status
-    return status.model_copy(update={"intent": None, "resolved": None})
+    return status.model_copy(update={"intent": None, "resolved": None, "stop": None, "ending": None})
 
 
 def _without(document: Any, broken: set[tuple[int | str, ...]]) -> dict[str, Any]:  # noqa: ANN401 - JSON of anybody
@@ -59,6 +59,11 @@ def document(status: RLJobStatus) -> dict[str, Any]:
     """Give the status as JSON."""
     result: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     return result
+
+
+def last_step(status: RLJobStatus) -> int:
+    """Give the last step that was told of; 0: none."""
+    return status.progress.step if status.progress else 0
 
 
 def condition(status: RLJobStatus, kind: ConditionType) -> Condition | None:

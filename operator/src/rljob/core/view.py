@@ -277,8 +277,13 @@ class View:
 
     def timed_anew(self) -> Intent:
         """Give the intent with the clock of startSeconds beginning now."""
-        deadline = clock.to_text(self.now + timedelta(seconds=self.deadlines.start_seconds))
-        return self.intent.model_copy(update={"start_deadline": deadline})
+        return self.timed(self.intent, self.now)
+
+    def timed(self, intent: Intent, begin: datetime) -> Intent:
+        """Give an intent with that clock beginning then."""
+        seconds = self.deadlines.start_seconds
+        deadline = clock.to_text(begin + timedelta(seconds=seconds))
+        return intent.model_copy(update={"start_deadline": deadline, "start_seconds": seconds})
 
     def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None, rests: bool = False) -> Plan:
         """Plan a status write, or nothing where it would change nothing."""

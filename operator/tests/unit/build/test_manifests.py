@@ -147,6 +147,18 @@ def test_a_snapshot_with_a_field_that_the_api_had_once_can_still_be_read() -> No
     assert found.recipes[0].template == {"trainer": {"steps": 7}, "cleanup": {}}
 
 
+def test_a_snapshot_of_a_later_version_can_still_be_read() -> None:
+    made = snapshot(SPEC)
+    spec = json.loads(made["data"]["spec.json"])
+    for place in (spec, spec["trainer"], spec["workerGroups"][0]["template"], spec["initializers"][0]):
+        place["moonlight"] = {"phase": "full"}
+    made["data"]["spec.json"] = json.dumps(spec)
+    assert configmap.read_snapshot(made).spec == typed(SPEC)
+    made["data"]["spec.json"] = json.dumps(spec | {"trainer": {"steps": "many", "moonlight": 1}})
+    with pytest.raises(ValueError, match=r"trainer\.steps"):
+        configmap.read_snapshot(made)
+
+
 FULL = {
     **TEMPLATE,
     "envFrom": [{"prefix": "X_", "configMapRef": {"name": "settings"}}],

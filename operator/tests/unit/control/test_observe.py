@@ -15,7 +15,7 @@ from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, 
 from rljob.control.observe import PROGRESS_SPREAD
 from rljob.control.pod_lists import DECISIVE_LISTS_AT_ONCE, POD_LISTS_AT_ONCE
 from rljob.core.needs import Evidence, Needs
-from rljob.core.observed import UNSEEN, Manifest, Unseen
+from rljob.core.observed import UNSEEN, Manifest, Silence, Unseen
 from rljob.core.spread import fraction
 from rljob_runtime.contract import Phase, Progress
 
@@ -119,7 +119,7 @@ async def test_a_head_that_still_tells_of_the_attempt_before_is_idle_and_not_sil
     following = {"attempt": 2, "submissionId": "c1-2"}
     machine.cluster.edit(RLJOB, *KEY, lambda job: job["status"]["intent"].update(following))
     assert (await observe(machine)).progress == Progress(pod_uid=head.pod_uid, phase=Phase.IDLE)
-    assert (await observe(machine)).silent_since is None
+    assert (await observe(machine)).silence is None
 
 
 @pytest.mark.parametrize("error", [HeadUnreachable("young"), HeadNonsense("garbage")])
@@ -361,13 +361,14 @@ async def test_a_silence_begins_with_the_first_question_in_vain_and_ends_with_an
     machine.wanted = Needs(head=head, progress=True)
     began = machine.clock.now()
     machine.ray.heads["10.0.0.1"].reachable = False
-    assert (await observe(machine)).silent_since == began
+    assert (await observe(machine)).silence == Silence(began, began)
     machine.clock.advance(60)
-    assert (await observe(machine)).silent_since == began
+    assert (await observe(machine)).silence == Silence(began, began)
     machine.ray.heads["10.0.0.1"].reachable = True
-    assert (await observe(machine)).silent_since is None
+    assert (await observe(machine)).silence is None
     machine.ray.heads["10.0.0.1"].reachable = False
-    assert (await observe(machine)).silent_since == machine.clock.now()
+    now = machine.clock.now()
+    assert (await observe(machine)).silence == Silence(now, now)
 
 
 async def test_a_head_that_nobody_asks_is_not_silent(machine: Machine) -> None:
@@ -376,8 +377,8 @@ async def test_a_head_that_nobody_asks_is_not_silent(machine: Machine) -> None:
     machine.wanted = Needs(head=head, progress=True)
     await observe(machine)
     machine.wanted = Needs()
-    assert (await observe(machine)).silent_since is None
-    assert machine.reconciler.observer.silences == {}
+    assert (await observe(machine)).silence is None
+    assert machine.reconciler.observer.silences.by_uid == {}
 
 
 async def test_the_silence_of_a_job_that_is_gone_is_forgotten(machine: Machine) -> None:
@@ -386,7 +387,7 @@ async def test_the_silence_of_a_job_that_is_gone_is_forgotten(machine: Machine) 
     machine.wanted = Needs(head=head, progress=True)
     await observe(machine)
     machine.reconciler.observer.keep_only(set())
-    assert machine.reconciler.observer.silences == {}
+    assert machine.reconciler.observer.silences.by_uid == {}
 
 
 def left_by(job: Manifest, name: str, **data: str) -> dict[str, Any]:

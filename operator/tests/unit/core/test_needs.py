@@ -21,11 +21,13 @@ from builders import (
     status_intended,
     status_recorded,
     status_submitted,
+    status_training,
 )
 
 from rljob.core import clock
-from rljob.core.needs import Head, LogSource, Needs, needs, needs_ray_job, running_initializer
+from rljob.core.needs import Head, LogSource, Needs, needs, needs_evidence, needs_ray_job, running_initializer
 from rljob.core.observed import UNSEEN, Unseen
+from rljob.core.status import read_status
 from rljob_runtime.contract import Outcome, Phase, Progress
 
 SPEC = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
@@ -190,6 +192,22 @@ OUTCOME = Outcome(exit_code=0, reason="Done", message="")
 )
 def test_the_job_api_is_asked_when_the_exporter_leaves_a_doubt(told: Progress | Unseen, *, wanted: bool) -> None:
     assert needs_ray_job(told, NOW) is wanted
+
+
+@pytest.mark.parametrize(("code", "wanted"), [(0, False), (1, True), (64, False), (65, True), (66, True)])
+def test_the_pods_are_looked_at_for_an_end_that_they_may_explain(code: int, *, wanted: bool) -> None:
+    ended = answer({"phase": Phase.ENDED, "outcome": Outcome(code, "", "")})
+    current = read_status(job(status=status_training()))
+    assert needs_evidence(ended, UNSEEN, current) is wanted
+    assert needs_evidence(ended, UNSEEN, None) is wanted
+
+
+def test_a_run_that_the_operator_stops_needs_no_explanation() -> None:
+    now = "2026-01-01T12:00:00Z"
+    stop = {"reason": "Suspended", "mode": "AfterStep", "requestedTime": now, "deadline": now}
+    current = read_status(job(status=status_training() | {"stop": stop}))
+    assert not needs_evidence(answer({"phase": Phase.ENDED, "outcome": Outcome(66, "", "")}), UNSEEN, current)
+    assert needs_evidence(answer({"phase": Phase.ENDED, "outcome": Outcome(1, "", "")}), UNSEEN, current)
 
 
 def test_an_intent_without_head_asks_no_pod() -> None:

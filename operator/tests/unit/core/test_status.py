@@ -119,8 +119,11 @@ def test_every_figure_fits_the_schema(value: float) -> None:
 
 @pytest.mark.parametrize("part", ["intent", "resolved"])
 def test_intent_and_resolved_are_lost_together(part: str) -> None:
-    whole = status_recorded()
+    now = "2026-01-01T12:00:00Z"
+    stop = {"reason": "Preempted", "mode": "AfterStep", "requestedTime": now, "deadline": now}
+    whole = status_recorded() | {"stop": stop, "ending": {"time": now, "deadline": now, "exitCode": 1}}
     del whole[part]
     read = read_status(job(status=whole))
     assert (read.intent, read.resolved) == (None, None)
+    assert (read.stop, read.ending) == (None, None)
     assert read.conditions

@@ -292,7 +292,7 @@ def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, se
     a function of it. Failures before a newer checkpoint are forgiven: a run that gets ahead each time may go on for
     weeks, one that dies at the same place is soon given up.
     """
-    budget = _renewed(spent, saved_step)
+    budget = renewed(spent, saved_step)
     rule = _matching(restart.rules, failure)
     # Who asked for no restarts needs no word on why there is none.
     wanted = restart.max_restarts or restart.max_infrastructure_restarts or restart.rules
@@ -314,7 +314,7 @@ def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, se
     return Verdict(action, failure, counted, wait, exclude, named)
 
 
-def _renewed(spent: Budget, saved_step: int) -> Budget:
+def renewed(spent: Budget, saved_step: int) -> Budget:
     """Begin a budget anew after a newer checkpoint; after a return to an older one the next newer one does."""
     if saved_step > spent.since_step:
         return Budget(since_step=saved_step)

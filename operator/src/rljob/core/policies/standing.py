@@ -24,6 +24,7 @@ from rljob.api.status import (
     State,
 )
 from rljob.core import clock
+from rljob.core.policies.failures import renewed
 from rljob.core.reasons import Reason
 from rljob.core.status import condition
 
@@ -129,7 +130,8 @@ def standing(current: RLJobStatus) -> Standing:
         and progressing.status is ConditionStatus.UNKNOWN
         and progressing.reason == Reason.HEAD_SILENT,
         run=_run(current),
-        budget=current.budget,
+        # As the next failure would find it.
+        budget=renewed(current.budget, current.checkpoint.step if current.checkpoint else 0),
     )
 
 

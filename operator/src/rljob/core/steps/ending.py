@@ -87,7 +87,7 @@ def _rays_word(view: View) -> Outcome | None:
         )
     if isinstance(ray_job, Unseen) or ray_job is None or not ray_job.state.ended:
         return None
-    return outcome_of(ray_job, last_step=view.status.progress.step if view.status.progress else 0)
+    return outcome_of(ray_job, last_step=status.last_step(view.status))
 
 
 def _nothing_better_comes(view: View, answer: Answer | None) -> bool:

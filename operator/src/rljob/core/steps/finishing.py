@@ -98,8 +98,7 @@ def give_up_refused(view: View) -> Plan | None:
 
 def fail(view: View, reason: Reason, message: str) -> Plan:
     """Finish as Failed for a reason that the operator found itself."""
-    last_step = view.status.progress.step if view.status.progress else 0
-    outcome = Outcome(exit_code=ExitCode.FAILED, reason=reason.value, message=message, last_step=last_step)
+    outcome = Outcome(ExitCode.FAILED, reason.value, message, last_step=status.last_step(view.status))
     return end(view.status, view, outcome)
 
 
@@ -142,7 +141,7 @@ def close_attempt(
             "outcome": result if open_attempt else AttemptOutcome.LOST,
             "reason": outcome.reason or Reason.DRIVER_FAILED,
             "message": status.bounded(outcome.message) or None,
-            "last_step": max(outcome.last_step, current.progress.step if current.progress else 0),
+            "last_step": max(outcome.last_step, status.last_step(current)),
             "cause": failure.cause if failure else None,
             "node": failure.node if failure else None,
         }

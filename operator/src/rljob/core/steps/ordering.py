@@ -15,6 +15,11 @@ from rljob_runtime.contract import STALL_SECONDS, StopMode
 STALLED_GRACE_SECONDS = round(STALL_SECONDS) + 40
 """For the stacks, and for two polls of a head that answers slowly."""
 
+ENDED_GRACE_SECONDS = 10
+"""For a head that is asked to end its run at once: two polls."""
+ENDS_JOB = frozenset({Reason.ACTIVE_DEADLINE_EXCEEDED, Reason.DEVICE_FAULT})
+"""Reasons after which the cluster may stay, by `cleanup.clusterAfterSeconds`."""
+
 NODES_MAX = 8
 """As many as a job avoids."""
 
@@ -35,7 +40,7 @@ def order_stop(
         fault=fault,
         nodes=list(nodes[:NODES_MAX]),
     )
-    allowed = f"the run may save until {deadline}" if grace else "nothing runs that could save"
+    allowed = _allowed(choice, grace, deadline)
     told = f"{message}; {allowed}" if message else allowed
     new = view.status.model_copy(update={"stop": stop})
     if reason is Reason.SUSPENDED:
@@ -55,5 +60,16 @@ def _how(view: View, reason: Reason) -> tuple[Choice, int]:
         return Choice(StopMode.STALLED, "no step comes: the stacks are kept first"), STALLED_GRACE_SECONDS
     choice = choose_mode(view.stop, view.status.progress, view.status.checkpoint)
     saves = view.frozen_spec is not None and view.frozen_spec.checkpoint is not None
-    patient = view.open_attempt is not None and saves and choice.mode is not StopMode.IMMEDIATE
-    return choice, view.stop.grace_seconds if patient else 0
+    runs = view.open_attempt is not None
+    if runs and saves and choice.mode is not StopMode.IMMEDIATE:
+        return choice, view.stop.grace_seconds
+    if runs and reason in ENDS_JOB and view.cleanup.cluster_after_seconds:
+        # Nothing else would end it in a cluster that stays.
+        return Choice(StopMode.IMMEDIATE, "its cluster may stay, and the run must not"), ENDED_GRACE_SECONDS
+    return choice, 0
+
+
+def _allowed(choice: Choice, grace: int, deadline: str) -> str:
+    if not grace:
+        return "nothing runs that could save"
+    return "the run is ended at once" if choice.mode is StopMode.IMMEDIATE else f"the run may save until {deadline}"

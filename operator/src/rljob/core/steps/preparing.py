@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from rljob.api.sources import Initializer
 from rljob.api.status import (
     ConditionStatus,
@@ -94,9 +92,7 @@ def await_source(view: View) -> Plan | None:
     # With a cluster under way, what it begins from is frozen with it.
     if view.active or spec is None or (lost and view.observed.clusters):
         return None
-    if view.restarts_by_itself and _keeps_frozen(view) is not None:
-        return None
-    found = find_source(spec, view.observed.siblings)
+    found = find_source(spec, view.observed.siblings, view.status.resolved)
     if found is None or not found.problem:
         return None
     message = f"spec.{FIELD}: {found.problem}"
@@ -135,12 +131,9 @@ def intend(view: View) -> Plan | None:
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     generation = _next_generation(view)
     resolved = _next_resolved(view, generation)
-    intent = Intent(
-        cluster_generation=generation,
-        cluster_name=names.cluster_name(view.job, generation),
-        time=clock.to_text(view.now),
-        start_deadline=clock.to_text(view.now + timedelta(seconds=view.deadlines.start_seconds)),
-    )
+    name, now = names.cluster_name(view.job, generation), clock.to_text(view.now)
+    intent = Intent(cluster_generation=generation, cluster_name=name, time=now, start_deadline=now)
+    intent = view.timed(intent, view.now)
     before, new = view.status.resolved, view.status.model_copy(update={"intent": intent, "resolved": resolved})
     # After a lost status it may be there, with a run in it.
     new = with_cluster(view, new)
@@ -280,7 +273,7 @@ def _resolve(view: View, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...], snap
         host_network=True if spec.network.mode == "Host" else None,
         decisions=[
             *decide(spec, None if isinstance(api, Unseen) else api),
-            *source_decision(spec, view.observed.siblings),
+            *source_decision(spec, view.observed.siblings, view.status.resolved),
         ],
         recipes=[
             ResolvedRecipe(

@@ -30,7 +30,7 @@ from rljob.core.policies.evidence import killed_pods
 from rljob.core.policies.failures import Action, Failure, Verdict, classify, judge, with_doubt, with_troubles
 from rljob.core.policies.usage import added_usage
 from rljob.core.reasons import Reason
-from rljob.core.steps.finishing import LOST, close_attempt, end, with_attempt
+from rljob.core.steps.finishing import LOST, close_attempt, end, fail, with_attempt
 from rljob.core.steps.minding import EXCLUDED_SECONDS
 from rljob.core.view import View
 from rljob_runtime.contract import ExitCode, Outcome, StopMode
@@ -42,8 +42,7 @@ BLAMED_TWICE = 2
 
 def give_up(view: View, reason: Reason, message: str) -> Plan:
     """Conclude an attempt, or the way to one, that the operator itself finds lost."""
-    last_step = view.status.progress.step if view.status.progress else 0
-    outcome = Outcome(exit_code=ExitCode.FAILED, reason=reason.value, message=message, last_step=last_step)
+    outcome = Outcome(ExitCode.FAILED, reason.value, message, last_step=status.last_step(view.status))
     return conclude(view, view.status, outcome)
 
 
@@ -145,9 +144,8 @@ def result_of(failure: Failure) -> AttemptOutcome:
 
 def without_attempt(view: View, begin: datetime) -> Intent:
     """Give the intent of the same cluster before its next attempt."""
-    deadline = clock.to_text(begin + timedelta(seconds=view.deadlines.start_seconds))
-    update = {"attempt": 0, "submission_id": None, "head_pod_uid": None, "head_node": None, "start_deadline": deadline}
-    return view.intent.model_copy(update=update)
+    update = {"attempt": 0, "submission_id": None, "head_pod_uid": None, "head_node": None}
+    return view.timed(view.intent.model_copy(update=update), begin)
 
 
 def _excluded(view: View, current: RLJobStatus, verdict: Verdict) -> list[ExcludedNode]:
@@ -169,6 +167,15 @@ def _excluded(view: View, current: RLJobStatus, verdict: Verdict) -> list[Exclud
         return kept
     others = [entry for entry in kept if entry.name != node]
     return [*others, ExcludedNode(name=node, reason=reason, until=until)][-EXCLUDED_MAX:]
+
+
+def end_overdue(view: View) -> Plan | None:
+    """Begin no attempt for which deadlines.activeSeconds leaves no time: its NPUs would come for nothing."""
+    limit, used = view.deadlines.active_seconds, view.status.usage.attempt_seconds
+    if not limit or used < limit or (view.active and view.intent.attempt > 0):
+        return None
+    told = f"deadlines.activeSeconds {limit} passed: the attempts so far took {used} s"
+    return fail(view, Reason.ACTIVE_DEADLINE_EXCEEDED, told)
 
 
 def back_off(view: View) -> Plan | None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from rljob.api.lifecycle import Deadlines
-from rljob.api.status import Attempt, CheckpointStatus, ConditionStatus, ConditionType, Progress, RLJobStatus, State
+from rljob.api.status import (
+    Attempt,
+    CheckpointStatus,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Progress,
+    RLJobStatus,
+    State,
+)
 from rljob.build import labels
 from rljob.build.ports import DASHBOARD_PORT
 from rljob.core import clock, status
@@ -162,9 +171,9 @@ def find_dead_head(view: View) -> Plan | None:
     if pod is None or not is_killed(pod) or view.status.ending is not None or outcome_seen(view, answer) is not None:
         return None
     current = with_progress(view, answer)
-    step = current.progress.step if current.progress else 0
     message = f"Ray on the head of {view.intent.cluster_name} was killed"
-    return conclude(view, current, Outcome(ExitCode.FAILED, Reason.HEAD_LOST, message, last_step=step))
+    outcome = Outcome(ExitCode.FAILED, Reason.HEAD_LOST, message, last_step=status.last_step(current))
+    return conclude(view, current, outcome)
 
 
 def follow(view: View) -> Plan:
@@ -197,18 +206,31 @@ def _bear_silence(view: View) -> Plan:
     The operator may have been away, or its way to the head may be blocked: neither is a reason to end a training run.
     """
     told = status.condition(view.status, ConditionType.PROGRESSING)
-    # Not since the last step: a step may take hours, and one question in vain in it would be told, and taken back.
-    lasts = view.now - (view.observed.silent_since or view.now) >= timedelta(seconds=SILENCE_TOLD_SECONDS)
     if told is not None and told.reason == Reason.HEAD_SILENT:
-        since = clock.from_text(told.last_transition_time)
-        limit = timedelta(seconds=view.deadlines.progress_seconds)
-        if isinstance(view.observed.ray_job, Unseen) and view.now >= since + limit and lasts:
-            message = f"the head pod has not answered since {told.last_transition_time}"
-            return give_up(view, Reason.HEAD_SILENT, message)
+        mute, limit = _mute_since(view, told), timedelta(seconds=view.deadlines.progress_seconds)
+        if mute is not None and view.now >= mute + limit:
+            return give_up(view, Reason.HEAD_SILENT, f"the head pod has not answered since {clock.to_text(mute)}")
         return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
-    if not lasts:
+    # Not since the last step: a step may take hours, and one question in vain in it would be told, and taken back.
+    silence = view.observed.silence
+    if silence is None or not _lasts(view, silence.since):
         return Plan(requeue_after_seconds=POLL_SECONDS_MIN)
     return _tell_silence(view, "the exporter in the head pod does not answer; the run may well go on")
+
+
+def _mute_since(view: View, told: Condition) -> datetime | None:
+    """Give since when nothing of the head answers; None while Ray vouches for the run, or may in a moment."""
+    silence = view.observed.silence
+    if silence is None or silence.mute_since is None or not _lasts(view, silence.mute_since):
+        return None
+    # Where Ray answered while the exporter did not, only the silence of both counts. An operator that was away takes
+    # the condition's word for the time before.
+    vouched = silence.mute_since > silence.since
+    return silence.mute_since if vouched else clock.from_text(told.last_transition_time)
+
+
+def _lasts(view: View, since: datetime) -> bool:
+    return view.now - since >= timedelta(seconds=SILENCE_TOLD_SECONDS)
 
 
 def _tell_silence(view: View, message: str) -> Plan:

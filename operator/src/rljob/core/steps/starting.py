@@ -275,6 +275,15 @@ def age_seconds(cluster: Manifest, now: datetime) -> float:
     return (now - clock.from_text(cluster["metadata"]["creationTimestamp"])).total_seconds()
 
 
+def move_deadline(view: View) -> Plan | None:
+    """Let an edit of deadlines.startSeconds count for the start under way, from the moment that it began to count."""
+    intent, wanted = view.intent, view.deadlines.start_seconds
+    if intent.attempt > 0 or intent.start_seconds in (None, wanted):
+        return None
+    begun = clock.from_text(intent.start_deadline) - timedelta(seconds=intent.start_seconds)
+    return view.write(view.status.model_copy(update={"intent": view.timed(intent, begun)}))
+
+
 def is_late(view: View) -> bool:
     """Whether the start deadline has passed."""
     return view.now >= clock.from_text(view.intent.start_deadline)

@@ -122,20 +122,20 @@ def _request(view: View, stop: StopStatus) -> StopRun:
 
 def _ended(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Plan:
     if stop.reason == Reason.ACTIVE_DEADLINE_EXCEEDED:
-        told = Outcome(ExitCode.FAILED, stop.reason, _joined(stop, outcome), last_step=_last_step(current))
+        told = Outcome(ExitCode.FAILED, stop.reason, _joined(stop, outcome), last_step=status.last_step(current))
         failure = Failure(FailureCause.CONFIGURATION, stop.reason, told.message, told.exit_code)
         return end(current, view, told, failure=failure)
     if stop.reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
         if outcome is None or outcome.exit_code in (ExitCode.STALLED, ExitCode.STOPPED) or _signalled(outcome):
             message = _joined(stop, outcome)
-            outcome = Outcome(ExitCode.STALLED, stop.reason, message, last_step=_last_step(current))
+            outcome = Outcome(ExitCode.STALLED, stop.reason, message, last_step=status.last_step(current))
         return conclude(view, current, outcome)
     if stop.reason == Reason.PREEMPTED:
         return _preempted(view, stop, current, outcome)
     if stop.reason == Reason.DEVICE_FAULT:
         # However the run ended meanwhile: on such a device it says nothing of the run.
         failure = at_fault(stop.fault or UNKNOWN, tuple(stop.nodes), _joined(stop, outcome))
-        told = Outcome(failure.exit_code, failure.reason, failure.message, last_step=_last_step(current))
+        told = Outcome(failure.exit_code, failure.reason, failure.message, last_step=status.last_step(current))
         return conclude(view, current, told, failure)
     return view.write(_closed(view, stop, current, outcome))
 
@@ -149,15 +149,11 @@ def _joined(stop: StopStatus, outcome: Outcome | None) -> str:
     return "; ".join(text for text in (stop.message, outcome.message if outcome else "") if text)
 
 
-def _last_step(current: RLJobStatus) -> int:
-    return current.progress.step if current.progress else 0
-
-
 def _closed(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> RLJobStatus:
     """Close the attempt; one that failed on the way says so, and the next one begins at its last checkpoint."""
     if outcome is None or outcome.exit_code == ExitCode.STOPPED:
         message = outcome.message if outcome else "its time to save was over, or there was nothing to wait for"
-        stopped = Outcome(ExitCode.STOPPED, stop.reason, message, last_step=_last_step(current))
+        stopped = Outcome(ExitCode.STOPPED, stop.reason, message, last_step=status.last_step(current))
         return close_attempt(current, view, stopped, AttemptOutcome.STOPPED)
     return close_attempt(current, view, outcome, AttemptOutcome.FAILED)
 
@@ -168,7 +164,7 @@ def _preempted(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outc
     evicted = find_eviction(view.observed.workload)
     stop = stop.model_copy(update={"message": status.bounded(evicted.message)}) if evicted else stop
     reason, cause = (evicted.reason, evicted.cause) if evicted else (Reason.PREEMPTED, FailureCause.PREEMPTION)
-    told = Outcome(ExitCode.STOPPED, reason, _joined(stop, outcome), last_step=_last_step(current))
+    told = Outcome(ExitCode.STOPPED, reason, _joined(stop, outcome), last_step=status.last_step(current))
     failure = Failure(cause, reason, told.message, told.exit_code)
     new = close_attempt(with_admission(view, current), view, told, AttemptOutcome.PREEMPTED, failure)
     new = new.model_copy(

@@ -158,6 +158,12 @@ def test_a_budget_is_spent_when_the_next_failure_of_a_kind_ends_the_job() -> Non
     assert not of(status_training(), budget={"userFailures": 3}, state="Failed").spent(restart)
 
 
+def test_a_budget_that_a_newer_checkpoint_renews_is_not_spent() -> None:
+    restart, budget = Restart(max_restarts=2), {"userFailures": 2, "sinceStep": 5}
+    assert of(status_training(), budget=budget, checkpoint=saved(5)).spent(restart)
+    assert not of(status_training(), budget=budget, checkpoint=saved(6)).spent(restart)
+
+
 def test_a_job_that_wanted_no_restarts_has_spent_none() -> None:
     assert not of(status_training(), budget={"userFailures": 1}).spent(Restart())
 

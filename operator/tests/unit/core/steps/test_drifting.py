@@ -99,7 +99,7 @@ def test_a_long_list_of_changes_is_cut() -> None:
 
 
 def test_an_edit_of_what_takes_effect_at_once_is_no_pending_change() -> None:
-    sections = {"deadlines": {"startSeconds": 5000}, "cleanup": {"clusterAfterSeconds": 7}, "stop": {"graceSeconds": 9}}
+    sections = {"deadlines": {"activeSeconds": 500}, "cleanup": {"clusterAfterSeconds": 7}, "stop": {"graceSeconds": 9}}
     plan = edited(sections | {"restart": {"backoffSeconds": 60}})
     assert plan.empty
 

@@ -14,16 +14,21 @@ from builders import (
     Json,
     answer,
     at,
+    cluster,
     decide,
     job,
+    merged,
     pod,
     reasons,
     running,
     saving,
+    seen,
     small_spec,
     snapshot,
     status_after,
+    status_begun,
     status_intended,
+    status_recorded,
     status_submitted,
     status_training,
     wrote,
@@ -35,7 +40,7 @@ from schema_check import violations
 from rljob.api.crd import build_rljob_crd
 from rljob.api.status import FailureCause, State
 from rljob.core import clock
-from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, RayJobState, Unseen
+from rljob.core.observed import UNSEEN, Observed, RayJob, RayJobState, Unseen
 from rljob.core.plan import Plan, SubmitJob
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Progress
 
@@ -90,7 +95,9 @@ def test_a_head_that_goes_may_still_save_or_be_heard() -> None:
     doomed = running(head_pod=head_that_goes(), ray_job=UNSEEN)
     assert "HeadLost" not in str(decide(doomed, seconds=59))
     assert "HeadLost" not in str(decide(replace(doomed, progress=answer()), seconds=600))
-    assert "HeadLost" not in str(decide(replace(doomed, ray_job=RUNNING), seconds=600))
+    assert "HeadLost" not in str(
+        decide(replace(doomed, ray_job=RayJob(SUBMISSION_ID, RayJobState.RUNNING)), seconds=600)
+    )
 
 
 def test_what_ray_said_of_the_end_counts_for_more_than_how_its_pod_goes() -> None:
@@ -377,6 +384,21 @@ def test_the_active_deadline_bounds_all_attempts_together() -> None:
     assert wrote(decide(world, seconds=70)).reason == "ActiveDeadlineExceeded"
 
 
+@pytest.mark.parametrize("used", [99, 100])
+def test_no_attempt_begins_for_which_the_active_deadline_leaves_no_time(used: int) -> None:
+    spec = small_spec({"deadlines": {"activeSeconds": 100}})
+    between = {"usage": {"attemptSeconds": used}, "nextAttemptTime": clock.to_text(at(50))}
+    ended = merged(status_begun(), between | {"intent": {"ended": True}})
+    starting, driver = merged(status_begun(), between), merged(status_recorded(), between)
+    for plan in (
+        decide(seen(job(spec, ended))),
+        decide(seen(job(spec, starting), config=None)),
+        decide(seen(job(spec, driver), clusters=(cluster(ready=1),), head_pod=pod())),
+    ):
+        told = wrote(plan).message if plan.status is not None else ""
+        assert (told == "deadlines.activeSeconds 100 passed: the attempts so far took 100 s") is (used == 100)
+
+
 @pytest.mark.parametrize("progress", [answer({"observed_time": 0.0}), answer({"observed_time": math.nan})])
 def test_without_steps_the_progress_deadline_ends_the_job(progress: Progress) -> None:
     world = running(job=job(status=status_training()), progress=progress)
@@ -402,56 +424,6 @@ def test_a_run_is_given_as_long_as_its_steps_take(told: dict[str, Any], limit: i
     stop = wrote(decide(world, seconds=limit)).stop
     assert stop is not None
     assert (stop.mode, stop.message) == ("Stalled", f"no step since 2026-01-01T12:00:00Z: {named} passed")
-
-
-RUNNING = RayJob(SUBMISSION_ID, RayJobState.RUNNING)
-
-
-def silent(
-    seconds: float, ray_job: RayJob | Unseen = UNSEEN, status: Manifest | None = None, since: float = 0.0
-) -> Plan:
-    training = job(status=dict(status or status_training()))
-    return decide(running(job=training, progress=UNSEEN, ray_job=ray_job, silent_since=at(since)), seconds=seconds)
-
-
-def test_a_silence_of_five_minutes_is_told_and_ends_no_run() -> None:
-    plan = silent(301)
-    assert reasons(plan)["Progressing"] == ("Unknown", "HeadSilent")
-    assert wrote(plan).state is State.TRAINING
-
-
-def test_one_question_in_vain_is_no_news_however_long_the_step_takes() -> None:
-    assert silent(100_000, since=100_000) == Plan(requeue_after_seconds=10.0)
-
-
-def test_a_short_silence_is_no_news() -> None:
-    assert silent(299).empty
-    assert not silent(300).empty
-
-
-def test_a_head_of_which_nothing_answers_is_given_up_in_the_end() -> None:
-    told = silent(301).status
-    assert silent(301 + 14_399, status=told).empty
-    assert wrote(silent(301 + 14_400, status=told)).reason == "HeadSilent"
-
-
-def test_an_operator_that_was_away_asks_anew_before_it_gives_a_silent_head_up() -> None:
-    told = silent(301).status
-    assert silent(100_000, status=told, since=100_000).empty
-    assert wrote(silent(100_300, status=told, since=100_000)).reason == "HeadSilent"
-
-
-def test_a_run_that_ray_vouches_for_is_never_given_up_for_silence() -> None:
-    told = silent(301, RUNNING).status
-    assert silent(1_000_000, RUNNING, told).empty
-
-
-@pytest.mark.parametrize(("step", "reason"), [(0, "Submitted"), (3, "Training")])
-def test_an_answer_after_silence_is_a_transition(step: int, reason: str) -> None:
-    told = silent(301).status
-    plan = decide(running(job=job(status=dict(told or {})), progress=answer({"step": step})), seconds=302)
-    assert reasons(plan)["Progressing"] == ("True", reason)
-    assert [note.message for note in plan.events] == [f"seen again: step {step}/40"]
 
 
 numbers = st.floats() | st.none()

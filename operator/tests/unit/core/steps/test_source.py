@@ -18,6 +18,7 @@ from builders import (
     wrote,
 )
 
+from rljob.api.status import Resolved
 from rljob.core.observed import Observed
 from rljob.core.plan import CreateObject
 from rljob.core.source import pinned_path
@@ -61,6 +62,26 @@ def test_a_lost_status_of_a_running_job_waits_for_no_source() -> None:
     resolved = wrote(plan).resolved
     assert resolved is not None
     assert pinned_path(resolved) is None
+
+
+@pytest.mark.parametrize("change", [{}, {"trainer": {"learningRate": "1e-5"}}])
+@pytest.mark.parametrize("siblings", [{}, {"earlier": {"spec": {}}}])
+def test_a_job_goes_on_when_its_source_is_gone_by_then(change: Json, siblings: dict[str, Json]) -> None:
+    begun = status_after(decide(Observed(job(FROM), snapshot=None, siblings={"earlier": SAVED})))
+    status = merged(begun, {"intent": {"ended": True}})
+    for _ in ("the edit is told", "the next generation begins") if change else ("it begins",):
+        world = Observed(job(merged(FROM, change), status), snapshot=snapshot(FROM), siblings=siblings)
+        status = status_after(decide(world))
+    assert status["intent"]["clusterGeneration"] == 2
+    assert pinned_path(Resolved.model_validate(status["resolved"])) == "/data/saved"
+
+
+def test_another_source_is_looked_for() -> None:
+    begun = status_after(decide(Observed(job(FROM), snapshot=None, siblings={"earlier": SAVED})))
+    other = job(merged(FROM, {"checkpoint": {"from": {"job": "other"}}}), merged(begun, {"intent": {"ended": True}}))
+    told = decide(Observed(other, snapshot=snapshot(FROM)))
+    plan = decide(Observed(other | {"status": told.status}, snapshot=snapshot(FROM)))
+    assert reasons(plan)["Validated"] == ("False", "CheckpointSourceMissing")
 
 
 def test_a_folder_needs_no_job() -> None:

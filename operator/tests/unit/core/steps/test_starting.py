@@ -9,22 +9,28 @@ from builders import (
     IDLE,
     SUBMISSION_ID,
     Json,
+    answer,
+    at,
     cluster,
     config,
     decide,
     job,
     pod,
     reasons,
+    running,
     seen,
     small_spec,
     snapshot,
+    status_after,
     status_initialized,
     status_recorded,
+    status_training,
     wrote,
 )
 
 from rljob.api.status import State
 from rljob.build import configmap
+from rljob.core import clock
 from rljob.core.observed import UNSEEN, KubeRayWork, Manifest, Observed, Unseen
 from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Plan
 from rljob.core.steps.starting import cluster_is_ready, pod_is_ready
@@ -230,9 +236,33 @@ def test_a_cluster_that_waits_for_its_turn_at_kuberay_is_no_news(
     assert decide(world, seconds).empty is not told
 
 
-def test_an_edited_deadline_makes_no_news() -> None:
-    longer = small_spec({"deadlines": {"startSeconds": 7200}})
-    assert decide(seen(job(longer, status_initialized()), clusters=(cluster(),), pods=WAITS)).empty
+@pytest.mark.parametrize("seconds", [7200, 600])
+def test_an_edited_deadline_counts_for_the_start_under_way_and_is_no_news(seconds: int) -> None:
+    edited = small_spec({"deadlines": {"startSeconds": seconds}})
+
+    def plan(status: Json, after: float) -> Plan:
+        return decide(seen(job(edited, status), clusters=(cluster(),), pods=WAITS), after)
+
+    moved = plan(status_initialized(), 100)
+    assert (moved.events, moved.effects) == ((), ())
+    before, after = status_initialized(), status_after(moved)
+    intent = before["intent"] | {"startDeadline": clock.to_text(at(seconds)), "startSeconds": seconds}
+    assert after == before | {"intent": intent}
+    assert wrote(plan(after, seconds)).reason == "StartDeadlineExceeded"
+    waits = plan(after, min(seconds - 1, 1800))
+    assert waits.status is None or wrote(waits).reason == "PodStarting"
+
+
+def test_the_deadline_of_a_start_that_an_earlier_version_began_stays() -> None:
+    begun = status_initialized()
+    del begun["intent"]["startSeconds"]
+    edited = small_spec({"deadlines": {"startSeconds": 7200}})
+    assert decide(seen(job(edited, begun), clusters=(cluster(),), pods=WAITS)).empty
+
+
+def test_an_edited_deadline_leaves_a_run_alone() -> None:
+    edited = job(small_spec({"deadlines": {"startSeconds": 7200}}), status_training())
+    assert decide(running(job=edited, progress=answer())).empty
 
 
 def test_that_pods_come_after_all_is_told_at_once() -> None:

@@ -75,6 +75,35 @@ def test_the_user_chooses_how_the_run_is_stopped(stop: Json, mode: str, grace: i
     assert (told.mode, told.deadline > told.requested_time) == (mode, grace > 0)
 
 
+@pytest.mark.parametrize(
+    ("change", "grace", "words"),
+    [
+        ({}, 0, "nothing runs that could save"),
+        ({"cleanup": {"clusterAfterSeconds": 3600}}, 10, "the run is ended at once"),
+    ],
+)
+def test_a_run_is_ended_before_its_cluster_stays_without_it(change: Json, grace: int, words: str) -> None:
+    spec = small_spec(merged({"deadlines": {"activeSeconds": 100}}, change))
+
+    def world(status: Json, **facts: object) -> Observed:
+        return running(job=job(spec, status), snapshot=snapshot(spec), progress=answer(), **facts)
+
+    plan = decide(world(status_submitted()), seconds=100)
+    if grace:
+        told = wrote(plan)
+        assert told.stop is not None
+        assert (told.stop.mode, told.stop.deadline) == ("Immediate", clock.to_text(at(110)))
+        assert words in str(told.message)
+        (asked,) = decide(world(status_after(plan)), seconds=101).effects
+        assert isinstance(asked, StopRun)
+        assert asked.mode is StopMode.IMMEDIATE
+        plan = decide(world(status_after(plan)), seconds=110)
+    else:
+        assert words in plan.events[0].message
+        plan = decide(world(status_after(plan)), seconds=100)
+    assert (wrote(plan).state, wrote(plan).reason) == (State.FAILED, "ActiveDeadlineExceeded")
+
+
 def test_what_was_measured_chooses_and_the_status_says_why() -> None:
     long = answer({"step": 4, "median_step_seconds": 900.0, "median_rollout_seconds": 800.0})
     free = running(job=job(SAVING, status_submitted()), snapshot=snapshot(SAVING), progress=long)
