@@ -158,13 +158,13 @@ class Intent(StatusModel):
     time: Time
     """When it was written."""
     start_deadline: Time
-    """The driver must have shown itself by then."""
+    """The driver must show itself by then."""
     start_seconds: Count | None = None
-    """deadlines.startSeconds as it counted then: an edit moves the deadline."""
+    """By deadlines.startSeconds."""
     cluster_uid: Text | None = Field(default=None, alias="clusterUID")
     """Known once the RayCluster exists."""
     attempt: NonNegative = 0
-    """0: nothing submitted to this cluster yet."""
+    """0: nothing is submitted yet."""
     submission_id: ObjectName | None = None
     """Ray job of the attempt."""
     head_pod_uid: Text | None = Field(default=None, alias="headPodUID")
@@ -172,7 +172,7 @@ class Intent(StatusModel):
     head_node: ObjectName | None = None
     """Where that pod runs."""
     ended: bool = False
-    """This generation's cluster and pods are gone for good; the next one follows when the job goes on."""
+    """Its cluster and pods are gone for good."""
 
 
 class AttemptOutcome(enum.StrEnum):
@@ -283,7 +283,7 @@ class InitializerStatus(StatusModel):
 
 
 class StopStatus(StatusModel):
-    """A stop under way: it always completes."""
+    """A stop under way."""
 
     reason: Word
     """What asked for it."""
@@ -294,7 +294,7 @@ class StopStatus(StatusModel):
     requested_time: Time
     """When it began."""
     deadline: Time
-    """The run is ended then at the latest."""
+    """The run is ended then."""
     message: Message = ""
     """The reason for people."""
     fault: Word | None = None
@@ -304,7 +304,7 @@ class StopStatus(StatusModel):
 
 
 class EndingStatus(StatusModel):
-    """What Ray said of the driver's end, while the word of the exporter, which knows more, is waited for."""
+    """What Ray said of the driver's end, until the exporter, which knows more, answers."""
 
     time: Time
     """When Ray said so."""
