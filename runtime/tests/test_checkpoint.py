@@ -15,14 +15,14 @@ from rljob_runtime.checkpoint import (
     broken_shards,
     complete_steps,
     delete_retired,
-    displace_retired,
+    displace_places,
     displace_unfinished,
     holds_complete,
     is_complete,
     name_step,
     new_place,
-    repair_tracker,
     retire,
+    step_to_resume,
     superfluous_steps,
 )
 from rljob_runtime.outcomes import FencedError
@@ -51,7 +51,7 @@ def test_a_step_whose_mark_was_cut_off_in_the_writing_cannot_be_resumed_from(tmp
         make_step(tmp_path, step)
     (tmp_path / "global_step_4" / "data.pt").write_bytes(WHOLE_MARK[:-1])
     assert complete_steps(tmp_path) == [2]
-    assert repair_tracker(tmp_path) == 2
+    assert step_to_resume(tmp_path) == 2
 
 
 def test_a_mark_of_some_length_is_told_by_its_end(tmp_path: Path) -> None:
@@ -72,11 +72,11 @@ def test_a_mark_that_cannot_be_read_is_neither_whole_nor_cut_off(tmp_path: Path,
     mark = tmp_path / "global_step_4" / "data.pt"
     mark.symlink_to(leads_to)
     (tmp_path / TRACKER_FILE).write_text("99")
-    for ask in (complete_steps, holds_complete, repair_tracker, lambda folder: superfluous_steps(folder, 1, 4, set())):
+    for ask in (complete_steps, holds_complete, step_to_resume, lambda folder: superfluous_steps(folder, 1, 4, set())):
         with pytest.raises(OSError, match=r"global_step_4/data\.pt"):
             ask(tmp_path)
     (tmp_path / TRACKER_FILE).write_text("2")
-    assert repair_tracker(tmp_path) == 2, "the others' marks need not be read"
+    assert step_to_resume(tmp_path) == 2, "the others' marks need not be read"
 
 
 def fill(folder: Path, *names: str) -> None:
@@ -110,29 +110,27 @@ def test_a_part_that_cannot_be_read_is_neither_whole_nor_cut_off(tmp_path: Path)
 
 
 @pytest.mark.parametrize("damage", [None, "", "x", "99"])
-def test_a_damaged_tracker_is_set_to_the_newest_complete_step(tmp_path: Path, damage: str | None) -> None:
+def test_in_place_of_a_damaged_tracker_the_newest_complete_step_counts(tmp_path: Path, damage: str | None) -> None:
     for step in (2, 10):
         make_step(tmp_path, step)
     make_step(tmp_path, 12, complete=False)
     if damage is not None:
         (tmp_path / TRACKER_FILE).write_text(damage)
-    assert repair_tracker(tmp_path) == 10
-    assert (tmp_path / TRACKER_FILE).read_text() == "10"
+    assert step_to_resume(tmp_path) == 10
 
 
 def test_a_tracker_that_a_user_set_back_is_kept(tmp_path: Path) -> None:
     for step in (2, 10):
         make_step(tmp_path, step)
     (tmp_path / TRACKER_FILE).write_text("2")
-    assert repair_tracker(tmp_path) == 2
+    assert step_to_resume(tmp_path) == 2
 
 
 def test_without_a_complete_step_the_run_begins_anew(tmp_path: Path) -> None:
     make_step(tmp_path, 4, complete=False)
     (tmp_path / TRACKER_FILE).write_text("")
-    assert repair_tracker(tmp_path) is None
-    assert not (tmp_path / TRACKER_FILE).exists()
-    assert repair_tracker(tmp_path / "absent") is None
+    assert step_to_resume(tmp_path) is None
+    assert step_to_resume(tmp_path / "absent") is None
 
 
 def test_what_nobody_needs_is_neither_among_the_newest_nor_the_trackers(tmp_path: Path) -> None:
@@ -208,7 +206,7 @@ def test_a_step_that_is_taken_away_counts_no_more_before_it_is_deleted(tmp_path:
 
 def test_who_was_frozen_takes_nothing_away_from_the_next_owner(tmp_path: Path) -> None:
     make_step(tmp_path, 4)
-    checks = iter([displace_retired, None])
+    checks = iter([displace_places, None])
 
     def frozen_in_the_first_check() -> None:
         if (act := next(checks)) is None:
@@ -225,7 +223,7 @@ def test_a_rename_that_is_on_its_way_by_the_places_handle_takes_nothing_away_eit
     (place := tmp_path / ".retired-4.0").mkdir()
     handle = os.open(place, os.O_DIRECTORY)
     try:
-        displace_retired(tmp_path)
+        displace_places(tmp_path)
         with pytest.raises(FileNotFoundError):
             os.rename(tmp_path / "global_step_4", "global_step_4", dst_dir_fd=handle)
     finally:
@@ -256,7 +254,7 @@ def test_a_place_that_is_taken_is_moved(tmp_path: Path) -> None:
     make_step(tmp_path, 4)
     retire(tmp_path, 4, owned)
     (before,) = tmp_path.glob(".retired-*")
-    displace_retired(tmp_path)
+    displace_places(tmp_path)
     (after,) = tmp_path.glob(".retired-*")
     assert after != before
     assert (after / "global_step_4" / "data.pt").exists()
@@ -271,7 +269,7 @@ def test_a_place_that_cannot_be_removed_keeps_the_folder_from_its_next_owner(
     (tmp_path / ".retired-4.0").mkdir()
     monkeypatch.setattr(Path, "rmdir", fail)
     with pytest.raises(PermissionError):
-        displace_retired(tmp_path)
+        displace_places(tmp_path)
 
 
 def test_places_of_earlier_attempts_and_other_jobs_are_taken_away(tmp_path: Path) -> None:
@@ -318,7 +316,7 @@ def test_what_cannot_be_deleted_keeps_nothing_else(
     delete = shutil.rmtree
 
     def fail_for_one(folder: Path) -> None:
-        if folder.name.startswith(".retired-4."):
+        if (folder / "global_step_4").exists():
             raise error("of another")
         delete(folder)
 
@@ -328,4 +326,4 @@ def test_what_cannot_be_deleted_keeps_nothing_else(
             delete_retired(tmp_path)
     else:
         delete_retired(tmp_path)
-    assert [entry.name[:11] for entry in tmp_path.iterdir()] == [".retired-4."]
+    assert [entry.name for entry in tmp_path.glob(".retired-*/*")] == ["global_step_4"]

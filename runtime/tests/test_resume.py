@@ -183,7 +183,6 @@ def test_never_sets_earlier_steps_aside_and_deletes_nothing(make_job: MakeJob, o
     make_step(own, 4)
     make_step(own, 6, complete=False)
     (own / TRACKER_FILE).write_text("4")
-    (own / ".owner").write_text("{}")
     start = choose(make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER))
     aside = own / "set-aside-by-sums-uid01-1-attempt-3"
     assert start.settings()["trainer.resume_mode"] == "disable"
@@ -193,11 +192,24 @@ def test_never_sets_earlier_steps_aside_and_deletes_nothing(make_job: MakeJob, o
     assert (aside / "global_step_4" / "actor" / "model_world_size_2_rank_1.pt").exists()
 
 
+def test_what_attempts_have_left_on_its_way_aside_is_set_aside_with_the_rest(make_job: MakeJob, own: Path) -> None:
+    make_step(own / ".aside-a", 4)
+    make_step(own / ".aside-b", 4, devices=3)
+    make_step(own, 6)
+    choose(make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER))
+    aside = own / "set-aside-by-sums-uid01-1-attempt-3"
+    names = ["global_step_4", "global_step_4.aside-b", "global_step_6"]
+    assert sorted(entry.name for entry in aside.iterdir()) == names
+    assert [len(list((aside / name / "actor").iterdir())) for name in names] == [2, 3, 2]
+    assert sorted(entry.name for entry in own.iterdir()) == [".begun", ".owner", aside.name]
+
+
 def test_never_with_nothing_to_set_aside_makes_no_folder_for_it(make_job: MakeJob, own: Path) -> None:
     (own / TRACKER_FILE).write_text("4")
     choose(make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER))
     choose(make_job(resume=ResumeMode.NEVER))
-    assert [entry.name for entry in own.iterdir()] == [".begun"]
+    assert sorted(entry.name for entry in own.iterdir()) == [".begun", ".owner", TRACKER_FILE]
+    assert choose(make_job(checkpoint_path=str(own))).folder is None, "a tracker alone is no step"
 
 
 def test_never_is_for_what_was_before_the_job_and_not_for_its_own_restarts(make_job: MakeJob, own: Path) -> None:
@@ -223,7 +235,8 @@ def test_a_step_that_lost_a_part_is_passed_over_and_told(
     assert (own / TRACKER_FILE).read_text() == "10"
     said = f"rljob: {own}: of step 20, actor/model_world_size_2_rank_1.pt are missing or cut off; it is passed over\n"
     assert capsys.readouterr().err == ("" if tracker == "10" else said)
-    assert sorted(entry.name for entry in own.iterdir()) == ["global_step_10", "global_step_20", TRACKER_FILE]
+    steps_and_tracker = ["global_step_10", "global_step_20", TRACKER_FILE]
+    assert sorted(entry.name for entry in own.iterdir() if entry.name != ".owner") == steps_and_tracker
     assert (cut / "actor" / "model_world_size_2_rank_1.pt").exists()
 
 

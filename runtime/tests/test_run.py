@@ -168,7 +168,10 @@ def test_what_cannot_be_deleted_does_not_end_the_run(
     monkeypatch.setattr("rljob_runtime.checkpoint.shutil.rmtree", fail)
     save_steps(run, checkpoints, 20)
     assert complete_steps(checkpoints) == [20]
-    assert f"old checkpoints in {checkpoints} are not deleted yet: not yours: .retired-10." in capfd.readouterr().err
+    assert (
+        f"old checkpoints in {checkpoints} are not deleted yet: not yours: .retired-global_step_10."
+        in capfd.readouterr().err
+    )
     monkeypatch.setattr("rljob_runtime.checkpoint.superfluous_steps", fail)
     save_steps(run, checkpoints, 30)
     assert complete_steps(checkpoints) == [20, 30]

@@ -1,8 +1,7 @@
 """Which steps a checkpoint folder holds, which one verl's tracker names, and which go. Who may write there: claims.py.
 
-A tracker that verl wrote by itself, without a rename, may be empty after a crash, and then verl dies on resume; the
-launcher repairs it first. A step goes by a rename: from one moment to the next it is no checkpoint to anybody, and its
-deletion may take long, be cut off, or fail.
+A step goes by a rename: from one moment to the next it is no checkpoint to anybody, and its deletion may take long, be
+cut off, or fail.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from rljob_runtime.files import naming, write_atomically
+from rljob_runtime.files import naming
 
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
 """verl/utils/checkpoint/checkpoint_manager.py, find_latest_ckpt_path (0.9.1)."""
@@ -37,8 +36,12 @@ SHARD = re.compile(r"^(?P<kind>model|optim|extra_state)_world_size_(?P<ranks>\d+
 """One rank's part of what FSDP saves: verl/utils/checkpoint/fsdp_checkpoint_manager.py (0.9.1)."""
 STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
 READS_AT_ONCE = 16
+BEGUN_FILE = ".begun"
+"""In a checkpoint folder: uid of the job that began it anew."""
 RETIRED = ".retired-"
 """Beginning of the name of a place in which a step's folder waits for its deletion."""
+ASIDE = ".aside-"
+"""Beginning of the name of a place by way of which a step is set aside."""
 PLACE = re.compile(r"^\.saving-(?P<uid>.+)\.(?P<attempt>\d+)\.[0-9a-f]{32}$")
 """Where an attempt of a job saves a step, until the step is whole and gets its name."""
 
@@ -75,20 +78,24 @@ def superfluous_steps(folder: Path, keep: int, last: int, whole: set[int]) -> li
 
 
 def retire(folder: Path, step: int, check_owner: Callable[[], None]) -> None:
-    """Take a step away, if it is there: whoever still writes into its files writes for nobody.
+    """Take a step away, if it is there: whoever still writes into its files writes for nobody."""
+    take_away(step_folder(folder, step), RETIRED, check_owner)
+
+
+def take_away(entry: Path, kind: str, check_owner: Callable[[], None]) -> None:
+    """Move something of a checkpoint folder, if it is there, into a place of its own beside it.
 
     However long the process is frozen between two of these lines, one that lost the folder takes nothing away: a new
-    owner removes the place after it has claimed (`displace_retired`), so either the check or the rename fails.
+    owner removes the place after it has claimed (`displace_places`), so either the check or the rename fails.
     """
-    made = step_folder(folder, step)
     for last_try in (False, False, True):
-        if not made.exists():
+        if not entry.exists():
             return
-        place = folder / f"{RETIRED}{step}.{uuid.uuid4().hex}"
+        place = entry.with_name(f"{kind}{entry.name}.{uuid.uuid4().hex}")
         place.mkdir()
         check_owner()
         try:
-            made.rename(place / made.name)
+            entry.rename(place / entry.name)
         except OSError as error:
             check_owner()
             # A deletion beside this one may have taken the empty place for one that it has to delete.
@@ -96,20 +103,21 @@ def retire(folder: Path, step: int, check_owner: Callable[[], None]) -> None:
                 raise
 
 
-def displace_retired(folder: Path) -> None:
+def displace_places(folder: Path) -> None:
     """Let nobody who owned the folder before take another step away.
 
     An empty place is the one that a rename may still be on its way to. On NFS that rename goes by the place's handle,
     which a new name would not make stale: it is removed.
     """
-    for entry in folder.glob(f"{RETIRED}*"):
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                entry.rmdir()
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                entry.rename(folder / f"{RETIRED}{uuid.uuid4().hex}")
+    for kind in (RETIRED, ASIDE):
+        for entry in folder.glob(f"{kind}*"):
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    entry.rmdir()
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                    entry.rename(folder / f"{kind}{uuid.uuid4().hex}")
 
 
 def new_place(folder: Path, uid: str, attempt: int) -> Path:
@@ -267,22 +275,14 @@ def tracked_step(folder: Path) -> int | None:
         return None
 
 
-def repair_tracker(folder: Path) -> int | None:
-    """Let the tracker name the step to resume from, and give it.
+def step_to_resume(folder: Path) -> int | None:
+    """Give the step that verl's tracker should name; None if none is complete.
 
-    A tracker that names a complete checkpoint is kept, even an older one: a user may have set it by hand.
+    A tracker that names a complete checkpoint is kept, even an older one: a user may have set it by hand. One that verl
+    wrote by itself, without a rename, may be empty after a crash.
     """
     tracked = tracked_step(folder)
     if tracked is not None and is_complete(step_folder(folder, tracked)):
         return tracked
     steps = complete_steps(folder)
-    if not steps:
-        (folder / TRACKER_FILE).unlink(missing_ok=True)
-        return None
-    set_tracker(folder, steps[-1])
-    return steps[-1]
-
-
-def set_tracker(folder: Path, step: int) -> None:
-    """Let the tracker name a step."""
-    write_atomically(folder / TRACKER_FILE, str(step).encode(), durable=True)
+    return steps[-1] if steps else None

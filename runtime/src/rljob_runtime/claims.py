@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rljob_runtime.checkpoint import TRACKER_FILE, displace_retired, displace_unfinished
+from rljob_runtime.checkpoint import BEGUN_FILE, TRACKER_FILE, displace_places, displace_unfinished
 from rljob_runtime.contract import ExitCode, JobConfig
 from rljob_runtime.files import write_atomically
 from rljob_runtime.outcomes import FencedError, RefusedError
@@ -110,23 +110,34 @@ def check(folder: Path, owner: Owner) -> None:
 
 
 def publish(folder: Path, owner: Owner, step: int) -> None:
-    """Let verl's tracker name a step whose files are complete; raises FencedError if `owner` lost the folder.
+    """Let verl's tracker name a step whose files are complete; raises FencedError if `owner` lost the folder."""
+    _replace(folder / TRACKER_FILE, owner, str(step))
+
+
+def begin(folder: Path, owner: Owner) -> None:
+    """Note that every step of the folder is the owner's job's; raises FencedError if `owner` lost the folder."""
+    _replace(folder / BEGUN_FILE, owner, owner.uid)
+
+
+def _replace(file: Path, owner: Owner, text: str) -> None:
+    """Replace a file of the folder if it is still the owner's.
 
     However long the process is frozen between two of these lines, a fenced one cannot publish: a new owner removes
     the scratch file after it has claimed, so either the check or the rename fails.
     """
+    folder = file.parent
     check(folder, owner)
-    scratch = folder / f".{TRACKER_FILE}.{owner.attempt}.{uuid.uuid4().hex}"
+    scratch = folder / f".{file.name}.{owner.attempt}.{uuid.uuid4().hex}"
     try:
-        with scratch.open("wb") as file:
-            file.write(str(step).encode())
-            file.flush()
-            os.fsync(file.fileno())
+        with scratch.open("wb") as opened:
+            opened.write(text.encode())
+            opened.flush()
+            os.fsync(opened.fileno())
         check(folder, owner)
-        scratch.replace(folder / TRACKER_FILE)
+        scratch.replace(file)
     except FileNotFoundError as error:
         check(folder, owner)
-        raise FencedError(f"{folder}: somebody removed {scratch.name}; step {step} is not published") from error
+        raise FencedError(f"{folder}: somebody removed {scratch.name}; {file.name} stays as it was") from error
     finally:
         scratch.unlink(missing_ok=True)
 
@@ -215,10 +226,11 @@ def _wait_for_others(folder: Path, owner: Owner, lease: Lease) -> None:
 
 def _take(folder: Path, owner: Owner) -> None:
     write_atomically(folder / OWNER_FILE, _encode(owner), durable=True)
-    # What an earlier owner was about to publish: its rename must fail from now on (see `publish`).
-    for scratch in folder.glob(f".{TRACKER_FILE}.*"):
-        scratch.unlink(missing_ok=True)
-    displace_retired(folder)
+    # What an earlier owner was about to write: its rename must fail from now on (see `_replace`).
+    for name in (TRACKER_FILE, BEGUN_FILE):
+        for scratch in folder.glob(f".{name}.*"):
+            scratch.unlink(missing_ok=True)
+    displace_places(folder)
     displace_unfinished(folder, owner.uid, owner.attempt)
 
 

@@ -3,25 +3,26 @@
 The launcher asks once it alone may write into the checkpoint folder, and hands verl an explicit path: verl's own search
 would follow a tracker file that a crash can damage. A step that lost a part is passed over. With `Never`, a job's first
 attempt sets earlier steps aside, so that every `global_step_<n>` of the folder belongs to this job; nothing is deleted.
-A job that had saved something does not begin anew in silence because it is gone.
+A job that had saved something does not begin anew in silence because it is gone. A launcher that was frozen here, and
+comes back when the folder is somebody else's, changes nothing there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_runtime import checkpoint, wiring
+from rljob_runtime import checkpoint, claims, wiring
 from rljob_runtime.checkpoint import step_folder
+from rljob_runtime.claims import Owner
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, ResumeMode, ResumeSource
-from rljob_runtime.files import write_atomically
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.preflight import Attempt
 
-BEGUN_FILE = ".begun"
-"""In a checkpoint folder: uid of the job that began it anew."""
 SHOWN_STEPS = 8
 """Steps that a message lists at most."""
 SHOWN_SHARDS = 4
@@ -48,14 +49,16 @@ class Start:
 def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool) -> Start:
     """Choose the beginning; raises RefusedError (exit 64) for what the manifest asks and the folders cannot give.
 
-    A volume that cannot be read gives OSError (exit 1, another attempt): what it holds is not known.
+    Raises FencedError if the job's folder is somebody else's by now, and OSError (exit 1, another attempt) for a volume
+    that cannot be read: what it holds is not known.
     """
     own = Path(job.checkpoint_path) if job.checkpoint_path else None
     if own is not None and attempt.checkpoint_step is not None:
         _check_kept(own, job, attempt.checkpoint_step)
+    owner = Owner.of(job, attempt.number)
     if job.resume is ResumeMode.NEVER and (own is None or not _begun(own, job)):
-        return _begin_anew(own, job, attempt.number) if own else Start()
-    step = _own_step(own, job.devices) if own else None
+        return _begin_anew(own, job, owner) if own else Start()
+    step = _own_step(own, owner, job.devices) if own else None
     if own is not None and step is not None:
         _check_end(own, job, step)
         start = Start(step_folder(own, step), step, f"the run goes on from step {step} in {own}")
@@ -71,14 +74,14 @@ def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool) -> Start:
     return start
 
 
-def _own_step(folder: Path, devices: int) -> int | None:
+def _own_step(folder: Path, owner: Owner, devices: int) -> int | None:
     """Let the tracker name the step to go on from, and give it; None where nothing was saved."""
-    first = checkpoint.repair_tracker(folder)
+    first = checkpoint.step_to_resume(folder)
     if first is None:
         return None
     step = _newest_whole(folder, first, devices, "checkpoint.path", "CheckpointGone")
-    if step != first:
-        checkpoint.set_tracker(folder, step)
+    if step != checkpoint.tracked_step(folder):
+        claims.publish(folder, owner, step)
     return step
 
 
@@ -131,30 +134,45 @@ def _check_end(folder: Path, job: JobConfig, step: int) -> None:
 def _begun(folder: Path, job: JobConfig) -> bool:
     """Tell whether what the folder holds is this job's own: a restart goes on from there, whatever was before it."""
     try:
-        return (folder / BEGUN_FILE).read_text() == job.uid
+        return (folder / checkpoint.BEGUN_FILE).read_text() == job.uid
     except FileNotFoundError:
         return False
 
 
-def _begin_anew(folder: Path, job: JobConfig, attempt: int) -> Start:
-    aside = set_aside(folder, f"{job.cluster_name}-attempt-{attempt}")
+def _begin_anew(folder: Path, job: JobConfig, owner: Owner) -> Start:
+    name = f"{job.cluster_name}-attempt-{owner.attempt}"
+    check_owner = functools.partial(claims.check, folder, owner)
+    try:
+        aside = set_aside(folder, name, check_owner)
+    except FileNotFoundError:
+        check_owner()
+        raise
     # Last, or a crash before it would let the next attempt take an earlier job's steps for its own.
-    write_atomically(folder / BEGUN_FILE, job.uid.encode(), durable=True)
+    claims.begin(folder, owner)
     return Start(told=f"the run begins at step 0; earlier steps are now in {aside}") if aside else Start()
 
 
-def set_aside(folder: Path, name: str) -> Path | None:
-    """Move the steps of an earlier run, and verl's tracker, into a folder beside them; None if there are none."""
+def set_aside(folder: Path, name: str, check_owner: Callable[[], None]) -> Path | None:
+    """Move the steps of an earlier run, and verl's tracker, into a folder beside them; None if there are none.
+
+    What an attempt that ended in between has left on its way goes with them.
+    """
     steps = [entry for entry in sorted(folder.iterdir()) if checkpoint.STEP_FOLDER.match(entry.name)]
-    if not steps:
-        (folder / checkpoint.TRACKER_FILE).unlink(missing_ok=True)
+    if steps:
+        # The tracker first: without it a crash in between leaves steps that nobody resumes from by mistake.
+        for entry in (folder / checkpoint.TRACKER_FILE, *steps):
+            checkpoint.take_away(entry, checkpoint.ASIDE, check_owner)
+    taken = sorted(folder.glob(f"{checkpoint.ASIDE}*/*"))
+    if not taken:
         return None
     aside = folder / f"set-aside-by-{name}"
     aside.mkdir(exist_ok=True)
-    # The tracker first: without it a crash in between leaves steps that nobody resumes from by mistake.
-    for entry in (folder / checkpoint.TRACKER_FILE, *steps):
-        if entry.exists():
-            entry.rename(aside / entry.name)
+    for entry in taken:
+        # Of two attempts that ended in between, each may have left the same step.
+        named = aside / entry.name
+        entry.rename(named.with_name(entry.name + entry.parent.name) if named.exists() else named)
+        with contextlib.suppress(OSError):
+            entry.parent.rmdir()
     return aside
 
 

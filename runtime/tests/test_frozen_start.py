@@ -1,0 +1,165 @@
+"""A launcher that chooses its beginning is frozen before each of its calls of the file system, and comes back late."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime import claims, resume
+from rljob_runtime.checkpoint import ASIDE, BEGUN_FILE, TRACKER_FILE, name_step, new_place
+from rljob_runtime.claims import Owner
+from rljob_runtime.contract import JobConfig, ResumeMode
+from rljob_runtime.outcomes import FencedError
+from rljob_runtime.preflight import Attempt
+from runtime.tests.conftest import MakeJob
+from runtime.tests.test_resume import make_step
+
+CALLS = ("rename", "replace", "mkdir", "rmdir", "unlink", "link", "scandir", "stat", "utime")
+CALLS_AT_MOST = 400
+OLD = 4
+"""A step that was there before the first of the two launchers."""
+
+
+@dataclasses.dataclass
+class Freezer:
+    """Lets something else happen before one call."""
+
+    before: int = -1
+    happens: Callable[[], None] = lambda: None
+    calls: int = 0
+
+    def call(self) -> None:
+        """Count, and let it happen when its time has come; the calls that it makes itself are not counted."""
+        self.calls += 1
+        if self.calls - 1 == self.before:
+            happens, self.before = self.happens, -1
+            counted = self.calls
+            happens()
+            self.calls = counted
+
+
+@contextlib.contextmanager
+def freezing(freezer: Freezer) -> Iterator[None]:
+    """Put the freezer before the calls by which Python's pathlib changes and reads folders and opens files."""
+
+    def watched(function: Callable[..., object]) -> Callable[..., object]:
+        def call(*words: object, **named: object) -> object:
+            freezer.call()
+            return function(*words, **named)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(os, name, watched(getattr(os, name)))
+        patch.setattr(io, "open", watched(open))
+        yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Launcher:
+    """An attempt, as the launcher and its trainer treat the folder."""
+
+    folder: Path
+    job: JobConfig
+    attempt: int
+
+    @property
+    def owner(self) -> Owner:
+        return Owner.of(self.job, self.attempt)
+
+    def choose(self) -> None:
+        resume.choose(self.job, Attempt(self.attempt, "sums", "pod", Path("spool"), None), needs_critic=False)
+
+    def start(self) -> None:
+        claims.claim(self.folder, self.owner)
+        self.choose()
+
+    def train(self, step: int) -> None:
+        made = make_step(new_place(self.folder, self.job.uid, self.attempt), step)
+        (made / "data.pt").write_bytes((made / "data.pt").read_bytes() + self.job.uid.encode())
+        name_step(self.folder, step, made, lambda: claims.check(self.folder, self.owner))
+        claims.publish(self.folder, self.owner, step)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Give the files that decide from where an attempt begins."""
+    files = [*folder.glob("global_step_*/**/*"), folder / TRACKER_FILE, folder / BEGUN_FILE]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files if file.is_file()}
+
+
+def old_step_is_somewhere(folder: Path) -> bool:
+    places = (folder, *folder.glob("set-aside-by-*"), *folder.glob(f"{ASIDE}*"))
+    return any(len(list(place.glob(f"global_step_{OLD}*/actor/model*"))) == 2 for place in places)
+
+
+def never(folder: Path) -> None:
+    make_step(folder, OLD)
+    make_step(folder, OLD + 2, complete=False)
+    (folder / TRACKER_FILE).write_text(str(OLD))
+
+
+def no_tracker(folder: Path) -> None:
+    make_step(folder, OLD)
+
+
+def lost_part(folder: Path) -> None:
+    make_step(folder, OLD)
+    (make_step(folder, OLD + 2) / "actor" / "model_world_size_2_rank_1.pt").write_bytes(b"")
+    (folder / TRACKER_FILE).write_text(str(OLD + 2))
+
+
+def come_back_late(first: Launcher, second: Launcher, before: int) -> tuple[dict[str, bytes] | None, bool]:
+    """Freeze the first before one of its calls, until the second has saved a step.
+
+    Gives what the second left, None if the first made no such call, and whether the first was told.
+    """
+    left: list[dict[str, bytes]] = []
+
+    def follow() -> None:
+        os.utime(second.folder / claims.OWNER_FILE, (0, 0))  # nobody has renewed it for long
+        second.start()
+        second.train(OLD + 2)
+        left.append(contents(second.folder))
+
+    claims.claim(first.folder, first.owner)
+    with freezing(Freezer(before, follow)):
+        try:
+            first.choose()
+        except FencedError:
+            return left[0], True
+    return (left[0] if left else None), False
+
+
+@pytest.mark.parametrize("next_is", ["the same job's next attempt", "another job"])
+@pytest.mark.parametrize(
+    ("mode", "fill"),
+    [(ResumeMode.NEVER, never), (ResumeMode.AUTO, no_tracker), (ResumeMode.AUTO, lost_part)],
+    ids=["sets steps aside", "names a step", "passes a step over"],
+)
+def test_who_comes_back_in_the_choice_of_the_beginning_changes_nothing_of_the_next_owners(
+    make_job: MakeJob, tmp_path: Path, mode: ResumeMode, fill: Callable[[Path], None], next_is: str
+) -> None:
+    told_once = False
+    for before in range(CALLS_AT_MOST):
+        folder = tmp_path / str(before)
+        folder.mkdir()
+        fill(folder)
+        job = make_job(checkpoint_path=str(folder), resume=mode)
+        follower = job if next_is.startswith("the same") else dataclasses.replace(job, uid="uid-2")
+        left, told = come_back_late(Launcher(folder, job, 1), Launcher(folder, follower, 2), before)
+        told_once |= told
+        if left is None:
+            assert told_once
+            return
+        assert contents(folder) == left, f"frozen before call {before}"
+        assert old_step_is_somewhere(folder)
+        Launcher(folder, follower, 3).start()
+        assert contents(folder) == left, "the next attempt goes on from what was saved"
+    pytest.fail("the choice makes more calls than this test freezes")
