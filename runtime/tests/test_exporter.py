@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -340,3 +342,12 @@ def test_binding_and_checks_of_the_nodes_are_metrics(exporter: Exporter, spool: 
 def test_what_was_not_looked_at_is_no_metric(exporter: Exporter, spool: Spool) -> None:
     spool.write_progress(replace(TRAINING, core_binding=CoreBinding(nodes=1, planned_nodes=1)))
     assert "rljob_core_binding_processes" not in families(exporter.page.text())
+
+
+def test_the_hooks_of_a_large_cluster_may_ask_at_once(exporter: Exporter) -> None:
+    with (
+        contextlib.closing(make_server(ApiHandler, exporter, ("127.0.0.1", 0)).socket) as busy,
+        contextlib.ExitStack() as hooks,
+    ):
+        for _ in range(100):
+            hooks.enter_context(socket.create_connection(busy.getsockname(), timeout=5.0))

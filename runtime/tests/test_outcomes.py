@@ -15,6 +15,7 @@ from rljob_runtime.outcomes import (
     FencedError,
     NodeLostError,
     RefusedError,
+    StartGoneError,
     Verdict,
     bounded,
     from_error,
@@ -56,6 +57,7 @@ def test_a_cycle_ends() -> None:
     ("error", "reason"),
     [
         (FencedError("attempt 3 owns it"), "Fenced"),
+        (StartGoneError("global_step_4 went"), "CheckpointChanged"),
         (named("NodeDiedError", "gone"), "NodeLost"),
         (named("ActorDiedError", "The actor died because its node has died."), "NodeLost"),
         (named("OutOfMemoryError", "killed"), "OutOfMemory"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from rljob_runtime import resume
 from rljob_runtime.checkpoint import TRACKER_FILE
 from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
-from rljob_runtime.outcomes import RefusedError, from_error
+from rljob_runtime.outcomes import RefusedError, StartGoneError, from_error
 from rljob_runtime.preflight import Attempt
 from runtime.tests.conftest import MakeJob
 from runtime.tests.saving_process import WHOLE_MARK
@@ -173,6 +174,13 @@ def test_an_empty_or_absent_source_is_no_reason_to_begin_at_0(make_job: MakeJob,
     assert str(error) == f"checkpoint.from: {absent} is not a folder of this pod"
 
 
+def test_the_last_step_of_a_source_may_be_evaluated(make_job: MakeJob, own: Path, other: Path) -> None:
+    made = make_step(other, 40)
+    source, evaluates = ResumeSource(str(other)), {"trainer.val_only": True}
+    job = make_job(checkpoint_path=str(own), resume_from=source, total_steps=40, overrides=evaluates)
+    assert choose(job).folder == made
+
+
 def test_a_source_beyond_the_last_step_is_refused(make_job: MakeJob, own: Path, other: Path) -> None:
     make_step(other, 40)
     error = refusal(make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(other)), total_steps=40))
@@ -208,8 +216,16 @@ def test_never_with_nothing_to_set_aside_makes_no_folder_for_it(make_job: MakeJo
     (own / TRACKER_FILE).write_text("4")
     choose(make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER))
     choose(make_job(resume=ResumeMode.NEVER))
-    assert sorted(entry.name for entry in own.iterdir()) == [".begun", ".owner", TRACKER_FILE]
-    assert choose(make_job(checkpoint_path=str(own))).folder is None, "a tracker alone is no step"
+    (retired,) = own.glob(".retired-*")
+    assert sorted(entry.name for entry in own.iterdir()) == [".begun", ".owner", retired.name]
+
+
+def test_a_tracker_without_its_step_is_not_left_to_a_run_that_may_come_to_that_number(
+    make_job: MakeJob, own: Path
+) -> None:
+    (own / TRACKER_FILE).write_text("4")
+    assert choose(make_job(checkpoint_path=str(own))).folder is None
+    assert not (own / TRACKER_FILE).exists()
 
 
 def test_never_is_for_what_was_before_the_job_and_not_for_its_own_restarts(make_job: MakeJob, own: Path) -> None:
@@ -238,6 +254,32 @@ def test_a_step_that_lost_a_part_is_passed_over_and_told(
     steps_and_tracker = ["global_step_10", "global_step_20", TRACKER_FILE]
     assert sorted(entry.name for entry in own.iterdir() if entry.name != ".owner") == steps_and_tracker
     assert (cut / "actor" / "model_world_size_2_rank_1.pt").exists()
+
+
+def test_a_step_that_lost_a_part_sends_a_run_back_before_it_sends_it_on(make_job: MakeJob, own: Path) -> None:
+    for step in (10, 20, 30):
+        make_step(own, step)
+    (own / TRACKER_FILE).write_text("20")  # set back by hand from 30
+    (own / "global_step_20" / "actor" / "model_world_size_2_rank_1.pt").unlink()
+    assert choose(make_job(checkpoint_path=str(own))).step == 10
+    (own / "global_step_10" / "actor" / "model_world_size_2_rank_1.pt").unlink()
+    assert choose(make_job(checkpoint_path=str(own))).step == 30
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_step_that_goes_while_it_is_loaded_is_told(own: Path, goes: bool, fails: bool) -> None:
+    made = make_step(own, 10)
+    with contextlib.ExitStack() as stack:
+        if goes or fails:
+            stack.enter_context(pytest.raises(StartGoneError if goes else KeyError, match=r"global_step_10|optim"))
+        with resume.loading(made):
+            if goes:
+                (made / "data.pt").unlink()
+            if fails:
+                raise KeyError("optim")
+    with resume.loading(None):
+        pass
 
 
 @pytest.mark.parametrize("saved", [20, None])
@@ -269,7 +311,7 @@ def test_a_source_is_passed_over_step_by_step_unless_one_is_asked_for(
     def of(step: int | None = None) -> JobConfig:
         return make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(other), step))
 
-    assert choose(of()).step == 30
+    assert choose(of()).step == 10
     assert (other / TRACKER_FILE).read_text() == "20", "it is another job's"
     assert choose(of(20)).step == 20
     for step in (10, 30):

@@ -149,7 +149,7 @@ def name_step(folder: Path, step: int, made: Path, check_owner: Callable[[], Non
     check_owner()
     try:
         made.rename(step_folder(folder, step))
-    except FileNotFoundError:
+    except OSError:
         check_owner()
         raise
     with contextlib.suppress(OSError):

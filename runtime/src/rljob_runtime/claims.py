@@ -7,7 +7,7 @@ or no longer renewed. Whoever finds that the folder is somebody else's stops wit
 or cut off by a partition, and comes back.
 
 No clock of a machine is trusted. The file's modification time is compared with that of a file made in the same folder
-just now, and where that does not settle it, the launcher watches whether it changes. Claiming replaces the file by a
+just now, and unless it is much older, the launcher watches whether it changes. Claiming replaces the file by a
 rename; renewing and releasing touch the file that was read, so they cannot undo somebody else's claim in between.
 """
 
@@ -63,6 +63,10 @@ class Lease:
     renew_seconds: float = 15.0
     stale_seconds: float = 60.0
     """A claim that was not renewed for so long is nobody's: four renewals failed."""
+    clocks_seconds: float = 300.0
+    """How far clocks of nodes may be apart: JuiceFS and Lustre stamp a file with that of the node that writes (setattr
+    of their clients). Source: kube-controller-manager backdates certificates by so much (Backdate in
+    pkg/controller/certificates/signer/signer.go, 1.36)."""
     wait_seconds: float = 120.0
     """How long another job's claim is waited for, above `stale_seconds`; a job that was deleted may still be saving."""
     poll_seconds: float = 1.0
@@ -126,20 +130,25 @@ def _replace(file: Path, owner: Owner, text: str) -> None:
     the scratch file after it has claimed, so either the check or the rename fails.
     """
     folder = file.parent
-    check(folder, owner)
-    scratch = folder / f".{file.name}.{owner.attempt}.{uuid.uuid4().hex}"
-    try:
-        with scratch.open("wb") as opened:
-            opened.write(text.encode())
-            opened.flush()
-            os.fsync(opened.fileno())
+    for last_try in (False, False, True):
         check(folder, owner)
-        scratch.replace(file)
-    except FileNotFoundError as error:
-        check(folder, owner)
-        raise FencedError(f"{folder}: somebody removed {scratch.name}; {file.name} stays as it was") from error
-    finally:
-        scratch.unlink(missing_ok=True)
+        scratch = folder / f".{file.name}.{owner.attempt}.{uuid.uuid4().hex}"
+        try:
+            with scratch.open("wb") as opened:
+                opened.write(text.encode())
+                opened.flush()
+                os.fsync(opened.fileno())
+            check(folder, owner)
+            scratch.replace(file)
+        except OSError as error:
+            check(folder, owner)
+            # An older attempt that came back inside of its own claim removes those of the owner too.
+            if last_try or error.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
+        else:
+            return
+        finally:
+            scratch.unlink(missing_ok=True)
 
 
 def renew(folder: Path, owner: Owner) -> None:
@@ -201,7 +210,7 @@ class Keeper:
 
 def _wait_for_others(folder: Path, owner: Owner, lease: Lease) -> None:
     seen = _look(folder)
-    if not seen.blocks(owner) or _volume_time(folder) - seen.renewed > lease.stale_seconds:
+    if not seen.blocks(owner) or _volume_time(folder) - seen.renewed > lease.stale_seconds + lease.clocks_seconds:
         return
     print(f"rljob: {folder} is claimed by {seen.owner}; waiting for its end", file=sys.stderr, flush=True)  # noqa: T201
     begun = changed = time.monotonic()

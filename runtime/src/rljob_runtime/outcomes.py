@@ -21,6 +21,9 @@ NODES_MAX = 8
 FENCED = "Fenced"
 """Reason of an attempt that somebody else has taken over from."""
 
+START_GONE = "CheckpointChanged"
+"""Reason of an attempt whose beginning went while it was loaded."""
+
 NODE_LOST = "NodeLost"
 """Reason of an attempt one of whose nodes is gone."""
 
@@ -68,6 +71,10 @@ class NodeLostError(RuntimeError):
 
 class FencedError(RuntimeError):
     """Somebody else owns the checkpoint folder; see claims.py."""
+
+
+class StartGoneError(RuntimeError):
+    """The step that the run was loading is there no more; see resume.py."""
 
 
 class Verdict:
@@ -148,11 +155,12 @@ def from_error(error: BaseException, last_step: int = 0, disk: Path | None = Non
     # Ray gives a task error the class of its cause as a second base, so its name says "RayTaskError(ValueError)".
     name = type(cause).__name__
     text = bounded(f"{name}: {cause}".strip())
-    if isinstance(cause, FencedError):
-        return Outcome(int(ExitCode.ENVIRONMENT), FENCED, text, last_step=last_step)
+    if isinstance(cause, (FencedError, StartGoneError)):
+        reason = FENCED if isinstance(cause, FencedError) else START_GONE
+        return Outcome(int(ExitCode.ENVIRONMENT), reason, text, last_step=last_step)
     if is_device_memory(cause):
         return Outcome(int(ExitCode.FAILED), DEVICE_OUT_OF_MEMORY, text, last_step=last_step)
-    reason = DISK_FULL if is_disk_full(cause, disk) else place_reason(cause)
-    if reason is not None:
-        return Outcome(int(ExitCode.ENVIRONMENT), reason, text, last_step=last_step)
+    place = DISK_FULL if is_disk_full(cause, disk) else place_reason(cause)
+    if place is not None:
+        return Outcome(int(ExitCode.ENVIRONMENT), place, text, last_step=last_step)
     return Outcome(int(ExitCode.FAILED), "RunFailed", text, last_step=last_step)

@@ -20,7 +20,7 @@ from rljob_runtime import checkpoint, claims, wiring
 from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.claims import Owner
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, ResumeMode, ResumeSource
-from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.outcomes import RefusedError, StartGoneError
 from rljob_runtime.preflight import Attempt
 
 SHOWN_STEPS = 8
@@ -78,6 +78,7 @@ def _own_step(folder: Path, owner: Owner, devices: int) -> int | None:
     """Let the tracker name the step to go on from, and give it; None where nothing was saved."""
     first = checkpoint.step_to_resume(folder)
     if first is None:
+        _retire_tracker(folder, functools.partial(claims.check, folder, owner))
         return None
     step = _newest_whole(folder, first, devices, "checkpoint.path", "CheckpointGone")
     if step != checkpoint.tracked_step(folder):
@@ -105,9 +106,14 @@ def _newest_whole(folder: Path, first: int, devices: int, field: str, reason: st
 
 
 def _candidates(folder: Path, first: int) -> Iterator[int]:
-    """Give the step to begin from, and then the other complete ones, the newest first."""
+    """Give the step to begin from, and then the other complete ones, the newest first.
+
+    Those beyond it come last: where the tracker was set back by hand, they are what somebody did not want.
+    """
     yield first
-    yield from (step for step in reversed(checkpoint.complete_steps(folder)) if step != first)
+    steps = checkpoint.complete_steps(folder)
+    yield from (step for step in reversed(steps) if step < first)
+    yield from (step for step in reversed(steps) if step > first)
 
 
 def _check_kept(folder: Path, job: JobConfig, saved_step: int) -> None:
@@ -162,6 +168,8 @@ def set_aside(folder: Path, name: str, check_owner: Callable[[], None]) -> Path 
         # The tracker first: without it a crash in between leaves steps that nobody resumes from by mistake.
         for entry in (folder / checkpoint.TRACKER_FILE, *steps):
             checkpoint.take_away(entry, checkpoint.ASIDE, check_owner)
+    else:
+        _retire_tracker(folder, check_owner)
     taken = sorted(folder.glob(f"{checkpoint.ASIDE}*/*"))
     if not taken:
         return None
@@ -174,6 +182,25 @@ def set_aside(folder: Path, name: str, check_owner: Callable[[], None]) -> Path 
         with contextlib.suppress(OSError):
             entry.parent.rmdir()
     return aside
+
+
+def _retire_tracker(folder: Path, check_owner: Callable[[], None]) -> None:
+    """Take away a tracker that names no step: the run may come to that number, and would take it for saved."""
+    checkpoint.take_away(folder / checkpoint.TRACKER_FILE, checkpoint.RETIRED, check_owner)
+
+
+@contextlib.contextmanager
+def loading(folder: Path | None) -> Iterator[None]:
+    """Raise StartGoneError for a step that goes, or is cut off, while verl loads it.
+
+    It may be another job's, which deletes it beyond its `checkpoint.keep`. And where verl finds no mark, it says so in
+    the log and begins with the first prompts again (trainer_base.py, _load_checkpoint, 0.9.1).
+    """
+    try:
+        yield
+    finally:
+        if folder is not None and not checkpoint.is_complete(folder):
+            raise StartGoneError(f"{folder} went while the run loaded it; the next attempt chooses its beginning anew")
 
 
 def check_topology(folder: Path, devices: int) -> None:
@@ -216,7 +243,7 @@ def _from_source(source: ResumeSource, job: JobConfig) -> Start:
     step = source.step or _source_step(folder, steps, job.devices)
     if step not in steps:
         raise _refused(f"checkpoint.from.step: {folder} has no complete step {step}; {there}")
-    if step >= job.total_steps:
+    if step >= job.total_steps and not wiring.only_evaluates(job):
         raise _refused(
             f"checkpoint.from: step {step} is not before trainer.steps {job.total_steps}, and verl counts on from "
             f"there; set trainer.steps beyond {step}"

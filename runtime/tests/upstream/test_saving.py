@@ -28,7 +28,7 @@ from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 from rljob_runtime import claims
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
 from rljob_runtime.contract import RuleCondition, StopMode, StopRule
-from rljob_runtime.outcomes import FencedError
+from rljob_runtime.outcomes import FencedError, StartGoneError
 from rljob_runtime.parallelism import SIZES
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop_rules import StopRules
@@ -57,6 +57,9 @@ class Workers:
         self.previous_saved_paths = []
 
     remove_previous_save_local_path = BaseCheckpointManager.remove_previous_save_local_path
+
+    def load_checkpoint(self, local_path, del_local_after_load):
+        (Path(local_path).parent / "data.pt").unlink()
 
     def save_checkpoint(self, local_path, remote_path, global_step, max_ckpt_to_keep=None):
         BaseCheckpointManager.ensure_checkpoint_capacity(self, max_ckpt_to_keep)
@@ -91,7 +94,8 @@ trainer._run = Run(job, 1, spool)
 trainer.config = OmegaConf.create({
     "trainer": {
         "default_local_dir": str(folder), "default_hdfs_dir": None, "v1": {"trainer_mode": "rljob_sync"},
-        "max_actor_ckpt_to_keep": 1, "max_critic_ckpt_to_keep": 1,
+        "max_actor_ckpt_to_keep": 1, "max_critic_ckpt_to_keep": 1, "del_local_ckpt_after_load": False,
+        "resume_mode": "resume_path", "resume_from_path": str(folder / "global_step_4"),
     },
     "algorithm": {"adv_estimator": "grpo"},
     "actor_rollout_ref": {"actor": {
@@ -140,6 +144,13 @@ if place == "nan":
         trainer._save_checkpoint()
         trainer._heed_rules(step, metrics)
     print("matched", trainer.matched.step, trainer.total_training_steps)
+    sys.exit()
+if place == "loading":
+    trainer._save_checkpoint()
+    try:
+        trainer._load_checkpoint()
+    except StartGoneError as error:
+        print("told", error)
     sys.exit()
 try:
     trainer._save_checkpoint()
@@ -200,6 +211,12 @@ def test_a_step_of_megatron_tells_how_it_is_split(here: Place) -> None:
     assert last_words(done.stdout) == ["told 4 True False 4", "saved False"], done.stderr[-3000:]
     made = ["global_step_4", "global_step_4/actor", "global_step_4/data.pt", f"global_step_4/{SPLIT_FILE}"]
     assert here.files() == [".owner", *made, TRACKER_FILE]
+
+
+def test_a_step_that_goes_while_verl_loads_it_is_told(here: Place) -> None:
+    done = subprocess.run(here.words("loading"), capture_output=True, text=True, check=False)
+    told = f"{here.checkpoints}/global_step_4 went while the run loaded it; the next attempt chooses its beginning anew"
+    assert last_words(done.stdout)[-1:] == [f"told {told}"], done.stderr[-3000:]
 
 
 def test_a_save_that_is_asynchronous_indeed_is_left_to_the_worker_that_ends_it(here: Place) -> None:

@@ -163,6 +163,8 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 1024
+    """When a cluster is deleted every pod's hook asks at once; the kernel may have a lower bound (somaxconn)."""
 
 
 def make_server(handler: type[Handler], exporter: Exporter, address: tuple[str, int]) -> Server:

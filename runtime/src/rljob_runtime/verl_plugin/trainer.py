@@ -11,6 +11,7 @@ import sys
 import time
 import types
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -19,7 +20,7 @@ from omegaconf import open_dict
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
 
-from rljob_runtime import checkpoint, parallelism
+from rljob_runtime import checkpoint, parallelism, resume
 from rljob_runtime.contract import Platform, StopMode
 from rljob_runtime.figures import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
@@ -120,7 +121,9 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     # The run from its begin to its end.
 
     def _load_checkpoint(self) -> None:
-        super()._load_checkpoint()
+        trainer = self.config.trainer
+        with resume.loading(Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else None):
+            super()._load_checkpoint()
         self._run.resumed(self.global_steps)
 
     def on_train_begin(self) -> None:
