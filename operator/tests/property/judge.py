@@ -61,6 +61,8 @@ class Judge:
     def _judge_cluster(self, manifest: Manifest) -> None:
         name, intent = manifest["metadata"]["name"], self.world.status.intent
         wanted = intent is not None and not intent.ended and (intent.cluster_name, intent.cluster_uid) == (name, None)
+        # A job whose start ended without news of its cluster keeps that intent.
+        wanted = wanted and not self.world.is_finished
         if self.world.ex_leader_is_awake and not wanted:
             # While the status is lost, nobody can tell it from the job's own cluster: it is adopted.
             if intent is not None or not self.world.wiped:

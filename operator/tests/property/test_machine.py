@@ -322,6 +322,21 @@ def test_a_cluster_that_an_ex_leader_makes_while_the_status_is_lost_is_the_jobs_
     assert not state.world.judge.strays
 
 
+def test_a_cluster_that_an_ex_leader_makes_for_a_job_whose_start_has_timed_out_goes_again() -> None:
+    state = Fate()
+    state.create(spec="gang", stage=0)
+    state.work()
+    state.delete_cluster()
+    state.freeze_before(writes=1)
+    state.let_time_pass(seconds=3700)
+    assert state.world.is_finished
+    try:
+        state.end_well()
+    finally:
+        state.world.close()
+    assert len(state.world.judge.strays) == 1
+
+
 # The unit tests alone reach every branch; counting here as well would cost minutes.
 TestFate = pytest.mark.no_cover(Fate.TestCase)
 TestFate.settings = settings(
