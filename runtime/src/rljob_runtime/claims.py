@@ -126,7 +126,7 @@ def begin(folder: Path, owner: Owner) -> None:
 def _replace(file: Path, owner: Owner, text: str) -> None:
     """Replace a file of the folder if it is still the owner's.
 
-    However long the process is frozen between two of these lines, a fenced one cannot publish: a new owner removes
+    However long the process is frozen between two of these lines, a fenced one replaces nothing: a new owner removes
     the scratch file after it has claimed, so either the check or the rename fails.
     """
     folder = file.parent

@@ -1,8 +1,8 @@
 """Files on volumes that others read, that are large, or that hang.
 
-A write lets a reader see the old content or the new one, never a part. It is for the spool, the owner file and verl's
-tracker. `durable` also survives the loss of the machine's power; the spool does not need it, because an emptyDir goes
-with its node.
+A write lets a reader see the old content or the new one, never a part. It is for the spool and the owner
+file. `durable` also survives the loss of the machine's power; the spool does not need it, because an emptyDir goes with
+its node.
 """
 
 from __future__ import annotations
