@@ -250,6 +250,25 @@ def test_a_handle_that_is_stale_is_the_next_owners_doing_or_an_error(
         retire(tmp_path, 4, check)
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_stale_handle_of_the_place_of_a_save_is_the_next_owners_doing_or_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    def stale(made: Path, _: Path) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", str(made))
+
+    def check() -> None:
+        if not next(checks):
+            raise FencedError("lost")
+
+    place = new_place(tmp_path, "a", 1)
+    make_step(place, 4)
+    checks = iter([True, not lost])
+    monkeypatch.setattr(Path, "rename", stale)
+    with pytest.raises(FencedError if lost else OSError):
+        name_step(tmp_path, 4, place / "global_step_4", check)
+
+
 def test_a_place_that_is_taken_is_moved(tmp_path: Path) -> None:
     make_step(tmp_path, 4)
     retire(tmp_path, 4, owned)
