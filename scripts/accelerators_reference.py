@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from rljob.api.accelerators import AcceleratorFacts
-from rljob.build.accelerators import VENDOR_RESOURCES, built_in_document
-from rljob.build.env import VARIABLES
-from rljob.build.ports import ANY_PORT, BLOCK_SIZE, PORTS
-from rljob.core.ports import BLOCKS, FIRST_PORT
+from rljob.core.scheduling.port_blocks import BLOCKS, FIRST_PORT
+from rljob.render.accelerators import VENDOR_RESOURCES, built_in_document
+from rljob.render.env import VARIABLES
+from rljob.render.ports import ANY_PORT, BLOCK_SIZE, PORTS
 from scripts.reference import HEADER, table
 
 INTRODUCTION = """\

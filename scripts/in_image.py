@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rljob.build.names import JobIdentity
 from rljob.cli.manifests import read_files
 from rljob.cli.render import FIRST_GENERATION, STAND_IN_UID
-from rljob.core.policies.validation import validate
+from rljob.core.validation.validate import validate
 from rljob.launchers.verl import job_config
+from rljob.render.names import JobIdentity
 from scripts import wheels
 from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture
 from scripts.demo.errors import DemoError

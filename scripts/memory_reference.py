@@ -7,8 +7,8 @@ from pathlib import Path
 import yaml
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.policies.validation import validate
-from rljob.core.recipes import Recipes, recipe_id
+from rljob.core.spec.recipes import Recipes, recipe_id
+from rljob.core.validation.validate import validate
 from rljob.launchers.verl.memory import known_shape, memory_plan
 from rljob_runtime.planning.shapes import BUILT_IN
 from rljob_runtime.planning.weights import Cut, kv_bytes_per_token, model_elements
@@ -95,7 +95,7 @@ ROWS = (
         "CANN 9.0, environment variables, HCCL_BUFFSIZE",
     ),
     ("bucket, largest tensor", "2048 MiB; V·h or an expert's matrix, gathered", "verl 0.9.1, rollout.yaml"),
-    ("driver and firmware", "64 GiB less what torch_npu sees: 61.27 GiB on A3, 60.97 on A2", "rljob.build.hbm"),
+    ("driver and firmware", "64 GiB less what torch_npu sees: 61.27 GiB on A3, 60.97 on A2", "rljob.render.hbm"),
 )
 PHASES = """\
 | phase | on the die |

@@ -16,8 +16,8 @@ from rljob.api import status as status_types
 from rljob.api.crd import build_rljob_crd
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import reasons
-from rljob.core.changes import MUTABILITY
-from rljob.core.policies import startup
+from rljob.core.attempts import start_diagnosis
+from rljob.core.spec.mutability import MUTABILITY
 from rljob.telemetry.ledger import Ledger
 from rljob.telemetry.metrics import PLACES_MAX, Metrics
 from rljob_runtime.exporter import proxied, verl_keys
@@ -105,7 +105,7 @@ def rljob_page() -> str:
         f"Types: {', '.join(f'`{kind.value}`' for kind in status_types.ConditionType)}. {CONDITIONS}",
         "## Reasons\n",
         "Of conditions, `status.reason` and events. An end that the runtime explains carries the runtime's reason.\n",
-        table(("reason", "meaning"), [*_members(reasons, "Reason"), *_members(startup, "StartReason")]),
+        table(("reason", "meaning"), [*_members(reasons, "Reason"), *_members(start_diagnosis, "StartReason")]),
         "## Edits of a job that began\n",
         EDITS,
         table(("field", "takes effect", ""), [(f"`{row.field}`", row.effect, row.meaning) for row in MUTABILITY]),

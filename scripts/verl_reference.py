@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rljob.build import env
 from rljob.launchers import verl
+from rljob.render import env
 from rljob_runtime.contract import OverrideValue
 from scripts import recipe_flags
 from scripts.reference import HEADER, table

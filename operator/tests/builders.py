@@ -12,13 +12,13 @@ import yaml
 
 from rljob.api.status import RLJobStatus
 from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
-from rljob.build import configmap
-from rljob.build.names import JobIdentity
 from rljob.core.observed import Observed, RayJob, RayJobState
 from rljob.core.plan import Plan
-from rljob.core.recipes import RecipeLayer, recipe_id
 from rljob.core.reconcile import reconcile
+from rljob.core.spec.recipes import RecipeLayer, recipe_id
 from rljob.launchers import verl
+from rljob.render import configmap
+from rljob.render.names import JobIdentity
 from rljob_runtime.contract import Phase, Progress
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

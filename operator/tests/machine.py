@@ -11,16 +11,16 @@ from doubles.clock import FrozenClock
 from doubles.fake import FakeCluster
 from doubles.fake_ray import FakeRay
 
-from rljob.build.labels import CLUSTER_GENERATION, INTENT, JOB, JOB_UID
 from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.token import TokenKey
-from rljob.control.core import Core
 from rljob.control.execute import Hooks
+from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
-from rljob.core.needs import Head, Needs
 from rljob.core.observed import Manifest, Observed, Unseen
 from rljob.core.plan import Plan, SubmitJob
+from rljob.core.requirements import Head, Needs
+from rljob.render.labels import CLUSTER_GENERATION, INTENT, JOB, JOB_UID
 from rljob_runtime.contract import Progress
 
 KEY = Key("team", "sums")

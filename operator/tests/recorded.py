@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rljob.build.configmap import read_snapshot
 from rljob.cli.records import Record, read_records
 from rljob.cli.report.cluster import run_of
-from rljob.cli.report.run import Run
+from rljob.cli.report.run import ReportRun
+from rljob.render.configmap import read_snapshot
 
 FOLDER = Path(__file__).resolve().parent / "fixtures" / "quickstart"
 STEPS = (FOLDER / "steps.jsonl").read_text()
@@ -25,13 +25,13 @@ def manifest(name: str) -> dict[str, Any]:
     return found
 
 
-def run() -> Run:
+def run() -> ReportRun:
     """Give the run as it was."""
     records = read_records(STEPS, 1)
     return run_of("quickstart", manifest("rljob"), read_snapshot(manifest("snapshot")), records, "a volume", [], NOW)
 
 
-def restarted() -> Run:
+def restarted() -> ReportRun:
     """Give the run as if its node had been lost after step 20, with a checkpoint at step 15."""
     job, records = manifest("rljob"), read_records(STEPS, 1)
     (attempt,) = job["status"]["attempts"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.dashboards.parts import Board, Column, Panel, Query, Row, Text, figure, graph, jobs_table
+from scripts.dashboards.parts import Board, Column, DashboardRow, Panel, Query, Text, figure, graph, jobs_table
 from scripts.dashboards.queries import PLACE, PLACES, of_jobs, quantile
 
 NONE = "No RLJob, or the operator is not scraped"
@@ -33,7 +33,7 @@ def _now(title: str, about: str, expr: str, unit: str = "none", limit: float | N
     return figure(Text(title, unit, about, NONE), Query(expr), width=4, limits=limits)
 
 
-NOW = Row(
+NOW = DashboardRow(
     "Now",
     (
         _now("Training", "Jobs whose attempt has made a step.", _all("jobs", matchers='state="Training"')),
@@ -95,7 +95,7 @@ NOW = Row(
         ),
     ),
 )
-EACH = Row(
+EACH = DashboardRow(
     "Jobs",
     (
         jobs_table(
@@ -139,7 +139,7 @@ EACH = Row(
         ),
     ),
 )
-COST = Row(
+COST = DashboardRow(
     "What it cost",
     (
         graph(
@@ -167,7 +167,7 @@ COST = Row(
         ),
     ),
 )
-TROUBLE = Row(
+TROUBLE = DashboardRow(
     "Waits and failures",
     (
         graph(

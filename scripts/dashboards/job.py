@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.dashboards.parts import Board, Query, Row, Text, figure, graph, timeline
+from scripts.dashboards.parts import Board, DashboardRow, Query, Text, figure, graph, timeline
 from scripts.dashboards.queries import ATTEMPTS, CHECKPOINTS, JOB, NAMESPACES, ONE_JOB, WHOSE, of_jobs, rate_of
 
 NOT_LOGGED = "verl does not log this for the job"
@@ -11,7 +11,7 @@ NO_CHECKPOINT = "No checkpoint yet"
 PER_CARD, PER_DIE = 'tokens="prompt_and_response",per="card"', 'tokens="prompt_and_response",per="die"'
 STEP_SECONDS = of_jobs("rljob_stage_seconds", 'stage="step"')
 
-NOW = Row(
+NOW = DashboardRow(
     "Now",
     (
         figure(Text("Step", "none", "Last complete step."), Query(of_jobs("rljob_step")), width=3),
@@ -38,7 +38,7 @@ NOW = Row(
         ),
     ),
 )
-LEARNING = Row(
+LEARNING = DashboardRow(
     "Does it learn?",
     (
         graph(
@@ -104,7 +104,7 @@ LEARNING = Row(
         ),
     ),
 )
-TIME = Row(
+TIME = DashboardRow(
     "Where does the time go?",
     (
         graph(
@@ -189,7 +189,7 @@ TIME = Row(
         ),
     ),
 )
-BALANCE = Row(
+BALANCE = DashboardRow(
     "Memory and balance",
     (
         graph(
@@ -214,7 +214,7 @@ BALANCE = Row(
         ),
     ),
 )
-NODES = Row(
+NODES = DashboardRow(
     "Nodes",
     (
         graph(

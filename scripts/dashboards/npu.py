@@ -6,7 +6,7 @@ pod. Metric names: npu-exporter 26.1, https://gitcode.com/Ascend/mind-cluster, c
 
 from __future__ import annotations
 
-from scripts.dashboards.parts import Board, Query, Row, Text, figure, graph, heat
+from scripts.dashboards.parts import Board, DashboardRow, Query, Text, figure, graph, heat
 from scripts.dashboards.queries import JOB, JOBS, NAMESPACES, RATE, of_jobs
 
 NONE = "No npu-exporter is scraped, or no job has chips"
@@ -29,7 +29,7 @@ def _rates(*names: str) -> tuple[Query, ...]:
     )
 
 
-NOW = Row(
+NOW = DashboardRow(
     "Now",
     (
         figure(
@@ -56,7 +56,7 @@ NOW = Row(
         ),
     ),
 )
-WORK = Row(
+WORK = DashboardRow(
     "Work",
     (
         heat(
@@ -100,7 +100,7 @@ WORK = Row(
         ),
     ),
 )
-FABRIC = Row(
+FABRIC = DashboardRow(
     "Fabric",
     (
         graph(
@@ -136,7 +136,7 @@ FABRIC = Row(
         ),
     ),
 )
-HEALTH = Row(
+HEALTH = DashboardRow(
     "Health",
     (
         graph(

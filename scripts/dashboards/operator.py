@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.dashboards.parts import Board, Query, Row, Text, figure, graph
+from scripts.dashboards.parts import Board, DashboardRow, Query, Text, figure, graph
 from scripts.dashboards.queries import mean_of, quantile, rate_of
 
 NONE = "The operator is not scraped"
@@ -20,7 +20,7 @@ def _quantiles(
     )
 
 
-NOW = Row(
+NOW = DashboardRow(
     "Now",
     (
         figure(
@@ -55,7 +55,7 @@ NOW = Row(
         ),
     ),
 )
-ROUNDS = Row(
+ROUNDS = DashboardRow(
     "Rounds",
     (
         graph(
@@ -85,7 +85,7 @@ ROUNDS = Row(
         ),
     ),
 )
-API = Row(
+API = DashboardRow(
     "API server",
     (
         graph(
@@ -121,7 +121,7 @@ API = Row(
         ),
     ),
 )
-WATCHES = Row(
+WATCHES = DashboardRow(
     "Watches",
     (
         graph(

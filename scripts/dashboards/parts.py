@@ -59,7 +59,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Row:
+class DashboardRow:
     """A heading and the panels below it."""
 
     title: str
@@ -74,7 +74,7 @@ class Board:
     name: str
     title: str
     about: str
-    rows: tuple[Row, ...]
+    rows: tuple[DashboardRow, ...]
     variables: tuple[Builder[models.VariableModel], ...] = ()
     annotations: tuple[Builder[models.AnnotationQuery], ...] = ()
     since: str = "now-6h"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.dashboards.parts import Board, Query, Row, Text, figure, graph, heat
+from scripts.dashboards.parts import Board, DashboardRow, Query, Text, figure, graph, heat
 from scripts.dashboards.queries import ATTEMPTS, JOB, NAMESPACES, ONE_JOB, mean_of, of_jobs, quantile, rate_of
 
 NONE = "No replica is scraped"
@@ -19,7 +19,7 @@ def _of_queue(name: str, *by: str) -> str:
     return of_jobs(name, by=by)
 
 
-NOW = Row(
+NOW = DashboardRow(
     "Now",
     (
         figure(
@@ -49,7 +49,7 @@ NOW = Row(
         ),
     ),
 )
-RANKS = Row(
+RANKS = DashboardRow(
     "Rank by rank",
     (
         heat(
@@ -77,7 +77,7 @@ RANKS = Row(
         ),
     ),
 )
-TAIL = Row(
+TAIL = DashboardRow(
     "The tail",
     (
         graph(
@@ -106,7 +106,7 @@ TAIL = Row(
         ),
     ),
 )
-ENGINE = Row(
+ENGINE = DashboardRow(
     "The engine",
     (
         graph(
@@ -165,7 +165,7 @@ ENGINE = Row(
         ),
     ),
 )
-QUEUE = Row(
+QUEUE = DashboardRow(
     "TransferQueue",
     (
         graph(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rljob.cli.line import Line, progress_line
+from rljob.cli.progress_line import Line, progress_line
 from rljob.cli.status import ENDED
 from scripts.demo.commands import Kubernetes, Manifest
 from scripts.demo.errors import DemoError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob.build.ports import PORTS, PortBlock, Role
+from rljob.render.ports import PORTS, PortBlock, Role
 from tests.e2e import quickstart, story
 from tests.kube import Kube, Manifest, wait_for
 

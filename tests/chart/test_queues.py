@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob.build.accelerator_table import read_table
-from rljob.build.accelerators import ACCELERATORS, SUPER_POD, built_in_document
 from rljob.cli.manifests import read_files
 from rljob.cli.quota import DIES_PER_CARD
+from rljob.render.accelerator_table import read_table
+from rljob.render.accelerators import ACCELERATORS, SUPER_POD, built_in_document
 from tests.chart.helm import CHART, ROOT, VALUES, Manifest, helm, pick, render
 
 GUIDE = ROOT / "docs/guides/queues.md"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob.build.accelerators import built_in_document
+from rljob.render.accelerators import built_in_document
 from tests.chart.helm import CHART, NAMESPACE, ROOT, VALUES, Manifest, helm, pick, render
 
 GOLDEN = Path(__file__).parent / "golden"

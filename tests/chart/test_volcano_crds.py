@@ -17,11 +17,11 @@ from builders import BUILT_IN_RECIPES, IDENTITY, Json, merged
 from schema_check import violations
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.podgroup import NEWEST_FIELDS, TOPOLOGY, build_pod_group
-from rljob.build.raycluster import build_raycluster
 from rljob.cluster.kinds import POD_GROUP
 from rljob.cluster.manifests import spec_fields
-from rljob.core.policies.validation import validate
+from rljob.core.validation.validate import validate
+from rljob.render.podgroup import NEWEST_FIELDS, TOPOLOGY, build_pod_group
+from rljob.render.raycluster import build_raycluster
 from tests.cluster import programs
 
 ROOT = Path(__file__).resolve().parents[2]

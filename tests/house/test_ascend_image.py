@@ -13,8 +13,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from rljob.build.env import VARIABLES
 from rljob.launchers.verl import rollout
+from rljob.render.env import VARIABLES
 from rljob_runtime.contract import IMAGE_SHELL_FILE
 from rljob_runtime.planning import ascend_names, megatron_names
 from rljob_runtime.planning.ascend import OPTIONS

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rljob.core.policies.failures import POD_REASONS, REASONS
-from rljob.core.policies.queueing import EVICTIONS
-from rljob.core.policies.startup import StartReason
+from rljob.core.attempts.classify import POD_REASONS, REASONS
+from rljob.core.attempts.start_diagnosis import StartReason
 from rljob.core.reasons import Reason
+from rljob.core.scheduling.kueue import EVICTIONS
 from rljob_runtime.node_checks.judge import Check
 from rljob_runtime.outcomes import DEVICE_OUT_OF_MEMORY, FENCED, PLACE_ERRORS
 

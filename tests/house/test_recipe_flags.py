@@ -8,11 +8,11 @@ import pytest
 import yaml
 from builders import BUILT_IN_RECIPES, EXAMPLES, Json
 
-from rljob.build.names import JobIdentity
-from rljob.build.raycluster import build_raycluster
-from rljob.core.policies.validation import validate
-from rljob.core.recipes import recipe_id
+from rljob.core.spec.recipes import recipe_id
+from rljob.core.validation.validate import validate
 from rljob.launchers import verl
+from rljob.render.names import JobIdentity
+from rljob.render.raycluster import build_raycluster
 from scripts import recipe_flags
 from scripts.recipe_flags import ENVIRONMENT, FLAGS, FLAGSHIPS
 

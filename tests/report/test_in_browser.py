@@ -11,7 +11,7 @@ import pytest
 import recorded
 
 from rljob.cli.report.command import write_report
-from rljob.cli.report.run import Run
+from rljob.cli.report.run import ReportRun
 from tests.report import browser
 
 pytestmark = pytest.mark.browser
@@ -25,7 +25,7 @@ RUNS = {"finished": recorded.run, "restarted": recorded.restarted}
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the report's file; its name is that of the run."""
     path = tmp_path_factory.mktemp("report") / f"{request.param}.html"
-    run: Run = RUNS[request.param]()
+    run: ReportRun = RUNS[request.param]()
     write_report(run, path)
     return path
 

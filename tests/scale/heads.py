@@ -19,10 +19,10 @@ from typing import Any
 
 from aiohttp import web
 
-from rljob.build import labels
-from rljob.build.ports import DASHBOARD_PORT
 from rljob.cluster.token import TokenKey
-from rljob.core.view import port_block
+from rljob.core.context import port_block
+from rljob.render import labels
+from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import AttemptVariable, ContractError, Phase, Port, Progress, StopRequest
 from tests.scale.client import Client, Manifest
 from tests.scale.plays import ENDLESS, Book, Play, Run

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
-from rljob.build.names import JobIdentity
-from rljob.build.raycluster import build_raycluster
+from rljob.render.accelerators import ACCELERATORS
+from rljob.render.names import JobIdentity
+from rljob.render.raycluster import build_raycluster
 from tests.scale.client import Manifest
 from tests.scale.settings import Settings
 

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rljob.build.accelerator_table import read_table
-from rljob.build.accelerators import ACCELERATORS, built_in_document
-from rljob.core.policies.validation import validate
+from rljob.core.validation.validate import validate
+from rljob.render.accelerator_table import read_table
+from rljob.render.accelerators import ACCELERATORS, built_in_document
 from tests.scale.figures import Usage
 from tests.scale.fleet.history import Bounds, Cluster, Fact, Kind, Pod, Reservation, State, Thing
 from tests.scale.fleet.judge import Verdict, judge, leftovers

@@ -21,7 +21,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from rljob.build import labels
+from rljob.render import labels
 from tests.chart import helm
 from tests.cluster import programs
 from tests.scale import shapes

@@ -16,9 +16,9 @@ import pytest
 import pytest_asyncio
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.build import labels
-from rljob.build.ports import BLOCK_SIZE
 from rljob.cluster.token import TokenKey
+from rljob.render import labels
+from rljob.render.ports import BLOCK_SIZE
 from tests.scale import shapes
 from tests.scale.client import Client, Manifest
 from tests.scale.heads import Heads

@@ -16,8 +16,8 @@ import pytest
 import pytest_asyncio
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.build.labels import JOB
 from rljob.cluster.token import TokenKey
+from rljob.render.labels import JOB
 from tests.scale import objects
 from tests.scale.client import Client, Manifest
 from tests.scale.heads import Heads

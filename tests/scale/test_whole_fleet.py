@@ -16,9 +16,9 @@ import pytest
 import pytest_asyncio
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.build import labels
-from rljob.build.accelerators import ACCELERATORS
 from rljob.cluster.token import TokenKey
+from rljob.render import labels
+from rljob.render.accelerators import ACCELERATORS
 from tests.scale import objects
 from tests.scale.client import Client, Manifest
 from tests.scale.heads import Heads

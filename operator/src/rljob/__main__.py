@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, NoReturn
 
 import kopf
 
-from rljob.build.accelerators import ACCELERATORS
 from rljob.cluster.kube import KubeCluster, load_configuration
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.ray import RayClient
 from rljob.cluster.token import TokenKey
 from rljob.config import Config, ConfigError, read_config
-from rljob.control.accelerators import AcceleratorsError, read_folder
-from rljob.control.built_in import BuiltIns, owner_label
+from rljob.control.accelerator_files import AcceleratorsError, read_folder
+from rljob.control.builtin_recipes import BuiltIns, owner_label
 from rljob.control.clock import SystemClock
 from rljob.control.execute import Hooks
 from rljob.control.lease import LeaseHolder
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.worker import work
-from rljob.core.ports import PortPool
+from rljob.core.scheduling.port_blocks import PortPool
 from rljob.handlers import watch
+from rljob.render.accelerators import ACCELERATORS
 from rljob.telemetry.health import HealthServer
 from rljob.telemetry.log import Log, configure
 from rljob.telemetry.metrics import Metrics

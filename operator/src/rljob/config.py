@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rljob.build.ports import BLOCK_SIZE
-from rljob.core.faults import DEVICE_INFO_NAMESPACE
 from rljob.core.observed import PARTIAL_SECONDS
-from rljob.core.ports import BLOCKS, FIRST_PORT
+from rljob.core.scheduling.node_faults import DEVICE_INFO_NAMESPACE
+from rljob.core.scheduling.port_blocks import BLOCKS, FIRST_PORT
+from rljob.render.ports import BLOCK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,12 +13,12 @@ from contract.conftest import KUBECONFIG
 from contract.place import NOWHERE
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.initializer import build_initializer
-from rljob.build.names import JobIdentity
-from rljob.build.raycluster import build_raycluster
 from rljob.cluster.errors import AlreadyExists, Conflict, NotFound
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, LEASE, POD, RAY_CLUSTER, RLJOB, SECRET, Kind
 from rljob.cluster.manifests import controller_uid
+from rljob.render.initializer import build_initializer
+from rljob.render.names import JobIdentity
+from rljob.render.raycluster import build_raycluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,10 +21,10 @@ from corpus.bad import group, merged, template
 from corpus.good import GOOD
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.build.initializer import build_initializer
-from rljob.build.metadata import child_metadata
-from rljob.build.names import JobIdentity
-from rljob.build.raycluster import build_raycluster
+from rljob.render.initializer import build_initializer
+from rljob.render.metadata import child_metadata
+from rljob.render.names import JobIdentity
+from rljob.render.raycluster import build_raycluster
 from tests.chart import helm
 from tests.cluster import programs
 

@@ -17,9 +17,9 @@ from builders import small_spec
 from contract.conftest import KUBECONFIG
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.build.labels import CLUSTER_GENERATION
 from rljob.cluster.errors import Conflict
 from rljob.cluster.kinds import LEASE, RAY_CLUSTER, RLJOB
+from rljob.render.labels import CLUSTER_GENERATION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

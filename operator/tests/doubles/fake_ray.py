@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rljob.cluster import errors
-from rljob.core.needs import Head
 from rljob.core.observed import RayJob, RayJobState
+from rljob.core.requirements import Head
 from rljob_runtime.contract import Phase, Progress
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ import pytest
 import yaml
 from builders import BUILT_IN_RECIPES, IDENTITY, SPECS_OF_EXAMPLES
 
-from rljob.build import configmap
-from rljob.build.metadata import canonical_json
-from rljob.core.policies.validation import validate
+from rljob.core.validation.validate import validate
 from rljob.launchers import verl
+from rljob.render import configmap
+from rljob.render.metadata import canonical_json
 
 GENERATION = 1
 IN_ANOTHER_PROCESS = """
 import json, sys
-from rljob.build import configmap
-from rljob.build.metadata import canonical_json
-from rljob.build.names import JobIdentity
+from rljob.render import configmap
+from rljob.render.metadata import canonical_json
+from rljob.render.names import JobIdentity
 from rljob.launchers import verl
 
 job, frozen = JobIdentity(*sys.argv[1:]), configmap.read_snapshot(json.load(sys.stdin))

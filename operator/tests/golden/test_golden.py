@@ -15,14 +15,14 @@ import pytest
 import yaml
 from builders import BUILT_IN_RECIPES, EXAMPLES, UID
 
-from rljob.build import configmap
-from rljob.build.initializer import build_initializer, initializers
-from rljob.build.podgroup import NEWEST_FIELDS
-from rljob.build.ports import PortBlock
-from rljob.build.raycluster import build_token_secret
-from rljob.core.policies.validation import validate
-from rljob.core.view import identity
+from rljob.core.context import identity
+from rljob.core.validation.validate import validate
 from rljob.launchers import verl
+from rljob.render import configmap
+from rljob.render.initializer import build_initializer, initializers
+from rljob.render.podgroup import NEWEST_FIELDS
+from rljob.render.ports import PortBlock
+from rljob.render.raycluster import build_token_secret
 
 FOLDER = Path(__file__).parent
 FLAGSHIPS = [EXAMPLES / "qwen3-235b.yaml", EXAMPLES / "deepseek-v3.yaml"]

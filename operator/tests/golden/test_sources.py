@@ -15,11 +15,11 @@ import pytest
 import yaml
 from builders import BUILT_IN_RECIPES, EXAMPLES
 
-from rljob.build.accelerators import ACCELERATORS, facts_of
-from rljob.build.env import VARIABLES
-from rljob.build.ports import PORTS, RayVariable
-from rljob.build.stopping import worker_env
-from rljob.core.policies.validation import validate
+from rljob.core.validation.validate import validate
+from rljob.render.accelerators import ACCELERATORS, facts_of
+from rljob.render.env import VARIABLES
+from rljob.render.ports import PORTS, RayVariable
+from rljob.render.stopping import worker_env
 
 FOLDER = Path(__file__).parent
 JOBS = sorted([*(EXAMPLES / "ascend").glob("*.yaml"), EXAMPLES / "qwen3-235b.yaml", EXAMPLES / "deepseek-v3.yaml"])

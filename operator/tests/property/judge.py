@@ -7,9 +7,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rljob.api.status import RLJobStatus
-from rljob.build.podgroup import GROUP_NAME
 from rljob.cluster.kinds import POD_GROUP, RAY_CLUSTER, RLJOB, Kind
 from rljob.core.observed import Manifest
+from rljob.render.podgroup import GROUP_NAME
 
 if TYPE_CHECKING:
     from property.world import World

@@ -19,9 +19,6 @@ from doubles.fake_ray import FakeRay
 from property.tally import TALLY
 from property.watch import Watch
 
-from rljob.build import labels
-from rljob.build.configmap import SPEC_KEY
-from rljob.build.metadata import canonical_json
 from rljob.cluster.errors import HeadUnreachable, OutsideError, RateLimited, Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, EVENT
 from rljob.cluster.token import TokenKey
@@ -30,11 +27,14 @@ from rljob.control.lease import RETRY_SECONDS
 from rljob.control.reconciler import Reconciler, Result
 from rljob.control.resync import Resync
 from rljob.control.store import Key
+from rljob.render import labels
+from rljob.render.configmap import SPEC_KEY
+from rljob.render.metadata import canonical_json
 
 if TYPE_CHECKING:
-    from rljob.core.needs import Head
     from rljob.core.observed import RayJob
     from rljob.core.plan import StopRun, SubmitJob
+    from rljob.core.requirements import Head
     from rljob_runtime.contract import Progress
 
 PROMISED_ROUNDS = 10

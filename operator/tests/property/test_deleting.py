@@ -9,8 +9,8 @@ from property.test_suspend import new_world, save_and_stop, settle, start
 from property.world import KEY, World
 
 from rljob.api.status import State
-from rljob.build.labels import STOP_FINALIZER
 from rljob.cluster.kinds import POD, RAY_CLUSTER, RLJOB
+from rljob.render.labels import STOP_FINALIZER
 
 HOLDING = {"stop": {"graceSeconds": 120, "requireCheckpoint": True}}
 GRACE_SECONDS = 120

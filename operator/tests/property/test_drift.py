@@ -8,9 +8,9 @@ import pytest
 from builders import small_spec
 from property.world import World
 
-from rljob.build import labels
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, POD, RAY_CLUSTER, RL_RECIPE, SECRET
 from rljob.core.observed import Manifest
+from rljob.render import labels
 
 CHILDREN = (RAY_CLUSTER, CONFIG_MAP, SECRET, POD)
 

@@ -14,7 +14,7 @@ from property.world import KEY, World
 from rljob.api.status import State
 from rljob.cluster.errors import Forbidden
 from rljob.cluster.kinds import CONFIG_MAP, EVENT, RAY_CLUSTER
-from rljob.core.policies.evidence import final_of
+from rljob.core.attempts.evidence import final_of
 
 
 @pytest.fixture

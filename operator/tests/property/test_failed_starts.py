@@ -7,7 +7,7 @@ from property.test_restarting import finish, new_world, submissions, train, wait
 from property.world import World
 
 from rljob.api.status import AttemptOutcome, State
-from rljob.core import clock
+from rljob.core import times
 
 REASON = "StartDeadlineExceeded"
 DEVICES = 2
@@ -76,12 +76,12 @@ def test_a_start_that_goes_well_counts_from_when_its_workers_got_nodes() -> None
     wait(world, 60)
     train(world)
     (running,) = world.status.attempts
-    placed = clock.from_text(world.worker_pod["status"]["conditions"][0]["lastTransitionTime"])
-    started = (clock.from_text(running.submitted_time) - placed).total_seconds()
+    placed = times.from_text(world.worker_pod["status"]["conditions"][0]["lastTransitionTime"])
+    started = (times.from_text(running.submitted_time) - placed).total_seconds()
     assert started >= 60
     assert running.device_seconds == DEVICES * started
     finish(world)
     (ended,) = world.status.attempts
-    ran = clock.from_text(str(ended.end_time)) - clock.from_text(ended.submitted_time)
+    ran = times.from_text(str(ended.end_time)) - times.from_text(ended.submitted_time)
     assert ended.device_seconds == world.status.usage.device_seconds == DEVICES * (started + ran.total_seconds())
     world.close()

@@ -23,15 +23,15 @@ from hypothesis import given, settings
 from property.mutations import mutations
 
 from rljob.api.v1alpha1 import RecipeKind
-from rljob.build import configmap
-from rljob.build.initializer import build_initializer, initializers
-from rljob.build.names import JobIdentity
 from rljob.cli.yaml11 import load_all
 from rljob.core.observed import Observed
-from rljob.core.policies.validation import Checked, validate
-from rljob.core.recipes import recipe_id
 from rljob.core.reconcile import reconcile
+from rljob.core.spec.recipes import recipe_id
+from rljob.core.validation.validate import Checked, validate
 from rljob.launchers import verl
+from rljob.render import configmap
+from rljob.render.initializer import build_initializer, initializers
+from rljob.render.names import JobIdentity
 
 EXAMPLES = int(os.environ.get("RLJOB_FUZZ_EXAMPLES", "300"))
 ROOT = Path(__file__).resolve().parents[3]

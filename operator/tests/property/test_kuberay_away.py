@@ -10,7 +10,7 @@ from property.world import KEY, World
 
 from rljob.api.status import State
 from rljob.cluster.kinds import RAY_CLUSTER
-from rljob.core.policies.startup import KUBERAY_AWAY
+from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY
 
 
 @pytest.fixture

@@ -173,9 +173,9 @@ class Fate(RuleBasedStateMachine):
     def suspend_cluster(self) -> None:
         self.world.suspend_cluster()
 
-    @rule(trouble=st.sampled_from(sorted(TROUBLES)))
-    def hold_up(self, trouble: str) -> None:
-        self.world.hold_up(**TROUBLES[trouble])
+    @rule(node_fault=st.sampled_from(sorted(TROUBLES)))
+    def hold_up(self, node_fault: str) -> None:
+        self.world.hold_up(**TROUBLES[node_fault])
 
     @rule()
     def make_ready(self) -> None:

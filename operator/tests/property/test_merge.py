@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.merge import EMPTY, LEAF, Layer, Shape, layer, merge, origins, shape_of, stack, values
+from rljob.core.spec.merge import EMPTY, LEAF, Layer, Shape, layer, merge, origins, shape_of, stack, values
 
 NAMES = st.sampled_from(["a", "b", "c"])
 

@@ -12,7 +12,7 @@ from property.world import World
 
 from rljob.api.status import AttemptOutcome, State
 from rljob.cluster.kinds import POD, RAY_CLUSTER
-from rljob.core import clock
+from rljob.core import times
 from rljob.core.reasons import Reason
 from rljob.core.steps.running import DOOMED_SECONDS
 from rljob.core.steps.stopping import HURRY_SECONDS, STUCK_SECONDS
@@ -36,7 +36,7 @@ def test_a_pod_that_does_not_go_is_named_and_holds_the_next_cluster_back(world: 
     made = len(world.judge.clusters_made)
     assert world.status.reason == "Ended"
     (pod,) = world.cluster.objects(POD)
-    gone = clock.from_text(pod["metadata"]["deletionTimestamp"])
+    gone = times.from_text(pod["metadata"]["deletionTimestamp"])
     while world.clock.now() < gone + timedelta(seconds=STUCK_SECONDS):
         assert world.status.reason == "Ended"
         wait(world, 30)
@@ -61,7 +61,7 @@ def test_a_head_on_a_node_that_is_off_frees_the_others_a_minute_after_its_grace(
     place = (POD, "team", pod["metadata"]["name"])
     (address,) = world.ray.heads
     world.ray.stop_head(address)
-    world.cluster.edit(*place, lambda made: made["metadata"].update(deletionTimestamp=clock.to_text(ends)))
+    world.cluster.edit(*place, lambda made: made["metadata"].update(deletionTimestamp=times.to_text(ends)))
     while world.clock.now() < ends + timedelta(seconds=DOOMED_SECONDS):
         assert world.cluster.objects(RAY_CLUSTER)
         wait(world, 30)
@@ -88,7 +88,7 @@ def test_a_pod_in_which_ray_never_began_is_not_given_its_grace(world: World, sta
     place = (POD, "team", pod["metadata"]["name"])
 
     def goes(changed: dict[str, Any]) -> None:
-        changed["metadata"]["deletionTimestamp"] = clock.to_text(world.clock.now() + timedelta(seconds=270))
+        changed["metadata"]["deletionTimestamp"] = times.to_text(world.clock.now() + timedelta(seconds=270))
         changed["metadata"]["deletionGracePeriodSeconds"] = 270
         changed["status"]["containerStatuses"] = [{"name": "ray-head", "state": {state: {}}}]
 

@@ -21,17 +21,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from property.tally import FULL
 
-from rljob.build.labels import JOB_UID, PORT_BLOCK, RAY_NODE_TYPE
-from rljob.build.ports import PortBlock
 from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.token import TokenKey
 from rljob.control.execute import Hooks
-from rljob.control.ports import sweep
+from rljob.control.port_sweep import sweep
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
-from rljob.core import clock
-from rljob.core.ports import PortPool, read_allocations
+from rljob.core import times
+from rljob.core.scheduling.port_blocks import PortPool, read_allocations
+from rljob.render.labels import JOB_UID, PORT_BLOCK, RAY_NODE_TYPE
+from rljob.render.ports import PortBlock
 
 NAMESPACE = "team"
 POOL = PortPool(namespace="rljob", name="ports", first=20_000, blocks=4)
@@ -256,7 +256,7 @@ def test_who_waits_for_ports_waits_without_a_deadline_and_then_has_all_its_time(
         ports.look_at(name)
     assert ports.status(name)["reason"] == "ClusterStarting"
     assert len(ports.blocks) == POOL.blocks
-    deadline = clock.to_text(ports.clock.now() + timedelta(seconds=START_SECONDS))
+    deadline = times.to_text(ports.clock.now() + timedelta(seconds=START_SECONDS))
     assert ports.status(name)["intent"]["startDeadline"] == deadline
 
 

@@ -13,7 +13,7 @@ from property.world import World
 from rljob.api.status import AttemptOutcome, FailureCause, State
 from rljob.cluster.errors import HeadUnreachable
 from rljob.cluster.kinds import CONFIG_MAP, RAY_CLUSTER
-from rljob.core import clock
+from rljob.core import times
 
 RESTARTING = saving(
     {
@@ -183,7 +183,7 @@ def test_the_time_of_all_attempts_is_added_up(world: World) -> None:
         wait(world, 30)
     ended = world.status
     lasted = sum(
-        (clock.from_text(str(attempt.end_time)) - clock.from_text(attempt.submitted_time)).total_seconds()
+        (times.from_text(str(attempt.end_time)) - times.from_text(attempt.submitted_time)).total_seconds()
         for attempt in ended.attempts
     )
     assert lasted > 0
@@ -430,11 +430,11 @@ def test_a_node_that_fails_twice_is_avoided() -> None:
 
 def test_a_worker_node_that_is_lost_twice_is_avoided() -> None:
     world = new_world()
-    for times, avoided in ((1, []), (2, ["node-7"])):
+    for blamed, avoided in ((1, []), (2, ["node-7"])):
         train(world, 3)
         world.end_driver(65, reason="NodeLost", suspect="node-7")
         wait(world, 60)
-        assert [attempt.node for attempt in world.status.attempts] == ["node-7"] * times
+        assert [attempt.node for attempt in world.status.attempts] == ["node-7"] * blamed
         assert [node.name for node in world.status.excluded_nodes] == avoided
     world.close()
 

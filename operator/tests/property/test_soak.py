@@ -21,7 +21,7 @@ from doubles.simulate import live, settle
 from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, Kind
 from rljob.cluster.token import TokenKey
-from rljob.control.nodes import NODES_LIMIT
+from rljob.control.node_cache import NODES_LIMIT
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.store import TOMBSTONES

@@ -17,13 +17,13 @@ from property.judge import Judge
 from property.operators import Operators
 
 from rljob.api.status import ConditionType, RLJobStatus
-from rljob.build import labels
-from rljob.build.podgroup import GROUP_NAME
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, JOB, NODE, POD, POD_GROUP, RAY_CLUSTER, RLJOB, WORKLOAD, Kind
 from rljob.control.store import Key
-from rljob.core import clock
+from rljob.core import times
 from rljob.core.observed import Manifest, RayJob, RayJobState
 from rljob.core.plan import SubmitJob
+from rljob.render import labels
+from rljob.render.podgroup import GROUP_NAME
 from rljob_runtime.contract import Outcome, Phase, Progress
 
 KEY = Key("team", "sums")
@@ -288,7 +288,7 @@ class World(Operators):
         told = {"type": "PodScheduled", "status": "True" if node else "False"}
         if node is None:
             told["message"] = f"0/{len(nodes)} nodes are available: {len(held)} Insufficient huawei.com/Ascend910."
-        told["lastTransitionTime"] = clock.to_text(self.clock.now())
+        told["lastTransitionTime"] = times.to_text(self.clock.now())
         new = {"spec": {"nodeName": node} if node else {}, "status": {"conditions": [told]}}
         if pod is not None:
             if node:

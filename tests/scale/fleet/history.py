@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rljob.build import labels
-from rljob.build.accelerators import ACCELERATORS
+from rljob.render import labels
+from rljob.render.accelerators import ACCELERATORS
 from tests.scale.client import Manifest
 
 NPU = ACCELERATORS["atlas-a3-superpod"].resource

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.build.accelerators import ACCELERATORS
+from rljob.render.accelerators import ACCELERATORS
 from rljob_runtime.contract import ExitCode
 from tests.scale.client import Manifest
 from tests.scale.objects import spec

@@ -12,8 +12,8 @@ from datetime import date
 from pathlib import Path
 
 from rljob.api.status import State
-from rljob.build.accelerators import ACCELERATORS
 from rljob.cli.report.svg import WIDTH, Plot, Series, draw
+from rljob.render.accelerators import ACCELERATORS
 from tests.scale.fleet.judge import OVERLAP_SECONDS, PART_SECONDS, JobStory, Sample, Verdict
 from tests.scale.fleet.mix import FLAVORS, PRIORITIES, TEAMS, Fault
 from tests.scale.fleet.run import Seen

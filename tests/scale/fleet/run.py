@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.build import labels
 from rljob.cluster.token import TokenKey
+from rljob.render import labels
 from tests.scale import queues
 from tests.scale.client import Client, Manifest
 from tests.scale.figures import Usage, usage

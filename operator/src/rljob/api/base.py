@@ -29,7 +29,7 @@ class Model(BaseModel):
     REPLACED_WHOLE: ClassVar[bool] = False
     """A recipe's value and a job's value of this type are alternatives: the job's one replaces the recipe's."""
     EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ()
-    """Fields of a union, as the manifest names them; held by CEL and by `core.policies.unions`."""
+    """Fields of a union, as the manifest names them; held by CEL and by `core.validation.unions`."""
     AT_MOST_ONE_OF: ClassVar[tuple[str, ...]] = ()
     MEMBERS_BY_TYPE: ClassVar[Mapping[str, str]] = {}
     """Value of the discriminator `type` -> the field that goes with it."""

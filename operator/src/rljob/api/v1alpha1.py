@@ -1,7 +1,7 @@
 """RLJob v1alpha1: the spec that a user writes, and the recipes that give it its defaults.
 
 Statements about a field stand under it and reach the CRD. Types hold bounds and defaults; arithmetic across fields is
-`core.policies.validation`, so that all violations are told at once.
+`core.validation.validate`, so that all violations are told at once.
 """
 
 from __future__ import annotations

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.status import table
-from rljob.core.changes import Difference, Effect, change_violations, compare
-from rljob.core.merge import path_text
+from rljob.core.spec.merge import path_text
+from rljob.core.spec.mutability import ChangeEffect, Difference, change_violations, compare
 
 
 def against_job(frozen: RLJobSpec, live: RLJobSpec, wanted: RLJobSpec) -> str:
     """Give a row for each field that applying `wanted` would change in a running job; empty where there is none."""
-    later = [each for each in compare(frozen, wanted) if each.effect is not Effect.AT_ONCE]
-    at_once = [each for each in compare(live, wanted) if each.effect is Effect.AT_ONCE]
+    later = [each for each in compare(frozen, wanted) if each.effect is not ChangeEffect.AT_ONCE]
+    at_once = [each for each in compare(live, wanted) if each.effect is ChangeEffect.AT_ONCE]
     rows = [(*_row(each), each.effect.value) for each in [*at_once, *later]]
     page = table([("FIELD", "FROM", "TO", "TAKES EFFECT"), *rows]) if rows else ""
     return "\n".join([page, *(f"refused: {each}" for each in change_violations(frozen, wanted))]).strip()

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from rljob.api.status import Decision
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.configmap import spec_document
 from rljob.cli.status import table
-from rljob.core.merge import layer, leaves, path_text, stack
-from rljob.core.policies.validation import Checked
+from rljob.core.spec.merge import layer, leaves, path_text, stack
+from rljob.core.validation.validate import Checked
+from rljob.render.configmap import spec_document
 
 DEFAULT_SOURCE = "default"
 VALUE_WIDTH = 60

@@ -16,11 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rljob.api.training import MemoryCheck
-from rljob.build import labels
-from rljob.build.accelerators import ACCELERATORS
-from rljob.build.configmap import read_snapshot
-from rljob.build.names import JobIdentity
 from rljob.cli import kubectl, quota, usage
+from rljob.cli.describe import World, why
 from rljob.cli.diff import against_file, against_job
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import explain
@@ -31,14 +28,17 @@ from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
 from rljob.cli.report.local import local_run
 from rljob.cli.report.prometheus import Server
-from rljob.cli.report.run import Run
+from rljob.cli.report.run import ReportRun
 from rljob.cli.status import describe, failed
 from rljob.cli.watch import top, watch_status
-from rljob.cli.why import World, why
-from rljob.control import accelerators
-from rljob.core.policies.decisions import decide
-from rljob.core.policies.validation import Checked, check, validate
-from rljob.core.recipes import Recipes, complete
+from rljob.control import accelerator_files
+from rljob.core.spec.decisions import decide
+from rljob.core.spec.recipes import Recipes, complete
+from rljob.core.validation.validate import Checked, check, validate
+from rljob.render import labels
+from rljob.render.accelerators import ACCELERATORS
+from rljob.render.configmap import read_snapshot
+from rljob.render.names import JobIdentity
 
 PARAGRAPH_WIDTH = 100
 FAILED = 1
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _use_tables(paths: list[Path]) -> None:
     try:
-        ACCELERATORS.use(accelerators.read_files(paths))
-    except accelerators.AcceleratorsError as error:
+        ACCELERATORS.use(accelerator_files.read_files(paths))
+    except accelerator_files.AcceleratorsError as error:
         raise UsageError(str(error)) from error
 
 
@@ -181,7 +181,7 @@ def _report(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _gather(chosen: argparse.Namespace) -> Run:
+def _gather(chosen: argparse.Namespace) -> ReportRun:
     if chosen.local or chosen.workdir:
         return local_run((chosen.workdir or Path(".rljob") / chosen.name).absolute())
     since = time.time() - chosen.since * HOUR if chosen.since is not None else None

@@ -14,7 +14,7 @@ from rljob.api.v1alpha1 import API_VERSION, RecipeKind
 from rljob.cli import yaml11
 from rljob.cli.errors import UsageError
 from rljob.core.observed import Manifest, RecipeId
-from rljob.core.recipes import Recipes, recipe_id
+from rljob.core.spec.recipes import Recipes, recipe_id
 
 STDIN = "-"
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})

@@ -9,12 +9,12 @@ import json
 from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.initializer import build_initializer, initializers
-from rljob.build.names import JobIdentity
-from rljob.build.podgroup import NEWEST_FIELDS, Gang, build_pod_group, stated_gang
-from rljob.build.raycluster import build_raycluster
 from rljob.cli import yaml11
 from rljob.launchers.verl import job_config
+from rljob.render.initializer import build_initializer, initializers
+from rljob.render.names import JobIdentity
+from rljob.render.podgroup import NEWEST_FIELDS, Gang, build_pod_group, stated_gang
+from rljob.render.raycluster import build_raycluster
 
 STAND_IN_UID = "00000000-0000-0000-0000-000000000000"
 FIRST_GENERATION = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rljob.build.names import JobIdentity, evidence_name
+from rljob.render.names import JobIdentity, evidence_name
 
 BAR_WIDTH = 30
 ABSENT = "-"

@@ -19,9 +19,9 @@ from typing import Any
 from rljob.api.status import Attempt, RLJobStatus
 from rljob.cli.errors import UsageError
 from rljob.cli.status import table
-from rljob.core import clock
+from rljob.core import times
+from rljob.core.attempts.usage import account
 from rljob.core.observed import Manifest
-from rljob.core.policies.usage import account
 from rljob.core.status import read_status
 
 FORMATS = ("table", "csv")
@@ -61,7 +61,7 @@ class Month:
 
 
 @dataclass(frozen=True)
-class Row:
+class UsageRow:
     """What somebody had in a month; an empty text is "all", or that it is not known."""
 
     namespace: str
@@ -83,7 +83,7 @@ def read_month(text: str, now: datetime) -> Month:
     return Month(text, begin, min((begin + timedelta(days=31)).replace(day=1), now))
 
 
-def usage_page(month: Month, rows: Iterable[Row], output: str) -> str:
+def usage_page(month: Month, rows: Iterable[UsageRow], output: str) -> str:
     """Give the whole page, sorted by name."""
     cells = [_cells(month, row) for row in sorted(rows, key=lambda r: (r.namespace, r.queue, r.accelerator, r.job))]
     if output == "csv":
@@ -93,7 +93,7 @@ def usage_page(month: Month, rows: Iterable[Row], output: str) -> str:
     return table([tuple(name.upper().replace("_", " ") for name in COLUMNS), *cells])
 
 
-def _cells(month: Month, row: Row) -> tuple[str, ...]:
+def _cells(month: Month, row: UsageRow) -> tuple[str, ...]:
     held, productive = row.card_seconds, row.productive_card_seconds
     seconds = f"{held:.0f}", "" if productive is None else f"{productive:.0f}"
     hours = f"{held / HOUR:.2f}", "" if productive is None else f"{productive / HOUR:.2f}"
@@ -103,7 +103,7 @@ def _cells(month: Month, row: Row) -> tuple[str, ...]:
 # From Prometheus.
 
 
-def queue_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[Row]:
+def queue_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageRow]:
     """Give a row for each namespace and queue, from the counters of the operator."""
     labels = ("rljob_namespace", "queue")
     chosen = _chosen(namespace)
@@ -111,10 +111,10 @@ def queue_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[Row]:
     productive = _sums(ask, month, labels, lambda seconds: f"increase({PRODUCTIVE}{chosen}[{seconds}s])")
     for (space, queue), seconds in held.items():
         if seconds > 0:
-            yield Row(space, queue, "", "", seconds, productive.get((space, queue), 0.0))
+            yield UsageRow(space, queue, "", "", seconds, productive.get((space, queue), 0.0))
 
 
-def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[Row]:
+def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageRow]:
     """Give a row for each job: its cards for every minute in which its head was there."""
     labels = ("rljob_namespace", "rljob")
     chosen, by = _chosen(namespace), f"by ({', '.join(labels)})"
@@ -133,7 +133,7 @@ def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[Row]:
             told[_place(metric, labels)] = metric.get("queue", ""), metric.get("accelerator", "")
     for (space, job), card_seconds in held.items():
         if card_seconds > 0:
-            yield Row(space, *told.get((space, job), ("", "")), job, card_seconds, None)
+            yield UsageRow(space, *told.get((space, job), ("", "")), job, card_seconds, None)
 
 
 def _sums(ask: Ask, month: Month, labels: tuple[str, ...], query: Callable[[int], str]) -> dict[tuple[str, ...], float]:
@@ -165,7 +165,7 @@ def _place(metric: Mapping[str, str], labels: tuple[str, ...]) -> tuple[str, ...
 # From the statuses of RLJobs.
 
 
-def status_rows(jobs: Iterable[tuple[Manifest, str, str]], month: Month, now: datetime) -> Iterator[Row]:
+def status_rows(jobs: Iterable[tuple[Manifest, str, str]], month: Month, now: datetime) -> Iterator[UsageRow]:
     """Give a row for each job that still exists, with its queue and class, from its attempts."""
     for job, queue, accelerator in jobs:
         current = read_status(job)
@@ -173,7 +173,7 @@ def status_rows(jobs: Iterable[tuple[Manifest, str, str]], month: Month, now: da
         held, productive = (sum(part) for part in zip(*shares, strict=True)) if shares else (0.0, 0.0)
         metadata = job["metadata"]
         if held > 0:
-            yield Row(metadata["namespace"], queue, accelerator, metadata["name"], held, productive)
+            yield UsageRow(metadata["namespace"], queue, accelerator, metadata["name"], held, productive)
 
 
 def undated_card_hours(job: Manifest) -> float:
@@ -187,10 +187,10 @@ def _share(current: RLJobStatus, attempt: Attempt, month: Month, now: datetime) 
     """Give the card-seconds of an attempt in the month, held and productive; what it made is spread evenly over it."""
     if current.resolved is None:
         return 0.0, 0.0
-    begin, end = clock.from_text(attempt.submitted_time), now
+    begin, end = times.from_text(attempt.submitted_time), now
     productive = float(attempt.productive_device_seconds or 0)
     if attempt.end_time is not None:
-        end = clock.from_text(attempt.end_time)
+        end = times.from_text(attempt.end_time)
     else:
         productive = account(current).productive_device_seconds - current.usage.productive_device_seconds
     whole = (end - begin).total_seconds()

@@ -17,7 +17,7 @@ from typing import Any, Self, TextIO
 
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
-from rljob.cli.line import Line, progress_line
+from rljob.cli.progress_line import Line, progress_line
 from rljob.cli.status import ABSENT, ENDED, describe, failed, progress_bar, table
 
 INTERRUPTED = 130

@@ -15,8 +15,8 @@ from rljob.core.observed import Manifest, RayJob
 
 if TYPE_CHECKING:
     from rljob.cluster.kinds import Kind
-    from rljob.core.needs import Head
     from rljob.core.plan import StopRun, SubmitJob
+    from rljob.core.requirements import Head
     from rljob_runtime.contract import Progress
 
 FIELD_MANAGER = "rljob-operator"

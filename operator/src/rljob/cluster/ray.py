@@ -16,8 +16,8 @@ import aiohttp
 
 from rljob.cluster import errors
 from rljob.cluster.port import Fence, unfenced
-from rljob.core.needs import Head
 from rljob.core.observed import RayJob, RayJobState
+from rljob.core.requirements import Head
 from rljob.telemetry.log import Log
 from rljob_runtime.contract import ContractError, Progress, StopMode, StopRequest
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from rljob.cluster.kinds import EVENT
 from rljob.cluster.port import Cluster
-from rljob.control.seen import seen
+from rljob.control.try_request import seen
 from rljob.core.observed import UNSEEN, Manifest, Unseen
 
 KEEP_SECONDS = 30.0

@@ -14,14 +14,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from rljob.build.labels import CLUSTER_GENERATION, INTENT, JOB_UID
-from rljob.build.raycluster import TOKEN_KEY
 from rljob.cluster import errors
 from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB, SECRET, WATCHED, kind_named, kind_of
 from rljob.cluster.manifests import annotation, controller_uid, same_json, without_nulls
 from rljob.cluster.port import Cluster, RayApi
 from rljob.cluster.token import TokenKey
-from rljob.control.own import OwnConfigMaps
+from rljob.control.configmap_cache import OwnConfigMaps
 from rljob.control.refusals import Refusals
 from rljob.control.store import Store
 from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
@@ -30,16 +28,18 @@ from rljob.core.plan import (
     CreateToken,
     DeleteObject,
     Effect,
-    HurryPod,
     KeepEvidence,
     Plan,
     SetFinalizers,
+    ShortenGracePeriod,
     StopRun,
     SubmitJob,
     WriteAllocations,
 )
 from rljob.core.reasons import Reason
 from rljob.core.status import MESSAGE_LIMIT
+from rljob.render.labels import CLUSTER_GENERATION, INTENT, JOB_UID
+from rljob.render.raycluster import TOKEN_KEY
 from rljob.telemetry.events import EventRecorder
 from rljob.telemetry.log import Log, redact
 from rljob.telemetry.metrics import Metrics
@@ -149,7 +149,7 @@ class Executor:
                 await self._create_token(job, effect)
             case DeleteObject():
                 await self._delete(job, effect)
-            case HurryPod():
+            case ShortenGracePeriod():
                 await self._hurry(job, effect)
             case SubmitJob():
                 await self.ray.submit(effect)
@@ -290,7 +290,7 @@ class Executor:
             await self._refresh(effect)
         self.hooks.after_write(f"delete {effect.kind}")
 
-    async def _hurry(self, job: Manifest, effect: HurryPod) -> None:
+    async def _hurry(self, job: Manifest, effect: ShortenGracePeriod) -> None:
         await self._confirm(job)
         try:
             await self.cluster.delete(POD, effect.namespace, effect.name, effect.uid, grace_seconds=1)

@@ -14,34 +14,34 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rljob.build.configmap import snapshot_part
-from rljob.build.evidence import has_entry
-from rljob.build.labels import JOB_UID, REFRESH
-from rljob.build.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.cluster.errors import NotFound, Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, POD_GROUP, RAY_CLUSTER, RECIPES, RLJOB, WORKLOAD, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid, interned
 from rljob.cluster.port import Cluster, RayApi
-from rljob.control.core import Core
+from rljob.control.configmap_cache import OwnConfigMaps
 from rljob.control.event_lists import EventLists
-from rljob.control.hardware import KEEP_SECONDS, NodeLooks
-from rljob.control.nodes import NodeCache
-from rljob.control.own import OwnConfigMaps
-from rljob.control.pod_groups import PodGroups
+from rljob.control.head_liveness import Silences
+from rljob.control.node_cache import NodeCache
+from rljob.control.node_looks import KEEP_SECONDS, NodeLooks
+from rljob.control.pod_group_api import PodGroups
 from rljob.control.pod_lists import PodLists
+from rljob.control.pure_core import Core
 from rljob.control.refusals import Refusals
-from rljob.control.samples import Samples
-from rljob.control.seen import seen
-from rljob.control.silences import Silences
 from rljob.control.store import Key, Store
-from rljob.core.discovery import Nodes
-from rljob.core.faults import Held, NodeLook, read_held
-from rljob.core.needs import running_initializer
+from rljob.control.try_request import seen
+from rljob.control.update_throttle import Samples
+from rljob.core.attempts.recovery import Recalled, recall
+from rljob.core.jitter import fraction
 from rljob.core.observed import PARTIAL_SECONDS, UNSEEN, Manifest, Observed, PodGroupApi, RayJob, Unseen
-from rljob.core.ports import Allocations, PortPool, read_allocations
-from rljob.core.recall import Recalled, recall
-from rljob.core.spread import fraction
+from rljob.core.requirements import running_initializer
+from rljob.core.scheduling.discovery import Nodes
+from rljob.core.scheduling.node_faults import Held, NodeLook, read_held
+from rljob.core.scheduling.port_blocks import Allocations, PortPool, read_allocations
+from rljob.render.configmap import snapshot_part
+from rljob.render.evidence import has_entry
+from rljob.render.labels import JOB_UID, REFRESH
+from rljob.render.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.telemetry.log import Log
 from rljob_runtime.contract import Phase, Progress
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
 
     from rljob.api.v1alpha1 import RecipeKind
-    from rljob.core.needs import Evidence, Head, Needs
+    from rljob.core.requirements import Evidence, Head, Needs
 
 PODS_LIMIT = 500
 """Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""

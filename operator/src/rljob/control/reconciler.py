@@ -13,30 +13,30 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from rljob.build.labels import KUEUE_QUEUE, VOLCANO_QUEUE
 from rljob.cluster.errors import ClusterError, Forbidden, NotFound
 from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, WATCHED, Kind, Watch
 from rljob.cluster.port import Cluster, RayApi
+from rljob.control.admission_order import Line
 from rljob.control.clock import Clock
-from rljob.control.core import Core
+from rljob.control.configmap_cache import OwnConfigMaps
 from rljob.control.event_lists import EventLists
 from rljob.control.execute import Executor, Hooks, StaleError
-from rljob.control.hardware import NodeLooks
-from rljob.control.line import Line
-from rljob.control.nodes import NodeCache
+from rljob.control.node_cache import NodeCache
+from rljob.control.node_looks import NodeLooks
 from rljob.control.observe import Observer
-from rljob.control.own import OwnConfigMaps
-from rljob.control.pod_groups import PodGroups
+from rljob.control.pod_group_api import PodGroups
 from rljob.control.pod_lists import PodLists
+from rljob.control.pure_core import Core
 from rljob.control.queue import KeyQueue, Lane
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
-from rljob.core.faults import DEVICE_INFO_NAMESPACE
+from rljob.core.context import Context, is_finished, is_ours
 from rljob.core.observed import PARTIAL_SECONDS
 from rljob.core.plan import EventNote, EventType
-from rljob.core.ports import PortPool
 from rljob.core.reasons import Reason
-from rljob.core.view import View, is_finished, is_ours
+from rljob.core.scheduling.node_faults import DEVICE_INFO_NAMESPACE
+from rljob.core.scheduling.port_blocks import PortPool
+from rljob.render.labels import KUEUE_QUEUE, VOLCANO_QUEUE
 from rljob.telemetry.events import EventRecorder
 from rljob.telemetry.ledger import Ledger
 from rljob.telemetry.log import Log
@@ -249,10 +249,10 @@ class Reconciler:
         self.ledger.keep_only(uids)
         self.line.keep_only(uids)
 
-    def _note(self, job: Manifest, view: View | None = None) -> None:
+    def _note(self, job: Manifest, context: Context | None = None) -> None:
         if is_ours(job):
             # What a finished job was allowed is of no interest, and would have to be computed.
-            restart = view.restart if view is not None and not is_finished(job) else None
+            restart = context.restart if context is not None and not is_finished(job) else None
             self.ledger.note(job, self._queue_of(job), self.clock.now(), restart)
 
     async def _round(self, key: Key) -> tuple[Result, float | None]:
@@ -261,7 +261,7 @@ class Reconciler:
             return Result.GONE, None
         now = self.clock.now()
         plan = self.core.reconcile(observed, now)
-        self._note(observed.job, View(observed, now))
+        self._note(observed.job, Context(observed, now))
         try:
             wrote = await self.executor.execute(observed, plan)
         except StaleError as error:

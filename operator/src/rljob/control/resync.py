@@ -13,10 +13,10 @@ from typing import NoReturn
 
 from rljob.cluster.errors import Forbidden, NotFound, OutsideError
 from rljob.cluster.kinds import WATCHED, Kind, Watch
-from rljob.control.ports import sweep
+from rljob.control.port_sweep import sweep
 from rljob.control.queue import backoff_seconds
 from rljob.control.reconciler import Reconciler
-from rljob.core.spread import fraction
+from rljob.core.jitter import fraction
 from rljob.telemetry.log import Log
 
 JITTER = 0.1

@@ -20,13 +20,13 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rljob.api.v1alpha1 import RecipeKind
-from rljob.build.labels import ACCELERATOR, JOB, JOB_UID
 from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
 from rljob.cluster.manifests import controller_uid, interned, without_fields
+from rljob.core.context import is_finished, port_block
 from rljob.core.observed import KubeRayWork, Manifest, RecipeId
-from rljob.core.ports import Holder, recorded_block
-from rljob.core.recipes import chain_ids, reference_id
-from rljob.core.view import is_finished, port_block
+from rljob.core.scheduling.port_blocks import Holder, recorded_block
+from rljob.core.spec.recipes import chain_ids, reference_id
+from rljob.render.labels import ACCELERATOR, JOB, JOB_UID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

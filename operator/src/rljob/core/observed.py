@@ -1,8 +1,8 @@
 """What was seen of one RLJob: the only input of `reconcile` beside the time.
 
 `control` gathers it: the RLJob and its RayClusters and head pod from the store, the rest by requests that
-`core.needs` asks for. Absent (None) means "was asked for and is not there"; `UNSEEN` means "was not asked for, or
-could not be had": a decision must never take the one for the other.
+`core.requirements` asks for. Absent (None) means "was asked for and is not there"; `UNSEEN` means "was not asked for,
+or could not be read": a decision must never take the one for the other.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from rljob.api.status import Attempt, RLJobStatus, State
 from rljob.api.v1alpha1 import RecipeKind
-from rljob.core.discovery import Nodes
-from rljob.core.faults import Held, NodeLook
-from rljob.core.ports import Allocations
+from rljob.core.scheduling.discovery import Nodes
+from rljob.core.scheduling.node_faults import Held, NodeLook
+from rljob.core.scheduling.port_blocks import Allocations
 from rljob_runtime.contract import Progress
 
 Manifest = Mapping[str, Any]

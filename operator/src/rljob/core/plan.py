@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from rljob.build.ports import DASHBOARD_PORT
 from rljob.core.observed import Manifest
+from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import Port, StopMode
 
 
@@ -100,7 +100,7 @@ class SetFinalizers:
 
 
 @dataclass(frozen=True)
-class HurryPod:
+class ShortenGracePeriod:
     """DELETE a pod that is being deleted once more, with the shortest grace: nothing of a run is in it."""
 
     namespace: str
@@ -126,7 +126,7 @@ Effect = (
     CreateObject
     | CreateToken
     | DeleteObject
-    | HurryPod
+    | ShortenGracePeriod
     | SubmitJob
     | StopRun
     | SetFinalizers

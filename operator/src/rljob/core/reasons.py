@@ -6,7 +6,7 @@ import enum
 
 
 class Reason(enum.StrEnum):
-    """Why a condition has its status; reasons of pods that do not start are `policies.startup.StartReason`."""
+    """Why a condition has its status; reasons of pods that do not start are `attempts.start_diagnosis.StartReason`."""
 
     VALID = "Valid"
     """All checks passed."""

@@ -10,48 +10,48 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from rljob.core.context import Context
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
 from rljob.core.steps import (
+    attempt_records,
     deleting,
-    drifting,
-    ending,
+    drift,
+    driver_exit,
     finishing,
-    ganging,
+    host_ports,
     kuberay,
-    minding,
-    networking,
-    pausing,
+    node_health,
+    orphan_clusters,
+    partial_allocation,
+    paused,
+    pod_groups,
     preparing,
-    recording,
-    releasing,
     restarting,
     running,
     starting,
     stopping,
-    straying,
 )
-from rljob.core.view import View
 
-Step = Callable[[View], Plan | None]
+Step = Callable[[Context], Plan | None]
 
 STEPS: tuple[Step, ...] = (
     finishing.leave_foreign,  # another operator's
-    pausing.keep_off,  # the user's annotation
+    paused.keep_off,  # the user's annotation
     deleting.let_go,  # our finalizer, when it has done its work
     deleting.save_first,  # a deleted job that it holds
     finishing.leave_deleted,  # garbage collection does the rest
-    recording.keep_evidence,  # of an attempt that ended, before its pods go
-    networking.release_ports,  # before the job may be deleted
-    ganging.release_groups,  # of generations that are over
+    attempt_records.keep_evidence,  # of an attempt that ended, before its pods go
+    host_ports.release_ports,  # before the job may be deleted
+    pod_groups.release_groups,  # of generations that are over
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a name belongs to somebody else
-    straying.free_strays,  # of a leader that woke too late
+    orphan_clusters.free_strays,  # of a leader that woke too late
     preparing.recall,  # what it goes by; after a lost status: did it begin already?
     preparing.finish_again,
     preparing.await_recipes,
     preparing.validate_spec,  # nothing begins with a wrong spec
-    drifting.tell_changes,  # the job goes on with the spec that it began with
+    drift.tell_changes,  # the job goes on with the spec that it began with
     stopping.begin_suspension,  # spec.suspend
     stopping.begin_preemption,
     stopping.await_end,  # a stop always completes
@@ -59,26 +59,26 @@ STEPS: tuple[Step, ...] = (
     stopping.hold,  # free until spec.suspend is false
     restarting.end_overdue,  # deadlines.activeSeconds, between attempts
     restarting.back_off,
-    minding.return_nodes,  # their faults are gone
-    minding.await_nodes,
-    releasing.await_devices,
+    node_health.return_nodes,  # their faults are gone
+    node_health.await_nodes,
+    partial_allocation.await_devices,
     preparing.await_source,  # checkpoint.from.job
     preparing.intend,  # write down names and numbers before anything is made
     starting.move_deadline,  # deadlines.startSeconds was edited
-    ending.take_rays_word,  # with its head gone, nobody knows better
+    driver_exit.take_rays_word,  # with its head gone, nobody knows better
     starting.find_lost_cluster,  # our cluster was there and is gone
     preparing.freeze_spec,
     preparing.freeze_code,
     preparing.initialize,  # before any NPU is held
     deleting.hold,  # stop.requireCheckpoint
-    networking.reserve_ports,
-    networking.recover_ports,
-    ganging.await_volcano,
+    host_ports.reserve_ports,
+    host_ports.recover_ports,
+    pod_groups.await_volcano,
     starting.freeze_cluster,
     starting.create_cluster,
     starting.find_replaced_cluster,
     kuberay.await_kuberay,  # away, it has not looked at the cluster
-    releasing.release,  # some nodes are held, and the others are somebody else's
+    partial_allocation.release,  # some nodes are held, and the others are somebody else's
     starting.await_pods,
     starting.intend_attempt,
     running.find_lost_head,
@@ -93,14 +93,14 @@ BEFORE_INTENT = STEPS[: STEPS.index(preparing.intend)]
 
 def reconcile(observed: Observed, now: datetime) -> Plan:
     """Give the next step; an empty plan means that the world is as it should be."""
-    view = View(observed=observed, now=now)
+    context = Context(observed=observed, now=now)
     for step in STEPS:
-        if (plan := step(view)) is not None:
+        if (plan := step(context)) is not None:
             return plan
     raise AssertionError("the last step always decides")
 
 
 def begins(observed: Observed, now: datetime) -> bool:
     """Whether a job for which nothing was made would go on to `intend`, by what can be seen of it without a request."""
-    view = View(observed=observed, now=now)
-    return all(step(view) is None for step in BEFORE_INTENT)
+    context = Context(observed=observed, now=now)
+    return all(step(context) is None for step in BEFORE_INTENT)

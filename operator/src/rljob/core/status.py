@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rljob.api.status import Condition, ConditionStatus, ConditionType, RLJobStatus, State
-from rljob.core import clock
+from rljob.core import times
 from rljob.core.observed import Manifest
 
 MESSAGE_LIMIT = 2000
@@ -95,7 +95,7 @@ class Writer:
             status=value,
             reason=reason,
             message=bounded(message),
-            last_transition_time=clock.to_text(self.now) if old is None or moved else old.last_transition_time,
+            last_transition_time=times.to_text(self.now) if old is None or moved else old.last_transition_time,
             observed_generation=self.generation,
         )
         kept = tuple(entry for entry in status.conditions if entry.type != kind)

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from rljob.api.lifecycle import Restart
 from rljob.api.status import State
-from rljob.core.policies.standing import Standing
+from rljob.core.attempts.job_summary import Standing
 from rljob.telemetry.metrics import Metrics, Place
 
 

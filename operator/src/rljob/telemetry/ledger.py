@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from rljob.api.lifecycle import Restart
+from rljob.core.attempts.job_summary import standing
 from rljob.core.observed import Manifest
-from rljob.core.policies.standing import standing
 from rljob.core.status import read_status
 from rljob.telemetry.jobs import Story, tell_jobs
 from rljob.telemetry.metrics import PLACES_MAX, Metrics, Place

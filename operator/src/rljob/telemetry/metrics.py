@@ -21,7 +21,7 @@ from prometheus_client import (
 )
 
 from rljob.api.status import AttemptOutcome, FailureCause, State
-from rljob.core.policies.standing import Deadline
+from rljob.core.attempts.job_summary import Deadline
 
 # A series more for each counter and histogram, which says when this process first counted: nobody asks.
 disable_created_metrics()  # type: ignore[no-untyped-call] # the library types all but this one

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Self
 
 from rljob.api.status import RLJobStatus
-from rljob.core.policies.usage import Account, account
+from rljob.core.attempts.usage import Account, account
 from rljob.telemetry.metrics import Metrics, Place
 
 

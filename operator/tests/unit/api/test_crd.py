@@ -16,7 +16,7 @@ from rljob.api.base import LIST_KEYS, LIST_TYPE, PRESERVE, RULES
 from rljob.api.crd import COLUMNS, build_crds
 from rljob.api.schema import UnsupportedSchemaError, structural_schema
 from rljob.api.v1alpha1 import NOT_IN_A_RECIPE, RLJobSpec
-from rljob.core.policies.validation import validate
+from rljob.core.validation.validate import validate
 from scripts.generate import crd_text
 
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in build_crds()}

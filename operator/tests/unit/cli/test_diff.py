@@ -10,11 +10,11 @@ import yaml
 from builders import IDENTITY, Json, merged, saving, small_spec, typed
 
 from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
-from rljob.build import configmap
 from rljob.cli.diff import against_job
 from rljob.cli.main import main
 from rljob.core.observed import RecipeId
-from rljob.core.recipes import resolve
+from rljob.core.spec.recipes import resolve
+from rljob.render import configmap
 
 API = "rljob.dev/v1alpha1"
 SPEC = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}}))

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from builders import small_spec
 
-from rljob.build.accelerators import ACCELERATORS
 from rljob.cli import yaml11
 from rljob.cli.main import main
+from rljob.render.accelerators import ACCELERATORS
 
 ROOT = Path(__file__).resolve().parents[4]
 QUICKSTART = ROOT / "examples/quickstart.yaml"

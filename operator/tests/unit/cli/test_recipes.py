@@ -12,7 +12,7 @@ from rljob.api.status import Decision
 from rljob.cli import yaml11
 from rljob.cli.explain import explain
 from rljob.cli.main import main
-from rljob.core.policies.validation import validate
+from rljob.core.validation.validate import validate
 
 API = "rljob.dev/v1alpha1"
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from builders import IDENTITY, merged, small_spec, typed
 
-from rljob.build import configmap
 from rljob.cli import usage
 from rljob.cli.errors import UsageError
 from rljob.cli.main import main
-from rljob.cli.usage import Row, read_month, usage_page
+from rljob.cli.usage import UsageRow, read_month, usage_page
+from rljob.render import configmap
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DAY = 16 * 24 * 3600
@@ -53,7 +53,9 @@ def job(
     }
 
 
-def rows(*attempts: dict[str, Any], month: usage.Month = NOVEMBER, status: dict[str, Any] | None = None) -> list[Row]:
+def rows(
+    *attempts: dict[str, Any], month: usage.Month = NOVEMBER, status: dict[str, Any] | None = None
+) -> list[UsageRow]:
     return list(usage.status_rows([(job(*attempts, status=status), "cards", "atlas-a3")], month, NOW))
 
 
@@ -142,7 +144,7 @@ def test_queues_are_summed_day_by_day_up_to_the_end() -> None:
     team = {"rljob_namespace": "team", "queue": "cards"}
     series = {usage.HELD: [(team, 10.0), ({"rljob_namespace": "idle"}, 0.0)], usage.PRODUCTIVE: [(team, 4.0)]}
     (row,) = usage.queue_rows(answers(series, asked), NOVEMBER, "team")
-    assert row == Row("team", "cards", "", "", 220.0, 88.0)
+    assert row == UsageRow("team", "cards", "", "", 220.0, 88.0)
     held = [query for query in asked if usage.HELD in query]
     assert len(held) == 22
     chosen = '{rljob_namespace="team"}'
@@ -160,14 +162,14 @@ def test_jobs_are_counted_while_their_heads_are_there_and_joined_to_queue_and_cl
     }
     found = list(usage.job_rows(answers(series, asked), OCTOBER, None))
     assert found == [
-        Row("team", "cards", "atlas-a3", "sums", 3100.0, None),
-        Row("team", "", "", "chat", 31.0, None),
+        UsageRow("team", "cards", "atlas-a3", "sums", 3100.0, None),
+        UsageRow("team", "", "", "chat", 31.0, None),
     ]
     assert "max by (rljob_namespace, rljob) (rljob_cards))[86400s:60s]) * 60" in asked[0]
 
 
 def test_the_page_is_csv_or_a_table() -> None:
-    listed = [Row("b", "", "", "x", 7200, None), Row("a", "cards", "", "", 3600, 1800)]
+    listed = [UsageRow("b", "", "", "x", 7200, None), UsageRow("a", "cards", "", "", 3600, 1800)]
     first, second = csv.DictReader(usage_page(OCTOBER, listed, "csv").splitlines())
     assert (first["namespace"], first["card_seconds"], first["productive_card_hours"]) == ("a", "3600", "0.50")
     assert (second["job"], second["card_hours"], second["productive_card_seconds"]) == ("x", "2.00", "")

@@ -14,9 +14,9 @@ from servers import Answer, Server, says, says_text
 from rljob.cluster import errors, ray
 from rljob.cluster.ray import ANSWER_BYTES, LOG_TAIL_CHARACTERS, RayClient
 from rljob.cluster.token import TokenKey
-from rljob.core.needs import Head
 from rljob.core.observed import RayJobState
 from rljob.core.plan import StopRun, SubmitJob
+from rljob.core.requirements import Head
 from rljob.telemetry.metrics import Metrics
 from rljob_runtime.contract import Phase, Progress, StopMode, StopRequest
 

@@ -8,10 +8,10 @@ import pytest
 from builders import status_training
 from machine import KEY, Machine, cluster_of
 
-from rljob.build.labels import KUEUE_QUEUE, VOLCANO_QUEUE
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
+from rljob.render.labels import KUEUE_QUEUE, VOLCANO_QUEUE
 
 SECONDS = "device_seconds_total"
 

@@ -30,10 +30,10 @@ from rljob.core.plan import (
     Effect,
     EventNote,
     EventType,
-    HurryPod,
     KeepEvidence,
     Plan,
     SetFinalizers,
+    ShortenGracePeriod,
     StopRun,
 )
 from rljob_runtime.contract import Phase, Progress, StopMode
@@ -63,7 +63,7 @@ async def test_a_pod_that_goes_is_hurried_and_may_be_gone_already(machine: Machi
     uid = pod["metadata"]["uid"]
     await machine.cluster.delete(POD, KEY[0], "w-1", uid)
     assert machine.cluster.objects(POD)
-    hurry = HurryPod(KEY[0], "w-1", uid)
+    hurry = ShortenGracePeriod(KEY[0], "w-1", uid)
     await carry_out(machine, seen, hurry)
     assert not machine.cluster.objects(POD)
     await carry_out(machine, seen, hurry)

@@ -14,9 +14,9 @@ from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unava
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.control.observe import PROGRESS_SPREAD
 from rljob.control.pod_lists import DECISIVE_LISTS_AT_ONCE, POD_LISTS_AT_ONCE
-from rljob.core.needs import Evidence, Needs
+from rljob.core.jitter import fraction
 from rljob.core.observed import UNSEEN, Manifest, Silence, Unseen
-from rljob.core.spread import fraction
+from rljob.core.requirements import Evidence, Needs
 from rljob_runtime.contract import Phase, Progress
 
 

@@ -7,9 +7,9 @@ from machine import KEY, Machine, observe, owned, start_with_head
 
 from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import POD, RAY_CLUSTER, RLJOB
-from rljob.control.hardware import FRESH_SECONDS, KEEP_SECONDS
-from rljob.core.needs import Needs
+from rljob.control.node_looks import FRESH_SECONDS, KEEP_SECONDS
 from rljob.core.observed import UNSEEN, Manifest
+from rljob.core.requirements import Needs
 
 NPU = "huawei.com/Ascend910"
 

@@ -12,11 +12,11 @@ from doubles.fake import FakeCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob.build.labels import ACCELERATOR, JOB, JOB_UID
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.cluster.port import Listing
 from rljob.control.store import DriftKind, Key, Store
 from rljob.core.observed import KubeRayWork
+from rljob.render.labels import ACCELERATOR, JOB, JOB_UID
 
 if TYPE_CHECKING:
     from rljob.core.observed import Manifest

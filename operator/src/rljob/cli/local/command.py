@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rljob.build.names import submission_id
-from rljob.cli.line import Line
+from rljob.cli.local.companion_objects import read_surroundings
 from rljob.cli.local.folder import JobFolder, State, held, write
 from rljob.cli.local.follow import Attempt, Interrupts, follow, outcome_of
 from rljob.cli.local.guard import dismiss, start_guard
@@ -25,10 +24,11 @@ from rljob.cli.local.prepare import Given, Prepared, prepare, require_accelerato
 from rljob.cli.local.processes import Processes
 from rljob.cli.local.ray import RayPlan, plan_ray, start_ray
 from rljob.cli.local.summary import tell_end
-from rljob.cli.local.surroundings import read_surroundings
 from rljob.cli.local.variables import DEFAULTS
+from rljob.cli.progress_line import Line
 from rljob.core.observed import Manifest
-from rljob.core.policies.validation import Checked
+from rljob.core.validation.validate import Checked
+from rljob.render.names import submission_id
 from rljob_runtime.contract import AttemptVariable, ExitCode, JobConfig, Outcome, PodVariable
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
@@ -75,11 +75,11 @@ def run_local(
         if state.finished_digest == prepared.config.digest() and Path(str(prepared.config.checkpoint_path)).is_dir():
             print(f"it is trained to its last step; raise trainer.steps, or remove {root} to begin anew")
             return DONE
-        return _run(Run(folder, prepared, replace(state, checkpoint_path=prepared.config.checkpoint_path)))
+        return _run(LocalRun(folder, prepared, replace(state, checkpoint_path=prepared.config.checkpoint_path)))
 
 
 @dataclass(frozen=True)
-class Run:
+class LocalRun:
     """What one run has at hand."""
 
     folder: JobFolder
@@ -92,7 +92,7 @@ class Run:
         return self.prepared.config
 
 
-def _run(run: Run) -> int:
+def _run(run: LocalRun) -> int:
     """Initialise and train; whatever happens, no process and no temporary file stays."""
     line = Line()
     with Interrupts().caught() as interrupts, _temporary_folder() as temporary:
@@ -112,7 +112,7 @@ def _run(run: Run) -> int:
             dismiss(guard)
 
 
-def _train(run: Run, processes: Processes, temporary: Path, interrupts: Interrupts, line: Line) -> int:
+def _train(run: LocalRun, processes: Processes, temporary: Path, interrupts: Interrupts, line: Line) -> int:
     state = run.folder.begin_attempt(run.state)
     write(run.folder.job_json, run.config.to_json())
     plan = plan_ray(run.prepared.spec)
@@ -143,7 +143,7 @@ def _exit_code(outcome: Outcome, interrupts: Interrupts) -> int:
     return INTERRUPTED if interrupts.count else FAILED
 
 
-def _attempt_environment(run: Run, state: State, plan: RayPlan) -> dict[str, str]:
+def _attempt_environment(run: LocalRun, state: State, plan: RayPlan) -> dict[str, str]:
     """Give what the operator gives by pod and submission."""
     pod = str(uuid.uuid4())
     return {

@@ -16,10 +16,10 @@ from datetime import UTC, datetime, timedelta
 from types import FrameType
 
 from rljob.api.lifecycle import Deadlines, Stop
-from rljob.cli.line import Line, progress_line
 from rljob.cli.local.folder import JobFolder, write
 from rljob.cli.local.processes import Child
-from rljob.core.policies.plausible import plausible
+from rljob.cli.progress_line import Line, progress_line
+from rljob.core.attempts.sanitize import plausible
 from rljob.core.status import metric
 from rljob_runtime.contract import (
     STALL_SECONDS,

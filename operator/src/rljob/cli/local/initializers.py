@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob.api.sources import Initializer
-from rljob.cli.line import Line, progress_line
 from rljob.cli.local.folder import JobFolder
 from rljob.cli.local.follow import Interrupts
 from rljob.cli.local.processes import Child, Processes
+from rljob.cli.progress_line import Line, progress_line
 
 POLL_SECONDS = 0.3
 END_SECONDS = 5.0

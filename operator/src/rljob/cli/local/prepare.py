@@ -10,19 +10,19 @@ from pathlib import Path
 
 from rljob.api.sources import Initializer
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
-from rljob.build.code import FETCH_SECONDS, fetch_containers
-from rljob.build.names import JobIdentity
 from rljob.cli.errors import UsageError
 from rljob.cli.local import fields, translate
+from rljob.cli.local.companion_objects import Surroundings
 from rljob.cli.local.folder import JobFolder, State, empty, read_state, write_files
 from rljob.cli.local.initializers import Step
-from rljob.cli.local.surroundings import Surroundings
 from rljob.cli.local.translate import VolumeFolder
 from rljob.cli.local.variables import Variables
-from rljob.core.merge import values
-from rljob.core.policies.validation import Checked
+from rljob.core.spec.merge import values
+from rljob.core.validation.validate import Checked
 from rljob.launchers import verl
+from rljob.render.accelerators import ACCELERATORS
+from rljob.render.code import FETCH_SECONDS, fetch_containers
+from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig, Platform
 
 NAMESPACE = "default"

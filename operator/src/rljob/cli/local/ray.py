@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
-from rljob.build.raycluster import RAY_RESOURCE
 from rljob.cli.errors import UsageError
 from rljob.cli.local.processes import Child, Processes, wait_until
 from rljob.cli.local.variables import LOOPBACK
 from rljob.launchers import verl
+from rljob.render.accelerators import ACCELERATORS
+from rljob.render.raycluster import RAY_RESOURCE
 
 START_SECONDS = 60.0
 HEAD_CPUS = 1
-"""As the head pod has (build.raycluster)."""
+"""As the head pod has (render.raycluster)."""
 RAY = (sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--head", "--block")
 """Ray's command line without its script, which need not be on the PATH."""
 ONLY_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}

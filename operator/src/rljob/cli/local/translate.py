@@ -13,10 +13,10 @@ from typing import Any
 
 from rljob.api.pods import Volume
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.configmap import spec_document
 from rljob.cli.errors import UsageError
 from rljob.cli.local.folder import JobFolder
 from rljob.cli.local.paths import Mount, MountMap
+from rljob.render.configmap import spec_document
 
 POD_PATHS = (
     "model.path",

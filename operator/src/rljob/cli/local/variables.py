@@ -12,9 +12,9 @@ from typing import Any
 
 from rljob.api.pods import EnvFromSource, EnvVar, PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build import pods
-from rljob.build.env import operator_env
-from rljob.cli.local.surroundings import Surroundings
+from rljob.cli.local.companion_objects import Surroundings
+from rljob.render import pods
+from rljob.render.env import operator_env
 
 LOOPBACK = "127.0.0.1"
 DEFAULTS = {
@@ -49,7 +49,7 @@ class Variables:
         return self._of_container(spec, spec.worker_groups[0].template) | self._of_container(spec, spec.head.template)
 
     def of_initializer(self, spec: RLJobSpec, own: Iterable[EnvVar]) -> dict[str, str]:
-        """Give what an initializer gets, in the order of build.initializer."""
+        """Give what an initializer gets, in the order of render.initializer."""
         template = spec.worker_groups[0].template
         layers = (pods.user_env(own), pods.user_env(template.env), pods.secret_env(spec))
         return self._resolved(spec, template, pods.environment(*layers))
@@ -67,7 +67,7 @@ class Variables:
         return values
 
     def _of_container(self, spec: RLJobSpec, template: PodTemplate) -> dict[str, str]:
-        """Give what a Ray container gets, in the order of build.raycluster."""
+        """Give what a Ray container gets, in the order of render.raycluster."""
         user, secrets = pods.user_env(template.env), pods.secret_env(spec)
         layers = (operator_env(spec, template), user, secrets, pods.service_env(spec))
         return self._resolved(spec, template, pods.environment(*layers))

@@ -15,21 +15,29 @@ from pathlib import Path
 from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.configmap import Snapshot, read_snapshot, spec_document
-from rljob.build.names import UID_CHARACTERS, JobIdentity
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
 from rljob.cli.records import Record, kept
 from rljob.cli.report import prometheus
 from rljob.cli.report.fetch import fetch_records
 from rljob.cli.report.local import read_folders
-from rljob.cli.report.run import Attempt, Run, Setting, recorded_attempts, seconds_of, status_attempts, step_seconds
-from rljob.core.merge import layer, leaves, path_text
-from rljob.core.policies.validation import check
+from rljob.cli.report.run import (
+    Attempt,
+    ReportRun,
+    Setting,
+    recorded_attempts,
+    seconds_of,
+    status_attempts,
+    step_seconds,
+)
+from rljob.core.spec.merge import layer, leaves, path_text
+from rljob.core.validation.validate import check
+from rljob.render.configmap import Snapshot, read_snapshot, spec_document
+from rljob.render.names import UID_CHARACTERS, JobIdentity
 
 Manifest = Mapping[str, Any]
 CLUSTER = re.compile(rf"((.+)-[0-9a-f]{{{UID_CHARACTERS}}})-\d+")
-"""Folder of a RayCluster: the prefix of the job's children, the job's name (build/names.py)."""
+"""Folder of a RayCluster: the prefix of the job's children, the job's name (render/names.py)."""
 NO_JOB = "The RLJob is gone from the cluster: attempts are reckoned from the records, configuration is not known."
 
 
@@ -43,7 +51,7 @@ class Sources:
     """Unix seconds; how far back Prometheus is asked where the RLJob does not tell."""
 
 
-def cluster_run(name: str, place: kubectl.Place, sources: Sources) -> Run:
+def cluster_run(name: str, place: kubectl.Place, sources: Sources) -> ReportRun:
     """Gather one job; raises UsageError where nothing of it can be read."""
     now = time.time()
     try:
@@ -70,12 +78,12 @@ def run_of(
     notes: Sequence[str],
     now: float,
     namespace: str = "default",
-) -> Run:
+) -> ReportRun:
     """Join what was read. Pure."""
     if job is None:
         attempts = recorded_attempts(records)
         begin = attempts[0].begin if attempts else math.nan
-        return Run(namespace, name, "Unknown", "", source, records, attempts, begin, notes=notes)
+        return ReportRun(namespace, name, "Unknown", "", source, records, attempts, begin, notes=notes)
     status, metadata = job.get("status") or {}, job["metadata"]
     resolved = status.get("resolved") or {}
     devices = int(resolved.get("devices") or 0)
@@ -85,7 +93,7 @@ def run_of(
     attempts = [*(a for a in recorded_attempts(records, devices) if a.number not in listed), *attempts]
     usage = status.get("usage") or {}
     running = [attempt for attempt in attempts if math.isnan(attempt.end)]
-    return Run(
+    return ReportRun(
         namespace=metadata.get("namespace", "default"),
         name=metadata["name"],
         state=str(status.get("state") or "Unknown"),

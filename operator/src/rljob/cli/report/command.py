@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rljob.cli.errors import UsageError
 from rljob.cli.report.page import page
-from rljob.cli.report.run import Run
+from rljob.cli.report.run import ReportRun
 
 
-def write_report(run: Run, path: Path) -> str:
+def write_report(run: ReportRun, path: Path) -> str:
     """Write the page in one step; give the line that tells it."""
     text = page(run, datetime.now(UTC)).encode()
     scratch = path.with_name(f".{path.name}.{os.getpid()}")

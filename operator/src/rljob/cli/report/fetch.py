@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build import labels, pods
-from rljob.build.metadata import owner_reference
-from rljob.build.names import JobIdentity
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
 from rljob.cli.records import Record, read_records
+from rljob.render import labels, pods
+from rljob.render.metadata import owner_reference
+from rljob.render.names import JobIdentity
 from rljob_runtime.contract import SpoolFile, head_paths
 
 HEAD_CONTAINER = "ray-head"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rljob.cli.errors import UsageError
 from rljob.cli.records import Record, read_records
-from rljob.cli.report.run import Attempt, Run, Setting, recorded_attempts
+from rljob.cli.report.run import Attempt, ReportRun, Setting, recorded_attempts
 from rljob_runtime.contract import ContractError, ExitCode, JobConfig, Phase, Progress, SpoolFile
 
 ATTEMPT = "attempt-"
@@ -25,7 +25,7 @@ def read_folders(root: Path, pattern: str) -> list[Record]:
     return records
 
 
-def local_run(root: Path) -> Run:
+def local_run(root: Path) -> ReportRun:
     """Gather what a local run left; raises UsageError where there is none."""
     records = read_folders(root / "spool", "")
     try:
@@ -36,7 +36,7 @@ def local_run(root: Path) -> Run:
     attempts = recorded_attempts(records, config.devices)
     if progress is not None:
         attempts = _with_progress(attempts, progress, config.devices)
-    return Run(
+    return ReportRun(
         namespace=config.namespace,
         name=config.name,
         state=attempts[-1].outcome if attempts else "Unknown",

@@ -12,7 +12,7 @@ from html import escape
 
 from rljob.cli import records
 from rljob.cli.report import plots
-from rljob.cli.report.run import Attempt, Run, Setting
+from rljob.cli.report.run import Attempt, ReportRun, Setting
 from rljob.cli.report.svg import number
 
 PALETTE = (
@@ -72,7 +72,7 @@ summary{cursor:pointer}footer{margin-top:2rem;font-size:.8rem}
 """
 
 
-def page(run: Run, made: datetime) -> str:
+def page(run: ReportRun, made: datetime) -> str:
     """Give the whole file."""
     title = f"{run.namespace}/{run.name}"
     body = "".join(
@@ -102,7 +102,7 @@ def _style() -> str:
     return STYLE.replace("LIGHT", light).replace("DARK", dark) + rules
 
 
-def _header(run: Run, title: str) -> str:
+def _header(run: ReportRun, title: str) -> str:
     kind = {"Succeeded": "good", "Training": "good", "running": "good", "Failed": "bad", "Invalid": "bad"}
     state = f'<span class="state {kind.get(run.state, "other")}">{escape(run.state)}</span>'
     facts = ", ".join(escape(fact) for fact in _facts(run))
@@ -117,7 +117,7 @@ def _header(run: Run, title: str) -> str:
     )
 
 
-def _facts(run: Run) -> Iterator[str]:
+def _facts(run: ReportRun) -> Iterator[str]:
     chosen = {setting.field: setting.value for setting in run.settings}
     for label, field in (("", "algorithm.name"), ("model ", "model.path"), ("class ", "accelerator.class")):
         if field in chosen:
@@ -128,7 +128,7 @@ def _facts(run: Run) -> Iterator[str]:
         yield f"made {_time(run.created)}"
 
 
-def _tiles(run: Run) -> Iterator[tuple[str, str]]:
+def _tiles(run: ReportRun) -> Iterator[tuple[str, str]]:
     steps = records.figures(run.records)
     if steps:
         rows = {row[0]: row for row in records.figure_table(steps)}
@@ -147,7 +147,7 @@ def _tiles(run: Run) -> Iterator[tuple[str, str]]:
         yield "goodput of the devices", f"{run.productive_seconds / run.held_seconds:.0%}"
 
 
-def _sections(run: Run) -> Iterator[str]:
+def _sections(run: ReportRun) -> Iterator[str]:
     if steps := records.figures(run.records):
         figures = records.figure_table(steps)
         yield _section("Figures", _table(figures[0], figures[1:], numbers=(1, 2, 3)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rljob.cli.records import Record
-from rljob.cli.report.run import Attempt, Run, step_seconds
+from rljob.cli.report.run import Attempt, ReportRun, step_seconds
 from rljob.cli.report.svg import Bar, Mark, Plot, Series, Span, draw, draw_bars, number
 from rljob_runtime.contract import StepMetric
 
@@ -109,7 +109,7 @@ TABLE = (
 )
 
 
-def figures(run: Run) -> Iterator[str]:
+def figures(run: ReportRun) -> Iterator[str]:
     """Give every figure of the report, in its order."""
     first, *others = [_figure(run, row) for row in TABLE]
     yield first
@@ -119,7 +119,7 @@ def figures(run: Run) -> Iterator[str]:
     yield usage(run)
 
 
-def _figure(run: Run, row: Figures) -> str:
+def _figure(run: ReportRun, row: Figures) -> str:
     by_step = {record.step: record for record in run.steps}
     checked = {record.step: record.metrics[VALIDATION] for record in run.records if VALIDATION in record.metrics}
     x = sorted(by_step.keys() | checked.keys()) if row.name == "reward" else sorted(by_step)
@@ -134,7 +134,7 @@ def _figure(run: Run, row: Figures) -> str:
     return "" if row.optional and not plot.points else draw(plot)
 
 
-def _stages(run: Run) -> Plot:
+def _stages(run: ReportRun) -> Plot:
     steps = run.steps
     series = [
         Series(label, [record.metrics.get(f"timing_s/{stage}", math.nan) for record in steps])
@@ -160,7 +160,7 @@ def _other(record: Record) -> float:
     return max(0.0, step_seconds(record) - math.fsum(known))
 
 
-def _marks(run: Run) -> list[Mark]:
+def _marks(run: ReportRun) -> list[Mark]:
     """Mark where another attempt goes on."""
     why = {attempt.number: attempt for attempt in run.attempts}
     marks = []
@@ -176,7 +176,7 @@ def _told(attempt: Attempt) -> str:
     return f"{attempt.outcome} ({attempt.reason})" if attempt.reason else attempt.outcome
 
 
-def timeline(run: Run) -> Plot:
+def timeline(run: ReportRun) -> Plot:
     """Give the steps over the clock, with the attempts behind: what was queued, lost and trained again shows."""
     known = [moment for a in run.attempts for moment in (a.begin, a.end) if math.isfinite(moment)]
     times = sorted([*known, *(record.time for record in run.records if record.trained)])
@@ -224,7 +224,7 @@ def _span(attempt: Attempt, origin: float, latest: float, scale: float) -> Span:
     )
 
 
-def usage(run: Run) -> str:
+def usage(run: ReportRun) -> str:
     """Give what was held, and what of it went into the model."""
     rows = [(f"attempt {a.number}", a.held_seconds, a.productive_seconds) for a in run.attempts]
     rows = [row for row in rows if math.isfinite(row[1])]

@@ -45,7 +45,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportRun:
     """One job, as far as it is known."""
 
     namespace: str

@@ -8,60 +8,60 @@ waited for beyond status.stop.deadline: a namespace that is deleted must not han
 from __future__ import annotations
 
 from rljob.api.status import ConditionType
-from rljob.build.labels import FORCE_DELETE, STOP_FINALIZER
 from rljob.core import status
+from rljob.core.context import LOOK_AGAIN_SECONDS, Context, is_held
 from rljob.core.observed import Unseen
 from rljob.core.plan import Plan, SetFinalizers
 from rljob.core.reasons import Reason
 from rljob.core.steps import stopping
 from rljob.core.steps.ordering import order_stop
-from rljob.core.view import LOOK_AGAIN_SECONDS, View, is_held
+from rljob.render.labels import FORCE_DELETE, STOP_FINALIZER
 
 
-def let_go(view: View) -> Plan | None:
+def let_go(context: Context) -> Plan | None:
     """Take the finalizer off when there is nothing to wait for, or when the user says so."""
-    if not is_held(view.observed.job):
+    if not is_held(context.observed.job):
         return None
-    if _has_a_run(view) and not _forced(view):
-        if isinstance(view.observed.snapshot, Unseen):
+    if _has_a_run(context) and not _forced(context):
+        if isinstance(context.observed.snapshot, Unseen):
             # Whether a checkpoint is required may stand in what could not be read.
             return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
-        if view.stop.require_checkpoint:
+        if context.stop.require_checkpoint:
             return None
-    kept = tuple(name for name in _finalizers(view) if name != STOP_FINALIZER)
+    kept = tuple(name for name in _finalizers(context) if name != STOP_FINALIZER)
     return Plan(effects=(SetFinalizers(kept),))
 
 
-def save_first(view: View) -> Plan | None:
+def save_first(context: Context) -> Plan | None:
     """Stop the run of a job that is being deleted; when its attempt is closed, `let_go` follows."""
-    if not _leaving(view) or not is_held(view.observed.job):
+    if not _leaving(context) or not is_held(context.observed.job):
         return None
-    if view.status.stop is not None:
-        return stopping.await_end(view)
-    return order_stop(view, Reason.DELETED)
+    if context.status.stop is not None:
+        return stopping.await_end(context)
+    return order_stop(context, Reason.DELETED)
 
 
-def hold(view: View) -> Plan | None:
+def hold(context: Context) -> Plan | None:
     """Put the finalizer on before there is anything that could be lost."""
-    if is_held(view.observed.job) or not view.stop.require_checkpoint or _forced(view):
+    if is_held(context.observed.job) or not context.stop.require_checkpoint or _forced(context):
         return None
-    return Plan(effects=(SetFinalizers((*_finalizers(view), STOP_FINALIZER)),))
+    return Plan(effects=(SetFinalizers((*_finalizers(context), STOP_FINALIZER)),))
 
 
-def _has_a_run(view: View) -> bool:
+def _has_a_run(context: Context) -> bool:
     """Whether something may be saved: as long as a run may come, and after the deletion only one that is there."""
-    if status.is_true(view.status, ConditionType.FINISHED) or not view.active:
+    if status.is_true(context.status, ConditionType.FINISHED) or not context.active:
         return False
-    return view.open_attempt is not None or not _leaving(view)
+    return context.open_attempt is not None or not _leaving(context)
 
 
-def _leaving(view: View) -> bool:
-    return "deletionTimestamp" in view.observed.job["metadata"]
+def _leaving(context: Context) -> bool:
+    return "deletionTimestamp" in context.observed.job["metadata"]
 
 
-def _forced(view: View) -> bool:
-    return (view.observed.job["metadata"].get("annotations") or {}).get(FORCE_DELETE) == "true"
+def _forced(context: Context) -> bool:
+    return (context.observed.job["metadata"].get("annotations") or {}).get(FORCE_DELETE) == "true"
 
 
-def _finalizers(view: View) -> tuple[str, ...]:
-    return tuple(view.observed.job["metadata"].get("finalizers") or ())
+def _finalizers(context: Context) -> tuple[str, ...]:
+    return tuple(context.observed.job["metadata"].get("finalizers") or ())

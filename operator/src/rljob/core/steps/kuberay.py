@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus
 from rljob.core import status
+from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY, StartReason
+from rljob.core.context import Context
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import Plan
-from rljob.core.policies.startup import KUBERAY_AWAY, StartReason
 from rljob.core.reasons import Reason
 from rljob.core.steps.finishing import fail
-from rljob.core.steps.queueing import admission_of, with_admission
+from rljob.core.steps.queue_admission import admission_of, with_admission
 from rljob.core.steps.starting import is_late, is_waiting_for_queue, pod_poll_seconds, tell, with_cluster_begun
-from rljob.core.view import View
 
 INVALID = "InvalidRayCluster"
 """Beginning of the reason of KubeRay's event about a cluster that it refuses, to which it gives no status (v1.6.2,
@@ -25,22 +25,22 @@ WAIT_SECONDS = 300.0
 """Between two looks for such an event: KubeRay's other words are watched."""
 
 
-def await_kuberay(view: View) -> Plan | None:
+def await_kuberay(context: Context) -> Plan | None:
     """Wait at the start deadline for a KubeRay that is away, and let the clock begin when it is back."""
-    if view.intent.attempt > 0 or view.cluster is None or view.cluster["spec"].get("suspend", False):
+    if context.intent.attempt > 0 or context.cluster is None or context.cluster["spec"].get("suspend", False):
         return None
-    waits = is_waiting_for_kuberay(view.status)
-    if is_taken_up(view.cluster, view.observed.head_pod, view.observed.pods):
-        return _begin(view) if waits else None
-    if (refused := _refusal(view, view.cluster)) is not None:
-        return fail(view, Reason.INVALID_MANIFEST, refused)
+    waits = is_waiting_for_kuberay(context.status)
+    if is_taken_up(context.cluster, context.observed.head_pod, context.observed.pods):
+        return _begin(context) if waits else None
+    if (refused := _refusal(context, context.cluster)) is not None:
+        return fail(context, Reason.INVALID_MANIFEST, refused)
     if waits:
         return Plan(requeue_after_seconds=WAIT_SECONDS)
-    if not _reached_deadline(view):
+    if not _reached_deadline(context):
         return None
-    if isinstance(view.observed.pods, Unseen):
-        return Plan(requeue_after_seconds=pod_poll_seconds(view))
-    return tell(view, with_admission(view, view.status), StartReason.NO_PODS.value, KUBERAY_AWAY)
+    if isinstance(context.observed.pods, Unseen):
+        return Plan(requeue_after_seconds=pod_poll_seconds(context))
+    return tell(context, with_admission(context, context.status), StartReason.NO_PODS.value, KUBERAY_AWAY)
 
 
 def is_waiting_for_kuberay(current: RLJobStatus) -> bool:
@@ -62,9 +62,9 @@ def may_be_refused(cluster: Manifest, head_pod: Manifest | None, age_seconds: fl
     return not is_taken_up(cluster, head_pod, ()) and (late or age_seconds >= WORDS_SECONDS)
 
 
-def _refusal(view: View, cluster: Manifest) -> str | None:
+def _refusal(context: Context, cluster: Manifest) -> str | None:
     """Give KubeRay's words where it refuses the cluster: nothing changes that but another manifest."""
-    for event in view.observed.cluster_events:
+    for event in context.observed.cluster_events:
         about = (event.get("regarding") or {}).get("uid", cluster["metadata"]["uid"])
         if str(event.get("reason", "")).startswith(INVALID) and about == cluster["metadata"]["uid"]:
             said = status.bounded(str(event.get("note") or event["reason"]))
@@ -72,12 +72,14 @@ def _refusal(view: View, cluster: Manifest) -> str | None:
     return None
 
 
-def _reached_deadline(view: View) -> bool:
+def _reached_deadline(context: Context) -> bool:
     """Whether time is up, and nobody else, as a queue, has a word of what the cluster waits for."""
-    seen = admission_of(view)
+    seen = admission_of(context)
     held_back = seen is not None and seen.value is ConditionStatus.FALSE
-    return is_late(view) and not held_back and not is_waiting_for_queue(view.status)
+    return is_late(context) and not held_back and not is_waiting_for_queue(context.status)
 
 
-def _begin(view: View) -> Plan:
-    return view.write(with_cluster_begun(view, view.status.model_copy(update={"intent": view.timed_anew()})))
+def _begin(context: Context) -> Plan:
+    return context.write(
+        with_cluster_begun(context, context.status.model_copy(update={"intent": context.timed_anew()}))
+    )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from rljob.api.status import ConditionStatus, ConditionType, State, StopStatus
-from rljob.core import clock
+from rljob.core import times
+from rljob.core.attempts.stop_mode import Choice, choose_mode
+from rljob.core.context import Context
 from rljob.core.plan import EventNote, EventType, Plan
-from rljob.core.policies.stop_mode import Choice, choose_mode
 from rljob.core.reasons import Reason
-from rljob.core.view import View
 from rljob_runtime.contract import STALL_SECONDS, StopMode
 
 STALLED_GRACE_SECONDS = round(STALL_SECONDS) + 40
@@ -25,16 +25,16 @@ NODES_MAX = 8
 
 
 def order_stop(
-    view: View, reason: Reason, message: str = "", *, fault: str | None = None, nodes: tuple[str, ...] = ()
+    context: Context, reason: Reason, message: str = "", *, fault: str | None = None, nodes: tuple[str, ...] = ()
 ) -> Plan:
     """Write down that the run is to stop for this reason, or for a fault of these nodes; one order at a time."""
-    choice, grace = _how(view, reason)
-    deadline = clock.to_text(view.now + timedelta(seconds=grace))
+    choice, grace = _how(context, reason)
+    deadline = times.to_text(context.now + timedelta(seconds=grace))
     stop = StopStatus(
         reason=reason,
         mode=choice.mode.value,
         decision=choice.why,
-        requested_time=clock.to_text(view.now),
+        requested_time=times.to_text(context.now),
         deadline=deadline,
         message=message,
         fault=fault,
@@ -42,28 +42,28 @@ def order_stop(
     )
     allowed = _allowed(choice, grace, deadline)
     told = f"{message}; {allowed}" if message else allowed
-    new = view.status.model_copy(update={"stop": stop})
+    new = context.status.model_copy(update={"stop": stop})
     if reason is Reason.SUSPENDED:
         kind, word = ConditionType.SUSPENDED, Reason.SUSPENDING
     else:
         kind, word = ConditionType.PROGRESSING, reason
-    new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told if grace else message)
-    new = view.writer.summarised(new, State.STOPPING, word, told)
+    new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told if grace else message)
+    new = context.writer.summarised(new, State.STOPPING, word, told)
     wished = reason in (Reason.SUSPENDED, Reason.DELETED)
     event = EventType.NORMAL if wished else EventType.WARNING
-    return view.write(new, EventNote(event, word, told))
+    return context.write(new, EventNote(event, word, told))
 
 
-def _how(view: View, reason: Reason) -> tuple[Choice, int]:
+def _how(context: Context, reason: Reason) -> tuple[Choice, int]:
     """Give how the trainer is asked, and the seconds that it gets."""
     if reason is Reason.PROGRESS_DEADLINE_EXCEEDED:
         return Choice(StopMode.STALLED, "no step comes: the stacks are kept first"), STALLED_GRACE_SECONDS
-    choice = choose_mode(view.stop, view.status.progress, view.status.checkpoint)
-    saves = view.frozen_spec is not None and view.frozen_spec.checkpoint is not None
-    runs = view.open_attempt is not None
+    choice = choose_mode(context.stop, context.status.progress, context.status.checkpoint)
+    saves = context.frozen_spec is not None and context.frozen_spec.checkpoint is not None
+    runs = context.open_attempt is not None
     if runs and saves and choice.mode is not StopMode.IMMEDIATE:
-        return choice, view.stop.grace_seconds
-    if runs and reason in ENDS_JOB and view.cleanup.cluster_after_seconds:
+        return choice, context.stop.grace_seconds
+    if runs and reason in ENDS_JOB and context.cleanup.cluster_after_seconds:
         # Nothing else would end it in a cluster that stays.
         return Choice(StopMode.IMMEDIATE, "its cluster may stay, and the run must not"), ENDED_GRACE_SECONDS
     return choice, 0

@@ -18,20 +18,20 @@ from rljob.api.status import (
     State,
     StopStatus,
 )
-from rljob.core import clock, status
-from rljob.core.faults import UNKNOWN
+from rljob.core import status, times
+from rljob.core.attempts.classify import Failure, at_fault
+from rljob.core.context import LEAVING_POLL_SECONDS, LOOK_AGAIN_SECONDS, Context, port_block
 from rljob.core.observed import Manifest, Unseen
-from rljob.core.plan import EventNote, EventType, HurryPod, Plan, StopRun
-from rljob.core.policies.failures import Failure, at_fault
-from rljob.core.policies.queueing import find_eviction
+from rljob.core.plan import EventNote, EventType, Plan, ShortenGracePeriod, StopRun
 from rljob.core.reasons import Reason
-from rljob.core.steps.ending import await_last_word, outcome_seen
+from rljob.core.scheduling.kueue import find_eviction
+from rljob.core.scheduling.node_faults import UNKNOWN
+from rljob.core.steps.driver_exit import await_last_word, outcome_seen
 from rljob.core.steps.finishing import close_attempt, delete_cluster, end
 from rljob.core.steps.ordering import order_stop
-from rljob.core.steps.queueing import with_admission
+from rljob.core.steps.queue_admission import with_admission
 from rljob.core.steps.restarting import conclude, counted, without_attempt
 from rljob.core.steps.running import progress_seen, with_progress
-from rljob.core.view import LEAVING_POLL_SECONDS, LOOK_AGAIN_SECONDS, View, port_block
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
 
 GOES_ON = frozenset({Reason.RESTARTING, Reason.WAITING_FOR_DEVICES})
@@ -46,73 +46,73 @@ SIGNALLED = 128
 the number negated (subprocess.Popen.returncode)."""
 
 
-def begin_suspension(view: View) -> Plan | None:
+def begin_suspension(context: Context) -> Plan | None:
     """Stop a run whose user wants the NPUs back."""
-    if not view.suspend or not view.active or view.status.stop is not None:
+    if not context.suspend or not context.active or context.status.stop is not None:
         return None
-    return order_stop(view, Reason.SUSPENDED)
+    return order_stop(context, Reason.SUSPENDED)
 
 
-def begin_preemption(view: View) -> Plan | None:
+def begin_preemption(context: Context) -> Plan | None:
     """Notice that somebody else suspended the cluster under a run: its pods are going, and their hooks ask it to save.
 
     Kueue does so when it takes a workload's quota back, and turns it round when it admits the workload again.
     """
-    if view.status.stop is not None or not view.active or view.intent.attempt == 0 or view.cluster is None:
+    if context.status.stop is not None or not context.active or context.intent.attempt == 0 or context.cluster is None:
         return None
-    if not view.cluster["spec"].get("suspend", False):
+    if not context.cluster["spec"].get("suspend", False):
         return None
-    live = view.observed.live_cluster
+    live = context.observed.live_cluster
     if isinstance(live, Unseen):
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     if live is None or not live["spec"].get("suspend", False):
         # The store is behind: no run is stopped on the watch's word alone.
         return None
-    evicted = find_eviction(view.observed.workload)
-    told = evicted.message if evicted else f"RayCluster {view.intent.cluster_name} was suspended from outside"
-    return order_stop(view, Reason.PREEMPTED, told)
+    evicted = find_eviction(context.observed.workload)
+    told = evicted.message if evicted else f"RayCluster {context.intent.cluster_name} was suspended from outside"
+    return order_stop(context, Reason.PREEMPTED, told)
 
 
-def await_end(view: View) -> Plan | None:
+def await_end(context: Context) -> Plan | None:
     """Ask the run to stop until it has ended or its time is over, then close its attempt."""
-    stop = view.status.stop
+    stop = context.status.stop
     if stop is None:
         return None
-    if view.open_attempt is None:
-        return _end_unrecorded(view, stop)
-    answer = progress_seen(view)
-    outcome = outcome_seen(view, answer)
-    current = with_progress(view, answer)
+    if context.open_attempt is None:
+        return _end_unrecorded(context, stop)
+    answer = progress_seen(context)
+    outcome = outcome_seen(context, answer)
+    current = with_progress(context, answer)
     if outcome is not None and outcome.exit_code == ExitCode.DONE:
-        return end(current, view, outcome)
-    if outcome is None and (plan := await_last_word(view)) is not None:
+        return end(current, context, outcome)
+    if outcome is None and (plan := await_last_word(context)) is not None:
         return plan
-    if outcome is None and view.head_is_intended and view.now < clock.from_text(stop.deadline):
+    if outcome is None and context.head_is_intended and context.now < times.from_text(stop.deadline):
         # A hook may have asked before, and more gently; the spool keeps the strongest of all.
         asked = answer is None or (answer.phase is Phase.STOPPING and stop.mode == StopMode.AFTER_STEP)
-        again = LEAVING_POLL_SECONDS if view.head_is_leaving else LOOK_AGAIN_SECONDS
-        return Plan(effects=() if asked else (_request(view, stop),), requeue_after_seconds=again)
-    return _ended(view, stop, current, outcome)
+        again = LEAVING_POLL_SECONDS if context.head_is_leaving else LOOK_AGAIN_SECONDS
+        return Plan(effects=() if asked else (_request(context, stop),), requeue_after_seconds=again)
+    return _ended(context, stop, current, outcome)
 
 
-def _end_unrecorded(view: View, stop: StopStatus) -> Plan | None:
+def _end_unrecorded(context: Context, stop: StopStatus) -> Plan | None:
     """Use the number of an attempt up that was intended, and perhaps submitted; None where there is none."""
     if stop.reason == Reason.PREEMPTED:
         # Its pods go, but the cluster keeps its place in the queue.
-        return _preempted(view, stop, view.status, None)
-    new = _closed(view, stop, view.status, None)
-    return None if new == view.status else view.write(new)
+        return _preempted(context, stop, context.status, None)
+    new = _closed(context, stop, context.status, None)
+    return None if new == context.status else context.write(new)
 
 
-def _request(view: View, stop: StopStatus) -> StopRun:
-    pod, intent = view.observed.head_pod, view.intent
+def _request(context: Context, stop: StopStatus) -> StopRun:
+    pod, intent = context.observed.head_pod, context.intent
     if pod is None:
         raise AssertionError("await_end asks an intended head only")
     block = port_block(pod)
     return StopRun(
         pod_ip=str(pod["status"]["podIP"]),
         pod_uid=pod["metadata"]["uid"],
-        job_uid=view.job.uid,
+        job_uid=context.job.uid,
         cluster_name=intent.cluster_name,
         attempt=intent.attempt,
         mode=StopMode(stop.mode),
@@ -120,24 +120,24 @@ def _request(view: View, stop: StopStatus) -> StopRun:
     )
 
 
-def _ended(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Plan:
+def _ended(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Plan:
     if stop.reason == Reason.ACTIVE_DEADLINE_EXCEEDED:
         told = Outcome(ExitCode.FAILED, stop.reason, _joined(stop, outcome), last_step=status.last_step(current))
         failure = Failure(FailureCause.CONFIGURATION, stop.reason, told.message, told.exit_code)
-        return end(current, view, told, failure=failure)
+        return end(current, context, told, failure=failure)
     if stop.reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
         if outcome is None or outcome.exit_code in (ExitCode.STALLED, ExitCode.STOPPED) or _signalled(outcome):
             message = _joined(stop, outcome)
             outcome = Outcome(ExitCode.STALLED, stop.reason, message, last_step=status.last_step(current))
-        return conclude(view, current, outcome)
+        return conclude(context, current, outcome)
     if stop.reason == Reason.PREEMPTED:
-        return _preempted(view, stop, current, outcome)
+        return _preempted(context, stop, current, outcome)
     if stop.reason == Reason.DEVICE_FAULT:
         # However the run ended meanwhile: on such a device it says nothing of the run.
         failure = at_fault(stop.fault or UNKNOWN, tuple(stop.nodes), _joined(stop, outcome))
         told = Outcome(failure.exit_code, failure.reason, failure.message, last_step=status.last_step(current))
-        return conclude(view, current, told, failure)
-    return view.write(_closed(view, stop, current, outcome))
+        return conclude(context, current, told, failure)
+    return context.write(_closed(context, stop, current, outcome))
 
 
 def _signalled(outcome: Outcome) -> bool:
@@ -149,80 +149,80 @@ def _joined(stop: StopStatus, outcome: Outcome | None) -> str:
     return "; ".join(text for text in (stop.message, outcome.message if outcome else "") if text)
 
 
-def _closed(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> RLJobStatus:
+def _closed(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> RLJobStatus:
     """Close the attempt; one that failed on the way says so, and the next one begins at its last checkpoint."""
     if outcome is None or outcome.exit_code == ExitCode.STOPPED:
         message = outcome.message if outcome else "its time to save was over, or there was nothing to wait for"
         stopped = Outcome(ExitCode.STOPPED, stop.reason, message, last_step=status.last_step(current))
-        return close_attempt(current, view, stopped, AttemptOutcome.STOPPED)
-    return close_attempt(current, view, outcome, AttemptOutcome.FAILED)
+        return close_attempt(current, context, stopped, AttemptOutcome.STOPPED)
+    return close_attempt(current, context, outcome, AttemptOutcome.FAILED)
 
 
-def _preempted(view: View, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Plan:
+def _preempted(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Plan:
     """Close the attempt and wait in the same cluster, which its queue starts again; nothing is judged or budgeted."""
     # Kueue's word may come after the news that it suspended the cluster.
-    evicted = find_eviction(view.observed.workload)
+    evicted = find_eviction(context.observed.workload)
     stop = stop.model_copy(update={"message": status.bounded(evicted.message)}) if evicted else stop
     reason, cause = (evicted.reason, evicted.cause) if evicted else (Reason.PREEMPTED, FailureCause.PREEMPTION)
     told = Outcome(ExitCode.STOPPED, reason, _joined(stop, outcome), last_step=status.last_step(current))
     failure = Failure(cause, reason, told.message, told.exit_code)
-    new = close_attempt(with_admission(view, current), view, told, AttemptOutcome.PREEMPTED, failure)
+    new = close_attempt(with_admission(context, current), context, told, AttemptOutcome.PREEMPTED, failure)
     new = new.model_copy(
         update={
             "stop": None,
             "counters": counted(new.counters, cause),
             "restarts": new.restarts + 1,
-            "intent": without_attempt(view, view.now),
+            "intent": without_attempt(context, context.now),
         }
     )
-    new = view.writer.with_condition(
+    new = context.writer.with_condition(
         new, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.WAITING_FOR_QUEUE, told.message
     )
-    new = view.writer.summarised(new, State.QUEUED, Reason.WAITING_FOR_QUEUE, told.message)
-    return view.write(new, EventNote(EventType.NORMAL, Reason.PREEMPTED, told.message or stop.reason))
+    new = context.writer.summarised(new, State.QUEUED, Reason.WAITING_FOR_QUEUE, told.message)
+    return context.write(new, EventNote(EventType.NORMAL, Reason.PREEMPTED, told.message or stop.reason))
 
 
-def tear_down(view: View) -> Plan | None:
+def tear_down(context: Context) -> Plan | None:
     """Delete the clusters, and wait until no pod is left: only then are the NPUs free."""
-    stop = view.status.stop
+    stop = context.status.stop
     if stop is None:
         return None
-    known = {cluster["metadata"]["uid"]: cluster for cluster in view.observed.clusters}
-    live = view.observed.live_cluster
-    if isinstance(live, dict) and view.made(live):
+    known = {cluster["metadata"]["uid"]: cluster for cluster in context.observed.clusters}
+    live = context.observed.live_cluster
+    if isinstance(live, dict) and context.made(live):
         known.setdefault(live["metadata"]["uid"], live)
     doomed = tuple(delete_cluster(c) for c in known.values() if "deletionTimestamp" not in c["metadata"])
     if doomed:
         return Plan(effects=doomed, requeue_after_seconds=LOOK_AGAIN_SECONDS)
     # What was not looked at counts as there.
-    if known or isinstance(live, Unseen) or isinstance(view.observed.pods, Unseen) or view.observed.pods:
-        return _tell_what_stays(view)
-    new = view.status.model_copy(
-        update={"stop": None, "ray_cluster": None, "intent": view.intent.model_copy(update={"ended": True})}
+    if known or isinstance(live, Unseen) or isinstance(context.observed.pods, Unseen) or context.observed.pods:
+        return _tell_what_stays(context)
+    new = context.status.model_copy(
+        update={"stop": None, "ray_cluster": None, "intent": context.intent.model_copy(update={"ended": True})}
     )
     goes_on = stop.reason in GOES_ON
     word = Reason(stop.reason) if goes_on else Reason.SUSPENDED
     for kind in (ConditionType.ADMITTED, ConditionType.CLUSTER_READY, ConditionType.PROGRESSING):
         told = status.condition(new, kind)
         if told is not None:
-            new = view.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told.message if goes_on else "")
+            new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told.message if goes_on else "")
     if goes_on and new.reason == Reason.POD_STUCK:
-        new = view.writer.summarised(new, new.state, word)
-    new = new if goes_on else _suspended(view, new)
-    return view.write(new, EventNote(EventType.NORMAL, word, "the NPUs are free"))
+        new = context.writer.summarised(new, new.state, word)
+    new = new if goes_on else _suspended(context, new)
+    return context.write(new, EventNote(EventType.NORMAL, word, "the NPUs are free"))
 
 
-def _tell_what_stays(view: View) -> Plan:
+def _tell_what_stays(context: Context) -> Plan:
     """Wait, and name what should long be gone: its processes may live, so nothing begins beside it."""
-    pods = () if isinstance(view.observed.pods, Unseen) else view.observed.pods
-    if hurried := tuple(_hurry(pod) for pod in pods if _waits_for_nothing(pod, view.now)):
+    pods = () if isinstance(context.observed.pods, Unseen) else context.observed.pods
+    if hurried := tuple(_hurry(pod) for pod in pods if _waits_for_nothing(pod, context.now)):
         return Plan(effects=hurried, requeue_after_seconds=LOOK_AGAIN_SECONDS)
-    stuck = next((pod for pod in pods if _is_stuck(pod, view.now)), None)
-    message = _told_of_pod(stuck) if stuck is not None else _told_of_what_nobody_ends(view, pods)
-    if message is None or view.status.reason == Reason.POD_STUCK:
+    stuck = next((pod for pod in pods if _is_stuck(pod, context.now)), None)
+    message = _told_of_pod(stuck) if stuck is not None else _told_of_what_nobody_ends(context, pods)
+    if message is None or context.status.reason == Reason.POD_STUCK:
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
-    new = view.writer.summarised(view.status, view.status.state, Reason.POD_STUCK, message)
-    return view.write(new, EventNote(EventType.WARNING, Reason.POD_STUCK, message), requeue=LOOK_AGAIN_SECONDS)
+    new = context.writer.summarised(context.status, context.status.state, Reason.POD_STUCK, message)
+    return context.write(new, EventNote(EventType.WARNING, Reason.POD_STUCK, message), requeue=LOOK_AGAIN_SECONDS)
 
 
 def _told_of_pod(stuck: Manifest) -> str:
@@ -235,27 +235,28 @@ def _told_of_pod(stuck: Manifest) -> str:
     )
 
 
-def _told_of_what_nobody_ends(view: View, pods: tuple[Manifest, ...]) -> str | None:
+def _told_of_what_nobody_ends(context: Context, pods: tuple[Manifest, ...]) -> str | None:
     """Name a cluster that a finalizer holds, or a pod that outlives its cluster (--cascade=orphan): not ours to end."""
-    live, stop = view.observed.live_cluster, view.status.stop
-    left = list(view.observed.clusters) + ([live] if isinstance(live, dict) else [])
+    live, stop = context.observed.live_cluster, context.status.stop
+    left = list(context.observed.clusters) + ([live] if isinstance(live, dict) else [])
     for cluster in left:
         metadata = cluster["metadata"]
         since = metadata.get("deletionTimestamp")
-        if not pods and since is not None and view.now >= clock.after(since, STUCK_SECONDS):
+        if not pods and since is not None and context.now >= times.after(since, STUCK_SECONDS):
             holders = ", ".join(metadata.get("finalizers") or ()) or "none"
             return (
                 f"RayCluster {metadata['name']} is being deleted since {since} (finalizers: "
                 f"{holders}): nothing begins before it is gone"
             )
-    if left or isinstance(live, Unseen) or stop is None or view.now < clock.after(stop.deadline, STUCK_SECONDS):
+    if left or isinstance(live, Unseen) or stop is None or context.now < times.after(stop.deadline, STUCK_SECONDS):
         return None
     orphan = next((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), None)
     if orphan is None:
         return None
     return (
-        f"pod {orphan['metadata']['name']} has the label of RayCluster {view.intent.cluster_name}, which is gone, and "
-        "nobody deletes it; delete it, or take the label off: it may hold NPUs, and nothing begins before it is gone"
+        f"pod {orphan['metadata']['name']} carries the label of RayCluster {context.intent.cluster_name}, which is "
+        "gone, and nothing deletes it; delete the pod or remove the label: it may hold NPUs, and the job does not "
+        "start before it is gone"
     )
 
 
@@ -267,33 +268,33 @@ def _waits_for_nothing(pod: Manifest, now: datetime) -> bool:
     """
     metadata, containers = pod["metadata"], (pod.get("status") or {}).get("containerStatuses") or ()
     ends, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds") or 0
-    if ends is None or grace <= HURRY_SECONDS or now < clock.after(ends, HURRY_SECONDS - grace):
+    if ends is None or grace <= HURRY_SECONDS or now < times.after(ends, HURRY_SECONDS - grace):
         return False
     return bool(containers) and all("waiting" in (told.get("state") or {}) for told in containers)
 
 
-def _hurry(pod: Manifest) -> HurryPod:
+def _hurry(pod: Manifest) -> ShortenGracePeriod:
     metadata = pod["metadata"]
-    return HurryPod(metadata["namespace"], metadata["name"], metadata["uid"])
+    return ShortenGracePeriod(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
 def _is_stuck(pod: Manifest, now: datetime) -> bool:
     # The timestamp is that of the deletion and the grace together: the moment at which the kubelet kills.
     ends = pod["metadata"].get("deletionTimestamp")
-    return ends is not None and now >= clock.after(ends, STUCK_SECONDS)
+    return ends is not None and now >= times.after(ends, STUCK_SECONDS)
 
 
-def hold(view: View) -> Plan | None:
+def hold(context: Context) -> Plan | None:
     """Make nothing for a job that is to wait."""
-    lost = view.status.intent is None and view.observed.clusters
+    lost = context.status.intent is None and context.observed.clusters
     # After a lost status, what runs is written down anew first, and then stopped like any run.
-    if not view.suspend or view.active or lost:
+    if not context.suspend or context.active or lost:
         return None
-    return view.write(_suspended(view, view.status))
+    return context.write(_suspended(context, context.status))
 
 
-def _suspended(view: View, current: RLJobStatus) -> RLJobStatus:
+def _suspended(context: Context, current: RLJobStatus) -> RLJobStatus:
     # Whoever resumes it, it is the user: an automatic restart that was due is none any more.
     new = current.model_copy(update={"next_attempt_time": None})
-    new = view.writer.with_condition(new, ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
-    return view.writer.summarised(new, State.SUSPENDED, Reason.SUSPENDED, "set spec.suspend to false to go on")
+    new = context.writer.with_condition(new, ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
+    return context.writer.summarised(new, State.SUSPENDED, Reason.SUSPENDED, "set spec.suspend to false to go on")

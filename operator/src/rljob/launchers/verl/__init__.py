@@ -8,7 +8,7 @@ only wires verl to the pods (router, spool, ports, settings of the CPU platform)
 
 from rljob.launchers.verl.job import ENTRYPOINT, TABLE, TYPED_KEYS, job_config, overrides
 from rljob.launchers.verl.limits import LIMITS, refusals
-from rljob.launchers.verl.rows import Condition, Row
+from rljob.launchers.verl.rows import OverrideRow, RowCondition
 from rljob.launchers.verl.sizes import data_parallel_ranks, devices, micro_batch, mini_batch
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "LIMITS",
     "TABLE",
     "TYPED_KEYS",
-    "Condition",
-    "Row",
+    "OverrideRow",
+    "RowCondition",
     "data_parallel_ranks",
     "devices",
     "job_config",

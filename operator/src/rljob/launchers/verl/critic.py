@@ -8,13 +8,13 @@ verl's V1 trainer reads neither batch size of the critic's own section: its engi
 from __future__ import annotations
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl.rows import DYNAMIC, FSDP2, MEGATRON, PPO, Condition, Row, both, number
+from rljob.launchers.verl.rows import DYNAMIC, FSDP2, MEGATRON, PPO, OverrideRow, RowCondition, both, number
 from rljob.launchers.verl.sizes import micro_batch, uses_megatron
 
 CRITIC_YAML = "trainer/config/critic/critic.yaml"
 CRITIC = "workers/config/critic.py"
 ENGINE = "workers/config/engine.py"
-STATIC = Condition("maxTokensPerDevice is not set", lambda s: not DYNAMIC.holds(s))
+STATIC = RowCondition("maxTokensPerDevice is not set", lambda s: not DYNAMIC.holds(s))
 
 
 def critic_path(spec: RLJobSpec) -> str:
@@ -31,15 +31,15 @@ def _learning_rate(spec: RLJobSpec) -> float | None:
     return number(spec.critic.learning_rate) if spec.critic else None
 
 
-def _engine_rows(section: str, engine: Condition) -> tuple[Row, ...]:
+def _engine_rows(section: str, engine: RowCondition) -> tuple[OverrideRow, ...]:
     """Give the rows that are written into the section of an engine."""
     here, size = both(PPO, engine), "critic.microBatchSizePerDevice"
     static = both(here, STATIC)
     return (
-        Row(f"+critic.{section}.use_dynamic_bsz", size, ENGINE, lambda _: False, static),
-        Row(f"+critic.{section}.micro_batch_size_per_gpu", size, ENGINE, critic_micro_batch, static),
-        Row(f"+critic.{section}.infer_micro_batch_size_per_gpu", size, ENGINE, critic_micro_batch, static),
-        Row(
+        OverrideRow(f"+critic.{section}.use_dynamic_bsz", size, ENGINE, lambda _: False, static),
+        OverrideRow(f"+critic.{section}.micro_batch_size_per_gpu", size, ENGINE, critic_micro_batch, static),
+        OverrideRow(f"+critic.{section}.infer_micro_batch_size_per_gpu", size, ENGINE, critic_micro_batch, static),
+        OverrideRow(
             f"critic.{section}.param_offload",
             "trainer.offload.parameters",
             ENGINE,
@@ -47,7 +47,7 @@ def _engine_rows(section: str, engine: Condition) -> tuple[Row, ...]:
             here,
             own=False,
         ),
-        Row(
+        OverrideRow(
             f"critic.{section}.optimizer_offload",
             "trainer.offload.optimizer",
             ENGINE,
@@ -58,8 +58,8 @@ def _engine_rows(section: str, engine: Condition) -> tuple[Row, ...]:
     )
 
 
-def _size_row(key: str, field: str, size: str) -> Row:
-    return Row(
+def _size_row(key: str, field: str, size: str) -> OverrideRow:
+    return OverrideRow(
         f"critic.megatron.{key}",
         f"trainer.parallelism.{field}",
         ENGINE,
@@ -70,17 +70,19 @@ def _size_row(key: str, field: str, size: str) -> Row:
 
 
 ROWS = (
-    Row("critic.model.path", "critic.path", "trainer/config/model/hf_model.yaml", critic_path, PPO),
-    Row(
+    OverrideRow("critic.model.path", "critic.path", "trainer/config/model/hf_model.yaml", critic_path, PPO),
+    OverrideRow(
         "critic.model.trust_remote_code",
         "model.trustRemoteCode",
         "trainer/config/model/hf_model.yaml",
         lambda s: s.model.trust_remote_code,
         PPO,
     ),
-    Row("critic.strategy", "trainer.backend", CRITIC, lambda s: "megatron" if uses_megatron(s) else "fsdp2", PPO),
-    Row("critic.optim.lr", "critic.learningRate", "workers/config/optimizer.py", _learning_rate, PPO),
-    Row(
+    OverrideRow(
+        "critic.strategy", "trainer.backend", CRITIC, lambda s: "megatron" if uses_megatron(s) else "fsdp2", PPO
+    ),
+    OverrideRow("critic.optim.lr", "critic.learningRate", "workers/config/optimizer.py", _learning_rate, PPO),
+    OverrideRow(
         "critic.optim.clip_grad",
         "trainer.gradientClip",
         "workers/config/optimizer.py",
@@ -88,8 +90,10 @@ ROWS = (
         PPO,
         own=False,
     ),
-    Row("critic.ppo_micro_batch_size_per_gpu", "critic.microBatchSizePerDevice", CRITIC_YAML, critic_micro_batch, PPO),
-    Row(
+    OverrideRow(
+        "critic.ppo_micro_batch_size_per_gpu", "critic.microBatchSizePerDevice", CRITIC_YAML, critic_micro_batch, PPO
+    ),
+    OverrideRow(
         "critic.ppo_max_token_len_per_gpu",
         "trainer.maxTokensPerDevice",
         CRITIC_YAML,
@@ -97,7 +101,7 @@ ROWS = (
         both(PPO, DYNAMIC),
         own=False,
     ),
-    Row(
+    OverrideRow(
         "+critic.ppo_infer_max_token_len_per_gpu",
         "trainer.maxTokensPerDevice",
         CRITIC,
@@ -105,7 +109,7 @@ ROWS = (
         both(PPO, DYNAMIC),
         own=False,
     ),
-    Row(
+    OverrideRow(
         "critic.fsdp.ulysses_sequence_parallel_size",
         "trainer.parallelism.sequence",
         ENGINE,

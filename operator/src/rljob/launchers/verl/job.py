@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
-from rljob.build.names import JobIdentity, cluster_name
 from rljob.launchers.verl import critic, lifecycle, rollout, training
-from rljob.launchers.verl.nodes import binds_cores, node_needs
-from rljob.launchers.verl.rows import Row
+from rljob.launchers.verl.node_needs import binds_cores, node_needs
+from rljob.launchers.verl.rows import OverrideRow
 from rljob.launchers.verl.sizes import devices
+from rljob.render.accelerators import ACCELERATORS
+from rljob.render.names import JobIdentity, cluster_name
 from rljob_runtime.contract import (
     CONTRACT_VERSION,
     JobConfig,
@@ -23,7 +23,7 @@ from rljob_runtime.contract import (
 )
 
 ENTRYPOINT = "python -m rljob_runtime launch"
-TABLE: tuple[Row, ...] = (*training.ROWS, *critic.ROWS, *rollout.ROWS, *lifecycle.ROWS)
+TABLE: tuple[OverrideRow, ...] = (*training.ROWS, *critic.ROWS, *rollout.ROWS, *lifecycle.ROWS)
 TYPED_KEYS = {row.key.lstrip("+"): row.field for row in TABLE if row.own}
 """Keys that `verl.overrides` must leave to a field."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl.rows import PPO, Condition, Row
+from rljob.launchers.verl.rows import PPO, OverrideRow, RowCondition
 
 PPO_YAML = "trainer/config/ppo_trainer.yaml"
-BY_LAUNCHER = Condition("set by the launcher at each attempt", lambda _: True)
+BY_LAUNCHER = RowCondition("set by the launcher at each attempt", lambda _: True)
 """It knows what was saved so far; here the keys are only taken."""
 
 
@@ -15,24 +15,24 @@ def _keep(spec: RLJobSpec) -> int | None:
 
 
 ROWS = (
-    Row(
+    OverrideRow(
         "trainer.default_local_dir",
         "checkpoint.path",
         PPO_YAML,
         lambda s: s.checkpoint.path if s.checkpoint else None,
     ),
-    Row(
+    OverrideRow(
         "trainer.save_freq",
         "checkpoint.everySteps",
         PPO_YAML,
         lambda s: s.checkpoint.every_steps if s.checkpoint else -1,
     ),
     # Our trainer takes the limit out of verl's hands (rljob_runtime/verl_plugin/saving.py).
-    Row("trainer.max_actor_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep),
-    Row("trainer.max_critic_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep, PPO),
-    Row("trainer.resume_mode", "checkpoint.resume", PPO_YAML, lambda _: None, BY_LAUNCHER),
-    Row("trainer.resume_from_path", "checkpoint.from", PPO_YAML, lambda _: None, BY_LAUNCHER),
-    Row(
+    OverrideRow("trainer.max_actor_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep),
+    OverrideRow("trainer.max_critic_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep, PPO),
+    OverrideRow("trainer.resume_mode", "checkpoint.resume", PPO_YAML, lambda _: None, BY_LAUNCHER),
+    OverrideRow("trainer.resume_from_path", "checkpoint.from", PPO_YAML, lambda _: None, BY_LAUNCHER),
+    OverrideRow(
         "trainer.logger",
         "observability.trackers",
         "utils/tracking.py",

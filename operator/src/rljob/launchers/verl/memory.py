@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import facts_of
-from rljob.build.hbm import die_memory
 from rljob.launchers.verl.job import overrides
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT
 from rljob.launchers.verl.sizes import data_parallel_ranks, devices, micro_batch, mini_batch, uses_megatron
+from rljob.render.accelerators import facts_of
+from rljob.render.hbm import die_memory
 from rljob_runtime.planning.memory import Die, Engine, Plan, Recompute, Rollout, Trainer, plan
 from rljob_runtime.planning.shapes import BUILT_IN, Shape, shape_from_config
 from rljob_runtime.planning.weights import Cut

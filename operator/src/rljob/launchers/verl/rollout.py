@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob.launchers.verl.rows import ATLAS, ROLLOUT, Condition, Row, number, whole
+from rljob.launchers.verl.rows import ATLAS, ROLLOUT, OverrideRow, RowCondition, number, whole
 
 ROLLOUT_YAML = "trainer/config/rollout/rollout.yaml"
 SERVER = "workers/rollout/vllm_rollout/vllm_async_server.py"
@@ -10,65 +10,65 @@ VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
 """Passed on to vLLM's own arguments (launch_server)."""
 DRAFTS = {"NGram": "ngram", "Suffix": "suffix"}
 """vllm_ascend/spec_decode/__init__.py and vLLM's SpeculativeConfig; `suffix` needs arctic-inference in the image."""
-SPECULATIVE = Condition("rollout.speculative.method is set", lambda s: s.rollout.speculative.method != "None")
+SPECULATIVE = RowCondition("rollout.speculative.method is set", lambda s: s.rollout.speculative.method != "None")
 
 ROWS = (
-    Row(f"{ROLLOUT}.name", "rollout.engine", ROLLOUT_YAML, lambda s: s.rollout.engine.lower()),
-    Row(
+    OverrideRow(f"{ROLLOUT}.name", "rollout.engine", ROLLOUT_YAML, lambda s: s.rollout.engine.lower()),
+    OverrideRow(
         f"{ROLLOUT}.tensor_model_parallel_size",
         "rollout.parallelism.tensor",
         ROLLOUT_YAML,
         lambda s: s.rollout.parallelism.tensor,
     ),
-    Row(
+    OverrideRow(
         f"{ROLLOUT}.data_parallel_size",
         "rollout.parallelism.data",
         ROLLOUT_YAML,
         lambda s: s.rollout.parallelism.data,
     ),
-    Row(
+    OverrideRow(
         f"{ROLLOUT}.expert_parallel_size",
         "rollout.parallelism.expert",
         ROLLOUT_YAML,
         lambda s: s.rollout.parallelism.expert,
     ),
-    Row(f"{ROLLOUT}.max_num_seqs", "rollout.maxSequences", ROLLOUT_YAML, lambda s: s.rollout.max_sequences),
-    Row(
+    OverrideRow(f"{ROLLOUT}.max_num_seqs", "rollout.maxSequences", ROLLOUT_YAML, lambda s: s.rollout.max_sequences),
+    OverrideRow(
         f"{ROLLOUT}.max_num_batched_tokens",
         "rollout.maxBatchedTokens",
         ROLLOUT_YAML,
         lambda s: s.rollout.max_batched_tokens,
     ),
-    Row(
+    OverrideRow(
         f"{ROLLOUT}.gpu_memory_utilization",
         "rollout.memoryFraction",
         ROLLOUT_YAML,
         lambda s: number(s.rollout.memory_fraction),
     ),
-    Row(
+    OverrideRow(
         f"{ROLLOUT}.cudagraph_capture_sizes",
         "rollout.captureSizes",
         ROLLOUT_YAML,
         lambda s: list(s.rollout.capture_sizes) or None,
     ),
-    Row(f"{ROLLOUT}.enforce_eager", "rollout.eager", ROLLOUT_YAML, lambda s: s.rollout.eager),
-    Row(
+    OverrideRow(f"{ROLLOUT}.enforce_eager", "rollout.eager", ROLLOUT_YAML, lambda s: s.rollout.eager),
+    OverrideRow(
         f"{ROLLOUT}.enable_chunked_prefill",
         "rollout.chunkedPrefill",
         ROLLOUT_YAML,
         lambda s: s.rollout.chunked_prefill,
     ),
-    Row(f"{ROLLOUT}.temperature", "rollout.temperature", ROLLOUT_YAML, lambda s: number(s.rollout.temperature)),
-    Row(f"{ROLLOUT}.top_p", "rollout.topP", ROLLOUT_YAML, lambda s: number(s.rollout.top_p)),
-    Row(f"{ROLLOUT}.top_k", "rollout.topK", ROLLOUT_YAML, lambda s: whole(s.rollout.top_k)),
-    Row(
+    OverrideRow(f"{ROLLOUT}.temperature", "rollout.temperature", ROLLOUT_YAML, lambda s: number(s.rollout.temperature)),
+    OverrideRow(f"{ROLLOUT}.top_p", "rollout.topP", ROLLOUT_YAML, lambda s: number(s.rollout.top_p)),
+    OverrideRow(f"{ROLLOUT}.top_k", "rollout.topK", ROLLOUT_YAML, lambda s: whole(s.rollout.top_k)),
+    OverrideRow(
         f"{VLLM}.speculative_config.method",
         "rollout.speculative.method",
         SERVER,
         lambda s: DRAFTS[s.rollout.speculative.method],
         SPECULATIVE,
     ),
-    Row(
+    OverrideRow(
         f"{VLLM}.speculative_config.num_speculative_tokens",
         "rollout.speculative.tokens",
         SERVER,
@@ -77,7 +77,7 @@ ROWS = (
     ),
     # Weights in the NZ layout cannot be updated in place: vllm-ascend refuses to wake up with them
     # (vllm_ascend/worker/worker.py, v0.23.0). `rl_config`, which newer releases have, is not in that release.
-    Row(
+    OverrideRow(
         f"{VLLM}.additional_config.weight_nz_mode",
         "accelerator.class",
         SERVER,
@@ -87,7 +87,7 @@ ROWS = (
     ),
     # vllm_ascend/ascend_config.py, v0.23.0: on by default, arm64 only. The runtime binds these workers (binding.py), as
     # those of the trainer on the same devices; two who bind would cut the pools twice.
-    Row(
+    OverrideRow(
         f"{VLLM}.additional_config.enable_cpu_binding",
         "optimizations.coreBinding",
         SERVER,

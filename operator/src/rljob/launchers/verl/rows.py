@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rljob.api.training import AlgorithmName, TrainerBackend
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
 from rljob.launchers.verl.sizes import uses_megatron
+from rljob.render.accelerators import ACCELERATORS
 from rljob_runtime.contract import OverrideValue, Platform
 
 ACTOR = "actor_rollout_ref.actor"
@@ -18,7 +18,7 @@ MODEL = "actor_rollout_ref.model"
 
 
 @dataclass(frozen=True)
-class Condition:
+class RowCondition:
     """When a row applies."""
 
     text: str
@@ -26,23 +26,23 @@ class Condition:
     holds: Callable[[RLJobSpec], bool]
 
 
-ALWAYS = Condition("", lambda _: True)
-FSDP2 = Condition("FSDP2", lambda s: s.trainer.backend is TrainerBackend.FSDP2)
-MEGATRON = Condition("Megatron, MindSpeed", uses_megatron)
-DYNAMIC = Condition("maxTokensPerDevice is set", lambda s: s.trainer.max_tokens_per_device is not None)
-DAPO = Condition("DAPO", lambda s: s.algorithm.name is AlgorithmName.DAPO)
-PPO = Condition("PPO", lambda s: s.algorithm.name is AlgorithmName.PPO)
-ATLAS = Condition("Atlas classes", lambda s: ACCELERATORS[s.accelerator.class_].platform is Platform.NPU)
-EVALUATE = Condition("trainer.mode Evaluate", lambda s: s.trainer.mode == "Evaluate")
+ALWAYS = RowCondition("", lambda _: True)
+FSDP2 = RowCondition("FSDP2", lambda s: s.trainer.backend is TrainerBackend.FSDP2)
+MEGATRON = RowCondition("Megatron, MindSpeed", uses_megatron)
+DYNAMIC = RowCondition("maxTokensPerDevice is set", lambda s: s.trainer.max_tokens_per_device is not None)
+DAPO = RowCondition("DAPO", lambda s: s.algorithm.name is AlgorithmName.DAPO)
+PPO = RowCondition("PPO", lambda s: s.algorithm.name is AlgorithmName.PPO)
+ATLAS = RowCondition("Atlas classes", lambda s: ACCELERATORS[s.accelerator.class_].platform is Platform.NPU)
+EVALUATE = RowCondition("trainer.mode Evaluate", lambda s: s.trainer.mode == "Evaluate")
 
 
-def both(first: Condition, second: Condition) -> Condition:
+def both(first: RowCondition, second: RowCondition) -> RowCondition:
     """Give the condition that holds when both do."""
-    return Condition(f"{first.text}; {second.text}", lambda s: first.holds(s) and second.holds(s))
+    return RowCondition(f"{first.text}; {second.text}", lambda s: first.holds(s) and second.holds(s))
 
 
 @dataclass(frozen=True)
-class Row:
+class OverrideRow:
     """One Hydra key: which field decides it, and how."""
 
     key: str
@@ -53,7 +53,7 @@ class Row:
     """File of verl 0.9.1, below verl/, that defines or reads the key."""
     value: Callable[[RLJobSpec], OverrideValue]
     """None: the field is not set, so the key is left to verl."""
-    when: Condition = ALWAYS
+    when: RowCondition = ALWAYS
     own: bool = True
     """False: a default that goes with the field; `verl.overrides` may set the key itself."""
 

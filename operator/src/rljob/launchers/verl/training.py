@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rljob.api.training import AlgorithmName, GroupFilter
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.accelerators import ACCELERATORS
 from rljob.launchers.verl.rows import (
     ACTOR,
     DAPO,
@@ -15,10 +14,11 @@ from rljob.launchers.verl.rows import (
     MODEL,
     REF,
     ROLLOUT,
-    Row,
+    OverrideRow,
     number,
 )
 from rljob.launchers.verl.sizes import micro_batch, mini_batch, uses_megatron
+from rljob.render.accelerators import ACCELERATORS
 
 PPO_YAML = "trainer/config/ppo_trainer.yaml"
 ACTOR_YAML = "trainer/config/actor/actor.yaml"
@@ -55,62 +55,70 @@ def _strategy(spec: RLJobSpec) -> str:
 
 
 MODEL_ROWS = (
-    Row(f"{MODEL}.path", "model.path", "trainer/config/model/hf_model.yaml", lambda s: s.model.path),
-    Row(
+    OverrideRow(f"{MODEL}.path", "model.path", "trainer/config/model/hf_model.yaml", lambda s: s.model.path),
+    OverrideRow(
         f"{MODEL}.trust_remote_code",
         "model.trustRemoteCode",
         "trainer/config/model/hf_model.yaml",
         lambda s: s.model.trust_remote_code,
     ),
-    Row("data.train_files", "data.train", DATA_YAML, lambda s: list(s.data.train)),
-    Row("data.val_files", "data.validation", DATA_YAML, lambda s: list(s.data.validation or s.data.train)),
-    Row("data.max_prompt_length", "data.maxPromptTokens", DATA_YAML, lambda s: s.data.max_prompt_tokens),
-    Row("data.max_response_length", "data.maxResponseTokens", DATA_YAML, lambda s: s.data.max_response_tokens),
-    Row("reward.custom_reward_function.path", "reward.path", REWARD_YAML, lambda s: s.reward.path),
-    Row("reward.custom_reward_function.name", "reward.function", REWARD_YAML, lambda s: s.reward.function),
+    OverrideRow("data.train_files", "data.train", DATA_YAML, lambda s: list(s.data.train)),
+    OverrideRow("data.val_files", "data.validation", DATA_YAML, lambda s: list(s.data.validation or s.data.train)),
+    OverrideRow("data.max_prompt_length", "data.maxPromptTokens", DATA_YAML, lambda s: s.data.max_prompt_tokens),
+    OverrideRow("data.max_response_length", "data.maxResponseTokens", DATA_YAML, lambda s: s.data.max_response_tokens),
+    OverrideRow("reward.custom_reward_function.path", "reward.path", REWARD_YAML, lambda s: s.reward.path),
+    OverrideRow("reward.custom_reward_function.name", "reward.function", REWARD_YAML, lambda s: s.reward.function),
 )
 
 ALGORITHM_ROWS = (
-    Row("algorithm.adv_estimator", "algorithm.name", PPO_YAML, lambda s: ESTIMATORS[s.algorithm.name]),
-    Row(f"{ACTOR}.use_kl_loss", "algorithm.klCoefficient", ACTOR_YAML, lambda s: float(s.algorithm.kl_coefficient) > 0),
-    Row(f"{ACTOR}.kl_loss_coef", "algorithm.klCoefficient", ACTOR_YAML, lambda s: float(s.algorithm.kl_coefficient)),
-    Row(f"{ACTOR}.clip_ratio_low", "algorithm.clipRatioLow", ACTOR_YAML, lambda s: number(s.algorithm.clip_ratio_low)),
-    Row(f"{ACTOR}.clip_ratio_high", "algorithm.clipRatioHigh", ACTOR_YAML, _clip_high),
-    Row(
+    OverrideRow("algorithm.adv_estimator", "algorithm.name", PPO_YAML, lambda s: ESTIMATORS[s.algorithm.name]),
+    OverrideRow(
+        f"{ACTOR}.use_kl_loss", "algorithm.klCoefficient", ACTOR_YAML, lambda s: float(s.algorithm.kl_coefficient) > 0
+    ),
+    OverrideRow(
+        f"{ACTOR}.kl_loss_coef", "algorithm.klCoefficient", ACTOR_YAML, lambda s: float(s.algorithm.kl_coefficient)
+    ),
+    OverrideRow(
+        f"{ACTOR}.clip_ratio_low", "algorithm.clipRatioLow", ACTOR_YAML, lambda s: number(s.algorithm.clip_ratio_low)
+    ),
+    OverrideRow(f"{ACTOR}.clip_ratio_high", "algorithm.clipRatioHigh", ACTOR_YAML, _clip_high),
+    OverrideRow(
         f"{ACTOR}.entropy_coeff",
         "algorithm.entropyCoefficient",
         ACTOR_YAML,
         lambda s: number(s.algorithm.entropy_coefficient),
     ),
-    Row("algorithm.gamma", "algorithm.discount", PPO_YAML, lambda s: number(s.algorithm.discount)),
-    Row("algorithm.lam", "algorithm.gaeLambda", PPO_YAML, lambda s: number(s.algorithm.gae_lambda)),
-    Row("algorithm.filter_groups.enable", "algorithm.name", PPO_YAML, lambda _: True, DAPO),
-    Row("algorithm.filter_groups.metric", "algorithm.groupFilter.metric", PPO_YAML, lambda s: _filter(s).metric, DAPO),
-    Row(
+    OverrideRow("algorithm.gamma", "algorithm.discount", PPO_YAML, lambda s: number(s.algorithm.discount)),
+    OverrideRow("algorithm.lam", "algorithm.gaeLambda", PPO_YAML, lambda s: number(s.algorithm.gae_lambda)),
+    OverrideRow("algorithm.filter_groups.enable", "algorithm.name", PPO_YAML, lambda _: True, DAPO),
+    OverrideRow(
+        "algorithm.filter_groups.metric", "algorithm.groupFilter.metric", PPO_YAML, lambda s: _filter(s).metric, DAPO
+    ),
+    OverrideRow(
         "algorithm.filter_groups.max_inflight_gen_batches",
         "algorithm.groupFilter.maxInflightBatches",
         PPO_YAML,
         lambda s: _filter(s).max_inflight_batches,
         DAPO,
     ),
-    Row(f"{ACTOR}.loss_agg_mode", "algorithm.name", ACTOR_YAML, lambda _: "token-mean", DAPO, own=False),
+    OverrideRow(f"{ACTOR}.loss_agg_mode", "algorithm.name", ACTOR_YAML, lambda _: "token-mean", DAPO, own=False),
     # It gives each sample the metric `acc`, by which groups are filtered (experimental/reward_loop/reward_manager).
-    Row("reward.reward_manager.name", "algorithm.name", REWARD_YAML, lambda _: "dapo", DAPO, own=False),
+    OverrideRow("reward.reward_manager.name", "algorithm.name", REWARD_YAML, lambda _: "dapo", DAPO, own=False),
 )
 
 BATCH_ROWS = (
-    Row("data.train_batch_size", "trainer.globalBatchSize", DATA_YAML, lambda s: s.trainer.global_batch_size),
-    Row(f"{ACTOR}.ppo_mini_batch_size", "trainer.miniBatchSize", ACTOR_YAML, mini_batch),
-    Row(f"{ACTOR}.ppo_micro_batch_size_per_gpu", "trainer.microBatchSizePerDevice", ACTOR_YAML, micro_batch),
+    OverrideRow("data.train_batch_size", "trainer.globalBatchSize", DATA_YAML, lambda s: s.trainer.global_batch_size),
+    OverrideRow(f"{ACTOR}.ppo_mini_batch_size", "trainer.miniBatchSize", ACTOR_YAML, mini_batch),
+    OverrideRow(f"{ACTOR}.ppo_micro_batch_size_per_gpu", "trainer.microBatchSizePerDevice", ACTOR_YAML, micro_batch),
     # Passes without gradients may be larger than those with; the field is only where they begin.
-    Row(
+    OverrideRow(
         f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu",
         "trainer.microBatchSizePerDevice",
         "trainer/config/rollout/rollout.yaml",
         micro_batch,
         own=False,
     ),
-    Row(
+    OverrideRow(
         f"{REF}.log_prob_micro_batch_size_per_gpu",
         "trainer.microBatchSizePerDevice",
         "trainer/config/ref/ref.yaml",
@@ -118,14 +126,14 @@ BATCH_ROWS = (
         own=False,
     ),
     # Reference and log-probabilities follow both keys (trainer/config/ref/ref.yaml, rollout/rollout.yaml).
-    Row(f"{ACTOR}.use_dynamic_bsz", "trainer.maxTokensPerDevice", ACTOR_YAML, lambda _: True, DYNAMIC),
-    Row(
+    OverrideRow(f"{ACTOR}.use_dynamic_bsz", "trainer.maxTokensPerDevice", ACTOR_YAML, lambda _: True, DYNAMIC),
+    OverrideRow(
         f"{ACTOR}.ppo_max_token_len_per_gpu",
         "trainer.maxTokensPerDevice",
         ACTOR_YAML,
         lambda s: s.trainer.max_tokens_per_device,
     ),
-    Row(
+    OverrideRow(
         f"{ROLLOUT}.n",
         "trainer.samplesPerPrompt",
         "trainer/config/rollout/rollout.yaml",
@@ -134,11 +142,11 @@ BATCH_ROWS = (
 )
 
 TRAINER_ROWS = (
-    Row("model_engine", "trainer.backend", PPO_YAML, lambda _: "megatron", MEGATRON),
-    Row(f"{ACTOR}.strategy", "trainer.backend", "workers/config/actor.py", _strategy),
-    Row(f"{REF}.strategy", "trainer.backend", "workers/config/actor.py", _strategy),
+    OverrideRow("model_engine", "trainer.backend", PPO_YAML, lambda _: "megatron", MEGATRON),
+    OverrideRow(f"{ACTOR}.strategy", "trainer.backend", "workers/config/actor.py", _strategy),
+    OverrideRow(f"{REF}.strategy", "trainer.backend", "workers/config/actor.py", _strategy),
     # Megatron packs; its unpacked path does not run on Ascend (verl issue 5704).
-    Row(
+    OverrideRow(
         f"{MODEL}.use_remove_padding",
         "trainer.backend",
         "trainer/config/model/hf_model.yaml",
@@ -146,22 +154,28 @@ TRAINER_ROWS = (
         MEGATRON,
         own=False,
     ),
-    Row(f"{ACTOR}.optim.lr", "trainer.learningRate", OPTIMIZER, lambda s: float(s.trainer.learning_rate)),
-    Row(f"{ACTOR}.optim.clip_grad", "trainer.gradientClip", OPTIMIZER, lambda s: number(s.trainer.gradient_clip)),
-    Row("trainer.device", "accelerator.class", PPO_YAML, lambda s: ACCELERATORS[s.accelerator.class_].platform.value),
-    Row("trainer.nnodes", "workerGroups[0].nodes", PPO_YAML, lambda s: s.worker_groups[0].nodes),
-    Row(
+    OverrideRow(f"{ACTOR}.optim.lr", "trainer.learningRate", OPTIMIZER, lambda s: float(s.trainer.learning_rate)),
+    OverrideRow(
+        f"{ACTOR}.optim.clip_grad", "trainer.gradientClip", OPTIMIZER, lambda s: number(s.trainer.gradient_clip)
+    ),
+    OverrideRow(
+        "trainer.device", "accelerator.class", PPO_YAML, lambda s: ACCELERATORS[s.accelerator.class_].platform.value
+    ),
+    OverrideRow("trainer.nnodes", "workerGroups[0].nodes", PPO_YAML, lambda s: s.worker_groups[0].nodes),
+    OverrideRow(
         "trainer.n_gpus_per_node",
         "workerGroups[0].devicesPerNode",
         PPO_YAML,
         lambda s: s.worker_groups[0].devices_per_node,
     ),
-    Row("trainer.total_training_steps", "trainer.steps", PPO_YAML, lambda s: s.trainer.steps),
+    OverrideRow("trainer.total_training_steps", "trainer.steps", PPO_YAML, lambda s: s.trainer.steps),
     # The step bound ends the run; an epoch has at least one step, so this many epochs always suffice.
-    Row("trainer.total_epochs", "trainer.steps", PPO_YAML, lambda s: s.trainer.steps),
-    Row("trainer.test_freq", "trainer.evaluateEverySteps", PPO_YAML, lambda s: s.trainer.evaluate_every_steps or -1),
-    Row("trainer.val_only", "trainer.mode", PPO_YAML, lambda _: True, EVALUATE),
-    Row(
+    OverrideRow("trainer.total_epochs", "trainer.steps", PPO_YAML, lambda s: s.trainer.steps),
+    OverrideRow(
+        "trainer.test_freq", "trainer.evaluateEverySteps", PPO_YAML, lambda s: s.trainer.evaluate_every_steps or -1
+    ),
+    OverrideRow("trainer.val_only", "trainer.mode", PPO_YAML, lambda _: True, EVALUATE),
+    OverrideRow(
         "trainer.val_before_train",
         "trainer.evaluateBeforeTraining",
         PPO_YAML,
@@ -171,85 +185,87 @@ TRAINER_ROWS = (
 
 PARALLELISM_ROWS = (
     # The reference model follows the actor (trainer/config/ref/dp_ref.yaml and megatron_ref.yaml).
-    Row(
+    OverrideRow(
         f"{ACTOR}.ulysses_sequence_parallel_size",
         "trainer.parallelism.sequence",
         "workers/config/actor.py",
         lambda s: s.trainer.parallelism.sequence,
         FSDP2,
     ),
-    Row(
+    OverrideRow(
         f"{ACTOR}.megatron.tensor_model_parallel_size",
         "trainer.parallelism.tensor",
         MEGATRON_YAML,
         lambda s: s.trainer.parallelism.tensor,
         MEGATRON,
     ),
-    Row(
+    OverrideRow(
         f"{ACTOR}.megatron.pipeline_model_parallel_size",
         "trainer.parallelism.pipeline",
         MEGATRON_YAML,
         lambda s: s.trainer.parallelism.pipeline,
         MEGATRON,
     ),
-    Row(
+    OverrideRow(
         f"{ACTOR}.megatron.context_parallel_size",
         "trainer.parallelism.context",
         MEGATRON_YAML,
         lambda s: s.trainer.parallelism.context,
         MEGATRON,
     ),
-    Row(
+    OverrideRow(
         f"{ACTOR}.megatron.expert_model_parallel_size",
         "trainer.parallelism.expert",
         MEGATRON_YAML,
         lambda s: s.trainer.parallelism.expert,
         MEGATRON,
     ),
-    Row(
+    OverrideRow(
         f"{ACTOR}.megatron.expert_tensor_parallel_size",
         "trainer.parallelism.expertTensor",
         MEGATRON_YAML,
         lambda s: s.trainer.parallelism.expert_tensor,
         MEGATRON,
     ),
-    Row(f"{ACTOR}.megatron.sequence_parallel", "trainer.backend", MEGATRON_YAML, lambda _: True, MEGATRON, own=False),
-    Row(
+    OverrideRow(
+        f"{ACTOR}.megatron.sequence_parallel", "trainer.backend", MEGATRON_YAML, lambda _: True, MEGATRON, own=False
+    ),
+    OverrideRow(
         f"{ACTOR}.fsdp_config.param_offload",
         "trainer.offload.parameters",
         FSDP_YAML,
         lambda s: s.trainer.offload.parameters,
         FSDP2,
     ),
-    Row(
+    OverrideRow(
         f"{ACTOR}.fsdp_config.optimizer_offload",
         "trainer.offload.optimizer",
         FSDP_YAML,
         lambda s: s.trainer.offload.optimizer,
         FSDP2,
     ),
-    Row(
+    OverrideRow(
         f"{REF}.fsdp_config.param_offload",
         "trainer.offload.reference",
         FSDP_YAML,
         lambda s: s.trainer.offload.reference,
         FSDP2,
     ),
-    Row(
+    OverrideRow(
         f"{ACTOR}.megatron.param_offload",
         "trainer.offload.parameters",
         MEGATRON_YAML,
         lambda s: s.trainer.offload.parameters,
         MEGATRON,
     ),
-    Row(
+    OverrideRow(
         f"{ACTOR}.megatron.optimizer_offload",
         "trainer.offload.optimizer",
         MEGATRON_YAML,
         lambda s: s.trainer.offload.optimizer,
         MEGATRON,
     ),
-    Row(
+    OverrideRow(
         f"{REF}.megatron.param_offload",
         "trainer.offload.reference",
         MEGATRON_YAML,

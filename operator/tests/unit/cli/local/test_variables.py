@@ -6,7 +6,7 @@ from typing import Any
 
 from builders import group, small_spec, typed
 
-from rljob.cli.local.surroundings import Surroundings
+from rljob.cli.local.companion_objects import Surroundings
 from rljob.cli.local.variables import Variables
 
 SURROUNDINGS = Surroundings(config_maps={"c": {"K": b"v"}}, secrets={"s": {"K": b"hidden", "L": b"l"}})

@@ -11,9 +11,9 @@ import recorded
 from builders import Json
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.build.names import JobIdentity
 from rljob.cli.main import main
 from rljob.cli.report.fetch import reader_pod
+from rljob.render.names import JobIdentity
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Platform, Progress
 
 KUBECTL = """#!/bin/sh

@@ -15,7 +15,7 @@ from rljob.cli.records import Record
 from rljob.cli.report.command import write_report
 from rljob.cli.report.page import page
 from rljob.cli.report.plots import timeline
-from rljob.cli.report.run import Run, Setting
+from rljob.cli.report.run import ReportRun, Setting
 
 MADE = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
 FOREIGN = re.compile(r"""(?:src|href|action)\s*=|url\(|@import|<script|<link|<img|<iframe""", re.IGNORECASE)
@@ -42,7 +42,7 @@ class Reader(HTMLParser):
         self.text += f" {data}"
 
 
-def read(run: Run) -> Reader:
+def read(run: ReportRun) -> Reader:
     return Reader(page(run, MADE))
 
 
@@ -102,7 +102,7 @@ def test_a_lost_node_shows_on_the_steps_on_the_clock_and_in_the_table() -> None:
 def test_what_a_run_says_is_text_and_never_markup() -> None:
     nasty = "<script>alert('x')</script><img src=x>"
     run = recorded.restarted()
-    changed = Run(
+    changed = ReportRun(
         **{
             **run.__dict__,
             "name": nasty,
@@ -119,7 +119,7 @@ def test_what_a_run_says_is_text_and_never_markup() -> None:
 
 
 def test_a_run_without_a_step_says_so_in_each_plot() -> None:
-    run = Run("team", "sums", "Starting", "", "a volume", [], [], notes=["There are no records of steps yet."])
+    run = ReportRun("team", "sums", "Starting", "", "a volume", [], [], notes=["There are no records of steps yet."])
     reader = read(run)
     assert set(reader.plots.values()) == {0}
     assert "There are no records of steps yet." in reader.text
@@ -128,7 +128,7 @@ def test_a_run_without_a_step_says_so_in_each_plot() -> None:
 def test_validations_before_the_training_are_dots_of_the_reward() -> None:
     run = recorded.run()
     checked = Record(1, 0, run.records[0].time - 5, {"rljob/validation/score/mean": 0.4})
-    reader = read(Run(**{**run.__dict__, "records": [checked, *run.records]}))
+    reader = read(ReportRun(**{**run.__dict__, "records": [checked, *run.records]}))
     assert reader.plots["reward"] == 41
     assert reader.plots["entropy"] == 40
 
@@ -139,7 +139,7 @@ def test_a_long_run_stays_below_two_megabytes() -> None:
         Record(1 + number // 1000, number, run.records[0].time + 60.0 * number, run.records[number % 40].metrics)
         for number in range(1, 20_001)
     ]
-    assert len(page(Run(**{**run.__dict__, "records": records}), MADE)) < 2_000_000
+    assert len(page(ReportRun(**{**run.__dict__, "records": records}), MADE)) < 2_000_000
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from corpus import BAD
 from corpus.bad import Bad
 from corpus.pods import LITERALS
 
-from rljob.core.policies.validation import validate
+from rljob.core.validation.validate import validate
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())

@@ -4,9 +4,9 @@ import pytest
 from builders import IDENTITY, Json, decide, job, reasons, small_spec, snapshot, status_begun, wrote
 
 from rljob.api.status import State
-from rljob.build.code import build_code_copy
 from rljob.core.observed import UNSEEN, Observed, Unseen
 from rljob.core.plan import CreateObject, Plan
+from rljob.render.code import build_code_copy
 
 PREPARED = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
 JOB_NAME = "sums-0a1b2-prepare"

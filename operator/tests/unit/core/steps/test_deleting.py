@@ -19,9 +19,9 @@ from builders import (
     wrote,
 )
 
-from rljob.build.labels import FORCE_DELETE, STOP_FINALIZER
 from rljob.core.observed import UNSEEN, Observed
 from rljob.core.plan import Plan, SetFinalizers
+from rljob.render.labels import FORCE_DELETE, STOP_FINALIZER
 
 STOP = {"graceSeconds": 100, "requireCheckpoint": True}
 HOLDING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": STOP}))

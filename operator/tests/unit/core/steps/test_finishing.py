@@ -18,9 +18,9 @@ from builders import (
     wrote,
 )
 
-from rljob.core.needs import Needs, needs
 from rljob.core.observed import Observed, RayJob, RayJobState, Refusal, RefusalCause
 from rljob.core.plan import DeleteObject, Plan
+from rljob.core.requirements import Needs, needs
 from rljob_runtime.contract import Outcome, Phase
 
 DELETION = DeleteObject("ray.io/v1", "RayCluster", "team", "sums-0a1b2-1", "cluster-uid")

@@ -8,10 +8,10 @@ import pytest
 from builders import Json, at, cluster, decide, job, merged, pod, reasons, seen, status_initialized, wrote
 
 from rljob.api.status import State
-from rljob.core.needs import needs
+from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY
 from rljob.core.observed import UNSEEN, Unseen
 from rljob.core.plan import Plan
-from rljob.core.policies.startup import KUBERAY_AWAY
+from rljob.core.requirements import needs
 
 LATE = 1800
 HOURS = 10_800

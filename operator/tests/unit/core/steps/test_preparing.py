@@ -22,9 +22,9 @@ from builders import (
 
 from rljob.api.status import State
 from rljob.api.v1alpha1 import RecipeKind
-from rljob.build import configmap
 from rljob.core.observed import UNSEEN, Observed, PodGroupApi
 from rljob.core.plan import CreateObject, CreateToken, Plan
+from rljob.render import configmap
 
 WRONG = small_spec({"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 7}})
 PREPARED = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})

@@ -22,11 +22,11 @@ from builders import (
 )
 
 from rljob.api.status import FailureCause, State
-from rljob.core import clock
+from rljob.core import times
 from rljob.core.observed import UNSEEN
 from rljob_runtime.contract import Outcome, Phase
 
-SAVED = {"step": 5, "path": "/data/saves", "savedTime": clock.to_text(at(0))}
+SAVED = {"step": 5, "path": "/data/saves", "savedTime": times.to_text(at(0))}
 
 AT_FIRST: Json = {"observed_time": at(0).timestamp()}
 
@@ -39,9 +39,9 @@ def after_trained(restart: Json, budget: Json) -> tuple[State, FailureCause | No
         "number": 1,
         "clusterName": "sums-00000-0",
         "submissionId": "sums-00000-0-1",
-        "submittedTime": clock.to_text(at(-900)),
-        "startTime": clock.to_text(at(-800)),
-        "endTime": clock.to_text(at(-100)),
+        "submittedTime": times.to_text(at(-900)),
+        "startTime": times.to_text(at(-800)),
+        "endTime": times.to_text(at(-100)),
         "outcome": "Failed",
         "cause": "User",
         "reason": "RunFailed",

@@ -39,7 +39,7 @@ from schema_check import violations
 
 from rljob.api.crd import build_rljob_crd
 from rljob.api.status import FailureCause, State
-from rljob.core import clock
+from rljob.core import times
 from rljob.core.observed import UNSEEN, Observed, RayJob, RayJobState, Unseen
 from rljob.core.plan import Plan, SubmitJob
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Progress
@@ -75,7 +75,7 @@ def head_that_goes(phase: str | None = None) -> Json:
     """Give the intended head of a node that is off: to be gone at NOW, or over."""
     gone = pod(phase=phase or "Running")
     if phase is None:
-        gone["metadata"]["deletionTimestamp"] = clock.to_text(NOW)
+        gone["metadata"]["deletionTimestamp"] = times.to_text(NOW)
     return gone
 
 
@@ -123,7 +123,7 @@ def deletion(seconds: float, reason: str = "OOMKilled") -> Json:
         f"&ContainerStateTerminated{{ExitCode:137,Signal:0,Reason:{reason},Message:,StartedAt:2026,FinishedAt:2026,}}"
     )
     told = f"Deleted worker Pod team/sums-worker-x; Pod status: Failed; Pod restart policy: Never; {ended}"
-    return {"metadata": {"name": "e"}, "note": told, "deprecatedLastTimestamp": clock.to_text(at(seconds))}
+    return {"metadata": {"name": "e"}, "note": told, "deprecatedLastTimestamp": times.to_text(at(seconds))}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_an_exporter_that_answers_for_a_silent_job_api_decides() -> None:
 
 def test_a_cluster_that_gets_ready_at_the_start_deadline_is_asked_for_a_minute() -> None:
     status = status_intended()
-    late = running(job=job(status=status | {"intent": status["intent"] | {"time": clock.to_text(at(1801))}}))
+    late = running(job=job(status=status | {"intent": status["intent"] | {"time": times.to_text(at(1801))}}))
     assert [type(effect) for effect in decide(replace(late, ray_job=None), seconds=1860).effects] == [SubmitJob]
     assert wrote(decide(replace(late, ray_job=None), seconds=1861)).reason == "StartDeadlineExceeded"
 
@@ -387,7 +387,7 @@ def test_the_active_deadline_bounds_all_attempts_together() -> None:
 @pytest.mark.parametrize("used", [99, 100])
 def test_no_attempt_begins_for_which_the_active_deadline_leaves_no_time(used: int) -> None:
     spec = small_spec({"deadlines": {"activeSeconds": 100}})
-    between = {"usage": {"attemptSeconds": used}, "nextAttemptTime": clock.to_text(at(50))}
+    between = {"usage": {"attemptSeconds": used}, "nextAttemptTime": times.to_text(at(50))}
     ended = merged(status_begun(), between | {"intent": {"ended": True}})
     starting, driver = merged(status_begun(), between), merged(status_recorded(), between)
     for plan in (

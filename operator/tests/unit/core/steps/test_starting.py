@@ -29,11 +29,11 @@ from builders import (
 )
 
 from rljob.api.status import State
-from rljob.build import configmap
-from rljob.core import clock
+from rljob.core import times
 from rljob.core.observed import UNSEEN, KubeRayWork, Manifest, Observed, Unseen
 from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Plan
 from rljob.core.steps.starting import cluster_is_ready, pod_is_ready
+from rljob.render import configmap
 from rljob_runtime.contract import Phase, Progress
 
 
@@ -246,7 +246,7 @@ def test_an_edited_deadline_counts_for_the_start_under_way_and_is_no_news(second
     moved = plan(status_initialized(), 100)
     assert (moved.events, moved.effects) == ((), ())
     before, after = status_initialized(), status_after(moved)
-    intent = before["intent"] | {"startDeadline": clock.to_text(at(seconds)), "startSeconds": seconds}
+    intent = before["intent"] | {"startDeadline": times.to_text(at(seconds)), "startSeconds": seconds}
     assert after == before | {"intent": intent}
     assert wrote(plan(after, seconds)).reason == "StartDeadlineExceeded"
     waits = plan(after, min(seconds - 1, 1800))

@@ -28,12 +28,12 @@ from builders import (
 )
 
 from rljob.api.status import State
-from rljob.build import configmap
-from rljob.core import clock
-from rljob.core.needs import Needs, needs
+from rljob.core import times
+from rljob.core.attempts.recovery import recall
 from rljob.core.observed import UNSEEN, Observed
 from rljob.core.plan import CreateObject, DeleteObject, Plan, StopRun
-from rljob.core.recall import recall
+from rljob.core.requirements import Needs, needs
+from rljob.render import configmap
 from rljob_runtime.contract import Outcome, Phase, StopMode
 
 SAVING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 100}}))
@@ -92,7 +92,7 @@ def test_a_run_is_ended_before_its_cluster_stays_without_it(change: Json, grace:
     if grace:
         told = wrote(plan)
         assert told.stop is not None
-        assert (told.stop.mode, told.stop.deadline) == ("Immediate", clock.to_text(at(110)))
+        assert (told.stop.mode, told.stop.deadline) == ("Immediate", times.to_text(at(110)))
         assert words in str(told.message)
         (asked,) = decide(world(status_after(plan)), seconds=101).effects
         assert isinstance(asked, StopRun)
@@ -180,7 +180,7 @@ HELD_UP = cluster(deletionTimestamp="2026-01-01T12:00:00Z", finalizers=["somebod
 @pytest.mark.parametrize(
     ("left", "words"),
     [
-        ({"clusters": (), "live_cluster": None, "pods": (ORPHAN,)}, "pod w-1 has the label of RayCluster sums-"),
+        ({"clusters": (), "live_cluster": None, "pods": (ORPHAN,)}, "pod w-1 carries the label of RayCluster sums-"),
         (
             {"clusters": (HELD_UP,), "live_cluster": None, "pods": ()},
             "2026-01-01T12:00:00Z (finalizers: somebody/else)",
@@ -191,7 +191,7 @@ HELD_UP = cluster(deletionTimestamp="2026-01-01T12:00:00Z", finalizers=["somebod
 )
 def test_what_nobody_ends_is_told_after_two_minutes(left: Json, words: str) -> None:
     status = closed()
-    deadline = (clock.from_text(status["stop"]["deadline"]) - NOW).total_seconds()
+    deadline = (times.from_text(status["stop"]["deadline"]) - NOW).total_seconds()
     assert decide(stopping(status, **left), 119).empty
     plan = decide(stopping(status, **left), deadline + 120)
     assert (wrote(plan).reason, words in (wrote(plan).message or "")) == ("PodStuckTerminating", True)

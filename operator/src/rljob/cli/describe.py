@@ -1,0 +1,313 @@
+"""`rljob describe`: why a job does not run, in one paragraph. Pure: what was found in the cluster in, text out.
+
+A chain of checks, as in `core.attempts.start_diagnosis`: the first one that knows the cause reports it, with numbers,
+names and the fix. The job's status comes first, since the operator reports there what it saw; the checks of queue,
+quota, pods and nodes cover what the operator does not read or keep. What may not be read is left out, never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rljob.api.status import State
+from rljob.api.v1alpha1 import MANAGER
+from rljob.cli.unschedulable import node_sentences, scheduler_sentences
+from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY, StartReason, diagnose
+from rljob.render import labels
+
+Manifest = Mapping[str, Any]
+WORDS_LIMIT = 600
+"""Characters kept of what another program says."""
+QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (\S+), used: (\S+), limited: ([^\s\"]+)")
+"""Words of the API server: k8s.io/apiserver, pkg/admission/plugin/resourcequota/controller.go (checkRequest)."""
+POD_REFUSED = re.compile(r"Failed(ToCreate|Create)")
+"""Reasons of events of KubeRay (FailedToCreateHeadPod, FailedToCreateWorkerPod) and of Jobs (FailedCreate)."""
+VOLUME_REASONS = frozenset({"FailedMount", "FailedAttachVolume", "ProvisioningFailed", "FailedBinding"})
+ENDED = frozenset({State.SUCCEEDED, State.FAILED, State.STOPPED})
+
+
+@dataclass(frozen=True)
+class World:
+    """What was found about one job; None: it may not be read, or the cluster has no such kind."""
+
+    job: Manifest
+    clusters: Sequence[Manifest] = ()
+    pods: Sequence[Manifest] = ()
+    events: Sequence[Manifest] = ()
+    """Warnings of the namespace (events.k8s.io)."""
+    workloads: Sequence[Manifest] | None = None
+    """Kueue's, of the namespace."""
+    nodes: Sequence[Manifest] | None = None
+
+    @property
+    def status(self) -> Manifest:
+        """What the operator wrote."""
+        found: Manifest = self.job.get("status") or {}
+        return found
+
+    @property
+    def cluster_name(self) -> str:
+        """Name of the RayCluster that the status speaks of."""
+        return str((self.status.get("intent") or {}).get("clusterName", ""))
+
+    @property
+    def cluster(self) -> Manifest | None:
+        """That RayCluster."""
+        return next((found for found in self.clusters if found["metadata"]["name"] == self.cluster_name), None)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether somebody else starts the cluster."""
+        return self.cluster is not None and bool(self.cluster["spec"].get("suspend"))
+
+    @property
+    def unscheduled(self) -> dict[str, str]:
+        """Names of pods without a node, with the scheduler's words."""
+        return {pod["metadata"]["name"]: said for pod in self.pods if (said := _unscheduled(pod)) is not None}
+
+    @property
+    def lacks_devices(self) -> bool:
+        """Whether a pod waits for devices, which other jobs may have."""
+        devices = _devices(self.cluster) if self.cluster is not None else ()
+        return any(f"Insufficient {name}" in said for name in devices for said in self.unscheduled.values())
+
+    def last_event(self, chosen: Callable[[Manifest], bool]) -> Manifest | None:
+        """Give the newest event that is meant."""
+        return max(filter(chosen, self.events), key=_last_seen, default=None)
+
+
+Check = Callable[[World], Iterator[str]]
+
+
+def why(world: World) -> str:
+    """Give the paragraph."""
+    sentences = next(found for check in CHECKS if (found := list(check(world))))
+    return " ".join([_where(world), *sentences, *_until(world)])
+
+
+def _where(world: World) -> str:
+    metadata, status = world.job["metadata"], world.status
+    reason = f" ({status['reason']})" if status.get("reason") else ""
+    return (
+        f"{metadata.get('namespace', 'default')}/{metadata['name']} is {status.get('state', 'not looked at')}{reason}."
+    )
+
+
+def _nobody_works(world: World) -> Iterator[str]:
+    annotations = world.job["metadata"].get("annotations") or {}
+    manager = (world.job.get("spec") or {}).get("managedBy", MANAGER)
+    if manager != MANAGER:
+        yield f"spec.managedBy gives it to {manager}; this operator leaves it alone."
+    elif annotations.get(labels.PAUSED) == "true":
+        yield f"The annotation {labels.PAUSED} keeps the operator off it; remove it to go on."
+    elif not world.status.get("state"):
+        yield "The operator has written nothing yet: does it run, and does it watch this namespace?"
+
+
+def _suspended(world: World) -> Iterator[str]:
+    if (world.job.get("spec") or {}).get("suspend") and world.status["state"] not in ENDED:
+        yield "spec.suspend is true; set it to false to go on from the last checkpoint."
+
+
+def _told_by_the_status(world: World) -> Iterator[str]:
+    """What the operator knows best: all but what holds up a cluster that is there."""
+    if world.status["state"] == State.STARTING and world.cluster is not None:
+        return
+    progress = world.status.get("progress")
+    if world.status["state"] == State.TRAINING and progress:
+        yield f"It runs: step {progress.get('summary', progress.get('step'))}."
+    if world.status.get("message"):
+        yield _sentence(world.status["message"])
+    elif not progress:
+        yield "The status says no more."
+
+
+def _queue(world: World) -> Iterator[str]:
+    """Kueue holds the cluster back: its Workload knows why (kueue.x-k8s.io/v1beta1 and v1beta2)."""
+    cluster = world.cluster
+    if cluster is None or not world.is_queued:
+        return
+    queue = (cluster["metadata"].get("labels") or {}).get(labels.KUEUE_QUEUE, "")
+    yield f"Its RayCluster {cluster['metadata']['name']} waits in queue {queue or 'without a name'}."
+    if world.workloads is None:
+        yield "Kueue's Workloads cannot be read: is Kueue installed, and may you list them?"
+        return
+    workload = next((found for found in world.workloads if _owns(cluster, found)), None)
+    if workload is None:
+        yield f"Kueue has made no Workload for it: does Kueue run, and is there a LocalQueue {queue} in the namespace?"
+        return
+    yield from _of_workload(workload)
+
+
+def _of_workload(workload: Manifest) -> Iterator[str]:
+    conditions = {found["type"]: found for found in (workload.get("status") or {}).get("conditions") or ()}
+    told = [
+        conditions[name]
+        for name, bad in (("QuotaReserved", "False"), ("Admitted", "False"), ("Evicted", "True"))
+        if conditions.get(name, {}).get("status") == bad
+    ]
+    if (workload.get("spec") or {}).get("active") is False:
+        yield f"Somebody deactivated its Workload {workload['metadata']['name']} (spec.active)."
+    for found in told[:2]:
+        words = _sentence(found.get("message") or "no more is said")
+        yield f"Kueue says {found['type']}={found['status']} ({found.get('reason', 'no reason')}): {words}"
+    if not told:
+        yield "Kueue has not looked at its Workload yet."
+    for check in (workload.get("status") or {}).get("admissionChecks") or ():
+        if check.get("state") != "Ready":
+            yield _sentence(f"Admission check {check['name']} is {check.get('state')}: {check.get('message', '')}")
+
+
+def _refused_pods(world: World) -> Iterator[str]:
+    """The namespace does not take the pods: a quota, Pod Security, another policy."""
+    wanted = _wanted_pods(world)
+    refusal = world.last_event(lambda e: bool(POD_REFUSED.match(e["reason"])) and _regarding(e) == world.cluster_name)
+    if refusal is None or len(world.pods) >= wanted:
+        return
+    yield f"{len(world.pods)} of its {wanted} pods were made."
+    said = str(refusal.get("note", ""))
+    if found := QUOTA.search(said):
+        yield from _of_quota(*found.groups())
+    else:
+        yield f"The namespace takes no more of them: {_sentence(_last_words(said))}"
+
+
+def _of_quota(name: str, *texts: str) -> Iterator[str]:
+    requested, used, limited = (dict(item.split("=", 1) for item in text.split(",") if "=" in item) for text in texts)
+    asked = [
+        f"{resource} {amount} ({used.get(resource, '?')} of {limited.get(resource, '?')} are used)"
+        for resource, amount in requested.items()
+    ]
+    yield f"ResourceQuota {name} is exhausted: a pod asks for {' and '.join(asked)}."
+    yield "It goes on when others of the namespace end, or with a larger quota."
+
+
+def _broken_pods(world: World) -> Iterator[str]:
+    found = diagnose(world.pods)
+    if found.reason in (StartReason.IMAGE_PULL_FAILED, StartReason.CONTAINER_CONFIG_INVALID):
+        fix = {
+            StartReason.IMAGE_PULL_FAILED: "Check image, registry and runtime.imagePullSecrets.",
+            StartReason.CONTAINER_CONFIG_INVALID: "Check that what it names exists in the namespace.",
+        }[found.reason]
+        yield _sentence(found.message)
+        yield fix
+    elif found.reason is StartReason.CONTAINER_FAILED:
+        yield _sentence(found.message)
+
+
+def _unscheduled_pods(world: World) -> Iterator[str]:
+    """No node for some pods, while the others hold theirs."""
+    waiting = world.unscheduled
+    if not waiting:
+        return
+    yield f"{len(world.pods) - len(waiting)} of its {_wanted_pods(world)} pods have a node."
+    for said in dict.fromkeys(waiting.values()):
+        yield from scheduler_sentences(said)
+    if world.lacks_devices:
+        yield "While others use the devices, it gives back what it has after a minute or two, waits and tries again."
+    if len(waiting) < len(world.pods):
+        yield "Those that have one hold it meanwhile; a queue (scheduling.queueName) starts all or none."
+    if world.nodes is not None and world.cluster is not None:
+        yield from node_sentences(world.nodes, _devices(world.cluster))
+
+
+def _unscheduled(pod: Manifest) -> str | None:
+    for found in (pod.get("status") or {}).get("conditions") or ():
+        if found["type"] == "PodScheduled" and found["status"] == "False":
+            return str(found.get("message") or found.get("reason") or "no reason is given")
+    return None
+
+
+def _volumes(world: World) -> Iterator[str]:
+    mine = {pod["metadata"]["name"] for pod in world.pods if (pod.get("status") or {}).get("phase") == "Pending"}
+    told = world.last_event(lambda e: e["reason"] in VOLUME_REASONS and _regarding(e) in mine)
+    if told is not None:
+        yield f"Pod {_regarding(told)} waits for a volume: {_sentence(_short(str(told.get('note', ''))))}"
+
+
+def _starting(world: World) -> Iterator[str]:
+    said = (
+        diagnose(world.pods).message
+        if world.pods
+        else "KubeRay has made no pod of it yet: does it run, or has it many to make?"
+    )
+    yield _sentence(said)
+    if world.pods and world.status.get("message"):
+        yield _sentence(world.status["message"])
+
+
+CHECKS: tuple[Check, ...] = (
+    _nobody_works,
+    _suspended,
+    _told_by_the_status,
+    _queue,
+    _refused_pods,
+    _broken_pods,
+    _unscheduled_pods,
+    _volumes,
+    _starting,
+)
+
+
+def _until(world: World) -> Iterator[str]:
+    """What happens next, and when."""
+    status, cluster = world.status, world.cluster
+    excluded = [f"{node['name']} ({node['reason']})" for node in status.get("excludedNodes") or ()]
+    if status.get("state") in (State.STARTING, State.RESTARTING) and excluded:
+        yield f"It stays away from {', '.join(excluded)}."
+    if status.get("state") == State.RESTARTING and status.get("nextAttemptTime"):
+        yield f"The next attempt begins at {status['nextAttemptTime']}."
+    elif status.get("message") == KUBERAY_AWAY:
+        yield "It waits for KubeRay without a deadline."
+    elif status.get("state") == State.STARTING and cluster is not None and not world.is_queued:
+        otherwise = "Where too few nodes have them, it" if world.lacks_devices else "It"
+        yield f"{otherwise} is given up at {status['intent']['startDeadline']} (deadlines.startSeconds)."
+
+
+def _wanted_pods(world: World) -> int:
+    groups = world.cluster["spec"].get("workerGroupSpecs") or () if world.cluster else ()
+    return 1 + sum(int(group.get("replicas", 1)) for group in groups)
+
+
+def _devices(cluster: Manifest) -> frozenset[str]:
+    """Name the extended resources of the workers."""
+    return frozenset(
+        resource
+        for group in cluster["spec"].get("workerGroupSpecs") or ()
+        for container in group["template"]["spec"]["containers"]
+        for resource in (container.get("resources") or {}).get("limits") or {}
+        if "/" in resource
+    )
+
+
+def _owns(owner: Manifest, child: Manifest) -> bool:
+    uid = owner["metadata"]["uid"]
+    return any(found.get("uid") == uid for found in child["metadata"].get("ownerReferences") or ())
+
+
+def _regarding(event: Manifest) -> str:
+    return str((event.get("regarding") or {}).get("name", ""))
+
+
+def _last_seen(event: Manifest) -> str:
+    """Give when it was told last: programs of either events API fill other fields."""
+    series = (event.get("series") or {}).get("lastObservedTime")
+    return str(series or event.get("deprecatedLastTimestamp") or event.get("eventTime") or "")
+
+
+def _last_words(text: str) -> str:
+    """Leave out the names of pods in front: what matters is behind `is forbidden:`."""
+    return _short(text.rpartition("is forbidden: ")[2])
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= WORDS_LIMIT else f"{flat[: WORDS_LIMIT - 1]}…"
+
+
+def _sentence(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if flat.endswith((".", "?", "!", "…")) else f"{flat}."

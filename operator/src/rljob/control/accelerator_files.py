@@ -1,0 +1,55 @@
+"""Reads tables of accelerator classes from files: what the chart mounts into the operator, or a user names to `rljob`.
+
+Each is laid over the built-in table in the order of the files' names. A table that cannot be used ends the operator at
+its start with every field and its fix: a job must not be judged by half a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rljob.api.accelerators import AcceleratorFacts
+from rljob.render.accelerator_table import TableError, read_table
+from rljob.render.accelerators import built_in_document
+
+SUFFIXES = (".yaml", ".yml")
+
+
+class AcceleratorsError(ValueError):
+    """A table that cannot be used; a line a problem."""
+
+
+def read_folder(folder: Path) -> dict[str, AcceleratorFacts]:
+    """Read every table of a folder; raises AcceleratorsError."""
+    return read_files(sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES))
+
+
+def read_files(paths: Iterable[Path]) -> dict[str, AcceleratorFacts]:
+    """Read tables, the last one on top; raises AcceleratorsError."""
+    listed = list(paths)
+    layers = [built_in_document(), *(layer for path in listed for layer in _layers(path))]
+    try:
+        return read_table(*layers)
+    except TableError as error:
+        names = ", ".join(path.name for path in listed)
+        raise AcceleratorsError("\n".join(f"{names}: {problem}" for problem in error.problems)) from error
+
+
+def _layers(path: Path) -> list[Mapping[str, Any]]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = document.get("data") or {} if isinstance(document, Mapping) else {}
+        if isinstance(document, Mapping) and document.get("kind") == "ConfigMap":
+            documents = [yaml.safe_load(str(text)) for _, text in sorted(data.items())]
+        else:
+            documents = [document]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise AcceleratorsError(f"{path}: cannot be read: {error}") from error
+    found = [each for each in documents if each is not None]
+    if not all(isinstance(each, Mapping) for each in found):
+        raise AcceleratorsError(f"{path}: must be a map of classes to their rows, such as atlas-a2: {{...}}")
+    return found

@@ -1,0 +1,60 @@
+"""The line of jobs that wait for their turn to begin, and which lane of the queue a job waits in.
+
+To make a job's objects takes five requests, and a thousand jobs that come at once take the API server a minute or two.
+To look at a job takes none: each is looked at when it comes, so that a wrong spec or a suspension is answered at once,
+and only those that would go on to make something stand in line. One that is edited, paused or deleted, or whose recipes
+change, leaves the line and is looked at anew; whatever else is written to it does not cost it its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rljob.cluster.kinds import RAY_CLUSTER
+from rljob.control.queue import Lane
+from rljob.control.store import Key, Store
+from rljob.core.context import is_paused
+
+if TYPE_CHECKING:
+    from rljob.core.observed import Manifest
+
+
+@dataclass(frozen=True)
+class Line:
+    """Who stands in line."""
+
+    store: Store
+    seen: dict[str, Hashable] = field(default_factory=dict)
+    """By uid of a job that was looked at and may begin: what was seen."""
+
+    def lane_of(self, key: Key) -> Lane:
+        """Give the lane of a job: one that has a cluster although its status is lost may have NPUs."""
+        job = self.store.job(key)
+        if job is None or (job.get("status") or {}).get("intent"):
+            return Lane.BEGUN
+        metadata = job["metadata"]
+        if self.store.children(RAY_CLUSTER, key, metadata["uid"]):
+            return Lane.BEGUN
+        seen = self.seen.get(metadata["uid"])
+        return Lane.TO_BEGIN if seen is not None and seen == self._facts(job) else Lane.NEW
+
+    def join(self, job: Manifest) -> None:
+        """Let a job stand in line as it is now."""
+        self.seen[job["metadata"]["uid"]] = self._facts(job)
+
+    def _facts(self, job: Manifest) -> Hashable:
+        """Read what a look depends on."""
+        metadata, recipes = job["metadata"], self.store.recipes(job)
+        below = frozenset((recipe, *_spec_of(found)) for recipe, found in recipes.items())
+        return metadata.get("generation"), metadata.get("deletionTimestamp"), is_paused(job), below
+
+    def keep_only(self, uids: set[str]) -> None:
+        """Forget jobs that are gone."""
+        for uid in self.seen.keys() - uids:
+            del self.seen[uid]
+
+
+def _spec_of(found: Manifest) -> tuple[str, int]:
+    return found["metadata"]["uid"], found["metadata"]["generation"]

@@ -1,0 +1,62 @@
+"""The cluster's nodes, read seldom and kept small: for the question whether the hardware that a job names is there.
+
+One LIST serves all jobs for five minutes, or for one while a job waits for nodes; a cluster of more than a thousand
+nodes is read in part and then not judged.
+An installation for one namespace may not read nodes: then nothing is known of them, and nothing is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rljob.cluster.errors import Forbidden, OutsideError
+from rljob.cluster.kinds import NODE
+from rljob.cluster.port import Cluster
+from rljob.core.observed import UNSEEN, Unseen
+from rljob.core.scheduling.discovery import Nodes, node_facts
+from rljob.telemetry.log import Log
+
+NODES_LIMIT = 1000
+KEEP_SECONDS = 300.0
+FRESH_SECONDS = 60.0
+RETRY_SECONDS = 10.0
+"""After a read in vain: a job that is to begin meanwhile would begin without a look at what is there."""
+
+log = Log(__name__)
+
+
+@dataclass
+class NodeCache:
+    """What was last read."""
+
+    cluster: Cluster
+    monotonic: Callable[[], float]
+    _nodes: Nodes | Unseen = UNSEEN
+    _read_at: float = float("-inf")
+    _in_vain: bool = False
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Jobs that begin together share one request."""
+
+    async def get(self, *, fresh: bool = False) -> Nodes | Unseen:
+        """Give the nodes; fresh: for a job that waits for some of them."""
+        async with self._lock:
+            keep = RETRY_SECONDS if self._in_vain else FRESH_SECONDS if fresh else KEEP_SECONDS
+            if self.monotonic() - self._read_at >= keep:
+                self._nodes = await self._read()
+                self._in_vain = self._nodes is UNSEEN
+                self._read_at = self.monotonic()
+            return self._nodes
+
+    async def _read(self) -> Nodes | Unseen:
+        try:
+            listing = await self.cluster.list(NODE, None, "", NODES_LIMIT)
+        except Forbidden as error:
+            # A job that waits for nodes would wait for this answer too, for ever.
+            log.info("Nodes may not be read", error=str(error))
+            return Nodes((), complete=False)
+        except OutsideError as error:
+            log.info("Nodes could not be read", reason=error.reason, error=str(error))
+            return UNSEEN
+        return Nodes(tuple(map(node_facts, listing.items)), complete=len(listing.items) < NODES_LIMIT)

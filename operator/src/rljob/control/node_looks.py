@@ -1,0 +1,130 @@
+"""Looks at the nodes that jobs hold, and only at those: by name, seldom, and bounded over all jobs together.
+
+Every node is read at most twice a minute, however many jobs ask, with the ConfigMap in which MindCluster's plug-in says
+how its devices are. Neither right is needed: where one is missing that is said once, and then nothing is known. What
+could not be read lately is not there, and nothing follows from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from rljob.cluster.errors import Forbidden, NotFound, OutsideError
+from rljob.cluster.kinds import CONFIG_MAP, NODE, Kind
+from rljob.cluster.limiter import TokenBucket
+from rljob.cluster.port import Cluster
+from rljob.core.observed import Manifest, Unseen
+from rljob.core.scheduling.discovery import device_resources
+from rljob.core.scheduling.node_faults import DEVICE_INFO_PREFIX, NodeLook, read_node
+from rljob.telemetry.log import Log
+
+KEEP_SECONDS = 30.0
+"""The plug-in tells of a fault within 5 s; a job must not cost more than two requests a minute and node."""
+FRESH_SECONDS = 3.0
+"""When a run has just ended, and a fault may explain it."""
+STALE_SECONDS = 400.0
+"""What is older says nothing any more."""
+LOOKS_PER_SECOND = 3.0
+LOOKS_AT_ONCE = 40
+"""Of all jobs together, two requests each: a thousand nodes are looked at every 333 s, a job of 16 nodes at once.
+
+Beside six writes of progress a second the operator stays below 20 requests (docs/evidence, `make scale`).
+"""
+LISTS_PER_SECOND = 2.0
+LISTS_AT_ONCE = 20
+"""LISTs of pods for where a run is, once an attempt; those by which a start is diagnosed have a budget of their own."""
+FORBIDDEN_SECONDS = 600.0
+"""A right that is missing is asked for again: somebody may have granted it."""
+NODES_KEPT = 2000
+
+log = Log(__name__)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    look: NodeLook
+    time: float
+
+    def age(self, now: float) -> float:
+        return now - self.time
+
+
+@dataclass
+class NodeLooks:
+    """What was last seen of nodes."""
+
+    cluster: Cluster
+    monotonic: Callable[[], float]
+    device_info_namespace: str
+    """Where the plug-in keeps its ConfigMaps; empty: they are not read."""
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _forbidden_until: dict[Kind, float] = field(default_factory=dict)
+    lists: TokenBucket = field(init=False)
+    """For whoever has to find the nodes first."""
+    _looks: TokenBucket = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Fill the buckets."""
+        self.lists = TokenBucket(LISTS_PER_SECOND, LISTS_AT_ONCE, self.monotonic)
+        self._looks = TokenBucket(LOOKS_PER_SECOND, LOOKS_AT_ONCE, self.monotonic)
+
+    async def look(self, names: Iterable[str], *, fresh: bool = False) -> dict[str, NodeLook]:
+        """Give what is known of nodes; those of which nothing is known are missing."""
+        # The oldest first: of more nodes than may be read at once each has its turn.
+        wanted = sorted(set(names), key=lambda name: (self._seen[name].time if name in self._seen else -1.0, name))
+        keep = FRESH_SECONDS if fresh else KEEP_SECONDS
+        # Mostly there is none, and a task for each would cost more than all of this.
+        due = [name for name in wanted if self._is_due(name, keep)]
+        await asyncio.gather(*map(self._refresh, due))
+        now = self.monotonic()
+        known = ((name, self._seen.get(name)) for name in wanted)
+        return {name: seen.look for name, seen in known if seen is not None and seen.age(now) < STALE_SECONDS}
+
+    def _is_due(self, name: str, keep_seconds: float) -> bool:
+        known = self._seen.get(name)
+        return known is None or known.age(self.monotonic()) >= keep_seconds
+
+    async def _refresh(self, name: str) -> None:
+        now = self.monotonic()
+        if self._is_forbidden(NODE) or not self._looks.try_take():
+            return
+        node = await self._get(NODE, "", name)
+        if isinstance(node, Unseen):
+            return
+        if node is None:
+            # Its pods go with it, and that is what counts.
+            self._seen.pop(name, None)
+            return
+        info = await self._device_info(name)
+        if isinstance(info, Unseen):
+            # Half a look would say that a fault is gone.
+            return
+        self._seen[name] = _Seen(read_node(name, node, info, device_resources()), now)
+        if len(self._seen) > NODES_KEPT:
+            self._seen = {name: seen for name, seen in self._seen.items() if seen.age(now) < STALE_SECONDS}
+
+    async def _device_info(self, name: str) -> Manifest | Unseen | None:
+        if not self.device_info_namespace or self._is_forbidden(CONFIG_MAP):
+            return None
+        found = await self._get(CONFIG_MAP, self.device_info_namespace, f"{DEVICE_INFO_PREFIX}{name}")
+        return None if self._is_forbidden(CONFIG_MAP) else found
+
+    def _is_forbidden(self, kind: Kind) -> bool:
+        return self.monotonic() < self._forbidden_until.get(kind, 0.0)
+
+    async def _get(self, kind: Kind, namespace: str, name: str) -> Manifest | Unseen | None:
+        try:
+            return await self.cluster.get(kind, namespace, name)
+        except NotFound:
+            return None
+        except Forbidden as error:
+            if kind not in self._forbidden_until:
+                log.warning(
+                    "May not be read, so faults of nodes are not seen in it", kind=kind.resource, error=str(error)
+                )
+            self._forbidden_until[kind] = self.monotonic() + FORBIDDEN_SECONDS
+        except OutsideError as error:
+            log.info("Could not look at a node", kind=kind.resource, name=name, reason=error.reason, error=str(error))
+        return Unseen.UNSEEN

@@ -1,0 +1,25 @@
+"""The functions of the pure core that the machinery calls, as one value that tests may replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from rljob.api.status import RLJobStatus
+from rljob.core.observed import Manifest, Observed, RayJob, Unseen
+from rljob.core.plan import Plan
+from rljob.core.reconcile import begins, reconcile
+from rljob.core.requirements import Needs, needs, needs_evidence, needs_ray_job
+from rljob_runtime.contract import Progress
+
+
+@dataclass(frozen=True)
+class Core:
+    """What decides; by default the real one."""
+
+    needs: Callable[[Manifest, tuple[Manifest, ...], Manifest | None, datetime], Needs] = needs
+    needs_ray_job: Callable[[Progress | Unseen, datetime], bool] = needs_ray_job
+    reconcile: Callable[[Observed, datetime], Plan] = reconcile
+    begins: Callable[[Observed, datetime], bool] = begins
+    needs_evidence: Callable[[Progress | Unseen, RayJob | Unseen | None, RLJobStatus | None], bool] = needs_evidence

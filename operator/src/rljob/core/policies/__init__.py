@@ -1,1 +1,0 @@
-"""Chains of small named checks: facts in, violations out, no I/O."""

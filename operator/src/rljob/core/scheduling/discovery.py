@@ -1,0 +1,189 @@
+"""Does the cluster have the hardware that a job names? Told when the job begins, and when its pods find no node.
+
+Judged over what the nodes offer in all, not what is free just now: that is the scheduler's business. A cluster may
+grow, so nothing is refused; and where nodes cannot be read, or not all of them, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rljob.api.accelerators import AcceleratorFacts
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.scheduling.node_faults import counts, is_ready
+from rljob.core.validation.violation import Violation
+from rljob.render.accelerators import ACCELERATORS, VENDOR_RESOURCES, facts_of
+
+FIELD = "spec.accelerator.class"
+DRIVER_LABEL = "huawei.com/driver.version"
+"""Written by MindCluster's device plug-in."""
+NAMED = 3
+"""Things that a message lists."""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What is kept of a node."""
+
+    labels: Mapping[str, str]
+    """Those that rows of the table ask for, and the driver's version."""
+    devices: Mapping[str, int]
+    """Allocatable devices by resource."""
+    name: str = ""
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    """The same with those that are at fault."""
+    takes_pods: bool = True
+    """Neither cordoned nor silent."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of the cluster, as far as they were read."""
+
+    items: tuple[NodeFacts, ...]
+    complete: bool = True
+
+
+def node_facts(manifest: Mapping[str, Any]) -> NodeFacts:
+    """Keep what discovery reads: of a thousand nodes the rest would be megabytes."""
+    labels = manifest["metadata"].get("labels") or {}
+    wanted = {name for row in ACCELERATORS.values() for name in row.node_labels} | {DRIVER_LABEL}
+    state, spec = manifest.get("status") or {}, manifest.get("spec") or {}
+    return NodeFacts(
+        {name: str(labels[name]) for name in wanted if name in labels},
+        counts(state.get("allocatable"), device_resources()),
+        str(manifest["metadata"].get("name", "")),
+        counts(state.get("capacity"), device_resources()),
+        takes_pods=is_ready(spec) and spec.get("unschedulable") is not True,
+    )
+
+
+def device_resources() -> set[str]:
+    """Name every resource by which nodes offer NPUs."""
+    return {row.resource for row in ACCELERATORS.values()} | set(VENDOR_RESOURCES)
+
+
+@dataclass(frozen=True)
+class Room:
+    """The nodes of a job's class and size."""
+
+    all: frozenset[str]
+    """Whether they can be used now or not."""
+    usable: frozenset[str]
+
+
+def room_for(spec: RLJobSpec, nodes: Nodes, avoided: Iterable[str]) -> Room | None:
+    """Say on which nodes a job may run; None where that cannot be known."""
+    if not nodes.items or not nodes.complete:
+        return None
+    facts, group, kept_off = facts_of(spec), spec.worker_groups[0], frozenset(avoided)
+    mine = [node for node in nodes.items if _has_labels(facts, node, group.template.node_selector)]
+    whole = [node for node in mine if node.capacity.get(facts.resource, 0) >= group.devices_per_node]
+    usable = [
+        node.name
+        for node in whole
+        if node.takes_pods
+        and node.name not in kept_off
+        and node.devices.get(facts.resource, 0) >= group.devices_per_node
+    ]
+    return Room(frozenset(node.name for node in whole), frozenset(usable))
+
+
+def workers_in_all(spec: RLJobSpec, nodes: Nodes) -> int | None:
+    """Count the workers that the nodes of a job's class could hold if nobody else used them; None: nobody knows."""
+    if not nodes.items or not nodes.complete:
+        return None
+    facts, group = facts_of(spec), spec.worker_groups[0]
+    mine = (node for node in nodes.items if _has_labels(facts, node, group.template.node_selector))
+    return sum(node.capacity.get(facts.resource, 0) // group.devices_per_node for node in mine)
+
+
+def devices_in_all(spec: RLJobSpec, nodes: Nodes) -> int:
+    """Count the devices of all nodes of a job's class, wherever its own selector points."""
+    facts = facts_of(spec)
+    return sum(node.capacity.get(facts.resource, 0) for node in nodes.items if _has_labels(facts, node, {}))
+
+
+def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
+    """Say what of a job's class the cluster lacks; nothing where that cannot be known."""
+    if not nodes.items or not nodes.complete:
+        return ()
+    facts, group = facts_of(spec), spec.worker_groups[0]
+    # What the template selects by takes the place of the class's own label, as in the pods.
+    chosen = group.template.node_selector
+    labelled = [node for node in nodes.items if _has_labels(facts, node, chosen)]
+    whole = [node for node in nodes.items if node.devices.get(facts.resource, 0) >= group.devices_per_node]
+    fitting = [node for node in labelled if node.devices.get(facts.resource, 0) >= group.devices_per_node]
+    name, amount = spec.accelerator.class_, f"{group.devices_per_node} {facts.resource}"
+    if not fitting:
+        seen, hint = _seen(facts, labelled, whole, amount), _hint(facts, nodes, labelled, whole)
+        text = f"no node of the cluster fits class {name}: of {len(nodes.items)} nodes {seen}; {hint}"
+        return (Violation(FIELD, text),)
+    if len(fitting) < group.nodes:
+        return (
+            Violation(FIELD, f"{len(fitting)} nodes of class {name} offer {amount}, and the job needs {group.nodes}"),
+        )
+    return tuple(_old_drivers(facts, fitting))
+
+
+def _has_labels(facts: AcceleratorFacts, node: NodeFacts, chosen: Mapping[str, str]) -> bool:
+    return all(
+        node.labels.get(name) == chosen[name]
+        if name in chosen
+        else name in node.labels and (not v or node.labels[name] in v)
+        for name, v in facts.node_labels.items()
+    )
+
+
+def _seen(facts: AcceleratorFacts, labelled: list[NodeFacts], whole: list[NodeFacts], amount: str) -> str:
+    if not facts.node_labels:
+        return f"none offers {amount}"
+    return f"{len(labelled)} have its labels ({_labels_text(facts)}) and {len(whole)} offer {amount}"
+
+
+def _labels_text(facts: AcceleratorFacts) -> str:
+    texts = (f"{name} {' or '.join(values)}" if values else name for name, values in facts.node_labels.items())
+    return ", ".join(texts)
+
+
+def _hint(facts: AcceleratorFacts, nodes: Nodes, labelled: list[NodeFacts], whole: list[NodeFacts]) -> str:
+    """Say what to do: what the nodes are instead tells most."""
+    if whole and not labelled:
+        return (
+            "label the nodes, select by this label's value in the template, or change nodeLabels in the chart value "
+            "accelerators"
+        )
+    others = {
+        name
+        for name, row in ACCELERATORS.items()
+        if row is not facts and row.is_npu and any(_fits(row, node) for node in nodes.items)
+    }
+    if others:
+        return f"there are nodes of class {', '.join(sorted(others)[:NAMED])}"
+    offered = Counter(name for node in nodes.items for name, count in node.devices.items() if count > 0)
+    if offered:
+        listed = ", ".join(f"{name} ({count} nodes)" for name, count in offered.most_common(NAMED))
+        return f"nodes offer {listed}; add a class for them in the chart value accelerators"
+    return "no node offers any NPU; is the device plug-in running?"
+
+
+def _fits(facts: AcceleratorFacts, node: NodeFacts) -> bool:
+    return _has_labels(facts, node, {}) and node.devices.get(facts.resource, 0) >= facts.devices_per_node
+
+
+def _old_drivers(facts: AcceleratorFacts, nodes: Iterable[NodeFacts]) -> Iterable[Violation]:
+    least = facts.minimum.driver
+    found = Counter(version for node in nodes if (version := node.labels.get(DRIVER_LABEL)))
+    old = {version: count for version, count in found.items() if least and _number(version) < _number(least)}
+    if old:
+        listed = ", ".join(f"{version} ({count} nodes)" for version, count in sorted(old.items())[:NAMED])
+        yield Violation(FIELD, f"nodes with NPU drivers {listed} are older than {least}, which the runtime image needs")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    """Read 25.5.0 or 26.0.rc1; a release candidate comes before its release."""
+    parts = version.lower().split(".")
+    return tuple(int(part) if part.isdecimal() else -1 for part in parts)

@@ -1,0 +1,110 @@
+"""A cluster of which some pods have nodes while others wait for devices: what it holds, and since when.
+
+Kubernetes places pods one by one, so that without a queue two jobs may each hold what the other one lacks, for ever.
+Judged by the scheduler's own words, "Insufficient" and the resource (kubernetes v1.36.2,
+pkg/scheduler/framework/plugins/noderesources/fit.go); a pod that waits for anything else, such as a label, a volume
+or an image, is the business of `attempts.start_diagnosis`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rljob.core.jitter import fraction
+from rljob.core.observed import Manifest
+from rljob.core.scheduling.scheduled import placed_time, scheduled_condition
+from rljob.render.labels import RAY_NODE_TYPE
+
+JITTER = 1.0
+"""Of two jobs that hold what the other one lacks, one is to yield first, by more than the time its pods take to go."""
+BACKOFF_SECONDS_MAX = 300.0
+"""Bound of the pause before the next try, without jitter: half the time that the job has waited so far."""
+WORDS_LIMIT = 300
+"""Characters kept of what the scheduler says: the rest tells of pods that could be preempted."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A cluster that waits for devices."""
+
+    placed: int
+    """Pods that have a node."""
+    waiting: int
+    """Pods that wait for devices."""
+    since: datetime | None
+    """Since when some have a node and others wait; None: none has one."""
+    words: str
+    """What the scheduler says of the first that waits."""
+
+
+def find_holding(pods: Iterable[Manifest], resource: str, room: Mapping[str, int]) -> Holding | None:
+    """Say what a cluster holds that waits for devices of others; None: it does not wait for any.
+
+    `room`: how many workers a node's devices are enough for; a node that is not known is taken for one worker's.
+    """
+    living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    placed = [pod for pod in living if (pod.get("spec") or {}).get("nodeName")]
+    ours = _used_up(placed, room)
+    waiting = sorted(
+        ((pod["metadata"]["name"], pod, told) for pod in living if (told := _lack(pod, resource, ours)) is not None),
+        key=lambda entry: str(entry[0]),
+    )
+    if not waiting:
+        return None
+    name, _, told = waiting[0]
+    first = min(placed_time(pod) for _, pod, _ in waiting)
+    began = max(first, min(map(placed_time, placed))) if placed else None
+    return Holding(len(placed), len(waiting), began, f"pod {name}: {_short(str(told['message']))}")
+
+
+def bound_seconds(partial_seconds: float, seed: str) -> float:
+    """Give how long a cluster may hold some of its nodes; `seed` names job and generation."""
+    return partial_seconds * (1 + JITTER * fraction(f"hold/{seed}"))
+
+
+def backoff_seconds(waited_seconds: float, partial_seconds: float, seed: str) -> float:
+    """Give the pause before the next try."""
+    seconds = min(max(waited_seconds, partial_seconds) / 2, BACKOFF_SECONDS_MAX)
+    return round(seconds * (1 + JITTER * fraction(f"back off/{seed}")), 1)
+
+
+def worker_seconds(pods: Iterable[Manifest], since: datetime, now: datetime) -> float:
+    """Give for how many seconds workers have had nodes, all together."""
+    begun = [placed_time(pod) for pod in pods if _is_worker(pod) and (pod.get("spec") or {}).get("nodeName")]
+    return sum(max((now - max(moment, since)).total_seconds(), 0.0) for moment in begun)
+
+
+def _is_worker(pod: Manifest) -> bool:
+    return (pod["metadata"].get("labels") or {}).get(RAY_NODE_TYPE) == "worker"
+
+
+def _lack(pod: Manifest, resource: str, ours: int) -> dict[str, Any] | None:
+    """Give what the scheduler says of a pod that waits for devices which others have, on more nodes than are `ours`."""
+    # One that is nominated waits for pods that the scheduler has ended for it, and that may save for minutes.
+    if (pod.get("spec") or {}).get("nodeName") or (pod.get("status") or {}).get("nominatedNodeName"):
+        return None
+    told = scheduled_condition(pod)
+    if told is None or told["status"] != "False":
+        return None
+    words = str(told.get("message")).partition(" preemption: ")[0]
+    lacking = re.findall(rf"(\d+) Insufficient {re.escape(resource)}(?![\w-])", words)
+    # On the nodes' network a node with a pod of ours is first found to have no free ports.
+    taken = re.findall(r"(\d+) node\(s\) didn't have free ports", words)
+    return told if lacking and sum(map(int, (*lacking, *taken))) > ours else None
+
+
+def _used_up(placed: Iterable[Manifest], room: Mapping[str, int]) -> int:
+    """Count the nodes on which our own workers leave too little for one more."""
+    workers = Counter(pod["spec"]["nodeName"] for pod in placed if _is_worker(pod))
+    return sum(count >= room.get(node, 1) for node, count in workers.items())
+
+
+def _short(text: str) -> str:
+    """Keep what is missing; behind it stands what resource claims and preemption could do about it."""
+    flat = re.split(r"\. |,? preemption: ", " ".join(text.split()))[0].rstrip(".")
+    return flat if len(flat) <= WORDS_LIMIT else flat[: WORDS_LIMIT - 1] + "…"

@@ -1,0 +1,125 @@
+"""Who has which block of ports on the nodes' network: one ConfigMap of the operator, changed by compare and swap.
+
+The ConfigMap is the truth about blocks; the job's status holds a copy, and so does the RayCluster that was rendered
+with it. Any of them can be lost: a job finds its block again by its uid, and the blocks that statuses and clusters of
+other jobs name count as taken, and are written back with the next change. A block is given back when the job is
+finished and its pods are gone; what deleted jobs leave is swept when no pod of theirs is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rljob.render.names import JobIdentity
+from rljob.render.ports import BLOCK_SIZE
+
+Manifest = Mapping[str, Any]
+FIRST_PORT = 20_000
+"""Clear of Ray's defaults (up to 19999), of NodePorts (30000 to 32767) and of what Linux gives out by itself."""
+BLOCKS = 256
+
+
+@dataclass(frozen=True)
+class PortPool:
+    """Where blocks come from."""
+
+    namespace: str = "default"
+    name: str = "rljob-operator-ports"
+    first: int = FIRST_PORT
+    blocks: int = BLOCKS
+
+    def candidates(self) -> range:
+        """Give the first port of every block."""
+        return range(self.first, self.first + self.blocks * BLOCK_SIZE, BLOCK_SIZE)
+
+    def is_block(self, first: int) -> bool:
+        """Whether a block of the pool begins there."""
+        return first in self.candidates()
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Which job has a block."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.uid} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Allocations:
+    """The ConfigMap as it was read, and what the statuses of jobs say beside it."""
+
+    pool: PortPool
+    held: Mapping[int, Holder] = field(default_factory=dict)
+    resource_version: str | None = None
+    """None: there is no ConfigMap."""
+
+    def block_of(self, uid: str) -> int | None:
+        """Give the block of a job."""
+        return next((first for first, holder in sorted(self.held.items()) if holder.uid == uid), None)
+
+    def free(self) -> int | None:
+        """Give the lowest block that nobody has."""
+        return next((first for first in self.pool.candidates() if not _is_taken(self.held, first)), None)
+
+    def can_have(self, uid: str, first: int) -> bool:
+        """Whether a job may take this block, as one that had it before."""
+        others = (start for start, holder in self.held.items() if holder.uid != uid)
+        return self.pool.is_block(first) and not _is_taken(others, first)
+
+    def with_block(self, job: JobIdentity, first: int) -> Allocations:
+        """Give the job this block, and no other."""
+        kept = {start: holder for start, holder in self.held.items() if holder.uid != job.uid}
+        return replace(self, held={**kept, first: Holder(job.uid, job.namespace, job.name)})
+
+    def without(self, uids: Iterable[str]) -> Allocations:
+        """Take back what these jobs have."""
+        gone = set(uids)
+        return replace(self, held={first: h for first, h in self.held.items() if h.uid not in gone})
+
+    def with_recorded(self, recorded: Iterable[tuple[int, Holder]]) -> Allocations:
+        """Add what statuses say of jobs that the ConfigMap does not know; what it does know goes before."""
+        held, known = dict(self.held), {holder.uid for holder in self.held.values()}
+        for first, holder in sorted(recorded, key=lambda entry: (entry[0], entry[1].uid)):
+            if holder.uid not in known and not _is_taken(held, first):
+                held[first] = holder
+        return replace(self, held=held)
+
+    def manifest(self) -> dict[str, Any]:
+        """Give the ConfigMap to write, with the version that it was read at as precondition."""
+        metadata: dict[str, Any] = {"name": self.pool.name, "namespace": self.pool.namespace}
+        if self.resource_version is not None:
+            metadata["resourceVersion"] = self.resource_version
+        data = {str(first): str(holder) for first, holder in sorted(self.held.items())}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def _is_taken(starts: Iterable[int], first: int) -> bool:
+    # A pool that was moved may lie across blocks of the one before.
+    return any(abs(first - start) < BLOCK_SIZE for start in starts)
+
+
+def read_allocations(pool: PortPool, manifest: Manifest | None) -> Allocations:
+    """Read the ConfigMap; an entry that nobody can read is passed over, and gone with the next change."""
+    if manifest is None:
+        return Allocations(pool)
+    held = {}
+    for key, text in (manifest.get("data") or {}).items():
+        uid, _, place = str(text).partition(" ")
+        namespace, slash, name = place.partition("/")
+        if str(key).isdecimal() and uid and slash:
+            held[int(key)] = Holder(uid, namespace, name)
+    return Allocations(pool, held, str(manifest["metadata"].get("resourceVersion", "")))
+
+
+def recorded_block(status: Mapping[str, Any]) -> int | None:
+    """Give the block that a job's status names; None also where it is unreadable."""
+    network = status.get("network")
+    first = network.get("portBlock") if isinstance(network, Mapping) else None
+    return first if isinstance(first, int) and not isinstance(first, bool) else None

@@ -1,0 +1,158 @@
+"""Which recipes a job stands on: the chain from its recipeRef down, found among the recipes that were seen.
+
+A recipe's template is a layer below the job's spec (`core.spec.merge`). What the job took is remembered with uid and
+generation, so that a later edit of a recipe is told as drift and never reaches a running job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rljob.api.v1alpha1 import MAX_RECIPE_DEPTH, NOT_IN_A_RECIPE, RecipeKind
+from rljob.core.observed import Manifest, RecipeId
+from rljob.core.spec.merge import Layer, layer, unset_problem
+from rljob.core.validation.violation import Violation
+
+JOB_SOURCE = "job"
+
+
+@dataclass(frozen=True)
+class RecipeOrigin:
+    """What was taken of one recipe: part of the snapshot."""
+
+    kind: RecipeKind
+    name: str
+    uid: str
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True)
+class RecipeLayer:
+    """One recipe of a chain as it was read."""
+
+    origin: RecipeOrigin
+    template: Mapping[str, Any]
+    unset: tuple[str, ...]
+
+    def to_layer(self) -> Layer:
+        """Give what `core.spec.merge` lays over the recipe below."""
+        return layer(str(self.origin), self.template, self.unset)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The recipes of a job, the lowest first, and what is wrong with them."""
+
+    layers: tuple[RecipeLayer, ...] = ()
+    violations: tuple[Violation, ...] = ()
+
+
+Recipes = Mapping[RecipeId, Manifest]
+
+
+def chain_ids(raw_spec: Mapping[str, Any], find: Callable[[RecipeId], Manifest | None]) -> tuple[RecipeId, ...]:
+    """Follow recipeRef down for as far as recipes are found; the last may be one that is not there.
+
+    Unlike `resolve` it judges nothing: it says which recipes a job must be told of.
+    """
+    seen: list[RecipeId] = []
+    wanted = reference_id(raw_spec.get("recipeRef"))
+    while wanted is not None and wanted not in seen and len(seen) < MAX_RECIPE_DEPTH:
+        seen.append(wanted)
+        found = find(wanted)
+        wanted = reference_id(((found or {}).get("spec") or {}).get("recipeRef"))
+    return tuple(seen)
+
+
+def resolve(raw_spec: Mapping[str, Any], recipes: Recipes) -> Chain:
+    """Follow recipeRef down to a recipe without one."""
+    found: list[RecipeLayer] = []
+    seen: list[RecipeId] = []
+    place, reference, may_be_local = "spec.recipeRef", raw_spec.get("recipeRef"), True
+    while reference is not None:
+        wanted = reference_id(reference)
+        if wanted is None:
+            return _broken(place, "needs kind (RLRecipe or ClusterRLRecipe) and name")
+        if not may_be_local and wanted.kind is RecipeKind.RL_RECIPE:
+            return _broken(place, f"a ClusterRLRecipe serves every namespace, so it cannot stand on {wanted}")
+        if wanted in seen:
+            return _broken(place, f"a circle: {' -> '.join(map(str, [*seen, wanted]))}; take one recipeRef out")
+        if len(seen) == MAX_RECIPE_DEPTH:
+            return _broken(place, f"more than {MAX_RECIPE_DEPTH} recipes deep; merge some into one")
+        if wanted not in recipes:
+            return _broken(place, f"{wanted} does not exist; `kubectl get rlrecipes,clusterrlrecipes` lists them")
+        spec = recipes[wanted].get("spec") or {}
+        if problems := tuple(_template_violations(wanted, spec)):
+            return Chain(violations=problems)
+        found.append(_read(wanted, recipes[wanted], spec))
+        seen.append(wanted)
+        place, reference = f"{wanted}: spec.recipeRef", spec.get("recipeRef")
+        may_be_local = wanted.kind is RecipeKind.RL_RECIPE
+    return Chain(tuple(reversed(found)))
+
+
+def complete(raw_spec: Mapping[str, Any], known: Recipes, find: Callable[[RecipeId], Manifest | None]) -> Recipes:
+    """Add what `find` gives of the chain's recipes that are not known; what it does not find stays out."""
+    found = dict(known)
+
+    def look(wanted: RecipeId) -> Manifest | None:
+        manifest = found.get(wanted) or find(wanted)
+        if manifest is not None:
+            found[wanted] = manifest
+        return manifest
+
+    chain_ids(raw_spec, look)
+    return found
+
+
+def reference_id(reference: object) -> RecipeId | None:
+    """Read a recipeRef; None where it names nothing."""
+    if not isinstance(reference, Mapping) or not reference.get("name"):
+        return None
+    try:
+        return RecipeId(RecipeKind(reference.get("kind", RecipeKind.CLUSTER_RL_RECIPE)), str(reference["name"]))
+    except ValueError:
+        return None
+
+
+def recipe_id(manifest: Manifest) -> RecipeId:
+    """Give what a recipeRef calls a recipe."""
+    return RecipeId(RecipeKind(manifest["kind"]), str(manifest["metadata"]["name"]))
+
+
+def unset_violations(place: str, unset: object) -> Iterator[Violation]:
+    """Give what is wrong with a list of paths to leave out."""
+    for index, text in enumerate(_texts(unset)):
+        if (problem := unset_problem(text)) is not None:
+            yield Violation(f"{place}[{index}]", problem)
+
+
+def _template_violations(recipe: RecipeId, spec: Mapping[str, Any]) -> Iterator[Violation]:
+    template = spec.get("template")
+    if not isinstance(template, Mapping):
+        yield Violation(f"{recipe}: spec.template", "is required and not set")
+        return
+    for name in sorted(NOT_IN_A_RECIPE & set(template)):
+        yield Violation(f"{recipe}: spec.template.{name}", "belongs to one job; take it out of the recipe")
+    yield from unset_violations(f"{recipe}: spec.unset", spec.get("unset"))
+
+
+def _read(wanted: RecipeId, manifest: Manifest, spec: Mapping[str, Any]) -> RecipeLayer:
+    metadata = manifest["metadata"]
+    origin = RecipeOrigin(
+        wanted.kind, wanted.name, str(metadata.get("uid", "")), int(metadata.get("generation", 0) or 0)
+    )
+    return RecipeLayer(origin, spec["template"], tuple(_texts(spec.get("unset"))))
+
+
+def _texts(found: object) -> Sequence[str]:
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
+
+
+def _broken(place: str, message: str) -> Chain:
+    return Chain(violations=(Violation(place, message),))

@@ -1,0 +1,40 @@
+"""Keeping what an ended attempt left, before its pods are gone: one write to the job's evidence.
+
+The closed attempt in the status is the intent, the entry in the ConfigMap its own proof: nothing else is remembered.
+It is a courtesy with a deadline: an attempt that ended longer ago is not looked at any more, and what fails meanwhile
+holds the next step up no longer than that.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rljob.api.status import Attempt, RLJobStatus
+from rljob.core import times
+from rljob.core.attempts.evidence import evidence_of
+from rljob.core.context import Context
+from rljob.core.observed import Unseen
+from rljob.core.plan import KeepEvidence, Plan
+from rljob.render import evidence
+
+RECORD_SECONDS = 60.0
+
+
+def just_ended(current: RLJobStatus, now: datetime) -> Attempt | None:
+    """Give the last attempt if its end is so young that it is worth a look at what it left."""
+    last = current.attempts[-1] if current.attempts else None
+    if last is None or last.end_time is None or now >= times.after(last.end_time, RECORD_SECONDS):
+        return None
+    return last
+
+
+def keep_evidence(context: Context) -> Plan | None:
+    """Write down what the last attempt left, once."""
+    attempt, found = just_ended(context.status, context.now), context.observed.evidence
+    if attempt is None or isinstance(found, Unseen):
+        return None
+    if found is not None and (not context.made(found) or evidence.has_entry(found, evidence.key_of(attempt.number))):
+        return None
+    clusters = (c for c in context.observed.clusters if c["metadata"]["name"] == attempt.cluster_name)
+    entry = evidence_of(attempt, context.status, next(clusters, None), context.observed.pods, context.observed.warnings)
+    return Plan(effects=(KeepEvidence(evidence.build_evidence(context.job, found, attempt.number, entry)),))

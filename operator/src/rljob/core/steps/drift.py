@@ -1,0 +1,119 @@
+"""Telling what a running job does not take: edits of its spec, edits of its recipes, another renderer.
+
+Each is a condition that is True while there is something to tell, written once when that begins, changes or ends, and
+nothing else is ever done about it: the children of a running job are not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rljob.api.status import ConditionStatus, ConditionType, ResolvedRecipe, RLJobStatus
+from rljob.core import status
+from rljob.core.context import Context
+from rljob.core.observed import RecipeId
+from rljob.core.plan import Plan
+from rljob.core.reasons import Reason
+from rljob.core.spec.mutability import change_violations, differences, listed, training_hash
+from rljob.core.validation.violation import Violation
+from rljob.render import labels
+
+TAKES_EFFECT = "the next cluster generation takes it: set spec.suspend to true, and then to false"
+GOES_ON = "the job goes on with the spec that it began with"
+REFRESH = f"set the annotation {labels.REFRESH} to a new value for the next cluster generation to read recipes anew"
+
+
+@dataclass(frozen=True)
+class News:
+    """What a condition has to say: True with its words, or False without."""
+
+    reason: Reason = Reason.UP_TO_DATE
+    message: str = ""
+
+    @property
+    def value(self) -> ConditionStatus:
+        """True while there is something to tell."""
+        return ConditionStatus.FALSE if self.reason is Reason.UP_TO_DATE else ConditionStatus.TRUE
+
+
+NOTHING = News()
+
+
+def tell_changes(context: Context) -> Plan | None:
+    """Bring the three conditions up to date in one write, or do nothing."""
+    if context.status.resolved is None:
+        return None
+    new = context.status
+    for kind, news in (
+        (ConditionType.PENDING_CHANGES, _pending_changes(context)),
+        (ConditionType.RECIPE_DRIFT, _recipe_drift(context)),
+        (ConditionType.RENDERER_DRIFT, _renderer_drift(context)),
+    ):
+        new = _with_news(context, new, kind, news)
+    plan = context.write(new)
+    return None if plan.empty else plan
+
+
+def _with_news(context: Context, current: RLJobStatus, kind: ConditionType, news: News | None) -> RLJobStatus:
+    """Set a condition where it says something else than before; None: nothing can be said now."""
+    told = status.condition(current, kind)
+    if news is None or (told is None and news == NOTHING):
+        return current
+    before = (told.status, told.reason, told.message) if told else None
+    if before == (news.value, news.reason, status.bounded(news.message)):
+        return current
+    return context.writer.with_condition(current, kind, news.value, news.reason, news.message)
+
+
+def next_violations(context: Context) -> tuple[Violation, ...]:
+    """Give what is wrong with the spec that the next cluster generation would take."""
+    wanted, frozen = context.checked, context.frozen_spec
+    if wanted.spec is None or frozen is None:
+        return wanted.violations
+    return tuple(change_violations(frozen, wanted.spec))
+
+
+def _pending_changes(context: Context) -> News | None:
+    wanted, frozen = context.checked.spec, context.frozen_spec
+    if violations := next_violations(context):
+        return News(Reason.INVALID_SPEC, f"{GOES_ON}: " + "; ".join(map(str, violations)))
+    if wanted is None:
+        raise AssertionError("a spec without violations is there")
+    if frozen is None:
+        # Between the intent and the snapshot, or with a snapshot that somebody deleted.
+        same = training_hash(wanted) == context.resolved.spec_hash
+        return NOTHING if same else News(Reason.SPEC_CHANGED, f"{GOES_ON}; {TAKES_EFFECT}")
+    changes = context.once("differences", lambda: differences(frozen, wanted))
+    return News(Reason.SPEC_CHANGED, f"{listed(changes)}; {TAKES_EFFECT}") if changes else NOTHING
+
+
+def _recipe_drift(context: Context) -> News | None:
+    if any(taken.kind in context.observed.unreadable for taken in context.resolved.recipes):
+        return None
+    changes = [text for taken in context.resolved.recipes for text in _change(context, taken)]
+    return News(Reason.RECIPE_CHANGED, f"{'; '.join(changes)}; {GOES_ON}; {REFRESH}") if changes else NOTHING
+
+
+def _change(context: Context, taken: ResolvedRecipe) -> Iterator[str]:
+    recipe = RecipeId(taken.kind, taken.name)
+    found = context.observed.recipes.get(recipe)
+    if found is None:
+        yield f"{recipe} was deleted"
+    elif found["metadata"].get("uid") != taken.uid:
+        yield f"{recipe} was deleted and made anew"
+    elif found["metadata"].get("generation") != taken.generation:
+        yield f"{recipe} changed from generation {taken.generation} to {found['metadata'].get('generation')}"
+
+
+def _renderer_drift(context: Context) -> News | None:
+    if context.cluster is None:
+        return None
+    made_by = (context.cluster["metadata"].get("annotations") or {}).get(labels.RENDERER)
+    if made_by in (None, labels.RENDERER_VERSION):
+        return NOTHING
+    return News(
+        Reason.RENDERER_CHANGED,
+        f"the running cluster was rendered by version {made_by}, this operator renders by version "
+        f"{labels.RENDERER_VERSION}; {TAKES_EFFECT}",
+    )

@@ -1,0 +1,212 @@
+"""The hardware under a run: told when it is degraded, left when it is at fault, waited for when nothing else is there.
+
+Nothing here evicts a pod or touches a node: drains, taints and resets are Kubernetes' and the plug-in's own business.
+A run is stopped only where another attempt may follow; otherwise it goes on as long as it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from rljob.api.status import Condition, ConditionStatus, ConditionType, ExcludedNode, RLJobStatus, State
+from rljob.core import status, times
+from rljob.core.attempts.classify import Action, fault_rule, judge_fault
+from rljob.core.context import Context
+from rljob.core.observed import Unseen
+from rljob.core.plan import EventNote, EventType, Plan
+from rljob.core.reasons import Reason
+from rljob.core.scheduling.discovery import Room, room_for
+from rljob.core.scheduling.node_faults import CLASSES, NODE_CORDONED, FaultEffect, NodeFault, listed, node_faults
+from rljob.core.steps.ordering import order_stop
+from rljob.render.accelerators import ACCELERATORS, facts_of
+
+WAIT_SECONDS = 15.0
+"""Between two looks at nodes that are waited for."""
+EXCLUDED_SECONDS = 24 * 3600
+"""A day: time for somebody to look at the node; afterwards it gets another chance."""
+BLAMED_SECONDS = 300.0
+"""How long mere blame keeps all other devices waiting: within a minute or two Kubernetes (kube-controller-manager
+--node-monitor-grace-period, 50 s) or the device plug-in say what is wrong with a node."""
+NODES_NAMED = 4
+RETURNING = frozenset(row.reason for row in CLASSES.values() if row.effect >= FaultEffect.AVOIDS)
+"""Reasons to avoid a node that may be seen to be gone; other blame lasts until its time is over."""
+
+
+def mind_nodes(context: Context) -> Plan | None:
+    """Tell what is wrong with the nodes of a run, and stop it where it must not go on; None: go on."""
+    node_faults = context.node_faults
+    if isinstance(node_faults, Unseen):
+        return None
+    told = status.condition(context.status, ConditionType.DEGRADED)
+    acting = _acting(context, node_faults)
+    goes_on = _why_it_goes_on(context, acting)
+    if (plan := _tell(context, told, node_faults, goes_on)) is not None:
+        return plan
+    if not acting or goes_on or told is None:
+        return None
+    lasts = context.now - times.from_text(told.last_transition_time)
+    if lasts < timedelta(seconds=acting[0].row.wait_seconds):
+        return None
+    nodes = dict.fromkeys(node_fault.node for node_fault in acting)
+    return order_stop(context, Reason.DEVICE_FAULT, listed(acting), fault=acting[0].name, nodes=tuple(nodes))
+
+
+def _acting(context: Context, node_faults: Sequence[NodeFault]) -> tuple[NodeFault, ...]:
+    """Give what a run is stopped for: what the user has a rule for, then what is bad enough."""
+    ruled = {node_fault: fault_rule(context.restart.rules, node_fault.name) is not None for node_fault in node_faults}
+    found = [
+        node_fault for node_fault in node_faults if ruled[node_fault] or node_fault.row.effect >= FaultEffect.RESTARTS
+    ]
+    return tuple(sorted(found, key=lambda node_fault: not ruled[node_fault]))
+
+
+def _why_it_goes_on(context: Context, acting: Sequence[NodeFault]) -> str:
+    """Say why no attempt would follow that anybody asked for: a run on bad hardware is worth more than none."""
+    if not acting:
+        return ""
+    rule = fault_rule(context.restart.rules, acting[0].name)
+    if rule is not None and rule.action in ("Fail", "Stop"):
+        return ""
+    saved = context.status.checkpoint.step if context.status.checkpoint else 0
+    verdict = judge_fault(acting[0].name, context.restart, context.status.budget, saved, seed="")
+    if verdict.action is not Action.FAIL:
+        return ""
+    return f"the run goes on as long as it can, since {verdict.why or 'restart.maxInfrastructureRestarts is 0'}"
+
+
+def _tell(context: Context, told: Condition | None, node_faults: Sequence[NodeFault], goes_on: str) -> Plan | None:
+    """Bring the condition Degraded up to date."""
+    if not node_faults:
+        if told is None or told.status is ConditionStatus.FALSE:
+            return None
+        new = without_node_faults(context, context.status)
+        return context.write(new, EventNote(EventType.NORMAL, Reason.HEALTHY, f"no more: {told.message}"))
+    reason, message = node_faults[0].row.reason, listed(node_faults)
+    message = status.bounded(f"{message}; {goes_on}" if goes_on else message)
+    known = told is not None and told.status is ConditionStatus.TRUE
+    same = told is not None and known and told.reason == reason
+    if same and told is not None and told.message == message:
+        return None
+    # A reason counts from when it was first seen: how long a fault lasts decides what follows.
+    base = context.status if same else without_node_faults(context, context.status)
+    new = context.writer.with_condition(base, ConditionType.DEGRADED, ConditionStatus.TRUE, reason, message)
+    events = () if same else (EventNote(EventType.WARNING, reason, message),)
+    return context.write(new, *events)
+
+
+def without_node_faults(context: Context, current: RLJobStatus) -> RLJobStatus:
+    """Take the condition Degraded back, where it was told."""
+    if not status.is_true(current, ConditionType.DEGRADED):
+        return current
+    return context.writer.with_condition(current, ConditionType.DEGRADED, ConditionStatus.FALSE, Reason.HEALTHY)
+
+
+# Before the next generation.
+
+
+def returning_nodes(current: RLJobStatus) -> tuple[str, ...]:
+    """Name the nodes that are avoided for something that may have ended."""
+    return tuple(entry.name for entry in current.excluded_nodes if entry.reason in RETURNING)
+
+
+def is_waiting_for_nodes(current: RLJobStatus) -> bool:
+    """Whether that was the last word."""
+    told = status.condition(current, ConditionType.CLUSTER_READY)
+    return told is not None and told.reason == Reason.WAITING_FOR_NODES
+
+
+def return_nodes(context: Context) -> Plan | None:
+    """Use nodes again whose faults are gone, before the next generation is made."""
+    spec = context.frozen_spec
+    if context.active or spec is None or spec.accelerator.class_ not in ACCELERATORS:
+        return None
+    resource, looks = facts_of(spec).resource, context.observed.looks
+    well = {
+        name
+        for name in returning_nodes(context.status)
+        if name in looks
+        and not any(_keeps_out(context, node_fault) for node_fault in node_faults(looks[name], resource))
+    }
+    if not well:
+        return None
+    left = [entry for entry in context.status.excluded_nodes if entry.name not in well]
+    new = context.status.model_copy(update={"excluded_nodes": left})
+    return context.write(new, EventNote(EventType.NORMAL, Reason.HEALTHY, f"used again: {', '.join(sorted(well))}"))
+
+
+def _keeps_out(context: Context, node_fault: NodeFault) -> bool:
+    """Whether a node with this fault stays avoided: what a rule ends runs for would end the next one too."""
+    # Off a cordoned node the scheduler keeps by itself.
+    ruled = node_fault.name != NODE_CORDONED and fault_rule(context.restart.rules, node_fault.name) is not None
+    return ruled or node_fault.row.effect >= FaultEffect.AVOIDS
+
+
+def await_nodes(context: Context) -> Plan | None:
+    """Begin no generation that cannot start without the nodes at fault: it would only burn the budget.
+
+    Where the cluster has too few nodes of the class altogether the pods wait, so that somebody may add some.
+    """
+    spec = context.checked.spec or context.frozen_spec
+    if context.active or context.status.intent is None or spec is None or spec.accelerator.class_ not in ACCELERATORS:
+        return None
+    nodes = context.observed.nodes
+    if isinstance(nodes, Unseen):
+        return Plan(requeue_after_seconds=WAIT_SECONDS) if is_waiting_for_nodes(context.status) else None
+    avoided = {node.name: node for node in context.status.excluded_nodes if times.from_text(node.until) > context.now}
+    room, wanted = room_for(spec, nodes, avoided), spec.worker_groups[0].nodes
+    if room is None or len(room.all) < wanted or len(room.usable) >= wanted:
+        return None
+    if (plan := _use_doubtful(context)) is not None:
+        return plan
+    message = _missing_room(context, room, wanted, avoided)
+    new = context.writer.with_condition(
+        context.status, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.WAITING_FOR_NODES, message
+    )
+    state = State.RESTARTING if context.restarts_by_itself else State.PENDING
+    new = context.writer.summarised(new, state, Reason.WAITING_FOR_NODES, message)
+    first = not is_waiting_for_nodes(context.status)
+    events = (EventNote(EventType.WARNING, Reason.WAITING_FOR_NODES, message),) if first else ()
+    return context.write(new, *events, requeue=WAIT_SECONDS)
+
+
+def _use_doubtful(context: Context) -> Plan | None:
+    """Give up blame after a while: a doubtful node is better than none."""
+    doubted = {
+        entry.name
+        for entry in context.status.excluded_nodes
+        if entry.reason not in RETURNING and _doubted_until(context, entry) <= context.now
+    }
+    if not doubted:
+        return None
+    left = [entry for entry in context.status.excluded_nodes if entry.name not in doubted]
+    new = context.status.model_copy(update={"excluded_nodes": left})
+    note = f"used again, since too few others are left: {', '.join(sorted(doubted))}"
+    return context.write(new, EventNote(EventType.WARNING, Reason.WAITING_FOR_NODES, note))
+
+
+def _doubted_until(context: Context, entry: ExcludedNode) -> datetime:
+    """Give until when a node is done without: longer for what a check has found than for mere blame.
+
+    Nobody but the next attempt finds out whether a check would go well again.
+    """
+    start = context.deadlines.start_seconds
+    # Of blame alone there is no message (`restarting._excluded`).
+    patience = start if entry.message else min(start, BLAMED_SECONDS)
+    return times.from_text(entry.until) - timedelta(seconds=EXCLUDED_SECONDS - patience)
+
+
+def _missing_room(context: Context, room: Room, wanted: int, avoided: dict[str, ExcludedNode]) -> str:
+    names = sorted(room.all - room.usable)
+    more = f" and {len(names) - NODES_NAMED} more" if len(names) > NODES_NAMED else ""
+    listed_names = "; ".join(_why_not(context, name, avoided.get(name)) for name in names[:NODES_NAMED])
+    return f"{len(room.usable)} of {len(room.all)} nodes can be used and the job needs {wanted}: {listed_names}{more}"
+
+
+def _why_not(context: Context, name: str, entry: ExcludedNode | None) -> str:
+    if entry is None:
+        return f"{name} is cordoned, silent, or offers too few devices"
+    fault = f" ({entry.message})" if entry.message else ""
+    if entry.reason in RETURNING:
+        return f"{name} is avoided until {entry.until} for {entry.reason}{fault}, or until that is gone"
+    return f"{name} is done without until {times.to_text(_doubted_until(context, entry))} for {entry.reason}{fault}"

@@ -1,0 +1,27 @@
+"""The annotation rljob.dev/paused: the operator keeps its hands off a job, and says so.
+
+For repairs by hand and for debugging: nothing is made, deleted, submitted, asked or counted, and the run goes on as it
+is. Deadlines go on as well: what they demand is done when the pause ends. A deletion is not held up.
+"""
+
+from __future__ import annotations
+
+from rljob.api.status import ConditionStatus, ConditionType
+from rljob.core import status
+from rljob.core.context import Context, is_paused
+from rljob.core.plan import EventNote, EventType, Plan
+from rljob.core.reasons import Reason
+from rljob.render.labels import PAUSED
+
+MESSAGE = f'the annotation {PAUSED} is "true": nothing is done for this job until it is removed'
+
+
+def keep_off(context: Context) -> Plan | None:
+    """Do nothing for a paused job, once that is said; unsay it when the pause ends."""
+    paused, told = is_paused(context.observed.job), status.is_true(context.status, ConditionType.PAUSED)
+    if paused == told:
+        return Plan() if paused else None
+    value, reason = (ConditionStatus.TRUE, Reason.PAUSED) if paused else (ConditionStatus.FALSE, Reason.UNPAUSED)
+    message = MESSAGE if paused else ""
+    new = context.writer.with_condition(context.status, ConditionType.PAUSED, value, reason, message)
+    return context.write(new, EventNote(EventType.NORMAL, reason, message or "the operator goes on with this job"))

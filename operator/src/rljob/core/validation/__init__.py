@@ -1,0 +1,1 @@
+"""Checks that a spec passes before it may take an NPU. Pure."""

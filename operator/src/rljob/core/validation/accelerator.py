@@ -1,0 +1,163 @@
+"""The job against the accelerator table: whole nodes, whole cores, the mounts, the image.
+
+A class that the table does not know stops all other checks, which all read its row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+from rljob.api.accelerators import DriverMounts
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation import fields
+from rljob.core.validation.arithmetic import next_multiple, quantity
+from rljob.core.validation.violation import Check, Violation
+from rljob.render.accelerators import ACCELERATORS, facts_of
+from rljob.render.hardware import driver_mounts, sized
+
+GROUP = "spec.workerGroups[0]"
+WORD = re.compile(r"[^a-z0-9]+")
+
+
+def class_violations(spec: RLJobSpec) -> Iterator[Violation]:
+    """Refuse a class that has no row; nothing else can be judged then."""
+    name = spec.accelerator.class_
+    if name not in ACCELERATORS:
+        yield Violation(
+            "spec.accelerator.class",
+            f"there is no class {name}; classes are {', '.join(sorted(ACCELERATORS))}; an admin adds further ones in "
+            "the chart value accelerators",
+        )
+
+
+def _several_nodes_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
+    """Two pods of one job on a node would share cores, ports and the node's failure."""
+    group, facts = spec.worker_groups[0], facts_of(spec)
+    if facts.is_npu and group.nodes > 1 and group.devices_per_node < facts.devices_per_node:
+        yield Violation(
+            f"{GROUP}.devicesPerNode",
+            f"{group.devices_per_node} on {group.nodes} nodes, but a pod takes its node whole: class "
+            f"{spec.accelerator.class_} has {facts.devices_per_node} a node; set that, or nodes to 1",
+        )
+
+
+def _cores_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
+    """Guaranteed pods with whole cores get cores of their own, and each device the same number of them."""
+    group, facts = spec.worker_groups[0], facts_of(spec)
+    if not facts.is_npu:
+        return
+    template = sized(spec, group.template)
+    for name, value in (("cpu", template.cpu), ("memory", template.memory)):
+        if value is None:
+            yield Violation(
+                f"{GROUP}.template.{name}", "is required on NPU classes: worker pods are Guaranteed, or share cores"
+            )
+    if template.cpu is None:
+        return
+    cores = quantity(template.cpu)
+    if cores < group.devices_per_node:
+        return  # told by what Ray needs
+    if cores.denominator != 1 or cores % group.devices_per_node:
+        whole = _whole(cores)
+        below = whole // group.devices_per_node * group.devices_per_node
+        above = next_multiple(whole, group.devices_per_node)
+        near = f"{below} or {above}" if below < above else str(above)
+        yield Violation(
+            f"{GROUP}.template.cpu",
+            f"{template.cpu} cores cannot be shared evenly by {group.devices_per_node} devices; use {near}",
+        )
+
+
+def _whole(cores: Fraction) -> int:
+    return -(-cores.numerator // cores.denominator)
+
+
+def _runtime_class_is_named(spec: RLJobSpec) -> Iterator[Violation]:
+    """The way by the container runtime needs its name."""
+    facts = facts_of(spec)
+    if driver_mounts(spec) is DriverMounts.RUNTIME_CLASS and not (
+        spec.runtime.runtime_class_name or facts.runtime_class_name
+    ):
+        yield Violation(
+            "spec.runtime.runtimeClassName",
+            f"is needed with accelerator.driverMounts RuntimeClass: class {spec.accelerator.class_} names none; set "
+            "it, such as ascend",
+        )
+
+
+def _image_is_for_the_class(spec: RLJobSpec) -> Iterator[Violation]:
+    """Operators are compiled for one chip: an image of A2 fails on A3 when the first one is loaded, and the reverse."""
+    own = facts_of(spec).image_suffix
+    others = {row.image_suffix for row in ACCELERATORS.values() if row.image_suffix} - {own}
+    tag = spec.runtime.image.rpartition("/")[2].partition("@")[0].partition(":")[2].lower()
+    words = set(WORD.split(tag))
+    if own is not None and own not in words and (wrong := sorted(words & others)):
+        yield Violation(
+            "spec.runtime.image",
+            f"its tag says {wrong[0]}, and images for class {spec.accelerator.class_} say {own}; operators of one chip "
+            "do not load on another",
+        )
+
+
+def _part_of_a_node_is_told(spec: RLJobSpec) -> Iterator[Violation]:
+    """Other pods may then run on the node's other devices and cores."""
+    group, facts = spec.worker_groups[0], facts_of(spec)
+    if facts.is_npu and group.nodes == 1 and group.devices_per_node < facts.devices_per_node:
+        yield Violation(
+            f"{GROUP}.devicesPerNode",
+            f"{group.devices_per_node} of a node's {facts.devices_per_node}: the node may be shared, so core binding "
+            "and figures of throughput are not those of a whole node",
+        )
+
+
+def _pods_stay_guaranteed(spec: RLJobSpec) -> Iterator[Violation]:
+    """A single container without equal requests and limits takes the cores of its own from the whole pod."""
+    if not facts_of(spec).is_npu:
+        return
+    for path, container in fields.containers(spec):
+        if path.startswith(fields.WORKERS) and not _is_guaranteed(container.get("resources")):
+            yield Violation(
+                f"{path}.resources",
+                "without equal requests and limits of cpu and memory the worker pods are not Guaranteed, and get no "
+                "cores of their own",
+            )
+    for index, service in enumerate(spec.services):
+        if service.cpu is None or service.memory is None:
+            yield Violation(
+                f"spec.services[{index}]",
+                "without cpu and memory the worker pods are not Guaranteed, and get no cores of their own; set both",
+            )
+
+
+def _services_share_the_node(spec: RLJobSpec) -> Iterator[Violation]:
+    """The block of ports is for Ray and the exporter; a service listens where the user said."""
+    for index, service in enumerate(spec.services):
+        if spec.network.mode == "Host":
+            yield Violation(
+                f"spec.services[{index}].port",
+                f"{service.port} is a port of the node with network.mode Host: neither two jobs with it, nor head and "
+                "worker of this one, can be on one node",
+            )
+
+
+def _is_guaranteed(resources: object) -> bool:
+    limits = resources.get("limits") if isinstance(resources, dict) else None
+    requests = (resources.get("requests") if isinstance(resources, dict) else None) or limits
+    if not isinstance(limits, dict) or not isinstance(requests, dict):
+        return False
+    return all(name in limits and requests.get(name, limits[name]) == limits[name] for name in ("cpu", "memory"))
+
+
+CHECKS: tuple[Check, ...] = (
+    _several_nodes_are_whole,
+    _cores_are_shared_evenly,
+    _runtime_class_is_named,
+)
+WARNINGS: tuple[Check, ...] = (
+    _image_is_for_the_class,
+    _part_of_a_node_is_told,
+    _pods_stay_guaranteed,
+    _services_share_the_node,
+)

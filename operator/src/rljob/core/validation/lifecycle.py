@@ -1,0 +1,195 @@
+"""How a job lives: checkpoints and where they lie, restarts, stop rules, queueing, cleaning up, records."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator
+
+from rljob.api.pods import Volume
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.attempts.classify import restart_of
+from rljob.core.scheduling.node_faults import CLASSES
+from rljob.core.validation import fields
+from rljob.core.validation.patterns import problem_of
+from rljob.core.validation.pods import mounts, normal
+from rljob.core.validation.violation import Check, Violation
+
+PERSISTENT = ("persistent_volume_claim", "host_path", "nfs")
+CHECKPOINT = "spec.checkpoint"
+_FAULTS = ", ".join(CLASSES)
+
+
+def _checkpoint_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
+    """Every rank writes its part, and the next cluster reads all of them on other nodes."""
+    checkpoint = spec.checkpoint
+    if checkpoint is None:
+        return
+    known = {volume.name for volume in spec.worker_groups[0].template.volumes}
+    if checkpoint.volume is not None and checkpoint.volume not in known:
+        listed = ", ".join(sorted(known)) or "none"
+        yield Violation(f"{CHECKPOINT}.volume", f"no volume {checkpoint.volume}; those of the workers are: {listed}")
+        return
+    yield from _persistent(spec, f"{CHECKPOINT}.path", checkpoint.path, fields.WORKERS, checkpoint.volume)
+    here, there = (_mount_of(spec, checkpoint.path, place) for place in (fields.WORKERS, fields.HEAD))
+    if here != there:
+        yield Violation(
+            f"{CHECKPOINT}.path",
+            f"{checkpoint.path} lies on volume {here} in the workers and {there} in the head; mount the same one",
+        )
+
+
+def _log_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
+    """The launcher mirrors records from the head."""
+    if spec.observability.log_path is not None:
+        yield from _persistent(spec, "spec.observability.logPath", spec.observability.log_path, fields.HEAD, None)
+
+
+def _persistent(spec: RLJobSpec, field: str, path: str, place: str, wanted: str | None) -> Iterator[Violation]:
+    name = _mount_of(spec, path, place)
+    volume = _volumes(spec).get(name or "")
+    if name is None:
+        yield Violation(
+            field, f"{path} lies on no volume and is gone with the pod; mount a volume at or above it in {place}"
+        )
+    elif wanted is not None and name != wanted:
+        yield Violation(field, f"{path} lies on volume {name}, not on {wanted}; correct the path or the volume")
+    elif volume is None:
+        return  # told by the checks of the mounts
+    elif not any(getattr(volume, kind) for kind in PERSISTENT):
+        yield Violation(
+            field,
+            f"{path} lies on volume {name}, which does not outlive the pod; use a persistentVolumeClaim, nfs or a "
+            "hostPath that all nodes share",
+        )
+    elif _is_read_only(spec, name, path):
+        yield Violation(field, f"{path} lies on volume {name}, which is mounted read-only; take readOnly out")
+
+
+def _mount_of(spec: RLJobSpec, path: str, place: str) -> str | None:
+    """Find the volume whose mount path is the longest beginning of a path."""
+    found = mounts(spec, place)
+    best = max((mount for mount in found if f"{normal(path)}/".startswith(f"{mount}/")), key=len, default=None)
+    return None if best is None else found[best]
+
+
+def _volumes(spec: RLJobSpec) -> dict[str, Volume]:
+    return {volume.name: volume for _, template in reversed(fields.templates(spec)) for volume in template.volumes}
+
+
+def _is_read_only(spec: RLJobSpec, name: str, path: str) -> bool:
+    volume = _volumes(spec)[name]
+    source = volume.persistent_volume_claim or volume.nfs
+    listed = [mount for _, template in fields.templates(spec) for mount in template.volume_mounts]
+    above = [m for m in listed if m.name == name and f"{normal(path)}/".startswith(f"{normal(m.mount_path)}/")]
+    return bool(source and source.read_only) or any(mount.read_only for mount in above)
+
+
+def _restarts_have_a_checkpoint(spec: RLJobSpec) -> Iterator[Violation]:
+    """A restart without one would begin at step 0 and spend the NPUs again."""
+    if spec.checkpoint is not None:
+        return
+    for field, set_ in (
+        ("restart.maxRestarts", spec.restart.max_restarts > 0),
+        ("restart.maxInfrastructureRestarts", (spec.restart.max_infrastructure_restarts or 0) > 0),
+        ("stop.requireCheckpoint", spec.stop.require_checkpoint),
+    ):
+        if set_:
+            yield Violation(
+                f"spec.{field}",
+                "needs spec.checkpoint: without one the run begins at step 0 again; set path, everySteps",
+            )
+
+
+def _saves_happen(spec: RLJobSpec) -> Iterator[Violation]:
+    """An interval beyond the run saves nothing before its end."""
+    checkpoint, steps = spec.checkpoint, spec.trainer.steps
+    if checkpoint is not None and checkpoint.every_steps > steps:
+        yield Violation(
+            f"{CHECKPOINT}.everySteps", f"{checkpoint.every_steps} is more than trainer.steps {steps}; lower it"
+        )
+
+
+def _beginning_is_clear(spec: RLJobSpec) -> Iterator[Violation]:
+    """The fields `resume` and `from` must not contradict each other."""
+    checkpoint = spec.checkpoint
+    if checkpoint is None or checkpoint.from_ is None:
+        return
+    if checkpoint.resume == "Never":
+        yield Violation(f"{CHECKPOINT}.from", "resume is Never, so nothing is read; take one of them out")
+    if checkpoint.from_.path is not None and normal(checkpoint.from_.path) == normal(checkpoint.path):
+        yield Violation(f"{CHECKPOINT}.from.path", "is this job's own path, from which it resumes anyway; take it out")
+
+
+def _rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
+    """A restart rule is a promise for the night when it is needed."""
+    for index, rule in enumerate(spec.restart.rules):
+        field = f"spec.restart.rules[{index}]"
+        if rule.on_log_pattern is not None and (problem := problem_of(rule.on_log_pattern)) is not None:
+            yield Violation(f"{field}.onLogPattern", problem)
+        if rule.on_fault is not None and rule.on_fault not in CLASSES:
+            near = difflib.get_close_matches(rule.on_fault, list(CLASSES), n=1)
+            meant = f"did you mean {near[0]}? The classes" if near else "they"
+            yield Violation(f"{field}.onFault", f"{rule.on_fault} is no class of faults; {meant} are {_FAULTS}")
+        if rule.action in ("Restart", "ExcludeNodeAndRestart") and not _may_restart(spec):
+            yield Violation(
+                f"{field}.action",
+                f"{rule.action}, but maxRestarts and maxInfrastructureRestarts are 0; raise one, or use another action",
+            )
+
+
+def _may_restart(spec: RLJobSpec) -> bool:
+    restart = restart_of(spec)
+    return restart.max_restarts > 0 or (restart.max_infrastructure_restarts or 0) > 0
+
+
+def _stop_rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
+    """A threshold goes with a comparison, and the steps must come."""
+    for index, rule in enumerate(spec.stop_rules):
+        field = f"spec.stopRules[{index}]"
+        if rule.condition == "IsNaN" and rule.threshold is not None:
+            yield Violation(f"{field}.threshold", "goes with Above and Below; take it out, NaN compares with nothing")
+        if rule.condition != "IsNaN" and rule.threshold is None:
+            yield Violation(f"{field}.threshold", f"is required with condition {rule.condition}")
+        if rule.threshold is not None and not math.isfinite(float(rule.threshold)):
+            yield Violation(f"{field}.threshold", f"{rule.threshold} is too large for a number")
+        if rule.for_steps > spec.trainer.steps:
+            yield Violation(
+                f"{field}.forSteps", f"{rule.for_steps} is more than trainer.steps {spec.trainer.steps}; lower it"
+            )
+
+
+def _queue_is_named(spec: RLJobSpec) -> Iterator[Violation]:
+    """What Kueue reads needs a queue of Kueue's."""
+    scheduling, priority = spec.scheduling, "spec.scheduling.workloadPriorityClassName"
+    if scheduling.gang == "Volcano" and scheduling.workload_priority_class_name is not None:
+        yield Violation(priority, "orders a queue of Kueue; Volcano goes by scheduling.priorityClassName, set that")
+    if scheduling.queue_name is not None or scheduling.gang == "Volcano":
+        return
+    if scheduling.gang == "Kueue":
+        yield Violation("spec.scheduling.gang", "Kueue admits what waits in a queue; set scheduling.queueName")
+    if scheduling.workload_priority_class_name is not None:
+        yield Violation(priority, "orders a queue of Kueue; set scheduling.queueName")
+
+
+def _leftovers_end_in_order(spec: RLJobSpec) -> Iterator[Violation]:
+    """The cluster belongs to the job."""
+    cleanup = spec.cleanup
+    cluster, job = cleanup.cluster_after_seconds, cleanup.job_after_seconds
+    if job is not None and job < cluster:
+        yield Violation("spec.cleanup.jobAfterSeconds", f"{job}, but the job's cluster stays {cluster} s; raise it")
+    if cleanup.keep_on_failure and cluster == 0:
+        yield Violation("spec.cleanup.keepOnFailure", "keeps the cluster for clusterAfterSeconds, which is 0; set it")
+
+
+CHECKS: tuple[Check, ...] = (
+    _checkpoint_outlives_the_pods,
+    _log_outlives_the_pods,
+    _restarts_have_a_checkpoint,
+    _saves_happen,
+    _beginning_is_clear,
+    _rules_can_match,
+    _stop_rules_can_match,
+    _queue_is_named,
+    _leftovers_end_in_order,
+)

@@ -1,0 +1,233 @@
+"""Pods: volumes, mounts, variables, labels, containers and services that the pods of Ray can carry.
+
+The API server checks pods too, but only when KubeRay makes them: nobody would see it but KubeRay. What is checked here
+is what people get wrong; sources are core/v1's own rules (pkg/apis/core/validation of v1.36).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation import fields
+from rljob.core.validation.arithmetic import quantity
+from rljob.core.validation.violation import Check, Violation
+from rljob.render.code import CODE_VOLUME, FETCH_CONTAINER
+from rljob.render.hardware import sized
+from rljob.render.names import is_label_name, is_label_value
+from rljob.render.ports import DASHBOARD_PORT, RayVariable
+from rljob.render.raycluster import CONFIG_VOLUME, SHARED_MEMORY_VOLUME, SPOOL_VOLUME
+from rljob_runtime.contract import AttemptVariable, PodVariable, Port, head_paths
+
+OUR_VARIABLES = frozenset(variable.value for variable in (*PodVariable, *AttemptVariable, *RayVariable))
+RESERVED_VOLUMES = frozenset({CODE_VOLUME, CONFIG_VOLUME, SHARED_MEMORY_VOLUME, SPOOL_VOLUME})
+OUR_PREFIX = "rljob-"
+RAY_VERSION_MIN = (2, 52, 0)
+"""Of authOptions.mode token (ray-operator/controllers/ray/utils/validation.go of v1.6.2)."""
+RESERVED_CONTAINERS = frozenset({"ray-head", "ray-worker", "exporter", FETCH_CONTAINER, "autoscaler", "wait-gcs-ready"})
+"""Ours and KubeRay's (ray-operator/controllers/ray/common/pod.go of v1.6.2)."""
+RESERVED_PORTS = {
+    6379: "Ray's GCS",
+    8000: "Ray Serve",
+    8080: "Ray's metrics",
+    DASHBOARD_PORT: "Ray's dashboard",
+    10001: "Ray's client server",
+    52365: "Ray's dashboard agent",
+    Port.METRICS.value: "the exporter's metrics",
+    Port.API.value: "the exporter's API",
+}
+"""https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"""
+RAY_WORKER_PORTS = range(10002, 20000)
+"""The same page: min-worker-port and max-worker-port."""
+CONTAINER_NAME = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+DEVICE_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point, not a file
+
+
+def mounts(spec: RLJobSpec, template: str) -> dict[str, str]:
+    """Give path -> volume as the pods of a template see it: the head mounts what the workers mount."""
+    listed = [spec.worker_groups[0].template] + ([spec.head.template] if template == fields.HEAD else [])
+    return {normal(mount.mount_path): mount.name for part in listed for mount in part.volume_mounts}
+
+
+def normal(path: str) -> str:
+    """Give a path without doubled and trailing slashes."""
+    return "/" + "/".join(part for part in path.split("/") if part)
+
+
+def _volumes_are_ours_or_theirs(spec: RLJobSpec) -> Iterator[Violation]:
+    """Names of the operator's own volumes are taken."""
+    for path, template in fields.templates(spec):
+        for index, volume in enumerate(template.volumes):
+            if volume.name in RESERVED_VOLUMES or volume.name.startswith(OUR_PREFIX):
+                yield Violation(f"{path}.volumes[{index}].name", f"{volume.name} is taken by the operator; rename it")
+
+
+def _mounts_have_volumes(spec: RLJobSpec) -> Iterator[Violation]:
+    """The head may mount the workers' volumes, not the other way round."""
+    known: set[str] = set()
+    for path, template in fields.templates(spec):
+        known |= {volume.name for volume in template.volumes}
+        for index, mount in enumerate(template.volume_mounts):
+            if mount.name not in known:
+                listed = ", ".join(sorted(known)) or "none"
+                yield Violation(f"{path}.volumeMounts[{index}].name", f"no volume {mount.name}; volumes are: {listed}")
+
+
+def _mounts_hide_nothing(spec: RLJobSpec) -> Iterator[Violation]:
+    """A mount over the operator's own, or two over each other, would make the pod lose its way."""
+    paths = head_paths()
+    ours = {paths.config_folder, paths.spool, DEVICE_SHARED_MEMORY}
+    if spec.code.type != "Image":
+        ours.add(normal(spec.code.mount_path))
+    for path, template in fields.templates(spec):
+        seen: set[str] = set()
+        for index, mount in enumerate(template.volume_mounts):
+            field, place = f"{path}.volumeMounts[{index}].mountPath", normal(mount.mount_path)
+            if place in ours or place == "/":
+                yield Violation(field, f"{mount.mount_path} is the operator's; use another path")
+            elif place in seen and not any(mount.mount_path == m.mount_path for m in template.volume_mounts[:index]):
+                yield Violation(field, f"{mount.mount_path} is mounted twice; take one out")
+            seen.add(place)
+
+
+def _variables_are_free(spec: RLJobSpec) -> Iterator[Violation]:
+    """Variables of the contract between operator and image are set by the operator."""
+    for field, variable in fields.variables(spec):
+        if is_ours(variable.name):
+            yield Violation(f"{field}.name", f"{variable.name} is the operator's; use another name")
+
+
+def is_ours(variable: object) -> bool:
+    """Whether a variable belongs to the contract between operator and image."""
+    return str(variable) in OUR_VARIABLES or str(variable).startswith("RLJOB_")
+
+
+def _secret_variables_are_free(spec: RLJobSpec) -> Iterator[Violation]:
+    """Two Secrets cannot fill the same variable."""
+    seen: dict[str, str] = {}
+    for index, reference in enumerate(spec.secret_refs):
+        for number, item in enumerate(reference.items):
+            field = f"spec.secretRefs[{index}].items[{number}].env"
+            if is_ours(item.env):
+                yield Violation(field, f"{item.env} is the operator's; use another name")
+            elif seen.setdefault(item.env, reference.name) != reference.name:
+                yield Violation(field, f"{item.env} comes from Secret {seen[item.env]} already; rename one")
+
+
+def _tolerations_hold(spec: RLJobSpec) -> Iterator[Violation]:
+    """As the API server checks them (validateTolerations)."""
+    for path, template in fields.templates(spec):
+        for index, toleration in enumerate(template.tolerations):
+            place = f"{path}.tolerations[{index}]"
+            if toleration.operator == "Exists" and toleration.value:
+                yield Violation(place, f"operator Exists takes no value, got {toleration.value}; use operator Equal")
+            if toleration.operator == "Equal" and not toleration.key:
+                yield Violation(place, "operator Equal needs a key; set it, or use operator Exists for all taints")
+            if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
+                yield Violation(place, "tolerationSeconds goes with effect NoExecute; set it, or take the seconds out")
+
+
+def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:
+    """Keys are qualified names; values of labels and selectors are short words."""
+    for path, template in fields.templates(spec):
+        for name in ("nodeSelector", "labels", "annotations"):
+            entries = {
+                "nodeSelector": template.node_selector, "labels": template.labels, "annotations": template.annotations
+            }[name]  # fmt: skip
+            for key, value in entries.items():
+                field = f"{path}.{name}[{key}]"
+                if not is_label_name(key):
+                    yield Violation(field, "is no name of a label; write one such as team or example.com/team")
+                elif name != "annotations" and not is_label_value(value):
+                    yield Violation(field, f"{value!r} is no value of a label: at most 63 letters, digits, '-_.'")
+
+
+def _memory_holds_shared_memory(spec: RLJobSpec) -> Iterator[Violation]:
+    """What lies in /dev/shm counts as the pod's memory."""
+    for path, own in fields.templates(spec):
+        template = sized(spec, own) if path == fields.WORKERS else own
+        memory, shared = template.memory, template.shared_memory
+        if memory is not None and shared is not None and quantity(shared) >= quantity(memory):
+            yield Violation(
+                f"{path}.sharedMemory", f"{shared} counts as memory, and template.memory is {memory}; raise memory"
+            )
+
+
+def _users_are_themselves(spec: RLJobSpec) -> Iterator[Violation]:
+    """The kubelet would refuse the container."""
+    for path, template in fields.templates(spec):
+        context = template.security_context
+        if context is not None and context.run_as_non_root and context.run_as_user == 0:
+            yield Violation(f"{path}.securityContext", "runAsNonRoot with runAsUser 0; set another user, or allow root")
+
+
+def _containers_are_named(spec: RLJobSpec) -> Iterator[Violation]:
+    """Containers beside ours have names and images of their own."""
+    for path, template in fields.templates(spec):
+        seen: set[str] = {service.name for service in spec.services}
+        for name, entries in (("initContainers", template.init_containers), ("sidecars", template.sidecars)):
+            for index, container in enumerate(entries):
+                yield from _container(f"{path}.{name}[{index}]", container, seen)
+
+
+def _container(field: str, container: Mapping[str, object], seen: set[str]) -> Iterator[Violation]:
+    name, image = container.get("name"), container.get("image")
+    if not isinstance(name, str) or not re.fullmatch(CONTAINER_NAME, name):
+        yield Violation(f"{field}.name", "is needed: at most 63 lower-case letters, digits and '-'")
+    elif _is_reserved(name):
+        yield Violation(f"{field}.name", f"{name} is taken by the operator; rename it")
+    elif name in seen:
+        yield Violation(f"{field}.name", f"{name} is used twice in the pod; rename one")
+    else:
+        seen.add(name)
+    if not isinstance(image, str) or not image.strip():
+        yield Violation(f"{field}.image", "is required and not set")
+    if "restartPolicy" in container:
+        yield Violation(f"{field}.restartPolicy", "is the operator's: sidecars are restarted, initContainers end")
+
+
+def _is_reserved(name: str) -> bool:
+    return name in RESERVED_CONTAINERS or name.startswith(OUR_PREFIX)
+
+
+def _services_have_ports(spec: RLJobSpec) -> Iterator[Violation]:
+    """A service shares the pod's network with Ray, the exporter and the other services."""
+    seen: dict[int, str] = {}
+    for index, service in enumerate(spec.services):
+        field = f"spec.services[{index}].port"
+        if (owner := RESERVED_PORTS.get(service.port)) is not None:
+            yield Violation(field, f"{service.port} is {owner}; use another port")
+        elif service.port in RAY_WORKER_PORTS:
+            yield Violation(field, f"{service.port} is among those of Ray's workers (10002 to 19999); use another port")
+        elif (other := seen.setdefault(service.port, service.name)) != service.name:
+            yield Violation(field, f"{service.port} is the port of service {other} already; use another port")
+        if _is_reserved(service.name):
+            yield Violation(f"spec.services[{index}].name", f"{service.name} is taken by the operator; rename it")
+
+
+def _ray_knows_tokens(spec: RLJobSpec) -> Iterator[Violation]:
+    """KubeRay makes no pods of a cluster with a token and an older Ray, and says so in an event only."""
+    version = tuple(map(int, spec.runtime.ray_version.split(".")))
+    if version < RAY_VERSION_MIN:
+        least = ".".join(map(str, RAY_VERSION_MIN))
+        yield Violation(
+            "spec.runtime.rayVersion",
+            f"{spec.runtime.ray_version} cannot check the cluster's token; use {least} or later",
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    _ray_knows_tokens,
+    _volumes_are_ours_or_theirs,
+    _mounts_have_volumes,
+    _mounts_hide_nothing,
+    _variables_are_free,
+    _secret_variables_are_free,
+    _tolerations_hold,
+    _labels_are_labels,
+    _memory_holds_shared_memory,
+    _users_are_themselves,
+    _containers_are_named,
+    _services_have_ports,
+)

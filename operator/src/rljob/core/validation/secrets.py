@@ -1,0 +1,103 @@
+"""Literal secrets: a manifest ends in Git, in `kubectl get -o yaml` and in our snapshot, so none may hold one.
+
+Names and shapes of well-known tokens are looked for; the value itself is never repeated in a message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation import fields
+from rljob.core.validation.pods import is_ours
+from rljob.core.validation.violation import Check, Violation
+
+FIX = "put it into a Secret and name it in spec.secretRefs (or valueFrom.secretKeyRef)"
+SECRET_NAME = re.compile(
+    r"(?i)(^|[_.-])(token|api_?key|secret|secret_?key|password|passwd|access_?key|private_?key|credentials?)$"
+)
+NO_SECRETS = frozenset({"", "0", "1", "true", "false", "yes", "no", "on", "off", "none", "null"})
+"""Values of switches such as HF_HUB_DISABLE_IMPLICIT_TOKEN."""
+SPECIAL_TOKENS = frozenset({"bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "image", "video", "audio"})
+"""Tokens of a tokenizer, such as data.pad_token."""
+SHAPES = {
+    "a Hugging Face token": r"hf_[A-Za-z0-9]{20,}",
+    "a GitHub token": r"(gh[opsur]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})",
+    "a GitLab token": r"glpat-[A-Za-z0-9_-]{16,}",
+    "an AWS access key": r"(AKIA|ASIA)[A-Z0-9]{16}",
+    "an API key": r"sk-[A-Za-z0-9_-]{20,}",
+    "a Slack token": r"xox[abeprs]-[A-Za-z0-9-]{10,}",
+    "a JSON web token": r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    "a private key": r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----",
+    "an address with a password": r"[a-z][a-z0-9+.-]{0,31}://[^/\s:@]{1,256}:[^/\s@]{1,256}@",
+}
+"""https://github.com/gitleaks/gitleaks and the documentation of each service."""
+_SHAPES = {what: re.compile(rf"(?<![A-Za-z0-9]){shape}") for what, shape in SHAPES.items()}
+_HIDDEN = re.compile(r"[.](env|command|args|overrides|initContainers|sidecars|podSpecPatch|secretRefs|url)\b")
+
+
+def shape_of_secret(text: str) -> str | None:
+    """Say which kind of secret a text holds; None if it looks like none."""
+    return next((what for what, shape in _SHAPES.items() if shape.search(text)), None)
+
+
+def may_hold_secrets(path: str, value: object) -> bool:
+    """Whether a value below this path may be a secret, so that no message repeats it."""
+    return _HIDDEN.search(path) is not None or shape_of_secret(str(value)) is not None
+
+
+def _variables_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
+    """A variable whose name says secret takes its value from a Secret."""
+    for field, variable in fields.variables(spec):
+        yield from _judge(field, variable.name, variable.value or "")
+    for field, container in fields.containers(spec):
+        yield from _of_container(field, container)
+    for name, patch in (("head", spec.pod_spec_patch.head), ("workers", spec.pod_spec_patch.workers)):
+        for kind in ("containers", "initContainers"):
+            listed = (patch or {}).get(kind)
+            for index, container in enumerate(listed if isinstance(listed, list) else ()):
+                yield from _of_container(f"spec.podSpecPatch.{name}.{kind}[{index}]", container)
+
+
+def _of_container(field: str, container: object) -> Iterator[Violation]:
+    env = container.get("env") if isinstance(container, Mapping) else None
+    for index, variable in enumerate(env if isinstance(env, list) else ()):
+        if isinstance(variable, Mapping) and isinstance(variable.get("value"), str):
+            yield from _judge(f"{field}.env[{index}]", str(variable.get("name", "")), variable["value"])
+
+
+def _overrides_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
+    """Overrides stand in job.json, which every pod and every reader of ConfigMaps sees."""
+    for key, value in spec.verl.overrides.items():
+        for path, text in fields.texts(value, key):
+            name = path.split(".")[-1].split("[")[0]
+            if name.lower().removesuffix("_token") not in SPECIAL_TOKENS:
+                yield from _judge(f"spec.verl.overrides[{key}]", name, text)
+
+
+def _commands_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
+    """Command lines show in `ps` on the node."""
+    lists = [(f"spec.initializers[{i}].command", entry.command) for i, entry in enumerate(spec.initializers)]
+    for index, service in enumerate(spec.services):
+        lists += [(f"spec.services[{index}].{name}", getattr(service, name)) for name in ("command", "args")]
+    for field, container in fields.containers(spec):
+        lists += [(f"{field}.{name}", container.get(name) or []) for name in ("command", "args")]
+    for field, words in lists:
+        for path, text in fields.texts(words, field):
+            if (what := shape_of_secret(text)) is not None:
+                yield Violation(path, f"holds {what}; {FIX}, and read the variable")
+
+
+def _judge(field: str, name: str, value: str) -> Iterator[Violation]:
+    if (what := shape_of_secret(value)) is not None:
+        yield Violation(field, f"{name} holds {what}; {FIX}")
+    elif SECRET_NAME.search(name) and not is_ours(name) and value.lower() not in NO_SECRETS:
+        yield Violation(field, f"{name} looks like a secret and has a literal value; {FIX}")
+
+
+CHECKS: tuple[Check, ...] = (
+    _variables_hold_no_secrets,
+    _overrides_hold_no_secrets,
+    _commands_hold_no_secrets,
+)

@@ -1,0 +1,94 @@
+"""What a job asks of the places of its nodes: blocks that come out even, and levels that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.violation import Check, Violation
+from rljob.render.accelerators import facts_of
+from rljob.render.names import is_label_name
+from rljob.render.topology import level_of
+
+LEVEL = "spec.scheduling.topology.level"
+BLOCK = "spec.scheduling.topology.nodesPerSuperPodBlock"
+LEVEL_LENGTH = 63
+"""Of a level in a Workload (Kueue 0.16.2, apis/kueue/v1beta2/workload_types.go: PodSetTopologyRequest)."""
+
+
+def _blocks_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
+    """A block with fewer nodes would be a job of another shape: its parallel groups would cross super-pods."""
+    block, nodes = spec.scheduling.topology.nodes_per_super_pod_block, spec.worker_groups[0].nodes
+    if block is None:
+        return
+    if nodes % block:
+        below = max(size for size in range(1, min(nodes, block) + 1) if nodes % size == 0)
+        above = -(-nodes // block) * block
+        yield Violation(
+            BLOCK, f"{block} does not divide workerGroups[0].nodes {nodes}; set it to {below}, or nodes to {above}"
+        )
+    if facts_of(spec).super_pod_label is None:
+        yield Violation(
+            BLOCK,
+            f"class {spec.accelerator.class_} knows no super-pods; leave it out, or let an admin set superPodLabel of "
+            "the class to the label that nodes of one super-pod share",
+        )
+
+
+def _level_is_a_label(spec: RLJobSpec) -> Iterator[Violation]:
+    topology = spec.scheduling.topology
+    if topology.level is not None and not is_label_name(topology.level):
+        yield Violation(LEVEL, f"{topology.level!r} is no name of a label; write one such as example.com/rack")
+    elif topology.level is not None and spec.scheduling.queue_name is not None and len(topology.level) > LEVEL_LENGTH:
+        yield Violation(LEVEL, f"{len(topology.level)} characters, and Kueue reads at most {LEVEL_LENGTH}")
+
+
+def _required_says_of_what(spec: RLJobSpec) -> Iterator[Violation]:
+    topology = spec.scheduling.topology
+    if topology.mode == "Required" and topology.nodes_per_super_pod_block is None and level_of(spec) is None:
+        yield Violation(
+            LEVEL, f"is needed with mode Required: class {spec.accelerator.class_} knows no super-pods to stay within"
+        )
+
+
+def _queues_know_the_levels(spec: RLJobSpec) -> Iterator[Violation]:
+    """Kueue would say so too, but of the flavor, and only when the job has its turn."""
+    known = facts_of(spec).topology_levels
+    if spec.scheduling.queue_name is None or spec.scheduling.gang == "Volcano" or not known:
+        return
+    asked = {LEVEL: level_of(spec)}
+    if spec.scheduling.topology.nodes_per_super_pod_block is not None:
+        asked[BLOCK] = facts_of(spec).super_pod_label
+    for place, label in asked.items():
+        if label is not None and label not in known:
+            yield Violation(
+                place,
+                f"{label} is no level by which queues place class {spec.accelerator.class_}; levels are "
+                f"{', '.join(known)}",
+            )
+
+
+CHECKS: tuple[Check, ...] = (_blocks_are_whole, _level_is_a_label, _required_says_of_what, _queues_know_the_levels)
+
+
+def _blocks_are_given_out(spec: RLJobSpec) -> Iterator[Violation]:
+    """Affinity can ask for one domain, not for several of a size."""
+    scheduling, block, nodes = (
+        spec.scheduling,
+        spec.scheduling.topology.nodes_per_super_pod_block,
+        spec.worker_groups[0].nodes,
+    )
+    if block is None or block == nodes or scheduling.queue_name is not None or scheduling.gang == "Volcano":
+        return
+    if nodes % block:
+        # That is an error, and told as one.
+        return
+    yield Violation(
+        BLOCK,
+        f"Kubernetes' scheduler knows no blocks: unless Volcano is there, the {nodes} nodes may be of any super-pods; "
+        "name a queue of Kueue in scheduling.queueName, set scheduling.gang to Volcano, or ask for one super-pod by "
+        f"{nodes}",
+    )
+
+
+WARNINGS: tuple[Check, ...] = (_blocks_are_given_out,)

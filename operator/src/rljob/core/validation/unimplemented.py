@@ -1,0 +1,59 @@
+"""Fields that this version accepts and does not act upon yet: who sets one learns it before NPUs are spent.
+
+Told by `rljob validate`, in the message of the condition Validated and by one event. A field that gets its effect
+leaves the table: a test compares the table with what is rendered, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rljob.api.base import Model
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.violation import Violation
+
+
+@dataclass(frozen=True)
+class Unimplemented:
+    """A field without effect."""
+
+    field: str
+    """Path below spec; `[]` stands for every entry of a list."""
+    instead: str
+    """What happens now."""
+
+
+TABLE: tuple[Unimplemented, ...] = (
+    *(
+        Unimplemented(f"optimizations.{name}", "the runtime cannot do it yet; see status.resolved.decisions")
+        for name in ("skipOldLogProb", "gcFreeze", "loadBalancer")
+    ),
+)  # fmt: skip
+
+
+def unimplemented_fields(spec: RLJobSpec, table: tuple[Unimplemented, ...] = TABLE) -> tuple[Violation, ...]:
+    """Give a warning for every field of the table that is set to something else than its default."""
+    return tuple(
+        Violation(f"spec.{place}", f"has no effect in this version: {row.instead}")
+        for row in table
+        for place in _set_places(spec, row.field.split("."), "")
+    )
+
+
+def _set_places(value: object, path: list[str], place: str) -> Iterator[str]:
+    """Give the paths at which a field is there and is not its default."""
+    name, *rest = path
+    if not isinstance(value, Model):
+        return
+    plain = name.removesuffix("[]")
+    field, info = next((key, info) for key, info in type(value).model_fields.items() if info.alias == plain)
+    member, here = getattr(value, field), f"{place}.{plain}".lstrip(".")
+    if not rest:
+        if member != info.get_default(call_default_factory=True):
+            yield here
+    elif isinstance(member, list):
+        for index, entry in enumerate(member):
+            yield from _set_places(entry, rest, f"{here}[{index}]")
+    else:
+        yield from _set_places(member, rest, here)

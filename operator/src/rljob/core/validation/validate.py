@@ -1,0 +1,177 @@
+"""Is this spec worth an NPU? Recipes and job are merged, typed, and judged by every check; all violations are told.
+
+Called by `reconcile` before anything is made, and by `rljob validate`. The checks stand by subject in the modules
+beside this one: each is a small function over a spec whose types hold, and never sees the cluster. What is accepted but
+has no effect in this version, or is doubtful, is told as a warning (`warnings_of`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from rljob.api.base import DNS_LABEL
+from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
+from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
+from rljob.core.spec.recipes import JOB_SOURCE, RecipeLayer, Recipes, resolve, unset_violations
+from rljob.core.validation import accelerator, devices, hccl, lifecycle, patches, pods, secrets, topology
+from rljob.core.validation.unions import union_violations
+from rljob.core.validation.unique_keys import key_violations
+from rljob.core.validation.violation import Check, Violation
+from rljob.core.validation.warnings import warnings_of
+from rljob.launchers.verl.checks import batches, memory, overrides, rollout
+
+CHECKS: tuple[Check, ...] = (
+    *accelerator.CHECKS,
+    *devices.CHECKS,
+    *rollout.CHECKS,
+    *batches.CHECKS,
+    *pods.CHECKS,
+    *hccl.CHECKS,
+    *patches.CHECKS,
+    *secrets.CHECKS,
+    *lifecycle.CHECKS,
+    *topology.CHECKS,
+    *memory.CHECKS,
+    *overrides.CHECKS,
+)
+DEPTH_MAX = 40
+"""Levels of a manifest: beyond what any field has, and far from Python's own limit."""
+NULLS_ALLOWED = frozenset({"spec.verl.overrides", "spec.model.config"})
+INPUT_SHOWN = 200
+"""Characters of a wrong value in a message."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What became of a manifest."""
+
+    spec: RLJobSpec | None
+    """With recipes and defaults; None where there is a violation."""
+    violations: tuple[Violation, ...]
+    recipes: tuple[RecipeLayer, ...] = ()
+    """What the spec stands on, the lowest first."""
+    merged: Layer = EMPTY
+    """Recipes and job laid over each other, before types and defaults."""
+    warnings: tuple[Violation, ...] = ()
+    """Fields that have no effect in this version, and settings that are doubtful."""
+
+
+def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None) -> Checked:
+    """Merge, type and check a spec."""
+    if too_deep := tuple(_depth_violations(raw_spec)):
+        return Checked(None, too_deep)
+    chain = resolve(raw_spec, recipes or {})
+    return check(name, raw_spec, chain.layers, chain.violations)
+
+
+def check(
+    name: str, raw_spec: Mapping[str, Any], recipes: tuple[RecipeLayer, ...], found: tuple[Violation, ...] = ()
+) -> Checked:
+    """Do so with recipes that are at hand, as those of a snapshot are."""
+    found += (*_name_violations(name), *unset_violations("spec.unset", raw_spec.get("unset")))
+    unset = raw_spec.get("unset")
+    paths = [path for path in unset if isinstance(path, str)] if isinstance(unset, list) else []
+    own = layer(JOB_SOURCE, raw_spec, paths)
+    merged = merge([*(recipe.to_layer() for recipe in recipes), own])
+    document = values(merged)
+    found += (*_depth_violations(document), *_null_violations(document, "spec"))
+    try:
+        # As the API server does: an integer is not a text of digits.
+        spec = RLJobSpec.model_validate_json(json.dumps(document), strict=True)
+    except ValidationError as error:
+        # What a missing recipe would have given is not missed as well.
+        problems = () if found and not recipes and raw_spec.get("recipeRef") else tuple(_type_violations(error))
+        return Checked(None, found + problems, recipes, merged)
+    if unknown := tuple(accelerator.class_violations(spec)):
+        return Checked(None, found + unknown, recipes, merged)
+    found += (
+        *(violation for judge in CHECKS for violation in judge(spec)),
+        *union_violations(spec, "spec"),
+        *key_violations(spec, "spec"),
+    )
+    return Checked(None if found else spec, found, recipes, merged, warnings_of(spec))
+
+
+def _depth_violations(document: object) -> Iterator[Violation]:
+    """Refuse what would exhaust the stack; the walk itself does not recurse."""
+    level: list[tuple[str, object]] = [("spec", document)]
+    for _ in range(DEPTH_MAX):
+        level = [(path, member) for name, value in level for path, member in _members(name, value)]
+    if level:
+        yield Violation(level[0][0], f"is nested deeper than {DEPTH_MAX} levels; no field is")
+
+
+def _members(path: str, value: object) -> Iterator[tuple[str, object]]:
+    # The first two levels name the field; a deeper path would be of no use.
+    short = path.count(".") + path.count("[") > 1
+    if isinstance(value, Mapping):
+        yield from ((path if short else f"{path}.{name}", member) for name, member in value.items())
+    elif isinstance(value, list):
+        yield from ((path if short else f"{path}[{index}]", member) for index, member in enumerate(value))
+
+
+def _null_violations(value: object, path: str) -> Iterator[Violation]:
+    """Refuse null as the API server does; in overrides and in a config.json it is a value."""
+    if value is None:
+        yield Violation(path, "is null; leave the field out, or name it in spec.unset to drop a recipe's value")
+    elif isinstance(value, Mapping) and path not in NULLS_ALLOWED:
+        for name, member in value.items():
+            yield from _null_violations(member, f"{path}.{name}")
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from _null_violations(member, f"{path}[{index}]")
+
+
+def _name_violations(name: str) -> Iterator[Violation]:
+    """Say for `rljob validate` what CEL says on the API server."""
+    if len(name) > MAX_NAME_LENGTH:
+        yield Violation(
+            "metadata.name",
+            f"{len(name)} characters; at most {MAX_NAME_LENGTH} are allowed, since names of pods are made from it",
+        )
+    if not re.fullmatch(DNS_LABEL, name):
+        yield Violation(
+            "metadata.name",
+            f"{name[:INPUT_SHOWN]!r} must be lower-case letters, digits and '-', beginning with a letter (DNS-1035)",
+        )
+
+
+def _type_violations(error: ValidationError) -> Iterator[Violation]:
+    for problem in error.errors(include_url=False, include_context=False):
+        field = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+        if problem["input"] is None and problem["type"] != "missing":
+            continue  # told by _null_violations
+        match problem["type"]:
+            case "missing":
+                yield Violation(field, "is required and not set")
+            case "extra_forbidden":
+                yield Violation(field, f"is no field of RLJob; {_meant(problem['loc'])}")
+            case "json_invalid":  # its input is the whole document
+                yield Violation(field, f"cannot be written as JSON: {problem['msg']}")
+            case "string_type" if isinstance(problem["input"], (int, float)):
+                yield Violation(field, f"{_seen(field, problem['input'])}must be a text; put it in quotes")
+            case _:
+                yield Violation(field, f"{_seen(field, problem['input'])}{problem['msg']}")
+
+
+def _meant(location: tuple[int | str, ...]) -> str:
+    """Guess which field was meant."""
+    shape = shape_of(RLJobSpec)
+    for part in location[:-1]:
+        shape = (shape.item or LEAF) if shape.keys else shape.member(str(part))
+    near = difflib.get_close_matches(str(location[-1])[:INPUT_SHOWN], list(shape.members), n=1)
+    return f"did you mean {near[0]}?" if near else "see `kubectl explain rljob.spec`"
+
+
+def _seen(field: str, value: object) -> str:
+    if not isinstance(value, (str, int, float, bool)) or secrets.may_hold_secrets(field, value):
+        return ""
+    text = repr(value)
+    return f"{text if len(text) <= INPUT_SHOWN else text[: INPUT_SHOWN - 1] + '…'}: "

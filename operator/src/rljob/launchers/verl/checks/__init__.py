@@ -1,0 +1,1 @@
+"""Checks of a spec that follow from how verl works. Pure."""

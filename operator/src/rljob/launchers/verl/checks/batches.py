@@ -1,0 +1,172 @@
+"""Batches and what is learnt from them: prompts, samples, micro batches, tokens, and the algorithm's own parts.
+
+Sources: verl 0.9.1, verl/utils/config.py (validate_config), verl/workers/engine_workers.py (a mini batch divides over
+the data-parallel ranks), verl/utils/seqlen_balancing.py (a dynamic micro batch holds at least one sequence).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rljob.api.training import AlgorithmName
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.arithmetic import divisors, next_factor
+from rljob.core.validation.devices import data_parallel, devices_text, is_fsdp, model_parallel
+from rljob.core.validation.violation import Check, Violation
+from rljob.launchers import verl
+
+COMPARES_SAMPLES = frozenset({AlgorithmName.GRPO, AlgorithmName.DAPO, AlgorithmName.RLOO})
+"""Baselines from the other responses of the prompt: verl/trainer/ppo/core_algos.py."""
+
+
+def _mini_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
+    """Every optimizer update of a step has equally many prompts."""
+    batch, mini = spec.trainer.global_batch_size, verl.mini_batch(spec)
+    if batch % mini:
+        yield Violation(
+            "spec.trainer.miniBatchSize",
+            f"{mini} does not divide trainer.globalBatchSize {batch}; use one of {divisors(batch)}",
+        )
+
+
+def _batches_divide_over_devices(spec: RLJobSpec) -> Iterator[Violation]:
+    """Each rank trains whole samples, and equally many."""
+    ranks = data_parallel(spec)
+    if ranks is None:
+        return  # told by the checks of the sizes
+    fixed = is_fsdp(spec) and spec.trainer.max_tokens_per_device is None
+    # With batches of a fixed size verl asks for a share per device even where Ulysses joins some.
+    yield from _divides(spec, "globalBatchSize", spec.trainer.global_batch_size, verl.devices(spec) if fixed else ranks)
+    if spec.trainer.mini_batch_size is not None:
+        yield from _divides(spec, "miniBatchSize", spec.trainer.mini_batch_size, ranks)
+
+
+def _divides(spec: RLJobSpec, field: str, prompts: int, ranks: int) -> Iterator[Violation]:
+    samples = spec.trainer.samples_per_prompt
+    if prompts * samples % ranks:
+        over = devices_text(spec)
+        if ranks != verl.devices(spec):
+            over = f"{ranks} data-parallel ranks: {over} / {model_parallel(spec)} that share a sample"
+        yield Violation(
+            f"spec.trainer.{field}",
+            f"{prompts} prompts × trainer.samplesPerPrompt {samples} = {prompts * samples} samples do not divide "
+            f"over {over}; set {field} to {next_factor(prompts, samples, ranks)}",
+        )
+
+
+def _micro_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
+    """Passes of a fixed size cut a rank's share evenly; with maxTokensPerDevice verl cuts by tokens."""
+    ranks, micro = data_parallel(spec), spec.trainer.micro_batch_size_per_device
+    samples = verl.mini_batch(spec) * spec.trainer.samples_per_prompt
+    if ranks is None or samples % ranks or micro is None or spec.trainer.max_tokens_per_device is not None:
+        return
+    share = samples // ranks
+    if share % micro:
+        yield Violation(
+            "spec.trainer.microBatchSizePerDevice",
+            f"{micro} does not divide a device's {share} samples of a mini batch; use one of {divisors(share)}",
+        )
+
+
+def _tokens_hold_a_sequence(spec: RLJobSpec) -> Iterator[Violation]:
+    """A sequence is never cut over two passes, only over the devices that share it."""
+    tokens, longest = spec.trainer.max_tokens_per_device, spec.data.max_prompt_tokens + spec.data.max_response_tokens
+    sizes = spec.trainer.parallelism
+    name, share = ("sequence", sizes.sequence) if is_fsdp(spec) else ("context", sizes.context)
+    if tokens is not None and tokens * share < longest:
+        yield Violation(
+            "spec.trainer.maxTokensPerDevice",
+            f"{tokens} × parallelism.{name} {share} = {tokens * share} tokens hold no sequence of data.maxPromptTokens "
+            f"{spec.data.max_prompt_tokens} + maxResponseTokens {spec.data.max_response_tokens} = {longest}; set it to "
+            f"{-(-longest // share)} or more",
+        )
+
+
+def _samples_have_peers(spec: RLJobSpec) -> Iterator[Violation]:
+    """Without another response there is nothing to compare with."""
+    name, samples = spec.algorithm.name, spec.trainer.samples_per_prompt
+    if samples < 2 and name in COMPARES_SAMPLES and spec.trainer.mode == "Train":
+        yield Violation(
+            "spec.trainer.samplesPerPrompt",
+            f"{samples}: {name} compares the responses of a prompt, so the advantage of a single one is always 0; "
+            "use 2 or more (8 is usual)",
+        )
+
+
+def _parts_fit_the_algorithm(spec: RLJobSpec) -> Iterator[Violation]:
+    """What another algorithm would read is a mistake here."""
+    name = spec.algorithm.name
+    for field, given, wanted in (
+        ("critic", spec.critic, AlgorithmName.PPO),
+        ("algorithm.gaeLambda", spec.algorithm.gae_lambda, AlgorithmName.PPO),
+        ("algorithm.groupFilter", spec.algorithm.group_filter, AlgorithmName.DAPO),
+    ):
+        if given is not None and name is not wanted:
+            yield Violation(
+                f"spec.{field}", f"goes with algorithm.name {wanted}, and it is {name}; take it out or set {wanted}"
+            )
+
+
+def _evaluation_happens(spec: RLJobSpec) -> Iterator[Violation]:
+    """An interval beyond the run would never come."""
+    every, steps = spec.trainer.evaluate_every_steps, spec.trainer.steps
+    if every is not None and every > steps and spec.trainer.mode == "Train":
+        yield Violation(
+            "spec.trainer.evaluateEverySteps", f"{every} is more than trainer.steps {steps}, so never; lower it"
+        )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a decimal number may be."""
+
+    field: str
+    value: Callable[[RLJobSpec], str | None]
+    above: float = -math.inf
+    at_most: float = math.inf
+    hint: str = "use one such as 1e-6"
+
+
+BOUNDS = (
+    Bound("algorithm.klCoefficient", lambda s: s.algorithm.kl_coefficient),
+    Bound("algorithm.clipRatioLow", lambda s: s.algorithm.clip_ratio_low, 0, 1, "0.2 is usual"),
+    Bound("algorithm.clipRatioHigh", lambda s: s.algorithm.clip_ratio_high, 0, math.inf, "0.2 is usual"),
+    Bound("algorithm.entropyCoefficient", lambda s: s.algorithm.entropy_coefficient),
+    Bound("algorithm.discount", lambda s: s.algorithm.discount, 0, 1, "1 is usual"),
+    Bound("algorithm.gaeLambda", lambda s: s.algorithm.gae_lambda, -math.inf, 1, "1 is usual"),
+    Bound("critic.learningRate", lambda s: s.critic.learning_rate if s.critic else None, 0),
+    Bound("trainer.learningRate", lambda s: s.trainer.learning_rate, 0),
+    Bound("trainer.gradientClip", lambda s: s.trainer.gradient_clip, 0, math.inf, "1 is usual"),
+    Bound("rollout.memoryFraction", lambda s: s.rollout.memory_fraction, 0, 1, "0.5 to 0.9 is usual"),
+    Bound("rollout.temperature", lambda s: s.rollout.temperature, 0, math.inf, "1 is usual"),
+    Bound("rollout.topP", lambda s: s.rollout.top_p, 0, 1, "1 is usual"),
+)
+
+
+def _numbers_are_in_bounds(spec: RLJobSpec) -> Iterator[Violation]:
+    """The schema holds the form of a decimal number, not its size."""
+    for bound in BOUNDS:
+        text = bound.value(spec)
+        if text is None:
+            continue
+        number, field = float(text), f"spec.{bound.field}"
+        if not math.isfinite(number):
+            yield Violation(field, f"{text} is too large for a number; {bound.hint}")
+        elif number <= bound.above:
+            yield Violation(field, f"{text} must be above {bound.above:g}; {bound.hint}")
+        elif number > bound.at_most:
+            yield Violation(field, f"{text} must be at most {bound.at_most:g}; {bound.hint}")
+
+
+CHECKS: tuple[Check, ...] = (
+    _mini_batch_divides,
+    _batches_divide_over_devices,
+    _micro_batch_divides,
+    _tokens_hold_a_sequence,
+    _samples_have_peers,
+    _parts_fit_the_algorithm,
+    _evaluation_happens,
+    _numbers_are_in_bounds,
+)

@@ -1,0 +1,135 @@
+"""Does the model fit? Told before a cluster exists, where its shape is known (model.architecture or model.config).
+
+The plan is `rljob_runtime.planning.memory`; docs/reference/memory.md has its formulas. What exceeds the dies' memory
+is refused, unless model.memoryCheck is Warn; what comes near is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rljob.api.training import MemoryCheck
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.memory import known_shape, memory_plan
+from rljob_runtime.planning.memory import Phase, PhaseName, Plan
+from rljob_runtime.planning.shapes import BUILT_IN, Shape, ShapeError
+
+GIB = 1 << 30
+NEAR = {
+    PhaseName.GENERATE: 0.95,
+    PhaseName.LOG_PROBABILITIES: 0.9,
+    PhaseName.UPDATE: 0.9,
+    PhaseName.TRANSFER: 0.9,
+}
+"""Share of the memory from which on a phase is near its end; the cache of the generation fills what it is given."""
+LARGEST_SHOWN = 3
+SHOW = "`rljob plan memory` shows all"
+FIELDS = {
+    PhaseName.GENERATE: "spec.rollout.memoryFraction",
+    PhaseName.LOG_PROBABILITIES: "spec.trainer.parallelism",
+    PhaseName.UPDATE: "spec.trainer.parallelism",
+    PhaseName.TRANSFER: "spec.rollout.parallelism",
+}
+FIXES = {
+    PhaseName.GENERATE: "lower it, or offload the trainer (trainer.offload)",
+    PhaseName.LOG_PROBABILITIES: "raise tensor, pipeline or context, set trainer.offload.reference, or lower "
+    "trainer.maxTokensPerDevice",
+    PhaseName.UPDATE: "raise a size, lower trainer.maxTokensPerDevice, recompute layers, or keep the optimizer on the "
+    "host (swap_optimizer)",
+    PhaseName.TRANSFER: "raise tensor or expert, or offload more of the trainer (trainer.offload)",
+}
+
+
+def _shape_is_readable(spec: RLJobSpec) -> Iterator[Violation]:
+    """A name that no table has would switch the check off without a word."""
+    if spec.model.architecture is not None and spec.model.architecture not in BUILT_IN:
+        yield Violation(
+            "spec.model.architecture",
+            f"{spec.model.architecture!r} is not one of {', '.join(sorted(BUILT_IN))}; use model.config for others",
+        )
+    try:
+        known_shape(spec)
+    except ShapeError as error:
+        yield Violation("spec.model.config", f"{error}")
+
+
+def _shape_is_the_models(spec: RLJobSpec) -> Iterator[Violation]:
+    """Both places would be believed by different checks."""
+    shape = _shape(spec)
+    if shape is None:
+        return
+    experts = shape.experts.count if shape.experts else None
+    sizes = (
+        ("layers", spec.model.layers, shape.layers),
+        ("attentionHeads", spec.model.attention_heads, shape.heads),
+        ("experts", spec.model.experts, experts),
+    )
+    for name, given, known in sizes:
+        if given is not None and given != known:
+            yield Violation(
+                f"spec.model.{name}", f"{given}, but {shape.name} has {known or 'none'}; set it so, or leave it out"
+            )
+
+
+def _model_fits(spec: RLJobSpec) -> Iterator[Violation]:
+    """A job that runs out of memory does so after all its dies were taken."""
+    if spec.model.memory_check is MemoryCheck.REFUSE:
+        yield from _excesses(spec)
+
+
+def memory_warnings(spec: RLJobSpec) -> Iterator[Violation]:
+    """Give what comes near the end of the memory, and with memoryCheck Warn what lies beyond."""
+    excesses = tuple(_excesses(spec))
+    if excesses:
+        yield from excesses if spec.model.memory_check is MemoryCheck.WARN else ()
+    elif (plan := _plan(spec)) is not None:
+        for phase in plan.phases:
+            if phase.bytes > NEAR[phase.name] * plan.die.memory_bytes:
+                yield Violation(
+                    FIELDS[phase.name], f"{_seen(phase, plan)}, which leaves little; {FIXES[phase.name]}; {SHOW}"
+                )
+
+
+def _excesses(spec: RLJobSpec) -> Iterator[Violation]:
+    plan = _plan(spec)
+    if plan is None:
+        return
+    if plan.kv_bytes < plan.kv_bytes_needed:
+        yield Violation(
+            "spec.rollout.memoryFraction",
+            f"leaves {max(0, plan.kv_bytes) / GIB:.2f} GiB of a die for the KV cache beside weights and work, "
+            f"but one sequence of {plan.sequence_tokens} tokens takes {plan.kv_bytes_needed / GIB:.2f} GiB; raise it, "
+            f"raise rollout.parallelism.tensor or expert, or lower data.maxResponseTokens; {SHOW}",
+        )
+    for phase in plan.phases:
+        if phase.bytes > plan.die.memory_bytes:
+            yield Violation(
+                FIELDS[phase.name],
+                f"{_seen(phase, plan)}; {FIXES[phase.name]}; {SHOW}; model.memoryCheck Warn lets it pass",
+            )
+
+
+def _seen(phase: Phase, plan: Plan) -> str:
+    parts = sorted(phase.parts, key=lambda part: -part.bytes)[:LARGEST_SHOWN]
+    largest = ", ".join(f"{part.name} {part.bytes / GIB:.1f}" for part in parts)
+    total = plan.die.memory_bytes / GIB
+    return (
+        f"{phase.name.value} takes {phase.bytes / GIB:.1f} of a die's {total:.0f} GiB "
+        f"({phase.bytes / plan.die.memory_bytes:.0%}; {largest})"
+    )
+
+
+def _shape(spec: RLJobSpec) -> Shape | None:
+    try:
+        return known_shape(spec)
+    except ShapeError:
+        return None
+
+
+def _plan(spec: RLJobSpec) -> Plan | None:
+    shape = _shape(spec)
+    return memory_plan(spec, shape) if shape else None
+
+
+CHECKS: tuple[Check, ...] = (_shape_is_readable, _shape_is_the_models, _model_fits)

@@ -1,0 +1,213 @@
+"""verl.overrides: what a typed field or the launcher sets, what verl 0.9.1 no longer reads, and what harms a run.
+
+Keys that verl renamed or passes over silently are refused with the rewrite, since a run would go on without them.
+Sources: verl/trainer/config and main_ppo.py of verl 0.9.1; vllm issue 55228; vllm-ascend worker.py (wake_up).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.violation import Check, Violation
+from rljob.launchers import verl
+
+ACTOR = "actor_rollout_ref.actor"
+REF = "actor_rollout_ref.ref"
+ROLLOUT = "actor_rollout_ref.rollout"
+
+
+@dataclass(frozen=True)
+class Legacy:
+    """A key of earlier versions of verl, or a section of them."""
+
+    key: str
+    why: str
+    rewrite: str
+
+
+_GONE, _SILENT = "verl 0.9.1 has no such key", "verl 0.9.1 takes it and passes it over"
+_SCHEDULE = "+actor_rollout_ref.actor.megatron.override_transformer_config"
+LEGACY = (
+    Legacy("custom_reward_function", _SILENT, "use spec.reward"),
+    Legacy("reward_model.reward_manager", _SILENT, "write reward.reward_manager.name"),
+    Legacy("reward_model.reward_kwargs", _SILENT, "write reward.reward_kwargs"),
+    Legacy("reward_model", _SILENT, "write reward.reward_model"),
+    Legacy(f"{ACTOR}.load_weight", _GONE, "write actor_rollout_ref.rollout.load_format: dummy for random weights"),
+    Legacy(f"{REF}.load_weight", _GONE, "take it out"),
+    Legacy(f"{ACTOR}.recompute_old_log_prob", _GONE, "use spec.optimizations.skipOldLogProb"),
+    Legacy(f"{ACTOR}.megatron.swap_optimizer", _GONE, f"write {_SCHEDULE}.swap_optimizer"),
+    Legacy(f"{ACTOR}.megatron.fix_router", _GONE, f"write {_SCHEDULE}.fix_router"),
+    Legacy(
+        f"{ACTOR}.megatron.pipeline_parallel_num_layer_list",
+        _GONE,
+        f"write {_SCHEDULE}.pipeline_model_parallel_layout",
+    ),
+    Legacy(
+        "actor_rollout_ref.model.gradient_checkpointing_kwargs",
+        _GONE,
+        f"write {_SCHEDULE}.recompute_granularity, recompute_method and recompute_num_layers",
+    ),
+    Legacy(f"{ROLLOUT}.trust_remote_code", _GONE, "use spec.model.trustRemoteCode"),
+    *(
+        Legacy(f"algorithm.{name}", "verl 0.9.1 moved it", f"write algorithm.rollout_correction.{new}")
+        for name, new in (
+            ("rollout_is", "rollout_is, such as token"),
+            ("rollout_is_threshold", "rollout_is_threshold"),
+            ("rollout_is_threshold_lower", "rollout_rs_threshold"),
+            ("rollout_is_level", "rollout_is, such as token"),
+            ("rollout_is_mode", "rollout_is and rollout_rs"),
+            ("rollout_is_veto_threshold", "rollout_rs"),
+        )
+    ),
+    Legacy(
+        "algorithm.filter_groups.max_num_gen_batches",
+        "verl 0.9.1 passes it over with a warning",
+        "use spec.algorithm.groupFilter.maxInflightBatches",
+    ),
+    Legacy("data.gen_batch_size", "verl 0.9.1 overrides it", "take it out: trainer.globalBatchSize decides"),
+)
+"""https://github.com/volcengine/verl: checked by composing the configuration of 0.9.1."""
+
+LAUNCHERS_OWN = {
+    "trainer.use_v1": "the stop and the metrics hang on verl's V1 trainer",
+    "trainer.v1.trainer_mode": "it selects the trainer that can stop",
+    f"{ROLLOUT}.router_config_path": "it selects the router that times the replicas",
+    f"{ROLLOUT}.prometheus.enable": "the exporter finds vLLM's metrics through it",
+    f"{ROLLOUT}.prometheus.file": "the exporter reads it",
+    f"{ROLLOUT}.disable_log_stats": "it must be false, or prometheus.enable makes verl refuse to start",
+    "transfer_queue.backend.SimpleStorage.required_node_resource": "the head has no CPUs for storage units",
+    "ray_kwargs.ray_init.address": "the job runs in the cluster of its own pods",
+}
+"""Keys that the launcher sets in every run (`rljob_runtime.wiring`)."""
+
+OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
+NZ_NAMES = frozenset({"enable_nz", "enable_weight_nz_layout", "weight_nz_mode"})
+NZ_VARIABLES = frozenset({"VLLM_ASCEND_ENABLE_NZ"})
+ASYNC_SAVES = frozenset({f"{ACTOR}.checkpoint.async_save", "critic.checkpoint.async_save"})
+EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "VLLM_ENABLE_EPLB"})
+
+
+def _keys(spec: RLJobSpec) -> Iterator[tuple[str, str, object]]:
+    """Give field, plain key and value of every setting: verl merges a map, so a map sets the keys below it."""
+    for key, value in spec.verl.overrides.items():
+        field, plain = f"spec.verl.overrides[{key}]", key.lstrip("+")
+        if isinstance(value, dict) and value:
+            yield from ((field, f"{plain}.{name}", member) for name, member in value.items())
+        else:
+            yield field, plain, value
+
+
+def _values_are_plain(spec: RLJobSpec) -> Iterator[Violation]:
+    """job.json and Hydra take scalars, lists of them and one level of maps."""
+    for key, value in spec.verl.overrides.items():
+        if not _is_override_value(value):
+            yield Violation(
+                f"spec.verl.overrides[{key}]",
+                f"{type(value).__name__} is no JSON scalar (a number must be finite), list or map of scalars",
+            )
+
+
+def _keys_are_keys(spec: RLJobSpec) -> Iterator[Violation]:
+    """A deletion or a group of Hydra's grammar is not a value."""
+    for key in spec.verl.overrides:
+        if not key.lstrip("+") or key.startswith("~") or "=" in key or key != key.strip():
+            yield Violation(
+                f"spec.verl.overrides[{key}]", "is no key; write one such as actor_rollout_ref.actor.entropy_coeff"
+            )
+
+
+def _typed_fields_are_set_once(spec: RLJobSpec) -> Iterator[Violation]:
+    """What a field of the spec sets is the operator's to reason about."""
+    for field, name, _ in _keys(spec):
+        if (typed := verl.TYPED_KEYS.get(name)) is not None:
+            yield Violation(field, f"is set by spec.{typed}; set it there")
+        elif any(known.startswith(f"{name}.") for known in verl.TYPED_KEYS):
+            yield Violation(field, f"{name} is a section with fields of its own; name the key that is meant")
+
+
+def _launchers_keys_are_its_own(spec: RLJobSpec) -> Iterator[Violation]:
+    """Without them a run would lose its progress, its stop or its place."""
+    for field, name, _ in _keys(spec):
+        if name not in verl.TYPED_KEYS and (why := LAUNCHERS_OWN.get(name)) is not None:
+            yield Violation(field, f"is the launcher's: {why}; take it out")
+
+
+def _keys_are_of_today(spec: RLJobSpec) -> Iterator[Violation]:
+    """Recipes of earlier versions carry keys that nothing reads any more."""
+    for field, name, _ in _keys(spec):
+        if name in verl.TYPED_KEYS:
+            continue
+        row = next((row for row in LEGACY if name == row.key or name.startswith(f"{row.key}.")), None)
+        if row is not None:
+            yield Violation(field, f"{row.why}; {row.rewrite}")
+
+
+def _rollout_is_asynchronous(spec: RLJobSpec) -> Iterator[Violation]:
+    """The schema takes `sync`, the engine raises."""
+    for field, name, value in _keys(spec):
+        if name == f"{ROLLOUT}.mode" and value != "async":
+            yield Violation(field, f"{value!s:.32}: verl 0.9.1 generates asynchronously only; take it out")
+
+
+def _experts_stay_in_place(spec: RLJobSpec) -> Iterator[Violation]:
+    """After a rebalance the next weight update loads experts into the wrong places, silently (vllm#55228)."""
+    reason = "EPLB moves experts, and the weight update after it would fill the wrong ones; turn it off"
+    for field, name, value in _keys(spec):
+        if "eplb" in name.lower() and name.split(".")[-1] in ("dynamic_eplb", "enable_eplb") and value not in OFF:
+            yield Violation(field, reason)
+    yield from _variables(spec, EPLB_VARIABLES, reason)
+
+
+def _weights_keep_their_layout(spec: RLJobSpec) -> Iterator[Violation]:
+    """vllm-ascend refuses to wake up with weights in NZ layout, or generates garbage (vllm-ascend#5747)."""
+    reason = "weights in NZ layout do not survive a weight update; set it to 0"
+    for field, name, value in _keys(spec):
+        if name.split(".")[-1].lower() in NZ_NAMES and value not in OFF:
+            yield Violation(field, reason)
+    yield from _variables(spec, NZ_VARIABLES, reason)
+
+
+def _saves_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
+    """Verl marks an asynchronous save before its shards are written: a crash in the first one leaves half of it."""
+    reason = "a save that goes on behind the run can be half and look whole; take it out, or spec.checkpoint"
+    for field, name, value in _keys(spec):
+        if spec.checkpoint is not None and name in ASYNC_SAVES and value not in OFF:
+            yield Violation(field, reason)
+
+
+def _variables(spec: RLJobSpec, names: frozenset[str], reason: str) -> Iterator[Violation]:
+    for index, variable in enumerate(spec.worker_groups[0].template.env):
+        if variable.name in names and variable.value not in OFF:
+            yield Violation(f"spec.workerGroups[0].template.env[{index}]", f"{variable.name}: {reason}")
+
+
+def _verl_can_do_it(spec: RLJobSpec) -> Iterator[Violation]:
+    """The API can say more than today's verl does: the table of `launchers.verl.limits`."""
+    yield from (Violation(f"spec.{field}", message) for field, message in verl.refusals(spec))
+
+
+def _is_override_value(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and all(map(_is_scalar, value.values()))
+    return all(map(_is_scalar, value)) if isinstance(value, list) else _is_scalar(value)
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+
+
+CHECKS: tuple[Check, ...] = (
+    _values_are_plain,
+    _keys_are_keys,
+    _typed_fields_are_set_once,
+    _launchers_keys_are_its_own,
+    _keys_are_of_today,
+    _rollout_is_asynchronous,
+    _experts_stay_in_place,
+    _weights_keep_their_layout,
+    _saves_are_whole,
+    _verl_can_do_it,
+)

@@ -1,0 +1,216 @@
+"""The accelerator table: what the operator knows of each hardware class, as data that a cluster's admin may change.
+
+A row says how a node of the class is asked for, found, mounted and sized; `accelerators` holds the rows that come with
+a release, each value with its source. The chart writes them to a ConfigMap together with the rows of its value
+`accelerators`; the operator lays that over its own copy at start, and `rljob --accelerators` does the same. After that
+the table is a constant of the process: nothing else changes it, and rows are only added, never taken away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from pydantic import ValidationError
+
+from rljob.api.accelerators import AcceleratorFacts, DriverMounts, PodSize
+from rljob.core.validation.arithmetic import quantity
+from rljob.render.names import is_label_name, is_label_value
+
+ROWS_MAX = 64
+RAY_CPUS_PER_DEVICE_MIN = 3
+"""What verl reserves of Ray for each device (max_colocate_count, verl/single_controller/ray/base.py of 0.9.1)."""
+RAY_CPUS_BESIDE = 3
+"""TransferQueue's two storage units a node, and its controller."""
+RESOURCE = r"[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+SLICES = r"huawei\.com/(npu-core|Ascend(910|310P)-[0-9]+c.*)"
+"""Slices of a device (vNPU); collectives do not run on them (mind-cluster, device plug-in: static and dynamic vNPU)."""
+NOT_IN_ENV = {
+    "HCCL_CONNECT_TIMEOUT": "network.hccl.connectTimeoutSeconds of a recipe",
+    "HCCL_EXEC_TIMEOUT": "network.hccl.execTimeoutSeconds of a recipe",
+    "HCCL_SOCKET_IFNAME": "network.hccl.socketInterface of a recipe",
+    "GLOO_SOCKET_IFNAME": "network.hccl.socketInterface of a recipe",
+    "TP_SOCKET_IFNAME": "network.hccl.socketInterface of a recipe",
+    "ASCEND_VISIBLE_DEVICES": "nothing: the device plug-in sets it",
+    "ASCEND_RT_VISIBLE_DEVICES": "nothing: a job has all devices of its nodes",
+}
+"""Variables that a row must leave alone, and what to use instead."""
+POLICY = r"chip[0-9]+-node(?P<devices>[0-9]+)(-sp|-ra64-sp)?"
+"""Ascend-for-Volcano's huawei.com/schedule_policy: chips of a module, devices of a node, whether in a super-pod."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a table: the field and the fix."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class TableError(ValueError):
+    """A table that cannot be used."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+class AcceleratorTable(Mapping[str, AcceleratorFacts]):
+    """Class -> row: the table that this process goes by."""
+
+    def __init__(self, rows: Mapping[str, AcceleratorFacts]) -> None:
+        self._rows = dict(rows)
+
+    def __getitem__(self, name: str) -> AcceleratorFacts:
+        """Give the row of a class."""
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the classes."""
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        """How many classes there are."""
+        return len(self._rows)
+
+    def use(self, rows: Mapping[str, AcceleratorFacts]) -> None:
+        """Go by these rows from now on; called once, before anything reads the table."""
+        self._rows = dict(rows)
+
+
+def read_table(*layers: Mapping[str, Any]) -> dict[str, AcceleratorFacts]:
+    """Lay tables over each other and type them; raises TableError.
+
+    Maps merge deeply, but for nodeLabels, which say one thing together; everything else is replaced.
+    """
+    document: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for layer in layers:
+        for name, row in layer.items():
+            if isinstance(row, Mapping):
+                document[name] = _overlaid(document.get(name, {}), row)
+            else:
+                problems.append(Problem(f"accelerators.{name}", "must be a map of the row's fields"))
+    if len(document) > ROWS_MAX:
+        problems.append(Problem("accelerators", f"{len(document)} rows; at most {ROWS_MAX} are read"))
+    rows: dict[str, AcceleratorFacts] = {}
+    for name, row in document.items():
+        place = f"accelerators.{name}"
+        problems += _name_problems(place, name)
+        try:
+            rows[name] = AcceleratorFacts.model_validate(row)
+        except ValidationError as error:
+            problems += _type_problems(place, error)
+        else:
+            problems += _row_problems(place, rows[name])
+    if problems:
+        raise TableError(tuple(problems))
+    return rows
+
+
+def _overlaid(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in change.items():
+        below = merged.get(name)
+        if isinstance(below, Mapping) and isinstance(value, Mapping) and name != "nodeLabels":
+            merged[name] = _overlaid(below, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _name_problems(place: str, name: str) -> Iterator[Problem]:
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        yield Problem(place, "is no name of a class: lower-case letters, digits and '-', beginning with a letter")
+
+
+def _type_problems(place: str, error: ValidationError) -> Iterator[Problem]:
+    known = ", ".join(str(info.alias or name) for name, info in AcceleratorFacts.model_fields.items())
+    for problem in error.errors(include_url=False, include_context=False):
+        field = place + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+        match problem["type"]:
+            case "missing":
+                yield Problem(field, "is required and not set")
+            case "extra_forbidden":
+                yield Problem(field, f"is no field of a row; fields are {known}")
+            case _:
+                yield Problem(field, f"{problem['input']!r:.100}: {problem['msg']}")
+
+
+def _row_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
+    """Say what does not go together."""
+    if re.fullmatch(SLICES, row.resource):
+        yield Problem(f"{place}.resource", f"{row.resource} is a slice of a device (vNPU), on which HCCL does not run; "
+                      "name the resource of whole devices")  # fmt: skip
+    elif not re.fullmatch(RESOURCE, row.resource):
+        yield Problem(f"{place}.resource", f"{row.resource!r} is no extended resource; write one such as "
+                      "huawei.com/Ascend910, as `kubectl describe node` lists it")  # fmt: skip
+    if row.devices_per_node % row.dies_per_card:
+        yield Problem(f"{place}.diesPerCard", f"{row.dies_per_card} does not divide devicesPerNode "
+                      f"{row.devices_per_node}; a node holds whole cards")  # fmt: skip
+    yield from _policy_problems(place, row)
+    yield from _label_problems(place, row)
+    if row.driver_mounts is DriverMounts.RUNTIME_CLASS and row.runtime_class_name is None:
+        yield Problem(f"{place}.runtimeClassName", "is needed with driverMounts RuntimeClass, such as ascend")
+    if row.pod is not None:
+        yield from _size_problems(f"{place}.pod", row, row.pod)
+    for name in row.env:
+        if name in NOT_IN_ENV or name.startswith("RLJOB_"):
+            instead = NOT_IN_ENV.get(name, "another name: RLJOB_ is the operator's")
+            yield Problem(f"{place}.env.{name}", f"cannot be set for a class; use {instead}")
+    known = {info.alias or name for name, info in AcceleratorFacts.model_fields.items()} - {"sources", "description"}
+    for name in row.sources:
+        if name.partition(".")[0] not in known:
+            yield Problem(f"{place}.sources.{name}", f"names no field of a row; fields are {', '.join(sorted(known))}")
+
+
+def _label_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
+    """As the API server checks them; KubeRay alone would hear it of a job's pods."""
+    names = [("labels", name) for name in row.labels]
+    names += [("annotations", name) for name in row.annotations]
+    names += [("headAnnotations", name) for name in row.head_annotations]
+    names += [("nodeLabels", name) for name in row.node_labels]
+    names += [("superPodLabel", name) for name in (row.super_pod_label,) if name is not None]
+    names += [("topologyLevels", name) for name in row.topology_levels]
+    for field, name in names:
+        if not is_label_name(name):
+            yield Problem(f"{place}.{field}[{name}]", "is no name of a label; write one such as example.com/team")
+    values = [(f"labels[{name}]", value) for name, value in row.labels.items()]
+    values += [(f"nodeLabels[{name}]", value) for name, listed in row.node_labels.items() for value in listed]
+    for path, value in values:
+        if not is_label_value(value):
+            yield Problem(f"{place}.{path}", f"{value!r} is no value of a label: at most 63 letters, digits, '-_.'")
+
+
+def _policy_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
+    if row.schedule_policy is None:
+        return
+    found = re.fullmatch(POLICY, row.schedule_policy)
+    if found is None:
+        yield Problem(f"{place}.schedulePolicy", f"{row.schedule_policy!r} is no policy for whole devices; "
+                      "write one such as chip8-node8 or chip2-node16-sp")  # fmt: skip
+    elif int(found["devices"]) != row.devices_per_node:
+        yield Problem(f"{place}.schedulePolicy", f"{row.schedule_policy} is for nodes of {found['devices']} devices, "
+                      f"and devicesPerNode is {row.devices_per_node}")  # fmt: skip
+
+
+def _size_problems(place: str, row: AcceleratorFacts, size: PodSize) -> Iterator[Problem]:
+    cpus = quantity(size.cpu)
+    least = RAY_CPUS_PER_DEVICE_MIN * row.devices_per_node + RAY_CPUS_BESIDE
+    if not _is_share(cpus, row.devices_per_node) or cpus < least:
+        multiple = -(-least // row.devices_per_node) * row.devices_per_node
+        yield Problem(f"{place}.cpu", f"{size.cpu}: each device gets the same number of whole cores, and verl reserves "
+                      f"{least} of Ray; write a multiple of {row.devices_per_node} from {multiple} on")  # fmt: skip
+    if quantity(size.shared_memory) >= quantity(size.memory):
+        yield Problem(f"{place}.sharedMemory", f"{size.shared_memory} counts as memory, of which there is "
+                      f"{size.memory}; raise memory")  # fmt: skip
+
+
+def _is_share(cpus: Fraction, devices: int) -> bool:
+    return cpus.denominator == 1 and cpus % devices == 0

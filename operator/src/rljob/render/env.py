@@ -1,0 +1,118 @@
+"""Variables that the operator sets on head and workers alike, as a table with the source of each.
+
+They stand on the pods and not on the submission, because workers inherit them from the raylet of their node. A variable
+of the same name in the template's `env` wins; one from `envFrom` does not, since Kubernetes puts `env` above it.
+What the class's row of the accelerator table names goes before the operator's own.
+Left out on purpose: PYTORCH_NPU_ALLOC_CONF (segments that can grow and bounds on splits exclude each other, and verl
+switches the segments itself, verl/utils/device.py), HCCL_IF_BASE_PORT (ignored with the port ranges below),
+HCCL_OP_EXPANSION_MODE and HCCL_BUFFSIZE (matters of a recipe), RANK_TABLE_FILE (verl's ranks are known at run time
+only), HCCL_LOGIC_SUPERPOD_ID (the driver knows it), HCCL_INTRA_* (documented for other hardware),
+ASCEND_RT_VISIBLE_DEVICES (on a whole node unset is right, and the raylet checks what is set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rljob.api.pods import PodTemplate
+from rljob.api.training import TrainerBackend
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.render.accelerators import facts_of
+from rljob_runtime.contract import Platform
+
+CONNECT_TIMEOUT_SECONDS = 1800
+"""Ranks load weights for unequal times; CANN's default of 120 s ends such starts."""
+EXEC_TIMEOUT_SECONDS = 3600
+"""A collective waits for the slowest rank, which may be writing a checkpoint (verl's guide for Ascend)."""
+
+OPEN_FILES = 100_000
+"""Ray's sockets and the checkpoint's shards; Kubernetes has no field for it, KubeRay's start command has this one."""
+ASCEND_LOGS = "/var/run/rljob/ascend-logs"
+"""On the pod's own volume: the default is the home folder in the container's layer."""
+
+CANN = "CANN, environment variables"
+VERL_GUIDE = "verl, multi-node guide for Ascend"
+KUBERAY = "KubeRay v1.7.0, ray-operator/controllers/ray/common/pod.go; earlier releases always take 65536"
+ANY = tuple(Platform)
+NPU = (Platform.NPU,)
+
+Value = str | dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable."""
+
+    name: str
+    source: str
+    value: Callable[[RLJobSpec], Value]
+    """Its text, or `valueFrom`; None: not set."""
+    platforms: tuple[Platform, ...] = NPU
+
+
+def operator_env(spec: RLJobSpec, template: PodTemplate) -> list[dict[str, Any]]:
+    """Give the operator's variables but those that the template sets."""
+    facts = facts_of(spec)
+    taken = {variable.name for variable in template.env}
+    ours = {row.name: row.value(spec) for row in VARIABLES if facts.platform in row.platforms}
+    values: dict[str, Value] = {**ours, **facts.env}
+    return [_entry(name, value) for name, value in values.items() if value is not None and name not in taken]
+
+
+def operator_value(spec: RLJobSpec, name: str) -> Value:
+    """Give what the operator would set a variable to; None: nothing."""
+    facts = facts_of(spec)
+    if name in facts.env:
+        return facts.env[name]
+    row = next((row for row in VARIABLES if row.name == name and facts.platform in row.platforms), None)
+    return row.value(spec) if row is not None else None
+
+
+def _entry(name: str, value: str | dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "value": value} if isinstance(value, str) else {"name": name, "valueFrom": value}
+
+
+def _interface(spec: RLJobSpec) -> str | None:
+    return spec.network.hccl.socket_interface
+
+
+def _address(spec: RLJobSpec) -> Value:
+    # It goes before HCCL_SOCKET_IFNAME, so it must be silent where the user named an interface.
+    templates = (spec.head.template, *(group.template for group in spec.worker_groups))
+    named = any(entry.name == "HCCL_SOCKET_IFNAME" for template in templates for entry in template.env)
+    return None if named or _interface(spec) else {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
+def _megatron(spec: RLJobSpec) -> str | None:
+    return None if spec.trainer.backend is TrainerBackend.FSDP2 else "1"
+
+
+VARIABLES = (
+    # On the host's network status.podIP is the host's.
+    Variable("HCCL_IF_IP", f"{CANN}: goes before any choice by interface", _address),
+    Variable("HCCL_SOCKET_IFNAME", CANN, _interface),
+    Variable("GLOO_SOCKET_IFNAME", "PyTorch, torch.distributed", _interface, ANY),
+    Variable("TP_SOCKET_IFNAME", "PyTorch, TensorPipe", _interface),
+    Variable(
+        "HCCL_HOST_SOCKET_PORT_RANGE", "verl/trainer/constants_ppo.py: several processes a device", lambda _: "auto"
+    ),
+    Variable(
+        "HCCL_NPU_SOCKET_PORT_RANGE", "verl/trainer/constants_ppo.py: several processes a device", lambda _: "auto"
+    ),
+    Variable(
+        "HCCL_CONNECT_TIMEOUT",
+        f"{CANN}: 120 to 7200 s",
+        lambda s: str(s.network.hccl.connect_timeout_seconds or CONNECT_TIMEOUT_SECONDS),
+    ),
+    Variable("HCCL_EXEC_TIMEOUT", CANN, lambda s: str(s.network.hccl.exec_timeout_seconds or EXEC_TIMEOUT_SECONDS)),
+    Variable("HCCL_WHITELIST_DISABLE", f"{CANN}: no list of allowed hosts", lambda _: "1"),
+    # 2 overlaps more, but cannot be captured in a graph.
+    Variable("TASK_QUEUE_ENABLE", "torch_npu", lambda s: "2" if s.rollout.eager else "1"),
+    Variable("CUDA_DEVICE_MAX_CONNECTIONS", "Megatron-LM: order of communication and computation", _megatron),
+    Variable("VLLM_ASCEND_ENABLE_NZ", "vllm_ascend/worker/worker.py: weights that are updated", lambda _: "0"),
+    Variable("RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES", VERL_GUIDE, lambda _: "1"),
+    Variable("ASCEND_PROCESS_LOG_PATH", CANN, lambda _: ASCEND_LOGS),
+    Variable("RAY_START_ULIMIT_OPEN_FILES", KUBERAY, lambda _: str(OPEN_FILES)),
+)

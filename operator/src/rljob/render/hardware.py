@@ -1,0 +1,181 @@
+"""What the accelerator table lays on pods: their size, the node's driver, marks for schedulers, which nodes they fit.
+
+Everything comes from the row of the job's class and from the fields that override it; there is no hardware in the code.
+A worker on an NPU class is Guaranteed (requests equal limits, whole cores), since only then the kubelet's static CPU
+manager gives it cores of its own: https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rljob.api.accelerators import AcceleratorFacts, DriverMounts, HostPath, HostPathUse, PodSize
+from rljob.api.pods import PodTemplate
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.arithmetic import quantity
+from rljob.render.accelerators import ACCELERATORS, facts_of
+
+DRIVER_VOLUME = "rljob-driver"
+MEBIBYTE = 2**20
+WISH_WEIGHT = 100
+"""Of 1 to 100; a scheduler weighs it against how empty a node is."""
+SCHEDULE_POLICY = "huawei.com/schedule_policy"
+"""Annotation of Ascend-for-Volcano; from 26.1 on it is read on plain pods and on the PodGroup."""
+
+Json = dict[str, Any]
+
+
+def sized(spec: RLJobSpec, template: PodTemplate) -> PodTemplate:
+    """Give the template of a worker pod with the class's size where it says nothing.
+
+    Where the user sets memory alone, the class's /dev/shm might not fit into it: then it is left to Ray's default.
+    """
+    facts, devices = facts_of(spec), spec.worker_groups[0].devices_per_node
+    if facts.pod is None:
+        return template
+    size = facts.pod if devices >= facts.devices_per_node else _part(facts.pod, devices, facts.devices_per_node)
+    own = {"cpu": template.cpu or size.cpu}
+    if template.memory is None and template.shared_memory is None:
+        own |= {"memory": size.memory, "shared_memory": size.shared_memory}
+    elif template.memory is None:
+        own |= {"memory": size.memory}
+    return template.model_copy(update=own)
+
+
+def _part(size: PodSize, devices: int, of: int) -> PodSize:
+    """Give the share of a pod that takes some of a node's devices."""
+    memory, shared = (int(quantity(text) * devices / of / MEBIBYTE) for text in (size.memory, size.shared_memory))
+    cores = int(quantity(size.cpu)) // of * devices
+    return PodSize(cpu=str(cores), memory=f"{memory}Mi", shared_memory=f"{shared}Mi")
+
+
+def driver_mounts(spec: RLJobSpec) -> DriverMounts:
+    """Say how the node's driver comes into worker pods."""
+    asked, facts = spec.accelerator.driver_mounts, facts_of(spec)
+    if not facts.is_npu:
+        return DriverMounts.NONE
+    if asked != "Auto":
+        return DriverMounts(asked)
+    return DriverMounts.RUNTIME_CLASS if spec.runtime.runtime_class_name is not None else facts.driver_mounts
+
+
+def runtime_class(spec: RLJobSpec) -> str | None:
+    """Name the RuntimeClass of worker pods; the head holds no NPU, so there is nothing to do for it."""
+    if spec.runtime.runtime_class_name is not None:
+        return spec.runtime.runtime_class_name
+    return facts_of(spec).runtime_class_name if driver_mounts(spec) is DriverMounts.RUNTIME_CLASS else None
+
+
+def driver_paths(spec: RLJobSpec, taken: frozenset[str] = frozenset()) -> list[HostPath]:
+    """Give the paths of the node that worker pods mount, but those that the user mounts himself."""
+    mode = driver_mounts(spec)
+    if mode is DriverMounts.NONE:
+        return []
+    several = sum(group.nodes for group in spec.worker_groups) > 1
+    unused = {
+        HostPathUse.WITHOUT_RUNTIME: mode is DriverMounts.RUNTIME_CLASS,
+        HostPathUse.SEVERAL_NODES: not several,
+    }
+    return [path for path in facts_of(spec).host_paths if not unused.get(path.use) and path.path not in taken]
+
+
+def driver_volumes(paths: list[HostPath]) -> list[Json]:
+    """The volumes of these paths."""
+    return [
+        {"name": f"{DRIVER_VOLUME}-{number}", "hostPath": {"path": path.path, "type": path.type}}
+        for number, path in enumerate(paths)
+    ]
+
+
+def driver_volume_mounts(paths: list[HostPath]) -> list[Json]:
+    """Where they appear: at the same place, read-only."""
+    return [
+        {"name": f"{DRIVER_VOLUME}-{number}", "mountPath": path.path, "readOnly": True}
+        for number, path in enumerate(paths)
+    ]
+
+
+def cluster_annotations(spec: RLJobSpec) -> dict[str, str]:
+    """Annotations of the RayCluster, which KubeRay's Volcano plug-in copies to the PodGroup, and of every pod."""
+    facts = facts_of(spec)
+    policy = {SCHEDULE_POLICY: facts.schedule_policy} if facts.schedule_policy else {}
+    return policy | facts.annotations
+
+
+def pod_labels(spec: RLJobSpec) -> dict[str, str]:
+    """Labels of every Ray pod; the scheduler reads them from any of them, so they are equal on all."""
+    return dict(facts_of(spec).labels)
+
+
+def head_annotations(spec: RLJobSpec) -> dict[str, str]:
+    """Annotations of the head pod."""
+    return cluster_annotations(spec) | facts_of(spec).head_annotations
+
+
+def require_class(spec: RLJobSpec, pod: Json) -> None:
+    """Let a worker pod fit nodes of its class only; a selector of the user that names the label is enough."""
+    facts = facts_of(spec)
+    chosen = pod.get("nodeSelector") or {}
+    wanted = [_expression(name, values) for name, values in facts.node_labels.items() if name not in chosen]
+    if wanted:
+        require_nodes(pod, wanted)
+
+
+def require_nodes(pod: Json, expressions: list[Json]) -> None:
+    """Add to what a pod requires of its node: the terms are alternatives, so each gets the addition."""
+    affinity = dict(pod.get("affinity") or {})
+    node = dict(affinity.get("nodeAffinity") or {})
+    required = dict(node.get("requiredDuringSchedulingIgnoredDuringExecution") or {})
+    terms = required.get("nodeSelectorTerms") or [{}]
+    required["nodeSelectorTerms"] = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *expressions]} for term in terms
+    ]
+    pod["affinity"] = {**affinity, "nodeAffinity": {**node, "requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def spare_npu_nodes(spec: RLJobSpec, pod: Json) -> None:
+    """Let a head rather be on a node of no NPU class: its cores would be missing to a worker that wants a node whole.
+
+    A wish only: where every node has NPUs, the head takes one of them.
+    """
+    if not facts_of(spec).is_npu:
+        return
+    affinity = dict(pod.get("affinity") or {})
+    node = dict(affinity.get("nodeAffinity") or {})
+    wish = {"weight": WISH_WEIGHT, "preference": {"matchExpressions": _of_no_class()}}
+    wishes = node.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    node["preferredDuringSchedulingIgnoredDuringExecution"] = [*wishes, wish]
+    pod["affinity"] = {**affinity, "nodeAffinity": node}
+
+
+def _of_no_class() -> list[Json]:
+    """Give what no node of any NPU class is; NotIn holds of a node without the label too."""
+    known: dict[str, set[str]] = {}
+    any_value = set()
+    for row in ACCELERATORS.values():
+        for label, values in row.node_labels.items() if row.is_npu else ():
+            known.setdefault(label, set()).update(values)
+            if not values:
+                any_value.add(label)
+    return [
+        {"key": label, "operator": "DoesNotExist"}
+        if label in any_value
+        else {"key": label, "operator": "NotIn", "values": sorted(values)}
+        for label, values in sorted(known.items())
+    ]
+
+
+def _expression(label: str, values: list[str]) -> Json:
+    return {"key": label, "operator": "In", "values": list(values)} if values else {"key": label, "operator": "Exists"}
+
+
+def guarantee(facts: AcceleratorFacts, containers: list[Json]) -> None:
+    """Let the limits of the operator's own containers be their requests, so that the pod is Guaranteed."""
+    if not facts.is_npu:
+        return
+    for container in containers:
+        given = container["resources"]
+        for name in ("cpu", "memory"):
+            amount = given["limits"].get(name) or given["requests"].get(name)
+            if amount is not None:
+                given["requests"][name] = given["limits"][name] = amount

@@ -1,0 +1,101 @@
+"""The Jobs that run before any NPU is held: they see the volumes, code and secrets of the Ray pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rljob.api.sources import Initializer
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.render import code, labels, pods
+from rljob.render.metadata import child_metadata, job_labels
+from rljob.render.names import JobIdentity, initializer_name
+from rljob_runtime.contract import ExitCode
+
+CONTAINER = "initializer"
+SKIPPED = "skipped: "
+"""How a container's termination message begins when what it would make was there already."""
+
+# The path is $0, the command "$@": neither is read by the shell as anything but a word.
+_UNLESS_THERE = (
+    'if [ -e "$0" ]; then'
+    f' said="{SKIPPED}$0 is there already"; echo "$said"; echo "$said" >/dev/termination-log; exit 0; '
+    'fi; exec "$@"'
+)
+
+
+def initializers(spec: RLJobSpec) -> list[Initializer]:
+    """The job's own; before them, for code in Git, one that fails before NPUs are held when it cannot be fetched."""
+    if spec.code.git is None:
+        return list(spec.initializers)
+    name = code.FETCH_CONTAINER
+    while name in {initializer.name for initializer in spec.initializers}:
+        name = f"rljob-{name}"
+    listing = ["ls", "-la", spec.code.mount_path]
+    return [
+        Initializer(name=name, command=listing, timeout_seconds=2 * code.FETCH_SECONDS),
+        *spec.initializers,
+    ]
+
+
+def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initializer) -> dict[str, Any]:
+    """Give the Job."""
+    template = spec.worker_groups[0].template
+    name, marks = initializer_name(job, initializer.name), {labels.INITIALIZER: initializer.name}
+    container = {
+        "name": CONTAINER,
+        "image": initializer.image or spec.runtime.image,
+        "imagePullPolicy": spec.runtime.image_pull_policy,
+        "command": _command(initializer),
+        "env": pods.environment(pods.user_env(initializer.env), pods.user_env(template.env), pods.secret_env(spec)),
+        **pods.env_from(spec, template),
+        "resources": pods.resources(initializer.cpu, initializer.memory),
+        "volumeMounts": pods.user_mounts(template) + code.code_mounts(spec),
+        # The reason of a failure reaches the RLJob's condition through the container's termination message.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    fetch = code.fetch_containers(spec)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": child_metadata(job, name, f"initializer/{initializer.name}", marks),
+        "spec": {
+            "backoffLimit": initializer.retries,
+            "activeDeadlineSeconds": initializer.timeout_seconds,
+            **(_give_up_on_bad_code() if fetch else {}),
+            "template": {
+                "metadata": {"labels": job_labels(job) | marks},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": False,
+                    "nodeSelector": dict(template.node_selector),
+                    "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in template.tolerations],
+                    **_node_affinity(template.affinity),
+                    **pods.identity(spec, template),
+                    "volumes": pods.user_volumes(template) + code.code_volumes(job, spec),
+                    **({"initContainers": fetch} if fetch else {}),
+                    "containers": [container],
+                },
+            },
+        },
+    }
+
+
+def _command(initializer: Initializer) -> list[str]:
+    if initializer.creates is None:
+        return list(initializer.command)
+    return ["sh", "-c", _UNLESS_THERE, initializer.creates, *initializer.command]
+
+
+def _give_up_on_bad_code() -> dict[str, Any]:
+    """Try no second time for a commit that is not there.
+
+    https://kubernetes.io/docs/tasks/job/pod-failure-policy/
+    """
+    codes = {"containerName": code.FETCH_CONTAINER, "operator": "In", "values": [int(ExitCode.BAD_CONFIG)]}
+    return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]}}
+
+
+def _node_affinity(affinity: dict[str, Any] | None) -> dict[str, Any]:
+    """Keep which nodes are meant; what is said about other pods is said of the Ray pods."""
+    nodes = (affinity or {}).get("nodeAffinity")
+    return {"affinity": {"nodeAffinity": nodes}} if nodes else {}

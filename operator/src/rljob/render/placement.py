@@ -1,0 +1,53 @@
+"""Where pods go beyond their class: away from nodes, and, where no queue places them, all into one domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.render import labels
+from rljob.render.accelerators import facts_of
+from rljob.render.hardware import WISH_WEIGHT, require_nodes
+from rljob.render.topology import level_of
+
+
+def avoid_nodes(pod: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Let a pod's spec require other nodes than these; alternatives of a node affinity each get the exception."""
+    if not names:
+        return
+    require_nodes(pod, [{"key": labels.HOSTNAME, "operator": "NotIn", "values": sorted(names)}])
+
+
+def domain_of(spec: RLJobSpec) -> str | None:
+    """Name the label of the domain into which Kubernetes' scheduler is to put all workers; None: it is not asked.
+
+    It knows no blocks, but one block that is the whole job is a domain.
+    """
+    scheduling, nodes = spec.scheduling, spec.worker_groups[0].nodes
+    if scheduling.topology.level is None and scheduling.topology.nodes_per_super_pod_block == nodes:
+        return facts_of(spec).super_pod_label
+    return level_of(spec)
+
+
+def requires_domain(spec: RLJobSpec) -> bool:
+    """Whether the workers rather wait than spread over several domains."""
+    return spec.scheduling.topology.mode == "Required" and domain_of(spec) is not None
+
+
+def keep_together(spec: RLJobSpec, pod: dict[str, Any], cluster: str) -> None:
+    """Let a worker be where the others of its cluster are: the first one that finds a node chooses the domain."""
+    level = domain_of(spec)
+    if level is None:
+        return
+    others = {labels.RAY_CLUSTER: cluster, labels.RAY_NODE_TYPE: "worker"}
+    term: dict[str, Any] = {"labelSelector": {"matchLabels": others}, "topologyKey": level}
+    kind, entry = "requiredDuringSchedulingIgnoredDuringExecution", term
+    if not requires_domain(spec):
+        kind, entry = (
+            "preferredDuringSchedulingIgnoredDuringExecution",
+            {"weight": WISH_WEIGHT, "podAffinityTerm": term},
+        )
+    affinity = dict(pod.get("affinity") or {})
+    near = dict(affinity.get("podAffinity") or {})
+    near[kind] = [*(near.get(kind) or ()), entry]
+    pod["affinity"] = {**affinity, "podAffinity": near}

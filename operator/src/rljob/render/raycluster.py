@@ -1,0 +1,291 @@
+"""The RayCluster of one cluster generation, and its Secret.
+
+One head pod without NPU (Ray's head, the driver, the exporter), one worker pod a node. It is made by POST once and
+never written again (design law 4). Facts of KubeRay are of v1.6.2 (ray-operator/controllers/ray/common/pod.go).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rljob.api.pods import PodTemplate
+from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
+from rljob.render import code, env, hardware, labels, pods, ports, stopping, topology
+from rljob.render.accelerators import facts_of
+from rljob.render.metadata import child_metadata, job_labels
+from rljob.render.names import JobIdentity, cluster_name
+from rljob.render.patch import apply_patch
+from rljob.render.placement import avoid_nodes, keep_together
+from rljob.render.podgroup import Gang, join_pods, stated_gang
+from rljob.render.ports import PortBlock
+from rljob_runtime.contract import PodVariable, head_paths
+
+TOKEN_KEY = "auth_token"  # noqa: S105 - the key that KubeRay reads, not a secret
+SHARED_MEMORY_VOLUME = "shared-memory"
+SPOOL_VOLUME = "rljob-spool"
+CONFIG_VOLUME = "rljob-config"
+EXPORTER = "exporter"
+OWN_ADDRESS = {"node-ip-address": f"${PodVariable.POD_IP.value}"}
+"""On a node with several addresses Ray would take that of the default route, everybody else the node's in Kubernetes;
+KubeRay hands the value to the container's shell (v1.6.2, ray-operator/controllers/ray/common/pod.go)."""
+RAY_RESOURCE = "NPU"
+"""Name of the Ray resource that verl asks for on Ascend (verl/single_controller/ray/base.py)."""
+
+
+def build_token_secret(job: JobIdentity, generation: int) -> dict[str, Any]:
+    """Give the Secret that KubeRay's token mode reads, named as the cluster; the executor adds its data."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": child_metadata(job, cluster_name(job, generation), f"cluster/{generation}"),
+        "type": "Opaque",
+        "immutable": True,
+    }
+
+
+def build_raycluster(
+    job: JobIdentity,
+    spec: RLJobSpec,
+    generation: int,
+    job_digest: str,
+    avoided_nodes: tuple[str, ...] = (),
+    block: PortBlock | None = None,
+    gang: Gang | None = None,
+) -> dict[str, Any]:
+    """Give the RayCluster; `job_digest` is that of the job.json in the ConfigMap of the same name.
+
+    `block` holds the job's ports on the nodes' network; without one, Ray's and KubeRay's own defaults stand. `gang` is
+    what was decided where the spec leaves it open.
+    """
+    gang = gang or stated_gang(spec)
+    name = cluster_name(job, generation)
+    marks = {labels.CLUSTER_GENERATION: str(generation), labels.ACCELERATOR: spec.accelerator.class_}
+    if gang is Gang.KUEUE and spec.scheduling.queue_name is not None:
+        marks[labels.KUEUE_QUEUE] = spec.scheduling.queue_name
+    if spec.scheduling.workload_priority_class_name is not None:
+        marks[labels.KUEUE_PRIORITY] = spec.scheduling.workload_priority_class_name
+    metadata = child_metadata(job, name, f"cluster/{generation}", marks)
+    metadata["annotations"] |= {labels.JOB_DIGEST: job_digest} | hardware.cluster_annotations(spec)
+    head = _head_group(job, spec, name, generation)
+    workers = [_worker_group(job, spec, group, name, generation) for group in spec.worker_groups]
+    for group in (head, *workers):
+        avoid_nodes(group["template"]["spec"], avoided_nodes)
+    if gang is Gang.NONE:
+        for group in workers:
+            keep_together(spec, group["template"]["spec"], name)
+    if block is not None:
+        _use_block(metadata, head, workers, block)
+    cluster = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": metadata,
+        "spec": {
+            "rayVersion": spec.runtime.ray_version,
+            "authOptions": {"mode": "token"},
+            # A queued cluster waits for Kueue, which turns this off when it admits the workload.
+            **({"suspend": True} if gang is Gang.KUEUE else {}),
+            "headGroupSpec": head,
+            "workerGroupSpecs": workers,
+        },
+    }
+    if gang is Gang.VOLCANO:
+        join_pods(spec, cluster)
+    return cluster
+
+
+def _use_block(metadata: dict[str, Any], head: dict[str, Any], workers: list[dict[str, Any]], block: PortBlock) -> None:
+    """Let every port that the pods listen on be one of the job's own."""
+    mark = {labels.PORT_BLOCK: str(block.first)}
+    metadata["annotations"] |= mark
+    for role, group in ((ports.Role.HEAD, head), *((ports.Role.WORKER, group) for group in workers)):
+        group["rayStartParams"] |= ports.start_params(role, block) | OWN_ADDRESS
+        group["template"]["metadata"]["annotations"] |= mark
+        ray, *_ = group["template"]["spec"]["containers"]
+        ray["ports"] = [*ports.container_ports(role, block), *ray.get("ports", [])]
+        ray["env"] += ports.port_variables(role, block)
+        for container in group["template"]["spec"].get("initContainers", ()):
+            if container["name"] == EXPORTER:
+                container["ports"] = ports.container_ports(ports.Role.EXPORTER, block)
+                container["env"] += ports.port_variables(ports.Role.EXPORTER, block)
+
+
+def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -> dict[str, Any]:
+    template = spec.head.template
+    shared = spec.worker_groups[0].template
+    mounts = pods.user_mounts(shared, template) + code.code_mounts(spec)
+    ray = _ray_container("ray-head", spec, template, {}, mounts) | stopping.head_hooks(spec)
+    pod = _pod(job, spec, template, name, [ray, _exporter(spec, name)], mounts, [shared, template])
+    hardware.spare_npu_nodes(spec, pod)
+    return {
+        "rayStartParams": {
+            "dashboard-host": "0.0.0.0",  # noqa: S104 - KubeRay's head Service needs it
+            # The driver is an actor without CPUs; one CPU lets Ray place its own small helpers here.
+            "num-cpus": "1",
+            # Not told, Ray asks CANN, of which a head without a driver has the stand-ins.
+            "resources": _offered(0),
+        },
+        "template": {
+            "metadata": _pod_metadata(job, spec, template, generation, hardware.head_annotations(spec)),
+            "spec": _with_sidecar(apply_patch(pod, spec.pod_spec_patch.head)),
+        },
+    }
+
+
+def _with_sidecar(pod: dict[str, Any]) -> dict[str, Any]:
+    """Let the exporter be restarted when it ends, and outlive Ray: a native sidecar, before all other helpers.
+
+    Without it a run has no progress, no deadline for it, and nobody who could be asked to stop.
+    """
+    beside = [container for container in pod["containers"] if container["name"] == EXPORTER]
+    return pod | {
+        "initContainers": [*({**one, "restartPolicy": "Always"} for one in beside), *pod.get("initContainers", ())],
+        "containers": [container for container in pod["containers"] if container["name"] != EXPORTER],
+    }
+
+
+def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: str, generation: int) -> dict[str, Any]:
+    facts, template = facts_of(spec), hardware.sized(spec, group.template)
+    devices = {facts.resource: group.devices_per_node}
+    mounts = pods.user_mounts(template) + code.code_mounts(spec)
+    driver = hardware.driver_paths(spec, frozenset(mount["mountPath"] for mount in mounts))
+    ray = _ray_container("ray-worker", spec, template, devices, mounts) | stopping.worker_hooks(spec)
+    ray["env"] = pods.environment(ray["env"], stopping.worker_env(spec))
+    ray["volumeMounts"] += hardware.driver_volume_mounts(driver)
+    pod = _pod(job, spec, template, name, [ray], mounts, [template])
+    pod["volumes"] += hardware.driver_volumes(driver)
+    hardware.guarantee(facts, [ray, *pods.own_helpers(spec, pod)])
+    hardware.require_class(spec, pod)
+    if (runtime_class := hardware.runtime_class(spec)) is not None:
+        pod["runtimeClassName"] = runtime_class
+    worker_annotations = hardware.cluster_annotations(spec) | topology.kueue_annotations(spec)
+    return {
+        "groupName": group.name,
+        "replicas": group.nodes,
+        "minReplicas": group.nodes,
+        "maxReplicas": group.nodes,
+        "numOfHosts": 1,
+        "rayStartParams": _worker_start_params(group, facts.ray_cpus_per_device),
+        "template": {
+            "metadata": _pod_metadata(job, spec, group.template, generation, worker_annotations),
+            "spec": apply_patch(pod, spec.pod_spec_patch.workers),
+        },
+    }
+
+
+def _worker_start_params(group: WorkerGroup, cpus_per_device: int | None) -> dict[str, str]:
+    params = {"resources": _offered(group.devices_per_node)}
+    if cpus_per_device is not None:
+        params["num-cpus"] = str(cpus_per_device * group.devices_per_node)
+    return params
+
+
+def _offered(devices: int) -> str:
+    # KubeRay passes the value to a shell, so the JSON is quoted once more (kuberay issue 1984).
+    return json.dumps(json.dumps({RAY_RESOURCE: devices}))
+
+
+def _pod_metadata(
+    job: JobIdentity, spec: RLJobSpec, template: PodTemplate, generation: int, annotations: dict[str, str]
+) -> dict[str, Any]:
+    own = job_labels(job) | {labels.CLUSTER_GENERATION: str(generation)}
+    return {
+        "labels": hardware.pod_labels(spec) | dict(template.labels) | own,
+        "annotations": annotations | dict(template.annotations),
+    }
+
+
+def _pod(
+    job: JobIdentity,
+    spec: RLJobSpec,
+    template: PodTemplate,
+    config_name: str,
+    containers: list[dict[str, Any]],
+    mounts: pods.Mounts,
+    volume_templates: list[PodTemplate],
+) -> dict[str, Any]:
+    return {
+        # A restarted Ray process has lost its state: the pod is replaced, never its container.
+        "restartPolicy": "Never",
+        **stopping.grace_period(spec),
+        "automountServiceAccountToken": False,
+        **pods.placement(spec, template),
+        **pods.network(spec),
+        "volumes": [
+            {"name": SPOOL_VOLUME, "emptyDir": {}},
+            {
+                "name": CONFIG_VOLUME,
+                "configMap": {
+                    "name": config_name,
+                    "items": [{"key": file, "path": file} for file in ("job.json", *stopping.cluster_files(spec))],
+                },
+            },
+            *_shared_memory(template),
+            *pods.user_volumes(*volume_templates),
+            *code.code_volumes(job, spec),
+        ],
+        **pods.helpers(spec, template, mounts),
+        "containers": containers,
+    }
+
+
+def _shared_memory(template: PodTemplate) -> list[dict[str, Any]]:
+    if template.shared_memory is None:
+        return []
+    return [{"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": template.shared_memory}}]
+
+
+def _ray_container(
+    name: str, spec: RLJobSpec, template: PodTemplate, devices: dict[str, int], mounts: pods.Mounts
+) -> dict[str, Any]:
+    shm = [{"name": SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}] if template.shared_memory else []  # noqa: S108
+    return {
+        "name": name,
+        "image": spec.runtime.image,
+        "imagePullPolicy": spec.runtime.image_pull_policy,
+        "env": pods.environment(
+            _contract_env(),
+            env.operator_env(spec, template),
+            pods.user_env(template.env),
+            pods.secret_env(spec),
+            pods.service_env(spec),
+        ),
+        **pods.env_from(spec, template),
+        "resources": pods.resources(template.cpu, template.memory, devices),
+        "volumeMounts": [*_contract_mounts(), *shm, *mounts],
+    }
+
+
+def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
+    token = {"name": PodVariable.TOKEN.value, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": TOKEN_KEY}}}
+    return {
+        "name": EXPORTER,
+        "image": spec.runtime.image,
+        "imagePullPolicy": spec.runtime.image_pull_policy,
+        "command": stopping.exporter_command(spec),
+        "env": [*_contract_env(), token],
+        "ports": ports.container_ports(ports.Role.EXPORTER, None),
+        # No liveness probe: on a node that is short of CPU it would be killed for answering late.
+        # Without requests the pod would lose its Guaranteed class to a helper.
+        "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}},
+        "volumeMounts": _contract_mounts(),
+    }
+
+
+def _contract_env() -> list[dict[str, Any]]:
+    paths = head_paths()
+    return [
+        {"name": PodVariable.POD_UID.value, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": PodVariable.POD_IP.value, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": PodVariable.NODE_NAME.value, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": PodVariable.CONFIG.value, "value": paths.config},
+        {"name": PodVariable.SPOOL.value, "value": paths.spool},
+    ]
+
+
+def _contract_mounts() -> list[dict[str, Any]]:
+    paths = head_paths()
+    return [
+        {"name": SPOOL_VOLUME, "mountPath": paths.spool},
+        {"name": CONFIG_VOLUME, "mountPath": paths.config_folder, "readOnly": True},
+    ]

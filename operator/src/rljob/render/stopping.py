@@ -1,0 +1,98 @@
+"""How pods end: the time they have, and the hooks by which a run saves whoever deletes a pod of it.
+
+The hooks know what the spec said when the cluster was made; they are `rljob_runtime.stop`. The operator's own stops go
+through the exporter first, and find the run already ended when they delete the pods.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rljob.api.lifecycle import Stop
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob_runtime.contract import IMAGE_SHELL_FILE, StopMode, head_paths
+
+TEARDOWN_SECONDS = 30
+"""For Ray's processes to end after the hook, before they are killed; also Kubernetes' own default of the whole."""
+MODES = {"Auto": StopMode.AFTER_STEP, **{mode.value: mode for mode in StopMode}}
+"""What Auto means in a pod's hook, which is made before anything is measured: the gentlest. The operator's own stops
+choose by measured times (core/attempts/stop_mode.py)."""
+
+SHELL_FILE = "bash-env"
+SHELL_TEXT = f"""\
+if [[ ${{BASH_EXECUTION_STRING-}} == *'ray health-check'* ]]; then
+    # KubeRay's wait-gcs-ready is a bash as process 1, to which the kernel gives no SIGTERM that it has no handler for;
+    # bash handles it when the command in front ends, or at once where it waits for one in the background.
+    trap 'exit 143' TERM
+    ray() {{ command ray "$@" & wait "$!"; }}
+    sleep() {{ command sleep "$@" & wait "$!"; }}
+elif [ -f {IMAGE_SHELL_FILE} ]; then
+    # The file of the image that this one stands before: CANN's environment, which asking the head needs none of.
+    . {IMAGE_SHELL_FILE}
+fi
+"""
+"""What every bash of a worker reads first (BASH_ENV): a worker that is deleted while it waits for its head goes at
+once, not when its grace ends, nor when Ray's question to a head that is not there ends (seen: after 54 s). The init
+container has environment and mounts of the Ray container, and its script is bash's argument (KubeRay v1.6.2,
+ray-operator/controllers/ray/common/pod.go, DefaultWorkerPodTemplate). The variable hides the one that the Ascend image
+sets (images/runtime/ascend/Dockerfile)."""
+
+Fields = dict[str, Any]
+
+
+def stop_mode(stop: Stop) -> StopMode:
+    """How the trainer is asked to stop."""
+    return MODES[stop.mode]
+
+
+def saves_when_stopped(spec: RLJobSpec) -> bool:
+    """Whether a stop is worth waiting for."""
+    return spec.checkpoint is not None and stop_mode(spec.stop) is not StopMode.IMMEDIATE
+
+
+def grace_period(spec: RLJobSpec) -> Fields:
+    """The pod's time from its deletion to SIGKILL."""
+    saving = spec.stop.grace_seconds if saves_when_stopped(spec) else 0
+    return {"terminationGracePeriodSeconds": saving + TEARDOWN_SECONDS}
+
+
+def head_hooks(spec: RLJobSpec) -> Fields:
+    """The Ray container of the head: ask the trainer to save and stop, and wait for its end."""
+    return {"lifecycle": {"preStop": _exec(*_stop(spec))}} if saves_when_stopped(spec) else {}
+
+
+def worker_hooks(spec: RLJobSpec) -> Fields:
+    """The Ray container of a worker: note the head's address, and in the end let the head stop the run, and wait."""
+    if not saves_when_stopped(spec):
+        return {}
+    file = f"{head_paths().spool}/head"
+    # FQ_RAY_IP is KubeRay's (v1.6.2, controllers/ray/utils/constant.go). A hook that fails would kill the container.
+    note = _exec("sh", "-c", f'getent hosts "$FQ_RAY_IP" > {file} || true')
+    return {"lifecycle": {"postStart": note, "preStop": _exec(*_stop(spec), "--head-file", file)}}
+
+
+def cluster_files(spec: RLJobSpec) -> dict[str, str]:
+    """Texts that the pods need beside job.json, by name of the file."""
+    return {SHELL_FILE: SHELL_TEXT} if saves_when_stopped(spec) else {}
+
+
+def worker_env(spec: RLJobSpec) -> list[Fields]:
+    """Variables of the Ray container of a worker, and of KubeRay's init container before it."""
+    if not saves_when_stopped(spec):
+        return []
+    return [{"name": "BASH_ENV", "value": f"{head_paths().config_folder}/{SHELL_FILE}"}]
+
+
+def exporter_command(spec: RLJobSpec) -> list[str]:
+    """The exporter outlives the deletion of its pod for as long as the run may save."""
+    command = ["python", "-m", "rljob_runtime", "exporter"]
+    return [*command, "--outlive-seconds", str(spec.stop.grace_seconds)] if saves_when_stopped(spec) else command
+
+
+def _stop(spec: RLJobSpec) -> list[str]:
+    mode, wait = stop_mode(spec.stop).value, str(spec.stop.grace_seconds)
+    return ["python", "-m", "rljob_runtime", "stop", "--mode", mode, "--wait", wait]
+
+
+def _exec(*command: str) -> Fields:
+    return {"exec": {"command": list(command)}}

@@ -1,0 +1,292 @@
+"""`rljob describe`: one paragraph that names what holds a job up, with numbers, and what helps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import UID, job
+
+from rljob.cli.describe import World, why
+from rljob.cli.main import main
+from rljob.cli.unschedulable import scheduler_sentences
+from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY
+from rljob.render.labels import KUEUE_QUEUE, PAUSED
+
+Json = dict[str, Any]
+CLUSTER = "sums-0a1b2-1"
+NPU = "huawei.com/Ascend910"
+STARTING: Json = {
+    "state": "Starting",
+    "reason": "NoPods",
+    "intent": {"clusterName": CLUSTER, "startDeadline": "2026-01-01T00:30:00Z"},
+}
+END = "It is given up at 2026-01-01T00:30:00Z (deadlines.startSeconds)."
+
+
+def cluster(**spec: object) -> Json:
+    container = {"name": "ray-worker", "resources": {"limits": {NPU: "16", "memory": "1Gi"}}}
+    group = {"replicas": 3, "template": {"spec": {"containers": [container]}}}
+    metadata = {"name": CLUSTER, "uid": "u-1", "labels": {KUEUE_QUEUE: "team"}}
+    return {"metadata": metadata, "spec": {"workerGroupSpecs": [group], **spec}}
+
+
+def pod(name: str, *conditions: Json, **status: object) -> Json:
+    return {"metadata": {"name": name}, "status": {"phase": "Pending", "conditions": list(conditions), **status}}
+
+
+def unscheduled(name: str, said: str) -> Json:
+    return pod(name, {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said})
+
+
+def node(name: str, usable: int = 16, *, ready: str = "True", cordoned: bool = False) -> Json:
+    state = {
+        "capacity": {NPU: "16"},
+        "allocatable": {NPU: str(usable)},
+        "conditions": [{"type": "Ready", "status": ready}],
+    }
+    return {"metadata": {"name": name}, "spec": {"unschedulable": True} if cordoned else {}, "status": state}
+
+
+def event(reason: str, note: str, about: str = CLUSTER, time: str = "2026-01-01T00:00:00Z") -> Json:
+    return {"reason": reason, "note": note, "regarding": {"name": about}, "deprecatedLastTimestamp": time}
+
+
+def world(status: Json | None = None, **found: Any) -> World:  # noqa: ANN401 - fields of World
+    return World(job(status=STARTING | (status or {})), **found)
+
+
+def told(found: World) -> str:
+    """Give the paragraph without its first sentence."""
+    return why(found).split(". ", 1)[1]
+
+
+def test_a_job_that_nobody_looks_at_says_who_should() -> None:
+    assert why(World(job())) == (
+        "team/sums is not looked at. "
+        "The operator has written nothing yet: does it run, and does it watch this namespace?"
+    )
+    assert told(World(job({"managedBy": "example.com/other"}))).startswith(
+        "spec.managedBy gives it to example.com/other"
+    )
+    assert told(World(job(annotations={PAUSED: "true"}))).startswith("The annotation rljob.dev/paused keeps")
+
+
+def test_what_the_status_knows_is_not_looked_for() -> None:
+    invalid = World(job(status={"state": "Invalid", "reason": "InvalidSpec", "message": "trainer.steps: is required"}))
+    assert why(invalid) == "team/sums is Invalid (InvalidSpec). trainer.steps: is required."
+    running = {"state": "Training", "reason": "Training", "progress": {"summary": "12/40"}}
+    assert told(World(job(status=running))) == "It runs: step 12/40."
+    assert told(World(job(status={"state": "Pending"}))) == "The status says no more."
+    again = {
+        "state": "Restarting",
+        "message": "NodeLost",
+        "nextAttemptTime": "2026-01-01T00:01:00Z",
+        "excludedNodes": [{"name": "a", "reason": "NodeLost"}],
+    }
+    assert told(World(job(status=again))) == (
+        "NodeLost. It stays away from a (NodeLost). The next attempt begins at 2026-01-01T00:01:00Z."
+    )
+
+
+def test_a_pod_that_waits_for_anything_else_has_the_start_deadline_alone() -> None:
+    said = "0/2 nodes are available: 2 Insufficient cpu."
+    assert told(world(clusters=[cluster()], pods=[unscheduled("w-0", said)])) == (
+        f"0 of its 4 pods have a node. Of 2 nodes none takes the next pod: 2 with too little cpu free. {END}"
+    )
+
+
+def test_a_job_that_gave_back_its_nodes_says_what_it_waits_for() -> None:
+    message = (
+        f"3 of 4 pods have nodes, 1 waits for devices: pod w-2: 0/4 nodes are available: 4 Insufficient {NPU}; "
+        "released at 2026-01-01T00:02:00Z, tries again from 2026-01-01T00:03:00Z on"
+    )
+    waits = {"state": "Pending", "reason": "WaitingForDevices", "message": message}
+    assert why(world(waits)) == f"team/sums is Pending (WaitingForDevices). {message}."
+
+
+def test_a_suspended_job_says_how_it_goes_on_and_an_ended_one_does_not() -> None:
+    assert "set it to false" in told(World(job({"suspend": True}, status={"state": "Suspended"})))
+    assert told(World(job({"suspend": True}, status={"state": "Succeeded", "message": "40 steps"}))) == "40 steps."
+
+
+def test_a_queue_tells_its_reason() -> None:
+    workload: Json = {
+        "metadata": {"name": "raycluster-sums", "ownerReferences": [{"uid": "u-1"}]},
+        "status": {
+            "conditions": [
+                {
+                    "type": "QuotaReserved",
+                    "status": "False",
+                    "reason": "WaitingForQuota",
+                    "message": f"insufficient unused quota for {NPU} in flavor a3, 16 more needed",
+                },
+                {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted by job-b"},
+            ],
+            "admissionChecks": [{"name": "budget", "state": "Pending", "message": "asked"}],
+        },
+    }
+    queued = cluster(suspend=True)
+    assert told(world(clusters=[queued], workloads=[workload])) == (
+        "Its RayCluster sums-0a1b2-1 waits in queue team. Kueue says QuotaReserved=False (WaitingForQuota): "
+        f"insufficient unused quota for {NPU} in flavor a3, 16 more needed. Kueue says Evicted=True (Preempted): "
+        "Preempted by job-b. Admission check budget is Pending: asked."
+    )
+    assert "is there a LocalQueue team" in told(world(clusters=[queued], workloads=[]))
+    assert "cannot be read" in told(world(clusters=[queued]))
+    stopped = {**workload, "spec": {"active": False}, "status": {}}
+    assert told(world(clusters=[queued], workloads=[stopped])).endswith(
+        "Somebody deactivated its Workload raycluster-sums (spec.active). Kueue has not looked at its Workload yet."
+    )
+
+
+def test_a_quota_is_told_with_its_numbers() -> None:
+    note = (
+        'Failed to create worker Pod for the cluster team/sums-0a1b2-1, pods "sums-w" is forbidden: exceeded quota: '
+        f"npus, requested: requests.cpu=8,requests.{NPU}=16, used: requests.cpu=4,requests.{NPU}=48, "
+        f"limited: requests.cpu=9,requests.{NPU}=48"
+    )
+    events = [
+        event("FailedToCreateWorkerPod", note, time="2026-01-01T00:05:00Z"),
+        event("FailedToCreateHeadPod", "older"),
+        event("FailedToCreateWorkerPod", "of another", about="other", time="2026-01-01T00:09:00Z"),
+    ]
+    assert told(world(clusters=[cluster()], pods=[pod("head")], events=events)) == (
+        "1 of its 4 pods were made. ResourceQuota npus is exhausted: a pod asks for requests.cpu 8 (4 of 9 are used) "
+        f"and requests.{NPU} 16 (48 of 48 are used). It goes on when others of the namespace end, or with a larger "
+        f"quota. {END}"
+    )
+
+
+def test_another_refusal_of_pods_is_passed_on() -> None:
+    note = (
+        'Failed to create head Pod, pods "h" is forbidden: violates PodSecurity "restricted:latest": hostPath volumes'
+    )
+    events = [event("FailedToCreateHeadPod", note)]
+    assert told(world(clusters=[cluster()], events=events)) == (
+        "0 of its 4 pods were made. The namespace takes no more of them: "
+        'violates PodSecurity "restricted:latest": hostPath volumes. ' + END
+    )
+    # An old refusal of pods that are there by now holds nothing up.
+    there = [pod(f"p{n}") for n in range(4)]
+    assert "PodSecurity" not in told(world(clusters=[cluster()], pods=there, events=events))
+
+
+def test_an_image_or_a_missing_secret_is_named_with_what_to_look_at() -> None:
+    def waits(reason: str, message: str) -> Json:
+        state = {"name": "ray-worker", "state": {"waiting": {"reason": reason, "message": message}}}
+        return pod("w-0", containerStatuses=[state])
+
+    pulls = world(clusters=[cluster()], pods=[waits("ErrImagePull", "not found")])
+    assert told(pulls) == (
+        "pod w-0, container ray-worker: ErrImagePull: not found. Check image, registry and runtime.imagePullSecrets. "
+        + END
+    )
+    lacks = world(clusters=[cluster()], pods=[waits("CreateContainerConfigError", 'secret "hub" not found')])
+    assert 'secret "hub" not found. Check that what it names exists in the namespace.' in told(lacks)
+    ended = {"name": "c", "lastState": {"terminated": {"exitCode": 3, "reason": "Error", "message": "boom"}}}
+    crashed = world(clusters=[cluster()], pods=[pod("w-0", containerStatuses=[ended])])
+    assert told(crashed) == f"pod w-0, container c: Error, exit code 3: boom. {END}"
+
+
+def test_nodes_are_told_by_number_and_faulty_ones_by_name() -> None:
+    said = (
+        f"0/12 nodes are available: 1 node(s) had untolerated taint {{team: vision, other}}, 3 Insufficient {NPU}, "
+        "8 node(s) didn't match Pod's node affinity/selector. preemption: 0/12 nodes are available: 12 Preemption is "
+        "not helpful for scheduling."
+    )
+    pods = [pod("head"), unscheduled("w-0", said), unscheduled("w-1", said), pod("w-2")]
+    nodes = [node("a", 14), node("b", ready="Unknown"), node("c", cordoned=True), node("d")]
+    assert told(world(clusters=[cluster()], pods=pods, nodes=[*nodes, {"metadata": {"name": "e"}}])) == (
+        "2 of its 4 pods have a node. Of 12 nodes none takes the next pod: 1 with a taint that it does not tolerate "
+        "{team: vision, other}; 3 with too little huawei.com/Ascend910 free; 8 of another class, or without a label "
+        "that it asks for. While others use the devices, it gives back what it has after a minute or two, waits and "
+        "tries again. Those that have one hold it meanwhile; a queue (scheduling.queueName) starts all or none. "
+        "Of the 4 nodes with such devices b not ready; c cordoned; a (14 of 16 usable) with faulty devices. "
+        "Where too few nodes have them, it is given up at 2026-01-01T00:30:00Z (deadlines.startSeconds)."
+    )
+    nothing = told(world(clusters=[cluster()], pods=[unscheduled("w-0", said)], nodes=[]))
+    assert f"No node has {NPU}: does the device plug-in run?" in nothing
+    assert "hold it meanwhile" not in nothing
+    many = told(world(clusters=[cluster()], pods=pods, nodes=[node(f"n{i}", ready="False") for i in range(6)]))
+    assert "n0, n1, n2, n3 and 2 more not ready" in many
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (
+            "pod has unbound immediate PersistentVolumeClaims. not found",
+            "pod has unbound immediate PersistentVolumeClaims",
+        ),
+        ("2 Insufficient cpu. no new claims to deallocate, preemption: 0/9 nodes …", "2 with too little cpu free"),
+        ("1 node(s) were unschedulable.", "1 cordoned"),
+        (
+            "3 node(s) didn't match pod affinity rules.",
+            "3 outside of the domain in which its other pods are",
+        ),
+        ("1 something new.", "1 something new"),
+    ],
+)
+def test_the_schedulers_words_are_translated(said: str, sentence: str) -> None:
+    told = list(scheduler_sentences(f"0/9 nodes are available: {said}"))
+    assert told == [f"Of 9 nodes none takes the next pod: {sentence}."]
+
+
+def test_other_words_of_the_scheduler_are_passed_on() -> None:
+    said = 'persistentvolumeclaim "data" not found'
+    assert list(scheduler_sentences(said)) == [f"The scheduler says: {said}."]
+
+
+def test_a_volume_is_named() -> None:
+    events = [event("FailedMount", 'MountVolume.SetUp failed for volume "data": mount failed', about="w-0")]
+    assert told(world(clusters=[cluster()], pods=[pod("w-0")], events=events)) == (
+        'Pod w-0 waits for a volume: MountVolume.SetUp failed for volume "data": mount failed. ' + END
+    )
+
+
+def test_what_takes_its_time_is_said_to() -> None:
+    assert (
+        told(world(clusters=[cluster()]))
+        == f"KubeRay has made no pod of it yet: does it run, or has it many to make? {END}"
+    )
+    away = world({"message": KUBERAY_AWAY}, clusters=[cluster()])
+    assert told(away).endswith("has it many to make? It waits for KubeRay without a deadline.")
+    slow = world({"message": "pod w-0 waits for ray-worker"}, clusters=[cluster()], pods=[pod("w-0")])
+    assert told(slow) == f"pod w-0 waits for its containers. pod w-0 waits for ray-worker. {END}"
+
+
+def test_describe_reads_what_the_state_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = {"rljobs.rljob.dev": job(status=STARTING), "rayclusters.ray.io": {"items": [cluster()]}}
+    said = f"0/4 nodes are available: 4 Insufficient {NPU}."
+    answers |= {"pods": {"items": [unscheduled("w-0", said)]}, "events.events.k8s.io": {"items": []}}
+    for name, answer in answers.items():
+        (tmp_path / name).write_text(json.dumps(answer))
+    script = tmp_path / "kubectl"
+    script.write_text(
+        '#!/bin/sh\ncd "$(dirname "$0")"\necho "$@" >>words\n[ -f "$2" ] && exec cat "$2"\n'
+        'echo "Error from server (Forbidden): nodes is forbidden" >&2; exit 1\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert main(["describe", "sums", "--context", "c"]) == 0
+    page = capsys.readouterr().out
+    assert "4 with too little huawei.com/Ascend910 free" in " ".join(page.split())
+    place = "--output json --namespace team --context c"
+    assert (tmp_path / "words").read_text().splitlines() == [
+        "get rljobs.rljob.dev sums --output json --context c",
+        f"get rayclusters.ray.io --selector rljob.dev/job-uid={UID} {place}",
+        f"get pods --selector ray.io/cluster={CLUSTER} {place}",
+        f"get events.events.k8s.io --field-selector type=Warning {place}",
+        f"get nodes {place}",
+    ]
+
+
+def test_a_job_that_failed_is_exit_code_1_of_describe(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (kubectl / "answer").write_text(json.dumps(job(status={"state": "Failed", "reason": "Stalled"}) | {"items": []}))
+    assert main(["describe", "sums"]) == 1
+    assert "Failed (Stalled)" in capsys.readouterr().out

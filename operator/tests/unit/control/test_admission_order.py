@@ -1,0 +1,214 @@
+"""The line of jobs that wait for their turn to begin: who stands in it, and who is answered at once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+from builders import small_spec
+from doubles.clock import FrozenClock
+from doubles.fake import FakeCluster
+from doubles.fake_ray import FakeRay
+from doubles.simulate import settle
+from machine import cluster_of
+
+from rljob.cluster.kinds import RAY_CLUSTER, RL_RECIPE, RLJOB
+from rljob.cluster.token import TokenKey
+from rljob.control.queue import Lane
+from rljob.control.reconciler import LOOKS_IN_A_ROW, Reconciler, Result
+from rljob.control.store import Key
+from rljob.control.worker import hold, work
+from rljob.core.validation.validate import Checked, validate
+from rljob.render.labels import PAUSED
+
+CROWD = 60
+
+
+class Scene:
+    """The whole operator over fakes, and jobs that come while it looks."""
+
+    def __init__(self) -> None:
+        self.clock = FrozenClock()
+        self.cluster = FakeCluster(self.clock.now)
+        self.reconciler = Reconciler.build(self.cluster, FakeRay(), self.clock, TokenKey(b"k" * 32))
+
+    async def start(self) -> None:
+        """Watch from the beginning, as in production."""
+        await self.reconciler.prime()
+        self.cluster.watch(self.reconciler.feed)
+
+    def come(self, name: str, namespace: str = "team", **spec: Any) -> Key:  # noqa: ANN401 - a spec is JSON
+        """Let a user make a job."""
+        metadata = {"namespace": namespace, "name": name}
+        wanted = small_spec() | spec
+        self.cluster.put({"apiVersion": RLJOB.api_version, "kind": "RLJob", "metadata": metadata, "spec": wanted})
+        return Key(namespace, name)
+
+    def state(self, key: Key) -> tuple[str, str]:
+        """Give what a user sees of a job."""
+        job = self.cluster.find(RLJOB, *key)
+        assert job is not None
+        status = job.get("status") or {}
+        return status.get("state", ""), status.get("reason", "")
+
+    def begun(self) -> int:
+        """How many clusters there are."""
+        return len(self.cluster.objects(RAY_CLUSTER))
+
+    async def take(self, turns: int) -> None:
+        """Let one worker have so many turns."""
+        for _ in range(turns):
+            key = self.reconciler.queue.get_nowait()
+            assert key is not None
+            await hold(self.reconciler, key)
+            self.reconciler.queue.done(key)
+
+    async def look_at_all(self) -> None:
+        """Let a crowd come, and look at each of it."""
+        for number in range(CROWD):
+            self.come(f"job-{number}")
+        while len(self.reconciler.line.seen) < CROWD:
+            await self.take(1)
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    """Give an operator that watches an empty world."""
+    made = Scene()
+    await made.start()
+    return made
+
+
+async def test_a_job_of_a_crowd_is_looked_at_long_before_its_turn_to_begin(scene: Scene) -> None:
+    for number in range(CROWD):
+        scene.come(f"job-{number}")
+    wrong = scene.come("wrong", trainer={"steps": -1})
+    idle = scene.come("idle", suspend=True)
+    await scene.take(CROWD + 3)
+    assert scene.state(wrong) == ("Invalid", "InvalidSpec")
+    assert scene.state(idle)[0] == "Suspended"
+    # Others have hardly begun meanwhile: for each of them, all would have to wait.
+    assert scene.begun() <= 1
+    await settle(scene.reconciler)
+    assert scene.begun() == CROWD
+
+
+async def test_they_begin_in_the_order_in_which_they_came(scene: Scene) -> None:
+    await scene.look_at_all()
+    await scene.take(5)
+    made = [cluster["metadata"]["ownerReferences"][0]["name"] for cluster in scene.cluster.objects(RAY_CLUSTER)]
+    assert len(made) >= 5
+    assert sorted(made) == sorted(f"job-{number}" for number in range(len(made)))
+
+
+async def test_a_job_of_another_team_does_not_wait_for_a_whole_sweep(scene: Scene) -> None:
+    await scene.look_at_all()
+    before = scene.begun()
+    alone = scene.come("alone", namespace="others")
+    turns = 0
+    while scene.state(alone)[0] != "Starting":
+        await scene.take(1)
+        turns += 1
+    # A look at it, its turn, and what those of the sweep that have begun have to do meanwhile.
+    assert turns < 16
+    assert scene.begun() <= before + 3
+
+
+async def test_one_that_stands_in_line_is_answered_at_once_when_it_is_changed(scene: Scene) -> None:
+    await scene.look_at_all()
+    last = Key("team", f"job-{CROWD - 1}")
+    assert scene.state(last) == ("", "")
+    scene.cluster.edit(RLJOB, *last, lambda job: job["spec"].update(suspend=True))
+    await scene.take(2)
+    assert scene.state(last)[0] == "Suspended"
+    scene.cluster.edit(RLJOB, *last, lambda job: job["spec"].update(suspend=False))
+    await scene.take(2)
+    assert scene.reconciler.line.lane_of(last) is Lane.TO_BEGIN
+
+
+async def test_a_label_does_not_cost_a_job_its_place(scene: Scene) -> None:
+    await scene.look_at_all()
+    last = Key("team", f"job-{CROWD - 1}")
+    scene.cluster.edit(RLJOB, *last, lambda job: job["metadata"].update(labels={"team": "a"}))
+    assert scene.reconciler.line.lane_of(last) is Lane.TO_BEGIN
+    scene.cluster.edit(RLJOB, *last, lambda job: job["metadata"].update(annotations={PAUSED: "true"}))
+    assert scene.reconciler.line.lane_of(last) is Lane.NEW
+
+
+async def test_one_whose_recipe_breaks_in_line_is_told_at_once(scene: Scene) -> None:
+    recipe = {"apiVersion": RL_RECIPE.api_version, "kind": RL_RECIPE.kind, "spec": {"template": {}}}
+    scene.cluster.put(recipe | {"metadata": {"namespace": "team", "name": "base"}})
+    for number in range(CROWD):
+        scene.come(f"job-{number}")
+    last = scene.come("last", recipeRef={"kind": RL_RECIPE.kind, "name": "base"})
+    while len(scene.reconciler.line.seen) <= CROWD:
+        await scene.take(1)
+    scene.cluster.remove(RL_RECIPE, "team", "base")
+    await scene.take(2)
+    assert scene.state(last) == ("Invalid", "InvalidSpec")
+
+
+async def test_a_crowd_of_looks_leaves_the_loop_to_others(scene: Scene) -> None:
+    for number in range(CROWD):
+        scene.come(f"job-{number}")
+    answered = asyncio.Event()
+
+    async def gate(_: object) -> None:
+        await answered.wait()
+
+    # Half of the workers wait for an API server that says nothing; the others have nothing but looks to do.
+    scene.cluster.gate = gate
+    seen = [0]
+    workers = asyncio.create_task(work(scene.reconciler, 16))
+    async with asyncio.timeout(30):
+        while len(scene.reconciler.line.seen) < CROWD:
+            await asyncio.sleep(0)
+            seen.append(len(scene.reconciler.line.seen))
+    answered.set()
+    workers.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await workers
+    assert max(later - earlier for earlier, later in itertools.pairwise(seen)) <= 4 * LOOKS_IN_A_ROW
+
+
+async def test_one_that_is_deleted_leaves_the_line(scene: Scene) -> None:
+    await scene.look_at_all()
+    last = Key("team", f"job-{CROWD - 1}")
+    uids = scene.reconciler.store.uids(RLJOB)
+    scene.cluster.remove(RLJOB, *last)
+    await settle(scene.reconciler)
+    assert scene.begun() == CROWD - 1
+    assert set(scene.reconciler.line.seen) == uids
+    scene.reconciler.forget_gone()
+    assert set(scene.reconciler.line.seen) == scene.reconciler.store.uids(RLJOB)
+
+
+async def test_a_job_is_validated_once_until_something_is_frozen(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(name: str, *facts: Any) -> Checked:  # noqa: ANN401 - as the function that it stands for
+        calls.append(name)
+        return validate(name, *facts)
+
+    monkeypatch.setattr("rljob.core.context.validate", counted)
+    scene.come("sums")
+    await settle(scene.reconciler)
+    assert (scene.begun(), calls) == (1, ["sums"])
+
+
+async def test_one_with_a_cluster_stands_in_no_line_although_its_status_is_lost(scene: Scene) -> None:
+    key = scene.come("sums")
+    job = scene.cluster.find(RLJOB, *key)
+    assert job is not None
+    assert scene.reconciler.line.lane_of(key) is Lane.NEW
+    scene.cluster.put(cluster_of(job))
+    assert scene.reconciler.line.lane_of(key) is Lane.BEGUN
+
+
+async def test_the_rounds_of_one_that_lines_up_are_told_apart(scene: Scene) -> None:
+    key = scene.come("sums")
+    assert await scene.reconciler.round(key) is Result.LINED_UP
+    assert await scene.reconciler.round(key) is Result.WROTE
+    assert scene.reconciler.line.lane_of(key) is Lane.BEGUN

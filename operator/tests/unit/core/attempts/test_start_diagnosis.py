@@ -1,0 +1,97 @@
+"""Why pods do not start: the most telling reason wins."""
+
+import pytest
+from builders import Json
+
+from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, StartReason, diagnose, refusal
+
+
+def pod(name: str = "a", **status: object) -> Json:
+    return {"metadata": {"name": name}, "status": status}
+
+
+def container(name: str = "ray", **state: object) -> Json:
+    return {"name": name, "state": state}
+
+
+READY = pod(conditions=[{"type": "Ready", "status": "True"}])
+UNSCHEDULABLE = pod(
+    conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "x " * 400}]
+)
+NO_IMAGE = pod(
+    "z", containerStatuses=[container(waiting={"reason": "ImagePullBackOff", "message": "no\n  such image"})]
+)
+NO_SECRET = pod(initContainerStatuses=[container(waiting={"reason": "CreateContainerConfigError"})])
+KILLED = pod(containerStatuses=[container(terminated={"exitCode": 137, "reason": "OOMKilled"})])
+RESTARTED = pod(containerStatuses=[container() | {"lastState": {"terminated": {"exitCode": 2, "message": "no disk"}}}])
+EXITED = pod(containerStatuses=[container(terminated={"exitCode": 0})])
+SLOW = pod(
+    conditions=[{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}],
+    containerStatuses=[container(running={}), container("exporter") | {"ready": True}],
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "message"),
+    [
+        (NO_IMAGE, StartReason.IMAGE_PULL_FAILED, "pod z, container ray: ImagePullBackOff: no such image"),
+        (NO_SECRET, StartReason.CONTAINER_CONFIG_INVALID, "pod a, container ray: CreateContainerConfigError: "),
+        (KILLED, StartReason.CONTAINER_FAILED, "pod a, container ray: OOMKilled, exit code 137"),
+        (RESTARTED, StartReason.CONTAINER_FAILED, "pod a, container ray: Error, exit code 2: no disk"),
+        (EXITED, StartReason.POD_STARTING, "pod a waits for ray"),
+        (SLOW, StartReason.POD_STARTING, "pod a waits for ray"),
+        (pod(), StartReason.POD_STARTING, "pod a waits for its containers"),
+    ],
+)
+def test_one_pod_tells_its_trouble(found: Json, reason: StartReason, message: str) -> None:
+    assert diagnose([found]) == Diagnosis(reason, message)
+
+
+def test_a_long_message_is_cut() -> None:
+    found = diagnose([UNSCHEDULABLE])
+    assert found.reason is StartReason.POD_UNSCHEDULABLE
+    assert len(found.message) < 650
+    assert found.message.endswith("…")
+
+
+def test_the_order_of_checks_decides_and_not_the_order_of_pods() -> None:
+    everything = [SLOW, RESTARTED, UNSCHEDULABLE, NO_SECRET, NO_IMAGE]
+    assert diagnose(everything).reason is StartReason.IMAGE_PULL_FAILED
+    assert diagnose(everything[:-1]).reason is StartReason.CONTAINER_CONFIG_INVALID
+    assert diagnose(everything[:-2]).reason is StartReason.POD_UNSCHEDULABLE
+    assert diagnose(everything[:-3]).reason is StartReason.CONTAINER_FAILED
+
+
+def test_without_pods_there_is_none_to_speak_of() -> None:
+    assert diagnose([]).reason is StartReason.NO_PODS
+
+
+def test_pods_that_are_ready_are_not_said_to_be_missing() -> None:
+    found = diagnose([READY, READY])
+    assert found.reason is StartReason.POD_STARTING
+    assert found.message.startswith("the 2 pods that exist are ready; KubeRay ")
+
+
+FAILED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreateHeadPod", "message": "exceeded\n  quota"}
+PROVISIONED = {"type": "HeadPodReady", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "message"),
+    [
+        ([PROVISIONED, FAILED], "KubeRay: FailedCreateHeadPod: exceeded quota"),
+        ([FAILED | {"message": ""}], "KubeRay: FailedCreateHeadPod: no more is said"),
+        ([PROVISIONED, FAILED | {"status": "False"}], None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_what_kuberay_could_not_make_stands_in_its_condition(
+    conditions: list[Json] | None, message: str | None
+) -> None:
+    found = refusal({"status": {"conditions": conditions}})
+    assert found == (None if message is None else Diagnosis(StartReason.PODS_REFUSED, message))
+
+
+def test_only_what_needs_somebody_to_act_is_a_problem() -> None:
+    assert sorted(StartReason) == sorted(PROBLEMS | {StartReason.POD_STARTING, StartReason.NO_PODS})

@@ -1,0 +1,88 @@
+"""What an attempt held, in devices and in cards, and what it was worth."""
+
+from __future__ import annotations
+
+import pytest
+
+from rljob.api.status import Attempt, AttemptOutcome, CheckpointStatus, Progress, Resolved, RLJobStatus, Usage
+from rljob.core import times
+from rljob.core.attempts.usage import account, added_usage, with_held_before, with_usage
+from rljob.core.scheduling.node_faults import Held
+
+BEGIN, END = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
+
+
+def ended(cards: str, saved: str = END) -> Attempt:
+    """Give an attempt of 16 devices and 600 s that made 30 steps of 10 s and saved the first 20."""
+    attempt = Attempt(
+        number=1,
+        submission_id="sums-1-1",
+        cluster_name="sums-1",
+        submitted_time=BEGIN,
+        start_time=BEGIN,
+        end_time=END,
+        outcome=AttemptOutcome.FAILED,
+        last_step=30,
+    )
+    current = RLJobStatus(
+        progress=Progress(step=30, median_step_seconds="10"),
+        checkpoint=CheckpointStatus(step=20, path="/saves", saved_time=saved),
+    )
+    resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=1, devices=16, cards=cards)
+    return with_usage(attempt, current, resolved, times.from_text(END))
+
+
+@pytest.mark.parametrize(("cards", "held", "productive"), [("16", 9600, 3200), ("8", 4800, 1600), ("NaN", 9600, 3200)])
+def test_an_attempt_holds_devices_and_cards(cards: str, held: int, productive: int) -> None:
+    attempt = ended(cards)
+    assert (attempt.device_seconds, attempt.productive_device_seconds) == (9600, 3200)
+    assert (attempt.card_seconds, attempt.productive_card_seconds) == (held, productive)
+
+
+def test_a_checkpoint_of_before_the_attempt_keeps_none_of_its_steps() -> None:
+    assert ended("16", saved="2025-12-31T23:59:59Z").productive_device_seconds == 0
+
+
+def running(*before: Attempt) -> Attempt:
+    """Give an attempt of two nodes of 8 devices that was submitted at 00:10, with what its workers held before."""
+    submitted = END if not before else "2026-01-01T00:20:00Z"
+    last = Attempt(number=2, submission_id="sums-1-2", cluster_name="sums-1", submitted_time=submitted)
+    resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=2, devices=16, cards="8")
+    places = [
+        Held("n0", works=False, since=times.from_text("2026-01-01T00:00:00Z")),
+        Held("n1", works=True, since=times.from_text("2026-01-01T00:05:00Z")),
+        Held("n2", works=True, since=times.from_text("2026-01-01T00:09:00Z")),
+    ]
+    told = with_held_before([*before, last], places, resolved)
+    assert with_held_before([*before, told], places[:2], resolved) == told, "it is told once"
+    assert with_held_before([*before, last], (), resolved) == last, "nothing was seen of its pods"
+    return told
+
+
+def test_a_start_that_went_well_held_devices_from_when_its_workers_got_nodes() -> None:
+    told = running()
+    assert (told.device_seconds, told.card_seconds) == (8 * (300 + 60), 4 * (300 + 60))
+    assert told.productive_device_seconds is None
+    resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=2, devices=16, cards="8")
+    closed = with_usage(told, RLJobStatus(), resolved, times.after(told.submitted_time, 100))
+    assert closed.device_seconds == 8 * 360 + 16 * 100
+
+
+def test_another_driver_in_the_same_cluster_begins_with_the_end_of_the_one_before() -> None:
+    told = running(ended("16"))
+    assert told.device_seconds == 16 * 600
+
+
+def test_what_a_start_held_counts_while_its_attempt_runs() -> None:
+    resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=2, devices=16, cards="8")
+    current = RLJobStatus(attempts=[running()], resolved=resolved, usage=Usage(device_seconds=1000))
+    found = account(current)
+    assert found.device_seconds_at(times.after(END, 10)) == 1000 + 8 * 360 + 160
+
+
+def test_attempts_of_different_sizes_add_up() -> None:
+    used = added_usage(added_usage(Usage(), ended("8")), ended("16"))
+    assert (used.device_seconds, used.productive_device_seconds) == (19_200, 6400)
+    assert (used.card_seconds, used.productive_card_seconds) == (14_400, 4800)
+    assert used.goodput is not None
+    assert float(used.goodput) == pytest.approx(1 / 3, abs=1e-3)

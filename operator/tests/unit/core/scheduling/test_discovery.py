@@ -1,0 +1,128 @@
+"""Does the cluster have the hardware? What is said, and when nothing can be said."""
+
+import pytest
+from builders import Json, group, merged, small_spec, typed
+
+from rljob.core.scheduling.discovery import (
+    NodeFacts,
+    Nodes,
+    devices_in_all,
+    missing_hardware,
+    node_facts,
+    workers_in_all,
+)
+
+A3 = merged(small_spec(group({"nodes": 2, "devicesPerNode": 16})), {"accelerator": {"class": "atlas-a3"}})
+SERVER = {"servertype": "Ascend910A3-24"}
+
+
+def node(count: int = 16, resource: str = "huawei.com/Ascend910", labels: dict[str, str] | None = None) -> NodeFacts:
+    return NodeFacts(labels or {}, {resource: count})
+
+
+def told(spec: Json, *nodes: NodeFacts, complete: bool = True) -> str:
+    found = missing_hardware(typed(spec), Nodes(nodes, complete))
+    assert {violation.field for violation in found} <= {"spec.accelerator.class"}
+    return "; ".join(violation.message for violation in found)
+
+
+def test_a_cluster_with_the_hardware_has_nothing_to_tell() -> None:
+    assert told(A3, node(labels=SERVER), node(labels=SERVER), node(8)) == ""
+
+
+def test_a_label_that_the_template_selects_by_counts_with_the_templates_value() -> None:
+    spec = merged(A3, group({"nodes": 1, "devicesPerNode": 16, "template": {"nodeSelector": {"servertype": "own"}}}))
+    assert told(spec, node(labels={"servertype": "own"})) == ""
+    assert "0 have its labels" in told(spec, node(labels=SERVER))
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_nothing_is_said_of_nodes_that_were_not_seen(complete: bool) -> None:
+    assert told(A3, complete=complete) == ""
+    assert told(A3, node(8), complete=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        (
+            (node(8, labels={"servertype": "Ascend910B-20"}), node(8, labels={"servertype": "Ascend910B-20"})),
+            (
+                "of 2 nodes 0 have its labels (servertype Ascend910A3-20 or Ascend910A3-24) and 0 offer 16 "
+                "huawei.com/Ascend910; there are nodes of class atlas-a2"
+            ),
+        ),
+        ((node(16),), "0 have its labels (servertype Ascend910A3-20 or Ascend910A3-24) and 1 offer 16 huawei"),
+        (
+            (node(16),),
+            "label the nodes, select by this label's value in the template, or change nodeLabels in the chart",
+        ),
+        (
+            (node(16, "huawei.com/ascend-1980", {"accelerator/huawei-npu": "ascend-1980"}),),
+            "there are nodes of class cce-a2, cce-a3",
+        ),
+        ((node(8, "huawei.com/Ascend910B3"),), "nodes offer huawei.com/Ascend910B3 (1 nodes); add a class for them"),
+        ((NodeFacts({}, {}),), "no node offers any NPU; is the device plug-in running?"),
+        ((node(15, labels=SERVER),), "1 have its labels"),
+    ],
+)
+def test_a_class_that_is_not_there_is_told_with_what_is(nodes: tuple[NodeFacts, ...], words: str) -> None:
+    message = told(A3, *nodes)
+    assert message.startswith("no node of the cluster fits class atlas-a3")
+    assert words in message
+
+
+def test_too_few_nodes_are_counted() -> None:
+    assert told(A3, node(labels=SERVER), node(8)) == (
+        "1 nodes of class atlas-a3 offer 16 huawei.com/Ascend910, and the job needs 2"
+    )
+
+
+def test_a_class_without_labels_is_judged_by_its_devices() -> None:
+    assert "of 1 nodes none offers 2 huawei.com/Ascend910" in told(small_spec(), NodeFacts({}, {}))
+    assert told(small_spec(), node(2)) == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "old"), [("25.2.3", True), ("25.5.0.rc1", False), ("25.5.0", False), ("26.0.rc1", False)]
+)
+def test_a_driver_that_is_too_old_is_told(version: str, old: bool) -> None:
+    nodes = [node(labels=SERVER | {"huawei.com/driver.version": version})] * 2
+    message = told(A3, *nodes)
+    assert message == (
+        f"nodes with NPU drivers {version} (2 nodes) are older than 25.5.0, which the runtime image needs"
+        if old
+        else ""
+    )
+
+
+def test_of_a_node_only_what_is_read_is_kept() -> None:
+    manifest = {
+        "metadata": {"name": "n", "labels": {"servertype": "Ascend910B-20", "team": "a"}},
+        "spec": {"unschedulable": True},
+        "status": {
+            "allocatable": {"cpu": "192", "huawei.com/Ascend910": "7", "huawei.com/npu": "odd"},
+            "capacity": {"huawei.com/Ascend910": "8"},
+        },
+    }
+    assert node_facts(manifest) == NodeFacts(
+        {"servertype": "Ascend910B-20"},
+        {"huawei.com/Ascend910": 7},
+        name="n",
+        capacity={"huawei.com/Ascend910": 8},
+        takes_pods=False,
+    )
+    assert node_facts({"metadata": {}}) == NodeFacts({}, {})
+
+
+def test_what_all_nodes_could_hold_is_counted_with_what_is_at_fault_just_now() -> None:
+    whole = {"huawei.com/Ascend910": 16}
+    own = NodeFacts({"servertype": "own"}, whole, capacity=whole)
+    nodes = Nodes((NodeFacts(SERVER, {}, capacity=whole), NodeFacts(SERVER, whole, capacity=whole), own))
+    assert workers_in_all(typed(A3), nodes) == 2
+    halves = merged(A3, group({"nodes": 2, "devicesPerNode": 8}))
+    assert workers_in_all(typed(halves), nodes) == 4
+    chosen = merged(A3, group({"nodes": 2, "devicesPerNode": 16, "template": {"nodeSelector": {"servertype": "own"}}}))
+    assert workers_in_all(typed(chosen), nodes) == 1
+    assert devices_in_all(typed(chosen), nodes) == 32
+    assert workers_in_all(typed(A3), Nodes(nodes.items, complete=False)) is None

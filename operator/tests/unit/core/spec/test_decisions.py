@@ -1,0 +1,85 @@
+"""Every Auto is decided once, and the reason is true."""
+
+import pytest
+from builders import Json, group, merged, small_spec, typed
+
+from rljob.core.spec.decisions import QUESTIONS, decide
+from rljob.launchers import verl
+from rljob.render.names import JobIdentity
+
+ATLAS: Json = {"accelerator": {"class": "atlas-a2"}}
+IDENTITY = JobIdentity("team-a", "sums", "uid-1")
+RUNTIME: Json = {"runtime": {"runtimeClassName": "npu"}}
+SAVES: Json = {"checkpoint": {"path": "/ckpt", "everySteps": 5}}
+
+
+def sized(cpu: str) -> Json:
+    return group({"template": {"cpu": cpu}})
+
+
+def answer(name: str, *changes: Json) -> tuple[str, str]:
+    spec = small_spec()
+    for change in changes:
+        spec = merged(spec, change)
+    return next((made.value, made.reason) for made in decide(typed(spec)) if made.name == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "value", "word"),
+    [
+        ("trainer.microBatchSizePerDevice", (), "128", "share of a mini batch"),
+        ("trainer.microBatchSizePerDevice", ({"trainer": {"microBatchSizePerDevice": 4}},), "4", "set in the spec"),
+        ("trainer.microBatchSizePerDevice", ({"trainer": {"maxTokensPerDevice": 99}},), "128", "cuts it by tokens"),
+        ("optimizations.skipOldLogProb", (), "Disabled", "cannot leave the pass out yet"),
+        ("optimizations.skipOldLogProb", ({"trainer": {"miniBatchSize": 8}},), "Disabled", "4 updates of a batch"),
+        ("optimizations.skipOldLogProb", ({"optimizations": {"skipOldLogProb": "Disabled"}},), "Disabled", "set in"),
+        ("optimizations.coreBinding", (), "Disabled", "class cpu"),
+        ("optimizations.coreBinding", (ATLAS,), "Enabled", "planned on its node"),
+        ("optimizations.coreBinding", ({"optimizations": {"coreBinding": "Enabled"}},), "Enabled", "set in"),
+        ("optimizations.coreBinding", (ATLAS, {"optimizations": {"coreBinding": "Disabled"}}), "Disabled", "set in"),
+        ("accelerator.driverMounts", (), "None", "class cpu has no driver"),
+        ("accelerator.driverMounts", (ATLAS,), "HostPath", "as the table says of class atlas-a2"),
+        ("accelerator.driverMounts", (ATLAS, {"accelerator": {"driverMounts": "None"}}), "None", "set in the spec"),
+        ("accelerator.driverMounts", (ATLAS, RUNTIME), "RuntimeClass", "runtime.runtimeClassName is npu"),
+        ("workerGroups[0].template", (), "none", "no size of its own"),
+        ("workerGroups[0].template", (ATLAS, sized("46")), "cpu 46, memory 358400Mi, sharedMemory 65536Mi", "memory"),
+        ("workerGroups[0].template", (group({"template": {"cpu": "46"}}),), "cpu 46", "set in the spec"),
+        ("optimizations.gcFreeze", (), "Disabled", "no hook"),
+        ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Disabled"}},), "Disabled", "set in the spec"),
+        ("optimizations.loadBalancer", (), "RequestCount", "does not know their tokens yet"),
+        ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "TokenAware"}},), "RequestCount", "yet"),
+        ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "RequestCount"}},), "RequestCount", "set"),
+        ("scheduling.gang", (), "None", "no scheduling.queueName"),
+        ("scheduling.gang", ({"scheduling": {"queueName": "a3"}},), "Kueue", "queue a3"),
+        ("scheduling.gang", (ATLAS,), "None", "no cluster was asked"),
+        ("scheduling.gang", ({"scheduling": {"gang": "Volcano"}},), "Volcano", "set in the spec"),
+        ("scheduling.gang", ({"scheduling": {"gang": "Volcano", "queueName": "a"}},), "Volcano", "set in the spec"),
+        ("scheduling.gang", ({"scheduling": {"gang": "None"}},), "None", "set in the spec"),
+        ("restart.scope", (), "Driver", "gets a new cluster"),
+        ("restart.scope", ({"restart": {"scope": "Cluster"}},), "Cluster", "set in the spec"),
+        ("stop.mode", (), "Immediate", "nothing could be saved"),
+        ("stop.mode", (SAVES, {"stop": {"graceSeconds": 90}}), "Auto", "graceSeconds 90"),
+        ("stop.mode", ({"stop": {"mode": "AbortRollout"}},), "AbortRollout", "set in the spec"),
+        ("checkpoint.resume", (), "Never", "nothing is saved"),
+        ("checkpoint.resume", (SAVES,), "Auto", "/ckpt"),
+        ("checkpoint.resume", (SAVES, {"checkpoint": {"resume": "Never"}}), "Never", "set in the spec"),
+    ],
+)
+def test_a_decision_and_its_reason(name: str, changes: tuple[Json, ...], value: str, word: str) -> None:
+    found, reason = answer(name, *changes)
+    assert (found, word in reason) == (value, True), reason
+
+
+def test_a_decision_says_what_is_rendered() -> None:
+    disabled = merged(small_spec(ATLAS), {"optimizations": {"coreBinding": "Disabled"}})
+    key = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.enable_cpu_binding"
+    assert verl.overrides(typed(disabled))[key] is False
+    assert verl.job_config(IDENTITY, typed(disabled), 1).core_binding is False
+    assert verl.job_config(IDENTITY, typed(small_spec(ATLAS)), 1).core_binding is True
+    assert verl.job_config(IDENTITY, typed(small_spec()), 1).core_binding is False
+    micro = str(verl.overrides(typed())["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"])
+    assert answer("trainer.microBatchSizePerDevice")[0] == micro
+
+
+def test_decisions_fit_the_status() -> None:
+    assert len({question.name for question in QUESTIONS}) == len(QUESTIONS) < 32

@@ -1,0 +1,132 @@
+"""Steps that look at classes and nodes: what the cluster lacks is told, and a row that is gone holds a job up."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from builders import (
+    NOW,
+    Json,
+    cluster,
+    config,
+    decide,
+    job,
+    pod,
+    reasons,
+    seen,
+    small_spec,
+    snapshot,
+    status_begun,
+    status_initialized,
+    status_recorded,
+    wrote,
+)
+
+from rljob.api.status import RLJobStatus
+from rljob.core.observed import Observed, PodGroupApi
+from rljob.core.requirements import needs
+from rljob.core.scheduling.discovery import NodeFacts, Nodes
+from rljob.render.accelerator_table import read_table
+from rljob.render.accelerators import ACCELERATORS, built_in_document
+
+A2 = small_spec({"accelerator": {"class": "atlas-a2"}})
+EMPTY = Nodes((NodeFacts({}, {}),))
+
+
+@pytest.fixture
+def lab() -> Iterator[Json]:
+    """Give the spec of a job on a class that an admin added; the class is gone when the test takes it away."""
+    row = {"description": "x", "platform": "cpu", "resource": "huawei.com/npu", "devicesPerNode": 4}
+    ACCELERATORS.use(read_table(built_in_document(), {"lab": row}))
+    yield small_spec({"accelerator": {"class": "lab"}})
+    take_away()
+
+
+def take_away() -> None:
+    ACCELERATORS.use(read_table(built_in_document()))
+
+
+def test_a_class_that_the_cluster_lacks_is_told_when_the_job_begins() -> None:
+    no_volcano = PodGroupApi(problem="the API server does not serve it")
+    plan = decide(Observed(job(A2), snapshot=None, nodes=EMPTY, pod_group_api=no_volcano))
+    assert reasons(plan)["Validated"] == ("True", "ValidWithWarnings")
+    assert "no node of the cluster fits class atlas-a2" in (wrote(plan).message or "")
+
+
+def test_nodes_that_were_not_seen_are_no_reason_to_say_anything() -> None:
+    plan = decide(Observed(job(), snapshot=None))
+    assert reasons(plan)["Validated"] == ("True", "Valid")
+
+
+def test_a_pod_that_finds_no_node_is_told_what_the_nodes_are() -> None:
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    waiting = pod(ready=False, conditions=[scheduled])
+    world = {"clusters": (cluster(),), "pods": (waiting,)}
+    told = wrote(decide(seen(job(status=status_recorded()), nodes=EMPTY, **world))).message or ""
+    assert "0/1 nodes" in told
+    assert "no node offers any NPU" in told
+    plain = wrote(decide(seen(job(status=status_recorded()), **world))).message or ""
+    assert "no node offers" not in plain
+
+
+def test_nodes_are_asked_for_when_a_generation_begins_and_while_pods_wait() -> None:
+    assert needs(job(), (), None, NOW).nodes
+    assert needs(job(status=status_recorded()), (cluster(),), None, NOW).nodes
+    assert not needs(job(status=status_initialized()), (), None, NOW).nodes
+
+
+def test_a_job_whose_class_was_taken_away_waits_for_it_before_it_begins(lab: Json) -> None:
+    frozen = snapshot(lab)
+    take_away()
+    plan = decide(Observed(job(lab), snapshot=frozen))
+    assert reasons(plan)["Validated"] == ("False", "InvalidSpec")
+    assert "there is no class lab" in (wrote(plan).message or "")
+
+
+def rested(spec: Json, status: Json, seconds: float = 0, **world: Any) -> RLJobStatus:  # noqa: ANN401 - of Observed
+    """Give the status when there is no more to write: that the spec is wrong now is told first."""
+    for _ in range(5):
+        plan = decide(Observed(job(spec, status), **world), seconds)
+        if plan.status is None:
+            break
+        status = dict(plan.status)
+    return RLJobStatus.model_validate(status)
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(0, "InvalidSpec"), (1800, "StartDeadlineExceeded")])
+def test_a_class_that_goes_between_intent_and_rendering_is_waited_for(lab: Json, seconds: int, reason: str) -> None:
+    status, frozen = status_initialized(lab), snapshot(lab)
+    take_away()
+    found = rested(lab, status, seconds, snapshot=frozen, config=None)
+    assert found.reason == reason
+    assert "there is no class lab" in (found.message or "")
+
+
+def test_a_class_that_goes_under_waiting_pods_leaves_the_diagnosis_alone(lab: Json) -> None:
+    status, frozen = status_begun(lab), snapshot(lab)
+    take_away()
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    pods = (pod(ready=False, conditions=[scheduled]),)
+    found = rested(lab, status, snapshot=frozen, config=config(), clusters=(cluster(),), pods=pods, nodes=EMPTY)
+    assert found.reason == "PodUnschedulable"
+
+
+def test_blocks_of_ports_that_were_not_seen_are_waited_for_until_the_start_deadline() -> None:
+    spec = small_spec({"network": {"mode": "Host"}})
+    world = Observed(job(spec, status_initialized(spec)), snapshot=snapshot(spec), config=None)
+    late = wrote(decide(world, 1800))
+    assert (late.reason, "role needs get and update" in (late.message or "")) == ("StartDeadlineExceeded", True)
+    plan = decide(world)
+    assert plan.status is None
+    assert plan.effects == ()
+    assert plan.requeue_after_seconds is not None
+
+
+def test_a_job_that_an_operator_without_blocks_began_asks_for_one() -> None:
+    spec = small_spec({"network": {"mode": "Host"}})
+    status = status_initialized(spec)
+    del status["resolved"]["hostNetwork"]
+    plan = decide(Observed(job(spec, status), snapshot=snapshot(spec), config=None))
+    assert plan.status is not None
+    assert plan.status["resolved"]["hostNetwork"] is True
+    assert needs(job(spec, dict(plan.status)), (), None, NOW).allocations

@@ -1,0 +1,226 @@
+"""Which requests a job costs at each point of its life."""
+
+from dataclasses import replace
+
+import pytest
+from builders import (
+    CLUSTER_NAME,
+    NOW,
+    SUBMISSION_ID,
+    Json,
+    answer,
+    at,
+    cluster,
+    job,
+    merged,
+    pod,
+    small_spec,
+    status_begun,
+    status_finished,
+    status_initialized,
+    status_intended,
+    status_recorded,
+    status_submitted,
+    status_training,
+)
+
+from rljob.core import times
+from rljob.core.observed import UNSEEN, Unseen
+from rljob.core.requirements import Head, LogSource, Needs, needs, needs_evidence, needs_ray_job, running_initializer
+from rljob.core.status import read_status
+from rljob_runtime.contract import Outcome, Phase, Progress
+
+SPEC = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
+AVOIDED = {"n1": "DeviceFault", "n2": "HeadLost", "n3": "SubHealthy"}
+SNAPSHOT = CLUSTER_NAME
+PREPARED = "sums-0a1b2-spec-1"
+"""Initializers come between this spec and its cluster."""
+HEAD = Head(pod_ip="10.0.0.9", pod_uid="head-uid", job_uid=job()["metadata"]["uid"], cluster_name=CLUSTER_NAME)
+
+
+def asked(status: Json | None, *clusters: Json, head: Json | None = None, spec: Json | None = None) -> Needs:
+    return needs(job(spec, status), clusters, head, NOW)
+
+
+def test_a_new_job_asks_whether_it_began_already() -> None:
+    assert asked(None) == Needs(recall=True, siblings=True, nodes=True, pod_groups=True)
+
+
+def test_a_job_that_is_deleted_or_finished_asks_nothing() -> None:
+    assert needs(job(deletionTimestamp="2026-01-01T00:00:00Z"), (), None, NOW) == Needs()
+    assert needs(job(status=status_finished()), (), None, at(60)) == Needs()
+
+
+def test_a_deleted_job_that_may_save_first_asks_as_one_that_runs() -> None:
+    leaving = job(status=status_submitted(), deletionTimestamp=times.to_text(NOW), finalizers=["rljob.dev/stop"])
+    held = needs(leaving, (cluster(),), pod(), NOW)
+    assert held == asked(status_submitted(), cluster(), head=pod())
+    assert held.progress
+
+
+def test_a_finished_job_with_a_cluster_asks_how_long_to_keep_it() -> None:
+    assert needs(job(status=status_finished()), (cluster(),), None, at(60)) == Needs(snapshot_name=SNAPSHOT)
+
+
+def test_initializers_are_asked_for_until_all_are_complete() -> None:
+    assert asked(status_begun(SPEC), spec=SPEC) == Needs(
+        snapshot_name=PREPARED,
+        initializer_names=("sums-0a1b2-prepare",),
+        pods_selector=f"rljob.dev/job-uid={HEAD.job_uid},rljob.dev/initializer",
+        initializer_log=True,
+    )
+
+
+@pytest.mark.parametrize(("seconds", "due"), [(9, False), (10, True)])
+def test_a_log_is_read_again_after_ten_seconds(seconds: float, *, due: bool) -> None:
+    told = {"name": "prepare", "line": "3 of 9", "observedTime": "2026-01-01T12:00:00Z"}
+    status = status_begun(SPEC) | {"initializer": told}
+    assert needs(job(SPEC, status), (), None, at(seconds)).initializer_log is due
+
+
+def test_the_code_is_looked_for_before_anything_else_starts() -> None:
+    spec = merged(SPEC, {"code": {"type": "ConfigMap", "configMap": {"name": "rewards"}}})
+    assert asked(status_begun(spec), spec=spec) == Needs(
+        snapshot_name=PREPARED, code_name="rewards", code_copy_name="sums-0a1b2-code"
+    )
+    frozen = status_begun(spec)
+    frozen["resolved"]["code"]["digest"] = "d"
+    assert asked(frozen, spec=spec).initializer_names == ("sums-0a1b2-prepare",)
+
+
+RUNNING: Json = {"state": {"running": {}}}
+WAITING: Json = {"state": {"waiting": {}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [
+        ({}, None),
+        ({"containerStatuses": [{"name": "initializer", **WAITING}]}, None),
+        ({"containerStatuses": [{"name": "initializer", **RUNNING}]}, LogSource("pod-a", "initializer")),
+        (
+            {"initContainerStatuses": [{"name": "fetch-code", **RUNNING}], "containerStatuses": [{"name": "x"}]},
+            LogSource("pod-a", "fetch-code"),
+        ),
+    ],
+    ids=["new", "waits", "runs", "fetches"],
+)
+def test_the_log_is_that_of_the_container_that_runs(status: Json, found: LogSource | None) -> None:
+    assert running_initializer([{"metadata": {"name": "pod-a"}, "status": status}]) == found
+
+
+def test_the_frozen_rendering_is_asked_for_before_the_cluster_is_there() -> None:
+    assert asked(status_initialized()) == Needs(snapshot_name=SNAPSHOT, config_name=CLUSTER_NAME, pod_groups=True)
+
+
+def test_a_cluster_that_is_gone_is_looked_for() -> None:
+    assert asked(status_recorded()) == Needs(snapshot_name=SNAPSHOT, cluster_name=CLUSTER_NAME)
+
+
+def test_a_status_without_its_resolved_part_counts_as_lost() -> None:
+    broken = status_begun()
+    del broken["resolved"]
+    assert asked(broken) == Needs(recall=True, siblings=True, nodes=True, pod_groups=True)
+
+
+def test_pods_are_asked_for_until_all_are_ready() -> None:
+    assert asked(status_recorded(), cluster()) == Needs(
+        snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}", pods_every_seconds=6.0, nodes=True
+    )
+    late = needs(job(status=status_recorded()), (cluster(),), None, at(1800))
+    assert (late.pods_selector, late.pods_every_seconds) == (f"ray.io/cluster={CLUSTER_NAME}", 0.0)
+    assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs(
+        snapshot_name=SNAPSHOT, head=HEAD, progress=True
+    )
+
+
+def test_pods_of_a_cluster_that_is_young_or_waits_in_a_queue_are_not_asked_for() -> None:
+    young, queued = cluster(creationTimestamp="2026-01-01T11:59:51Z"), cluster()
+    queued["spec"]["suspend"] = True
+    for waits in (young, queued):
+        assert asked(status_recorded(), waits) == Needs(snapshot_name=SNAPSHOT)
+
+
+def test_an_intended_submission_is_asked_for_at_the_intended_head() -> None:
+    assert asked(status_intended(), cluster(ready=1), head=pod()) == Needs(
+        snapshot_name=SNAPSHOT, head=HEAD, ray_job_id=SUBMISSION_ID
+    )
+
+
+def test_a_running_job_is_followed_at_the_exporter() -> None:
+    found = asked(status_submitted(), cluster(ready=1), head=pod())
+    assert found == Needs(snapshot_name=SNAPSHOT, head=HEAD, progress=True, ray_job_id=SUBMISSION_ID, held=True)
+
+
+def test_before_the_next_generation_nodes_that_may_be_well_again_are_looked_at() -> None:
+    until = times.to_text(at(60))
+    avoided = [{"name": name, "reason": reason, "until": until} for name, reason in AVOIDED.items()]
+    ended = merged(status_begun(SPEC), {"intent": {"ended": True}, "excludedNodes": avoided})
+    wanted = Needs(snapshot_name=PREPARED, siblings=True, nodes=True, look_at=("n1", "n3"), pod_groups=True)
+    assert asked(ended) == wanted
+    waits = {"type": "ClusterReady", "status": "False", "reason": "WaitingForNodes", "lastTransitionTime": until}
+    assert asked(merged(ended, {"conditions": [waits]})) == replace(wanted, fresh_nodes=True)
+    for_devices = [waits | {"reason": "WaitingForDevices"}]
+    assert asked(merged(ended, {"conditions": for_devices})) == replace(wanted, fresh_nodes=True, taken=True)
+
+
+@pytest.mark.parametrize("head", [None, pod(uid="another")])
+def test_a_head_that_the_watch_lacks_is_looked_for(head: Json | None) -> None:
+    found = asked(status_submitted(), cluster(ready=1), head=head)
+    pods = f"ray.io/cluster={CLUSTER_NAME}"
+    assert found == Needs(snapshot_name=SNAPSHOT, pods_selector=pods, pods_decide=True, held=True)
+
+
+def test_a_head_without_address_is_not_asked() -> None:
+    assert asked(status_submitted(), cluster(ready=1), head=pod(podIP=None)) == Needs(snapshot_name=SNAPSHOT)
+
+
+OUTCOME = Outcome(exit_code=0, reason="Done", message="")
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        (UNSEEN, True),
+        (answer({"phase": Phase.IDLE}), True),
+        (answer({"phase": Phase.STARTING}), True),
+        (answer({"phase": Phase.ENDED}), True),
+        (answer({"phase": Phase.ENDED, "outcome": OUTCOME}), False),
+        (answer(), False),
+        (answer({"observed_time": NOW.timestamp() - 61}), True),
+    ],
+)
+def test_the_job_api_is_asked_when_the_exporter_leaves_a_doubt(told: Progress | Unseen, *, wanted: bool) -> None:
+    assert needs_ray_job(told, NOW) is wanted
+
+
+@pytest.mark.parametrize(("code", "wanted"), [(0, False), (1, True), (64, False), (65, True), (66, True)])
+def test_the_pods_are_looked_at_for_an_end_that_they_may_explain(code: int, *, wanted: bool) -> None:
+    ended = answer({"phase": Phase.ENDED, "outcome": Outcome(code, "", "")})
+    current = read_status(job(status=status_training()))
+    assert needs_evidence(ended, UNSEEN, current) is wanted
+    assert needs_evidence(ended, UNSEEN, None) is wanted
+
+
+def test_a_run_that_the_operator_stops_needs_no_explanation() -> None:
+    now = "2026-01-01T12:00:00Z"
+    stop = {"reason": "Suspended", "mode": "AfterStep", "requestedTime": now, "deadline": now}
+    current = read_status(job(status=status_training() | {"stop": stop}))
+    assert not needs_evidence(answer({"phase": Phase.ENDED, "outcome": Outcome(66, "", "")}), UNSEEN, current)
+    assert needs_evidence(answer({"phase": Phase.ENDED, "outcome": Outcome(1, "", "")}), UNSEEN, current)
+
+
+def test_an_intent_without_head_asks_no_pod() -> None:
+    broken = status_submitted()
+    del broken["intent"]["headPodUID"]
+    assert asked(broken, cluster(ready=1), head=pod()).head is None
+
+
+def test_a_job_api_that_is_silent_before_the_submission_has_the_exporter_asked() -> None:
+    before, quiet = status_intended(), status_intended()
+    for told in quiet["conditions"]:
+        if told["type"] == "ClusterReady":
+            quiet["conditions"] = [*quiet["conditions"], {**told, "type": "Progressing", "reason": "HeadSilent"}]
+            break
+    found = [needs(job(status=status), (cluster(ready=1),), pod(), at(60)) for status in (before, quiet)]
+    assert [(need.progress, need.ray_job_id) for need in found] == [(False, SUBMISSION_ID), (True, SUBMISSION_ID)]

@@ -1,0 +1,210 @@
+"""The table of fields without effect says the truth: it is compared with what is rendered, field by field."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from builders import Json, merged, small_spec
+from pydantic import ValidationError
+from schema_samples import Path as FieldPath
+from schema_samples import leaves, samples, text, with_value
+
+import rljob
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.unimplemented import TABLE, Unimplemented, unimplemented_fields
+from rljob.launchers import verl
+from rljob.render.initializer import build_initializer, initializers
+from rljob.render.names import JobIdentity
+from rljob.render.raycluster import build_raycluster
+
+IDENTITY = JobIdentity("team", "sums", "0a1b2c3d")
+
+READ_BY_THE_OPERATOR = {
+    "managedBy": "core.context.is_ours",
+    "recipeRef": "core.spec.recipes",
+    "unset": "core.spec.merge",
+    "model.layers": "core.validation.devices",
+    "model.attentionHeads": "core.validation.devices",
+    "model.experts": "core.validation.devices",
+    "model.architecture": "launchers.verl.checks.memory",
+    "model.config": "launchers.verl.checks.memory",
+    "model.memoryCheck": "launchers.verl.checks.memory",
+    "checkpoint.volume": "core.validation.lifecycle",
+    "checkpoint.from.job": "core.spec.checkpoint_source",
+    "suspend": "core.steps.stopping",
+    "stop.mode": "core.steps.ordering",
+    "stop.graceSeconds": "core.steps.ordering",
+    "stop.requireCheckpoint": "core.steps.deleting",
+    "restart.maxRestarts": "core.attempts.classify",
+    "restart.maxInfrastructureRestarts": "core.attempts.classify",
+    "restart.scope": "core.attempts.classify",
+    "restart.backoffSeconds": "core.attempts.classify",
+    "restart.rules[].name": "core.attempts.classify",
+    "restart.rules[].onExitCodes": "core.attempts.classify",
+    "restart.rules[].onLogPattern": "core.attempts.classify",
+    "restart.rules[].onReason": "core.attempts.classify",
+    "restart.rules[].onFault": "core.attempts.classify",
+    "restart.rules[].action": "core.attempts.classify",
+    "deadlines": "core.context.deadlines",
+    "cleanup.clusterAfterSeconds": "core.steps.finishing",
+    "cleanup.jobAfterSeconds": "core.steps.finishing",
+    "cleanup.keepOnFailure": "core.steps.finishing",
+    "code.configMap.name": "core.steps.preparing.freeze_code",
+    "code.type": "core.validation.unions",
+    "rollout.engine": "has one value",
+    "trainer.offload.gradients": "launchers.verl.limits",
+}
+"""What has an effect that does not show in the rendering, and where."""
+
+NAME = {"name": "sample"}
+KEY = NAME | {"key": "k"}
+FROM = {"secretKeyRef": KEY, "configMapKeyRef": KEY, "fieldRef": {"fieldPath": "x"}}
+ENV = [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": FROM}]
+TEMPLATE = {
+    "env": ENV,
+    "envFrom": [{"secretRef": NAME, "configMapRef": NAME}],
+    "volumes": [
+        {
+            "name": "data",
+            "persistentVolumeClaim": {"claimName": "data"},
+            "configMap": NAME,
+            "hostPath": {"path": "/x"},
+            "emptyDir": {},
+            "nfs": {"server": "nfs", "path": "/x"},
+        }
+    ],
+    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    "tolerations": [{}],
+    "securityContext": {},
+    "sharedMemory": "1Gi",
+}
+SHARED = small_spec(
+    {
+        "recipeRef": NAME,
+        "workerGroups": [{"name": "trainer", "devicesPerNode": 16, "nodes": 4, "template": TEMPLATE}],
+        "head": {"template": TEMPLATE},
+        "services": [{"name": "sandbox", "image": "x", "port": 8999, "env": ENV}],
+        "initializers": [{"name": "prepare", "command": ["a"], "env": ENV}],
+        "secretRefs": [{"name": "hub", "items": [{"key": "k", "env": "K"}]}],
+        "code": {
+            "configMap": NAME,
+            "persistentVolumeClaim": {"claimName": "code"},
+            "git": {"url": "https://example.com/x.git", "revision": "a" * 40, "secretRef": NAME},
+        },
+        "checkpoint": {"path": "/data/ckpt", "everySteps": 5, "from": {"job": "other", "path": "/x"}},
+        "stopRules": [{"name": "a", "metric": "m", "condition": "Above", "threshold": "1"}],
+        "restart": {"rules": [{"name": "a", "onLogPattern": "x", "action": "Fail"}]},
+        "critic": {},
+        "data": {"validation": ["/data/v.parquet"]},
+    }
+)
+RICH: Json = json.loads(json.dumps(SHARED))
+"""Without parts that are one object: a change of one would be a change of all."""
+SOURCES = Path(rljob.__file__).parent
+KNOWN: dict[str, list[object]] = {"accelerator.class": ["atlas-a2"], "scheduling.topology.nodesPerSuperPodBlock": [4]}
+"""Values of which the schema cannot know the right ones: names of the table, the size of the job."""
+AMBIGUOUS = {"mode", "job"}
+"""Names that other fields have too."""
+VARIANTS: tuple[Json, ...] = (
+    {"code": {"type": "ConfigMap"}},
+    {"code": {"type": "PVC", "configMap": None}, "algorithm": {"name": "PPO"}, "scheduling": {"queueName": "team"}},
+    {
+        "code": {"type": "Git", "configMap": None, "persistentVolumeClaim": None},
+        "scheduling": {"topology": {"level": "example.com/rack"}},
+    },
+    {"algorithm": {"name": "DAPO", "groupFilter": {}}, "rollout": {"speculative": {"method": "NGram"}}},
+    {
+        "accelerator": {"class": "atlas-a3-superpod"},
+        "trainer": {"backend": "MindSpeed", "maxTokensPerDevice": 4096},
+        "algorithm": {"klCoefficient": "0.1"},
+        "network": {"mode": "Host"},
+    },
+    {"trainer": {"mode": "Evaluate"}, "checkpoint": None},
+)  # fmt: skip
+"""A field may show only where others let it."""
+
+
+@cache
+def rendered(variant: int) -> str:
+    return show(merged(RICH, VARIANTS[variant]))
+
+
+def show(document: Mapping[str, object]) -> str:
+    spec = RLJobSpec.model_validate(document)
+    made = [build_raycluster(IDENTITY, spec, 1, ""), json.loads(verl.job_config(IDENTITY, spec, 1).to_json())]
+    made += [build_initializer(IDENTITY, spec, initializer) for initializer in initializers(spec)]
+    return json.dumps(made)
+
+
+def without_effect() -> Iterator[str]:
+    for path, schema in leaves():
+        name = text(path)
+        if not any(name == read or name.startswith(f"{read}.") for read in READ_BY_THE_OPERATOR):
+            values = KNOWN.get(name) or samples(schema)
+            assert values, f"no sample for {name}"
+            if not any(has_effect(variant, path, value) for variant in range(len(VARIANTS)) for value in values):
+                yield name
+
+
+def has_effect(variant: int, path: FieldPath, value: object) -> bool:
+    base = merged(RICH, VARIANTS[variant])
+    if path[0] == "checkpoint" and "checkpoint" not in base:
+        return False
+    return any(_differs(with_value(base, path, value, entry), rendered(variant)) for entry in (0, -1))
+
+
+def _differs(document: Json, before: str) -> bool:
+    try:
+        return show(document) != before
+    except ValidationError:
+        return False  # the field goes with another entry of the list
+
+
+def test_every_field_without_effect_is_told_and_every_field_told_is_without_effect() -> None:
+    told, silent, every = [row.field for row in TABLE], set(without_effect()), {text(path) for path, _ in leaves()}
+    missing = {name for name in silent if not any(is_below(name, row) for row in told)}
+    assert missing == set(), "these do nothing: give them an effect, or a row in core/validation/unimplemented.py"
+    wrong = {name for row in told for name in every if is_below(name, row) and name not in silent}
+    assert wrong == set(), "these have an effect now: take their rows out of core/validation/unimplemented.py"
+    assert all(any(is_below(name, row) for name in every) for row in told), "a row names no field"
+
+
+def is_below(name: str, row: str) -> bool:
+    return name == row or name.startswith((f"{row}.", f"{row}["))
+
+
+# What validation checks and what `spec.decisions` records in the status reaches no pod by itself.
+DECIDERS = [
+    path
+    for folder in ("core", "control")
+    for path in (SOURCES / folder).rglob("*.py")
+    if "validation" not in path.parts and path.name != "decisions.py"
+]
+
+
+def test_no_field_of_the_table_is_read_where_the_operator_decides() -> None:
+    source = "\n".join(path.read_text() for path in DECIDERS)
+    names = {row.field.rpartition(".")[2] for row in TABLE} - AMBIGUOUS
+    snake = {name: re.sub(r"([A-Z])", r"_\1", name).lower() for name in names}
+    read = {name for name, word in snake.items() if re.search(rf"\.{word}\b", source)}
+    assert read == set(), "these have an effect now: take their rows out of core/validation/unimplemented.py"
+
+
+def test_only_what_is_set_is_told() -> None:
+    assert unimplemented_fields(RLJobSpec.model_validate(small_spec())) == ()
+    spec = small_spec({"optimizations": {"gcFreeze": "Enabled"}})
+    (warning,) = unimplemented_fields(RLJobSpec.model_validate(spec))
+    told = "has no effect in this version: the runtime cannot do it yet; see status.resolved.decisions"
+    assert str(warning) == f"spec.optimizations.gcFreeze: {told}"
+
+
+def test_a_field_in_a_list_is_told_with_its_place() -> None:
+    table = tuple(Unimplemented(name, "x") for name in ("workerGroups[].template.cpu", "restart.scope", "critic.path"))
+    spec = RLJobSpec.model_validate(
+        small_spec({"workerGroups": [{"name": "a", "devicesPerNode": 2, "template": {"cpu": "1"}}]})
+    )
+    assert [warning.field for warning in unimplemented_fields(spec, table)] == ["spec.workerGroups[0].template.cpu"]

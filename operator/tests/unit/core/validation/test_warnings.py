@@ -1,0 +1,102 @@
+"""What is accepted and told about hardware and HCCL."""
+
+import pytest
+from builders import Json, group, merged, small_spec, typed
+
+from rljob.core.validation.validate import validate
+from rljob.core.validation.warnings import warnings_of
+
+A2 = merged(small_spec(group({"devicesPerNode": 8})), {"accelerator": {"class": "atlas-a2"}})
+
+SERVICE = {"name": "s", "image": "x", "port": 8999}
+
+
+def env(*variables: tuple[str, str], **head: str) -> Json:
+    entries = [{"name": name, "value": value} for name, value in variables]
+    own = [{"name": name, "value": value} for name, value in head.items()]
+    return merged(A2, group({"devicesPerNode": 8, "template": {"env": entries}})) | {"head": {"template": {"env": own}}}
+
+
+def told(spec: Json) -> list[str]:
+    assert validate("sums", spec).violations == ()
+    return [str(warning) for warning in warnings_of(typed(spec))]
+
+
+def test_a_plain_job_has_nothing_to_tell() -> None:
+    assert told(A2) == []
+    assert told(small_spec({"network": {"mode": "Host"}})) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (env(("HCCL_BUFFSIZE", "300")), None),
+        (env(("TASK_QUEUE_ENABLE", "1")), None),
+        (env(("HCCL_OP_EXPANSION_MODE", "AIV")), "a collective gives up after 1091 s, whatever HCCL_EXEC_TIMEOUT 3600"),
+        (env(("HCCL_OP_EXPANSION_MODE", "AI_CPU")), None),
+        (env(("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "1")), "for which A2 knows no port ranges"),
+        (env(("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "0")), None),
+        (env(("HCCL_IF_BASE_PORT", "64021")), "HCCL_IF_BASE_PORT has no effect"),
+        (env(("RANK_TABLE_FILE", "/x")), "RANK_TABLE_FILE fixes ranks"),
+        (merged(A2, {"network": {"mode": "Host"}}), "spec.network.hccl.socketInterface: is not set with network.mode"),
+        (merged(A2, {"network": {"mode": "Host", "hccl": {"socketInterface": "bond0"}}}), None),
+        (merged(A2, {"runtime": {"image": "x/y/cann:9.1.0-a3-ubuntu"}}), "its tag says a3, and images for class"),
+        (merged(A2, {"runtime": {"image": "x:5/y/cann:9.1.0-910b-a3"}}), None),
+        (merged(A2, {"runtime": {"image": "x:5/a3/cann"}}), None),
+        (small_spec({"network": {"mode": "Host"}, "services": [SERVICE]}), "8999 is a port of the node with network"),
+        (merged(A2, {"services": [{"name": "s", "image": "x", "port": 8999}]}), "spec.services[0]: without cpu and"),
+    ],
+)
+def test_what_is_doubtful_is_told_in_one_line(spec: Json, words: str | None) -> None:
+    lines = told(spec)
+    assert len(lines) == (0 if words is None else 1), lines
+    assert all(str(words) in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("HCCL_EXEC_TIMEOUT", "7200", "HCCL_EXEC_TIMEOUT wins over the operator's 3600"),
+        ("HCCL_IF_IP", "10.0.0.1", "HCCL_IF_IP wins over what the operator takes from the pod"),
+    ],
+)
+def test_the_users_variable_wins_and_is_told_over_what(name: str, value: str, words: str) -> None:
+    lines = told(env((name, value), **{name: value}))
+    assert [line.partition(": ")[2] for line in lines] == [words, words]
+
+
+def test_head_and_workers_that_differ_are_told() -> None:
+    lines = told(env(("HCCL_EXEC_TIMEOUT", "7200")))
+    assert "HCCL_EXEC_TIMEOUT is 7200 on the workers and 3600 on the head; set it on both" in lines[-1]
+
+
+def test_part_of_a_node_is_told() -> None:
+    (line,) = told(merged(A2, group({"devicesPerNode": 2})))
+    assert "2 of a node's 8" in line
+
+
+@pytest.mark.parametrize(
+    ("resources", "told_of"),
+    [
+        (None, True),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}}, False),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, True),
+        ({"requests": {"cpu": "1"}}, True),
+        ("odd", True),
+    ],
+)
+def test_a_sidecar_that_costs_the_pod_its_cores_is_told(resources: object, told_of: bool) -> None:
+    sidecar = {"name": "proxy", "image": "x"} | ({"resources": resources} if resources else {})
+    spec = merged(A2, group({"devicesPerNode": 8, "template": {"sidecars": [sidecar]}}))
+    assert [line.split(":")[0] for line in told(spec)] == (
+        ["spec.workerGroups[0].template.sidecars[0].resources"] if told_of else []
+    )
+
+
+def test_a_queue_of_two_levels_is_fine() -> None:
+    spec = env(("TASK_QUEUE_ENABLE", "2"), ("VLLM_ASCEND_TASK_QUEUE_ENABLE", "1"))
+    assert validate("sums", spec).violations == ()
+
+
+def test_all_devices_of_the_pod_may_be_named() -> None:
+    assert told(env(("ASCEND_RT_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"))) == []

@@ -1,0 +1,16 @@
+"""Tables about keys of verl agree with those who own the keys."""
+
+from corpus.overrides import LEGACY as LEGACY_CASES
+
+from rljob.launchers import verl
+from rljob.launchers.verl.checks.overrides import LAUNCHERS_OWN, LEGACY
+from rljob_runtime import wiring
+
+
+def test_every_key_that_the_launcher_sets_is_refused() -> None:
+    assert set(wiring.FIXED) - set(verl.TYPED_KEYS) == set(LAUNCHERS_OWN)
+
+
+def test_no_key_of_earlier_versions_is_one_of_ours() -> None:
+    assert not {row.key for row in LEGACY} & set(verl.TYPED_KEYS)
+    assert len(LEGACY_CASES) >= 10
