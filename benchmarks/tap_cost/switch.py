@@ -21,8 +21,8 @@ from typing import Any
 from benchmarks.tap_cost.figures import is_on
 from benchmarks.tap_cost.shared import FOLDER_VARIABLE, STEPS_FILE, Holder, Shared
 from rljob_runtime.figures import RolloutWindow
+from rljob_runtime.training_attempt import TrainingAttempt
 from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
-from rljob_runtime.verl_plugin.run import Run
 
 TRAINER_MODULE = "rljob_runtime.verl_plugin.trainer"
 HOOKS = ("on_step_begin", "on_step_end", "_compute_metrics")
@@ -89,16 +89,16 @@ class TrainerTaps:
     def install(self) -> None:
         """Take the place of the methods of the attempt; those of the trainer follow when it is there."""
         for name, off in (("own_figures", dict), ("record", lambda: None)):
-            setattr(Run, name, self._switched(getattr(Run, name), off))
-        setattr(Run, "stop_mode", self._watch.timed(Run.stop_mode, "stop requests"))  # noqa: B010 - mypy forbids assignment
-        began = Run.step_began
+            setattr(TrainingAttempt, name, self._switched(getattr(TrainingAttempt, name), off))
+        setattr(TrainingAttempt, "stop_mode", self._watch.timed(TrainingAttempt.stop_mode, "stop requests"))  # noqa: B010 - mypy forbids assignment
+        began = TrainingAttempt.step_began
 
         @wraps(began)
-        def step_began(run: Run) -> None:
+        def step_began(run: TrainingAttempt) -> None:
             self._next_step()
             began(run)
 
-        setattr(Run, "step_began", step_began)  # noqa: B010 - the same
+        setattr(TrainingAttempt, "step_began", step_began)  # noqa: B010 - the same
 
     def _install_in_trainer(self) -> None:
         # By now it is imported: it is the one that calls.

@@ -16,8 +16,8 @@ from benchmarks.tap_cost.figures import Step, is_on
 from benchmarks.tap_cost.shared import STEPS_FILE, Shared
 from rljob_runtime.figures import RolloutWindow
 from rljob_runtime.spool import Spool
+from rljob_runtime.training_attempt import TrainingAttempt
 from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
-from rljob_runtime.verl_plugin.run import Run
 
 STEPS = 8
 
@@ -46,7 +46,7 @@ class Clock:
         return self.now
 
 
-def trainer_of(clock: Clock, run: Any, asked: list[int]) -> type:  # noqa: ANN401 - stands in for a Run
+def trainer_of(clock: Clock, run: Any, asked: list[int]) -> type:  # noqa: ANN401 - stands in for a TrainingAttempt
     class RLJobTrainer(Base):
         """Ours: each hook takes a thousandth beside verl's time."""
 
@@ -81,7 +81,7 @@ def trainer_of(clock: Clock, run: Any, asked: list[int]) -> type:  # noqa: ANN40
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give the benchmark's folder; what the switch replaces comes back afterwards."""
     for owner, names in (
-        (Run, ("own_figures", "record", "stop_mode", "step_began")),
+        (TrainingAttempt, ("own_figures", "record", "stop_mode", "step_began")),
         (ReplicaTimes, ("acquired", "released")),
     ):
         for name in names:
@@ -96,12 +96,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Step], list[int], list[int]]:
     """Train for some steps; gives what was told, and the steps in which the router was asked and records written."""
     clock, asked, recorded = Clock(), list[int](), list[int]()
-    monkeypatch.setattr(Run, "own_figures", lambda *_: {"figure": 1.0})
-    monkeypatch.setattr(Run, "record", lambda _, step, __: recorded.append(step))
-    monkeypatch.setattr(Run, "step_began", lambda _: None)
+    monkeypatch.setattr(TrainingAttempt, "own_figures", lambda *_: {"figure": 1.0})
+    monkeypatch.setattr(TrainingAttempt, "record", lambda _, step, __: recorded.append(step))
+    monkeypatch.setattr(TrainingAttempt, "step_began", lambda _: None)
     monkeypatch.setattr("time.perf_counter", clock)
     switch.install(folder)
-    run = Run.__new__(Run)
+    run = TrainingAttempt.__new__(TrainingAttempt)
     module = ModuleType(switch.TRAINER_MODULE)
     kind = trainer_of(clock, run, asked)
     module.RLJobTrainer = kind  # type: ignore[attr-defined] # stands in for a module that needs verl
@@ -158,6 +158,6 @@ def test_the_routers_clock_counts_its_own_time_and_stands_still_when_off(folder:
 
 def test_a_run_whose_taps_are_off_hears_a_stop_all_the_same(folder: Path) -> None:
     switch.install(folder)
-    run = Run.__new__(Run)
+    run = TrainingAttempt.__new__(TrainingAttempt)
     run.spool, run.attempt, run.called, run.reported = Spool(folder), 1, None, None
     assert run.stop_mode() is None

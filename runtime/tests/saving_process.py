@@ -18,8 +18,9 @@ from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Platform
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError
 from rljob_runtime.spool import Spool
+from rljob_runtime.training_attempt import TrainingAttempt
 from rljob_runtime.verl_plugin import saving
-from rljob_runtime.verl_plugin.run import Run
+from rljob_runtime.verl_plugin.launcher import VerlTrainer
 
 JOB = JobConfig(CONTRACT_VERSION, "team-a", "sums", "uid-1", "sums-uid01-1", 1, Platform.CPU, 1, 2, 2, 40, {})
 LEASE = claims.Lease(renew_seconds=0.2, stale_seconds=1.0, wait_seconds=3.0)
@@ -45,7 +46,7 @@ class Pause:
                 time.sleep(0.001)
 
 
-def save(run: Run, step: int, pause: Pause) -> None:
+def save(run: TrainingAttempt, step: int, pause: Pause) -> None:
     """Write as verl does: the model, the mark by way of the dataloader's state, the tracker by way of the callback."""
     run.clear(step)
     place = run.new_place()
@@ -66,14 +67,14 @@ def main() -> None:
     pause = Pause(place, go)
     job = dataclasses.replace(JOB, checkpoint_path=str(folder))
     attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
-    launched = launch.Launch(attempt, job, spool, launch.Patience(claim=LEASE), Mirror(job, 1))
-    launch.begin(spool, attempt, job)
+    launched = launch.Launch(attempt, job, spool, launch.Patience(claim=LEASE), Mirror(job, 1), VerlTrainer())
+    launch.begin(launched)
     claims.claim(folder, launched.owner, LEASE)
     keeper = launched.keeper
     if keeper is None:
         raise AssertionError("a job with a checkpoint.path has a claim to keep")
     keeper.start()
-    run = Run(job, 1, spool)
+    run = TrainingAttempt(job, 1, spool)
     save(run, 1, pause)
     pause.armed = True
     checked = claims.check

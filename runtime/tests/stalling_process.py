@@ -15,6 +15,7 @@ from rljob_runtime.contract import StopMode, StopRequest
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.spool import Spool
 from rljob_runtime.stacks.register import register
+from rljob_runtime.verl_plugin.launcher import VerlTrainer
 from runtime.tests.saving_process import JOB
 
 
@@ -27,8 +28,8 @@ if __name__ == "__main__":
     spool, volume, mode = Spool(Path(sys.argv[1])), Path(sys.argv[2]), StopMode(sys.argv[3])
     job = dataclasses.replace(JOB, log_path=str(volume), checkpoint_path=str(volume / "checkpoints"))
     attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
-    launched = launch.Launch(attempt, job, spool, launch.Patience(), Mirror(job, 1))
-    launch.begin(spool, attempt, job)
+    launched = launch.Launch(attempt, job, spool, launch.Patience(), Mirror(job, 1), VerlTrainer())
+    launch.begin(launched)
     register()
     launch.install_stop_handlers(launched)
     if launched.keeper is None:

@@ -75,7 +75,8 @@ class Launcher:
         return Owner.of(self.job, self.attempt)
 
     def choose(self) -> None:
-        resume.choose(self.job, Attempt(self.attempt, "sums", "pod", Path("spool"), None), needs_critic=False)
+        attempt = Attempt(self.attempt, "sums", "pod", Path("spool"), None)
+        resume.choose(self.job, attempt, needs_critic=False, only_evaluates=False)
 
     def start(self) -> None:
         claims.claim(self.folder, self.owner)

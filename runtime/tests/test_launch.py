@@ -30,6 +30,7 @@ from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError, RefusedError
 from rljob_runtime.ray_cluster import head_lock, launcher_lives
 from rljob_runtime.spool import Spool
+from rljob_runtime.verl_plugin.launcher import VerlTrainer
 from runtime.tests.conftest import FullDisk, MakeJob
 from runtime.tests.saving_process import JOB
 
@@ -224,8 +225,9 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def launched(spool: Spool) -> Launch:
     attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
-    launch.begin(spool, attempt, JOB)
-    return Launch(attempt, JOB, spool, Patience(), Mirror(JOB, 1))
+    launched = Launch(attempt, JOB, spool, Patience(), Mirror(JOB, 1), VerlTrainer())
+    launch.begin(launched)
+    return launched
 
 
 LOST = Outcome(int(ExitCode.ENVIRONMENT), "NodeLost", "the worker at 10.0.0.7 is gone", last_step=40)

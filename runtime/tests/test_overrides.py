@@ -96,10 +96,5 @@ def test_groups_go_through_hydra() -> None:
 
 
 def test_the_pods_environment_wins(make_job: MakeJob) -> None:
-    variables = wiring.environment(make_job(), "run", {"OMP_NUM_THREADS": "4"})
+    variables = wiring.environment(make_job(), {"OMP_NUM_THREADS": "4"})
     assert (variables["OMP_NUM_THREADS"], variables["VERL_PLATFORM"]) == ("4", "cpu")
-
-
-def test_processes_learn_where_their_plan_is_only_if_they_are_to_be_bound(make_job: MakeJob) -> None:
-    assert "RLJOB_BINDING" not in wiring.environment(make_job(), "run", {})
-    assert wiring.environment(make_job(core_binding=True), "run", {})["RLJOB_BINDING"] == "run"

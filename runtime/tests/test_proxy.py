@@ -16,7 +16,7 @@ from rljob_runtime.exporter.proxy import Proxy, without
 from rljob_runtime.exporter.text import render
 from rljob_runtime.figures import Batch, ReplicaWindow, RolloutWindow
 from rljob_runtime.spool import Spool, StepRecord
-from rljob_runtime.verl_plugin.run import Run
+from rljob_runtime.training_attempt import TrainingAttempt
 from runtime.tests.conftest import MakeJob
 
 JOBS = 1000
@@ -120,7 +120,7 @@ def rank_page(rank: int) -> str:
     return "\n".join(lines)
 
 
-def big_step(run: Run) -> dict[str, float]:
+def big_step(run: TrainingAttempt) -> dict[str, float]:
     """A step of a job with many ranks and every figure of verl that we know, and too many that we do not."""
     verl = {row.key.replace("{", "").replace("}", ""): 1.0 for row in verl_keys.ROWS}
     verl |= {f"layer/{number}": 1.0 for number in range(1000)}
@@ -143,7 +143,7 @@ def test_series_of_a_job_stay_within_the_documented_bound(
     checks = tuple(CheckResult(f"check {number}", 1, 0, 0, "") for number in range(16))
     progress = Progress("p", Phase.TRAINING, attempt=1, start_time=1.0, preflight=Preflight(8, 1.0, checks))
     spool.write_progress(progress)
-    spool.append_step(1, StepRecord(1, 1.0, big_step(Run(job, 1, spool))))
+    spool.append_step(1, StepRecord(1, 1.0, big_step(TrainingAttempt(job, 1, spool))))
     monkeypatch.setattr(sources, "replicas", lambda _: [str(rank) for rank in range(RANKS)])
     monkeypatch.setattr(sources, "read_pages", lambda asked: [rank_page(int(rank)) for rank in asked])
     samples = [line for line in Page(spool, config).text().splitlines() if line[:1] != "#"]

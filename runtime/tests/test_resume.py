@@ -41,8 +41,11 @@ def other(tmp_path: Path) -> Path:
     return folder
 
 
-def choose(job: JobConfig, *, needs_critic: bool = False, saved: int | None = None) -> resume.Start:
-    return resume.choose(job, Attempt(3, "sums-3", "pod", Path("spool"), saved), needs_critic=needs_critic)
+def choose(
+    job: JobConfig, *, needs_critic: bool = False, only_evaluates: bool = False, saved: int | None = None
+) -> resume.Start:
+    attempt = Attempt(3, "sums-3", "pod", Path("spool"), saved)
+    return resume.choose(job, attempt, needs_critic=needs_critic, only_evaluates=only_evaluates)
 
 
 def refusal(job: JobConfig, *, needs_critic: bool = False, saved: int | None = None) -> RefusedError:
@@ -53,7 +56,7 @@ def refusal(job: JobConfig, *, needs_critic: bool = False, saved: int | None = N
 
 
 def test_without_checkpoints_a_run_begins_at_step_0(make_job: MakeJob, own: Path) -> None:
-    assert choose(make_job()).settings() == {"trainer.resume_mode": "disable", "trainer.resume_from_path": None}
+    assert choose(make_job()).folder is None
     assert choose(make_job(checkpoint_path=str(own))).folder is None
 
 
@@ -63,7 +66,7 @@ def test_the_own_last_complete_step_is_taken(make_job: MakeJob, own: Path) -> No
     make_step(own, 12, complete=False)
     for mode in (ResumeMode.AUTO, ResumeMode.REQUIRED):
         start = choose(make_job(checkpoint_path=str(own), resume=mode))
-        assert start.settings() == {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": str(newest)}
+        assert start.folder == newest
         assert start.step == 10
 
 
@@ -80,8 +83,7 @@ def test_a_step_beyond_the_last_one_is_another_jobs_and_no_success(make_job: Mak
         f"checkpoint.path {own} holds step 60, which is beyond trainer.steps 40: another job has saved it; give this "
         "one a checkpoint.path of its own, or set trainer.steps to 60 or more"
     )
-    evaluates = make_job(checkpoint_path=str(own), total_steps=40, overrides={"trainer.val_only": True})
-    assert choose(evaluates).step == 60
+    assert choose(make_job(checkpoint_path=str(own), total_steps=40), only_evaluates=True).step == 60
 
 
 def test_required_without_a_checkpoint_names_the_path(make_job: MakeJob, own: Path) -> None:
@@ -176,9 +178,8 @@ def test_an_empty_or_absent_source_is_no_reason_to_begin_at_0(make_job: MakeJob,
 
 def test_the_last_step_of_a_source_may_be_evaluated(make_job: MakeJob, own: Path, other: Path) -> None:
     made = make_step(other, 40)
-    source, evaluates = ResumeSource(str(other)), {"trainer.val_only": True}
-    job = make_job(checkpoint_path=str(own), resume_from=source, total_steps=40, overrides=evaluates)
-    assert choose(job).folder == made
+    job = make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(other)), total_steps=40)
+    assert choose(job, only_evaluates=True).folder == made
 
 
 def test_a_source_beyond_the_last_step_is_refused(make_job: MakeJob, own: Path, other: Path) -> None:
@@ -193,7 +194,7 @@ def test_never_sets_earlier_steps_aside_and_deletes_nothing(make_job: MakeJob, o
     (own / TRACKER_FILE).write_text("4")
     start = choose(make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER))
     aside = own / "set-aside-by-sums-uid01-1-attempt-3"
-    assert start.settings()["trainer.resume_mode"] == "disable"
+    assert start.folder is None
     assert str(aside) in start.told
     assert sorted(entry.name for entry in own.iterdir()) == [".begun", ".owner", aside.name]
     assert sorted(entry.name for entry in aside.iterdir()) == ["global_step_4", "global_step_6", TRACKER_FILE]

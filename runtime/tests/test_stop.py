@@ -28,7 +28,8 @@ from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop import Head, Here, await_listener, head_address, stop_here
 from rljob_runtime.stop_rules import Match
-from rljob_runtime.verl_plugin.result import Result
+from rljob_runtime.verl_plugin.launcher import VerlTrainer
+from rljob_runtime.verl_plugin.result import result_of
 from runtime.tests.saving_process import JOB
 
 TOKEN = "correct-horse"
@@ -360,8 +361,8 @@ def test_a_run_whose_first_step_has_begun_is_left_to_its_trainer(tmp_path: Path)
 
 def test_a_stop_after_the_end_does_not_change_the_outcome(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
-    launched = launch.Launch(attempt, JOB, spool, launch.Patience(), Mirror(JOB, 1))
-    launch.begin(spool, attempt, JOB)
+    launched = launch.Launch(attempt, JOB, spool, launch.Patience(), Mirror(JOB, 1), VerlTrainer())
+    launch.begin(launched)
     failed = Outcome(int(ExitCode.BAD_CONFIG), "ModelMissing", "no model", last_step=0)
     launch.end(launched, failed)
     spool.request_stop(StopRequest(attempt=1, mode=StopMode.AFTER_STEP))
@@ -396,8 +397,8 @@ def test_a_stop_says_whether_it_met_a_rollout(
     spool: Spool, saved: int | None, abandoned: int | None, told: str
 ) -> None:
     attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
-    launched = launch.Launch(attempt, JOB, spool, launch.Patience(), Mirror(JOB, 1))
-    launch.begin(spool, attempt, JOB)
+    launched = launch.Launch(attempt, JOB, spool, launch.Patience(), Mirror(JOB, 1), VerlTrainer())
+    launch.begin(launched)
     spool.update_progress(checkpoint_step=saved)
-    outcome = launch.outcome_of(launched, Result.of(Trainer(saved or 0, abandoned)))
+    outcome = launch.outcome_of(launched, result_of(Trainer(saved or 0, abandoned)))
     assert (outcome.exit_code, outcome.message) == (ExitCode.STOPPED, told)

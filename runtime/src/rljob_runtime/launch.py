@@ -1,8 +1,8 @@
 """`python -m rljob_runtime launch`: the entrypoint of the Ray job, run on the head pod for one attempt.
 
-Checks that this is the intended place, composes verl's configuration, waits for the cluster, claims the checkpoints and
-runs verl with our trainer. However it ends, its last line is one JSON `Outcome`, the spool holds the same, and the exit
-code says whether another attempt makes sense.
+Checks that this is the intended place, lets the image's trainer (trainer.py) compose its configuration, waits for the
+cluster, claims the checkpoints and trains. However it ends, its last line is one JSON `Outcome`, the spool holds the
+same, and the exit code says whether another attempt makes sense.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from rljob_runtime import figures, log_rules, parallelism, preflight, ray_cluster, resume, stall, trackers, wiring
+from rljob_runtime import binding, figures, log_rules, preflight, ray_cluster, resume, stall, trackers, trainer
 from rljob_runtime import nodes as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ContractError, ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
@@ -31,12 +31,7 @@ from rljob_runtime.mirror import Mirror, own_log
 from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, Verdict, from_error, innermost
 from rljob_runtime.spool import Spool
 from rljob_runtime.stacks import register as stack_register
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-    from rljob_runtime.verl_plugin.result import Result
-    from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
+from rljob_runtime.trainer import Result, Setup, Trainer
 
 SHUTDOWN_SECONDS = 20.0
 """Ray's disconnection may hang when the cluster is half gone; the outcome must be printed all the same."""
@@ -48,8 +43,6 @@ LAST_WORDS_SECONDS = 15.0
 SECOND_LOOK_SECONDS = 2.0
 """The processes of a pod that is killed end one after the other, and the raylet may be the last."""
 HARD_STOP_POLL_SECONDS = 1.0
-WORKER_HOOK = "rljob_runtime.worker_start.begin"
-"""Ray calls it in each worker process of the job (runtime_env.worker_process_setup_hook)."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +64,7 @@ class Launch:
     spool: Spool
     patience: Patience
     mirror: Mirror
+    trainer: Trainer
     nodes: dict[str, str] = field(default_factory=dict)
     """Nodes of the run with devices, once they are there: address by Ray's id."""
     names: dict[str, str] = field(default_factory=dict)
@@ -117,10 +111,11 @@ def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
     try:
         attempt = preflight.read_attempt(environ)
         job = preflight.read_job(environ)
+        trains = trainer.load()
         spool = Spool(attempt.spool)
         with ray_cluster.head_lock(spool.root, patience.predecessor_seconds):
             mirror = Mirror(job, attempt.number)
-            return run_alone(Launch(attempt, job, spool, patience, mirror), environ)
+            return run_alone(Launch(attempt, job, spool, patience, mirror, trains), environ)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the operator must learn of it
         # Without the lock, spool and log volume are another launcher's.
         return Ending(failed(error, job, spool), mirror)
@@ -129,7 +124,7 @@ def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
 def run_alone(launch: Launch, environ: Mapping[str, str]) -> Ending:
     """Run as the head's only launcher; its outcome stands before the lock is free, for then everybody looks for it."""
     try:
-        begin(launch.spool, launch.attempt, launch.job)
+        begin(launch)
         launch.mirror.follow(own_log())
         outcome = run_claimed(launch, environ)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the outcome
@@ -150,8 +145,9 @@ def failed(error: BaseException, job: JobConfig | None, spool: Spool | None) -> 
     return outcome
 
 
-def begin(spool: Spool, attempt: preflight.Attempt, job: JobConfig) -> None:
+def begin(launch: Launch) -> None:
     """Show that the attempt has begun."""
+    spool, attempt = launch.spool, launch.attempt
     for file in (spool.rollout_targets_file, spool.queue_target_file):
         file.unlink(missing_ok=True)
     now = time.time()
@@ -161,7 +157,7 @@ def begin(spool: Spool, attempt: preflight.Attempt, job: JobConfig) -> None:
             phase=Phase.STARTING,
             attempt=attempt.number,
             submission_id=attempt.submission_id,
-            total_steps=0 if wiring.only_evaluates(job) else job.total_steps,
+            total_steps=0 if launch.trainer.only_evaluates(launch.job) else launch.job.total_steps,
             observed_time=now,
             start_time=now,
         )
@@ -191,7 +187,7 @@ def run_claimed(launch: Launch, environ: Mapping[str, str]) -> Outcome:
     try:
         return run(launch, environ)
     except BaseException as error:
-        # A refusal comes before anything of verl has begun.
+        # A refusal comes before anything of the run has begun.
         clean = isinstance(error, RefusedError)
         raise
     finally:
@@ -209,40 +205,33 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
     install_stop_handlers(launch)
     log_rules.require_patterns(launch.job)
     trackers.require_packages(launch.job)
-    variables = (
-        wiring.environment(launch.job, launch.run_name, environ)
-        | trackers.environment(launch.job, launch.spool.root, environ)
-        | {stack_register.VARIABLE: launch.run_name}
-    )
+    variables = environment(launch, environ)
     os.environ.update(variables)
     stack_register.register()
-    from rljob_runtime import hydra_config
-
-    config = hydra_config.compose(launch.job, launch.spool, launch.scratch)
-    require_plugin(launch.job)
-    if not preflight.missing_here([required.path for required in launch.job.required_paths]):
-        # verl reads the critic's model here; where it is missing, the check of the paths knows whose fault it is.
-        hydra_config.validate(config)
-    prepare_processes(config, variables)
+    launch.trainer.prepare(Setup(launch.job, launch.attempt.number, launch.spool, launch.scratch, variables))
     refuse_if_stopped(launch)
 
     with contextlib.ExitStack() as stack:
-        from verl.trainer.main_ppo import run_ppo
-
-        from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
-
         stack.callback(shut_down_ray)
-        runner = PinnedTaskRunner(
-            launch.job, launch.attempt.number, launch.spool, connected=lambda: prepare_cluster(launch, runner, config)
-        )
         try:
-            run_ppo(config, task_runner_class=runner)
+            result = launch.trainer.run(functools.partial(prepare_cluster, launch))
         except RefusedError:
             raise
         except Exception as error:
             blame_lost_nodes(launch.nodes, launch.names, error)
             raise
-        return outcome_of(launch, runner.result())
+        return outcome_of(launch, result)
+
+
+def environment(launch: Launch, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that every process of the run needs; what the pod sets wins."""
+    bound = {binding.VARIABLE: launch.run_name} if launch.job.core_binding else {}
+    return {
+        **{name: environ.get(name, value) for name, value in bound.items()},
+        **launch.trainer.environment(launch.job, environ),
+        **trackers.environment(launch.job, launch.spool.root, environ),
+        stack_register.VARIABLE: launch.run_name,
+    }
 
 
 def outcome_of(launch: Launch, result: Result) -> Outcome:
@@ -258,13 +247,13 @@ def outcome_of(launch: Launch, result: Result) -> Outcome:
     return Outcome(int(ExitCode.DONE), "Completed", f"trained {result.step} steps", last_step=result.step)
 
 
-def prepare_cluster(launch: Launch, runner: PinnedTaskRunner, config: DictConfig) -> None:
-    """Do what needs a connection to Ray, before anything of verl exists in the cluster."""
+def prepare_cluster(launch: Launch) -> None:
+    """Do what needs a connection to Ray, before anything of the run exists in the cluster."""
     # ray.init installs a SIGTERM handler of its own, which aborts.
-    install_stop_handlers(launch, runner)
+    install_stop_handlers(launch, connected=True)
     ray_cluster.wait_for_nodes(launch.job, launch.patience.devices_seconds)
     launch.names.update(node_work.check(launch.job, launch.run_name, launch.spool))
-    ray_cluster.wait_for_predecessor(launch.patience.predecessor_seconds)
+    ray_cluster.wait_for_predecessor(launch.trainer.sole_actor, launch.patience.predecessor_seconds)
     ray_cluster.wait_for_devices(launch.job, launch.patience.devices_seconds)
     launch.nodes.update(ray_cluster.device_nodes())
     threading.Thread(target=watch_for_lost_nodes, args=(launch,), daemon=True).start()
@@ -272,61 +261,34 @@ def prepare_cluster(launch: Launch, runner: PinnedTaskRunner, config: DictConfig
     if launch.job.checkpoint_path and launch.keeper is not None:
         claim(Path(launch.job.checkpoint_path), launch.owner, launch.patience.claim)
         launch.keeper.start()
-    choose_start(launch, config)
+    choose_start(launch)
     refuse_if_stopped(launch)
 
 
-def choose_start(launch: Launch, config: DictConfig) -> None:
-    """Tell verl where to begin: only now, because an earlier attempt may have saved until a moment ago."""
-    from verl.trainer.ppo.utils import need_critic
-
-    from rljob_runtime import hydra_config
-
-    start = resume.choose(launch.job, launch.attempt, needs_critic=need_critic(config))
+def choose_start(launch: Launch) -> None:
+    """Tell the trainer where to begin: only now, because an earlier attempt may have saved until a moment ago."""
+    start = resume.choose(
+        launch.job,
+        launch.attempt,
+        needs_critic=launch.trainer.needs_critic,
+        only_evaluates=launch.trainer.only_evaluates(launch.job),
+    )
     print(f"rljob: {start.told}", file=sys.stderr, flush=True)  # noqa: T201
-    parallelism.require(start, config)
-    hydra_config.apply(config, start.settings())
+    launch.trainer.begin_at(start)
 
 
-def require_plugin(job: JobConfig) -> None:
-    """Refuse to go on with a verl that does not know us: it would compute on the wrong platform."""
-    import verl  # noqa: F401 - loads the entry points
-
-    module = sys.modules.get("rljob_runtime.verl_plugin.plugin")
-    loaded = getattr(module, "LOADED", [])
-    if "rljob" not in loaded or (job.platform.value == "cpu" and "cpu" not in loaded):
-        raise RefusedError(
-            ExitCode.BAD_CONFIG,
-            "PluginMissing",
-            "verl did not load the entry point rljob of group verl.plugins: the image must contain rljob-runtime with "
-            "its dist-info, VERL_USE_EXTERNAL_PLUGINS must not exclude it; a load error is printed above",
-        )
-
-
-def prepare_processes(config: DictConfig, variables: Mapping[str, str]) -> None:
-    """Let verl's own ray.init hand the variables to every process of the job, and let each tell its stacks."""
-    from omegaconf import OmegaConf
-
-    runtime_env = "ray_kwargs.ray_init.runtime_env"
-    for name, value in variables.items():
-        OmegaConf.update(config, f"{runtime_env}.env_vars.{name}", value, force_add=True)
-    hook = f"{runtime_env}.worker_process_setup_hook"
-    if OmegaConf.select(config, hook) is None:
-        OmegaConf.update(config, hook, WORKER_HOOK, force_add=True)
-
-
-def install_stop_handlers(launch: Launch, runner: PinnedTaskRunner | None = None) -> None:
+def install_stop_handlers(launch: Launch, *, connected: bool = False) -> None:
     """Turn SIGTERM into a stop request; the first call also watches for a stop that cannot wait for the trainer."""
 
     def on_term(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's signature
         request = StopRequest(attempt=launch.attempt.number, mode=StopMode.AFTER_STEP)
         launch.spool.request_stop(request)
-        if runner is not None:
+        if connected:
             # Not from the handler itself: Ray's client may hold a lock in the interrupted frame.
-            threading.Thread(target=runner.request_stop, args=(request.mode,), daemon=True).start()
+            threading.Thread(target=launch.trainer.request_stop, args=(request.mode,), daemon=True).start()
 
     signal.signal(signal.SIGTERM, on_term)
-    if runner is None:
+    if not connected:
         threading.Thread(target=watch_for_hard_stop, args=(launch,), daemon=True).start()
 
 
@@ -370,7 +332,7 @@ def gone_among(nodes: Mapping[str, str]) -> list[str]:
 
 
 def watch_for_lost_nodes(launch: Launch) -> None:
-    """End the process when a node of the run is gone: verl waits for ever for the answers that it was to bring."""
+    """End the process when a node of the run is gone: a trainer may wait for ever for what it was to answer."""
     while not (lost := lost_among(launch.nodes)):
         time.sleep(NODE_POLL_SECONDS)
     # The driver may know more of it, and say so by itself.

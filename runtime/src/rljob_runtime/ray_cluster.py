@@ -21,8 +21,6 @@ from rljob_runtime.stacks.gather import Stack, gather
 T = TypeVar("T")
 
 RESOURCE = "NPU"
-QUEUE_ACTOR = ("TransferQueueController", "transfer_queue")
-"""A fixed name (TransferQueue 0.1.11, interface.py): a second run would attach to the first and destroy it."""
 POLL_SECONDS = 0.5
 LOCK_FILE = "launch.lock"
 CONNECT_SECONDS = 3.0
@@ -65,19 +63,19 @@ def launcher_lives(spool: Path) -> bool:
     return False
 
 
-def wait_for_predecessor(wait_seconds: float) -> None:
-    """Wait until no verl run is left in this Ray cluster."""
+def wait_for_predecessor(sole_actor: tuple[str, str], wait_seconds: float) -> None:
+    """Wait until no other run is left in this Ray cluster: `sole_actor`, name and namespace, is gone."""
     import ray
 
     def gone() -> bool:
-        name, namespace = QUEUE_ACTOR
+        name, namespace = sole_actor
         try:
             ray.get_actor(name, namespace=namespace)
         except ValueError:
             return True
         return False
 
-    _wait(gone, wait_seconds, "ClusterBusy", lambda: "another verl run is alive in this Ray cluster and does not end")
+    _wait(gone, wait_seconds, "ClusterBusy", lambda: "another run is alive in this Ray cluster and does not end")
 
 
 def wait_for_devices(job: JobConfig, wait_seconds: float) -> None:

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_runtime import checkpoint, claims, wiring
+from rljob_runtime import checkpoint, claims
 from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.claims import Owner
-from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, ResumeMode, ResumeSource
+from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
 from rljob_runtime.outcomes import RefusedError, StartGoneError
 from rljob_runtime.preflight import Attempt
 
@@ -39,15 +39,9 @@ class Start:
     told: str = "the run begins at step 0"
     """For the log."""
 
-    def settings(self) -> dict[str, OverrideValue]:
-        """Give verl's keys."""
-        if self.folder is None:
-            return {"trainer.resume_mode": "disable", "trainer.resume_from_path": None}
-        return {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": str(self.folder)}
 
-
-def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool) -> Start:
-    """Choose the beginning; raises RefusedError (exit 64) for what the manifest asks and the folders cannot give.
+def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool, only_evaluates: bool) -> Start:
+    """Choose the step to begin from; raises RefusedError (exit 64) for what the folders cannot give.
 
     Raises FencedError if the job's folder is somebody else's by now, and OSError (exit 1, another attempt) for a volume
     that cannot be read: what it holds is not known.
@@ -60,10 +54,11 @@ def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool) -> Start:
         return _begin_anew(own, job, owner) if own else Start()
     step = _own_step(own, owner, job.devices) if own else None
     if own is not None and step is not None:
-        _check_end(own, job, step)
+        if not only_evaluates:
+            _check_end(own, job, step)
         start = Start(step_folder(own, step), step, f"the run goes on from step {step} in {own}")
     elif job.resume_from is not None:
-        start = _from_source(job.resume_from, job)
+        start = _from_source(job.resume_from, job, only_evaluates=only_evaluates)
     elif job.resume is ResumeMode.REQUIRED:
         raise _refused(f"checkpoint.resume is Required, but {own} holds no complete checkpoint (global_step_<n>)")
     else:
@@ -129,7 +124,7 @@ def _check_kept(folder: Path, job: JobConfig, saved_step: int) -> None:
 
 def _check_end(folder: Path, job: JobConfig, step: int) -> None:
     """Refuse a step beyond the last one: trainer.steps may only grow, so another job has saved it."""
-    if step > job.total_steps and not wiring.only_evaluates(job):
+    if step > job.total_steps:
         raise _refused(
             f"checkpoint.path {folder} holds step {step}, which is beyond trainer.steps {job.total_steps}: another job "
             f"has saved it; give this one a checkpoint.path of its own, or set trainer.steps to {step} or more",
@@ -230,7 +225,7 @@ def check_critic(folder: Path, *, needs_critic: bool) -> None:
         )
 
 
-def _from_source(source: ResumeSource, job: JobConfig) -> Start:
+def _from_source(source: ResumeSource, job: JobConfig, *, only_evaluates: bool) -> Start:
     folder = Path(source.path)
     steps = checkpoint.complete_steps(folder)
     there = ", ".join(str(step) for step in steps[-SHOWN_STEPS:])
@@ -243,7 +238,7 @@ def _from_source(source: ResumeSource, job: JobConfig) -> Start:
     step = source.step or _source_step(folder, steps, job.devices)
     if step not in steps:
         raise _refused(f"checkpoint.from.step: {folder} has no complete step {step}; {there}")
-    if step >= job.total_steps and not wiring.only_evaluates(job):
+    if step >= job.total_steps and not only_evaluates:
         raise _refused(
             f"checkpoint.from: step {step} is not before trainer.steps {job.total_steps}, and verl counts on from "
             f"there; set trainer.steps beyond {step}"

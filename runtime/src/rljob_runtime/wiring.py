@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rljob_runtime import binding
 from rljob_runtime.contract import JobConfig, OverrideValue, Platform
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin import cpu_defaults
@@ -85,9 +84,7 @@ def only_evaluates(job: JobConfig) -> bool:
     return job.overrides.get("trainer.val_only") is True
 
 
-def environment(job: JobConfig, run: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Give the variables that every process of the run needs; what the pod sets wins."""
+def environment(job: JobConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which verl and vLLM find their platform; what the pod sets wins."""
     wanted = cpu_defaults.ENVIRONMENT if job.platform is Platform.CPU else {"VERL_PLATFORM": "huawei"}
-    if job.core_binding:
-        wanted = wanted | {binding.VARIABLE: run}
     return {name: environ.get(name, value) for name, value in wanted.items()}

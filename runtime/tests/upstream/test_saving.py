@@ -33,7 +33,7 @@ from rljob_runtime.parallelism import SIZES
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop_rules import StopRules
 from rljob_runtime.verl_plugin import saving
-from rljob_runtime.verl_plugin.run import Run
+from rljob_runtime.training_attempt import TrainingAttempt
 from rljob_runtime.verl_plugin.trainer import RLJobTrainer, StepAbandonedError
 
 folder, spool, place, go = Path(sys.argv[1]), Spool(Path(sys.argv[2])), sys.argv[3], Path(sys.argv[4])
@@ -90,7 +90,7 @@ class Replicas:
 
 
 trainer = RLJobTrainer.__new__(RLJobTrainer)
-trainer._run = Run(job, 1, spool)
+trainer._run = TrainingAttempt(job, 1, spool)
 trainer.config = OmegaConf.create({
     "trainer": {
         "default_local_dir": str(folder), "default_hdfs_dir": None, "v1": {"trainer_mode": "rljob_sync"},

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.launch import WORKER_HOOK
 from rljob_runtime.stacks.frames import essential, place_of
 from rljob_runtime.stacks.gather import gather
 from rljob_runtime.stacks.loops import SERVICE_LOOPS
 from rljob_runtime.stacks.register import VARIABLE, root
+from rljob_runtime.trainer import WORKER_HOOK
 
 NAME = "stalled-1-attempt-1"
 SECONDS = 60.0

@@ -92,7 +92,7 @@ class Loop:
 
         from rljob_runtime import hydra_config
         from rljob_runtime.figures import RolloutWindow
-        from rljob_runtime.verl_plugin import run
+        from rljob_runtime.training_attempt import TrainingAttempt, install
         from rljob_runtime.verl_plugin.trainer import RLJobTrainer
 
         self.events: list[str] = []
@@ -103,8 +103,8 @@ class Loop:
         spool = Spool(root / "spool")
         spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
         job = job_of(root, steps)
-        self.run = run.Run(job, 1, spool)
-        run.install(self.run)
+        self.run = TrainingAttempt(job, 1, spool)
+        install(self.run)
         config = hydra_config.compose(job, spool, root / "scratch")
         self.trainer: Any = RLJobTrainer(config)
         monkeypatch.setattr(trainer_base.PPOTrainer, "step", self._step)

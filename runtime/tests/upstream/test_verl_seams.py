@@ -311,12 +311,12 @@ def test_the_tracker_keeps_its_name() -> None:
 def test_the_queue_keeps_its_fixed_name_and_takes_our_resource() -> None:
     import importlib.util
 
-    from rljob_runtime.ray_cluster import QUEUE_ACTOR
+    from rljob_runtime.verl_plugin.launcher import VerlTrainer
 
     spec = importlib.util.find_spec("transfer_queue")
     assert spec is not None
     sources = "".join(path.read_text() for path in Path(str(spec.origin)).parent.rglob("*.py"))
-    assert all(f'"{word}"' in sources for word in QUEUE_ACTOR)
+    assert all(f'"{word}"' in sources for word in VerlTrainer.sole_actor)
     assert "required_node_resource" in sources
 
 
@@ -413,7 +413,7 @@ def test_a_run_that_ends_lets_its_last_records_reach_the_log_volume(
 ) -> None:
     from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
     from rljob_runtime.spool import Spool
-    from rljob_runtime.verl_plugin.run import current
+    from rljob_runtime.training_attempt import current
     from rljob_runtime.verl_plugin.task_runner import RLJobTaskRunner
 
     def train(*_: object) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rljob_runtime import parallelism
-from rljob_runtime.verl_plugin.run import Run
+from rljob_runtime.training_attempt import TrainingAttempt
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -40,7 +40,7 @@ def take_limit(config: DictConfig) -> int | None:
 class FencedState:
     """Stands in for the dataloader while verl saves; `data.pt` is its state."""
 
-    def __init__(self, dataloader: Any, run: Run, made: Path | None) -> None:  # noqa: ANN401 - torchdata's, or alike
+    def __init__(self, dataloader: Any, run: TrainingAttempt, made: Path | None) -> None:  # noqa: ANN401 - torchdata's, or alike
         self._dataloader = dataloader
         self._run = run
         self._made = made
@@ -57,7 +57,7 @@ class FencedState:
 class Publisher:
     """Stands before the checkpoint callback that the job configured."""
 
-    def __init__(self, inner: Any, run: Run) -> None:  # noqa: ANN401 - verl's CheckpointCallback
+    def __init__(self, inner: Any, run: TrainingAttempt) -> None:  # noqa: ANN401 - verl's CheckpointCallback
         self._inner = inner
         self._run = run
         self._publishes = False

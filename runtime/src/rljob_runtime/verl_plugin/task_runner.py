@@ -19,7 +19,8 @@ from verl.trainer.main_ppo import TaskRunnerV1
 
 from rljob_runtime.contract import JobConfig, StopMode
 from rljob_runtime.spool import Spool
-from rljob_runtime.verl_plugin.result import Result
+from rljob_runtime.trainer import Result
+from rljob_runtime.verl_plugin.result import result_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -33,9 +34,9 @@ class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] #
 
     def __init__(self, job: bytes, attempt: int, spool: str) -> None:
         super().__init__()
-        from rljob_runtime.verl_plugin.run import Run, install
+        from rljob_runtime.training_attempt import TrainingAttempt, install
 
-        self._run = Run(JobConfig.from_json(job), attempt, Spool(Path(spool)))
+        self._run = TrainingAttempt(JobConfig.from_json(job), attempt, Spool(Path(spool)))
         install(self._run)
 
     def run(self, config: DictConfig) -> Result:
@@ -47,7 +48,7 @@ class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] #
             super().run(config)
         finally:
             self._run.close()
-        return Result.of(self.trainer)
+        return result_of(self.trainer)
 
     def request_stop(self, mode: str) -> None:
         """Ask the trainer to stop."""

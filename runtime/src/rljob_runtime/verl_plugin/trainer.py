@@ -20,12 +20,13 @@ from omegaconf import open_dict
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
 
-from rljob_runtime import checkpoint, parallelism, resume
+from rljob_runtime import checkpoint, parallelism, resume, training_attempt
 from rljob_runtime.contract import Platform, StopMode
 from rljob_runtime.figures import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
-from rljob_runtime.verl_plugin import baselines, cpu_defaults, run, saving, tracking
+from rljob_runtime.verl_plugin import baselines, cpu_defaults, saving, tracking
 from rljob_runtime.verl_plugin.discarded import Discarded, padded_rows
+from rljob_runtime.verl_plugin.metrics import numbers, validation_figures
 from rljob_runtime.verl_plugin.replica_times import from_plain
 from rljob_runtime.wiring import TRAINER_NAME
 
@@ -61,7 +62,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     """verl's Tracking, from its `fit` on."""
 
     def __init__(self, config: DictConfig) -> None:
-        self._run = run.current()
+        self._run = training_attempt.current()
         self.stopped_by: StopMode | None = None
         self.abandoned_step: int | None = None
         self.matched: Match | None = None
@@ -171,7 +172,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self._abandon_rollout()
             raise
         # The rules are judged after the periodic save, and broken weights must not take a good checkpoint's place.
-        self._nan = self._rules.nan_of(run.numbers(metrics))
+        self._nan = self._rules.nan_of(numbers(metrics))
         return batch
 
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
@@ -292,7 +293,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         metrics: dict[str, float] = super()._val_metrics_update(
             data_sources, sample_uids, reward_extra_infos_dict, sample_turns, **options
         )
-        return metrics | run.validation_figures(reward_extra_infos_dict["reward"])
+        return metrics | validation_figures(reward_extra_infos_dict["reward"])
 
     def _validate(self) -> dict[str, float]:
         """Record a validation before training as a step of its own; later ones belong to their step."""
@@ -300,9 +301,9 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             return self._validate_unless_stopped()
         metrics: dict[str, float] = super()._validate()
         only = bool(self.config.trainer.get("val_only", False))
-        self._run.record_validation(self.global_steps, run.numbers(metrics), only=only)
+        self._run.record_validation(self.global_steps, numbers(metrics), only=only)
         if only:
-            self.evaluation = run.numbers(metrics)
+            self.evaluation = numbers(metrics)
         return metrics
 
     def _validate_unless_stopped(self) -> dict[str, float]:
@@ -336,8 +337,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         """Add our figures to verl's and record the step; this is the last stop before verl's own loggers."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
-        metrics.update(self._run.own_figures(run.numbers(metrics), self._window, answers))
-        recorded = run.numbers(metrics)
+        metrics.update(self._run.own_figures(numbers(metrics), self._window, answers))
+        recorded = numbers(metrics)
         self._run.record(global_steps, recorded)
         self._heed_rules(global_steps, recorded)
 

@@ -20,8 +20,9 @@ from rljob_runtime.figures import ROLLOUT_SECONDS, VALIDATION_SCORE, Batch, Roll
 from rljob_runtime.outcomes import FencedError, from_error
 from rljob_runtime.parallelism import SPLIT_FILE
 from rljob_runtime.spool import Spool
+from rljob_runtime.training_attempt import TrainingAttempt
 from rljob_runtime.verl_plugin import saving
-from rljob_runtime.verl_plugin.run import Run, validation_figures
+from rljob_runtime.verl_plugin.metrics import validation_figures
 from runtime.tests.conftest import MakeJob
 from runtime.tests.saving_process import WHOLE_MARK, Pause, save
 
@@ -45,7 +46,7 @@ def test_a_resumed_step_is_a_checkpoint_only_in_the_own_folder(
     make_job: MakeJob, spool: Spool, checkpoints: Path, step: int, checkpoint_step: int | None
 ) -> None:
     spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
-    Run(make_job(checkpoint_path=str(checkpoints)), 1, spool).resumed(step)
+    TrainingAttempt(make_job(checkpoint_path=str(checkpoints)), 1, spool).resumed(step)
     assert (shown(spool).step, shown(spool).checkpoint_step) == (step, checkpoint_step)
 
 
@@ -56,7 +57,7 @@ def test_an_attempt_says_which_step_it_has_loaded(
     (checkpoints / "global_step_10" / "actor" / "shard.pt").write_bytes(b"12345678")
     os.utime(checkpoints / "global_step_10" / "data.pt", (1000.0, 1000.0))
     spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
-    Run(make_job(checkpoint_path=str(checkpoints)), 1, spool).resumed(step)
+    TrainingAttempt(make_job(checkpoint_path=str(checkpoints)), 1, spool).resumed(step)
     progress = shown(spool)
     assert progress.resumed_from_step == step
     assert (progress.checkpoint_time, progress.checkpoint_bytes) == ((1000.0, 30) if step else (None, None))
@@ -67,7 +68,7 @@ def test_a_save_is_shown_when_the_tracker_names_it(
     make_job: MakeJob, spool: Spool, checkpoints: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
-    run = Run(make_job(checkpoint_path=str(checkpoints)), 1, spool)
+    run = TrainingAttempt(make_job(checkpoint_path=str(checkpoints)), 1, spool)
     (checkpoints / "global_step_10" / "actor" / "shard.pt").write_bytes(b"12345678")
     run.saved(10, 2.5)  # asynchronous: a worker still writes
     assert shown(spool).checkpoint_step is None
@@ -85,23 +86,23 @@ def test_a_save_is_shown_when_the_tracker_names_it(
 def test_a_checkpoint_that_cannot_be_measured_is_shown_without_its_size(
     make_job: MakeJob, spool: Spool, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rljob_runtime.verl_plugin.run.SIZE_SECONDS", -1.0)
+    monkeypatch.setattr("rljob_runtime.training_attempt.SIZE_SECONDS", -1.0)
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
     (checkpoints / TRACKER_FILE).write_text("10")
-    Run(make_job(checkpoint_path=str(checkpoints)), 1, spool).saved(10, 2.5)
+    TrainingAttempt(make_job(checkpoint_path=str(checkpoints)), 1, spool).saved(10, 2.5)
     assert (shown(spool).checkpoint_step, shown(spool).checkpoint_bytes) == (10, None)
 
 
-def keeping(make_job: MakeJob, spool: Spool, folder: Path, keep: int | None, attempt: int = 1) -> Run:
+def keeping(make_job: MakeJob, spool: Spool, folder: Path, keep: int | None, attempt: int = 1) -> TrainingAttempt:
     """Give an attempt that owns the folder."""
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
-    run = Run(make_job(checkpoint_path=str(folder)), attempt, spool)
+    run = TrainingAttempt(make_job(checkpoint_path=str(folder)), attempt, spool)
     claims.claim(folder, claims.Owner.of(run.job, attempt))
     run.keep = keep
     return run
 
 
-def save_steps(run: Run, folder: Path, *steps: int) -> None:
+def save_steps(run: TrainingAttempt, folder: Path, *steps: int) -> None:
     for step in steps:
         save(run, step, Pause("nowhere", folder / "go"))
         run.saved(step, 1.0)
@@ -196,8 +197,8 @@ def test_a_deletion_that_hangs_holds_up_no_stop_and_is_the_only_one(
 
     monkeypatch.setattr("rljob_runtime.checkpoint.shutil.rmtree", hang)
     limits = (60, 0.05) if stopping else (0.05, 60)
-    monkeypatch.setattr("rljob_runtime.verl_plugin.run.DELETE_SECONDS", limits[0])
-    monkeypatch.setattr("rljob_runtime.verl_plugin.run.DELETE_SECONDS_OF_A_STOP", limits[1])
+    monkeypatch.setattr("rljob_runtime.training_attempt.DELETE_SECONDS", limits[0])
+    monkeypatch.setattr("rljob_runtime.training_attempt.DELETE_SECONDS_OF_A_STOP", limits[1])
     run = keeping(make_job, spool, checkpoints, keep=1)
     if stopping:
         run.request_stop(StopMode.AFTER_STEP)
@@ -276,7 +277,7 @@ def test_who_lost_the_folder_deletes_nothing_in_it(
 
 
 def test_a_job_without_checkpoints_has_nothing_to_clear(make_job: MakeJob, spool: Spool) -> None:
-    Run(make_job(), 1, spool).clear(1)
+    TrainingAttempt(make_job(), 1, spool).clear(1)
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -296,7 +297,7 @@ def test_a_step_tells_its_split_before_its_mark_and_of_the_owner_only(
 
 
 def test_a_state_without_checkpoints_is_just_given(make_job: MakeJob, spool: Spool) -> None:
-    run = Run(make_job(), 1, spool)
+    run = TrainingAttempt(make_job(), 1, spool)
     assert saving.FencedState(types.SimpleNamespace(state_dict=lambda: "state"), run, None).state_dict() == "state"
 
 
@@ -323,7 +324,7 @@ def test_the_median_counts_from_a_steps_begin_to_its_record(
     clock = iter([0.0, 90.0, 100.0, 110.0, 120.0, 132.0])  # begin and record of three steps
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
-    run = Run(make_job(), 1, spool)
+    run = TrainingAttempt(make_job(), 1, spool)
     medians = []
     for step in (5, 6, 7):
         run.step_began()
@@ -342,7 +343,7 @@ def test_the_log_volume_has_every_step_in_order_when_the_run_ends(
     make_job: MakeJob, spool: Spool, tmp_path: Path
 ) -> None:
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
-    run = Run(make_job(log_path=str(tmp_path / "volume")), 1, spool)
+    run = TrainingAttempt(make_job(log_path=str(tmp_path / "volume")), 1, spool)
     run.record_validation(0, {VALIDATION_SCORE: 0.5}, only=False)
     for step in range(1, 40):
         run.record(step, {"timing_s/step": 1.0})
@@ -366,7 +367,7 @@ def test_a_log_volume_that_hangs_costs_its_copy_and_no_step(
     folder.mkdir(parents=True)
     os.mkfifo(folder / "steps.jsonl")  # without a reader, it is not opened for writing either
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
-    run = Run(make_job(log_path=str(tmp_path / "volume")), 1, spool)
+    run = TrainingAttempt(make_job(log_path=str(tmp_path / "volume")), 1, spool)
     for step in range(1, 6):
         begun = time.monotonic()
         run.record(step, {"timing_s/step": 1.0})
@@ -381,7 +382,7 @@ def test_a_validation_before_training_is_a_record_of_its_own(
     make_job: MakeJob, spool: Spool, only: bool, reward: float | None
 ) -> None:
     spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
-    Run(make_job(), 1, spool).record_validation(0, {VALIDATION_SCORE: 0.625}, only=only)
+    TrainingAttempt(make_job(), 1, spool).record_validation(0, {VALIDATION_SCORE: 0.625}, only=only)
     record = spool.last_step(1)
     assert record is not None
     assert (record.step, record.metrics) == (0, {VALIDATION_SCORE: 0.625})
@@ -395,7 +396,7 @@ def test_the_validation_score_is_the_mean_of_all_answers_that_were_scored() -> N
 
 def test_a_validation_score_that_is_no_number_does_not_end_the_evaluation(make_job: MakeJob, spool: Spool) -> None:
     spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
-    Run(make_job(), 1, spool).record_validation(0, {VALIDATION_SCORE: math.nan}, only=True)
+    TrainingAttempt(make_job(), 1, spool).record_validation(0, {VALIDATION_SCORE: math.nan}, only=True)
     record = spool.last_step(1)
     assert record is not None
     assert math.isnan(record.metrics[VALIDATION_SCORE])
@@ -405,13 +406,13 @@ def test_a_validation_score_that_is_no_number_does_not_end_the_evaluation(make_j
 def test_figures_that_cannot_be_made_do_not_end_the_step(
     make_job: MakeJob, spool: Spool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert Run(make_job(), 1, spool).own_figures({"timing_s/step": 9.0}, RolloutWindow(), Batch()) == {}
+    assert TrainingAttempt(make_job(), 1, spool).own_figures({"timing_s/step": 9.0}, RolloutWindow(), Batch()) == {}
     assert "perf/total_num_tokens" in capsys.readouterr().err
 
 
 def test_a_spool_that_fails_does_not_keep_a_stop_from_its_save(make_job: MakeJob, spool: Spool) -> None:
     (spool.root / SpoolFile.CURRENT).mkdir(parents=True)  # no file: it cannot be read
-    run = Run(make_job(), 1, spool)
+    run = TrainingAttempt(make_job(), 1, spool)
     run.request_stop(StopMode.AFTER_STEP)
     assert run.stop_mode() is run.stop_mode() is StopMode.AFTER_STEP
 
@@ -421,6 +422,6 @@ def test_a_run_whose_node_has_no_room_for_its_records_is_not_its_users_failure(m
     spool.attempt_folder(1).mkdir()
     (spool.attempt_folder(1) / SpoolFile.STEPS).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as caught:
-        Run(make_job(), 1, spool).record(4, {"timing_s/step": 1.0})
+        TrainingAttempt(make_job(), 1, spool).record(4, {"timing_s/step": 1.0})
     assert caught.value.errno == errno.ENOSPC
     assert from_error(caught.value, disk=spool.root).reason == "DiskFull"

@@ -1,7 +1,7 @@
-"""What the trainer knows about the attempt it runs, and how it talks to the spool.
+"""One attempt as its trainer sees it: progress, stop requests, and the checkpoints that it saves and resumes.
 
-The task runner installs one `Run` per process before verl builds the trainer, because verl hands a trainer nothing but
-its configuration.
+Every trainer behind `trainer.Trainer` uses it in the process that runs the training loop. Where a framework hands its
+trainer nothing but a configuration, as verl does, `install` and `current` carry it there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,11 @@ DELETE_SECONDS = 30.0
 DELETE_SECONDS_OF_A_STOP = 1.0
 """The same while the grace of a stop runs: enough for steps to be taken away, which is a rename."""
 
-_installed: list[Run] = []
+_installed: list[TrainingAttempt] = []
 
 
 @dataclass
-class Run:
+class TrainingAttempt:
     """One attempt inside the trainer's process."""
 
     job: JobConfig
@@ -250,30 +250,13 @@ def _finite(metrics: Mapping[str, float], key: str) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def validation_figures(scores: Iterable[float | None]) -> dict[str, float]:
-    """Give the mean score over all validation answers; verl's own figures are by data source."""
-    known = [score for score in scores if score is not None]
-    return {figures.VALIDATION_SCORE: sum(known) / len(known)} if known else {}
+def install(attempt: TrainingAttempt) -> None:
+    """Make `attempt` that of this process."""
+    _installed[:] = [attempt]
 
 
-def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Keep what is a number: verl mixes in numpy scalars and now and then a table."""
-    kept = {}
-    for key, value in metrics.items():
-        try:
-            kept[str(key)] = float(value)
-        except (TypeError, ValueError):
-            continue
-    return kept
-
-
-def install(run: Run) -> None:
-    """Make `run` the process's attempt."""
-    _installed[:] = [run]
-
-
-def current() -> Run:
-    """Give the process's attempt."""
+def current() -> TrainingAttempt:
+    """Return the attempt of this process."""
     if not _installed:
         raise RuntimeError("the rljob trainer was started by something else than rljob_runtime's task runner")
     return _installed[0]

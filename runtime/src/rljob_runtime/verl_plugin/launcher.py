@@ -1,0 +1,130 @@
+"""verl behind the launcher's seam (`trainer.Trainer`): the entry point `verl` of group `rljob_runtime.trainers`.
+
+verl is imported only when a method is called, so that an image with another trainer needs none.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from rljob_runtime import parallelism, preflight, wiring
+from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, StopMode
+from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.resume import Start
+from rljob_runtime.trainer import WORKER_HOOK, Result, Setup
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
+
+
+class VerlTrainer:
+    """Runs verl with our registered trainer in a task runner on the head."""
+
+    sole_actor = ("TransferQueueController", "transfer_queue")
+    """A fixed name (TransferQueue 0.1.11, interface.py): a second run would attach to the first and destroy it."""
+
+    def __init__(self) -> None:
+        self._setup: Setup | None = None
+        self._config: DictConfig | None = None
+        self._runner: PinnedTaskRunner | None = None
+
+    def only_evaluates(self, job: JobConfig) -> bool:
+        """See `Trainer`."""
+        return wiring.only_evaluates(job)
+
+    def environment(self, job: JobConfig, environ: Mapping[str, str]) -> Mapping[str, str]:
+        """See `Trainer`."""
+        return wiring.environment(job, environ)
+
+    def prepare(self, setup: Setup) -> None:
+        """Compose verl's configuration and let verl check it."""
+        from rljob_runtime import hydra_config
+
+        job = setup.job
+        config = hydra_config.compose(job, setup.spool, setup.scratch)
+        require_plugin(job)
+        if not preflight.missing_here([required.path for required in job.required_paths]):
+            # verl reads the critic's model here; where it is missing, the check of the paths knows whose fault it is.
+            hydra_config.validate(config)
+        prepare_processes(config, setup.variables)
+        self._setup, self._config = setup, config
+
+    def run(self, connected: Callable[[], None]) -> Result:
+        """See `Trainer`."""
+        from verl.trainer.main_ppo import run_ppo
+
+        from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
+
+        setup = self._prepared
+        self._runner = PinnedTaskRunner(setup.job, setup.attempt, setup.spool, connected)
+        run_ppo(self._composed, task_runner_class=self._runner)
+        return self._runner.result()
+
+    @property
+    def needs_critic(self) -> bool:
+        """See `Trainer`."""
+        from verl.trainer.ppo.utils import need_critic
+
+        return bool(need_critic(self._composed))
+
+    def begin_at(self, start: Start) -> None:
+        """See `Trainer`."""
+        from rljob_runtime import hydra_config
+
+        parallelism.require(start, self._composed)
+        hydra_config.apply(self._composed, resume_settings(start))
+
+    def request_stop(self, mode: StopMode) -> None:
+        """See `Trainer`."""
+        if self._runner is not None:
+            self._runner.request_stop(mode)
+
+    @property
+    def _prepared(self) -> Setup:
+        if self._setup is None:
+            raise AssertionError("run before prepare")
+        return self._setup
+
+    @property
+    def _composed(self) -> DictConfig:
+        if self._config is None:
+            raise AssertionError("run before prepare")
+        return self._config
+
+
+def resume_settings(start: Start) -> dict[str, OverrideValue]:
+    """Return verl's keys for the step to begin from."""
+    if start.folder is None:
+        return {"trainer.resume_mode": "disable", "trainer.resume_from_path": None}
+    return {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": str(start.folder)}
+
+
+def require_plugin(job: JobConfig) -> None:
+    """Refuse to go on with a verl that does not know us: it would compute on the wrong platform."""
+    import verl  # noqa: F401 - loads the entry points
+
+    module = sys.modules.get("rljob_runtime.verl_plugin.plugin")
+    loaded = getattr(module, "LOADED", [])
+    if "rljob" not in loaded or (job.platform.value == "cpu" and "cpu" not in loaded):
+        raise RefusedError(
+            ExitCode.BAD_CONFIG,
+            "PluginMissing",
+            "verl did not load the entry point rljob of group verl.plugins: the image must contain rljob-runtime with "
+            "its dist-info, VERL_USE_EXTERNAL_PLUGINS must not exclude it; a load error is printed above",
+        )
+
+
+def prepare_processes(config: DictConfig, variables: Mapping[str, str]) -> None:
+    """Let verl's own ray.init hand the variables to every process of the job, and let each tell its stacks."""
+    from omegaconf import OmegaConf
+
+    runtime_env = "ray_kwargs.ray_init.runtime_env"
+    for name, value in variables.items():
+        OmegaConf.update(config, f"{runtime_env}.env_vars.{name}", value, force_add=True)
+    hook = f"{runtime_env}.worker_process_setup_hook"
+    if OmegaConf.select(config, hook) is None:
+        OmegaConf.update(config, hook, WORKER_HOOK, force_add=True)

@@ -1,0 +1,25 @@
+"""From what verl calls metrics to plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rljob_runtime import figures
+
+
+def validation_figures(scores: Iterable[float | None]) -> dict[str, float]:
+    """Return the mean score over all validation answers; verl's own figures are by data source."""
+    known = [score for score in scores if score is not None]
+    return {figures.VALIDATION_SCORE: sum(known) / len(known)} if known else {}
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return what is a number: verl mixes in numpy scalars and now and then a table."""
+    kept = {}
+    for key, value in metrics.items():
+        try:
+            kept[str(key)] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return kept
