@@ -1,8 +1,8 @@
 """A Guaranteed worker gets CPUs of its own from a kubelet with the static policy, and its run stays on them.
 
-By hand, as part of `make chaos-cluster`; figures in docs/evidence. The kubelet is started anew with the policy, and
-without it at the end. Of two CPUs one is everybody's, so one is left to give: enough for a rank that trains, too few
-for a plan that divides them, which the runtime has to say.
+Part of `make chaos-cluster`; its last figures are in docs/benchmarks.md. The kubelet is restarted with
+the policy, and without it at the end. One of the two CPUs is shared, so one can be exclusive: enough for a rank to
+train, too few for a plan that divides them, which the runtime must report.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """More that a run survives on a real cluster: a drain, a preemption by the queue, a rank that hangs.
 
-As tests/e2e/test_training.py, with other blows; by hand, `make chaos-cluster`, figures in docs/evidence.
+Like tests/e2e/test_training.py with other faults; part of `make chaos-cluster`, figures in docs/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What takes two nodes to show: a partition after which the old cluster comes back, and a drain during a long rollout.
 
-By hand, `make chaos-cluster` on a local cluster of two nodes; figures in docs/evidence. The second node is a network
-namespace of this machine: its link can be cut, its processes frozen, and its volumes are the same folders, which is
-just what a cluster file system looks like to a node that is cut off.
+Run separately, on a local cluster of two nodes (README.md); its last figures are in docs/benchmarks.md. The second
+node is a network namespace of this machine: its link can be cut, its processes frozen, and its volumes are the same
+folders, which is what a cluster file system looks like to a node that is cut off.
 """
 
 from __future__ import annotations

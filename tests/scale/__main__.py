@@ -31,22 +31,21 @@ async def run(settings: Settings, sides: list[str]) -> list[tuple[str, Outcome]]
 
         say(f"{settings.jobs} jobs of {1 + settings.workers} pods")
         outcomes.append((name, await start(settings, say)))
-        # At once: the other side may take longer than whoever waits for it.
+        # Print now: the run may be interrupted before the other side ends.
         print(table(outcomes), flush=True)
     return outcomes
 
 
 def main() -> None:
-    """Run, print, and keep the page when both sides ran."""
+    """Run the sides, print their table and write the report to build/scale."""
     settings = read_settings()
     sides = os.environ.get("SCALE_SIDES", "").replace(",", " ").split() or list(SIDES)
     if unknown := set(sides) - set(SIDES):
         raise SystemExit(f"SCALE_SIDES names {', '.join(sorted(unknown))}; there are {', '.join(SIDES)}")
-    # Whoever ends us wants our children and our folder gone too.
+    # On SIGTERM, exit normally so that child processes and the scratch folder are cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     outcomes = asyncio.run(run(settings, sides))
-    if len(sides) == len(SIDES):
-        print(f"kept in {keep(settings, outcomes)}")
+    print(f"report: {keep(settings, outcomes)}")
 
 
 if __name__ == "__main__":

@@ -225,7 +225,7 @@ class Heads:
         submission_id = body["submission_id"]
         if submission_id in head.runs:
             self.refusals.append(f"sent twice: {submission_id}")
-            # Ray's own words and code: reference kubernetes-peers.md §1.
+            # As Ray 2.60.0 answers (ray/dashboard/modules/job/job_manager.py:554).
             return web.Response(status=500, text=f"Job with submission_id {submission_id} already exists.")
         attempt = int(body["runtime_env"]["env_vars"][AttemptVariable.ATTEMPT])
         head.runs[submission_id] = Run(head.pod_uid, submission_id, attempt, time.time(), head.play, head.book)

@@ -1,4 +1,4 @@
-"""The table of a run, and the page that keeps it: both sides in one table, figures beside their aims."""
+"""The report of a scale run: one table with a column for each side, figures beside their targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.scale.settings import Settings
 
 NONE = "–"
 MOST_KINDS = 5
-EVIDENCE = ROOT / "docs" / "evidence"
+REPORTS = ROOT / "build" / "scale"
 GIB = 2**30
 
 
@@ -116,31 +116,33 @@ def _sum(read: Callable[[Outcome], dict[str, float]], *, events: bool = True) ->
 
 
 FIGURES = (
-    Figure("all made, s", lambda o: _number(o.seconds_to_create)),
-    Figure("from a job's creation to the first word of its controller, p50 and p99, s", _word),
+    Figure("all created, s", lambda o: _number(o.seconds_to_create)),
+    Figure("first status of a job, p50 and p99, s", _word),
     Figure("half of them ready, s", lambda o: _number(o.seconds_to_ready[len(o.seconds_to_ready) // 2])),
     Figure("all ready, s", lambda o: _number(o.seconds_to_ready[-1])),
     Figure("all training, s", lambda o: _number(o.seconds_to_training[-1]) if o.submissions else NONE),
-    Figure("writes a job by its own controller until it is ready", _sum(writes_until_ready), "RLJob ≤ RayJob"),
+    Figure("writes per job by its controller until ready", _sum(writes_until_ready), "RLJob ≤ RayJob"),
     Figure("… without events", _sum(writes_until_ready, events=False)),
-    Figure("… until the last one trains, the news of those that train before with it", _sum(writes)),
+    Figure("… until the last one trains, progress of the others included", _sum(writes)),
     Figure("CPU of the RLJob operator until then, s", _in_start(_cpu(OPERATOR))),
     Figure("CPU of KubeRay until then, s", _in_start(_cpu(KUBERAY))),
     Figure(
-        "queue of the job's own controller until then, p50 and p99, s", _in_start(_queue(lambda s: s.queue)), "p99 < 2"
+        "queue wait of the job's controller until then, p50 and p99, s", _in_start(_queue(lambda s: s.queue)), "p99 < 2"
     ),
-    Figure("… until a job is looked at, when it came and later", _in_start(_queue(lambda s: s.looked_at)), "p99 < 2"),
-    Figure("… of these, jobs that have begun", _in_start(_queue(lambda s: s.begun)), "p99 < 2"),
-    Figure("… of these, jobs that came", _in_start(_queue(lambda s: s.came)), "p99 < 2"),
-    Figure("… of jobs that were looked at, for their turn to begin", _in_start(_queue(lambda s: s.to_begin))),
     Figure(
-        "steady: queue of the job's own controller, p50 and p99, s", _in_steady(_queue(lambda s: s.queue)), "p99 < 2"
+        "… until a job is looked at, at its creation and later", _in_start(_queue(lambda s: s.looked_at)), "p99 < 2"
+    ),
+    Figure("… of these, started jobs", _in_start(_queue(lambda s: s.begun)), "p99 < 2"),
+    Figure("… of these, new jobs", _in_start(_queue(lambda s: s.came)), "p99 < 2"),
+    Figure("… wait of a new job for its turn to start", _in_start(_queue(lambda s: s.to_begin))),
+    Figure(
+        "steady: queue wait of the job's controller, p50 and p99, s", _in_steady(_queue(lambda s: s.queue)), "p99 < 2"
     ),
     Figure("steady: RLJob operator, cores", _in_steady(_cores(OPERATOR)), "< 0.2"),
     Figure("steady: KubeRay, cores", _in_steady(_cores(KUBERAY))),
-    Figure("steady: RLJob operator, requests a second", _in_steady(_rate(OPERATOR)), "< 20"),
-    Figure("… the most by kind, of the job's own controller", _in_steady(_kinds)),
-    Figure("steady: KubeRay, requests a second", _in_steady(_rate(KUBERAY))),
+    Figure("steady: RLJob operator, requests per second", _in_steady(_rate(OPERATOR)), "< 20"),
+    Figure("… most frequent kinds, of the job's controller", _in_steady(_kinds)),
+    Figure("steady: KubeRay, requests per second", _in_steady(_rate(KUBERAY))),
     Figure("RLJob operator, resident MiB", _used(OPERATOR, lambda u: u.rss_mib), "< 256"),
     Figure("RLJob operator, resident MiB at its peak", _used(OPERATOR, lambda u: u.peak_rss_mib), "< 256"),
     Figure("KubeRay, resident MiB", _used(KUBERAY, lambda u: u.rss_mib)),
@@ -150,15 +152,15 @@ FIGURES = (
     Figure("series of the controller's metrics page", lambda o: str(o.series)),
     Figure("restart: writes to running jobs", _after_restart(lambda r: str(sum(r.writes.values()))), "0"),
     Figure("restart: ready, s", _after_restart(lambda r: _number(r.ready_seconds)), "< 15"),
-    Figure("restart: every head asked again, s", _after_restart(lambda r: _number(r.polled_seconds))),
-    Figure("RayClusters", lambda o: str(o.clusters), "one a job"),
-    Figure("submissions", lambda o: str(sum(o.submissions)) if o.submissions else NONE, "one a job"),
-    Figure("requests that heads refused", lambda o: str(o.refused) if o.submissions else NONE, "0"),
+    Figure("restart: every head polled again, s", _after_restart(lambda r: _number(r.polled_seconds))),
+    Figure("RayClusters", lambda o: str(o.clusters), "one per job"),
+    Figure("submissions", lambda o: str(sum(o.submissions)) if o.submissions else NONE, "one per job"),
+    Figure("requests refused by heads", lambda o: str(o.refused) if o.submissions else NONE, "0"),
 )
 
 
 def table(outcomes: list[tuple[str, Outcome]]) -> str:
-    """Give the Markdown table, a column a side."""
+    """Return the Markdown table with a column for each side."""
     lines = [
         f"| | {' | '.join(name for name, _ in outcomes)} | aim |",
         f"|---|{'---:|' * len(outcomes)}---|",
@@ -171,23 +173,23 @@ def table(outcomes: list[tuple[str, Outcome]]) -> str:
 
 
 def page(settings: Settings, outcomes: list[tuple[str, Outcome]]) -> str:
-    """Give the page of evidence."""
+    """Return the report as Markdown."""
     parts = [
-        f"# {date.today().isoformat()}: {settings.jobs} jobs on KWOK, beside KubeRay's RayJob",  # noqa: DTZ011
+        f"# {date.today().isoformat()}: {settings.jobs} jobs on KWOK",  # noqa: DTZ011 - the reader's own day
         _circumstances(settings),
         table(outcomes),
     ]
     for name, outcome in outcomes:
         told = ", ".join(f"{what} {count:.2f}" for what, count in writes_until_ready(outcome).items())
-        parts.append(f"Writes of one {name} until it is ready: {told}.")
+        parts.append(f"Writes of one {name} until ready: {told}.")
     return "\n\n".join(parts) + "\n"
 
 
-def keep(settings: Settings, outcomes: list[tuple[str, Outcome]]) -> Path:
-    """Write the page; a run of another size goes beside it."""
+def keep(settings: Settings, outcomes: list[tuple[str, Outcome]], folder: Path = REPORTS) -> Path:
+    """Write the report; runs of different sizes do not overwrite each other."""
     pace = f"-{settings.jobs_per_second}-a-second" if settings.jobs_per_second else ""
-    name = f"{date.today().isoformat()}-scale-{settings.jobs}x{settings.workers}{pace}.md"  # noqa: DTZ011
-    path = EVIDENCE / name
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"report-{settings.jobs}x{settings.workers}{pace}.md"
     path.write_text(page(settings, outcomes))
     return path
 
@@ -198,15 +200,18 @@ def _circumstances(settings: Settings) -> str:
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
     pace = f"SCALE_JOBS_PER_SECOND={settings.jobs_per_second} " if settings.jobs_per_second else ""
-    come = f"{settings.jobs_per_second} jobs come each second" if settings.jobs_per_second else "all jobs come at once"
+    come = (
+        f"{settings.jobs_per_second} jobs created per second"
+        if settings.jobs_per_second
+        else "all jobs created at once"
+    )
     return (
         f"`{pace}SCALE_JOBS={settings.jobs} SCALE_WORKERS={settings.workers} "
         f"SCALE_STEP_SECONDS={settings.step_seconds} SCALE_STEADY_SECONDS={settings.steady_seconds} make scale` "
-        f"at {commit}: one run a column, "
-        "one after the other, each on a fresh control plane; "
+        f"at {commit}: one run per column, one after the other, each on a fresh control plane; "
         f"{settings.pods} pods; {come}. Machine: {os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, load "
-        f"{os.getloadavg()[2]:.1f} in the last quarter of an hour. Both operators with the settings they have by "
-        f"default; a step of the virtual runs takes {settings.step_seconds} s; the steady state is "
-        f"{settings.steady_seconds} s long. A RayJob of InteractiveMode ends its way in `Waiting`: KubeRay asks no "
-        "head, ours asks every one."
+        f"{os.getloadavg()[2]:.1f} in the last quarter of an hour. Both operators run with "
+        f"default settings; a step of the virtual runs takes {settings.step_seconds} s; the steady state lasts "
+        f"{settings.steady_seconds} s. A RayJob in InteractiveMode stops at `Waiting`: KubeRay polls no head, the "
+        "RLJob operator polls all of them."
     )

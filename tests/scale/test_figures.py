@@ -12,11 +12,13 @@ import pytest
 
 from rljob_runtime.contract import ExitCode, Outcome, Phase
 from tests.cluster.paths import State
+from tests.scale import report
 from tests.scale.figures import Request, Traffic, buckets, quantile, series, total, traffic, usage
 from tests.scale.heads import Head
 from tests.scale.objects import nodes, rayjobs, rljobs
-from tests.scale.plane import KUBERAY, OPERATOR, Plane, take_network
+from tests.scale.plane import KUBERAY, OPERATOR, ROOT, Plane, take_network
 from tests.scale.plays import ENDLESS, START_SECONDS, Book, Failure, Play, Run
+from tests.scale.run import Outcome as Side
 from tests.scale.settings import Settings, read_settings
 
 PAGE = """
@@ -199,3 +201,13 @@ def test_two_planes_of_a_machine_have_pods_of_their_own_addresses(tmp_path: Path
         networks = [Plane(State(tmp_path, tmp_path), 0, 0, mark).pod_network for mark in (one, other)]
     assert networks[0] != networks[1]
     assert all(re.fullmatch(r"127\.\d+\.0\.0/16", network) for network in networks)
+
+
+def test_the_report_is_written_below_build_and_names_the_command(tmp_path: Path) -> None:
+    settings = Settings(jobs=20, workers=2, jobs_per_second=3)
+    side = Side(settings, OPERATOR, [1.0], 1.0, [0.1], [2.0], clusters=20, submissions=[1] * 20)
+    written = report.keep(settings, [("RLJob", side)], tmp_path / "scale")
+    assert written.name == "report-20x2-3-a-second.md"
+    assert "`SCALE_JOBS_PER_SECOND=3 SCALE_JOBS=20 SCALE_WORKERS=2 " in written.read_text()
+    assert "| RayClusters | 20 | one per job |" in written.read_text()
+    assert report.REPORTS.relative_to(ROOT).parts[0] == "build", "a benchmark must not write to tracked folders"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -16,8 +17,9 @@ from tests.scale.figures import Usage
 from tests.scale.fleet.history import Bounds, Cluster, Fact, Kind, Pod, Reservation, State, Thing
 from tests.scale.fleet.judge import Verdict, judge, leftovers
 from tests.scale.fleet.mix import TEAMS, Fault, Fleet
-from tests.scale.fleet.report import cards_plot, jobs_plot, page, standalone
+from tests.scale.fleet.report import REPORTS, cards_plot, jobs_plot, keep, page, standalone
 from tests.scale.fleet.run import Seen
+from tests.scale.plane import ROOT
 from tests.scale.shapes import SUPER_POD
 
 NODES = {"a": "0", "b": "0", "c": "1", "d": "1"}
@@ -146,7 +148,7 @@ def test_guarantees_sum_up_to_the_fleet() -> None:
     assert given == {"a3": 64 * 8, "a2": 16 * 8}
 
 
-def test_the_page_tells_what_was_judged_and_the_plots_are_pictures() -> None:
+def test_the_report_shows_what_was_judged_and_its_plots_are_pictures(tmp_path: Path) -> None:
     fleet = Fleet(20, 1, super_pod_nodes=8, a2_nodes=4)
     jobs = {job.name: job for job in fleet.draw()}
     story, team = Story(), TEAMS[0].name
@@ -161,9 +163,17 @@ def test_the_page_tells_what_was_judged_and_the_plots_are_pictures() -> None:
     assert "| jobs ended: Succeeded, Failed | 2, 0 | 19, 1 |" in made
     assert "| operator: CPU s, RSS MiB | 2, 50 |  |" in made
     assert f"| {faulty} | 9 s: head deleted |" in made
-    assert "![cards](../images/cards.svg)" in made
+    assert "![cards](cards.svg)" in made
     assert re.search(r"^\| 0 \| 0 \+ 0 \|", made, re.MULTILINE)
     for plot in (cards_plot(seen, verdict), jobs_plot(verdict)):
         picture = ET.fromstring(standalone(plot))  # noqa: S314 - our own
         assert picture.tag == "{http://www.w3.org/2000/svg}svg"
         assert len(picture.findall(".//{*}path")) >= 1
+    written = keep(seen, verdict, tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "fleet-cards-20.svg",
+        "fleet-jobs-20.svg",
+        "report-20.md",
+    ]
+    assert "![fleet-cards](fleet-cards-20.svg)" in written.read_text()
+    assert REPORTS.relative_to(ROOT).parts[0] == "build", "a benchmark must not write to tracked folders"

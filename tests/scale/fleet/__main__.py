@@ -1,4 +1,4 @@
-"""`make fleet`: the whole fleet, the verdict, and the page with its plots (FLEET_JOBS, FLEET_SEED)."""
+"""`make fleet`: run the fleet, judge it, and write the report with its plots (FLEET_JOBS, FLEET_SEED)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FOUND_SHOWN = 20
 
 
 def main() -> None:
-    """Run, judge, and keep the page; ends with 1 when something did not hold."""
+    """Run and judge the fleet and write the report to build/fleet; exit with 1 when a bound was violated."""
     fleet = Fleet(_number("FLEET_JOBS", JOBS), _number("FLEET_SEED", SEED))
     began = time.monotonic()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:7.1f} s  {text}", flush=True)
 
-    # Whoever ends us wants our children and our folder gone too.
+    # On SIGTERM, exit normally so that child processes and the scratch folder are cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     seen = asyncio.run(run_fleet(fleet, PATIENCE_SECONDS, say))
     verdict = judge(seen.facts, seen.bounds)
@@ -42,7 +42,7 @@ def main() -> None:
     ):
         if seconds > bound:
             wrong.append(f"{what} for {seconds:.0f} s, at most {bound:.0f}: {whose}")
-    say(f"kept in {keep(seen, verdict)}")
+    say(f"report: {keep(seen, verdict)}")
     for line in wrong:
         print(line)
     sys.exit(1 if wrong else 0)
@@ -51,7 +51,7 @@ def main() -> None:
 def _number(variable: str, default: int) -> int:
     text = os.environ.get(variable) or str(default)
     if not text.isdecimal() or int(text) < 1:
-        raise SystemExit(f"{variable} is {text!r}; give a whole number from 1 on")
+        raise SystemExit(f"{variable} is {text!r}; it must be a positive integer")
     return int(text)
 
 

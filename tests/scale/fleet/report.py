@@ -1,4 +1,4 @@
-"""The page and the plots of a run of a fleet."""
+"""The report and the plots of a fleet run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import statistics
 import subprocess
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 
 from rljob.api.status import State
@@ -19,39 +18,39 @@ from tests.scale.fleet.mix import FLAVORS, PRIORITIES, TEAMS, Fault
 from tests.scale.fleet.run import Seen
 from tests.scale.plane import ROOT
 
-EVIDENCE, IMAGES = ROOT / "docs/evidence", ROOT / "docs/images"
+REPORTS = ROOT / "build" / "fleet"
 ROW_SECONDS = 30
 GIB = 2**30
 WAIT = ("New", State.PENDING, State.QUEUED)
 ENDED = (State.SUCCEEDED, State.FAILED)
 LOOKS = """\
-A look is one write of any watched object: facts of all kinds are put in the order of etcd's revisions, so no state
-between two looks is left out. Quota is what Kueue has reserved (`status.admission`). Kueue gives it back when a cluster
-is deleted, or evicted before it was ready, and not when the last of its pods is gone: such pods outlive their quota.
-Their devices count in what all pods held, which never is more than the quota of all teams.
+A state is the cluster after one write of any watched object. Writes of all kinds are ordered by etcd revision, so no
+state in between is left out. Quota is what Kueue has reserved (`status.admission`). Kueue returns it when a cluster is
+deleted, or evicted before it was ready, not when the last of its pods is gone: such pods outlive their quota. Their
+devices are included in what all pods held, which never exceeds the quota of all teams.
 """
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00")
-"""After Okabe and Ito, whom colour-blind readers tell apart (https://jfly.uni-koeln.de/color/)."""
+"""The palette of Okabe and Ito, distinguishable for colour-blind readers (https://jfly.uni-koeln.de/color/)."""
 STYLE = """text{font:13px system-ui,"DejaVu Sans",sans-serif;fill:#57606a}.grid{stroke:#d8dee4;stroke-width:.6}
 .axis{stroke:#57606a;stroke-width:.8}.line{fill:none;stroke-width:1.8}.hit{fill:transparent}"""
 
 
-def keep(seen: Seen, verdict: Verdict) -> Path:
-    """Write the page and its plots; a fleet of another size goes beside it."""
-    day = date.today().isoformat()  # noqa: DTZ011
+def keep(seen: Seen, verdict: Verdict, folder: Path = REPORTS) -> Path:
+    """Write the report and its plots; fleets of different sizes do not overwrite each other."""
     size = "" if seen.fleet.jobs == 200 else f"-{seen.fleet.jobs}"
+    folder.mkdir(parents=True, exist_ok=True)
     names = {}
     for plot in (cards_plot(seen, verdict), jobs_plot(verdict)):
         names[plot.name] = f"{plot.name}{size}.svg"
-        (IMAGES / names[plot.name]).write_text(standalone(plot))
-    path = EVIDENCE / f"{day}-fleet{size}.md"
+        (folder / names[plot.name]).write_text(standalone(plot))
+    path = folder / f"report{size}.md"
     path.write_text(page(seen, verdict, names))
     return path
 
 
 def page(seen: Seen, verdict: Verdict, plots: dict[str, str]) -> str:
-    """Give the page."""
-    pictures = "\n\n".join(f"![{name}](../images/{file})" for name, file in plots.items())
+    """Return the report as Markdown."""
+    pictures = "\n\n".join(f"![{name}]({file})" for name, file in plots.items())
     return "\n".join(
         [
             f"# {seen.fleet.jobs} jobs of three teams on a simulated Ascend fleet\n",
@@ -67,11 +66,11 @@ def page(seen: Seen, verdict: Verdict, plots: dict[str, str]) -> str:
             *table(("team", "priority", "jobs", "median", "longest"), _wait_rows(seen, verdict)),
             "",
             "## Faults\n",
-            *table(("job", "when and what", "ended"), _fault_rows(seen, verdict)),
+            *table(("job", "fault", "ended as"), _fault_rows(seen, verdict)),
             "",
             "## Timeline\n",
             "Cards reserved by team (of A3 and A2), cards whose devices pods hold, and jobs.\n",
-            *table(("second", *(team.name for team in TEAMS), "held", "wait", "go on", "ended", "evictions"),
+            *table(("second", *(team.name for team in TEAMS), "held", "waiting", "active", "ended", "evictions"),
                    _timeline_rows(verdict)),
             "",
         ]
@@ -79,7 +78,7 @@ def page(seen: Seen, verdict: Verdict, plots: dict[str, str]) -> str:
 
 
 def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    """Give the lines of a table."""
+    """Return the lines of a Markdown table."""
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
     for row in rows:
@@ -87,26 +86,34 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[st
 
 
 def _verdict_rows(seen: Seen, verdict: Verdict) -> Iterator[tuple[str, ...]]:
-    yield "looks", str(verdict.looks), ""
+    yield "states judged", str(verdict.looks), ""
     yield "violations of quota, cohort, nodes, blocks", str(len(verdict.found)), "0"
     seconds, whose = verdict.longest_part
     yield (
-        "longest that a gang held devices in part, s",
+        "longest partial allocation of a gang, s",
         f"{seconds:.1f} ({whose.rpartition('/')[2]})",
         f"{PART_SECONDS:.0f}",
     )
     seconds, whose = verdict.longest_overlap
     told = f"{seconds:.1f} ({whose.rpartition('/')[2]})" if whose else "0"
     yield "longest that pods outlived their quota, s", told, f"{OVERLAP_SECONDS:.0f}"
-    yield "most devices of such pods at one moment", str(verdict.most_overlap), ""
+    yield "most devices of such pods at one time", str(verdict.most_overlap), ""
     for flavor, quota in seen.bounds.fleet.items():
-        yield f"most devices of {flavor} that all pods held, quota of all", str(verdict.most_held[flavor]), str(quota)
+        yield (
+            f"most devices of {flavor} held by all pods; quota of all teams",
+            str(verdict.most_held[flavor]),
+            str(quota),
+        )
     ends = [story.end for story in verdict.stories.values()]
     yield "jobs ended: Succeeded, Failed", f"{ends.count('Succeeded')}, {ends.count('Failed')}", _wanted(seen)
     yield "evictions by Kueue", ", ".join(f"{n} {why}" for why, n in sorted(verdict.evictions.items())) or "none", ""
     for flavor in FLAVORS:
-        yield f"utilisation of {flavor} while jobs waited, %", f"{100 * utilisation(seen, verdict, flavor):.0f}", ""
-    yield "until the last job ended, s", f"{seen.seconds:.0f}", ""
+        yield (
+            f"utilisation of {flavor} while jobs were queued, %",
+            f"{100 * utilisation(seen, verdict, flavor):.0f}",
+            "",
+        )
+    yield "duration, s", f"{seen.seconds:.0f}", ""
     yield "starts of the operator", str(seen.starts), ""
     for name, used in seen.usage.items():
         yield f"{name}: CPU s, RSS MiB", f"{used.cpu_seconds:.0f}, {used.rss_mib:.0f}", ""
@@ -118,7 +125,7 @@ def _wanted(seen: Seen) -> str:
 
 
 def utilisation(seen: Seen, verdict: Verdict, flavor: str) -> float:
-    """Give the part of a flavor's devices that pods held, in the seconds in which some job waited."""
+    """Return the fraction of a flavor's devices that pods held while at least one job was queued."""
     busy = [sample for sample in verdict.samples if sample.states.get(State.QUEUED, 0)]
     if not busy:
         return 0.0
@@ -163,7 +170,7 @@ def _timeline_rows(verdict: Verdict) -> Iterator[tuple[str, ...]]:
 
 
 def cards(sample: Sample, team: str, flavor: str) -> int:
-    """Give the cards of a flavor that are reserved for a team."""
+    """Return the number of cards of a flavor that are reserved for a team."""
     return sample.reserved.get((team, flavor), 0) // _dies(flavor)
 
 
@@ -172,7 +179,7 @@ def _dies(flavor: str) -> int:
 
 
 def cards_plot(seen: Seen, verdict: Verdict) -> Plot:
-    """Draw who has the A3 cards."""
+    """Plot the A3 cards reserved by each team."""
     whole = seen.fleet.devices("a3") // _dies("a3")
     layers = [Series(team.name, [float(cards(s, team.name, "a3")) for s in verdict.samples]) for team in TEAMS]
     return Plot(
@@ -188,8 +195,8 @@ def cards_plot(seen: Seen, verdict: Verdict) -> Plot:
 
 
 def jobs_plot(verdict: Verdict) -> Plot:
-    """Draw how many jobs wait, train, and have ended."""
-    kinds = {"wait for the queue": (State.QUEUED,), "train": (State.TRAINING,), "have ended": ENDED}
+    """Plot how many jobs are queued, training and finished."""
+    kinds = {"queued": (State.QUEUED,), "training": (State.TRAINING,), "finished": ENDED}
     lines = [
         Series(label, [float(sum(s.states.get(state, 0) for state in states)) for s in verdict.samples])
         for label, states in kinds.items()
@@ -206,7 +213,7 @@ def jobs_plot(verdict: Verdict) -> Plot:
 
 
 def standalone(plot: Plot) -> str:
-    """Give a picture that needs no page around it: with its colours, its title and its legend."""
+    """Return a self-contained SVG with its colours, title and legend."""
     found = re.search(r"<svg[^>]*>(.*)</svg>", draw(plot), re.DOTALL)
     assert found is not None, f"{plot.name} has nothing to draw"
     rules = "".join(

@@ -28,9 +28,10 @@ STALE_SECONDS = 400.0
 """What is older says nothing any more."""
 LOOKS_PER_SECOND = 3.0
 LOOKS_AT_ONCE = 40
-"""Of all jobs together, two requests each: a thousand nodes are looked at every 333 s, a job of 16 nodes at once.
+"""Node reads per second for all jobs together, two requests each: a thousand nodes are read every 333 s, the nodes of a
+16-node job at once.
 
-Beside six writes of progress a second the operator stays below 20 requests (docs/evidence, `make scale`).
+With six progress writes per second beside them, the operator stays below 20 requests per second (docs/benchmarks.md).
 """
 LISTS_PER_SECOND = 2.0
 LISTS_AT_ONCE = 20

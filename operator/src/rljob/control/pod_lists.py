@@ -22,8 +22,8 @@ POD_LISTS_AT_ONCE = 40
 TIME_SHARE = 0.25
 TIME_IN_HAND_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
-"""The same where they take long: with 20,000 pods each costs the API server 60 ms of CPU, 1.6 s where it has no core
-left (docs/evidence/2026-11-25-starts.md)."""
+"""The same bound for slow LISTs: with 20,000 pods, one LIST costs the API server 60 ms of CPU, and takes 1.6 s when the
+API server has no CPU to spare (docs/design/0015)."""
 DECISIVE_LISTS_PER_SECOND = 20.0
 DECISIVE_LISTS_AT_ONCE = 40
 """The same of those that decide: as many as jobs begin, and a fifth of what the limiter grants."""

@@ -334,7 +334,11 @@ def _diagnose(context: Context, cluster: Manifest) -> Diagnosis:
 
 
 def cluster_is_ready(cluster: Manifest, head_pod: Manifest | None) -> bool:
-    """Judge by the live facts; KubeRay's `state` never goes back from ready (kubernetes-peers.md §1.6)."""
+    """Report whether head and workers are ready, judged by the pods themselves.
+
+    KubeRay sets `status.state` to ready and does not take it back when a worker is lost (v1.6.2, calculateStatus in
+    ray-operator/controllers/ray/raycluster_controller.go).
+    """
     state = cluster.get("status") or {}
     wanted = sum(int(group.get("replicas", 0)) for group in cluster["spec"]["workerGroupSpecs"])
     return (
