@@ -17,7 +17,7 @@ demo: venv ## train a model on a local cluster from nothing and look at it (DEMO
 	@$(PY) -m scripts.demo
 
 .PHONY: check
-check: venv ## the two-minute loop: format, lint, types, unit and property tests
+check: venv ## the quick loop: format, lint, types, unit and property tests
 	@$(PY) -m scripts.test check
 
 .PHONY: test

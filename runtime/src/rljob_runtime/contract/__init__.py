@@ -1,9 +1,10 @@
 """The border between operator and runtime: job.json, progress, exit codes, names of files, ports and variables.
 
-Both distributions import this package and nothing else of each other. It uses the standard library only and does no
-I/O. Every type has `to_json`, which gives canonical bytes (sorted keys, no spaces), and `from_json`. Orders (job.json,
-a stop) that hold what the reader does not know are refused: an image and an operator that disagree must say so before
-Ray work starts. Answers (progress, an outcome) may hold more than the reader knows.
+Both distributions import this package. The operator also imports `rljob_runtime.planning`, and nothing else of the
+runtime; the runtime imports nothing of the operator. The package uses the standard library only and does no I/O. Every
+type has `to_json`, which returns canonical bytes (sorted keys, no spaces), and `from_json`. Requests (job.json, a stop)
+with unknown fields are rejected: an image and an operator that disagree must say so before Ray work starts. Responses
+(progress, an outcome) may contain fields that the reader does not know.
 """
 
 from rljob_runtime.contract.codec import ContractError, legible
