@@ -1,9 +1,8 @@
-"""The page of failure modes against the code: every word that a user can meet when something is wrong has a row."""
+"""The page of failure modes against the code: every reason that a user can see when something is wrong has a row."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +17,9 @@ from rljob_runtime.outcomes import DEVICE_OUT_OF_MEMORY, FENCED, PLACE_ERRORS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "failure-modes.md").read_text()
-ROWS = [line for line in PAGE.split("\n## ", 1)[0].splitlines() if line.startswith("| ")]
-"""Of the first table: what ends or holds up a job."""
+CELL_LIMIT = 250
+"""Characters of a cell: a row that is longer cannot be scanned."""
+COLUMNS = "| reason | counts as | cause | what happens | what to do |"
 NO_FAILURE = {
     *(Reason.VALID, Reason.SPEC_CHANGED, Reason.RECIPE_CHANGED, Reason.RENDERER_CHANGED, Reason.UP_TO_DATE),
     *(Reason.INITIALIZER_RUNNING, Reason.INITIALIZED, Reason.CLUSTER_STARTING, Reason.CLUSTER_READY),
@@ -27,11 +27,23 @@ NO_FAILURE = {
     *(Reason.SUSPENDING, Reason.SUSPENDED, Reason.RESTARTING, Reason.UNPAUSED, Reason.RESUMED),
     *(Reason.CHECKPOINT_SAVED, Reason.SUCCEEDED, "Completed", "Evaluated", "Stopped"),
 }
-"""A job's life, its owner's wishes, or a word on the way to another one that has a row."""
+"""Normal stages of a job, requests of its owner, or a step on the way to a reason that has a row."""
+
+
+def _reason_rows() -> Iterator[tuple[str, ...]]:
+    """Yield the cells of every row in a table whose first column is the reason."""
+    inside = False
+    for line in PAGE.splitlines():
+        inside = line == COLUMNS or (inside and line.startswith("|"))
+        if inside and line.startswith("| `"):
+            yield tuple(cell.strip() for cell in line.strip("|").split(" | "))
+
+
+ROWS = tuple(_reason_rows())
 
 
 def _endings() -> Iterator[str]:
-    """Give every reason with which the launcher refuses to go on, or ends, by name of the call that is told it."""
+    """Yield every reason with which the launcher refuses to start or ends, found by the calls that take one."""
     for path in sorted((ROOT / "runtime" / "src" / "rljob_runtime").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
@@ -50,12 +62,22 @@ ENDINGS = {*_endings(), *PLACE_ERRORS.values(), FENCED, DEVICE_OUT_OF_MEMORY}
 WORDS = sorted({*Reason, *StartReason, *REASONS, *POD_REASONS, *EVICTIONS, *CHECKS, *ENDINGS} - NO_FAILURE)
 
 
-def test_the_launcher_has_words_of_its_own() -> None:
+def test_the_launchers_own_reasons_are_found() -> None:
     assert {"CheckpointTopology", "UnknownOverride", "WrongPod", "HeadBusy", "StoppedWithoutCheckpoint"} <= set(WORDS)
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_what_can_go_wrong_has_a_row(word: str) -> None:
-    assert any(re.search(rf"\b{word}\b", row) for row in ROWS), (
-        f"{word}: docs/failure-modes.md does not say what it means and what to do"
+def test_every_reason_has_a_row_that_begins_with_it(word: str) -> None:
+    assert any(f"`{word}`" in cells[0] for cells in ROWS), (
+        f"{word}: no row of docs/failure-modes.md begins with it and says what it means and what to do"
     )
+
+
+def test_rows_are_complete_and_short() -> None:
+    assert len(ROWS) > len(WORDS) // 2
+    for cells in ROWS:
+        assert len(cells) == COLUMNS.count("|") - 1, f"{cells[0]}: {len(cells)} cells"
+        assert all(cells), f"{cells[0]} has an empty cell"
+    for line in PAGE.splitlines():
+        for cell in line.strip("|").split(" | ") if line.startswith("| ") else ():
+            assert len(cell) <= CELL_LIMIT, f"{len(cell)} characters, at most {CELL_LIMIT}: {cell}"
