@@ -1,0 +1,40 @@
+"""Generated files are marked in .gitattributes, so that reviews collapse them."""
+
+import subprocess
+
+from scripts.generate import QUICKSTART, ROOT, generated_files
+
+LOCKS_AND_GOLDENS = (
+    "requirements/operator.txt",
+    "operator/tests/golden/small-cpu.yaml",
+    "tests/chart/golden/default.yaml",
+    "tests/cluster/programs/kube/go.sum",
+)
+HAND_WRITTEN = (
+    "docs/reference/definitions.md",
+    "requirements/operator.in",
+    "operator/tests/golden/jobs/small-cpu.yaml",
+)
+
+
+def marked(paths: list[str]) -> set[str]:
+    """Return the paths with the attribute linguist-generated."""
+    shown = subprocess.run(
+        ["git", "check-attr", "-z", "linguist-generated", "--", *paths],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    return {path for path, _, value in zip(shown[::3], shown[1::3], shown[2::3], strict=False) if value == "set"}
+
+
+def test_generated_files_are_marked() -> None:
+    # The quickstart is written by hand but for its last document.
+    generated = [str(path.relative_to(ROOT)) for path in generated_files() if path != QUICKSTART]
+    expected = {*generated, *LOCKS_AND_GOLDENS}
+    assert expected - marked(sorted(expected)) == set()
+
+
+def test_hand_written_files_are_not_marked() -> None:
+    assert marked(list(HAND_WRITTEN)) == set()
