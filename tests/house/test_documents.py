@@ -46,6 +46,18 @@ def test_links_lead_somewhere(page: str) -> None:
     assert broken_links(ROOT / page) == []
 
 
+def test_the_code_map_names_what_exists() -> None:
+    roots = (ROOT / "operator/src/rljob", ROOT / "runtime/src/rljob_runtime")
+    named = set(re.findall(r"`([\w./-]+(?:\.py|/))`", (ROOT / "docs/architecture.md").read_text()))
+    assert {"core/steps/", "handlers.py"} <= named
+    missing = {
+        name
+        for name in named
+        if not (ROOT / name).exists() and not any(next(root.glob(f"**/{name.rstrip('/')}"), None) for root in roots)
+    }
+    assert missing == set()
+
+
 def test_a_missing_heading_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
