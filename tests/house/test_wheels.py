@@ -57,6 +57,7 @@ def test_entry_points_are_there(built: dict[str, zipfile.ZipFile]) -> None:
     commands = entry_points(built["rljob"])["console_scripts"]
     assert commands == {"rljob": "rljob.cli.main:main", "kubectl-rljob": "rljob.cli.main:main"}
     assert entry_points(built["rljob_runtime"]) == {
+        "rljob_runtime.trainers": {"verl": "rljob_runtime.verl_plugin.launcher:VerlTrainer"},
         "verl.plugins": {"rljob": "rljob_runtime.verl_plugin.plugin"},
         "vllm.general_plugins": {"rljob": "rljob_runtime.vllm_plugin:register"},
     }
