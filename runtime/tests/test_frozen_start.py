@@ -14,6 +14,7 @@ import pytest
 from rljob_runtime import claims, resume
 from rljob_runtime.checkpoint import ASIDE, BEGUN_FILE, TRACKER_FILE, name_step, new_place
 from rljob_runtime.claims import Owner
+from rljob_runtime.contents import DEFAULT
 from rljob_runtime.contract import JobConfig, ResumeMode
 from rljob_runtime.outcomes import FencedError
 from rljob_runtime.preflight import Attempt
@@ -76,7 +77,7 @@ class Launcher:
 
     def choose(self) -> None:
         attempt = Attempt(self.attempt, "sums", "pod", Path("spool"), None)
-        resume.choose(self.job, attempt, needs_critic=False, only_evaluates=False)
+        resume.choose(self.job, attempt, {"actor": DEFAULT}, only_evaluates=False)
 
     def start(self) -> None:
         claims.claim(self.folder, self.owner)

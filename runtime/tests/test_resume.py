@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime import resume
+from rljob_runtime import contents, resume
 from rljob_runtime.checkpoint import TRACKER_FILE
 from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
 from rljob_runtime.outcomes import RefusedError, StartGoneError, from_error
@@ -16,12 +16,21 @@ from runtime.tests.conftest import MakeJob
 from runtime.tests.saving_process import WHOLE_MARK
 
 
-def make_step(folder: Path, step: int, *, devices: int = 2, critic: bool = False, complete: bool = True) -> Path:
+def make_step(
+    folder: Path,
+    step: int,
+    *,
+    devices: int = 2,
+    critic: bool = False,
+    complete: bool = True,
+    kinds: tuple[str, ...] = ("model", "optim"),
+) -> Path:
     made = folder / f"global_step_{step}"
     for role in ("actor", "critic") if critic else ("actor",):
         (made / role).mkdir(parents=True)
         for rank in range(devices):
-            (made / role / f"model_world_size_{devices}_rank_{rank}.pt").write_bytes(WHOLE_MARK)
+            for kind in kinds:
+                (made / role / f"{kind}_world_size_{devices}_rank_{rank}.pt").write_bytes(WHOLE_MARK)
     if complete:
         (made / "data.pt").write_bytes(WHOLE_MARK)
     return made
@@ -42,10 +51,16 @@ def other(tmp_path: Path) -> Path:
 
 
 def choose(
-    job: JobConfig, *, needs_critic: bool = False, only_evaluates: bool = False, saved: int | None = None
+    job: JobConfig,
+    *,
+    needs_critic: bool = False,
+    only_evaluates: bool = False,
+    saved: int | None = None,
+    loads: frozenset[str] = contents.DEFAULT,
 ) -> resume.Start:
     attempt = Attempt(3, "sums-3", "pod", Path("spool"), saved)
-    return resume.choose(job, attempt, needs_critic=needs_critic, only_evaluates=only_evaluates)
+    roles = ("actor", "critic") if needs_critic else ("actor",)
+    return resume.choose(job, attempt, dict.fromkeys(roles, loads), only_evaluates=only_evaluates)
 
 
 def refusal(job: JobConfig, *, needs_critic: bool = False, saved: int | None = None) -> RefusedError:
@@ -209,7 +224,7 @@ def test_what_attempts_have_left_on_its_way_aside_is_set_aside_with_the_rest(mak
     aside = own / "set-aside-by-sums-uid01-1-attempt-3"
     names = ["global_step_4", "global_step_4.aside-b", "global_step_6"]
     assert sorted(entry.name for entry in aside.iterdir()) == names
-    assert [len(list((aside / name / "actor").iterdir())) for name in names] == [2, 3, 2]
+    assert [len(list((aside / name / "actor").iterdir())) for name in names] == [4, 6, 4]
     assert sorted(entry.name for entry in own.iterdir()) == [".begun", ".owner", aside.name]
 
 
@@ -250,7 +265,7 @@ def test_a_step_that_lost_a_part_is_passed_over_and_told(
     start = choose(make_job(checkpoint_path=str(own)), saved=20)
     assert (start.folder, start.step, start.told) == (whole, 10, f"the run goes on from step 10 in {own}")
     assert (own / TRACKER_FILE).read_text() == "10"
-    said = f"rljob: {own}: of step 20, actor/model_world_size_2_rank_1.pt are missing or cut off; it is passed over\n"
+    said = f"rljob: {own}: step 20 has missing or truncated files: actor/model_world_size_2_rank_1.pt; it is skipped\n"
     assert capsys.readouterr().err == ("" if tracker == "10" else said)
     steps_and_tracker = ["global_step_10", "global_step_20", TRACKER_FILE]
     assert sorted(entry.name for entry in own.iterdir() if entry.name != ".owner") == steps_and_tracker
@@ -296,8 +311,8 @@ def test_where_no_step_is_whole_nothing_begins_anew(
     names = ", ".join(f"actor/model_world_size_6_rank_{rank}.pt" for rank in range(4))
     assert error.reason == "CheckpointGone"
     assert str(error) == (
-        f"checkpoint.path: no step of {own} is whole: of step 20, {names} and 2 more are missing or cut off; "
-        "bring the files back, or begin from another folder"
+        f"checkpoint.path: no step of {own} is whole: step 20 has missing or truncated files: {names} and 8 more; "
+        "restore the files, or start from another folder"
     )
 
 
@@ -319,7 +334,9 @@ def test_a_source_is_passed_over_step_by_step_unless_one_is_asked_for(
         (other / f"global_step_{step}" / "actor" / "model_world_size_2_rank_0.pt").write_bytes(b"")
     error = refusal(of())
     assert error.reason == "CheckpointMissing"
-    assert str(error).startswith(f"checkpoint.from: no step of {other} is whole: of step 20, ")
+    assert str(error).startswith(
+        f"checkpoint.from: no step of {other} is whole: step 20 has missing or truncated files: "
+    )
 
 
 def test_another_number_of_devices_is_refused_with_both_numbers(make_job: MakeJob, own: Path) -> None:
@@ -341,3 +358,47 @@ def test_a_critic_is_needed_where_one_is_resumed(make_job: MakeJob, own: Path) -
     make_step(own, 12, critic=True)
     (own / TRACKER_FILE).write_text("12")
     assert choose(make_job(checkpoint_path=str(own)), needs_critic=True).step == 12
+
+
+@pytest.mark.parametrize(("kinds", "name"), [(("model",), "optimizer"), (("optim", "extra_state"), "model")])
+def test_a_step_that_was_saved_without_model_or_optimizer_is_skipped(
+    make_job: MakeJob, own: Path, kinds: tuple[str, ...], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = make_step(own, 10)
+    make_step(own, 20, kinds=kinds)
+    assert choose(make_job(checkpoint_path=str(own))).folder == whole
+    assert (own / TRACKER_FILE).read_text() == "10"
+    said = f"rljob: {own}: step 20 was saved without actor {name}; it is skipped\n"
+    assert capsys.readouterr().err == said
+
+
+def test_where_no_step_has_the_model_nothing_is_resumed(make_job: MakeJob, own: Path, other: Path) -> None:
+    for folder in (own, other):
+        made = make_step(folder, 20, devices=4, kinds=("optim", "extra_state"))
+    error = refusal(make_job(checkpoint_path=str(own)), saved=20)
+    assert error.reason == "CheckpointIncomplete"
+    assert str(error) == (
+        f"{own / made.name} was saved without actor model, which the run would load; start from another step or "
+        "folder. Where only the optimizer is missing, verl.overrides "
+        'actor_rollout_ref.actor.checkpoint.load_contents: ["model"] (and the critic\'s) loads the weights alone'
+    )
+    (own / made.name).rename(own / "aside")
+    for source in (ResumeSource(str(other)), ResumeSource(str(other), 20)):
+        error = refusal(make_job(checkpoint_path=str(own), resume_from=source))
+        assert error.reason == "CheckpointIncomplete"
+        assert str(error).startswith(f"{made} was saved without actor model")
+
+
+def test_a_critic_is_resumed_with_its_model_and_optimizer(make_job: MakeJob, own: Path) -> None:
+    made = make_step(own, 10, critic=True)
+    for file in (made / "critic").glob("optim*"):
+        file.unlink()
+    assert choose(make_job(checkpoint_path=str(own))).folder == made
+    error = refusal(make_job(checkpoint_path=str(own)), needs_critic=True)
+    assert error.reason == "CheckpointIncomplete"
+    assert "was saved without critic optimizer" in str(error)
+
+
+def test_a_run_that_loads_the_weights_alone_needs_no_optimizer(make_job: MakeJob, own: Path) -> None:
+    made = make_step(own, 10, kinds=("model",))
+    assert choose(make_job(checkpoint_path=str(own)), loads=frozenset({contents.MODEL})).folder == made

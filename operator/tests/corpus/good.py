@@ -24,6 +24,20 @@ GOOD = {
     "secrets as variables": {
         "secretRefs": [{"name": "hub", "items": [{"key": "a", "env": "A"}, {"key": "b", "env": "B"}]}, {"name": "all"}]
     },
+    "checkpoints with all that is needed": merged(
+        saved(),
+        {
+            "verl": {
+                "overrides": {
+                    "actor_rollout_ref.actor.checkpoint.save_contents": ["hf_model", "model", "optimizer"],
+                    "actor_rollout_ref.actor.checkpoint.load_contents": ["model"],
+                    "critic.checkpoint.save_contents": "[model, optimizer]",
+                    "critic.checkpoint.load_contents": None,
+                }
+            }
+        },
+    ),
+    "contents of checkpoints that nobody saves": key("actor_rollout_ref.actor.checkpoint.save_contents", ["extra"]),
     "experts at rest": merged(
         key(f"{VLLM}.additional_config", {"enable_kv_nz": False, "weight_nz_mode": 0}),
         template({"env": [{"name": "VLLM_ASCEND_ENABLE_NZ", "value": "0"}]}),

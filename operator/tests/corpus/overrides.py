@@ -86,4 +86,45 @@ HARM = {
         "weights in NZ layout do not survive",
     ),
 }
-BAD = {**KEYS, **LEGACY, **HARM}
+ACTOR_SAVES, ACTOR_LOADS = (f"actor_rollout_ref.actor.checkpoint.{name}_contents" for name in ("save", "load"))
+CONTENTS = {
+    what: Bad(
+        key(name, value) | saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}}),
+        f"spec.verl.overrides[{name}]",
+        message,
+    )
+    for what, name, value, message in (
+        (
+            "a save without weights",
+            ACTOR_SAVES,
+            ["optimizer", "extra"],
+            "saves checkpoints without model, so a restart would not continue what was trained; add model, or",
+        ),
+        ("a save without weights by force", f"++{ACTOR_SAVES}", ["optimizer"], "saves checkpoints without model"),
+        ("a save without weights as text", f"+{ACTOR_SAVES}", "['optimizer']", "saves checkpoints without model"),
+        ("a save without optimizer", ACTOR_SAVES, ["model", "extra"], "saves checkpoints without optimizer"),
+        ("a save of nothing", ACTOR_SAVES, [], "add model and optimizer, or take"),
+        ("a save of a switch", ACTOR_SAVES, True, "saves checkpoints without model and optimizer"),
+        (
+            "a save of one item",
+            f"+{ACTOR_SAVES}.0",
+            "extra",
+            f"changes a part of {ACTOR_SAVES}; override the whole list",
+        ),
+        (
+            "a save without weights in a map",
+            "actor_rollout_ref.actor.checkpoint",
+            {"save_contents": "[optimizer]"},
+            "saves checkpoints without model",
+        ),
+        ("a save without the critic's weights", "critic.checkpoint.save_contents", ["extra"], "without model"),
+        ("a load without weights", ACTOR_LOADS, ["optimizer", "extra"], "loads checkpoints without model"),
+        (
+            "a load without the critic's weights",
+            "+critic.checkpoint.load_contents",
+            "extra",
+            "loads checkpoints without",
+        ),
+    )
+}
+BAD = {**KEYS, **LEGACY, **HARM, **CONTENTS}

@@ -267,12 +267,8 @@ def prepare_cluster(launch: Launch) -> None:
 
 def choose_start(launch: Launch) -> None:
     """Tell the trainer where to begin: only now, because an earlier attempt may have saved until a moment ago."""
-    start = resume.choose(
-        launch.job,
-        launch.attempt,
-        needs_critic=launch.trainer.needs_critic,
-        only_evaluates=launch.trainer.only_evaluates(launch.job),
-    )
+    trainer, job = launch.trainer, launch.job
+    start = resume.choose(job, launch.attempt, trainer.loads, only_evaluates=trainer.only_evaluates(job))
     print(f"rljob: {start.told}", file=sys.stderr, flush=True)  # noqa: T201
     launch.trainer.begin_at(start)
 

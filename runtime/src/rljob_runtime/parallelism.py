@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rljob_runtime import contents
 from rljob_runtime.checkpoint import CRITIC_FOLDER
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.outcomes import RefusedError
@@ -34,10 +35,6 @@ SIZES = (
     "expert_tensor_parallel_size",
 )
 """Keys of verl/trainer/config/engine/megatron.yaml (0.9.1); context parallelism only divides the data's ranks."""
-WEIGHTS = "model"
-"""What of `checkpoint.load_contents` any split can load (verl/trainer/config/actor/actor.yaml, 0.9.1)."""
-FIELD = "actor_rollout_ref.actor.checkpoint.load_contents"
-"""The critic has one of its own."""
 
 
 def require(start: Start, config: DictConfig) -> None:
@@ -80,7 +77,7 @@ def split(config: DictConfig) -> dict[str, int | None]:
 
 def _loads_more_than_weights(config: DictConfig, step: Path) -> bool:
     roles = [config.actor_rollout_ref.actor, *([config.critic] if (step / CRITIC_FOLDER).is_dir() else [])]
-    return any(set(role.checkpoint.load_contents) != {WEIGHTS} for role in roles)
+    return any(contents.named(role.checkpoint.load_contents) != {contents.MODEL} for role in roles)
 
 
 def _expect(wanted: dict[str, int | None], step: Path) -> None:
@@ -95,5 +92,5 @@ def _expect(wanted: dict[str, int | None], step: Path) -> None:
             "CheckpointTopology",
             f"{step} was written with {'; '.join(changed)}: Megatron's optimizer and random states can only be loaded "
             f"by the same split; set trainer.parallelism back, or load the weights alone by verl.overrides "
-            f'{FIELD}: ["{WEIGHTS}"]',
+            f'{contents.LOAD_KEY}: ["{contents.MODEL}"]',
         )

@@ -1,8 +1,9 @@
 """Where an attempt begins: at the job's own last complete checkpoint, else at `checkpoint.from`, else at step 0.
 
 The launcher asks once it alone may write into the checkpoint folder, and hands verl an explicit path: verl's own search
-would follow a tracker file that a crash can damage. A step that lost a part is passed over. With `Never`, a job's first
-attempt sets earlier steps aside, so that every `global_step_<n>` of the folder belongs to this job; nothing is deleted.
+would follow a tracker file that a crash can damage. A step that lost a part, or was saved without what the run loads,
+is skipped. With `Never`, a job's first attempt sets earlier steps aside, so that every `global_step_<n>` of the folder
+belongs to this job; nothing is deleted.
 A job that had saved something does not begin anew in silence because it is gone. A launcher that was frozen here, and
 comes back when the folder is somebody else's, changes nothing there.
 """
@@ -12,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_runtime import checkpoint, claims
+from rljob_runtime import checkpoint, claims, contents
 from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.claims import Owner
 from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
@@ -40,11 +41,29 @@ class Start:
     """For the log."""
 
 
-def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool, only_evaluates: bool) -> Start:
-    """Choose the step to begin from; raises RefusedError (exit 64) for what the folders cannot give.
+@dataclass(frozen=True)
+class Loader:
+    """What the attempt loads from a step, to tell which steps it can resume from."""
 
-    Raises FencedError if the job's folder is somebody else's by now, and OSError (exit 1, another attempt) for a volume
-    that cannot be read: what it holds is not known.
+    devices: int
+    """FSDP loads the files of exactly as many devices."""
+    loads: Mapping[str, frozenset[str]]
+    """By the folder of each role that the algorithm trains."""
+
+    def problem_of(self, made: Path) -> str | None:
+        """Return why a step cannot be resumed, as the rest of a sentence; None if it can."""
+        if lacking := list(contents.lacking(made, self.loads)):
+            return f"was saved without {' and '.join(lacking)}"
+        broken = checkpoint.broken_shards(made, self.devices)
+        more = f" and {len(broken) - SHOWN_SHARDS} more" if len(broken) > SHOWN_SHARDS else ""
+        return f"has missing or truncated files: {', '.join(broken[:SHOWN_SHARDS])}{more}" if broken else None
+
+
+def choose(job: JobConfig, attempt: Attempt, loads: Mapping[str, frozenset[str]], *, only_evaluates: bool) -> Start:
+    """Choose the step to start from; `loads` is what the trainer loads (`Trainer.loads`).
+
+    Raises RefusedError (exit 64) if the folders do not hold what the manifest asks for, FencedError if another attempt
+    or job owns the job's folder by now, and OSError (exit 1, another attempt) for a volume that cannot be read.
     """
     own = Path(job.checkpoint_path) if job.checkpoint_path else None
     if own is not None and attempt.checkpoint_step is not None:
@@ -52,51 +71,52 @@ def choose(job: JobConfig, attempt: Attempt, *, needs_critic: bool, only_evaluat
     owner = Owner.of(job, attempt.number)
     if job.resume is ResumeMode.NEVER and (own is None or not _begun(own, job)):
         return _begin_anew(own, job, owner) if own else Start()
-    step = _own_step(own, owner, job.devices) if own else None
+    loader = Loader(job.devices, loads)
+    step = _own_step(own, owner, loader) if own else None
     if own is not None and step is not None:
         if not only_evaluates:
             _check_end(own, job, step)
         start = Start(step_folder(own, step), step, f"the run goes on from step {step} in {own}")
     elif job.resume_from is not None:
-        start = _from_source(job.resume_from, job, only_evaluates=only_evaluates)
+        start = _from_source(job.resume_from, job, loader, only_evaluates=only_evaluates)
     elif job.resume is ResumeMode.REQUIRED:
         raise _refused(f"checkpoint.resume is Required, but {own} holds no complete checkpoint (global_step_<n>)")
     else:
         return Start()
     if start.folder is not None:
         check_topology(start.folder, job.devices)
-        check_critic(start.folder, needs_critic=needs_critic)
+        check_critic(start.folder, needs_critic=checkpoint.CRITIC_FOLDER in loads)
+        check_contents(start.folder, loads)
     return start
 
 
-def _own_step(folder: Path, owner: Owner, devices: int) -> int | None:
-    """Let the tracker name the step to go on from, and give it; None where nothing was saved."""
+def _own_step(folder: Path, owner: Owner, loader: Loader) -> int | None:
+    """Return the step to resume from, and make the tracker name it; None if nothing was saved."""
     first = checkpoint.step_to_resume(folder)
     if first is None:
         _retire_tracker(folder, functools.partial(claims.check, folder, owner))
         return None
-    step = _newest_whole(folder, first, devices, "checkpoint.path", "CheckpointGone")
+    step = _newest_whole(folder, first, loader, "checkpoint.path", "CheckpointGone")
     if step != checkpoint.tracked_step(folder):
         claims.publish(folder, owner, step)
     return step
 
 
-def _newest_whole(folder: Path, first: int, devices: int, field: str, reason: str) -> int:
-    """Give the first of the steps that lacks no part of any rank, and tell of those that do; nothing is deleted.
+def _newest_whole(folder: Path, first: int, loader: Loader, field: str, reason: str) -> int:
+    """Return the first step that can be resumed, and report those that cannot; nothing is deleted.
 
-    Without it every attempt would die in the load of the same step, although an older one is whole.
+    Without it every attempt would fail while it loads the same step, although an older one is whole.
     """
-    told = []
+    problems = []
     for step in _candidates(folder, first):
-        broken = checkpoint.broken_shards(step_folder(folder, step), devices)
-        if not broken:
+        problem = loader.problem_of(step_folder(folder, step))
+        if problem is None:
             return step
-        more = f" and {len(broken) - SHOWN_SHARDS} more" if len(broken) > SHOWN_SHARDS else ""
-        told.append(f"of step {step}, {', '.join(broken[:SHOWN_SHARDS])}{more} are missing or cut off")
-        print(f"rljob: {folder}: {told[-1]}; it is passed over", file=sys.stderr, flush=True)  # noqa: T201
+        problems.append(f"step {step} {problem}")
+        print(f"rljob: {folder}: {problems[-1]}; it is skipped", file=sys.stderr, flush=True)  # noqa: T201
+    check_contents(step_folder(folder, first), loader.loads)
     raise _refused(
-        f"{field}: no step of {folder} is whole: {told[0]}; bring the files back, or begin from another folder",
-        reason,
+        f"{field}: no step of {folder} is whole: {problems[0]}; restore the files, or start from another folder", reason
     )
 
 
@@ -225,7 +245,19 @@ def check_critic(folder: Path, *, needs_critic: bool) -> None:
         )
 
 
-def _from_source(source: ResumeSource, job: JobConfig, *, only_evaluates: bool) -> Start:
+def check_contents(folder: Path, loads: Mapping[str, frozenset[str]]) -> None:
+    """Refuse a step that was saved without the model or the optimizer that the run would load."""
+    if lacking := list(contents.lacking(folder, loads)):
+        raise _refused(
+            f"{folder} was saved without {' and '.join(lacking)}, which the run would load; start from another step "
+            "or folder. Where only the optimizer is missing, verl.overrides "
+            f'{contents.LOAD_KEY}: ["{contents.MODEL}"] (and the '
+            "critic's) loads the weights alone",
+            "CheckpointIncomplete",
+        )
+
+
+def _from_source(source: ResumeSource, job: JobConfig, loader: Loader, *, only_evaluates: bool) -> Start:
     folder = Path(source.path)
     steps = checkpoint.complete_steps(folder)
     there = ", ".join(str(step) for step in steps[-SHOWN_STEPS:])
@@ -235,7 +267,7 @@ def _from_source(source: ResumeSource, job: JobConfig, *, only_evaluates: bool) 
             "is not a folder of this pod" if not folder.is_dir() else "holds no complete checkpoint (global_step_<n>)"
         )
         raise _refused(f"checkpoint.from: {folder} {what}")
-    step = source.step or _source_step(folder, steps, job.devices)
+    step = source.step or _source_step(folder, steps, loader)
     if step not in steps:
         raise _refused(f"checkpoint.from.step: {folder} has no complete step {step}; {there}")
     if step >= job.total_steps and not only_evaluates:
@@ -246,11 +278,11 @@ def _from_source(source: ResumeSource, job: JobConfig, *, only_evaluates: bool) 
     return Start(step_folder(folder, step), step, f"the run begins with step {step} of {folder}")
 
 
-def _source_step(folder: Path, steps: list[int], devices: int) -> int:
-    """Give the step that the source's tracker names, else its newest one; of those that are whole."""
+def _source_step(folder: Path, steps: list[int], loader: Loader) -> int:
+    """Return the step that the source's tracker names, else its newest one, of those that can be resumed."""
     tracked = checkpoint.tracked_step(folder)
     first = tracked if tracked in steps else steps[-1]
-    return _newest_whole(folder, first, devices, "checkpoint.from", "CheckpointMissing")
+    return _newest_whole(folder, first, loader, "checkpoint.from", "CheckpointMissing")
 
 
 def _refused(message: str, reason: str = "CheckpointMissing") -> RefusedError:

@@ -80,8 +80,11 @@ class Trainer(Protocol):
         """
 
     @property
-    def needs_critic(self) -> bool:
-        """Whether a checkpoint must hold a critic; asked within `connected`."""
+    def loads(self) -> Mapping[str, frozenset[str]]:
+        """What it loads of a checkpoint, of `model` and `optimizer`, by the folder of each role that it trains.
+
+        Asked within `connected`; without the folder `critic` in it, a checkpoint needs none.
+        """
 
     def begin_at(self, start: Start) -> None:
         """Take the step to begin from, within `connected`; raises RefusedError for one that it cannot load."""

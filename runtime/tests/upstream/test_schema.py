@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rljob_runtime import hydra_config, parallelism, wiring
+from rljob_runtime import contents, hydra_config, parallelism, wiring
 from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, OverrideValue, Platform
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.resume import Start
@@ -108,3 +109,31 @@ def test_the_split_of_a_megatron_model_is_read_from_verls_own_keys(tmp_path: Pat
         parallelism.require(begun, config)
     config.actor_rollout_ref.actor.checkpoint.load_contents = ["model"]
     parallelism.require(begun, config)
+
+
+@pytest.mark.parametrize(("engine", "platform"), [("dp", Platform.CPU), ("megatron", Platform.NPU)])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "actor_rollout_ref.actor.checkpoint.save_contents",
+        "+actor_rollout_ref[actor].checkpoint.save_contents",
+        "critic.checkpoint.save_contents",
+        "critic.checkpoint.load_contents",
+    ],
+)
+@pytest.mark.parametrize("value", [["optimizer", "extra"], "['optimizer']"])
+def test_checkpoints_without_the_model_are_refused_however_they_are_written(
+    engine: str, platform: Platform, key: str, value: Any
+) -> None:
+    saving = dataclasses.replace(job(platform, **{"model_engine": engine, key: value}), checkpoint_path="/saves")
+    config = hydra_config.compose(saving, SPOOL, SCRATCH)
+    with pytest.raises(RefusedError, match="without model"):
+        contents.require(saving, config)
+    contents.require(saving, hydra_config.compose(job(platform, model_engine=engine), SPOOL, SCRATCH))
+
+
+def test_what_is_loaded_is_what_is_saved_unless_it_is_set() -> None:
+    config = hydra_config.compose(job(), SPOOL, SCRATCH)
+    assert contents.loads(config, needs_critic=True) == {"actor": contents.DEFAULT, "critic": contents.DEFAULT}
+    config.critic.checkpoint.save_contents = ["model"]
+    assert contents.loads(config, needs_critic=True) == {"actor": contents.DEFAULT, "critic": {"model"}}

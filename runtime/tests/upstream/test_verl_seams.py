@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rljob_runtime import contents
 from rljob_runtime.wiring import ROUTER_CONFIG, TRAINER_NAME
 
 
@@ -92,6 +93,35 @@ def test_shards_carry_the_number_of_devices_in_their_names() -> None:
     for kind in ("model", "optim", "extra_state"):
         assert f'f"{kind}_world_size_{{self.world_size}}_rank_{{self.rank}}.pt"' in source
         assert SHARD.match(f"{kind}_world_size_16_rank_3.pt")
+
+
+@pytest.mark.parametrize("saved", [None, ["model"], ["optimizer", "extra"], "['optimizer']", "[model, optimizer]", []])
+def test_settings_are_read_as_the_checkpoint_managers_of_verl_read_them(saved: Any) -> None:
+    from omegaconf import OmegaConf
+    from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
+
+    manager = BaseCheckpointManager.__new__(BaseCheckpointManager)
+    config = OmegaConf.create({"save_contents": saved, "load_contents": "${.save_contents}"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.distributed.get_rank", lambda: 0)
+        patch.setattr("torch.distributed.get_world_size", lambda: 1)
+        BaseCheckpointManager.__init__(manager, None, None, checkpoint_config=config)
+    read = contents.named(config.load_contents)
+    assert (contents.MODEL in read) == manager.should_save_model == manager.should_load_model
+    assert (contents.OPTIMIZER in read) == manager.should_save_optimizer == manager.should_load_optimizer
+    assert (contents.EXTRA in read) == manager.should_save_extra == manager.should_load_extra
+
+
+def test_the_files_that_tell_what_was_saved_keep_their_names() -> None:
+    import verl
+
+    # Not imported: the image for CPUs has no Megatron.
+    utils = Path(verl.__path__[0]) / "utils"
+    megatron = (utils / "checkpoint" / "megatron_checkpoint_manager.py").read_text()
+    assert f'"{contents.FSDP_FILE}"' in (utils / "checkpoint" / "fsdp_checkpoint_manager.py").read_text()
+    assert f'"{contents.MEGATRON_FILE}"' in (utils / "megatron_utils.py").read_text()
+    assert '"contents": contents,' in megatron
+    assert all(f'contents["{name}"] = ' in megatron for name in (contents.MODEL, contents.OPTIMIZER))
 
 
 def test_verl_still_makes_no_baselines_for_remax(base: Any) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rljob_runtime import parallelism, preflight, wiring
+from rljob_runtime import contents, parallelism, preflight, wiring
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, StopMode
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.resume import Start
@@ -46,6 +46,7 @@ class VerlTrainer:
 
         job = setup.job
         config = hydra_config.compose(job, setup.spool, setup.scratch)
+        contents.require(job, config)
         require_plugin(job)
         if not preflight.missing_here([required.path for required in job.required_paths]):
             # verl reads the critic's model here; where it is missing, the check of the paths knows whose fault it is.
@@ -65,11 +66,11 @@ class VerlTrainer:
         return self._runner.result()
 
     @property
-    def needs_critic(self) -> bool:
+    def loads(self) -> Mapping[str, frozenset[str]]:
         """See `Trainer`."""
         from verl.trainer.ppo.utils import need_critic
 
-        return bool(need_critic(self._composed))
+        return contents.loads(self._composed, needs_critic=need_critic(self._composed))
 
     def begin_at(self, start: Start) -> None:
         """See `Trainer`."""

@@ -1,0 +1,102 @@
+"""What verl saves of a role and loads again, and whether a run can resume from it.
+
+verl 0.9.1 saves and loads the model of a role only if `checkpoint.save_contents` and `load_contents` contain "model",
+and the optimizer only if they contain "optimizer" (verl/utils/checkpoint/checkpoint_manager.py:76,83,119,126). By
+default it loads what it saves (verl/trainer/config/actor/actor.yaml:139, critic/critic.yaml:81), so nothing fails when
+a step lacks the model: training continues at step N with the weights of `model.path`. The launcher therefore refuses
+such settings, and steps that lack what the run would load.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rljob_runtime import checkpoint
+from rljob_runtime.contract import ExitCode, JobConfig
+from rljob_runtime.files import naming
+from rljob_runtime.outcomes import RefusedError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+MODEL = "model"
+OPTIMIZER = "optimizer"
+EXTRA = "extra"
+DEFAULT = frozenset({MODEL, OPTIMIZER, EXTRA})
+"""What verl takes for null: verl/utils/checkpoint/checkpoint_manager.py:54-57 (0.9.1)."""
+NEEDED = {"save_contents": (MODEL, OPTIMIZER), "load_contents": (MODEL,)}
+"""To load the model without its optimizer is allowed: that is how Megatron changes its split (docs/training.md)."""
+KEYS = {checkpoint.MODEL_FOLDER: "actor_rollout_ref.actor", checkpoint.CRITIC_FOLDER: "critic"}
+"""verl's key of a role, by the folder of its checkpoint."""
+LOAD_KEY = "actor_rollout_ref.actor.checkpoint.load_contents"
+"""The critic has a key of its own."""
+SHARDS = {"model": MODEL, "optim": OPTIMIZER, "extra_state": EXTRA}
+"""What the kinds of FSDP's shards hold: verl/utils/checkpoint/fsdp_checkpoint_manager.py:316-318 (0.9.1)."""
+FSDP_FILE = "fsdp_config.json"
+"""Rank 0 of FSDP always writes it: verl/utils/checkpoint/fsdp_checkpoint_manager.py:410 (0.9.1)."""
+MEGATRON_FILE = "ckpt_contents.json"
+"""Rank 0 of Megatron writes it last: verl/utils/megatron_utils.py:1113 (0.9.1). Empty folders tell nothing, since verl
+makes those of all contents (lines 1036-1057)."""
+
+
+def require(job: JobConfig, config: DictConfig) -> None:
+    """Raise RefusedError (exit 64) if a run that saves checkpoints could not resume from them."""
+    if not job.checkpoint_path:
+        return
+    for role, key in KEYS.items():
+        for field, needed in NEEDED.items():
+            value = getattr(_settings(config, role), field)
+            if lacking := [name for name in needed if name not in named(value)]:
+                raise RefusedError(
+                    ExitCode.BAD_CONFIG,
+                    "InvalidOverride",
+                    f"{key}.checkpoint.{field} is {value}, without {' and '.join(lacking)}: an attempt that resumes "
+                    f"would not continue what was trained; list {' and '.join(needed)} there, or remove the override",
+                )
+
+
+def loads(config: DictConfig, *, needs_critic: bool) -> dict[str, frozenset[str]]:
+    """Return what verl loads, by the folder of each role that the algorithm trains."""
+    roles = (checkpoint.MODEL_FOLDER, *((checkpoint.CRITIC_FOLDER,) if needs_critic else ()))
+    return {role: named(_settings(config, role).load_contents) for role in roles}
+
+
+def named(value: object) -> frozenset[str]:
+    """Return the contents that verl reads from a setting: it asks `in`, which a text answers too."""
+    if value is None:
+        return DEFAULT
+    return frozenset(name for name in DEFAULT if name in value) if isinstance(value, Sequence) else frozenset()
+
+
+def lacking(step: Path, wanted: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """Yield what of model and optimizer a step was saved without, although the run would load it.
+
+    A role whose files do not tell is left to its engine, which fails if it does not find what it loads.
+    """
+    for role, names in wanted.items():
+        if (found := saved(step / role)) is not None:
+            yield from (f"{role} {name}" for name in (MODEL, OPTIMIZER) if name in names and name not in found)
+
+
+def saved(folder: Path) -> frozenset[str] | None:
+    """Return what the folder of a role holds; None if its files do not tell.
+
+    Raises OSError for a volume that cannot be read.
+    """
+    kinds = {kind for kind, _ in checkpoint.shards(folder)}
+    if kinds or (folder / FSDP_FILE).exists():
+        return frozenset(SHARDS[kind] for kind in kinds)
+    file = folder / MEGATRON_FILE
+    try:
+        with naming(file):
+            listed = frozenset(json.loads(file.read_text())["contents"].keys())
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return DEFAULT & listed
+
+
+def _settings(config: DictConfig, role: str) -> Any:  # noqa: ANN401 - a node of verl's configuration
+    return (config.actor_rollout_ref.actor if role == checkpoint.MODEL_FOLDER else config.critic).checkpoint
