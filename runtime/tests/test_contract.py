@@ -110,6 +110,29 @@ def test_an_unknown_key_is_refused_with_its_name() -> None:
         StopRequest.from_json(b'{"attempt":1,"mode":"AfterStep","colour":"red"}')
 
 
+@pytest.mark.parametrize(
+    ("phase", "seen"),
+    [
+        ("a-" * 32_000, f"'{'a-' * 49}a… is not one of Idle, "),
+        ("Dancing", "'Dancing' is not one of Idle, "),
+        (["a"] * 9_000, "list is not one of Idle, "),
+        (10**400, f"1{'0' * 99}… is not one of Idle, "),
+    ],
+)
+def test_a_foreign_value_is_quoted_up_to_a_bound(phase: object, seen: str) -> None:
+    with pytest.raises(ContractError) as caught:
+        Progress.from_json(json.dumps({"podUid": "p", "phase": phase}))
+    assert str(caught.value).startswith(f"Progress.phase: {seen}")
+    assert len(str(caught.value)) < 300
+
+
+def test_foreign_keys_are_named_up_to_a_bound() -> None:
+    order = {"attempt": 1, "mode": "AfterStep"} | {f"{number:02}" + "x" * 5_000: 1 for number in range(20)}
+    with pytest.raises(ContractError, match="and 12 more; operator and image are of different versions") as caught:
+        StopRequest.from_json(json.dumps(order))
+    assert len(str(caught.value)) < 1_000
+
+
 def test_an_answer_of_a_newer_image_is_read_for_what_is_known() -> None:
     outcome = Outcome(67, "Stalled", "no step", last_step=4)
     progress = Progress(pod_uid="p", phase=Phase.ENDED, attempt=2, checkpoint_step=4, outcome=outcome)

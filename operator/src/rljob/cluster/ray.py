@@ -18,8 +18,8 @@ from rljob.cluster import errors
 from rljob.cluster.port import Fence, unfenced
 from rljob.core.observed import RayJob, RayJobState
 from rljob.core.requirements import Head
-from rljob.telemetry.log import Log
-from rljob_runtime.contract import ContractError, Progress, StopMode, StopRequest
+from rljob.telemetry.log import Log, redact
+from rljob_runtime.contract import ContractError, Progress, StopMode, StopRequest, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,6 +36,8 @@ LOG_TAIL_CHARACTERS = 4096
 LOG_BYTES = 4 * LOG_TAIL_CHARACTERS
 """Ray's `/logs` gives the whole driver log as one JSON string; of the stream only the end is held."""
 MESSAGE_CHARACTERS = 1500
+SAID_CHARACTERS = 200
+"""Of an answer that is no answer, in an error message."""
 
 log = Log(__name__)
 
@@ -108,7 +110,7 @@ class RayClient:
             log.warning("The head does not know this way to stop, and is asked to stop at once", mode=run.mode.value)
             status, text = await self._ask("stop", "POST", url, head, _stop_body(run, StopMode.IMMEDIATE))
         if status == HTTPStatus.CONFLICT:
-            raise errors.HeadBusy(f"stop: {text.decode(errors='replace')[-200:].strip()}")
+            raise errors.HeadBusy(f"stop: {_said(text)}")
         if status != HTTPStatus.ACCEPTED:
             _expect_ok("stop", status, text)
 
@@ -194,12 +196,16 @@ def _jobs(head: Head) -> str:
 def _expect_ok(call: str, status: int, text: bytes) -> None:
     if status == HTTPStatus.OK:
         return
-    said = text.decode(errors="replace")[-200:]
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         raise errors.HeadRefused(f"{call}: {status}; the head has another token than this operator's key gives")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-        raise errors.HeadBusy(f"{call}: {status} {said}")
-    raise errors.HeadNonsense(f"{call}: {status} {said}")
+        raise errors.HeadBusy(f"{call}: {status} {_said(text)}")
+    raise errors.HeadNonsense(f"{call}: {status} {_said(text)}")
+
+
+def _said(text: bytes) -> str:
+    """Return the end of an answer for a message. Secrets are hidden first: the cut may take away what names them."""
+    return redact(text.decode(errors="replace"), SAID_CHARACTERS).strip()
 
 
 def _parse_job(submission_id: str, text: bytes) -> RayJob:
@@ -213,7 +219,8 @@ def _parse_job(submission_id: str, text: bytes) -> RayJob:
             driver_exit_code=code if isinstance(code, int) else None,
         )
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise errors.HeadNonsense(f"job: {type(error).__name__}: {error}") from error
+        said = redact(f"{type(error).__name__}: {error}", SAID_CHARACTERS)
+        raise errors.HeadNonsense(f"job: {said}") from error
     if job.submission_id != submission_id:
-        raise errors.HeadNonsense(f"job: asked for {submission_id}, got {job.submission_id}")
+        raise errors.HeadNonsense(f"job: asked for {submission_id}, got {quoted(job.submission_id)}")
     return job

@@ -1,8 +1,9 @@
-"""Structured logs: one JSON object a line, a constant message and fields, so that logs can be counted and searched.
+"""Structured logs: one JSON object per line, with a constant message and fields, so that they can be counted.
 
-Secrets, environments and command lines never reach a line: fields with such names are replaced, texts are searched for
-bearer tokens and assignments of secrets, and everything is cut to a bounded length. Records of libraries pass through
-the same formatter; kopf is never heard below INFO, since it logs whole objects at DEBUG.
+Secrets, environments and command lines never reach a line: fields with such names are replaced, the end of each text is
+searched for bearer tokens and assignments of secrets, and everything has a bounded length. Texts come from pods of any
+tenant, so the patterns are linear and see a bounded part of a text. Records of libraries pass through the same
+formatter; kopf's level is at least INFO, since it logs whole objects at DEBUG.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any, TextIO
 TEXT_LIMIT = 1000
 """Longest text of one field."""
 TRACEBACK_LIMIT = 8000
+MARGIN = 2000
+"""Characters searched before those that are shown, so that what is hidden at a cut is rarely among the latter."""
 
 _HIDDEN = "[redacted]"
 _HIDDEN_FIELDS = frozenset(
@@ -25,10 +28,23 @@ _HIDDEN_FIELDS = frozenset(
         *("authorization", "data", "key", "password", "secret", "string_data", "token"),
     }
 )
-_HIDDEN_TEXT = re.compile(
-    r"(?P<keep>bearer\s+|\b[\w-]*(?:token|password|secret|api[_-]?key)[\w-]*[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&]+",
+# A name is tried only at its first character and no repetition gives anything back, so the work is linear in the text.
+_ASSIGNS = r"[\"']?+\s*+[=:]\s*+[\"']?+"
+_RUN = r"[^\s\"',;&]"
+_SECRET = re.compile(
+    r"(?P<keep>bearer\s++|(?<![\w-])(?=[\w-]*?(?:token|password|secret|api[_-]?key))[\w-]++" + _ASSIGNS + f"){_RUN}++",
     re.IGNORECASE,
 )
+_TORN = re.compile(
+    rf"{_RUN}*+[\"']?+\s*+[=:]?+\s*+[\"']?+{_RUN}*+"
+    rf"(?:{_ASSIGNS}{_RUN}++|(?<=[=:])\s*+[\"']?+{_RUN}++|(?<=bearer)\s++{_RUN}++)*+",
+    re.IGNORECASE,
+)
+"""The start of a text that was cut in front, up to where no match of `_SECRET` can still be open.
+
+The rest of a match that the cut splits has at most two runs of characters of a value: of the name and of the value. A
+run behind an assignment or `bearer` may be the value of a name that was just skipped, so it is skipped as well.
+"""
 
 
 class Log:
@@ -58,7 +74,7 @@ class JsonFormatter(logging.Formatter):
     """Turns a record into one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line, without its end."""
+        """Return the line, without a newline."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -73,9 +89,25 @@ class JsonFormatter(logging.Formatter):
 
 
 def redact(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Hide what looks like a secret and cut to the limit, keeping the end: tracebacks say the cause last."""
-    text = _HIDDEN_TEXT.sub(lambda match: match["keep"] + _HIDDEN, text)
+    """Hide what looks like a secret and keep at most `limit` characters of the end: a traceback ends with its cause."""
+    text = redacted_end(text, limit + MARGIN)
     return text if len(text) <= limit else "…" + text[-(limit - 1) :]
+
+
+def redacted_end(text: str, size: int) -> str:
+    """Return the last `size` characters with secrets hidden, including one that begins before them.
+
+    Apart from the marker at the cut, the result is the end of the whole text, redacted.
+    """
+    if len(text) <= size:
+        return _SECRET.sub(_hide, text)
+    end = text[-size:]
+    torn = _TORN.match(end)
+    return f"…{_HIDDEN}{_SECRET.sub(_hide, end[torn.end() if torn else 0 :])}"
+
+
+def _hide(found: re.Match[str]) -> str:
+    return found["keep"] + _HIDDEN
 
 
 def redact_field(name: str, value: object) -> object:

@@ -183,6 +183,27 @@ async def test_a_job_that_is_not_one_is_an_error(world: World, body: object) -> 
         await world.client.job(world.head, "c1-1")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [job("a-" * 30_000), job("RUNNING", submission_id="a-" * 30_000), job("RUNNING") | {"status": ["a-"] * 10_000}],
+)
+async def test_of_what_is_no_job_little_is_quoted(world: World, body: object) -> None:
+    world.server.answer = says_text(200, json.dumps(body))
+    with pytest.raises(errors.HeadNonsense) as caught:
+        await world.client.job(world.head, "c1-1")
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(("status", "kind"), [(500, errors.HeadBusy), (404, errors.HeadNonsense)])
+async def test_a_secret_is_hidden_before_an_answer_is_cut(
+    world: World, status: int, kind: type[errors.RayError]
+) -> None:
+    world.server.answer = says_text(status, "token=" + "§" * 300)
+    with pytest.raises(kind) as caught:
+        await world.client.progress(world.head)
+    assert str(caught.value) == f"progress: {status} token=[redacted]"
+
+
 async def test_a_request_to_stop_names_attempt_and_mode(world: World) -> None:
     world.server.answer = says(202, {})
     await world.client.stop(world.stop)

@@ -7,7 +7,7 @@ with unknown fields are rejected: an image and an operator that disagree must sa
 (progress, an outcome) may contain fields that the reader does not know.
 """
 
-from rljob_runtime.contract.codec import ContractError, legible
+from rljob_runtime.contract.codec import ContractError, legible, quoted
 from rljob_runtime.contract.exit_codes import ExitCode, Outcome
 from rljob_runtime.contract.job import (
     CONTRACT_VERSION,
@@ -79,4 +79,5 @@ __all__ = [
     "exporter_port",
     "head_paths",
     "legible",
+    "quoted",
 ]

@@ -19,6 +19,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _SPARSE = "sparse"
+QUOTED_CHARACTERS = 100
+"""Characters of a foreign text that an error message quotes."""
+UNKNOWN_SHOWN = 8
+"""Unknown keys that an error message lists."""
 
 
 class ContractError(ValueError):
@@ -42,6 +46,14 @@ def added(default: T) -> T:
 def legible(text: str) -> str:
     """Write out what UTF-8 has no bytes for: half of a pair, as where a library has cut a text in its middle."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def quoted(value: object) -> str:
+    """Quote a foreign value for an error message: the start of a text, and only the type of a list or an object."""
+    if isinstance(value, (dict, list)):
+        return type(value).__name__
+    text = repr(value[: QUOTED_CHARACTERS + 1] if isinstance(value, str) else value)
+    return text if len(text) <= QUOTED_CHARACTERS + 2 else f"{text[:QUOTED_CHARACTERS]}…"
 
 
 def encode(value: Any) -> Any:  # noqa: ANN401 - any member of the contract's closed set of types
@@ -92,7 +104,7 @@ def _decode(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # noqa: ANN40
         if not isinstance(raw, dict):
             raise ContractError(f"{path}: expected an object, got {type(raw).__name__}")
         member = typing.get_args(kind)[1]
-        return {key: _decode(member, item, f"{path}.{key}", strict) for key, item in raw.items()}
+        return {key: _decode(member, item, f"{path}.{key[:QUOTED_CHARACTERS]}", strict) for key, item in raw.items()}
     if dataclasses.is_dataclass(kind):
         return _decode_dataclass(kind, raw, path, strict)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
@@ -100,7 +112,7 @@ def _decode(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # noqa: ANN40
             return kind(raw)
         except ValueError:
             allowed = ", ".join(str(member.value) for member in kind)
-            raise ContractError(f"{path}: {raw!r} is not one of {allowed}") from None
+            raise ContractError(f"{path}: {quoted(raw)} is not one of {allowed}") from None
     return _decode_scalar(kind, raw, path)
 
 
@@ -133,7 +145,9 @@ def _decode_dataclass(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # n
         raise ContractError(f"{path}: expected an object, got {type(raw).__name__}")
     fields = _fields(kind)
     if strict and (unknown := sorted(set(raw) - set(fields))):
-        raise ContractError(f"{path}: unknown keys {', '.join(unknown)}; operator and image are of different versions")
+        named = ", ".join(key[:QUOTED_CHARACTERS] for key in unknown[:UNKNOWN_SHOWN])
+        more = f" and {len(unknown) - UNKNOWN_SHOWN} more" if len(unknown) > UNKNOWN_SHOWN else ""
+        raise ContractError(f"{path}: unknown keys {named}{more}; operator and image are of different versions")
     values = {}
     for key, (name, hint, required) in fields.items():
         if key in raw:

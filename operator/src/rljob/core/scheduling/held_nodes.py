@@ -92,9 +92,9 @@ def _lack(pod: Manifest, resource: str, ours: int) -> dict[str, Any] | None:
     if told is None or told["status"] != "False":
         return None
     words = str(told.get("message")).partition(" preemption: ")[0]
-    lacking = re.findall(rf"(\d+) Insufficient {re.escape(resource)}(?![\w-])", words)
+    lacking = re.findall(rf"(\d{{1,9}}) Insufficient {re.escape(resource)}(?![\w-])", words)
     # On the nodes' network a node with a pod of ours is first found to have no free ports.
-    taken = re.findall(r"(\d+) node\(s\) didn't have free ports", words)
+    taken = re.findall(r"(\d{1,9}) node\(s\) didn't have free ports", words)
     return told if lacking and sum(map(int, (*lacking, *taken))) > ours else None
 
 

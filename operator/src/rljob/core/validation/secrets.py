@@ -28,7 +28,8 @@ SHAPES = {
     "an AWS access key": r"(AKIA|ASIA)[A-Z0-9]{16}",
     "an API key": r"sk-[A-Za-z0-9_-]{20,}",
     "a Slack token": r"xox[abeprs]-[A-Za-z0-9-]{10,}",
-    "a JSON web token": r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    # The first part may begin anywhere in a run of its own characters: without a bound the search would be quadratic.
+    "a JSON web token": r"eyJ[A-Za-z0-9_-]{8,1024}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
     "a private key": r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----",
     "an address with a password": r"[a-z][a-z0-9+.-]{0,31}://[^/\s:@]{1,256}:[^/\s@]{1,256}@",
 }
