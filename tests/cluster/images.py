@@ -45,6 +45,7 @@ class Recipe:
 
 _RUNTIME = REPOSITORY / "images" / "runtime" / "Dockerfile"
 _ASCEND = REPOSITORY / "images" / "runtime" / "ascend" / "Dockerfile"
+_CONTRACT = REPOSITORY / "tests" / "contract_driver"
 _CODE = (
     "requirements/build.txt",
     "requirements/runtime-code.txt",
@@ -95,6 +96,28 @@ TABLE: Mapping[str, Recipe] = {
         base="runtime-deps-cpu",
         base_argument="DEPENDENCIES_IMAGE",
         inputs=_CODE,
+    ),
+    # The same again on a layer without torch, verl and vLLM, and the trainer of the lifecycle tests in it.
+    "contract-deps": Recipe(
+        tag="rljob.local/contract-deps:dev",
+        dockerfile=_CONTRACT / "Dockerfile",
+        stage="dependencies",
+        inputs=("requirements/runtime-contract.txt", "requirements/uv.txt"),
+    ),
+    "contract-runtime": Recipe(
+        tag="rljob.local/contract-runtime:dev",
+        dockerfile=_RUNTIME,
+        base="contract-deps",
+        base_argument="DEPENDENCIES_IMAGE",
+        inputs=_CODE,
+    ),
+    "contract": Recipe(
+        tag="rljob.local/runtime:contract",
+        dockerfile=_CONTRACT / "Dockerfile",
+        context=_CONTRACT,
+        base="contract-runtime",
+        base_argument="RUNTIME_IMAGE",
+        inputs=("*.py", "dist-info/*", "inputs/**/*"),
     ),
     # Of the Ascend image, the stages that need neither CANN nor what no package index has: on a base without CANN.
     "ascend-system": Recipe(

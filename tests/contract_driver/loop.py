@@ -1,0 +1,184 @@
+"""The training loop, in an actor on the head: the order of a step, its stops and its saves are those of verl's trainer.
+
+See rljob_runtime/verl_plugin/trainer.py, which does the same through verl's hooks: a stop is met before a step, in its
+rollout, or after its update; what was trained is saved once, and a rollout that is given up leaves the step before it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from rljob_runtime import checkpoint, figures, resume, training_attempt
+from rljob_runtime.contract import JobConfig, StopMode
+from rljob_runtime.spool import Spool
+from rljob_runtime.stop_rules import Match, StopRules
+from rljob_runtime.trainer import Result
+from rljob_runtime.training_attempt import TrainingAttempt
+from tests.contract_driver import settings, state
+from tests.contract_driver.rank import ContractRank
+from tests.contract_driver.settings import Settings
+
+DEVICE = "NPU"
+STOP_POLL_SECONDS = 0.1
+REQUESTS = 32
+"""Of a rank in a step, each with this many tokens:"""
+PROMPT_TOKENS, RESPONSE_TOKENS = 16, 8
+
+
+class AbandonedError(Exception):
+    """The rollout of a step was given up."""
+
+
+class ContractTaskRunner:
+    """One attempt's loop; a second thread of the actor hears stops meanwhile."""
+
+    def __init__(self, job: bytes, attempt: int, spool: str) -> None:
+        self._job = JobConfig.from_json(job)
+        self._attempt = TrainingAttempt(self._job, attempt, Spool(Path(spool)))
+        self._attempt.keep = settings.keep(self._job)
+        training_attempt.install(self._attempt)
+        self._settings = Settings.of(self._job)
+        self._rules = StopRules(self._job.stop_rules)
+        self._ranks: list[Any] = []
+        self._step = 0
+
+    def request_stop(self, mode: str) -> None:
+        """Ask the loop to stop."""
+        self._attempt.request_stop(StopMode(mode))
+
+    def run(self, folder: str | None) -> Result:
+        """Train from the step in `folder`, or from the beginning."""
+        logging.getLogger(__name__).warning("trainer runs on %s, pid %d", socket.gethostname(), os.getpid())
+        try:
+            self._begin(Path(folder) if folder else None)
+            return self._loop()
+        finally:
+            self._attempt.close()
+
+    def _begin(self, made: Path | None) -> None:
+        self._ranks = make_ranks(self._job.devices, self._settings)
+        address, port = ray.get(self._ranks[0].listen.remote())
+        self._all("join", address, port)
+        with resume.loading(made):
+            (self._step,) = set(self._all("load", made))
+            if made is not None:
+                content = state.read_zip(made / checkpoint.COMPLETE_MARK)
+                if content != {"step": self._step}:
+                    raise state.StateError(f"{made}: the data is at {content}, the ranks at step {self._step}")
+        self._attempt.resumed(self._step)
+
+    def _loop(self) -> Result:
+        while self._step < self._job.total_steps:
+            if (mode := self._attempt.stop_mode()) is not None:
+                if self._attempt.has_begun:
+                    self._save_once()
+                return Result(self._step, mode)
+            self._attempt.step_began()
+            begun = time.monotonic()
+            try:
+                window = self._rollout()
+            except AbandonedError:
+                if self._step > 0:
+                    self._save_once()
+                return Result(self._step, StopMode.ABORT_ROLLOUT, abandoned_step=self._step + 1)
+            ended = self._rest_of_step(begun, window)
+            if ended is not None:
+                return ended
+        return Result(self._step)
+
+    def _rest_of_step(self, begun: float, window: figures.RolloutWindow) -> Result | None:
+        """Train, save, stop and record; the result if the run ends with this step."""
+        generated = time.monotonic()
+        self._all("train", self._step + 1)
+        self._step += 1
+        updated = time.monotonic()
+        every, is_last = settings.save_every(self._job), self._step == self._job.total_steps
+        if every and (is_last or self._step % every == 0):
+            self._save_once()
+        mode = None if is_last else self._attempt.stop_mode()
+        if mode is not None:
+            self._save_once()
+        match = self._record(begun, generated, updated, window)
+        if match is not None:
+            if not match.breaks_weights():
+                self._save_once()
+            return Result(self._step, mode, match)
+        return None if mode is None else Result(self._step, mode)
+
+    def _rollout(self) -> figures.RolloutWindow:
+        """Let all ranks generate; raises AbandonedError when a stop gives the step up."""
+        pending = [rank.generate.remote() for rank in self._ranks]
+        waiting = pending
+        while waiting:
+            if self._attempt.stop_mode() is StopMode.ABORT_ROLLOUT:
+                self._all("abort")
+                raise AbandonedError
+            _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=STOP_POLL_SECONDS)
+        times = ray.get(pending)
+        # The clocks of two nodes are not the same: each rank's own time counts, from a common begin.
+        windows = [figures.ReplicaWindow(0.0, end - begin, REQUESTS) for begin, end in times]
+        return figures.RolloutWindow(
+            {str(index): window for index, window in enumerate(windows)},
+            tail_begin=figures.TAIL * min(end - begin for begin, end in times),
+        )
+
+    def _record(self, begun: float, generated: float, updated: float, window: figures.RolloutWindow) -> Match | None:
+        """Record the step with the figures that every trainer gives; the stop rule that it matches, if one does."""
+        count = REQUESTS * len(self._ranks)
+        metrics = {
+            "training/global_step": float(self._step),
+            "critic/score/mean": 1 - 0.9**self._step,
+            "prompt_length/mean": float(PROMPT_TOKENS),
+            "response_length/mean": float(RESPONSE_TOKENS),
+            figures.VERL_TOKENS: float(count * (PROMPT_TOKENS + RESPONSE_TOKENS)),
+            "timing_s/gen": generated - begun,
+            "timing_s/update_actor": updated - generated,
+            "timing_s/step": time.monotonic() - begun,
+        }
+        metrics |= self._attempt.own_figures(metrics, window, figures.Batch(count))
+        self._attempt.record(self._step, metrics)
+        return self._rules.observe(self._step, metrics)
+
+    def _save_once(self) -> None:
+        folder = self._attempt.checkpoint_folder
+        if folder is not None and checkpoint.tracked_step(folder) != self._step:
+            self._save()
+
+    def _save(self) -> None:
+        """Save as verl's trainer does: fenced, in a place of the attempt's own, named when it is whole."""
+        self._attempt.clear(self._step)
+        begun = time.monotonic()
+        if (place := self._attempt.new_place()) is None:
+            return
+        made = checkpoint.step_folder(place, self._step)
+        self._all("save", made)
+        self._attempt.check_owner()
+        state.write_zip(made / checkpoint.COMPLETE_MARK, {"step": self._step})
+        self._attempt.publish(self._step, made)
+        self._attempt.saved(self._step, time.monotonic() - begun)
+
+    def _all(self, method: str, *arguments: object) -> list[Any]:
+        """Call a method of every rank, and return their answers."""
+        calls: list[Callable[..., Any]] = [getattr(rank, method).remote for rank in self._ranks]
+        answers: list[Any] = ray.get([call(*arguments) for call in calls])
+        return answers
+
+
+def make_ranks(count: int, wanted: Settings) -> list[Any]:
+    """Create one actor a device, the devices of a node one after the other."""
+    make = functools.partial(ray.remote, max_concurrency=2)
+    return [
+        make(num_cpus=0, resources={DEVICE: 1.0}, runtime_env={"env_vars": {"RANK": str(rank)}})(ContractRank).remote(
+            rank, count, wanted
+        )
+        for rank in range(count)
+    ]

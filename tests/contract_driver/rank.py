@@ -1,0 +1,78 @@
+"""One rank: a Ray actor with one device, as verl's WorkerDict and vLLM's engine are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import ray
+
+from rljob_runtime.checkpoint import MODEL_FOLDER
+from tests.contract_driver.collective import Group
+from tests.contract_driver.settings import Settings
+from tests.contract_driver.state import State, part
+
+KINDS = ("model", "optim")
+"""Of which FSDP saves a part a rank (rljob_runtime/checkpoint.py, SHARD)."""
+
+
+class PlannedError(Exception):
+    """The failure that the job asked for."""
+
+
+class ContractRank:
+    """Generates, trains and saves when the trainer says so; `abort` is heard meanwhile."""
+
+    def __init__(self, rank: int, ranks: int, settings: Settings) -> None:
+        self._rank, self._ranks, self._settings = rank, ranks, settings
+        self._state = State(rank, ranks)
+        self._group = Group(rank, ranks)
+        self._aborted = threading.Event()
+
+    def listen(self) -> tuple[str, int]:
+        """Return where rank 0 waits for the others."""
+        return str(ray.util.get_node_ip_address()), self._group.port
+
+    def join(self, address: str, port: int) -> None:
+        """Join the others."""
+        self._group.join(address, port)
+
+    def load(self, made: Path | None) -> int:
+        """Take the state of a step's folder, and return its step; 0 without one."""
+        if made is not None:
+            states = {kind: State.load(self._file(made, kind), self._rank, self._ranks) for kind in KINDS}
+            self._state = states["model"]
+            if states["optim"] != self._state:
+                raise RuntimeError(f"rank {self._rank}: model and optimizer are of different steps in {made}")
+        return self._state.step
+
+    def generate(self) -> tuple[float, float] | None:
+        """Take the time of a rollout, and return its begin and end; None if it was aborted.
+
+        Higher ranks are done sooner, so that replicas are idle for a known time.
+        """
+        self._aborted.clear()
+        begin = time.monotonic()
+        wanted = self._settings.rollout_seconds * (1 - 0.4 * self._rank / self._ranks)
+        return None if self._aborted.wait(wanted) else (begin, begin + wanted)
+
+    def abort(self) -> None:
+        """Give a rollout up."""
+        self._aborted.set()
+
+    def train(self, step: int) -> None:
+        """Make one step, together with all other ranks."""
+        if step == self._settings.fail_at_step and self._rank == self._ranks - 1:
+            raise PlannedError(f"rank {self._rank} fails in step {step}, as the job asked for")
+        time.sleep(self._settings.update_seconds)
+        self._state.train(step, self._group.all_reduce(part(step, self._rank)))
+
+    def save(self, made: Path) -> None:
+        """Write this rank's parts of a step."""
+        time.sleep(self._settings.save_seconds)
+        for kind in KINDS:
+            self._state.save(self._file(made, kind), self._settings.state_kilobytes)
+
+    def _file(self, made: Path, kind: str) -> Path:
+        return made / MODEL_FOLDER / f"{kind}_world_size_{self._ranks}_rank_{self._rank}.pt"
