@@ -17,12 +17,16 @@ demo: venv ## train a model on a local cluster from nothing and look at it (DEMO
 	@$(PY) -m scripts.demo
 
 .PHONY: check
-check: venv ## the quick loop: format, lint, types, unit and property tests
+check: venv ## the four-minute loop: format, lint, types, unit and property tests
 	@$(PY) -m scripts.test check
 
 .PHONY: test
 test: venv ## all that decides whether a change may land
 	@$(PY) -m scripts.test
+
+.PHONY: acceptance
+acceptance: venv ## the real runs that `make test` has no time for: local, algorithms, the lifecycle with verl; two hours
+	@$(PY) -m scripts.test acceptance
 
 .PHONY: format
 format: venv ## let ruff format and fix what it can

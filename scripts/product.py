@@ -30,9 +30,9 @@ def install(kubernetes: Kubernetes) -> None:
 
 
 def main() -> int:
-    """Bring in the images and install the operator."""
+    """Bring in the images that the command line names, or all that a job needs, and install the operator."""
     try:
-        cluster("image", "load", seconds=IMAGES_SECONDS)
+        cluster("image", "load", *sys.argv[1:], seconds=IMAGES_SECONDS)
         install(local_kubernetes())
     except DemoError as error:
         print(f"install: {error}", file=sys.stderr)

@@ -1,4 +1,6 @@
-"""The stages of `make test` and `make check`: one row a stage. `python -m scripts.test [check | all | <stage> ...]`.
+"""The stages of `make test`, `make check` and `make acceptance`: one row a stage.
+
+`python -m scripts.test [check | all | acceptance | <stage> ...]` runs a table, or some stages with what they come after.
 
 Add a stage by adding a row; `scripts.stages` runs them. The rows of a lane run in the order of the table, lanes run
 side by side: what compiles for long begins at once, in the background, while the quick stages run.
@@ -17,7 +19,6 @@ BIN = PYTHON.rsplit("/", 1)[0]
 PYTEST = (PYTHON, "-m", "pytest", "--timeout=600")
 CLUSTER = (PYTHON, "-m", "tests.cluster")
 CODE = ("operator", "runtime", "scripts", "tests", "benchmarks")
-IMAGES = ("image", "image-verl")
 
 # The hard limit of CI is 90 minutes; cleaning up must fit in as well.
 BUDGET_MINUTES = 85.0
@@ -31,6 +32,9 @@ COVERED = (
 )
 UNIT = ("operator/tests", "runtime/tests", "tests/house", "tests/cluster", "tests/scale", "benchmarks")
 NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster and not browser")
+
+# Follows runs of the contract driver; with RLJOB_E2E_TRAINER=verl, real ones.
+LIFECYCLE = (*PYTEST, "-m", "lifecycle", "--timeout=3600", "--durations=12")
 
 CHECK = (
     Stage("format", "ruff format --check", (f"{BIN}/ruff", "format", "--check", "--quiet", "."), 1),
@@ -58,6 +62,13 @@ FULL = (
     Stage("programs", "compile the cluster's programs", (*CLUSTER, "build"), 45, lane="programs"),
     Stage("kwok", "compile KWOK and Kueue", (*CLUSTER, "build", "kwok", "kueue"), 30, lane="programs"),
     Stage("image", "build the operator's image", (*CLUSTER, "image", "build", "operator"), 15, lane="images"),
+    Stage(
+        "image-contract",
+        "build the contract driver's image",
+        (*CLUSTER, "image", "build", "contract"),
+        15,
+        lane="images",
+    ),
     Stage("image-verl", "build the runtime's image", (*CLUSTER, "image", "build", "runtime-cpu"), 40, lane="images"),
     Stage(
         "image-ascend",
@@ -87,22 +98,29 @@ FULL = (
     Stage("locks", "every lock resolves to itself", ("scripts/lock", "--check"), 5, lane="programs"),
     # On the cluster, one after another.
     Stage("cluster", "start the local Kubernetes", (*CLUSTER, "up"), 10, after=("programs",)),
-    Stage("load", "bring the images into the node", (*CLUSTER, "image", "load"), 10, after=("cluster", *IMAGES)),
+    Stage(
+        "load",
+        "bring the images of operator and contract driver into the node",
+        (*CLUSTER, "image", "load", "operator", "contract"),
+        10,
+        after=("cluster", "image", "image-contract"),
+    ),
+    Stage(
+        "load-verl",
+        "bring the runtime's image into the node",
+        (*CLUSTER, "image", "load", "runtime-cpu"),
+        10,
+        lane="seams",
+        after=("load", "image-verl"),
+    ),
     Stage(
         "seams",
         "upstream's seams, in the runtime image",
         (PYTHON, "-m", "scripts.in_image", "seams"),
         20,
-        # One process that computes, beside starts that leave every second core idle for half of their time.
+        # One process that computes, beside stages that mostly wait.
         lane="seams",
-        after=("load",),
-    ),
-    Stage(
-        "local",
-        "rljob run --local: train, Ctrl-C, resume",
-        (PYTHON, "-m", "scripts.in_image", "local"),
-        22,
-        after=("load",),
+        after=("load-verl",),
     ),
     Stage(
         "chart-live",
@@ -121,7 +139,7 @@ FULL = (
     Stage(
         "product",
         "install the operator by its chart",
-        (PYTHON, "-m", "scripts.product"),
+        (PYTHON, "-m", "scripts.product", "operator", "contract"),
         10,
         after=("load",),
         settles=("chart-live", "contract"),
@@ -135,22 +153,29 @@ FULL = (
         lane="scale",
         # Beside what mostly waits: beside a training run, which takes every core, requests time out and are counted.
         after=("programs", "kwok"),
-        settles=("seams", "local"),
     ),
     Stage(
         "e2e",
         "what jobs say and hold before they train",
-        (*PYTEST, "-m", "e2e and not training", "--durations=28", "tests/e2e"),
+        (*PYTEST, "-m", "e2e and not lifecycle and not training", "--durations=28", "tests/e2e"),
         20,
         after=("product",),
     ),
     Stage(
-        "training",
-        "the training run, and what goes wrong",
-        (*PYTEST, "-m", "training", "--timeout=1800", "--durations=12", "tests/e2e"),
-        55,
+        "lifecycle",
+        "what runs survive, with the contract driver",
+        (*LIFECYCLE, "tests/e2e", "tests/chaos"),
+        30,
         after=("product",),
         settles=("e2e", "scale"),
+    ),
+    Stage(
+        "training",
+        "the one run with real verl and vLLM",
+        (*PYTEST, "-m", "training", "--timeout=1800", "--durations=12", "tests/e2e"),
+        25,
+        after=("product", "load-verl"),
+        settles=("lifecycle", "seams", "scale"),
     ),
     # What ends the cluster comes last, whatever happened before.
     Stage(
@@ -158,12 +183,12 @@ FULL = (
         "take the cluster away",
         (*CLUSTER, "down"),
         5,
-        settles=("cluster", "training", "chart-live", "contract", "seams", "local"),
+        settles=("cluster", "training", "chart-live", "contract", "seams"),
         last=True,
     ),
     Stage("leaks", "nothing of it is left", (*CLUSTER, "leaks"), 2, after=("down",)),
     Stage(
-        "lifecycle",
+        "cluster-life",
         "the cluster comes up, survives and leaves nothing behind",
         (*PYTEST, "-m", "cluster", "tests/integration"),
         15,
@@ -172,15 +197,44 @@ FULL = (
 )
 
 
+# Real runs that no change has to wait for: before a release, and when the runtime changes. The cluster stays up.
+ACCEPTANCE = (
+    Stage(
+        "local",
+        "rljob run --local: train, Ctrl-C, resume",
+        (PYTHON, "-m", "scripts.in_image", "local"),
+        22,
+        after=("load-verl",),
+    ),
+    Stage(
+        "algorithms",
+        "PPO with a critic over two worker pods",
+        (*PYTEST, "-m", "training", "--timeout=1800", "tests/acceptance"),
+        25,
+        after=("product", "load-verl"),
+    ),
+    Stage(
+        "lifecycle-verl",
+        "what real training survives: the lifecycle tests, with verl",
+        ("env", "RLJOB_E2E_TRAINER=verl", *LIFECYCLE, "tests/e2e", "tests/chaos"),
+        120,
+        after=("product", "load-verl"),
+    ),
+)
+ACCEPTANCE_MINUTES = 240.0
+
+
 def choose(words: list[str]) -> tuple[Stage, ...]:
-    """The stages that the words of the command line name, with what those come after."""
+    """Return the stages that the words of the command line name, with what those come after."""
     if words in ([], ["all"]):
         return FULL
     if words == ["check"]:
         return CHECK
-    rows = {stage.name: stage for stage in FULL}
+    rows = {stage.name: stage for stage in (*FULL, *ACCEPTANCE)}
+    if words == ["acceptance"]:
+        words = [stage.name for stage in ACCEPTANCE]
     if unknown := sorted(set(words) - set(rows)):
-        raise SystemExit(f"no stage {', '.join(unknown)}; there are all, check, {', '.join(rows)}")
+        raise SystemExit(f"no stage {', '.join(unknown)}; there are all, check, acceptance, {', '.join(rows)}")
     wanted: set[str] = set()
     pending = list(words)
     while pending:
@@ -188,21 +242,22 @@ def choose(words: list[str]) -> tuple[Stage, ...]:
         if name not in wanted:
             wanted.add(name)
             pending.extend(rows[name].after)
-    return tuple(stage for stage in FULL if stage.name in wanted)
+    return tuple(stage for stage in rows.values() if stage.name in wanted)
 
 
 def main() -> None:
     """Run the chosen stages; exit code 1 when one did not pass."""
     parser = argparse.ArgumentParser(prog="scripts.test", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stages", nargs="*", help="check, all (default), or names of stages")
+    parser.add_argument("stages", nargs="*", help="all (default), check, acceptance, or names of stages")
     parser.add_argument("--list", action="store_true", help="list the stages and end")
     arguments = parser.parse_args()
     stages = choose(arguments.stages)
     if arguments.list:
         for stage in stages:
-            print(f"{stage.name:<12} {stage.lane:<9} {stage.what}")
+            print(f"{stage.name:<14} {stage.lane:<9} {stage.what}")
         return
-    sys.exit(0 if run(stages, budget_minutes=BUDGET_MINUTES) else 1)
+    minutes = ACCEPTANCE_MINUTES if set(stages) & set(ACCEPTANCE) else BUDGET_MINUTES
+    sys.exit(0 if run(stages, budget_minutes=minutes) else 1)
 
 
 if __name__ == "__main__":

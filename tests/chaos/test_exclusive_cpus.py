@@ -21,7 +21,7 @@ from rljob_runtime.contract import Port
 from tests.cluster.network import CGROUP_MOUNTS
 from tests.cluster.nodes import RESERVED_CPU, STATIC_CPU_MANAGER, Node
 from tests.cluster.paths import state
-from tests.e2e import quickstart, story
+from tests.e2e import runs, story
 from tests.e2e.conftest import cluster
 from tests.e2e.story import ENDED, Record
 from tests.kube import Kube, Manifest, http_get, wait_for
@@ -79,7 +79,7 @@ def static_policy(kube: Kube) -> Iterator[None]:
 def seen(kube: Kube, static_policy: None) -> Seen:
     del static_policy
     limit = {"name": RAY_WORKER, "resources": {"limits": {"cpu": "1"}}}
-    job = quickstart.variant(
+    job = runs.variant(
         NAME,
         head__template__cpu="200m",
         workerGroups__0__devicesPerNode=1,

@@ -14,17 +14,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e import quickstart
+from tests.e2e import runs
 from tests.e2e.shared import ROOT
 from tests.kube import Kube, Manifest, condition, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(600 * runs.SLOWER)]
 
 NAME = "faulty"
 NODE = "node-1"
 RESOURCE = "huawei.com/Ascend910"
 DEVICE_INFO = f"mindx-dl-deviceinfo-{NODE}"
-STEPS = 20
+STEP_SECONDS = 2.0
+STEPS = 20 if runs.VERL else 60
 """More than pass between two looks at the node, and before it the first one."""
 SAVE_EVERY = 10
 
@@ -73,10 +74,11 @@ def _offered(kube: Kube) -> tuple[int, int]:
 
 def test_a_run_leaves_a_device_at_fault_and_goes_on_when_it_is_well(alone: Kube, fail: Callable[[str], None]) -> None:
     kube = alone
-    job = quickstart.variant(
+    job = runs.variant(
         NAME,
         trainer__steps=STEPS,
-        checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": SAVE_EVERY, "keep": 2},
+        **runs.pace(STEP_SECONDS),
+        checkpoint=runs.saving(NAME, SAVE_EVERY, keep=2),
         restart={"maxInfrastructureRestarts": 2, "backoffSeconds": 1},
         stop={"graceSeconds": 240},
     )

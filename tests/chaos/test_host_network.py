@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rljob.render.ports import PORTS, PortBlock, Role
-from tests.e2e import quickstart, story
+from tests.e2e import runs, story
 from tests.kube import Kube, Manifest, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -60,10 +60,10 @@ def seen(kube: Kube) -> Iterator[Seen]:
     common = {"network": {"mode": "Host"}, "workerGroups__0__devicesPerNode": 1}
     small = {"head__template": {"cpu": "100m", "memory": "4Gi"}, "code": {"type": "Image"}, "initializers": []}
     kube.apply(
-        quickstart.variant(
+        runs.variant(
             TRAINS, **common, trainer__steps=2, workerGroups__0__template__memory="6Gi", observability={}
         ),
-        quickstart.variant(
+        runs.variant(
             STANDS_BY,
             **common,
             **small,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.addons import KUBERAY, KUBERAY_NAMESPACE
-from tests.e2e import quickstart
+from tests.e2e import quickstart, runs
 from tests.kube import Kube, Manifest, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -43,7 +43,7 @@ def status(kube: Kube, name: str) -> Manifest:
 
 def test_a_job_waits_for_a_kuberay_that_is_away_and_spends_nothing(kube: Kube, kuberay: Kube) -> None:
     scale(kuberay, 0)
-    kube.apply(quickstart.variant("orphan", **quickstart.BARE, deadlines={"startSeconds": START_SECONDS}))
+    kube.apply(runs.variant("orphan", **quickstart.BARE, deadlines={"startSeconds": START_SECONDS}))
     waits = "KubeRay has not looked at the RayCluster"
     wait_for("the deadline", lambda: waits in str(status(kube, "orphan").get("message")), START_SECONDS + 60)
     before = (kube.get("rljob", "orphan") or {})["metadata"]["resourceVersion"]
@@ -61,7 +61,7 @@ def test_a_cluster_that_kuberay_refuses_ends_with_its_words(kube: Kube) -> None:
     """KubeRay reads this variable, and refuses it where nothing is to be scaled."""
     template = {"env": [{"name": "RAY_enable_autoscaler_v2", "value": "1"}]}
     fields = quickstart.BARE | {"head": {"template": template}}
-    kube.apply(quickstart.variant("refused", **fields, deadlines={"startSeconds": START_SECONDS}))
+    kube.apply(runs.variant("refused", **fields, deadlines={"startSeconds": START_SECONDS}))
     kube.run("wait", "rljob/refused", "--for=condition=Finished", "--timeout=240s", seconds=270)
     told = status(kube, "refused")
     assert (told["state"], told["reason"]) == ("Failed", "InvalidManifest")

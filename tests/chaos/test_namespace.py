@@ -1,6 +1,6 @@
 """A namespace that is deleted with a training run in it: the run saves first, and nothing hangs.
 
-By hand, `make chaos-cluster`. Everything goes at once then, in no order that anybody chose: Secrets and ConfigMaps may
+Everything goes at once then, in no order that anybody chose: Secrets and ConfigMaps may
 be gone before the pods that use them have saved, and nothing new can be made there.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e import quickstart, story
+from tests.e2e import quickstart, runs, story
 from tests.kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(400 * runs.SLOWER)]
 
 NAMESPACE = "rljob-doomed"
 GRACE_SECONDS = 240
@@ -34,10 +34,10 @@ def doomed(admin: Kube) -> Iterator[Kube]:
 
 def test_a_namespace_that_is_deleted_lets_its_run_save_and_goes(doomed: Kube) -> None:
     doomed.apply(
-        quickstart.variant(
+        runs.variant(
             JOB,
             trainer__steps=400,
-            checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{JOB}", "everySteps": 400},
+            checkpoint=runs.saving(JOB, 400),
             stop={"graceSeconds": GRACE_SECONDS, "requireCheckpoint": True},
         )
     )

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e import quickstart, story
+from tests.e2e import runs, story
 from tests.e2e.conftest import NAMESPACE
 from tests.e2e.shared import ROOT
 from tests.e2e.story import Record
@@ -37,7 +37,8 @@ VALUES = {
         "priorities": {"e2e-low": 100, "e2e-high": 1000},
     }
 }
-STEPS, URGENT_STEPS, PREEMPTED_AT = 20, 5, 3
+STEP_SECONDS = 2.0
+STEPS, URGENT_STEPS, PREEMPTED_AT = (20, 5, 3) if runs.VERL else (60, 5, 3)
 """Enough to be in the middle of it when the other job comes."""
 ADDON_SECONDS = 900
 RUN_SECONDS = 600
@@ -160,17 +161,18 @@ def watched(kube: Kube, queues: None) -> Watched:  # noqa: ARG001 - the queue th
 
     scheduling = {"queueName": QUEUE, "workloadPriorityClassName": "e2e-low"}
     kube.apply(
-        quickstart.variant(
+        runs.variant(
             "patient",
             trainer__steps=STEPS,
-            checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/patient", "everySteps": STEPS - 1},
+            **runs.pace(STEP_SECONDS),
+            checkpoint=runs.saving("patient", STEPS - 1),
             stop={"graceSeconds": 240},
             scheduling=scheduling,
         )
     )
     until("the first job trains", lambda _: found.patient.step >= PREEMPTED_AT)
     kube.apply(
-        quickstart.variant(
+        runs.variant(
             "urgent",
             trainer__steps=URGENT_STEPS,
             # The first job has made model and data.

@@ -21,7 +21,7 @@ import pytest
 from tests.cluster.network import cut_off, ensure_network
 from tests.cluster.nodes import Node
 from tests.cluster.paths import state
-from tests.e2e import quickstart, story
+from tests.e2e import runs, story
 from tests.e2e.story import Record
 from tests.kube import Kube, Manifest, condition, wait_for
 
@@ -58,12 +58,12 @@ def _ready(kube: Kube) -> bool:
 
 
 def _preferring_the_second_node(name: str, **fields: Any) -> Manifest:  # noqa: ANN401 - JSON
-    """Give the quickstart as a job whose pods go to the second node as long as that takes them."""
+    """Return a job whose pods go to the second node as long as that takes them."""
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}
     wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
-    job = quickstart.variant(
+    job = runs.variant(
         name,
-        checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{name}", "everySteps": SAVE_EVERY},
+        checkpoint=runs.saving(name, SAVE_EVERY),
         restart={"maxInfrastructureRestarts": 2, "backoffSeconds": 1},
         **fields,
     )

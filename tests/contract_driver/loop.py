@@ -121,15 +121,12 @@ class ContractTaskRunner:
         while waiting:
             if self._attempt.stop_mode() is StopMode.ABORT_ROLLOUT:
                 self._all("abort")
+                ray.get(pending)
                 raise AbandonedError
             _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=STOP_POLL_SECONDS)
-        times = ray.get(pending)
-        # The clocks of two nodes are not the same: each rank's own time counts, from a common begin.
-        windows = [figures.ReplicaWindow(0.0, end - begin, REQUESTS) for begin, end in times]
-        return figures.RolloutWindow(
-            {str(index): window for index, window in enumerate(windows)},
-            tail_begin=figures.TAIL * min(end - begin for begin, end in times),
-        )
+        seconds = ray.get(pending)
+        replicas = {str(rank): figures.ReplicaWindow(0.0, taken, REQUESTS) for rank, taken in enumerate(seconds)}
+        return figures.RolloutWindow(replicas, tail_begin=figures.TAIL * min(seconds))
 
     def _record(self, begun: float, generated: float, updated: float, window: figures.RolloutWindow) -> Match | None:
         """Record the step with the figures that every trainer gives; the stop rule that it matches, if one does."""

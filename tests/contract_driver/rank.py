@@ -47,15 +47,16 @@ class ContractRank:
                 raise RuntimeError(f"rank {self._rank}: model and optimizer are of different steps in {made}")
         return self._state.step
 
-    def generate(self) -> tuple[float, float] | None:
-        """Take the time of a rollout, and return its begin and end; None if it was aborted.
+    def generate(self) -> float:
+        """Take the time of a rollout, unless it is aborted, and return its seconds; all ranks leave it together.
 
         Higher ranks are done sooner, so that replicas are idle for a known time.
         """
         self._aborted.clear()
-        begin = time.monotonic()
-        wanted = self._settings.rollout_seconds * (1 - 0.4 * self._rank / self._ranks)
-        return None if self._aborted.wait(wanted) else (begin, begin + wanted)
+        seconds = self._settings.rollout_seconds * (1 - 0.4 * self._rank / self._ranks)
+        self._aborted.wait(seconds)
+        self._group.all_reduce(0)
+        return seconds
 
     def abort(self) -> None:
         """Give a rollout up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,12 @@ def surroundings() -> list[Manifest]:
 
 def variant(name: str, **fields: Any) -> Manifest:  # noqa: ANN401 - JSON values
     """Give the quickstart's RLJob under another name, with fields set by path: `trainer__steps=3`."""
-    job = copy.deepcopy(rljob())
+    return changed(rljob(), name, fields)
+
+
+def changed(job: Manifest, name: str, fields: Mapping[str, Any]) -> Manifest:
+    """Return a copy of a job under another name, with fields set by path."""
+    job = copy.deepcopy(job)
     job["metadata"] = {"name": name}
     for path, value in fields.items():
         *parents, last = path.split("__")

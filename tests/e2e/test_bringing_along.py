@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e import quickstart
+from tests.e2e import quickstart, runs
 from tests.kube import Kube, KubectlError, Manifest, condition, wait_for
 
 pytestmark = pytest.mark.e2e
 
-IMAGE: str = quickstart.rljob()["spec"]["runtime"]["image"]
+IMAGE = runs.IMAGE
 GIT_SERVER = """
 import os
 os.makedirs('/tmp/rewards/math')
@@ -51,7 +51,7 @@ def in_head(kube: Kube, pod: str, *command: str) -> str:
 
 def test_code_that_is_missing_is_waited_for_and_then_frozen(kube: Kube) -> None:
     fields = {**quickstart.WAITING, "code": {"type": "ConfigMap", "configMap": {"name": "late-code"}}}
-    kube.apply(quickstart.variant("late-code", **fields))
+    kube.apply(runs.variant("late-code", **fields))
     wait_for("CodeMissing", lambda: initialized(kube, "late-code").get("reason") == "CodeMissing", 60)
     assert "there is no ConfigMap late-code" in kube.run("get", "rljob", "late-code", "-o", "wide")
     code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late-code"}, "data": {"reward.py": "one"}}
@@ -74,7 +74,7 @@ def test_code_that_is_missing_is_waited_for_and_then_frozen(kube: Kube) -> None:
 def test_an_initializer_shows_its_last_line_and_is_skipped_when_its_work_is_done(kube: Kube) -> None:
     slow = {"name": "slow", "command": ["sh", "-c", "echo first; echo half of it; sleep 30"], "cpu": "50m"}
     done = {"name": "done", "command": ["false"], "creates": "/etc/passwd", "memory": "64Mi"}
-    kube.apply(quickstart.variant("lines", **{**quickstart.WAITING, "initializers": [slow, done]}))
+    kube.apply(runs.variant("lines", **{**quickstart.WAITING, "initializers": [slow, done]}))
     wait_for("the line", lambda: status_of(kube, "lines").get("initializer", {}).get("line") == "half of it", 90)
     assert initialized(kube, "lines")["message"] == "initializer slow is running: half of it"
     wait_for("the end", lambda: initialized(kube, "lines").get("status") == "True", 120)
@@ -98,7 +98,7 @@ def test_secrets_services_and_patches_are_in_the_pod(kube: Kube) -> None:
         "services": [service],
         "podSpecPatch": {"head": {"containers": [{"name": "ray-head", "env": [{"name": "PATCHED", "value": "yes"}]}]}},
     }
-    kube.apply(quickstart.variant("brings", **fields))
+    kube.apply(runs.variant("brings", **fields))
     pod = running_head(kube, "brings")
     assert in_head(kube, pod, "printenv", "TRACKER_KEY", "PATCHED").split() == ["s3cret", "yes"]
     ask = "import os, urllib.request as r; print(r.urlopen(os.environ['RLJOB_SERVICE_ECHO_FILES_URL']).status)"
@@ -139,14 +139,14 @@ def test_code_in_git_is_fetched_and_a_wrong_commit_ends_the_job_before_npus_are_
     revision = wait_for("the commit", served, 120)
     url = f"http://{(kube.get('pod', 'git') or {})['status']['podIP']}:8000/rewards"
     git = {"url": url, "revision": revision, "subPath": "math"}
-    kube.apply(quickstart.variant("of-git", **{**quickstart.WAITING, "code": {"type": "Git", "git": git}}))
+    kube.apply(runs.variant("of-git", **{**quickstart.WAITING, "code": {"type": "Git", "git": git}}))
     pod = running_head(kube, "of-git")
     assert "compute_score" in in_head(kube, pod, "cat", "/code/reward.py")
     assert status_of(kube, "of-git")["resolved"]["code"] == {"type": "Git", "digest": revision}
     kube.delete("rljob", "of-git")
 
     wrong = {**git, "revision": "0" * 40}
-    kube.apply(quickstart.variant("wrong-git", **{**quickstart.WAITING, "code": {"type": "Git", "git": wrong}}))
+    kube.apply(runs.variant("wrong-git", **{**quickstart.WAITING, "code": {"type": "Git", "git": wrong}}))
     kube.run("wait", "rljob/wrong-git", "--for=condition=Finished", "--timeout=120s", seconds=150)
     status = status_of(kube, "wrong-git")
     assert (status["state"], status["reason"]) == ("Failed", "InitializerFailed")

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import quickstart
+from tests.e2e import runs
 from tests.kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.training]
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle]
 
 SAVING = {
-    "checkpoint": {"path": f"{quickstart.MOUNT}/checkpoints/doomed", "everySteps": 400},
+    "checkpoint": runs.saving("doomed", 400),
     "stop": {"graceSeconds": 240, "requireCheckpoint": True},
 }
 KINDS = ("rayclusters", "pods", "jobs", "services", "configmaps", "secrets")
 
 
 def test_a_deleted_job_saves_and_leaves_nothing(alone: Kube) -> None:
-    alone.apply(quickstart.variant("doomed", trainer__steps=400, **SAVING))
+    alone.apply(runs.variant("doomed", trainer__steps=400, **SAVING))
 
     def job() -> dict[str, Any]:
         return alone.get("rljob", "doomed") or {}
@@ -55,7 +55,7 @@ def test_a_deleted_job_saves_and_leaves_nothing(alone: Kube) -> None:
 def test_a_worker_that_waits_for_its_head_frees_its_npus_when_it_is_deleted(alone: Kube) -> None:
     nowhere = {"kubernetes.io/hostname": "nowhere"}
     fields = {"trainer__steps": 400, "initializers": [], "head__template__nodeSelector": nowhere, **SAVING}
-    alone.apply(quickstart.variant("headless", **fields))
+    alone.apply(runs.variant("headless", **fields))
     worker = "rljob.dev/job=headless,ray.io/node-type=worker"
 
     def waiting() -> bool:

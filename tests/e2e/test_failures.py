@@ -6,26 +6,39 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import quickstart
+from tests.e2e import runs
 from tests.kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.training]
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle]
 
+MISSPELT: tuple[dict[str, Any], tuple[str, ...]] = (
+    (
+        {"verl": {"overrides": {"actor_rollout_ref.actor.optim.weight_dcay": 0.1}}},
+        ("weight_dcay", "actor_rollout_ref.actor.optim.weight_decay"),
+    )
+    if runs.VERL
+    else (
+        {"verl": {"overrides": {"+contract.rollout_second": 0.1}}},
+        ("rollout_second:", "+contract.rollout_seconds"),
+    )
+)
 CASES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "no-reward-file": ({"reward__path": "/code/rewrd.py"}, "PathMissing", ("reward.path", "/code/rewrd.py")),
-    "unknown-override": (
-        {"verl": {"overrides": {"actor_rollout_ref.actor.optim.weight_dcay": 0.1}}},
-        "UnknownOverride",
-        ("weight_dcay", "actor_rollout_ref.actor.optim.weight_decay"),
-    ),
+    "unknown-override": (MISSPELT[0], "UnknownOverride", MISSPELT[1]),
 }
+if not runs.VERL:
+    CASES["raises"] = (
+        {**runs.pace(0.1, fail_at_step=2), "restart": {"maxRestarts": 0}},
+        "RunFailed",
+        ("PlannedError: rank 1 fails in step 2",),
+    )
 
 
 @pytest.mark.parametrize(("name", "fields", "reason", "parts"), [(k, *v) for k, v in CASES.items()], ids=CASES)
 def test_the_cause_stands_in_the_status(
     kube: Kube, name: str, fields: dict[str, Any], reason: str, parts: tuple[str, ...]
 ) -> None:
-    kube.apply(quickstart.variant(name, **fields))
+    kube.apply(runs.variant(name, **fields))
     kube.run("wait", f"rljob/{name}", "--for=condition=Finished", "--timeout=600s", seconds=630)
     status = (kube.get("rljob", name) or {})["status"]
     assert status["state"] == "Failed"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import quickstart
+from tests.e2e import quickstart, runs
 from tests.e2e.conftest import operator_writes
 from tests.kube import Kube, Manifest, wait_for
 
@@ -20,7 +20,7 @@ CASES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         ("pod image-", "no-such-image"),
     ),
     "initializer-image": (
-        {"runtime__image": "rljob.local/no-such-image:1"},
+        {"runtime__image": "rljob.local/no-such-image:1", "initializers": [{"name": "prepare", "command": ["true"]}]},
         "ImagePullFailed",
         ("initializer prepare: pod initializer-image-", "no-such-image"),
     ),
@@ -36,7 +36,7 @@ CASES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
 def test_the_reason_names_the_pod(
     kube: Kube, name: str, fields: dict[str, Any], reason: str, parts: tuple[str, ...]
 ) -> None:
-    kube.apply(quickstart.variant(name, **fields))
+    kube.apply(runs.variant(name, **fields))
 
     def told() -> Manifest | None:
         status = (kube.get("rljob", name) or {}).get("status", {})
@@ -52,7 +52,7 @@ def test_the_reason_names_the_pod(
 def test_a_used_up_quota_is_told_in_the_api_servers_words_until_there_is_room(kube: Kube) -> None:
     spent = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "spent"}}
     kube.apply({**spent, "spec": {"hard": {"requests.huawei.com/Ascend910": "0"}}})
-    kube.apply(quickstart.variant("poor", **quickstart.BARE))
+    kube.apply(runs.variant("poor", **quickstart.BARE))
 
     def status() -> Manifest:
         found: Manifest = (kube.get("rljob", "poor") or {}).get("status", {})
@@ -68,7 +68,7 @@ def test_a_used_up_quota_is_told_in_the_api_servers_words_until_there_is_room(ku
 
 
 def test_applying_a_waiting_job_again_writes_nothing(kube: Kube, admin: Kube) -> None:
-    job = quickstart.variant("twice", **quickstart.BARE, workerGroups__0__devicesPerNode=16)
+    job = runs.variant("twice", **quickstart.BARE, workerGroups__0__devicesPerNode=16)
     kube.apply(job)
     waits = {"reason": "PodUnschedulable"}
     wait_for("the wait", lambda: waits.items() <= (kube.get("rljob", "twice") or {}).get("status", {}).items(), 120)
@@ -87,7 +87,7 @@ def test_applying_a_waiting_job_again_writes_nothing(kube: Kube, admin: Kube) ->
 
 def test_the_start_deadline_ends_it(kube: Kube) -> None:
     image = "rljob.local/no-such-image:1"
-    kube.apply(quickstart.variant("late", **quickstart.BARE, runtime__image=image, deadlines={"startSeconds": 45}))
+    kube.apply(runs.variant("late", **quickstart.BARE, runtime__image=image, deadlines={"startSeconds": 45}))
     kube.run("wait", "rljob/late", "--for=condition=Finished", "--timeout=180s", seconds=210)
     status = (kube.get("rljob", "late") or {})["status"]
     assert status["state"] == "Failed"
@@ -99,7 +99,7 @@ def test_the_start_deadline_ends_it(kube: Kube) -> None:
 
 def test_a_pod_that_hears_nothing_before_its_run_is_not_given_the_grace_of_one(kube: Kube) -> None:
     """What has no trap and is process 1 hears no SIGTERM; until the kubelet kills it, it would hold the NPUs."""
-    job = quickstart.variant("deaf", **quickstart.BARE, stop={"graceSeconds": 600})
+    job = runs.variant("deaf", **quickstart.BARE, stop={"graceSeconds": 600})
     command = ["sh", "-c", "trap '' TERM; sleep 3600 & wait; sleep 3600"]
     deaf = {"name": "deaf", "image": job["spec"]["runtime"]["image"], "command": command}
     job["spec"]["workerGroups"][0]["template"] = {"initContainers": [deaf]}

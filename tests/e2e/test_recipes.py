@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import quickstart
+from tests.e2e import quickstart, runs
 from tests.kube import Kube, Manifest, condition, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -33,7 +33,7 @@ def cluster_of(kube: Kube, name: str) -> Manifest | None:
 @pytest.fixture
 def job(alone: Kube) -> Iterator[str]:
     alone.apply(recipe(maxSequences=64))
-    alone.apply(quickstart.variant("cooked", **quickstart.WAITING, recipeRef={"name": RECIPE}))
+    alone.apply(runs.variant("cooked", **quickstart.WAITING, recipeRef={"name": RECIPE}))
     wait_for("the wait for NPUs", lambda: reason(alone) == "PodUnschedulable", 120)
     yield "cooked"
     alone.delete("clusterrlrecipe", RECIPE)
@@ -88,7 +88,7 @@ def test_an_edit_of_the_job_waits_for_the_next_cluster(alone: Kube, job: str) ->
 
 
 def test_a_job_waits_for_its_recipe(alone: Kube) -> None:
-    alone.apply(quickstart.variant("early", **quickstart.WAITING, recipeRef={"name": "e2e-later"}))
+    alone.apply(runs.variant("early", **quickstart.WAITING, recipeRef={"name": "e2e-later"}))
 
     def invalid() -> bool:
         found = condition(alone.get("rljob", "early"), "Validated")

@@ -1,10 +1,9 @@
-"""The main job, from outside: each test reads another side of what the shared run left behind (tests/e2e/shared.py)."""
+"""The run with real verl and vLLM: each test reads another side of what it left behind (tests/e2e/shared.py)."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,15 +12,12 @@ import pytest
 from rljob.cli import kubectl
 from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
-from tests.e2e.shared import BLOWS, GRACE_SECONDS, NAME, PEACE, ROOT, SAVE_EVERY, Seen
+from tests.e2e.shared import GRACE_SECONDS, NAME, ROOT, SAVE_EVERY, STEPS, Seen
 from tests.e2e.story import Record
 from tests.kube import Kube, wait_for
 from tests.report import browser
 
-DEVICES = 2
-"""Of the quickstart."""
-
-pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(2700)]
+pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
@@ -32,9 +28,9 @@ def run(shared_run: tuple[Record, Seen]) -> Record:
 def test_it_succeeds_with_every_step(run: Record) -> None:
     status = run.status
     assert status["state"] == "Succeeded", json.dumps(status, indent=1)
-    assert status["progress"]["summary"] == "40/40"
+    assert status["progress"]["summary"] == f"{STEPS}/{STEPS}"
     assert float(status["progress"]["tokensPerSecondPerCard"]) > 0
-    assert [line["step"] for line in run.lines] == list(range(1, 41))
+    assert [line["step"] for line in run.lines] == list(range(1, STEPS + 1))
 
 
 def test_it_learns(run: Record) -> None:
@@ -48,37 +44,15 @@ def test_it_learns(run: Record) -> None:
 def test_kubectl_shows_it(kube: Kube, run: Record) -> None:
     row = kube.run("get", "rljob", NAME)
     assert "Succeeded" in row
-    assert "40/40" in row
+    assert f"{STEPS}/{STEPS}" in row
     assert run.job["status"]["progress"]["tokensPerSecondPerCard"] in row
 
 
-def test_an_operator_that_dies_in_peace_changes_nothing(run: Record) -> None:
-    print(run.killed_in_peace)
-    assert len(run.killed_in_peace) == len(PEACE)
-    assert run.killed_in_peace[0].startswith("Starting")
-    assert run.made_in_peace == (1, 1), "one cluster and one submission until the first blow"
-
-
-def test_each_blow_cost_one_attempt_one_cluster_and_one_submission(run: Record) -> None:
-    status = run.status
-    assert run.killed == len(PEACE) + len(BLOWS) + 1
-    assert [attempt["number"] for attempt in status["attempts"]] == [1, 2, 3, 4]
-    assert len(run.clusters) == 4
-    assert run.submissions == {attempt["submissionId"] for attempt in status["attempts"]}
-    print(
-        json.dumps(
-            [{k: a.get(k) for k in ("reason", "cause", "resumedFromStep", "lastStep")} for a in status["attempts"]]
-        )
-    )
-    worker, head, suspended, last = status["attempts"]
-    assert worker["cause"] == "Infrastructure", worker
-    assert head["outcome"] in ("Lost", "Preempted"), head
+def test_each_blow_cost_one_attempt(run: Record) -> None:
+    killed, suspended, last = run.status["attempts"]
+    assert killed["cause"] == "Infrastructure", killed
     assert (suspended["outcome"], suspended["reason"]) == ("Stopped", "Suspended")
     assert last["outcome"] == "Succeeded"
-    counters = status["counters"]
-    assert counters["infrastructureFailures"] + counters["preemptions"] == 2
-    assert counters["userFailures"] == 0
-    assert status["restarts"] == 2
 
 
 def test_little_is_lost(run: Record) -> None:
@@ -89,30 +63,12 @@ def test_little_is_lost(run: Record) -> None:
 
 
 def test_a_suspended_run_has_saved_its_last_step_and_frees_its_npus_in_time(run: Record) -> None:
-    suspended, last = run.status["attempts"][2:]
+    suspended, last = run.status["attempts"][1:]
     print(f"suspended: NPUs free after {run.freed_seconds:.0f} s")
     # A promise of the product, not a measure of the machine: usual are 20 to 40 s.
     assert run.freed_seconds <= GRACE_SECONDS + 10
     assert last["resumedFromStep"] >= suspended["lastStep"]
-    assert run.attempts[3][0]["step"] == last["resumedFromStep"] + 1
-
-
-def test_usage_tells_what_was_held_and_what_was_worth_it(run: Record) -> None:
-    usage, attempts = run.status["usage"], run.status["attempts"]
-    print(json.dumps(usage))
-    assert usage["deviceSeconds"] == sum(attempt["deviceSeconds"] for attempt in attempts)
-    assert 0 < usage["productiveDeviceSeconds"] < usage["deviceSeconds"]
-    # The class of these nodes has one device a card.
-    assert usage["cardSeconds"] == usage["deviceSeconds"]
-    free = datetime.fromisoformat(run.job["metadata"]["creationTimestamp"])
-    for attempt in attempts:
-        end, submitted = (datetime.fromisoformat(attempt[name]) for name in ("endTime", "submittedTime"))
-        ran = (end - submitted).total_seconds()
-        started = attempt["deviceSeconds"] / DEVICES - ran
-        # Its workers had devices before Ray took the submission, and not before the attempt before it had ended.
-        print(f"attempt {attempt['number']} held devices for {started:.0f} s before it ran for {ran:.0f} s")
-        assert 2 < started <= (submitted - free).total_seconds() + 1
-        free = end
+    assert run.attempts[2][0]["step"] == last["resumedFromStep"] + 1
 
 
 def test_the_cluster_is_freed(kube: Kube, run: Record) -> None:
@@ -179,9 +135,9 @@ def test_its_report_shows_every_attempt_in_a_browser(kube: Kube, run: Record) ->
     """No pod of the run is left: the records are read by a pod made for it, and that one goes too."""
     place = kubectl.Place(kube.namespace, kubeconfig=Path(kube.kubeconfig), program=kube.kubectl)
     told = cluster_run(NAME, place, Sources())
-    assert [record.step for record in told.steps] == list(range(1, 41))
+    assert [record.step for record in told.steps] == list(range(1, STEPS + 1))
     assert len(told.records) == sum(len(lines) for lines in run.attempts)
-    assert [attempt.number for attempt in told.attempts] == [1, 2, 3, 4]
+    assert [attempt.number for attempt in told.attempts] == [1, 2, 3]
     assert told.held_seconds == run.status["usage"]["deviceSeconds"]
     page = ROOT / "build" / "report" / "survived.html"
     write_report(told, page)

@@ -1,4 +1,4 @@
-"""The main job, as a real Prometheus saw it: every question of every board and rule, and the figures that matter.
+"""The run with real verl and vLLM, as a real Prometheus saw it: the questions of boards and rules, and the figures.
 
     RLJOB_WATCHED=build/e2e pytest -m e2e tests/e2e/test_training_metrics.py
 
@@ -21,7 +21,7 @@ from tests.monitoring.questions import (
 )
 from tests.monitoring.rules import rule_groups
 
-pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(2700)]
+pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1800)]
 
 Watched = tuple[Prometheus, Seen]
 EXCEPTIONS = (
@@ -88,7 +88,7 @@ def test_the_steps_were_seen(watched: Watched, seen_steps: list[Look]) -> None:
     steps = {(look.values["attempt"], look.line["step"]) for look in seen_steps if look.line}
     print(f"{len(steps)} of {trained} steps were seen, in {len(seen_steps)} looks")
     assert len(steps) >= trained * 3 / 4
-    assert {number for number, _ in steps} == {1, 2, 3, 4}
+    assert {number for number, _ in steps} == {1, 2, 3}
 
 
 def test_tokens_per_second_are_tokens_over_seconds_over_cards(watched: Watched, seen_steps: list[Look]) -> None:

@@ -22,7 +22,7 @@ from tests.e2e.shared import ROOT
 from tests.e2e.story import volume
 from tests.kube import Kube, Manifest, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.training]
+pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1200)]
 
 NAME = "ppo-two-workers"
 RUN_SECONDS = 900

@@ -1,35 +1,45 @@
-"""More that a run survives on a real cluster: a drain, a preemption by the queue, a rank that hangs.
-
-Like tests/e2e/test_training.py with other faults; part of `make chaos-cluster`, figures in docs/benchmarks.md.
-"""
+"""More that a run survives: a drain, a preemption by the queue, a rank that hangs; struck as in test_lifecycle."""
 
 from __future__ import annotations
 
 import json
 import re
-import statistics
 from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e import quickstart, story
+from tests.e2e import runs, story
 from tests.e2e.story import Record
 from tests.kube import Kube
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1200 * runs.SLOWER)]
 
 NAME = "survivor"
-PROGRESS_SECONDS = 60
-RUN_SECONDS = 3400
+PROGRESS_SECONDS = 60 if runs.VERL else 30
+RUN_SECONDS = 1000 * runs.SLOWER
+STEPS = 26 if runs.VERL else 60
+STEP_SECONDS = 2.0
+IN_STACKS = "distributed_c10d.py" if runs.VERL else "in all_reduce"
+WAITING = (
+    ("collective|distributed",)
+    if runs.VERL
+    # The frozen rank cannot tell its stack; the other one waits for it in the sum that both must enter.
+    else (
+        r"rank 0 \(.*?\) is in _receive \(\S*contract_driver/collective.py:\d+\)",
+        r"rank 1 \(.*?\) gave no stack, state T",
+    )
+)
+"""What the message of a stall says."""
 BLOWS = ((6, story.evict_worker), (13, story.preempt), (20, story.freeze_rank))
 
 
 @pytest.fixture(scope="module")
 def run(kube: Kube) -> Iterator[Record]:
-    job = quickstart.variant(
+    job = runs.variant(
         NAME,
-        trainer__steps=26,
-        checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": 5},
+        trainer__steps=STEPS,
+        **runs.pace(STEP_SECONDS),
+        checkpoint=runs.saving(NAME, 5),
         restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
         stop={"graceSeconds": 240},
         deadlines={"progressSeconds": PROGRESS_SECONDS},
@@ -42,9 +52,7 @@ def run(kube: Kube) -> Iterator[Record]:
 
 def test_it_ends_well(run: Record) -> None:
     assert run.status["state"] == "Succeeded", json.dumps(run.status, indent=1)
-    assert [line["step"] for line in run.lines] == list(range(1, 27))
-    rewards = [line["metrics"]["critic/score/mean"] for line in run.lines]
-    print(f"reward: first five {statistics.mean(rewards[:5]):.3f}, last five {statistics.mean(rewards[-5:]):.3f}")
+    assert [line["step"] for line in run.lines] == list(range(1, STEPS + 1))
 
 
 def test_each_blow_has_its_cause(run: Record) -> None:
@@ -68,14 +76,15 @@ def test_a_preempted_run_goes_on_in_the_same_cluster(run: Record) -> None:
     assert preempted["clusterName"] == stalled["clusterName"] != evicted["clusterName"]
 
 
-def test_a_stall_is_found_in_time_and_its_stacks_show_the_collective(kube: Kube, run: Record) -> None:
+def test_a_stall_is_found_in_time_and_its_stacks_show_who_waits_for_whom(kube: Kube, run: Record) -> None:
     stalled, records = run.status["attempts"][2], run.attempts[2]
     folder = story.log_folders(kube, run.job)[2]
     stacks = [path for path in (folder / "stacks").rglob("*") if path.is_file()]
     text = "\n".join(path.read_text(errors="replace") for path in stacks)
     print(f"{len(stacks)} stacks; {stalled['message']}")
-    assert "distributed_c10d.py" in text
-    assert "collective" in stalled["message"] or "distributed" in stalled["message"], stalled["message"]
+    for words in WAITING:
+        assert re.search(words, stalled["message"]), stalled["message"]
+    assert IN_STACKS in text
     waited = re.search(r"no step for (\d+) s", stalled["message"])
     assert waited is not None, stalled["message"]
     assert int(waited[1]) <= 2 * PROGRESS_SECONDS

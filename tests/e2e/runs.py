@@ -1,0 +1,61 @@
+"""The jobs that lifecycle tests follow: the contract driver's, or, with RLJOB_E2E_TRAINER=verl, the quickstart's own.
+
+`make test` follows the contract driver (tests/contract_driver): no torch, no verl, starts of seconds. `make acceptance`
+puts the same questions to real training. The driver's image holds what the required paths name, so its jobs need
+neither code nor initializers; the quickstart's claim keeps checkpoints and logs, where `tests.e2e.story` finds them.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+from tests.e2e import quickstart
+from tests.kube import Manifest
+
+VERL = os.environ.get("RLJOB_E2E_TRAINER") == "verl"
+CONTRACT_IMAGE = "rljob.local/runtime:contract"
+CONTRACT_INPUTS = "/opt/contract"
+IMAGE: str = quickstart.rljob()["spec"]["runtime"]["image"] if VERL else CONTRACT_IMAGE
+RANK = "WorkerDict" if VERL else "ContractRank"
+"""In the title of a rank's process: verl's class (verl/single_controller, 0.9.1), and tests/contract_driver/rank.py."""
+DEVICES = 2
+SLOWER = 3 if VERL else 1
+"""How much longer a run of verl may take."""
+HURRIED_SECONDS = 0.1
+
+
+def rljob() -> Manifest:
+    """Return a job on two devices of one node; with the contract driver, of steps of a second."""
+    job = copy.deepcopy(quickstart.rljob())
+    if VERL:
+        return job
+    spec = job["spec"]
+    spec["runtime"] = {"image": CONTRACT_IMAGE}
+    spec["head"]["template"] |= {"cpu": "200m", "memory": "2Gi"}
+    spec["workerGroups"][0]["template"] |= {"cpu": "200m", "memory": "2Gi", "sharedMemory": "512Mi"}
+    spec["code"] = {"type": "Image"}
+    spec["initializers"] = []
+    spec["model"] = {"path": f"{CONTRACT_INPUTS}/model"}
+    spec["data"] |= {"train": [f"{CONTRACT_INPUTS}/train.parquet"], "validation": []}
+    spec["reward"]["path"] = f"{CONTRACT_INPUTS}/reward.py"
+    return job | {"spec": spec | pace(1.0)}
+
+
+def variant(name: str, **fields: Any) -> Manifest:  # noqa: ANN401 - JSON values
+    """Return that job under another name, with fields set by path: `trainer__steps=3`."""
+    return quickstart.changed(rljob(), name, fields)
+
+
+def pace(step_seconds: float, **settings: float) -> Manifest:
+    """Return the fields of a job whose steps take so long, three quarters of it rollout; verl takes what it needs."""
+    if VERL:
+        return {}
+    seconds = {"rollout_seconds": 0.75 * step_seconds, "update_seconds": 0.25 * step_seconds}
+    return {"verl": {"overrides": {f"+contract.{name}": value for name, value in (seconds | settings).items()}}}
+
+
+def saving(name: str, every: int, **more: Any) -> Manifest:  # noqa: ANN401 - JSON values
+    """Return `spec.checkpoint` of a job with a folder of its own."""
+    return {"path": f"{quickstart.MOUNT}/checkpoints/{name}", "everySteps": every, **more}

@@ -1,0 +1,144 @@
+"""The life of a run, from outside: what the contract driver's main job went through, and what it left behind.
+
+In one run the operator is killed at three moments at which nothing else happens; a worker's main process is killed, the
+head pod is deleted, the job is suspended and resumed, with the operator killed in the middle of each. Chart and image
+go to a later version in the first attempt and back in the second. Each test reads another side of it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
+
+import pytest
+
+from tests.e2e import runs, story, upgrades
+from tests.e2e.story import Record
+from tests.kube import Kube, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1200 * runs.SLOWER)]
+
+NAME = "lifecycle"
+STEPS = 40 if runs.VERL else 240
+"""More than pass until the last blow has fallen; after it those of the contract driver are short."""
+STEP_SECONDS = 2.0
+SAVE_EVERY = 5
+GRACE_SECONDS = 240
+RUN_SECONDS = 1000 * runs.SLOWER
+PEACE = (0, *sorted(random.sample(range(1, 7), 2)))
+"""Steps at which the operator is killed in the first attempt: any two, and once while the job starts."""
+BLOWS = ((8, story.lose_worker), (17, story.delete_head), (27, story.suspend))
+
+
+@pytest.fixture(scope="module")
+def run(kube: Kube) -> Iterator[Record]:
+    job = runs.variant(
+        NAME,
+        trainer__steps=STEPS,
+        **runs.pace(STEP_SECONDS),
+        checkpoint=runs.saving(NAME, SAVE_EVERY, keep=2),
+        restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
+        stop={"graceSeconds": GRACE_SECONDS},
+    )
+    changes, record = [upgrades.upgrade, upgrades.downgrade], Record(NAME)
+    for record in story.play(kube, job, BLOWS, RUN_SECONDS, PEACE):
+        begun = len(record.status.get("attempts", ()))
+        if changes and record.status.get("state") == "Training" and begun > 2 - len(changes):
+            changes.pop(0)(kube, NAME)
+    yield record
+    kube.delete("rljob", NAME)
+
+
+def test_it_succeeds_with_every_step(run: Record) -> None:
+    status = run.status
+    assert status["state"] == "Succeeded", json.dumps(status, indent=1)
+    assert status["progress"]["summary"] == f"{STEPS}/{STEPS}"
+    assert float(status["progress"]["tokensPerSecondPerCard"]) > 0
+    assert [line["step"] for line in run.lines] == list(range(1, STEPS + 1))
+
+
+def test_kubectl_shows_it(kube: Kube, run: Record) -> None:
+    row = kube.run("get", "rljob", NAME)
+    assert "Succeeded" in row
+    assert f"{STEPS}/{STEPS}" in row
+    assert run.job["status"]["progress"]["tokensPerSecondPerCard"] in row
+
+
+def test_an_operator_that_dies_in_peace_changes_nothing(run: Record) -> None:
+    print(run.killed_in_peace)
+    assert len(run.killed_in_peace) == len(PEACE)
+    assert run.killed_in_peace[0].startswith("Starting")
+    assert run.made_in_peace == (1, 1), "one cluster and one submission until the first blow"
+
+
+def test_each_blow_cost_one_attempt_one_cluster_and_one_submission(run: Record) -> None:
+    status = run.status
+    assert run.killed == len(PEACE) + len(BLOWS) + 1
+    assert [attempt["number"] for attempt in status["attempts"]] == [1, 2, 3, 4]
+    assert len(run.clusters) == 4
+    assert run.submissions == {attempt["submissionId"] for attempt in status["attempts"]}
+    print(
+        json.dumps(
+            [{k: a.get(k) for k in ("reason", "cause", "resumedFromStep", "lastStep")} for a in status["attempts"]]
+        )
+    )
+    worker, head, suspended, last = status["attempts"]
+    assert worker["cause"] == "Infrastructure", worker
+    assert head["outcome"] in ("Lost", "Preempted"), head
+    assert (suspended["outcome"], suspended["reason"]) == ("Stopped", "Suspended")
+    assert last["outcome"] == "Succeeded"
+    counters = status["counters"]
+    assert counters["infrastructureFailures"] + counters["preemptions"] == 2
+    assert counters["userFailures"] == 0
+    assert status["restarts"] == 2
+
+
+def test_little_is_lost(run: Record) -> None:
+    for before, after in pairwise(run.attempts):
+        assert before[-1]["step"] - after[0]["step"] <= SAVE_EVERY
+        steps = [line["step"] for line in after]
+        assert steps == list(range(steps[0], steps[-1] + 1))
+
+
+def test_a_suspended_run_has_saved_its_last_step_and_frees_its_npus_in_time(run: Record) -> None:
+    suspended, last = run.status["attempts"][2:]
+    print(f"suspended: NPUs free after {run.freed_seconds:.0f} s")
+    # A promise of the product, not a measure of the machine: usual are 20 to 40 s.
+    assert run.freed_seconds <= GRACE_SECONDS + 10
+    assert last["resumedFromStep"] >= suspended["lastStep"]
+    assert run.attempts[3][0]["step"] == last["resumedFromStep"] + 1
+
+
+def test_usage_tells_what_was_held_and_what_was_worth_it(run: Record) -> None:
+    usage, attempts = run.status["usage"], run.status["attempts"]
+    print(json.dumps(usage))
+    assert usage["deviceSeconds"] == sum(attempt["deviceSeconds"] for attempt in attempts)
+    assert 0 < usage["productiveDeviceSeconds"] < usage["deviceSeconds"]
+    # The class of these nodes has one device a card.
+    assert usage["cardSeconds"] == usage["deviceSeconds"]
+    free = datetime.fromisoformat(run.job["metadata"]["creationTimestamp"])
+    for attempt in attempts:
+        end, submitted = (datetime.fromisoformat(attempt[name]) for name in ("endTime", "submittedTime"))
+        ran = (end - submitted).total_seconds()
+        started = attempt["deviceSeconds"] / runs.DEVICES - ran
+        # Its workers had devices before Ray took the submission, and not before the attempt before it had ended.
+        print(f"attempt {attempt['number']} held devices for {started:.0f} s before it ran for {ran:.0f} s")
+        assert 2 < started <= (submitted - free).total_seconds() + 1
+        free = end
+
+
+def test_the_cluster_is_freed(kube: Kube, run: Record) -> None:
+    assert run.clusters
+    wait_for("no RayCluster", lambda: not kube.find("rayclusters", f"rljob.dev/job={NAME}"), 60)
+    assert not kube.find("pods", f"rljob.dev/job={NAME},ray.io/cluster")
+
+
+def test_the_status_shows_the_last_record(run: Record) -> None:
+    progress, last = run.job["status"]["progress"], run.lines[-1]["metrics"]
+    assert float(progress["reward"]) == pytest.approx(last["critic/score/mean"], rel=1e-3)
+    tps = last["rljob/tokens_per_second/step/prompt_and_response/card"]
+    assert float(progress["tokensPerSecondPerCard"]) == pytest.approx(tps, rel=1e-3)
+    assert float(progress["firstDPIdleRatio"]) == pytest.approx(last["rljob/first_dp_idle_ratio"], rel=1e-3, abs=1e-6)
