@@ -99,12 +99,14 @@ chaos: venv ## stop, freeze and mislead the operator at every write of every sto
 		operator/tests/property/test_chaos.py operator/tests/property/test_machine.py
 
 .PHONY: chaos-cluster
-chaos-cluster: venv ## strike real runs on the running local cluster: tests/chaos/README.md (after make cluster-up install)
+chaos-cluster: venv ## strike runs on the running local cluster: tests/chaos/README.md (after make cluster-up install)
+	@$(PY) -m tests.cluster image load contract
 	@$(PY) -m pytest -q -s -m "e2e and not queue" --ignore=tests/chaos/test_two_nodes.py --timeout=2400 tests/chaos
 
 .PHONY: queues
 queues: venv ## jobs under a real Kueue and Volcano: on KWOK, and on the running local cluster (after make cluster-up install)
 	@$(PY) -m tests.cluster build kueue kwok volcano
+	@$(PY) -m tests.cluster image load contract
 	@$(PY) -m pytest -q -s -m queue --timeout=1500 tests/scale tests/chaos
 
 .PHONY: fleet

@@ -1,6 +1,6 @@
 """The stages of `make test`, `make check` and `make acceptance`: one row a stage.
 
-`python -m scripts.test [check | all | acceptance | <stage> ...]` runs a table, or some stages with what they come after.
+`python -m scripts.test [check | all | acceptance | <stage> ...]` runs a table, or stages and what they come after.
 
 Add a stage by adding a row; `scripts.stages` runs them. The rows of a lane run in the order of the table, lanes run
 side by side: what compiles for long begins at once, in the background, while the quick stages run.
@@ -30,7 +30,11 @@ COVERED = (
     "--cov-fail-under=100",
     "--cov-report=term:skip-covered",
 )
-UNIT = ("operator/tests", "runtime/tests", "tests/house", "tests/cluster", "tests/scale", "benchmarks")
+UNIT = (
+    *("operator/tests", "runtime/tests"),
+    *("tests/house", "tests/cluster", "tests/contract_driver", "tests/scale"),
+    "benchmarks",
+)
 NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster and not browser")
 
 # Follows runs of the contract driver; with RLJOB_E2E_TRAINER=verl, real ones.

@@ -60,9 +60,7 @@ def seen(kube: Kube) -> Iterator[Seen]:
     common = {"network": {"mode": "Host"}, "workerGroups__0__devicesPerNode": 1}
     small = {"head__template": {"cpu": "100m", "memory": "4Gi"}, "code": {"type": "Image"}, "initializers": []}
     kube.apply(
-        runs.variant(
-            TRAINS, **common, trainer__steps=2, workerGroups__0__template__memory="6Gi", observability={}
-        ),
+        runs.variant(TRAINS, **common, trainer__steps=2, workerGroups__0__template__memory="6Gi", observability={}),
         runs.variant(
             STANDS_BY,
             **common,
