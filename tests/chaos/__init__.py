@@ -1,1 +1,1 @@
-"""What takes too long for every change: `make chaos` plays it on the local cluster and prints figures."""
+"""Runs on the local cluster that are struck by what surrounds them: README.md."""

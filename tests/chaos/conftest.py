@@ -1,4 +1,4 @@
-"""Fixtures of the tests by hand: those of tests/e2e."""
+"""Fixtures of tests/e2e."""
 
 from tests.e2e.conftest import admin, alone, kube
 
