@@ -1,1 +1,1 @@
-"""Runs on the local cluster that are struck by what surrounds them: README.md."""
+"""Faults under runs on the local cluster: README.md."""
