@@ -36,6 +36,8 @@ from rljob_runtime.outcomes import FencedError, RefusedError
 SOON = Lease(renew_seconds=0.1, stale_seconds=2.5, wait_seconds=5.0, poll_seconds=0.05)
 HERE, THERE = Owner("job", 1, "team-a", "sums"), Owner("other", 1, "team-b", "chat")
 WAIT_SECONDS = 60.0
+FORGOTTEN_SECONDS = Lease().stale_seconds + Lease().clocks_seconds + 1.0
+"""A claim of that age is nobody's at the first look."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -124,7 +126,7 @@ def test_a_claim_whose_node_may_have_another_time_is_watched(tmp_path: Path) -> 
 
 def test_a_claim_that_was_not_renewed_for_long_is_taken_at_once(tmp_path: Path) -> None:
     claim(tmp_path, THERE)
-    age(tmp_path, 361.0)
+    age(tmp_path, FORGOTTEN_SECONDS)
     claim(tmp_path, HERE)
     check(tmp_path, HERE)
 
@@ -142,7 +144,7 @@ def test_a_claim_of_the_first_runtime_is_read_and_ages(tmp_path: Path) -> None:
     assert read_owner(tmp_path) == Owner("old", 7)
     with pytest.raises(RefusedError, match="attempt 7 of job with uid old"):
         claim(tmp_path, HERE, Lease(stale_seconds=60.0, wait_seconds=0.2, poll_seconds=0.05))
-    age(tmp_path, 61.0)
+    age(tmp_path, FORGOTTEN_SECONDS)
     claim(tmp_path, HERE)
     with pytest.raises(FencedError):
         check(tmp_path, Owner("old", 7))
@@ -192,7 +194,7 @@ def test_releasing_and_renewing_leave_somebody_elses_claim_alone(tmp_path: Path)
 
 def test_a_folder_shows_nothing_but_the_claim_and_the_tracker(tmp_path: Path) -> None:
     claim(tmp_path, THERE)
-    age(tmp_path, 61.0)
+    age(tmp_path, FORGOTTEN_SECONDS)
     claim(tmp_path, HERE)
     publish(tmp_path, HERE, 4)
     renew(tmp_path, HERE)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 from builders import BUILT_IN_RECIPES, IDENTITY, SPECS_OF_EXAMPLES
 
@@ -24,9 +24,11 @@ from rljob.render.metadata import canonical_json
 from rljob.render.names import JobIdentity
 from rljob.launchers import verl
 
-job, frozen = JobIdentity(*sys.argv[1:]), configmap.read_snapshot(json.load(sys.stdin))
-config = verl.job_config(job, frozen.spec, 1)
-sys.stdout.write(canonical_json(configmap.build_cluster_config(job, frozen.spec, 1, config)))
+job = JobIdentity(*sys.argv[1:])
+for line in sys.stdin:
+    frozen = configmap.read_snapshot(json.loads(line))
+    config = verl.job_config(job, frozen.spec, 1)
+    print(json.dumps(canonical_json(configmap.build_cluster_config(job, frozen.spec, 1, config))))
 """
 
 
@@ -36,19 +38,24 @@ def frozen_of(path: Path) -> list[configmap.Snapshot]:
     return [configmap.Snapshot(each.spec, each.recipes) for each in checked if each.spec is not None]
 
 
-@pytest.mark.parametrize("path", SPECS_OF_EXAMPLES, ids=lambda path: path.stem)
-def test_a_snapshot_renders_to_the_same_bytes_in_a_new_process(path: Path) -> None:
-    for frozen in frozen_of(path):
-        here = configmap.build_cluster_config(
-            IDENTITY, frozen.spec, GENERATION, verl.job_config(IDENTITY, frozen.spec, GENERATION)
-        )
-        there = subprocess.run(
-            [sys.executable, "-c", IN_ANOTHER_PROCESS, IDENTITY.namespace, IDENTITY.name, IDENTITY.uid],
-            input=canonical_json(configmap.build_snapshot(IDENTITY, frozen, GENERATION)),
-            env=os.environ | {"PYTHONHASHSEED": "7"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        assert there.stdout == canonical_json(here)
+def rendered(frozen: configmap.Snapshot) -> str:
+    config = verl.job_config(IDENTITY, frozen.spec, GENERATION)
+    return canonical_json(configmap.build_cluster_config(IDENTITY, frozen.spec, GENERATION, config))
+
+
+def test_snapshots_render_to_the_same_bytes_in_a_new_process() -> None:
+    snapshots = [(path.stem, frozen) for path in SPECS_OF_EXAMPLES for frozen in frozen_of(path)]
+    given = [canonical_json(configmap.build_snapshot(IDENTITY, frozen, GENERATION)) for _, frozen in snapshots]
+    there = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_PROCESS, IDENTITY.namespace, IDENTITY.name, IDENTITY.uid],
+        input="".join(f"{json.dumps(json.loads(text))}\n" for text in given),
+        env=os.environ | {"PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    answers = [json.loads(line) for line in there.stdout.splitlines()]
+    assert len(answers) == len(snapshots) > 10
+    differ = [name for (name, frozen), answer in zip(snapshots, answers, strict=True) if answer != rendered(frozen)]
+    assert differ == []

@@ -8,7 +8,7 @@ from collections import Counter
 
 EXAMPLES = int(os.environ.get("RLJOB_CHAOS", "0"))
 FULL = EXAMPLES > 0
-HISTORIES, MIXTURES = (EXAMPLES // 5, EXAMPLES - EXAMPLES // 5) if FULL else (200, 60)
+HISTORIES, MIXTURES = (EXAMPLES // 5, EXAMPLES - EXAMPLES // 5) if FULL else (60, 40)
 """Examples of the state machine, and of disturbances mixed into stories."""
 PARTS = -(-MIXTURES // 500)
 """Tests that the mixtures are divided into, so that they run on all cores."""
