@@ -20,7 +20,7 @@ from rljob.core.attempts import start_diagnosis
 from rljob.core.spec.mutability import MUTABILITY
 from rljob.telemetry.ledger import Ledger
 from rljob.telemetry.metrics import PLACES_MAX, Metrics
-from rljob_runtime.exporter import proxied, verl_keys
+from rljob_runtime.exporter import upstream_metrics, verl_metrics
 from rljob_runtime.exporter.catalogue import OWN
 from rljob_runtime.exporter.metric import Metric
 
@@ -151,15 +151,15 @@ def metrics_page() -> str:
         table(columns, _metric_rows(OWN)),
         "## Of each job: verl's figures\n",
         VERL,
-        table(("verl's key", "the same as"), [(f"`{key}`", f"`{same}`") for key, same in verl_keys.SAME.items()]),
-        table(columns, _metric_rows(verl_keys.METRICS)),
+        table(("verl's key", "the same as"), [(f"`{key}`", f"`{same}`") for key, same in verl_metrics.SAME.items()]),
+        table(columns, _metric_rows(verl_metrics.METRICS)),
         "## Of each job: vLLM\n",
         VLLM,
-        table(columns, _metric_rows(proxied.PER_REPLICA)),
+        table(columns, _metric_rows(upstream_metrics.PER_REPLICA)),
         VLLM_SUMMED,
         "## Of each job: TransferQueue\n",
         QUEUE,
-        table(columns, _metric_rows(proxied.TRANSFER_QUEUE)),
+        table(columns, _metric_rows(upstream_metrics.TRANSFER_QUEUE)),
         "## Of each job: Ray\n",
         RAY,
         "## Of the operator\n",

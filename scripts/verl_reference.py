@@ -13,7 +13,7 @@ What the operator writes into job.json. The table is `rljob.launchers.verl.TABLE
 applies, and an optional field that is not set leaves its key to verl. Keys marked `own` are set by the field only:
 `verl.overrides` with such a key is refused and told which field to use. The others only follow the field, and
 `verl.overrides` may set them. A leading `+` means that verl's schema lacks the key and its code reads it.
-Router, spool, ports and the settings of the CPU platform are the launcher's (`rljob_runtime.wiring`).
+Router, spool, ports and the settings of the CPU platform are the launcher's (`rljob_runtime.launcher_overrides`).
 """
 LIMITS = """\
 Refused before anything is spent.

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.tap_cost.figures import is_on
 from benchmarks.tap_cost.shared import FOLDER_VARIABLE, STEPS_FILE, Holder, Shared
-from rljob_runtime.figures import RolloutWindow
+from rljob_runtime.step_metrics import RolloutWindow
 from rljob_runtime.training_attempt import TrainingAttempt
 from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
 
@@ -88,7 +88,7 @@ class TrainerTaps:
 
     def install(self) -> None:
         """Take the place of the methods of the attempt; those of the trainer follow when it is there."""
-        for name, off in (("own_figures", dict), ("record", lambda: None)):
+        for name, off in (("own_metrics", dict), ("record", lambda: None)):
             setattr(TrainingAttempt, name, self._switched(getattr(TrainingAttempt, name), off))
         setattr(TrainingAttempt, "stop_mode", self._watch.timed(TrainingAttempt.stop_mode, "stop requests"))  # noqa: B010 - mypy forbids assignment
         began = TrainingAttempt.step_began

@@ -14,8 +14,8 @@ import pytest
 from benchmarks.tap_cost import switch
 from benchmarks.tap_cost.figures import Step, is_on
 from benchmarks.tap_cost.shared import STEPS_FILE, Shared
-from rljob_runtime.figures import RolloutWindow
 from rljob_runtime.spool import Spool
+from rljob_runtime.step_metrics import RolloutWindow
 from rljob_runtime.training_attempt import TrainingAttempt
 from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
 
@@ -67,7 +67,7 @@ def trainer_of(clock: Clock, run: Any, asked: list[int]) -> type:  # noqa: ANN40
         def _compute_metrics(self) -> None:
             super()._compute_metrics()
             clock.now += 0.002
-            run.own_figures({}, RolloutWindow())
+            run.own_metrics({}, RolloutWindow())
             run.record(self.step, {})
 
         def _take_window(self) -> RolloutWindow:
@@ -81,7 +81,7 @@ def trainer_of(clock: Clock, run: Any, asked: list[int]) -> type:  # noqa: ANN40
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give the benchmark's folder; what the switch replaces comes back afterwards."""
     for owner, names in (
-        (TrainingAttempt, ("own_figures", "record", "stop_mode", "step_began")),
+        (TrainingAttempt, ("own_metrics", "record", "stop_mode", "step_began")),
         (ReplicaTimes, ("acquired", "released")),
     ):
         for name in names:
@@ -96,7 +96,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Step], list[int], list[int]]:
     """Train for some steps; gives what was told, and the steps in which the router was asked and records written."""
     clock, asked, recorded = Clock(), list[int](), list[int]()
-    monkeypatch.setattr(TrainingAttempt, "own_figures", lambda *_: {"figure": 1.0})
+    monkeypatch.setattr(TrainingAttempt, "own_metrics", lambda *_: {"figure": 1.0})
     monkeypatch.setattr(TrainingAttempt, "record", lambda _, step, __: recorded.append(step))
     monkeypatch.setattr(TrainingAttempt, "step_began", lambda _: None)
     monkeypatch.setattr("time.perf_counter", clock)

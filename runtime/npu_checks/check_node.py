@@ -15,11 +15,11 @@ import sys
 import threading
 import time
 
-from rljob_runtime import affinity, binding, topology
+from rljob_runtime import affinity, core_binding, topology
 from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, NodeNeeds, Platform
-from rljob_runtime.node_checks import judge, report
+from rljob_runtime.node_checks import evaluate, report
 from rljob_runtime.node_checks.gather import gather, read_npus
-from rljob_runtime.nodes import request
+from rljob_runtime.node_preflight import request
 from rljob_runtime.outcomes import RefusedError
 
 RUN = "npu-checks"
@@ -37,7 +37,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.compute is not None:
         return compute(options.compute)
-    os.environ[binding.VARIABLE] = RUN
+    os.environ[core_binding.VARIABLE] = RUN
     npus = read_npus()
     devices = len(npus.devices or ())
     if not devices:
@@ -45,12 +45,12 @@ def main() -> int:
     job = example(devices)
     asked = time.time()
     facts = [gather(request(job, RUN, ()))]
-    findings = judge.judge(job, facts, judge.Window(asked, time.time()))
+    findings = evaluate.judge(job, facts, evaluate.Window(asked, time.time()))
     print(report.text(report.preflight(job, facts, findings, time.time() - asked)))
     for line in (facts[0].plan, *facts[0].plan_notes):
         print(f"core binding: {line}")
     try:
-        judge.refuse(job, facts, findings)
+        evaluate.refuse(job, facts, findings)
     except RefusedError as error:
         return refused(error.code, error.reason, str(error))
     return check_binding(devices) if options.binding else 0
@@ -84,7 +84,7 @@ def example(devices: int) -> JobConfig:
 
 def check_binding(devices: int) -> int:
     """Start a process for each device as a run does, and look at the threads of all while they compute."""
-    plan = binding.read_plan(RUN)
+    plan = core_binding.read_plan(RUN)
     if plan is None:
         print(json.dumps({"exitCode": 1, "reason": "NoPlan"}))
         return 1
@@ -97,7 +97,7 @@ def check_binding(devices: int) -> int:
     late.start()
     try:
         begun = [child.stdout.readline().strip() for child in children if child.stdout is not None]
-        seen = [one for one in binding.look(RUN) if one.role is binding.Role.TRAINER]
+        seen = [one for one in core_binding.look(RUN) if one.role is core_binding.Role.TRAINER]
     finally:
         late.cancel()
         _end(children)
@@ -117,7 +117,7 @@ def _end(children: list[subprocess.Popen[str]]) -> None:
 
 def compute(device: int) -> int:
     """Bind as a trainer does, then compute for a while."""
-    binding.bind_device_worker(binding.Role.TRAINER, [device])
+    core_binding.bind_device_worker(core_binding.Role.TRAINER, [device])
     import torch
 
     importlib.import_module("torch_npu")  # makes torch.npu

@@ -14,12 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from rljob_runtime import nodes, topology
+from rljob_runtime import node_preflight, topology
 from rljob_runtime.contract import JobConfig, MinimumVersion, NodeNeeds, Platform, RequiredPath
 from rljob_runtime.hccl import Interface
 from rljob_runtime.node_checks import gather as gathering
+from rljob_runtime.node_checks.evaluate import Finding, Silent, Window, judge
 from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
-from rljob_runtime.node_checks.judge import Finding, Silent, Window, judge
 from runtime.tests.conftest import MakeJob
 from runtime.tests.fake_ascend import A2, HOSTS, Host
 
@@ -63,7 +63,7 @@ class Cluster:
     nodes: list[Node]
 
     def ask(self) -> tuple[list[NodeFacts], list[Finding]]:
-        """Gather and judge as nodes.py does, in one second however slow this machine is."""
+        """Gather and judge as node_preflight.py does, in one second however slow this machine is."""
         asked = time.time()
         facts = [self._answer(self.head, asked, is_head=True)]
         facts += [self._answer(node, asked) for node in self.nodes if not node.silent]
@@ -100,7 +100,7 @@ class Cluster:
 
     def _request(self, node: Node) -> Request:
         """Give the node's request, with the job's paths moved into its own file system."""
-        wanted = nodes.request(self.job, RUN, ())
+        wanted = node_preflight.request(self.job, RUN, ())
         folder = node.root / "checkpoints"
         (folder / TOKEN).write_text(node.unshared or "token")
         return Request(

@@ -16,7 +16,7 @@ from rljob_runtime.mirror import Mirror
 from rljob_runtime.spool import Spool
 from rljob_runtime.stacks.register import register
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
-from runtime.tests.saving_process import JOB
+from runtime.tests.fenced_save_process import JOB
 
 
 def train_for_ever() -> None:

@@ -26,7 +26,7 @@ from rljob_runtime.checkpoint import (
     superfluous_steps,
 )
 from rljob_runtime.outcomes import FencedError
-from runtime.tests.saving_process import WHOLE_MARK
+from runtime.tests.fenced_save_process import WHOLE_MARK
 
 
 def owned() -> None:

@@ -279,7 +279,15 @@ def test_a_volume_that_fails_is_told_once_and_stops_nothing(
 @pytest.mark.parametrize("place", ["training", "saving", "before-publishing", "while-publishing"])
 def test_a_run_that_was_frozen_writes_nothing_when_it_comes_back(tmp_path: Path, place: str) -> None:
     folder, go = tmp_path / "checkpoints", tmp_path / "go"
-    words = [sys.executable, "-m", "runtime.tests.saving_process", str(folder), str(tmp_path / "spool"), place, str(go)]
+    words = [
+        sys.executable,
+        "-m",
+        "runtime.tests.fenced_save_process",
+        str(folder),
+        str(tmp_path / "spool"),
+        place,
+        str(go),
+    ]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
@@ -304,7 +312,7 @@ def test_a_run_that_was_frozen_writes_nothing_when_it_comes_back(tmp_path: Path,
 def test_the_same_run_saves_when_nobody_took_its_folder(tmp_path: Path) -> None:
     folder, go = tmp_path / "checkpoints", tmp_path / "go"
     go.touch()
-    words = [sys.executable, "-m", "runtime.tests.saving_process", str(folder), str(tmp_path / "spool"), "saving"]
+    words = [sys.executable, "-m", "runtime.tests.fenced_save_process", str(folder), str(tmp_path / "spool"), "saving"]
     done = subprocess.run([*words, str(go)], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_SECONDS, check=True)
     assert done.stdout.split() == ["saving", "saved"]
     assert tracked_step(folder) == 2

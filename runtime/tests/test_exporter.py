@@ -28,7 +28,7 @@ from rljob_runtime.contract import (
     StopMode,
     StopRequest,
 )
-from rljob_runtime.exporter import catalogue, page, sources
+from rljob_runtime.exporter import catalogue, scrape, scrape_targets
 from rljob_runtime.exporter.server import ApiHandler, Exporter, MetricsHandler, make_server
 from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool, StepRecord
@@ -215,7 +215,7 @@ def test_prometheus_reads_the_page(exporter: Exporter, spool: Spool) -> None:
             },
         ),
     )
-    seen = families(exporter.page.text())
+    seen = families(exporter.scrape.text())
     job = {"rljob": "sums", "rljob_namespace": "team-a"}
     assert seen["rljob_step"] == [(job, 3.0)]
     assert seen["rljob_reward_mean"] == [(job, 0.5)]
@@ -235,22 +235,22 @@ def test_prometheus_reads_the_page(exporter: Exporter, spool: Spool) -> None:
 @pytest.mark.usefixtures("training")
 def test_what_is_known_of_the_checkpoint_is_served_and_nothing_else(exporter: Exporter, spool: Spool) -> None:
     kept = "rljob_checkpoint_"
-    assert not [name for name in families(exporter.page.text()) if name.startswith(kept)]
+    assert not [name for name in families(exporter.scrape.text()) if name.startswith(kept)]
     spool.update_progress(checkpoint_step=2, checkpoint_time=1000.5, resumed_from_step=0, median_step_seconds=12.5)
     spool.update_progress(median_rollout_seconds=7.5)
     job = {"rljob": "sums", "rljob_namespace": "team-a"}
-    seen = families(exporter.page.text())
+    seen = families(exporter.scrape.text())
     assert seen["rljob_checkpoint_timestamp_seconds"] == [(job, 1000.5)]
     assert (seen["rljob_resumed_from_step"], seen["rljob_median_step_seconds"]) == ([(job, 0.0)], [(job, 12.5)])
     assert seen["rljob_median_rollout_seconds"] == [(job, 7.5)]
     assert {name for name in seen if name.startswith(kept)} == {f"{kept}step", f"{kept}timestamp_seconds"}
     spool.update_progress(checkpoint_seconds=2.5, checkpoint_bytes=4096)
-    seen = families(exporter.page.text())
+    seen = families(exporter.scrape.text())
     assert (seen[f"{kept}seconds"], seen[f"{kept}bytes"]) == ([(job, 2.5)], [(job, 4096.0)])
 
 
 def test_an_empty_spool_gives_an_empty_page(exporter: Exporter) -> None:
-    assert exporter.page.text().strip() == ""
+    assert exporter.scrape.text().strip() == ""
 
 
 @pytest.mark.usefixtures("training")
@@ -258,7 +258,7 @@ def test_vllm_metrics_are_kept_by_replica_or_summed(exporter: Exporter, spool: S
     replica = started(ThreadingHTTPServer(("127.0.0.1", 0), Replica))
     address = f"127.0.0.1:{replica.server_address[1]}"
     write_targets(spool.rollout_targets_file, [address, "127.0.0.1:9", address])
-    text = exporter.page.text()
+    text = exporter.scrape.text()
     seen = families(text)
     replicas = [labels["replica"] for labels, _ in seen["vllm:num_requests_running"]]
     assert replicas == ["0", "2"]
@@ -276,31 +276,31 @@ def test_vllm_metrics_are_kept_by_replica_or_summed(exporter: Exporter, spool: S
 def test_replicas_beyond_the_limit_are_counted(
     exporter: Exporter, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "MAX_REPLICAS", 1)
+    monkeypatch.setattr(scrape, "MAX_REPLICAS", 1)
     write_targets(spool.rollout_targets_file, ["127.0.0.1:9", "127.0.0.1:9", "127.0.0.1:9"])
-    assert families(exporter.page.text())["rljob_exporter_replicas_skipped"][0][1] == 2.0
+    assert families(exporter.scrape.text())["rljob_exporter_replicas_skipped"][0][1] == 2.0
 
 
 def test_a_damaged_targets_file_means_no_replicas(tmp_path: Path) -> None:
     file = tmp_path / "targets.yml"
     for content in ("", "scrape_configs: 3", "{", "scrape_configs: [{job_name: ray}]"):
         file.write_text(content)
-        assert sources.replicas(file) == []
+        assert scrape_targets.replicas(file) == []
 
 
 @pytest.mark.usefixtures("training")
 def test_the_queues_metrics_are_served_while_it_has_some(exporter: Exporter, spool: Spool) -> None:
-    assert "rljob_exporter_transfer_queue_up" not in families(exporter.page.text())
+    assert "rljob_exporter_transfer_queue_up" not in families(exporter.scrape.text())
     server = started(ThreadingHTTPServer(("127.0.0.1", 0), Queue))
     spool.write_queue_target(f"127.0.0.1:{server.server_address[1]}")
-    seen, job = families(exporter.page.text()), {"rljob": "sums", "rljob_namespace": "team-a"}
+    seen, job = families(exporter.scrape.text()), {"rljob": "sums", "rljob_namespace": "team-a"}
     assert seen["rljob_exporter_transfer_queue_up"] == [(job, 1.0)]
     assert seen["tq_storage_active_keys_total"] == [(job, 7.0)]
     assert seen["tq_partition_samples_total"] == [({**job, "partition_id": "train"}, 16.0)]
     assert "tq_storage_request_latency_p99" not in seen
     server.shutdown()
     server.server_close()
-    assert families(exporter.page.text())["rljob_exporter_transfer_queue_up"] == [(job, 0.0)]
+    assert families(exporter.scrape.text())["rljob_exporter_transfer_queue_up"] == [(job, 0.0)]
 
 
 def test_it_loads_nothing_heavy_and_stays_small(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_binding_and_checks_of_the_nodes_are_metrics(exporter: Exporter, spool: 
     table = Preflight(8, 4.2, (CheckResult("device links", passed=7, failed=1, warned=0, seen="NPU 6"),))
     bound = CoreBinding(nodes=8, planned_nodes=7, bound_processes=112, strayed_processes=1)
     spool.write_progress(replace(TRAINING, preflight=table, core_binding=bound))
-    seen = families(exporter.page.text())
+    seen = families(exporter.scrape.text())
     found = {labels["state"]: value for labels, value in seen["rljob_core_binding_nodes"]}
     assert found == {"planned": 7.0, "unplanned": 1.0}
     found = {labels["state"]: value for labels, value in seen["rljob_core_binding_processes"]}
@@ -341,7 +341,7 @@ def test_binding_and_checks_of_the_nodes_are_metrics(exporter: Exporter, spool: 
 
 def test_what_was_not_looked_at_is_no_metric(exporter: Exporter, spool: Spool) -> None:
     spool.write_progress(replace(TRAINING, core_binding=CoreBinding(nodes=1, planned_nodes=1)))
-    assert "rljob_core_binding_processes" not in families(exporter.page.text())
+    assert "rljob_core_binding_processes" not in families(exporter.scrape.text())
 
 
 def test_the_hooks_of_a_large_cluster_may_ask_at_once(exporter: Exporter) -> None:

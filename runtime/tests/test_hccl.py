@@ -75,7 +75,7 @@ def test_this_machines_interfaces_are_those_that_the_kernel_names() -> None:
 
 
 def test_a_process_of_the_run_gets_the_variables_as_it_begins() -> None:
-    begin = "from rljob_runtime import worker_start; worker_start.begin()"
+    begin = "from rljob_runtime import worker_setup; worker_setup.set_up()"
     code = f"{begin}; import os; print(os.environ['GLOO_SOCKET_IFNAME'])"
     environ = {"RLJOB_POD_IP": "127.0.0.1", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)

@@ -32,7 +32,7 @@ from rljob_runtime.ray_cluster import head_lock, launcher_lives
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
 from runtime.tests.conftest import FullDisk, MakeJob
-from runtime.tests.saving_process import JOB
+from runtime.tests.fenced_save_process import JOB
 
 DONE = Outcome(int(ExitCode.DONE), "Completed", "trained 40 steps", last_step=40)
 RULE = LogRule("hccl", "HCCL.*timeout")

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime import ascend_tools, nodes
+from rljob_runtime import ascend_tools, node_preflight
 from rljob_runtime.ascend_tools import Device, ToolBusyError
 from rljob_runtime.contract import ExitCode, MinimumVersion, Outcome, Phase, Platform, Progress
+from rljob_runtime.node_checks import evaluate, report
 from rljob_runtime.node_checks import gather as gathering
-from rljob_runtime.node_checks import judge, report
+from rljob_runtime.node_checks.evaluate import Check, Window
 from rljob_runtime.node_checks.gather import busy_ports, cann_version
-from rljob_runtime.node_checks.judge import Check, Window
 from rljob_runtime.node_checks.versions import minimums, older
 from rljob_runtime.outcomes import RefusedError, from_error
 from rljob_runtime.spool import Spool
@@ -212,7 +212,7 @@ def test_a_defect_is_diagnosed(name: str, cluster: Cluster) -> None:
     defect.spoil(cluster)
     facts, findings = cluster.ask()
     with pytest.raises(RefusedError) as caught:
-        judge.refuse(cluster.job, facts, findings)
+        evaluate.refuse(cluster.job, facts, findings)
     assert (caught.value.reason, caught.value.code) == (defect.reason, defect.code)
     assert defect.says in str(caught.value)
     assert set(caught.value.nodes) == set(defect.nodes)
@@ -222,7 +222,7 @@ def test_a_defect_is_diagnosed(name: str, cluster: Cluster) -> None:
 
 def test_a_healthy_cluster_is_not_blamed(cluster: Cluster) -> None:
     facts, findings = cluster.ask()
-    judge.refuse(cluster.job, facts, findings)
+    evaluate.refuse(cluster.job, facts, findings)
     assert findings == []
 
 
@@ -235,7 +235,7 @@ def test_a_healthy_a3_superpod_is_not_blamed(cluster: Cluster) -> None:
         one.host = A3.with_(network=f"29.2.{index}", addresses=dict.fromkeys(range(16)))
     facts, findings = cluster.ask()
     assert [found for found in findings if found.fatal] == []
-    judge.refuse(cluster.job, facts, findings)
+    evaluate.refuse(cluster.job, facts, findings)
 
 
 def test_a_superpod_needs_no_ports_of_its_own(cluster: Cluster) -> None:
@@ -246,7 +246,7 @@ def test_a_superpod_needs_no_ports_of_its_own(cluster: Cluster) -> None:
         # All down, and every node with the addresses that the factory set.
         one.host = A3.with_(down=frozenset(range(16)))
     facts, findings = cluster.ask()
-    judge.refuse(cluster.job, facts, findings)
+    evaluate.refuse(cluster.job, facts, findings)
     assert {found.check for found in findings} == {Check.LINKS, Check.ADDRESSES}
 
 
@@ -257,7 +257,7 @@ def test_a_superpod_needs_no_ports_of_its_own(cluster: Cluster) -> None:
 def test_what_a_port_does_not_tell_stops_nothing_and_names_the_device(cluster: Cluster, what: str, said: str) -> None:
     host(said={f"-i 4 {what} -g": said})(cluster)
     facts, findings = cluster.ask()
-    judge.refuse(cluster.job, facts, findings)
+    evaluate.refuse(cluster.job, facts, findings)
     assert [(found.check, found.node, found.device, found.fatal) for found in findings] == [
         (Check.LINKS, SICK, 4, False)
     ]
@@ -291,7 +291,7 @@ def test_a_driver_older_than_the_table_is_a_warning(cluster: Cluster) -> None:
     everywhere(host=sick(cluster).host.with_(version="25.2.0", addresses=dict.fromkeys(range(8), None)))(cluster)
     cluster.job = dataclasses.replace(cluster.job, nodes=1, devices=8)
     facts, findings = cluster.ask()
-    judge.refuse(cluster.job, facts, findings)
+    evaluate.refuse(cluster.job, facts, findings)
     assert {found.fatal for found in findings} == {False}
     assert [found.node for found in findings if found.check is Check.VERSIONS] == ["node-1", "node-2", "node-3"]
 
@@ -299,7 +299,7 @@ def test_a_driver_older_than_the_table_is_a_warning(cluster: Cluster) -> None:
 def test_an_interface_that_only_the_head_lacks_stops_nothing(cluster: Cluster) -> None:
     cluster.head.environ["GLOO_SOCKET_IFNAME"] = "bond0"
     facts, findings = cluster.ask()
-    judge.refuse(cluster.job, facts, findings)
+    evaluate.refuse(cluster.job, facts, findings)
     assert [(found.check, found.node, found.fatal) for found in findings] == [(Check.INTERFACE, "head", False)]
 
 
@@ -308,7 +308,7 @@ def test_a_driver_that_fails_on_the_only_node_is_the_nodes_fault(cluster: Cluste
     node(answers={"npu-smi info": "failed: dcmi model initialized\n"})(cluster)
     facts, findings = cluster.ask()
     with pytest.raises(RefusedError) as caught:
-        judge.refuse(cluster.job, facts, findings)
+        evaluate.refuse(cluster.job, facts, findings)
     assert (caught.value.reason, caught.value.code, caught.value.nodes) == ("DriverSilent", PLACE, (SICK,))
 
 
@@ -331,14 +331,14 @@ def test_a_taken_port_of_a_host_network_ends_the_run(cluster: Cluster) -> None:
         sick(cluster).environ["HCCL_HOST_SOCKET_PORT_RANGE"] = f"{port}-{port}"
         facts, findings = cluster.ask()
     with pytest.raises(RefusedError, match=f"node-2: port {port} of those that HCCL") as caught:
-        judge.refuse(cluster.job, facts, findings)
+        evaluate.refuse(cluster.job, facts, findings)
     assert (caught.value.reason, caught.value.nodes) == ("PortsBusy", (SICK,))
 
 
 def test_a_device_that_only_warns_stops_nothing(cluster: Cluster) -> None:
     host(unhealthy={1: "Warning"})(cluster)
     facts, findings = cluster.ask()
-    judge.refuse(cluster.job, facts, findings)
+    evaluate.refuse(cluster.job, facts, findings)
     assert [(found.check, found.node, found.device) for found in findings] == [(Check.HEALTH, SICK, 1)]
 
 
@@ -346,14 +346,14 @@ def test_links_that_nobody_needs_stop_nothing(cluster: Cluster) -> None:
     cluster.job, cluster.nodes = dataclasses.replace(cluster.job, nodes=1, devices=8), [sick(cluster)]
     host(down=frozenset({1}), addresses={1: None})(cluster)
     facts, findings = cluster.ask()
-    judge.refuse(cluster.job, facts, findings)
+    evaluate.refuse(cluster.job, facts, findings)
     assert {found.check for found in findings} == {Check.LINKS, Check.ADDRESSES}
 
 
 def test_tools_of_the_links_that_are_not_mounted_are_told(cluster: Cluster) -> None:
     everywhere(tools=("npu-smi",))(cluster)
     facts, findings = cluster.ask()
-    judge.refuse(cluster.job, facts, findings)
+    evaluate.refuse(cluster.job, facts, findings)
     assert {(found.check, found.fatal) for found in findings} == {(Check.LINKS, False)}
 
 
@@ -361,7 +361,7 @@ def test_without_npus_small_resources_are_only_told(cluster: Cluster) -> None:
     cluster.job = dataclasses.replace(cluster.job, platform=Platform.CPU)
     everywhere(open_files=1024, cpus=frozenset(range(2)))(cluster)
     facts, findings = cluster.ask()
-    judge.refuse(cluster.job, facts, findings)
+    evaluate.refuse(cluster.job, facts, findings)
     assert {found.check for found in findings} == {Check.OPEN_FILES, Check.CPUS}
     table = report.preflight(cluster.job, facts, findings, 1.0)
     assert "devices" not in [row.check for row in table.checks]
@@ -372,7 +372,7 @@ def test_several_nodes_are_named_the_worst_first(cluster: Cluster) -> None:
     cluster.nodes[0].host = cluster.nodes[0].host.with_(lost=frozenset({7}))
     facts, findings = cluster.ask()
     with pytest.raises(RefusedError) as caught:
-        judge.refuse(cluster.job, facts, findings)
+        evaluate.refuse(cluster.job, facts, findings)
     assert caught.value.nodes == (SICK, "node-1")
 
 
@@ -380,7 +380,7 @@ def test_the_nodes_are_in_the_last_line(cluster: Cluster) -> None:
     host(down=frozenset({6}))(cluster)
     facts, findings = cluster.ask()
     with pytest.raises(RefusedError) as caught:
-        judge.refuse(cluster.job, facts, findings)
+        evaluate.refuse(cluster.job, facts, findings)
     outcome = from_error(caught.value)
     assert Outcome.from_json(outcome.to_json()).nodes == (SICK,)
     assert (outcome.exit_code, outcome.reason) == (65, "LinkDown")
@@ -394,7 +394,7 @@ def test_the_table_is_in_the_log_and_in_progress(
     host(down=frozenset({6}))(cluster)
     facts, _ = cluster.ask()
     with pytest.raises(RefusedError):
-        nodes.conclude(cluster.job, spool, facts, Window(facts[0].time, facts[0].time + 1), [], 4.2)
+        node_preflight.conclude(cluster.job, spool, facts, Window(facts[0].time, facts[0].time + 1), [], 4.2)
     log = capsys.readouterr().err
     assert "rljob: 4 nodes checked in 4.2 s" in log
     assert "devices              4    -    -  8 910B3" in log
@@ -409,8 +409,8 @@ def test_the_table_is_in_the_log_and_in_progress(
 
 def test_the_table_of_a_thousand_sick_nodes_fits_into_an_answer(make_job: MakeJob) -> None:
     job = make_job(platform=Platform.NPU, nodes=1000, devices=16000)
-    silent = [judge.Silent(f"a-node-with-a-long-name-{index}") for index in range(1000)]
-    findings = judge.judge(job, [], Window(0, 1), silent)
+    silent = [evaluate.Silent(f"a-node-with-a-long-name-{index}") for index in range(1000)]
+    findings = evaluate.judge(job, [], Window(0, 1), silent)
     table = report.preflight(job, [], findings, 60.0)
     assert len(Progress(pod_uid="p", phase=Phase.STARTING, preflight=table).to_json()) < 32 * 1024
 

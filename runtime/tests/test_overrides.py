@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime import wiring
+from rljob_runtime import launcher_overrides
 from rljob_runtime.contract import ExitCode, Platform
 from rljob_runtime.hydra_config import is_group, touched, unknown_key, with_launcher_keys
 from rljob_runtime.outcomes import RefusedError
@@ -62,7 +62,7 @@ def test_a_default_gives_way_to_a_key_above_or_below_it(make_job: MakeJob) -> No
 
 def test_npus_get_none_of_the_cpu_settings(make_job: MakeJob) -> None:
     merged = with_launcher_keys(make_job(platform=Platform.NPU), SPOOL, Path("/scratch"))
-    only_cpu = set(cpu_defaults.SETTINGS) - set(wiring.defaults(make_job(platform=Platform.NPU)))
+    only_cpu = set(cpu_defaults.SETTINGS) - set(launcher_overrides.defaults(make_job(platform=Platform.NPU)))
     assert not only_cpu & set(merged)
 
 
@@ -85,8 +85,8 @@ def test_where_a_run_begins_is_decided_later_and_by_nobody_else(make_job: MakeJo
 
 
 def test_an_evaluation_trains_no_steps(make_job: MakeJob) -> None:
-    assert wiring.only_evaluates(make_job(overrides={"trainer.val_only": True}))
-    assert not wiring.only_evaluates(make_job())
+    assert launcher_overrides.only_evaluates(make_job(overrides={"trainer.val_only": True}))
+    assert not launcher_overrides.only_evaluates(make_job())
 
 
 def test_groups_go_through_hydra() -> None:
@@ -96,5 +96,5 @@ def test_groups_go_through_hydra() -> None:
 
 
 def test_the_pods_environment_wins(make_job: MakeJob) -> None:
-    variables = wiring.environment(make_job(), {"OMP_NUM_THREADS": "4"})
+    variables = launcher_overrides.environment(make_job(), {"OMP_NUM_THREADS": "4"})
     assert (variables["OMP_NUM_THREADS"], variables["VERL_PLATFORM"]) == ("4", "cpu")

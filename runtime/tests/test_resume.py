@@ -13,7 +13,7 @@ from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
 from rljob_runtime.outcomes import RefusedError, StartGoneError, from_error
 from rljob_runtime.preflight import Attempt
 from runtime.tests.conftest import MakeJob
-from runtime.tests.saving_process import WHOLE_MARK
+from runtime.tests.fenced_save_process import WHOLE_MARK
 
 
 def make_step(

@@ -30,7 +30,7 @@ from rljob_runtime.stop import Head, Here, await_listener, head_address, stop_he
 from rljob_runtime.stop_rules import Match
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
 from rljob_runtime.verl_plugin.result import result_of
-from runtime.tests.saving_process import JOB
+from runtime.tests.fenced_save_process import JOB
 
 TOKEN = "correct-horse"
 RUNNING = Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1, step=3)

@@ -16,15 +16,15 @@ import pytest
 from rljob_runtime import claims
 from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps, step_folder
 from rljob_runtime.contract import Phase, Progress, SpoolFile, StopMode
-from rljob_runtime.figures import ROLLOUT_SECONDS, VALIDATION_SCORE, Batch, RolloutWindow
 from rljob_runtime.outcomes import FencedError, from_error
 from rljob_runtime.parallelism import SPLIT_FILE
 from rljob_runtime.spool import Spool
+from rljob_runtime.step_metrics import ROLLOUT_SECONDS, VALIDATION_SCORE, Batch, RolloutWindow
 from rljob_runtime.training_attempt import TrainingAttempt
-from rljob_runtime.verl_plugin import saving
-from rljob_runtime.verl_plugin.metrics import validation_figures
+from rljob_runtime.verl_plugin import fenced_save
+from rljob_runtime.verl_plugin.metrics import validation_metrics
 from runtime.tests.conftest import MakeJob
-from runtime.tests.saving_process import WHOLE_MARK, Pause, save
+from runtime.tests.fenced_save_process import WHOLE_MARK, Pause, save
 
 
 @pytest.fixture
@@ -286,7 +286,9 @@ def test_a_step_tells_its_split_before_its_mark_and_of_the_owner_only(
 ) -> None:
     run = keeping(make_job, spool, checkpoints, keep=None)
     run.split = {"tensor_model_parallel_size": 2}
-    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: "state"), run, checkpoints / "global_step_10")
+    state = fenced_save.FencedState(
+        types.SimpleNamespace(state_dict=lambda: "state"), run, checkpoints / "global_step_10"
+    )
     if lost:
         claims.claim(checkpoints, claims.Owner.of(run.job, 2))
         with pytest.raises(FencedError):
@@ -298,7 +300,7 @@ def test_a_step_tells_its_split_before_its_mark_and_of_the_owner_only(
 
 def test_a_state_without_checkpoints_is_just_given(make_job: MakeJob, spool: Spool) -> None:
     run = TrainingAttempt(make_job(), 1, spool)
-    assert saving.FencedState(types.SimpleNamespace(state_dict=lambda: "state"), run, None).state_dict() == "state"
+    assert fenced_save.FencedState(types.SimpleNamespace(state_dict=lambda: "state"), run, None).state_dict() == "state"
 
 
 class Section(types.SimpleNamespace):
@@ -314,7 +316,7 @@ class Section(types.SimpleNamespace):
 )
 def test_verl_is_left_no_limit_of_its_own(said: dict[str, object], keep: int | None) -> None:
     trainer = Section(**{"max_actor_ckpt_to_keep": None, "max_critic_ckpt_to_keep": 3} | said)
-    assert saving.take_limit(types.SimpleNamespace(trainer=trainer)) == keep
+    assert fenced_save.take_limit(types.SimpleNamespace(trainer=trainer)) == keep
     assert not any(vars(trainer).values())
 
 
@@ -390,8 +392,8 @@ def test_a_validation_before_training_is_a_record_of_its_own(
 
 
 def test_the_validation_score_is_the_mean_of_all_answers_that_were_scored() -> None:
-    assert validation_figures([1.0, None, 0.0, 1.0, 0.5]) == {VALIDATION_SCORE: 0.625}
-    assert validation_figures([None]) == {}
+    assert validation_metrics([1.0, None, 0.0, 1.0, 0.5]) == {VALIDATION_SCORE: 0.625}
+    assert validation_metrics([None]) == {}
 
 
 def test_a_validation_score_that_is_no_number_does_not_end_the_evaluation(make_job: MakeJob, spool: Spool) -> None:
@@ -406,7 +408,7 @@ def test_a_validation_score_that_is_no_number_does_not_end_the_evaluation(make_j
 def test_figures_that_cannot_be_made_do_not_end_the_step(
     make_job: MakeJob, spool: Spool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert TrainingAttempt(make_job(), 1, spool).own_figures({"timing_s/step": 9.0}, RolloutWindow(), Batch()) == {}
+    assert TrainingAttempt(make_job(), 1, spool).own_metrics({"timing_s/step": 9.0}, RolloutWindow(), Batch()) == {}
     assert "perf/total_num_tokens" in capsys.readouterr().err
 
 

@@ -19,11 +19,11 @@ import pytest
 import yaml
 
 from rljob.telemetry.metrics import Metrics
-from rljob_runtime import figures
+from rljob_runtime import step_metrics
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
-from rljob_runtime.exporter.page import Page
-from rljob_runtime.figures import Batch, ReplicaWindow, RolloutWindow
+from rljob_runtime.exporter.scrape import Scrape
 from rljob_runtime.spool import Spool, StepRecord
+from rljob_runtime.step_metrics import Batch, ReplicaWindow, RolloutWindow
 from tests.chart.helm import pick, render
 from tests.kube import wait_for
 from tests.monitoring import served
@@ -84,7 +84,7 @@ def record(step: int) -> StepRecord:
     }
     window = RolloutWindow({"a": ReplicaWindow(0.0, 1.0 + step / 10, 8), "b": ReplicaWindow(0.0, 2.0, 8)})
     return StepRecord(
-        step, time.time(), metrics | figures.step_figures(metrics, window, Batch(), devices=4, dies_per_card=2)
+        step, time.time(), metrics | step_metrics.compute(metrics, window, Batch(), devices=4, dies_per_card=2)
     )
 
 
@@ -105,7 +105,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     metrics.leader.set(1)
     head = {"rljob.dev/job": "sums", "ray.io/node-type": "head"}
     with ExitStack() as stack:
-        exporter = stack.enter_context(served.page(Page(spool, config).text))
+        exporter = stack.enter_context(served.page(Scrape(spool, config).text))
         operator = stack.enter_context(served.page(lambda: metrics.exposition().decode()))
         ray = stack.enter_context(served.page(lambda: RAY_PAGE))
         labels = pick(render(), "Deployment")["spec"]["template"]["metadata"]["labels"]

@@ -83,7 +83,7 @@ TABLE: Mapping[str, Recipe] = {
         dockerfile=_RUNTIME,
         stage="dependencies",
         inputs=(
-            "images/runtime/look_at_models.py",
+            "images/runtime/cache_model_info.py",
             "images/runtime/strip.py",
             "requirements/runtime-cpu.txt",
             "requirements/uv.txt",

@@ -12,7 +12,7 @@ from rljob.core.attempts.classify import POD_REASONS, REASONS
 from rljob.core.attempts.start_diagnosis import StartReason
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.kueue import EVICTIONS
-from rljob_runtime.node_checks.judge import Check
+from rljob_runtime.node_checks.evaluate import Check
 from rljob_runtime.outcomes import DEVICE_OUT_OF_MEMORY, FENCED, PLACE_ERRORS
 
 ROOT = Path(__file__).parents[2]

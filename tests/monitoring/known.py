@@ -8,7 +8,7 @@ import yaml
 
 from rljob.telemetry.metrics import Metrics
 from rljob_runtime.exporter.catalogue import CATALOGUE
-from rljob_runtime.exporter.proxied import TRANSFER_QUEUE
+from rljob_runtime.exporter.upstream_metrics import TRANSFER_QUEUE
 from tests.monitoring.prometheus import ROOT, SCRAPE_CONFIG
 
 HISTOGRAM = ("_bucket", "_sum", "_count")

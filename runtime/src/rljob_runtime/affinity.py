@@ -3,7 +3,7 @@
 Each device gets a pool of its own for the processes that take turns on it (trainer and rollout), equal in size, near
 the device where that is known. Cores are left for Ray's own processes and interrupts (`system`) and for processes
 without a device (`data`: agent loops, reward workers, storage units, engines' front ends). Read by topology.py, applied
-by binding.py. Nothing here does I/O: the same topology gives the same plan in any process.
+by core_binding.py. Nothing here does I/O: the same topology gives the same plan in any process.
 """
 
 from __future__ import annotations

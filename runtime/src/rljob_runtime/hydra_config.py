@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rljob_runtime import wiring
+from rljob_runtime import launcher_overrides
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.planning import megatron
@@ -49,17 +49,19 @@ def apply(config: DictConfig, values: Mapping[str, OverrideValue]) -> None:
 
 def with_launcher_keys(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValue]:
     """Join the job's overrides with the launcher's own keys and defaults, in the order in which they apply."""
-    fixed = wiring.fixed(job, spool, scratch)
+    fixed = launcher_overrides.fixed(job, spool, scratch)
     wanted = {plain(key): value for key, value in fixed.items()}
     clashes = [
-        f"{key}: is the launcher's ({wiring.FIXED[plain(key)]}); remove it from the overrides"
+        f"{key}: is the launcher's ({launcher_overrides.FIXED[plain(key)]}); remove it from the overrides"
         for key, value in job.overrides.items()
         if plain(key) in wanted and value != wanted[plain(key)]
     ]
     if clashes:
         raise RefusedError(ExitCode.BAD_CONFIG, "ReservedOverride", "; ".join(clashes))
     set_by_job = [plain(key) for key in job.overrides]
-    defaults = {key: value for key, value in wiring.defaults(job).items() if not touched(plain(key), set_by_job)}
+    defaults = {
+        key: value for key, value in launcher_overrides.defaults(job).items() if not touched(plain(key), set_by_job)
+    }
     return defaults | job.overrides | fixed
 
 

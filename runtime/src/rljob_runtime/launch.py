@@ -22,8 +22,18 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from rljob_runtime import binding, figures, log_rules, preflight, ray_cluster, resume, stall, trackers, trainer
-from rljob_runtime import nodes as node_work
+from rljob_runtime import (
+    core_binding,
+    log_rules,
+    preflight,
+    ray_cluster,
+    resume,
+    stall,
+    step_metrics,
+    trackers,
+    trainer,
+)
+from rljob_runtime import node_preflight as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ContractError, ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
 from rljob_runtime.files import in_time
@@ -225,7 +235,7 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
 
 def environment(launch: Launch, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that every process of the run needs; what the pod sets wins."""
-    bound = {binding.VARIABLE: launch.run_name} if launch.job.core_binding else {}
+    bound = {core_binding.VARIABLE: launch.run_name} if launch.job.core_binding else {}
     return {
         **{name: environ.get(name, value) for name, value in bound.items()},
         **launch.trainer.environment(launch.job, environ),
@@ -241,7 +251,7 @@ def outcome_of(launch: Launch, result: Result) -> Outcome:
     if result.stopped_by is not None:
         return stopped(launch, result.step, result.stopped_by, result.abandoned_step)
     if result.evaluation is not None:
-        score = result.evaluation.get(figures.VALIDATION_SCORE, float("nan"))
+        score = result.evaluation.get(step_metrics.VALIDATION_SCORE, float("nan"))
         message = f"evaluated step {result.step} on data.validation: mean score {score:.6g}"
         return Outcome(int(ExitCode.DONE), "Evaluated", message, last_step=result.step)
     return Outcome(int(ExitCode.DONE), "Completed", f"trained {result.step} steps", last_step=result.step)

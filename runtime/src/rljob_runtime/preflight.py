@@ -1,6 +1,6 @@
 """Checks of identity before anything is spent: is this the intended pod, and is it the intended job.json.
 
-What every node must offer is checked later, by nodes.py.
+What every node must offer is checked later, by node_preflight.py.
 
 Each failure says whether a retry can help: 64 when it never can, 65 when this place is wrong.
 """

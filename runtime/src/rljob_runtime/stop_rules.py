@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rljob_runtime import figures
+from rljob_runtime import step_metrics
 from rljob_runtime.contract import ExitCode, Outcome, RuleCondition, StopRule
 
-VALIDATION_PREFIXES = ("val-", figures.VALIDATION_SCORE)
+VALIDATION_PREFIXES = ("val-", step_metrics.VALIDATION_SCORE)
 """verl names validation metrics val-core/... and val-aux/... (trainer_base.py, _val_metrics_update, 0.9.1)."""
 REASON = "StopRuleMatched"
 SHOWN = 3

@@ -24,7 +24,7 @@ from rljob_runtime.stop_rules import Match
 
 GROUP = "rljob_runtime.trainers"
 DEFAULT = "verl"
-WORKER_HOOK = "rljob_runtime.worker_start.begin"
+WORKER_HOOK = "rljob_runtime.worker_setup.set_up"
 """Ray calls it in each worker process of the job (runtime_env.worker_process_setup_hook)."""
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime import checkpoint, claims, figures
+from rljob_runtime import checkpoint, claims, step_metrics
 from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import JobConfig, Phase, StopMode
 from rljob_runtime.files import folder_bytes, in_time
@@ -193,12 +193,12 @@ class TrainingAttempt:
             self.spool.note_begun(self.attempt)
         self._step_begun = time.monotonic()
 
-    def own_figures(
-        self, metrics: Mapping[str, float], window: figures.RolloutWindow, batch: figures.Batch
+    def own_metrics(
+        self, metrics: Mapping[str, float], window: step_metrics.RolloutWindow, batch: step_metrics.Batch
     ) -> dict[str, float]:
         """Compute our figures of a step from verl's metrics, the replicas' times and what became of the answers."""
         try:
-            return figures.step_figures(
+            return step_metrics.compute(
                 metrics, window, batch, devices=self.job.devices, dies_per_card=self.job.dies_per_card
             )
         except Exception as error:  # noqa: BLE001 - figures that fail must not end the training that they tell of
@@ -212,7 +212,7 @@ class TrainingAttempt:
         self._first_step = step if self._first_step is None else self._first_step
         if self._step_begun is not None:
             self._step_seconds.append(time.monotonic() - self._step_begun)
-        if (rollout := metrics.get(figures.ROLLOUT_SECONDS)) is not None:
+        if (rollout := metrics.get(step_metrics.ROLLOUT_SECONDS)) is not None:
             self._rollout_seconds.append(rollout)
         self._show_saved()
         finite = functools.partial(_finite, metrics)
@@ -221,9 +221,9 @@ class TrainingAttempt:
             step=step,
             reward=finite("critic/score/mean"),
             response_tokens_mean=finite("response_length/mean"),
-            tokens_per_second_per_card=finite(figures.STEP_TPS_PER_CARD),
-            first_dp_idle_ratio=finite(figures.FIRST_DP_IDLE),
-            cluster_idle_ratio=finite(figures.CLUSTER_IDLE),
+            tokens_per_second_per_card=finite(step_metrics.STEP_TPS_PER_CARD),
+            first_dp_idle_ratio=finite(step_metrics.FIRST_DP_IDLE),
+            cluster_idle_ratio=finite(step_metrics.CLUSTER_IDLE),
             step_seconds=finite("timing_s/step"),
             first_step=self._first_step,
             median_step_seconds=statistics.median(self._step_seconds) if self._step_seconds else None,
@@ -236,7 +236,7 @@ class TrainingAttempt:
         record = StepRecord(step=step, time=time.time(), metrics=metrics)
         self.spool.append_step(self.attempt, record)
         if only:
-            self.spool.update_progress(reward=_finite(metrics, figures.VALIDATION_SCORE))
+            self.spool.update_progress(reward=_finite(metrics, step_metrics.VALIDATION_SCORE))
         self.mirror.append_step(record)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime import hydra_config, wiring
+from rljob_runtime import hydra_config, launcher_overrides
 from rljob_runtime.contract import JobConfig, OverrideValue, Platform
 from rljob_runtime.spool import Spool
 
@@ -49,7 +49,7 @@ def read(path: Path) -> JobConfig:
 def test_there_are_jobs_of_every_kind() -> None:
     jobs = [read(path) for path in JOBS]
     assert {job.overrides["algorithm.adv_estimator"] for job in jobs} >= {"grpo", "gae", "rloo", "remax"}
-    assert any(wiring.only_evaluates(job) for job in jobs)
+    assert any(launcher_overrides.only_evaluates(job) for job in jobs)
 
 
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime import contents, hydra_config, parallelism, wiring
+from rljob_runtime import contents, hydra_config, launcher_overrides, parallelism
 from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, OverrideValue, Platform
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.resume import Start
@@ -49,7 +49,7 @@ def schema() -> set[str]:
 
 @pytest.mark.parametrize("platform", Platform)
 def test_every_key_of_ours_is_in_the_schema_or_marked_as_new(schema: set[str], platform: Platform) -> None:
-    ours = wiring.defaults(job(platform)) | wiring.fixed(job(platform), SPOOL, SCRATCH)
+    ours = launcher_overrides.defaults(job(platform)) | launcher_overrides.fixed(job(platform), SPOOL, SCRATCH)
     missing = [key for key in ours if not key.startswith("+") and key not in schema]
     known_by_now = [key for key in ours if key.startswith("+") and hydra_config.plain(key) in schema]
     assert missing == []

@@ -15,8 +15,8 @@ import pytest
 
 from rljob_runtime.stacks.frames import essential, place_of
 from rljob_runtime.stacks.gather import gather
-from rljob_runtime.stacks.loops import SERVICE_LOOPS
 from rljob_runtime.stacks.register import VARIABLE, root
+from rljob_runtime.stacks.service_loops import SERVICE_LOOPS
 from rljob_runtime.trainer import WORKER_HOOK
 
 NAME = "stalled-1-attempt-1"

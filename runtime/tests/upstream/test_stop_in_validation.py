@@ -91,7 +91,7 @@ class Loop:
         from verl.trainer.ppo.v1 import trainer_base
 
         from rljob_runtime import hydra_config
-        from rljob_runtime.figures import RolloutWindow
+        from rljob_runtime.step_metrics import RolloutWindow
         from rljob_runtime.training_attempt import TrainingAttempt, install
         from rljob_runtime.verl_plugin.trainer import RLJobTrainer
 

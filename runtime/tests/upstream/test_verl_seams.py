@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rljob_runtime import contents
-from rljob_runtime.wiring import ROUTER_CONFIG, TRAINER_NAME
+from rljob_runtime.launcher_overrides import ROUTER_CONFIG, TRAINER_NAME
 
 
 def parameters(function: Any) -> list[str]:
@@ -125,7 +125,7 @@ def test_the_files_that_tell_what_was_saved_keep_their_names() -> None:
 
 
 def test_verl_still_makes_no_baselines_for_remax(base: Any) -> None:
-    # When it does, verl_plugin/baselines.py can go.
+    # When it does, verl_plugin/remax_baselines.py can go.
     assert "reward_baselines" not in inspect.getsource(sys.modules[base.__mro__[1].__module__])
 
 
@@ -133,12 +133,12 @@ def test_our_estimator_gives_verls_remax_with_the_baselines_of_the_prompts() -> 
     import torch
     from verl.trainer.ppo import core_algos
 
-    from rljob_runtime.verl_plugin import baselines
+    from rljob_runtime.verl_plugin import remax_baselines
 
-    baselines.set_scores({"a": 1.0, "b": 0.25})
+    remax_baselines.set_scores({"a": 1.0, "b": 0.25})
     mask = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
     rewards = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
-    estimator = core_algos.get_adv_estimator_fn(baselines.ESTIMATOR)
+    estimator = core_algos.get_adv_estimator_fn(remax_baselines.ESTIMATOR)
     advantages, returns = estimator(token_level_rewards=rewards, response_mask=mask, index=["a", "b", "padding"])
     assert advantages.tolist() == [[0.0, 0.0], [0.75, 0.0], [0.0, 0.0]]
     assert returns.tolist() == [[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
@@ -205,7 +205,7 @@ def test_rows_that_verl_makes_up_have_a_tag_and_a_known_length() -> None:
 def test_the_stages_of_a_step_keep_their_names(base: Any) -> None:
     from verl.trainer.ppo.v1 import trainer_base, trainer_sync
 
-    from rljob_runtime.figures import STAGES
+    from rljob_runtime.step_metrics import STAGES
 
     source = inspect.getsource(trainer_base) + inspect.getsource(trainer_sync)
     timed = set(re.findall(r'marked_timer\("(\w+)"', source))
@@ -218,14 +218,14 @@ def test_transfer_queue_tells_where_its_metrics_are() -> None:
     import transfer_queue
     from transfer_queue.metrics import TQMetricsExporter
 
-    from rljob_runtime.exporter import proxied
+    from rljob_runtime.exporter import upstream_metrics
 
     assert parameters(transfer_queue.get_metrics_endpoint) == []
     exporter = TQMetricsExporter()
     families = {family.name: family.type for family in exporter.registry.collect()}
     kinds = {
         metric.name.removesuffix("_total" if metric.kind == "counter" else ""): metric.kind
-        for metric in proxied.TRANSFER_QUEUE
+        for metric in upstream_metrics.TRANSFER_QUEUE
     }
     assert kinds == {name: families.get(name) for name in kinds}
 
@@ -233,12 +233,12 @@ def test_transfer_queue_tells_where_its_metrics_are() -> None:
 def test_vllms_families_that_are_kept_by_replica_still_exist() -> None:
     import importlib.util
 
-    from rljob_runtime.exporter import proxied
+    from rljob_runtime.exporter import upstream_metrics
 
     spec = importlib.util.find_spec("vllm")
     assert spec is not None
     source = (Path(str(spec.origin)).parent / "v1/metrics/loggers.py").read_text()
-    for metric in proxied.PER_REPLICA:
+    for metric in upstream_metrics.PER_REPLICA:
         assert f'name="{metric.name.removesuffix("_total")}"' in source
 
 

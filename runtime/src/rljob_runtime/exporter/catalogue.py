@@ -3,12 +3,12 @@
 `rljob_` metrics carry the labels `rljob` and `rljob_namespace` (plain `job` and `namespace` would collide with the
 labels that Prometheus adds to a target). Figures of the last step are gauges; what grows from step to step is a counter
 over all attempts on the head pod, so that `increase()` survives a restart of the driver. Names of verl's own figures
-are in verl_keys.py, those of vLLM and TransferQueue in proxied.py.
+are in verl_metrics.py, those of vLLM and TransferQueue in upstream_metrics.py.
 """
 
 from __future__ import annotations
 
-from rljob_runtime.exporter import verl_keys
+from rljob_runtime.exporter import verl_metrics
 from rljob_runtime.exporter.metric import Metric
 
 # What runs.
@@ -345,5 +345,5 @@ OWN = (
     SERIES_DROPPED,
 )
 
-CATALOGUE = (*OWN, *verl_keys.METRICS)
+CATALOGUE = (*OWN, *verl_metrics.METRICS)
 """All under our own names."""

@@ -29,8 +29,8 @@ from rljob_runtime.contract import (
     exporter_port,
     head_paths,
 )
-from rljob_runtime.exporter.page import Page
-from rljob_runtime.exporter.text import CONTENT_TYPE
+from rljob_runtime.exporter.exposition import CONTENT_TYPE
+from rljob_runtime.exporter.scrape import Scrape
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop import OVER, seen_progress
 
@@ -56,9 +56,9 @@ class Exporter:
         return seen_progress(self.spool) or Progress(pod_uid=self.pod_uid, phase=Phase.IDLE)
 
     @cached_property
-    def page(self) -> Page:
+    def scrape(self) -> Scrape:
         """What Prometheus gets."""
-        return Page(self.spool, self.config)
+        return Scrape(self.spool, self.config)
 
     def authorized(self, header: str) -> bool:
         """Compare the bearer token in constant time; without a token nobody is let in."""
@@ -100,7 +100,7 @@ class MetricsHandler(Handler):
     def do_GET(self) -> None:
         """Answer."""
         if self.path == "/metrics":
-            self.answer(HTTPStatus.OK, self.exporter.page.text(), CONTENT_TYPE)
+            self.answer(HTTPStatus.OK, self.exporter.scrape.text(), CONTENT_TYPE)
         elif self.path == "/healthz":
             self.answer(HTTPStatus.OK, "ok\n", "text/plain; charset=utf-8")
         else:

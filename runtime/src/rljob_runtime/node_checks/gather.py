@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from rljob_runtime import affinity, ascend_tools, binding, hccl, topology
+from rljob_runtime import affinity, ascend_tools, core_binding, hccl, topology
 from rljob_runtime.ascend_tools import Device, ToolBusyError, ToolError, ToolMissingError
-from rljob_runtime.node_checks import weights
+from rljob_runtime.node_checks import model_files
 from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ def gather(request: Request, *, is_head: bool = False) -> NodeFacts:
     allowed = topology.usable_cpus()
     with ThreadPoolExecutor(2) as pool:
         asked = pool.submit(read_npus) if request.with_npus and not is_head else None
-        model = pool.submit(weights.read, Path(request.model), deep=is_head) if request.model else None
+        model = pool.submit(model_files.read, Path(request.model), deep=is_head) if request.model else None
         unshared = {folder.path: why for folder in request.folders if (why := _unshared(folder))}
     npus = asked.result() if asked else Npus()
     chosen, interface_error = _interface()
@@ -235,13 +235,13 @@ def plan_node(
     try:
         read = topology.read_topology(tuple(range(request.devices)), allowed, near)
         plan = affinity.make_plan(read, request.bind_cpus_min or 1)
-        binding.write_plan(request.run, plan)
+        core_binding.write_plan(request.run, plan)
     except (affinity.PlanError, OSError) as error:
         return None, (f"nothing is bound: {error}",)
-    binding.bind_data_worker()
+    core_binding.bind_data_worker()
     notes = list(plan.notes)
     try:
-        binding.bind_raylet(plan)
+        core_binding.bind_raylet(plan)
     except OSError as error:
         notes.append(f"raylet is not bound: {error}")
     return plan.told(), tuple(notes)

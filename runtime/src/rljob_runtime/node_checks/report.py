@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rljob_runtime.contract import CheckResult, CoreBinding, JobConfig, NodeFinding, Platform, Preflight
+from rljob_runtime.node_checks.evaluate import Check, Finding, gib
 from rljob_runtime.node_checks.facts import NodeFacts
-from rljob_runtime.node_checks.judge import Check, Finding, gib
 
 FINDINGS_MAX = 32
 PLANS_MAX = 8

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rljob_runtime.stacks.gather import Stack
-from rljob_runtime.stacks.loops import is_service_loop
+from rljob_runtime.stacks.service_loops import is_service_loop
 
 LINE_CHARACTERS = 1000
 TITLE_CHARACTERS = 40

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rljob_runtime import contents, parallelism, preflight, wiring
+from rljob_runtime import contents, launcher_overrides, parallelism, preflight
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, StopMode
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.resume import Start
@@ -34,11 +34,11 @@ class VerlTrainer:
 
     def only_evaluates(self, job: JobConfig) -> bool:
         """See `Trainer`."""
-        return wiring.only_evaluates(job)
+        return launcher_overrides.only_evaluates(job)
 
     def environment(self, job: JobConfig, environ: Mapping[str, str]) -> Mapping[str, str]:
         """See `Trainer`."""
-        return wiring.environment(job, environ)
+        return launcher_overrides.environment(job, environ)
 
     def prepare(self, setup: Setup) -> None:
         """Compose verl's configuration and let verl check it."""

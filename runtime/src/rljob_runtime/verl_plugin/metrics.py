@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rljob_runtime import figures
+from rljob_runtime import step_metrics
 
 
-def validation_figures(scores: Iterable[float | None]) -> dict[str, float]:
+def validation_metrics(scores: Iterable[float | None]) -> dict[str, float]:
     """Return the mean score over all validation answers; verl's own figures are by data source."""
     known = [score for score in scores if score is not None]
-    return {figures.VALIDATION_SCORE: sum(known) / len(known)} if known else {}
+    return {step_metrics.VALIDATION_SCORE: sum(known) / len(known)} if known else {}
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 
-from rljob_runtime import binding, worker_start
+from rljob_runtime import core_binding, worker_setup
 from rljob_runtime.verl_plugin import cpu_defaults
 
 LOADED: list[str] = []
@@ -20,10 +20,10 @@ LOADED: list[str] = []
 def load(environ: os._Environ[str] | dict[str, str]) -> None:
     """Attach what the platform needs."""
     LOADED.append("rljob")
-    worker_start.begin()
+    worker_setup.set_up()
     if environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
         load_cpu_platform(environ)
-    if environ.get(binding.VARIABLE):
+    if environ.get(core_binding.VARIABLE):
         # Last: it imports modules of verl that look at the platform.
         from rljob_runtime.verl_plugin import worker_binding
 

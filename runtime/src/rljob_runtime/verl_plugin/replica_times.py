@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from rljob_runtime.figures import TAIL, ReplicaWindow, RolloutWindow
+from rljob_runtime.step_metrics import TAIL, ReplicaWindow, RolloutWindow
 
 Plain = Mapping[str, Any]
 """What travels between the router's actor and the trainer: a RolloutWindow of plain values."""

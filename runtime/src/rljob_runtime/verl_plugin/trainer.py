@@ -22,13 +22,13 @@ from verl.utils import tensordict_utils
 
 from rljob_runtime import checkpoint, parallelism, resume, training_attempt
 from rljob_runtime.contract import Platform, StopMode
-from rljob_runtime.figures import Batch, RolloutWindow
+from rljob_runtime.launcher_overrides import TRAINER_NAME
+from rljob_runtime.step_metrics import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
-from rljob_runtime.verl_plugin import baselines, cpu_defaults, saving, tracking
-from rljob_runtime.verl_plugin.discarded import Discarded, padded_rows
-from rljob_runtime.verl_plugin.metrics import numbers, validation_figures
+from rljob_runtime.verl_plugin import cpu_defaults, fenced_save, remax_baselines, tracking
+from rljob_runtime.verl_plugin.discarded_tokens import DiscardedTokens, padded_rows
+from rljob_runtime.verl_plugin.metrics import numbers, validation_metrics
 from rljob_runtime.verl_plugin.replica_times import from_plain
-from rljob_runtime.wiring import TRAINER_NAME
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -69,7 +69,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self.evaluation: dict[str, float] | None = None
         self._rules = StopRules(self._run.job.stop_rules)
         self._window = RolloutWindow()
-        self._discarded = Discarded()
+        self._discarded = DiscardedTokens()
         self._data_before: dict[str, Any] = {}
         self._in_loop = False
         self._awake = False
@@ -77,18 +77,18 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._baseline_of: dict[str, str] = {}
         self._take_over(config)
         super().__init__(config)
-        self._publisher = saving.Publisher(self.checkpoint_callback, self._run)
+        self._publisher = fenced_save.Publisher(self.checkpoint_callback, self._run)
         self.checkpoint_callback = self._publisher
 
     def _take_over(self, config: DictConfig) -> None:
         """Take out of verl's configuration what is done here."""
-        self._greedy_baselines = config.algorithm.adv_estimator == baselines.REMAX
+        self._greedy_baselines = config.algorithm.adv_estimator == remax_baselines.REMAX
         with open_dict(config):
             # verl compares the mode with the literal "sync" in eight places; another name silently gets async rules.
             config.trainer.v1.trainer_mode = "sync"
             if self._greedy_baselines:
-                config.algorithm.adv_estimator = baselines.ESTIMATOR
-            self._run.keep = saving.take_limit(config)
+                config.algorithm.adv_estimator = remax_baselines.ESTIMATOR
+            self._run.keep = fenced_save.take_limit(config)
         self._run.split = parallelism.split(config)
 
     # Waiting for generation: the only place where a rollout or a validation can be abandoned.
@@ -238,13 +238,13 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         try:
             with self._publisher.publishes(self.config) as folder:
                 made = None if folder is None else checkpoint.step_folder(folder, self.global_steps)
-                self.train_dataloader = saving.FencedState(dataloader, self._run, made)
+                self.train_dataloader = fenced_save.FencedState(dataloader, self._run, made)
                 super()._save_checkpoint()
         finally:
             self.train_dataloader = dataloader
         self._run.saved(self.global_steps, time.monotonic() - begun)
 
-    # ReMax: each prompt once more, greedily; see baselines.py.
+    # ReMax: each prompt once more, greedily; see remax_baselines.py.
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
         count: int = super()._submit_batch_to_rollout(batch)
@@ -274,7 +274,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         scores: dict[str, list[float]] = {}
         for name, score in zip(data["uid"], data["rm_scores"], strict=True):
             scores.setdefault(self._baseline_of[str(name)], []).append(float(score.sum()))
-        baselines.set_scores({uid: sum(values) / len(values) for uid, values in scores.items()})
+        remax_baselines.set_scores({uid: sum(values) / len(values) for uid, values in scores.items()})
         self._discarded.add(batch.tags)
         tq.kv_clear(keys=batch.keys, partition_id="val")
         self._baseline_of.clear()
@@ -293,7 +293,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         metrics: dict[str, float] = super()._val_metrics_update(
             data_sources, sample_uids, reward_extra_infos_dict, sample_turns, **options
         )
-        return metrics | validation_figures(reward_extra_infos_dict["reward"])
+        return metrics | validation_metrics(reward_extra_infos_dict["reward"])
 
     def _validate(self) -> dict[str, float]:
         """Record a validation before training as a step of its own; later ones belong to their step."""
@@ -337,7 +337,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         """Add our figures to verl's and record the step; this is the last stop before verl's own loggers."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
-        metrics.update(self._run.own_figures(numbers(metrics), self._window, answers))
+        metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers))
         recorded = numbers(metrics)
         self._run.record(global_steps, recorded)
         self._heed_rules(global_steps, recorded)

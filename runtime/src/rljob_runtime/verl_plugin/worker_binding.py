@@ -11,7 +11,7 @@ import inspect
 import sys
 from typing import Any
 
-from rljob_runtime import binding
+from rljob_runtime import core_binding
 
 MARK = "_rljob"
 RESOURCE = "NPU"
@@ -48,4 +48,4 @@ def bind_by_ray() -> None:
         print(f"rljob: core binding: Ray does not tell this worker's device: {error}", file=sys.stderr)  # noqa: T201
         return
     if devices:
-        binding.bind_device_worker(binding.Role.TRAINER, devices)
+        core_binding.bind_device_worker(core_binding.Role.TRAINER, devices)

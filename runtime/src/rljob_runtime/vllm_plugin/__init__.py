@@ -16,7 +16,7 @@ import inspect
 import os
 from typing import Any
 
-from rljob_runtime import binding
+from rljob_runtime import core_binding
 from rljob_runtime.stacks import register as stack_register
 
 MARK = "_rljob"
@@ -27,7 +27,7 @@ LOST_PING_MS = 10
 def register() -> None:
     """Let the process tell its stacks; keep weights reloadable on CPUs. vLLM may call this more than once."""
     stack_register.register()
-    if os.environ.get(binding.VARIABLE):
+    if os.environ.get(core_binding.VARIABLE):
         from rljob_runtime.vllm_plugin import engine_binding
 
         engine_binding.install()

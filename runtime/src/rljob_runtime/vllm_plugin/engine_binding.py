@@ -12,7 +12,7 @@ import inspect
 import sys
 from typing import Any
 
-from rljob_runtime import binding
+from rljob_runtime import core_binding
 
 MARK = "_rljob"
 
@@ -39,9 +39,9 @@ def install() -> None:
 
 def bind_by_rank(local_rank: int) -> None:
     """Bind this process to the CPUs of the visible device of its rank."""
-    visible = binding.visible_devices()
+    visible = core_binding.visible_devices()
     if not 0 <= local_rank < len(visible):
         told = f"rank {local_rank} of a rollout engine has no device among {visible}"
         print(f"rljob: core binding: {told}", file=sys.stderr, flush=True)  # noqa: T201
         return
-    binding.bind_device_worker(binding.Role.ROLLOUT, [visible[local_rank]])
+    core_binding.bind_device_worker(core_binding.Role.ROLLOUT, [visible[local_rank]])

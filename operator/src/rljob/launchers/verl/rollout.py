@@ -85,7 +85,7 @@ ROWS = (
         ATLAS,
         own=False,
     ),
-    # vllm_ascend/ascend_config.py, v0.23.0: on by default, arm64 only. The runtime binds these workers (binding.py), as
+    # vllm_ascend/ascend_config.py, v0.23.0: on by default, arm64 only. The runtime binds these workers, as
     # those of the trainer on the same devices; two who bind would cut the pools twice.
     OverrideRow(
         f"{VLLM}.additional_config.enable_cpu_binding",

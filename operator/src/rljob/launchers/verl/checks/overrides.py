@@ -81,7 +81,7 @@ LAUNCHERS_OWN = {
     "transfer_queue.backend.SimpleStorage.required_node_resource": "the head has no CPUs for storage units",
     "ray_kwargs.ray_init.address": "the job runs in the cluster of its own pods",
 }
-"""Keys that the launcher sets in every run (`rljob_runtime.wiring`)."""
+"""Keys that the launcher sets in every run (`rljob_runtime.launcher_overrides`)."""
 
 OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
 NZ_NAMES = frozenset({"enable_nz", "enable_weight_nz_layout", "weight_nz_mode"})

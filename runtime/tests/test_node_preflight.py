@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime import binding, hccl, nodes, ray_cluster, topology
-from rljob_runtime.binding import Role, Seen
+from rljob_runtime import core_binding, hccl, node_preflight, ray_cluster, topology
 from rljob_runtime.contract import CoreBinding, NodeNeeds, Phase, Platform, Progress
+from rljob_runtime.core_binding import Role, Seen
+from rljob_runtime.node_checks.evaluate import Window
 from rljob_runtime.node_checks.facts import NodeFacts, Request
 from rljob_runtime.node_checks.gather import plan_node
-from rljob_runtime.node_checks.judge import Window
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.spool import Spool
 from runtime.tests.conftest import MakeJob
@@ -39,10 +39,10 @@ def test_a_head_that_hangs_holds_nobody_up(
     started: Spool, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ends = threading.Event()
-    monkeypatch.setattr(nodes, "ANSWER_SECONDS", 0.1)
-    monkeypatch.setattr(nodes, "gather", lambda *_, **__: ends.wait(60))
+    monkeypatch.setattr(node_preflight, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(node_preflight, "gather", lambda *_, **__: ends.wait(60))
     monkeypatch.setattr(ray_cluster, "on_device_nodes", lambda *_: {"10.0.0.1": NodeFacts("a", time.time())})
-    names = nodes.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
+    names = node_preflight.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
     assert names == {"10.0.0.1": "a"}
     assert not ends.is_set()
     ends.set()
@@ -58,11 +58,11 @@ def test_a_silent_node_is_named_by_itself_or_by_its_pod(
     def answers(task: Callable[..., object], *_: object) -> Mapping[str, object]:
         return names if task is hccl.node_name else facts
 
-    monkeypatch.setattr(nodes, "gather", lambda *_, **__: NodeFacts("head", time.time(), is_head=True))
+    monkeypatch.setattr(node_preflight, "gather", lambda *_, **__: NodeFacts("head", time.time(), is_head=True))
     monkeypatch.setattr(ray_cluster, "on_device_nodes", answers)
     monkeypatch.setattr(ray_cluster, "host_names", lambda: {"10.0.0.3": "run-1-worker-x"})
     with pytest.raises(RefusedError) as refused:
-        nodes.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
+        node_preflight.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
     assert "b: did not answer the check in time" in str(refused.value)
     assert "run-1-worker-x (10.0.0.3): did not answer the check in time" in str(refused.value)
     assert refused.value.nodes == ("b",)
@@ -72,11 +72,11 @@ def test_a_silent_node_is_named_by_itself_or_by_its_pod(
     ("lost", "suspect"), [(["10.0.0.1"], "a"), (["10.0.0.1", "10.0.0.2"], "a"), (["10.0.0.9"], None)]
 )
 def test_a_lost_node_is_named_whichever_of_its_pods_tell(lost: list[str], suspect: str | None) -> None:
-    assert nodes.suspect_of(lost, {"10.0.0.1": "a", "10.0.0.2": "a", "10.0.0.3": "b"}) == suspect
+    assert node_preflight.suspect_of(lost, {"10.0.0.1": "a", "10.0.0.2": "a", "10.0.0.3": "b"}) == suspect
 
 
 def test_of_several_nodes_that_are_lost_at_once_none_is_suspected() -> None:
-    assert nodes.suspect_of(["10.0.0.1", "10.0.0.2"], {"10.0.0.1": "a", "10.0.0.2": "b"}) is None
+    assert node_preflight.suspect_of(["10.0.0.1", "10.0.0.2"], {"10.0.0.1": "a", "10.0.0.2": "b"}) is None
 
 
 def test_what_the_heads_check_raises_is_raised(
@@ -85,17 +85,17 @@ def test_what_the_heads_check_raises_is_raised(
     def broken(*_: object, **__: object) -> NodeFacts:
         raise ValueError("a defect")
 
-    monkeypatch.setattr(nodes, "gather", broken)
+    monkeypatch.setattr(node_preflight, "gather", broken)
     monkeypatch.setattr(ray_cluster, "on_device_nodes", lambda *_: {})
     with pytest.raises(ValueError, match="a defect"):
-        nodes.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
+        node_preflight.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
 
 
 def test_nodes_with_the_same_plan_stand_together_and_those_without_one_say_why(
     started: Spool, make_job: MakeJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     facts = [worker("a", "Near: npu0 1-19"), worker("b", None, "nothing is bound: no"), worker("c", "Near: npu0 1-19")]
-    nodes.conclude(make_job(core_binding=True), started, facts, Window(0, 1), [], 1.0)
+    node_preflight.conclude(make_job(core_binding=True), started, facts, Window(0, 1), [], 1.0)
     progress = started.progress()
     assert progress is not None
     assert progress.core_binding == CoreBinding(
@@ -105,7 +105,7 @@ def test_nodes_with_the_same_plan_stand_together_and_those_without_one_say_why(
 
 
 def test_a_run_that_binds_nothing_says_nothing_of_it(started: Spool, make_job: MakeJob) -> None:
-    nodes.conclude(make_job(), started, [worker("a", None)], Window(0, 1), [], 1.0)
+    node_preflight.conclude(make_job(), started, [worker("a", None)], Window(0, 1), [], 1.0)
     progress = started.progress()
     assert progress is not None
     assert progress.core_binding is None
@@ -117,7 +117,7 @@ def test_processes_that_stray_are_counted_and_told_while_the_trainer_writes(
     started.update_progress(core_binding=CoreBinding(nodes=1, planned_nodes=1))
     seen = [Seen(Role.TRAINER, 7, "1-19", ""), Seen(Role.ROLLOUT, 8, "1-19", "0,20-39")]
     monkeypatch.setattr(ray_cluster, "on_device_nodes", lambda *_: {"10.0.0.1": seen, "10.0.0.2": None})
-    nodes._look(RUN, started)
+    node_preflight._look(RUN, started)
     current = started.update_progress(step=4)
     assert (current.step, current.core_binding) == (4, CoreBinding(1, 1, bound_processes=1, strayed_processes=1))
     assert "rollout 8 at 10.0.0.1 may use 0,20-39 beside 1-19" in capsys.readouterr().err
@@ -128,27 +128,27 @@ def test_a_ray_that_is_gone_ends_nothing(started: Spool, monkeypatch: pytest.Mon
         raise ConnectionError("disconnected")
 
     monkeypatch.setattr(ray_cluster, "on_device_nodes", gone)
-    nodes._look(RUN, started)
+    node_preflight._look(RUN, started)
     assert started.progress() == Progress(pod_uid="pod-1", phase=Phase.TRAINING, attempt=1, step=3)
 
 
 def test_npus_get_five_cpus_each_and_the_whole_cpuset_of_a_whole_node(make_job: MakeJob) -> None:
     job = make_job(platform=Platform.NPU, core_binding=True, needs=NodeNeeds(cpus=160, whole_node=True))
-    wanted = nodes.request(job, RUN, ())
+    wanted = node_preflight.request(job, RUN, ())
     assert (wanted.bind_cpus_min, wanted.exclusive_cpus) == (5, None)
 
 
 def test_without_npus_only_a_cpuset_of_the_asked_size_is_bound(make_job: MakeJob) -> None:
-    wanted = nodes.request(make_job(core_binding=True, needs=NodeNeeds(cpus=4)), RUN, ())
+    wanted = node_preflight.request(make_job(core_binding=True, needs=NodeNeeds(cpus=4)), RUN, ())
     assert (wanted.bind_cpus_min, wanted.exclusive_cpus) == (1, 4)
-    assert nodes.request(make_job(core_binding=True), RUN, ()).exclusive_cpus == 0
-    assert nodes.request(make_job(), RUN, ()).bind_cpus_min is None
+    assert node_preflight.request(make_job(core_binding=True), RUN, ()).exclusive_cpus == 0
+    assert node_preflight.request(make_job(), RUN, ()).bind_cpus_min is None
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Request:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.delenv(binding.VARIABLE, raising=False)
+    monkeypatch.delenv(core_binding.VARIABLE, raising=False)
     monkeypatch.setattr(os, "getppid", lambda: 0)
     return Request(RUN, 1, with_npus=False, paths=(), folders=(), model=None, bind_cpus_min=1, exclusive_cpus=len(CPUS))
 
@@ -156,7 +156,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Request:
 @pytest.mark.skipif(len(CPUS) < 2, reason="one CPU cannot be shared out")
 def test_an_exclusive_cpuset_of_this_machine_is_planned_and_left_for_the_run(asked: Request) -> None:
     told, notes = plan_node(asked, CPUS, {})
-    plan = binding.read_plan(RUN)
+    plan = core_binding.read_plan(RUN)
     assert plan is not None
     assert (told, notes) == (plan.told(), ())
     assert {cpu for cpus in plan.devices.values() for cpu in cpus} | set(plan.system) | set(plan.data) == CPUS
@@ -166,7 +166,7 @@ def test_a_shared_cpuset_is_left_alone_with_the_reason(asked: Request) -> None:
     told, (note,) = plan_node(dataclasses.replace(asked, exclusive_cpus=1000), CPUS, {})
     assert told is None
     assert f"the cpuset has {len(CPUS)} CPUs and the pod asked for 1000" in note
-    assert binding.read_plan(RUN) is None
+    assert core_binding.read_plan(RUN) is None
 
 
 def test_too_few_cpus_are_told_not_raised(asked: Request) -> None:

@@ -32,7 +32,7 @@ from rljob_runtime.outcomes import FencedError, StartGoneError
 from rljob_runtime.parallelism import SIZES
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop_rules import StopRules
-from rljob_runtime.verl_plugin import saving
+from rljob_runtime.verl_plugin import fenced_save
 from rljob_runtime.training_attempt import TrainingAttempt
 from rljob_runtime.verl_plugin.trainer import RLJobTrainer, StepAbandonedError
 
@@ -108,7 +108,7 @@ trainer._take_over(trainer.config)
 trainer._nan = None
 trainer.trainer_mode, trainer.use_critic, trainer.global_steps = "sync", False, 4
 trainer.actor_rollout_wg, trainer.train_dataloader = Workers(), Data()
-trainer._publisher = trainer.checkpoint_callback = saving.Publisher(Told(), trainer._run)
+trainer._publisher = trainer.checkpoint_callback = fenced_save.Publisher(Told(), trainer._run)
 if place in ("rollout", "between-steps", "before-steps"):
     trainer.checkpoint_manager, trainer._data_before = Replicas(), {"place": 6}
     trainer.global_steps, trainer.abandoned_step = int(sys.argv[5]), None

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rljob_runtime import figures
+from rljob_runtime import step_metrics
 from rljob_runtime.contract import ContractError, JobConfig, Phase, Progress
-from rljob_runtime.exporter import catalogue, verl_keys
-from rljob_runtime.exporter.history import History, stage_seconds
+from rljob_runtime.exporter import catalogue, verl_metrics
+from rljob_runtime.exporter.exposition import Family, label_text
 from rljob_runtime.exporter.metric import Metric
-from rljob_runtime.exporter.text import Family, label_text
+from rljob_runtime.exporter.totals import Totals, stage_seconds
 from rljob_runtime.spool import Spool
 
 MAX_REPLICAS = 256
 MAX_VERL_SERIES = 400
 """verl logs about a hundred figures; an odd data set or a model with many layers may make it hundreds more."""
 MAX_STAGES = 32
-TPS_PREFIX = f"{figures.PREFIX}/tokens_per_second/"
-TOKENS_PREFIX = f"{figures.PREFIX}/tokens/"
-SHARE_PREFIX = f"{figures.PREFIX}/stage_share/"
-REPLICA_PREFIX = f"{figures.PREFIX}/replica/"
+TPS_PREFIX = f"{step_metrics.PREFIX}/tokens_per_second/"
+TOKENS_PREFIX = f"{step_metrics.PREFIX}/tokens/"
+SHARE_PREFIX = f"{step_metrics.PREFIX}/stage_share/"
+REPLICA_PREFIX = f"{step_metrics.PREFIX}/replica/"
 PLAIN = {
     "critic/score/mean": catalogue.REWARD,
-    figures.VALIDATION_SCORE: catalogue.VALIDATION_SCORE,
-    figures.FIRST_DP_IDLE: catalogue.FIRST_DP_IDLE,
-    figures.CLUSTER_IDLE: catalogue.CLUSTER_IDLE,
-    figures.ROLLOUT_TAIL: catalogue.ROLLOUT_TAIL,
-    figures.DISCARDED_TOKENS: catalogue.DISCARDED_TOKENS,
-    figures.PADDED_ROWS: catalogue.PADDED_ROWS,
-    figures.DENSE_PADDING: catalogue.DENSE_PADDING,
+    step_metrics.VALIDATION_SCORE: catalogue.VALIDATION_SCORE,
+    step_metrics.FIRST_DP_IDLE: catalogue.FIRST_DP_IDLE,
+    step_metrics.CLUSTER_IDLE: catalogue.CLUSTER_IDLE,
+    step_metrics.ROLLOUT_TAIL: catalogue.ROLLOUT_TAIL,
+    step_metrics.DISCARDED_TOKENS: catalogue.DISCARDED_TOKENS,
+    step_metrics.PADDED_ROWS: catalogue.PADDED_ROWS,
+    step_metrics.DENSE_PADDING: catalogue.DENSE_PADDING,
 }
 """Figures without labels of their own."""
 REPLICA = {"finish_seconds": catalogue.REPLICA_FINISH, "requests": catalogue.REPLICA_REQUESTS}
@@ -66,7 +66,7 @@ def read_job(config: Path) -> JobConfig | None:
         return None
 
 
-def collect(spool: Spool, history: History, job: JobConfig | None) -> Families:
+def collect(spool: Spool, history: Totals, job: JobConfig | None) -> Families:
     """Give everything but what others serve of themselves."""
     families = Families({"rljob": job.name, "rljob_namespace": job.namespace} if job else {})
     progress = spool.progress()
@@ -123,7 +123,7 @@ def _add_nodes(families: Families, progress: Progress) -> None:
             families.add(catalogue.PREFLIGHT, count, check=row.check, result=result)
 
 
-def _add_history(families: Families, history: History) -> None:
+def _add_history(families: Families, history: Totals) -> None:
     families.add(catalogue.ATTEMPTS_TOTAL, len(history.attempts))
     families.add(catalogue.STEPS_TOTAL, history.steps)
     for tokens, count in history.tokens.items():
@@ -160,14 +160,16 @@ def _add_step(families: Families, metrics: Mapping[str, float]) -> None:
 
 def _stages(families: Families, seconds: Mapping[str, float]) -> list[tuple[str, float]]:
     """Bound the stages: their names are verl's."""
-    known = (*figures.STAGES, "step", "testing", "rollout", figures.OTHER)
+    known = (*step_metrics.STAGES, "step", "testing", "rollout", step_metrics.OTHER)
     ranked = sorted(seconds.items(), key=lambda item: (item[0] not in known, item[0]))
     families.dropped["rljob"] += max(0, len(ranked) - MAX_STAGES)
     return ranked[:MAX_STAGES]
 
 
 def _add_verl(families: Families, metrics: Mapping[str, float]) -> None:
-    named = verl_keys.named(key for key in metrics if not key.startswith((f"{figures.PREFIX}/", figures.STAGE_PREFIX)))
+    named = verl_metrics.named(
+        key for key in metrics if not key.startswith((f"{step_metrics.PREFIX}/", step_metrics.STAGE_PREFIX))
+    )
     families.dropped["verl"] += max(0, len(named) - MAX_VERL_SERIES)
     for found in named[:MAX_VERL_SERIES]:
         families.add(found.metric, metrics[found.key] * found.factor, **found.labels)

@@ -1,9 +1,9 @@
-"""Binds processes to the CPUs that the node's plan gives them, and tells who kept to it.
+"""Bind processes to the CPUs of the node's plan, and report which processes stay within it.
 
-One task a node (nodes.py) makes the plan and leaves it in a file; every process of the run reads it as it begins: by
-Ray's setup hook (processes without a device), in verl's `Worker` (verl_plugin/worker_binding.py) and in vLLM's plug-in.
-A process that cannot be bound runs on and says so. Masks never leave the container's cpuset: the kernel holds that, and
-the plan is made from it.
+One task per node (node_preflight.py) makes the plan and writes it to a file. Every process of the run reads it at
+start: through Ray's setup hook (processes without a device), in verl's `Worker` (verl_plugin/worker_binding.py) and in
+the vLLM plug-in. A process that cannot be bound keeps running and logs the reason. Masks never leave the container's
+cpuset: the plan is made from it and the kernel enforces it.
 """
 
 from __future__ import annotations

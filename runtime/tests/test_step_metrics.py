@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_runtime import figures
-from rljob_runtime.figures import Batch, ReplicaWindow, RolloutWindow, Tokens
-from rljob_runtime.verl_plugin.discarded import Discarded, padded_rows
+from rljob_runtime import step_metrics
+from rljob_runtime.step_metrics import Batch, ReplicaWindow, RolloutWindow, Tokens
+from rljob_runtime.verl_plugin.discarded_tokens import DiscardedTokens, padded_rows
 from rljob_runtime.verl_plugin.replica_times import ReplicaTimes, from_plain
 
 NO_BATCH = Batch()
@@ -43,7 +43,7 @@ def test_a_replica_without_a_request_was_idle_all_the_time() -> None:
 def test_without_a_timed_rollout_there_is_no_ratio(empty: RolloutWindow) -> None:
     assert empty.first_dp_idle_ratio is None
     assert empty.cluster_idle_ratio is None
-    assert figures.rollout_figures(empty) == {}
+    assert step_metrics.rollout_metrics(empty) == {}
 
 
 times = st.floats(0, 1e4, allow_nan=False)
@@ -66,7 +66,7 @@ def figures_of(
     devices: int = 1,
     dies_per_card: int = 1,
 ) -> dict[str, float]:
-    return figures.step_figures(metrics, seen or RolloutWindow(), batch, devices=devices, dies_per_card=dies_per_card)
+    return step_metrics.compute(metrics, seen or RolloutWindow(), batch, devices=devices, dies_per_card=dies_per_card)
 
 
 def rollout_of(seconds: float) -> RolloutWindow:
@@ -215,7 +215,7 @@ def test_the_tail_begins_with_the_answer_that_completes_nine_tenths() -> None:
     seen = from_plain(router.take(["a"]))
     assert seen.tail_begin == 12.0  # the ninth of ten
     assert seen.tail_ratio == pytest.approx((20 - 12) / 20)
-    assert figures.rollout_figures(seen)["rljob/rollout_tail_ratio"] == pytest.approx(0.4)
+    assert step_metrics.rollout_metrics(seen)["rljob/rollout_tail_ratio"] == pytest.approx(0.4)
     assert from_plain(router.take(["a"])).tail_begin is None
 
 
@@ -235,7 +235,7 @@ class Buffer:
 def test_tokens_of_groups_that_the_buffer_clears_are_counted_before_they_go() -> None:
     answer: dict[str, int | str] = {"prompt_len": 10, "response_len": 100}
     buffer: Any = Buffer({"u1_0_0": answer, "u1_1_0": answer, "u2_0_0": answer, "u3": {"status": "finished"}})
-    discarded = Discarded()
+    discarded = DiscardedTokens()
     discarded.watch(buffer)
     buffer._clear_groups("train", {"u1", "u3"})
     assert set(buffer.partitions["train"]) == {"u2_0_0"}
@@ -245,7 +245,7 @@ def test_tokens_of_groups_that_the_buffer_clears_are_counted_before_they_go() ->
 
 
 def test_a_sampler_of_the_jobs_own_is_left_alone() -> None:
-    discarded = Discarded()
+    discarded = DiscardedTokens()
     sampler: Any = object()
     discarded.watch(sampler)
     assert discarded.take() == Tokens()

@@ -129,7 +129,7 @@ class Batch:
     """Generated in the step and not trained."""
 
 
-def rollout_figures(window: RolloutWindow) -> dict[str, float]:
+def rollout_metrics(window: RolloutWindow) -> dict[str, float]:
     """Give the figures of one rollout; empty when no request was timed."""
     first, cluster = window.first_dp_idle_ratio, window.cluster_idle_ratio
     if first is None or cluster is None:
@@ -144,7 +144,7 @@ def rollout_figures(window: RolloutWindow) -> dict[str, float]:
     return figures
 
 
-def stage_figures(metrics: Mapping[str, float]) -> dict[str, float]:
+def stage_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     """Give each stage's share of the step, and what no stage accounts for."""
     step = metrics.get(StepMetric.STEP_SECONDS.value)
     if not step:
@@ -173,7 +173,7 @@ def response_tokens(metrics: Mapping[str, float]) -> float:
     return metrics[VERL_TOKENS] * response / total if total else 0.0
 
 
-def token_figures(
+def token_metrics(
     counted: Mapping[str, float], seconds: Mapping[str, float | None], *, devices: int, dies_per_card: int
 ) -> dict[str, float]:
     """Give the tokens, and those per second of rollout, update and whole step, per card and per die.
@@ -191,7 +191,7 @@ def token_figures(
     }
 
 
-def batch_figures(metrics: Mapping[str, float], batch: Batch) -> dict[str, float]:
+def batch_metrics(metrics: Mapping[str, float], batch: Batch) -> dict[str, float]:
     """Give what of the batch was padding or thrown away."""
     figures = {}
     if batch.rows:
@@ -204,17 +204,17 @@ def batch_figures(metrics: Mapping[str, float], batch: Batch) -> dict[str, float
     return figures
 
 
-def step_figures(
+def compute(
     metrics: Mapping[str, float], window: RolloutWindow, batch: Batch, *, devices: int, dies_per_card: int
 ) -> dict[str, float]:
     """Give all our figures of one step, from verl's metrics, the replicas' times and what became of the answers."""
-    rollout = rollout_figures(window)
+    rollout = rollout_metrics(window)
     seconds = {stage: metrics.get(key) for stage, key in VERL_SECONDS.items()}
     seconds["rollout"] = rollout.get(ROLLOUT_SECONDS)
     counted = tokens(metrics, batch.discarded)
     return (
         rollout
-        | stage_figures(metrics)
-        | batch_figures(metrics, batch)
-        | token_figures(counted, seconds, devices=devices, dies_per_card=dies_per_card)
+        | stage_metrics(metrics)
+        | batch_metrics(metrics, batch)
+        | token_metrics(counted, seconds, devices=devices, dies_per_card=dies_per_card)
     )

@@ -1,7 +1,7 @@
 """A run of one attempt without verl, for test_claims.py: it claims, renews, saves step 1, and saves step 2 slowly.
 
-`python -m runtime.tests.saving_process FOLDER SPOOL PLACE GO` prints PLACE when it is there and waits for the file GO.
-The parts are the product's: what the launcher does about its claim, and what the trainer does around verl's writes.
+`python -m runtime.tests.fenced_save_process FOLDER SPOOL PLACE GO` prints PLACE when it gets there and waits for the
+file GO. The parts are the product's: the launcher's handling of its claim, and the trainer's steps around verl's writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError
 from rljob_runtime.spool import Spool
 from rljob_runtime.training_attempt import TrainingAttempt
-from rljob_runtime.verl_plugin import saving
+from rljob_runtime.verl_plugin import fenced_save
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
 
 JOB = JobConfig(CONTRACT_VERSION, "team-a", "sums", "uid-1", "sums-uid01-1", 1, Platform.CPU, 1, 2, 2, 40, {})
@@ -55,7 +55,7 @@ def save(run: TrainingAttempt, step: int, pause: Pause) -> None:
     made = step_folder(place, step)
     (made / "actor").mkdir(parents=True)
     pause.at("saving")
-    state = saving.FencedState(types.SimpleNamespace(state_dict=lambda: WHOLE_MARK), run, made).state_dict()
+    state = fenced_save.FencedState(types.SimpleNamespace(state_dict=lambda: WHOLE_MARK), run, made).state_dict()
     (made / "data.pt").write_bytes(state)
     pause.at("before-publishing")
     run.publish(step, made)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.contract import CheckResult, Phase, Preflight, Progress
-from rljob_runtime.exporter import catalogue, proxied, sources, verl_keys
+from rljob_runtime.exporter import catalogue, scrape_targets, upstream_metrics, verl_metrics
+from rljob_runtime.exporter.aggregator import Aggregator, without
+from rljob_runtime.exporter.collector import MAX_REPLICAS, MAX_STAGES, MAX_VERL_SERIES
+from rljob_runtime.exporter.exposition import render
 from rljob_runtime.exporter.metric import Metric
-from rljob_runtime.exporter.metrics import MAX_REPLICAS, MAX_STAGES, MAX_VERL_SERIES
-from rljob_runtime.exporter.page import OF_A_REPLICA, PLAIN_SERIES, Page, bound
-from rljob_runtime.exporter.proxy import Proxy, without
-from rljob_runtime.exporter.text import render
-from rljob_runtime.figures import Batch, ReplicaWindow, RolloutWindow
+from rljob_runtime.exporter.scrape import OF_A_REPLICA, PLAIN_SERIES, Scrape, bound
 from rljob_runtime.spool import Spool, StepRecord
+from rljob_runtime.step_metrics import Batch, ReplicaWindow, RolloutWindow
 from rljob_runtime.training_attempt import TrainingAttempt
 from runtime.tests.conftest import MakeJob
 
@@ -40,11 +40,13 @@ vllm:num_requests_waiting_by_reason{{engine="0",model_name="m",reason="capacity"
 """
 
 
-def vllm(limit: int = 100) -> Proxy:
-    return Proxy("vllm:", limit, "replica", kept=frozenset({"vllm:generation_tokens_total"}), summed_away=("engine",))
+def vllm(limit: int = 100) -> Aggregator:
+    return Aggregator(
+        "vllm:", limit, "replica", kept=frozenset({"vllm:generation_tokens_total"}), summed_away=("engine",)
+    )
 
 
-def served(proxy: Proxy, pages: dict[str, str | None]) -> dict[str, float]:
+def served(proxy: Aggregator, pages: dict[str, str | None]) -> dict[str, float]:
     families, _ = proxy.join(pages, {"rljob": "sums"})
     return {line.split(" ")[0]: float(line.split(" ")[1]) for line in render(families).splitlines() if line[:1] != "#"}
 
@@ -111,7 +113,10 @@ def test_a_label_is_taken_out_of_a_label_text(labels: str, left: str) -> None:
 def rank_page(rank: int) -> str:
     """A page as large as vLLM's, for one rank."""
     label = 'engine="0",model_name="m"'
-    lines = [f"# TYPE {metric.name} {metric.kind}\n{metric.name}{{{label}}} {rank}" for metric in proxied.PER_REPLICA]
+    lines = [
+        f"# TYPE {metric.name} {metric.kind}\n{metric.name}{{{label}}} {rank}"
+        for metric in upstream_metrics.PER_REPLICA
+    ]
     for histogram in range(HISTOGRAMS):
         name = f"vllm:histogram_{histogram}_seconds"
         lines.append(f"# TYPE {name} histogram")
@@ -122,12 +127,12 @@ def rank_page(rank: int) -> str:
 
 def big_step(run: TrainingAttempt) -> dict[str, float]:
     """A step of a job with many ranks and every figure of verl that we know, and too many that we do not."""
-    verl = {row.key.replace("{", "").replace("}", ""): 1.0 for row in verl_keys.ROWS}
+    verl = {row.key.replace("{", "").replace("}", ""): 1.0 for row in verl_metrics.ROWS}
     verl |= {f"layer/{number}": 1.0 for number in range(1000)}
     verl |= {f"timing_s/part_{number}": 1.0 for number in range(100)}
     verl |= {"perf/total_num_tokens": 1.0, "prompt_length/mean": 1.0, "response_length/mean": 1.0, "timing_s/step": 9.0}
     replicas = {str(rank): ReplicaWindow(0.0, 1.0 + rank, 1) for rank in range(RANKS + 10)}
-    return verl | run.own_figures(verl, RolloutWindow(replicas, 1.0), Batch(rows=8))
+    return verl | run.own_metrics(verl, RolloutWindow(replicas, 1.0), Batch(rows=8))
 
 
 def by_source(samples: list[str], metric: Metric) -> dict[str, float]:
@@ -144,11 +149,11 @@ def test_series_of_a_job_stay_within_the_documented_bound(
     progress = Progress("p", Phase.TRAINING, attempt=1, start_time=1.0, preflight=Preflight(8, 1.0, checks))
     spool.write_progress(progress)
     spool.append_step(1, StepRecord(1, 1.0, big_step(TrainingAttempt(job, 1, spool))))
-    monkeypatch.setattr(sources, "replicas", lambda _: [str(rank) for rank in range(RANKS)])
-    monkeypatch.setattr(sources, "read_pages", lambda asked: [rank_page(int(rank)) for rank in asked])
-    samples = [line for line in Page(spool, config).text().splitlines() if line[:1] != "#"]
+    monkeypatch.setattr(scrape_targets, "replicas", lambda _: [str(rank) for rank in range(RANKS)])
+    monkeypatch.setattr(scrape_targets, "read_pages", lambda asked: [rank_page(int(rank)) for rank in asked])
+    samples = [line for line in Scrape(spool, config).text().splitlines() if line[:1] != "#"]
     print(f"{RANKS} ranks: {len(samples)} series, at most {bound(RANKS)}; {JOBS} jobs: {JOBS * len(samples)}")
-    of_vllm = RANKS * len(proxied.PER_REPLICA) + HISTOGRAMS * (BUCKETS + 2)
+    of_vllm = RANKS * len(upstream_metrics.PER_REPLICA) + HISTOGRAMS * (BUCKETS + 2)
     assert of_vllm < len(samples) <= bound(RANKS)
     sizes, dropped = by_source(samples, catalogue.SERIES), by_source(samples, catalogue.SERIES_DROPPED)
     # The rows that tell of series came after they were counted.
@@ -169,5 +174,5 @@ def test_the_documented_bound_is_the_codes() -> None:
 
 
 def test_a_scrape_ends_before_prometheus_gives_up_though_no_member_answers() -> None:
-    rounds = math.ceil(MAX_REPLICAS / sources.WORKERS) + 1
-    assert rounds * sources.TIMEOUT_SECONDS <= 0.8 * SCRAPE_TIMEOUT_SECONDS, "replicas, then TransferQueue"
+    rounds = math.ceil(MAX_REPLICAS / scrape_targets.WORKERS) + 1
+    assert rounds * scrape_targets.TIMEOUT_SECONDS <= 0.8 * SCRAPE_TIMEOUT_SECONDS, "replicas, then TransferQueue"

@@ -16,7 +16,7 @@ from typing import Self
 from rljob_runtime.contract import ExitCode, JobConfig, Platform
 from rljob_runtime.node_checks import versions
 from rljob_runtime.node_checks.facts import NodeFacts
-from rljob_runtime.node_checks.weights import MISSING
+from rljob_runtime.node_checks.model_files import MISSING
 from rljob_runtime.outcomes import DISK_FULL, RefusedError
 
 CLOCK_SECONDS_MAX, CLOCK_SECONDS_WARN = 60.0, 5.0

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from rljob_runtime.exporter import catalogue, verl_keys
-from rljob_runtime.exporter.verl_keys import ROWS, name, named
+from rljob_runtime.exporter import catalogue, verl_metrics
+from rljob_runtime.exporter.verl_metrics import ROWS, name, named
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_units_are_those_of_prometheus() -> None:
 
 
 def test_what_another_metric_says_already_is_left_out() -> None:
-    assert named(verl_keys.SAME) == []
+    assert named(verl_metrics.SAME) == []
     known = {metric.name for metric in catalogue.CATALOGUE}
-    assert {value.split("{")[0] for value in verl_keys.SAME.values()} <= known
+    assert {value.split("{")[0] for value in verl_metrics.SAME.values()} <= known
 
 
 def test_rows_of_one_name_agree_and_one_of_them_explains_it() -> None:
-    for metric in verl_keys.METRICS[:-1]:
+    for metric in verl_metrics.METRICS[:-1]:
         rows = [row for row in ROWS if row.name == metric.name]
         assert all(set(row.labels) == set(metric.labels) for row in rows), metric.name
         assert {row.unit for row in rows} == {metric.unit}

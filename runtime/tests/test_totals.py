@@ -7,7 +7,7 @@ import math
 import pytest
 
 from rljob_runtime.contract import SpoolFile
-from rljob_runtime.exporter.history import History
+from rljob_runtime.exporter.totals import Totals
 from rljob_runtime.spool import Spool, StepRecord
 
 
@@ -16,7 +16,7 @@ def step(number: int, seconds: float = 10.0, **more: float) -> StepRecord:
 
 
 def test_a_second_attempt_adds_to_the_first_and_repeats_its_steps(spool: Spool) -> None:
-    history = History(spool)
+    history = Totals(spool)
     for number in (1, 2, 3):
         spool.append_step(1, step(number, **{"rljob/tokens/response": 100.0}))
     history.catch_up()
@@ -28,13 +28,13 @@ def test_a_second_attempt_adds_to_the_first_and_repeats_its_steps(spool: Spool) 
     assert (history.steps, history.tokens["response"], len(history.attempts)) == (5, 500.0, 2)
     assert history.stage_seconds["step"] == 3 * 10 + 2 * 20
     assert history.stage_seconds["gen"] == 35
-    anew = History(spool)
+    anew = Totals(spool)
     anew.catch_up()
     assert (anew.steps, anew.tokens, anew.stage_seconds) == (5, history.tokens, history.stage_seconds)
 
 
 def test_a_line_counts_once_it_is_whole(spool: Spool) -> None:
-    history = History(spool)
+    history = Totals(spool)
     spool.append_step(1, step(1))
     file = spool.attempt_folder(1) / SpoolFile.STEPS
     whole = file.read_bytes()
@@ -54,7 +54,7 @@ def test_idle_time_is_that_of_every_replica(spool: Spool) -> None:
         "rljob/replica/1/finish_seconds": 10.0,
         "rljob/replica/0/requests": 32.0,
     }
-    history = History(spool)
+    history = Totals(spool)
     for number in (1, 2):
         spool.append_step(1, step(number, **rollout))
     history.catch_up()
@@ -64,7 +64,7 @@ def test_idle_time_is_that_of_every_replica(spool: Spool) -> None:
 
 
 def test_what_is_no_number_poisons_no_sum(spool: Spool) -> None:
-    history = History(spool)
+    history = Totals(spool)
     spool.append_step(1, step(1, **{"rljob/tokens/response": math.nan, "timing_s/ref": math.inf}))
     spool.append_step(1, step(2, **{"rljob/tokens/response": 5.0}))
     history.catch_up()
@@ -72,7 +72,7 @@ def test_what_is_no_number_poisons_no_sum(spool: Spool) -> None:
 
 
 def test_the_last_validation_stays_while_other_steps_have_none(spool: Spool) -> None:
-    history = History(spool)
+    history = Totals(spool)
     score = {"rljob/validation/score/mean": 0.25}
     spool.append_step(1, StepRecord(0, 0.0, score))
     spool.append_step(1, step(1, **{"val-core/math/acc/mean@4": 0.5, "critic/score/mean": 0.1}))
@@ -85,6 +85,6 @@ def test_the_last_validation_stays_while_other_steps_have_none(spool: Spool) -> 
 def test_the_last_validation_is_not_that_of_the_last_name(spool: Spool) -> None:
     for attempt in (2, 10):
         spool.append_step(attempt, step(attempt, **{"rljob/validation/score/mean": float(attempt)}))
-    history = History(spool)
+    history = Totals(spool)
     history.catch_up()
     assert history.validation == StepRecord(10, 10.0, {"rljob/validation/score/mean": 10.0})

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rljob_runtime.exporter import catalogue, metrics, proxied, sources, verl_keys
-from rljob_runtime.exporter.history import History
-from rljob_runtime.exporter.metrics import MAX_REPLICAS, MAX_STAGES, MAX_VERL_SERIES, Families
-from rljob_runtime.exporter.proxy import Proxy
-from rljob_runtime.exporter.text import Family, render
+from rljob_runtime.exporter import catalogue, collector, scrape_targets, upstream_metrics, verl_metrics
+from rljob_runtime.exporter.aggregator import Aggregator
+from rljob_runtime.exporter.collector import MAX_REPLICAS, MAX_STAGES, MAX_VERL_SERIES, Families
+from rljob_runtime.exporter.exposition import Family, render
+from rljob_runtime.exporter.totals import Totals
 from rljob_runtime.spool import Spool
 
-VERL_NAMES = frozenset(metric.name for metric in verl_keys.METRICS)
+VERL_NAMES = frozenset(metric.name for metric in verl_metrics.METRICS)
 MAX_VLLM_SUMMED = 1000
 """Series that are summed over the replicas; vLLM 0.23 has some four hundred."""
 MAX_TRANSFER_QUEUE = 300
@@ -30,12 +30,12 @@ OF_A_REPLICA = 3
 def bound(ranks: int) -> int:
     """Give the number of series that a job with so many data-parallel ranks in its rollout never exceeds."""
     own = PLAIN_SERIES + 3 * MAX_STAGES + OF_A_REPLICA * ranks
-    vllm = MAX_VLLM_SUMMED + len(proxied.PER_REPLICA) * ranks
+    vllm = MAX_VLLM_SUMMED + len(upstream_metrics.PER_REPLICA) * ranks
     return own + MAX_VERL_SERIES + vllm + MAX_TRANSFER_QUEUE
 
 
 @dataclass
-class Page:
+class Scrape:
     """What is remembered from scrape to scrape."""
 
     spool: Spool
@@ -44,28 +44,28 @@ class Page:
 
     def __post_init__(self) -> None:
         """Begin with nothing seen."""
-        kept = frozenset(metric.name for metric in proxied.PER_REPLICA)
-        self._history = History(self.spool)
-        self._vllm = Proxy(
-            proxied.VLLM_PREFIX,
+        kept = frozenset(metric.name for metric in upstream_metrics.PER_REPLICA)
+        self._history = Totals(self.spool)
+        self._vllm = Aggregator(
+            upstream_metrics.VLLM_PREFIX,
             MAX_VLLM_SUMMED + len(kept) * MAX_REPLICAS,
             "replica",
             kept=kept,
             summed_away=("engine",),
-            left_out=frozenset(proxied.LEFT_OUT),
+            left_out=frozenset(upstream_metrics.LEFT_OUT),
         )
-        self._queue = Proxy(
-            proxied.TRANSFER_QUEUE_PREFIX,
+        self._queue = Aggregator(
+            upstream_metrics.TRANSFER_QUEUE_PREFIX,
             MAX_TRANSFER_QUEUE,
             "member",
             summed_away=("storage_unit_id",),
-            only=frozenset(metric.name for metric in proxied.TRANSFER_QUEUE),
+            only=frozenset(metric.name for metric in upstream_metrics.TRANSFER_QUEUE),
         )
 
     def text(self) -> str:
         """Give one scrape; empty before the first attempt."""
         with self._lock:
-            families = metrics.collect(self.spool, self._history, metrics.read_job(self.config))
+            families = collector.collect(self.spool, self._history, collector.read_job(self.config))
             if not size(families):
                 return render([])
             verl = size(family for family in families if family.name in VERL_NAMES)
@@ -79,9 +79,9 @@ class Page:
             return render([*families, *vllm, *queue])
 
     def _replica_pages(self, families: Families) -> dict[str, str | None]:
-        addresses = sources.replicas(self.spool.rollout_targets_file)
+        addresses = scrape_targets.replicas(self.spool.rollout_targets_file)
         asked = addresses[:MAX_REPLICAS]
-        pages = {str(index): page for index, page in enumerate(sources.read_pages(asked))}
+        pages = {str(index): page for index, page in enumerate(scrape_targets.read_pages(asked))}
         for replica, page in pages.items():
             families.add(catalogue.REPLICA_UP, float(page is not None), replica=replica)
         if addresses:
@@ -89,10 +89,10 @@ class Page:
         return pages
 
     def _queue_pages(self, families: Families) -> dict[str, str | None]:
-        address = sources.queue(self.spool.queue_target_file)
+        address = scrape_targets.queue(self.spool.queue_target_file)
         if address is None:
             return {}
-        page = sources.read_page(address)
+        page = scrape_targets.read_page(address)
         families.add(catalogue.TRANSFER_QUEUE_UP, float(page is not None))
         return {"controller": page}
 

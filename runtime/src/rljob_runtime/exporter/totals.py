@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rljob_runtime import figures
+from rljob_runtime import step_metrics
 from rljob_runtime.contract import SpoolFile, StepMetric
 from rljob_runtime.spool import Spool, StepRecord, read_line
 
-TOKENS = f"{figures.PREFIX}/tokens/"
-REPLICA = f"{figures.PREFIX}/replica/"
+TOKENS = f"{step_metrics.PREFIX}/tokens/"
+REPLICA = f"{step_metrics.PREFIX}/replica/"
 FINISH = "/finish_seconds"
-VALIDATION = (figures.VALIDATION_SCORE, "val-core/", "val-aux/")
+VALIDATION = (step_metrics.VALIDATION_SCORE, "val-core/", "val-aux/")
 """How the keys of validations begin."""
 
 
 @dataclass
-class History:
+class Totals:
     """The sums so far."""
 
     spool: Spool
@@ -75,20 +75,20 @@ class History:
         self._add_rollout(metrics)
 
     def _add_rollout(self, metrics: Mapping[str, float]) -> None:
-        seconds = metrics.get(figures.ROLLOUT_SECONDS, 0.0)
+        seconds = metrics.get(step_metrics.ROLLOUT_SECONDS, 0.0)
         for key, finish in metrics.items():
             if key.startswith(REPLICA) and key.endswith(FINISH):
                 self.replica_seconds["busy"] += finish
                 self.replica_seconds["idle"] += seconds - finish
-        self.first_dp_idle_seconds += metrics.get(figures.FIRST_DP_IDLE, 0.0) * seconds
+        self.first_dp_idle_seconds += metrics.get(step_metrics.FIRST_DP_IDLE, 0.0) * seconds
 
 
 def stage_seconds(metrics: Mapping[str, float]) -> dict[str, float]:
     """Give the seconds of a step's stages, our own among them."""
     stages = {
-        key.removeprefix(figures.STAGE_PREFIX): value
+        key.removeprefix(step_metrics.STAGE_PREFIX): value
         for key, value in metrics.items()
-        if key.startswith(figures.STAGE_PREFIX)
+        if key.startswith(step_metrics.STAGE_PREFIX)
     }
-    own = {"rollout": figures.ROLLOUT_SECONDS, figures.OTHER: figures.OTHER_SECONDS}
+    own = {"rollout": step_metrics.ROLLOUT_SECONDS, step_metrics.OTHER: step_metrics.OTHER_SECONDS}
     return stages | {stage: metrics[key] for stage, key in own.items() if key in metrics}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rljob_runtime.exporter.text import Family, label_text, parse
+from rljob_runtime.exporter.exposition import Family, label_text, parse
 
 CREATED = "_created"
 """Suffix of prometheus_client's gauges that say since when a counter counts; ours continue over that."""
@@ -48,7 +48,7 @@ class Member:
 
 
 @dataclass
-class Proxy:
+class Aggregator:
     """One source."""
 
     prefix: str

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime import binding, topology
+from rljob_runtime import core_binding, topology
 from rljob_runtime.affinity import Locality, Plan
 
 RUN = "sums-uid01-1-attempt-1"
-PROCESS = Path(__file__).with_name("binding_process.py")
+PROCESS = Path(__file__).with_name("core_binding_process.py")
 CPUS = sorted(topology.usable_cpus())
 needs_two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="one CPU: every mask is the same")
 
@@ -28,8 +28,8 @@ Start = Callable[..., Any]
 def scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv(binding.VARIABLE, RUN)
-    monkeypatch.delenv(binding.TORCH_NPU, raising=False)
+    monkeypatch.setenv(core_binding.VARIABLE, RUN)
+    monkeypatch.delenv(core_binding.TORCH_NPU, raising=False)
     return tmp_path
 
 
@@ -37,7 +37,7 @@ def scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def plan() -> Plan:
     """Device 4 on the first CPU, everything else on the second."""
     made = Plan({4: (CPUS[0],)}, (CPUS[1],), (CPUS[1],), Locality.SPREAD, ("a note",))
-    binding.write_plan(RUN, made)
+    core_binding.write_plan(RUN, made)
     return made
 
 
@@ -66,7 +66,7 @@ def masks(told: dict[str, Any]) -> list[list[int]]:
 
 @needs_two_cpus
 def test_a_plan_is_read_as_it_was_written(plan: Plan) -> None:
-    assert binding.read_plan(RUN) == plan
+    assert core_binding.read_plan(RUN) == plan
 
 
 @needs_two_cpus
@@ -82,8 +82,8 @@ def test_a_trainer_moves_to_its_devices_cpus_with_threads_that_began_before() ->
     with process("trainer", "4") as (child, told):
         assert masks(told) == [[CPUS[0]]] * 2
         assert told["setting"] == f"1,force:1,npu0:{CPUS[0]}-{CPUS[0]}"
-        seen = binding.look(RUN)
-        assert [(one.role, one.pid, one.strayed) for one in seen] == [(binding.Role.TRAINER, child.pid, "")]
+        seen = core_binding.look(RUN)
+        assert [(one.role, one.pid, one.strayed) for one in seen] == [(core_binding.Role.TRAINER, child.pid, "")]
 
 
 @needs_two_cpus
@@ -116,7 +116,7 @@ def test_a_device_that_the_plan_lacks_is_told_and_left_unbound() -> None:
 def test_a_process_that_leaves_its_plan_is_seen() -> None:
     with process("trainer", "4") as (child, _):
         os.sched_setaffinity(child.pid, CPUS)
-        (seen,) = binding.look(RUN)
+        (seen,) = core_binding.look(RUN)
         assert seen.strayed == ",".join(map(str, CPUS[1:])) or seen.strayed.startswith(str(CPUS[1]))
 
 
@@ -124,8 +124,8 @@ def test_a_process_that_leaves_its_plan_is_seen() -> None:
 @pytest.mark.usefixtures("plan")
 def test_processes_that_ended_are_not_counted() -> None:
     with process("data"):
-        assert len(binding.look(RUN)) == 1
-    assert binding.look(RUN) == []
+        assert len(core_binding.look(RUN)) == 1
+    assert core_binding.look(RUN) == []
 
 
 def test_without_a_plan_nothing_is_bound() -> None:
@@ -136,7 +136,7 @@ def test_without_a_plan_nothing_is_bound() -> None:
 def test_a_broken_plan_is_told_and_binds_nothing(scratch: Path) -> None:
     folder = scratch / "rljob-binding" / RUN
     folder.mkdir(parents=True)
-    (folder / binding.PLAN_FILE).write_text("{}")
+    (folder / core_binding.PLAN_FILE).write_text("{}")
     with process("data") as (child, told):
         assert masks(told) == [CPUS] * 2
         child.kill()

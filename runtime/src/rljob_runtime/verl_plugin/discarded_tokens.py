@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rljob_runtime.figures import Tokens
+from rljob_runtime.step_metrics import Tokens
 
 if TYPE_CHECKING:
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Tag = Mapping[str, Any]
 
 
-class Discarded:
+class DiscardedTokens:
     """Counts one step's."""
 
     def __init__(self) -> None:

@@ -17,11 +17,11 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
-from rljob_runtime import binding, hccl, ray_cluster
+from rljob_runtime import core_binding, hccl, ray_cluster
 from rljob_runtime.affinity import DEVICE_CPUS_MIN
 from rljob_runtime.contract import JobConfig, Platform
 from rljob_runtime.files import in_time
-from rljob_runtime.node_checks import judge, report
+from rljob_runtime.node_checks import evaluate, report
 from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
 from rljob_runtime.node_checks.gather import gather
 from rljob_runtime.spool import Spool
@@ -52,7 +52,7 @@ def check(job: JobConfig, run: str, spool: Spool) -> dict[str, str]:
         facts = [facts for facts in answers.values() if facts is not None]
         if (own := head(max(0.0, begun + ANSWER_SECONDS - time.monotonic()))) is not None:
             facts.insert(0, own)
-        window, seconds = judge.Window(asked, time.time()), time.monotonic() - begun
+        window, seconds = evaluate.Window(asked, time.time()), time.monotonic() - begun
         silent = _named([address for address, answer in answers.items() if answer is None])
     finally:
         _remove_tokens(folders)
@@ -66,15 +66,15 @@ def suspect_of(lost: Sequence[str], names: Mapping[str, str]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _named(silent: Sequence[str]) -> list[judge.Silent]:
+def _named(silent: Sequence[str]) -> list[evaluate.Silent]:
     """Name nodes of which Ray knows an address: mostly a volume or a driver hangs there, and Ray itself does not."""
     if not silent:
         return []
     names, hosts = ray_cluster.on_device_nodes(hccl.node_name, NAME_SECONDS), ray_cluster.host_names()
     return [
-        judge.Silent(name)
+        evaluate.Silent(name)
         if (name := names.get(address)) is not None
-        else judge.Silent(f"{hosts.get(address, 'a node')} ({address})", is_node=False)
+        else evaluate.Silent(f"{hosts.get(address, 'a node')} ({address})", is_node=False)
         for address in silent
     ]
 
@@ -106,16 +106,16 @@ def conclude(
     job: JobConfig,
     spool: Spool,
     facts: list[NodeFacts],
-    window: judge.Window,
-    silent: Sequence[judge.Silent],
+    window: evaluate.Window,
+    silent: Sequence[evaluate.Silent],
     seconds: float,
 ) -> None:
     """Judge what the nodes said, show it, and refuse to go on if a node is not fit."""
-    findings = judge.judge(job, facts, window, silent)
+    findings = evaluate.judge(job, facts, window, silent)
     table = report.preflight(job, facts, findings, seconds)
     _tell(report.text(table))
     spool.update_progress(preflight=table)
-    judge.refuse(job, facts, findings)
+    evaluate.refuse(job, facts, findings)
     if job.core_binding:
         planned = report.core_binding(facts)
         for line in (*planned.plans, *planned.notes):
@@ -160,7 +160,7 @@ def start_watch(job: JobConfig, run: str, spool: Spool, attempt: int) -> None:
 
 def _look(run: str, spool: Spool) -> None:
     try:
-        answers = ray_cluster.on_device_nodes(binding.look, LOOK_SECONDS, run)
+        answers = ray_cluster.on_device_nodes(core_binding.look, LOOK_SECONDS, run)
         current = spool.progress()
     except Exception as error:  # noqa: BLE001 - at the end of a run Ray raises that it is disconnected
         _tell(f"core binding was not looked at: {error}")

@@ -17,7 +17,7 @@ def main() -> None:
     """Fill the cache folder below the home; raises what vLLM raises about a model."""
     for name in ARCHITECTURES:
         told = ModelRegistry.models[name].inspect_model_cls()
-        print(f"look_at_models: {told.architecture} is known", flush=True)  # noqa: T201
+        print(f"cache_model_info: {told.architecture} is known", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from rljob_runtime import binding
+from rljob_runtime import core_binding
 from rljob_runtime.vllm_plugin.engine_binding import bind_by_rank
 
 
@@ -18,15 +18,15 @@ def main() -> None:
     waiting.start()
     match sys.argv[1:]:
         case ["data"]:
-            binding.bind_data_worker()
+            core_binding.bind_data_worker()
         case ["trainer", device]:
-            binding.bind_data_worker()
-            binding.bind_device_worker(binding.Role.TRAINER, [int(device)])
+            core_binding.bind_data_worker()
+            core_binding.bind_device_worker(core_binding.Role.TRAINER, [int(device)])
         case ["rollout", rank]:
             bind_by_rank(int(rank))
     names = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
     threads = {name: sorted(os.sched_getaffinity(name)) for name in names}
-    print(json.dumps({"threads": threads, "setting": os.environ.get(binding.TORCH_NPU)}), flush=True)
+    print(json.dumps({"threads": threads, "setting": os.environ.get(core_binding.TORCH_NPU)}), flush=True)
     sys.stdin.read(1)
 
 

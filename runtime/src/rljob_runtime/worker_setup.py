@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 
-from rljob_runtime import binding, hccl
+from rljob_runtime import core_binding, hccl
 from rljob_runtime.stacks import register as stack_register
 
 
-def begin() -> None:
+def set_up() -> None:
     """Prepare this process; a second call changes nothing."""
     stack_register.register()
     hccl.apply(os.environ)
-    binding.bind_data_worker()
+    core_binding.bind_data_worker()
