@@ -1,7 +1,7 @@
 """A run of one attempt without verl, for test_claims.py: it claims, renews, saves step 1, and saves step 2 slowly.
 
 `python -m runtime.tests.fenced_save_process FOLDER SPOOL PLACE GO` prints PLACE when it gets there and waits for the
-file GO. The parts are the product's: the launcher's handling of its claim, and the trainer's steps around verl's writes.
+file GO. The parts are the product's: the launcher's handling of its claim, and the trainer's steps around verl's.
 """
 
 from __future__ import annotations

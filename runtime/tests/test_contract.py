@@ -157,7 +157,7 @@ def test_a_later_field_that_a_job_does_not_use_changes_no_digest() -> None:
 
 
 def test_a_job_of_another_contract_version_is_refused() -> None:
-    with pytest.raises(ContractError, match="this image speaks"):
+    with pytest.raises(ContractError, match="this image supports"):
         JobConfig.from_json(json.dumps({**_plain_job(), "version": CONTRACT_VERSION + 1}))
 
 

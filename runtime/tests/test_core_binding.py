@@ -141,7 +141,7 @@ def test_a_broken_plan_is_told_and_binds_nothing(scratch: Path) -> None:
         assert masks(told) == [CPUS] * 2
         child.kill()
         assert child.stderr is not None
-        assert "the plan of this node cannot be read" in child.stderr.read()
+        assert "cannot read the plan of this node" in child.stderr.read()
 
 
 @needs_two_cpus

@@ -158,7 +158,7 @@ def test_an_exclusive_cpuset_of_this_machine_is_planned_and_left_for_the_run(ask
     told, notes = plan_node(asked, CPUS, {})
     plan = core_binding.read_plan(RUN)
     assert plan is not None
-    assert (told, notes) == (plan.told(), ())
+    assert (told, notes) == (plan.describe(), ())
     assert {cpu for cpus in plan.devices.values() for cpu in cpus} | set(plan.system) | set(plan.data) == CPUS
 
 

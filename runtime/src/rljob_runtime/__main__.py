@@ -1,10 +1,10 @@
-"""Command line of the runtime image: what the operator's pods and submissions call.
+"""Command line of the runtime image, called by the operator's pods and submissions.
 
-python -m rljob_runtime launch      entrypoint of the Ray job
-python -m rljob_runtime exporter    the head's sidecar
-python -m rljob_runtime stop        the preStop hook of head and workers
-python -m rljob_runtime fetch-code  the init container of pods whose code is in Git
-python -m rljob_runtime requirements    what a machine of its own needs, for pip install --no-deps
+python -m rljob_runtime launch          entrypoint of the Ray job
+python -m rljob_runtime exporter        the head's sidecar
+python -m rljob_runtime stop            the preStop hook of head and workers
+python -m rljob_runtime fetch-code      the init container of pods whose code is in Git
+python -m rljob_runtime requirements    packages that a machine without the image needs, for pip install --no-deps
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rljob_runtime.contract import PodVariable, Port, StopMode, exporter_port, h
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one subcommand; each imports only what it needs."""
+    """Run one subcommand. Each subcommand imports only what it needs."""
     options = parser().parse_args(arguments)
     spool = Path(os.environ.get(PodVariable.SPOOL) or head_paths().spool)
     if options.command == "requirements":
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def stopped(options: argparse.Namespace, spool: Path) -> bool:
-    """Run the hook of this pod."""
+    """Run the preStop hook of this pod; return whether the run ended in time."""
     from rljob_runtime import stop
     from rljob_runtime.spool import Spool
 
@@ -51,30 +51,34 @@ def stopped(options: argparse.Namespace, spool: Path) -> bool:
         address = stop.head_address(options.head_file, os.environ.get(stop.HEAD_NAME, ""))
         head = stop.Head(address, os.environ.get(PodVariable.TOKEN, ""), exporter_port(os.environ, Port.API))
         ended = stop.stop(head, options.mode, options.wait)
-    # SIGTERM follows at once.
+    # The kubelet sends SIGTERM as soon as the hook returns.
     stop.await_listener(stop.PROCESS_ONE)
     return ended
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     root = argparse.ArgumentParser(prog="rljob_runtime", description=__doc__)
     commands = root.add_subparsers(dest="command", required=True)
     run = commands.add_parser("launch", help="run one attempt; the Ray job's entrypoint")
-    run.add_argument("--devices-wait-seconds", type=float, default=300.0, help="for the nodes' devices to be there")
-    run.add_argument("--predecessor-wait-seconds", type=float, default=60.0, help="for an earlier run to be gone")
+    run.add_argument("--devices-wait-seconds", type=float, default=300.0, help="wait for the nodes' devices")
+    run.add_argument("--predecessor-wait-seconds", type=float, default=60.0, help="wait for an earlier run to end")
     export = commands.add_parser("exporter", help="serve metrics and progress; the head's sidecar")
-    export.add_argument("--outlive-seconds", type=float, default=0.0, help="after SIGTERM, while a run still saves")
+    export.add_argument(
+        "--outlive-seconds", type=float, default=0.0, help="keep serving after SIGTERM while a run saves"
+    )
     halt = commands.add_parser("stop", help="ask the trainer to stop and wait for it; the preStop hook")
     halt.add_argument("--mode", type=StopMode, default=StopMode.AFTER_STEP, choices=list(StopMode))
-    halt.add_argument("--wait", type=float, required=True, metavar="SECONDS", help="from the first request to the end")
-    halt.add_argument("--head-file", type=Path, help="on a worker: where its start left the head's address")
+    halt.add_argument(
+        "--wait", type=float, required=True, metavar="SECONDS", help="limit, counted from the first stop request"
+    )
+    halt.add_argument("--head-file", type=Path, help="on a worker: file with the head's address")
     fetch = commands.add_parser("fetch-code", help="fetch one commit of a Git repository; an init container")
     fetch.add_argument("--url", required=True)
     fetch.add_argument("--revision", required=True, help="full hash of the commit")
-    fetch.add_argument("--folder", type=Path, required=True, help="what it holds is replaced")
-    fetch.add_argument("--sub-path", default="", help="folder in the repository; default: its root")
-    fetch.add_argument("--seconds", type=float, default=600.0, help="bound on all tries together")
+    fetch.add_argument("--folder", type=Path, required=True, help="target; its contents are replaced")
+    fetch.add_argument("--sub-path", default="", help="folder in the repository (default: its root)")
+    fetch.add_argument("--seconds", type=float, default=600.0, help="time limit for all attempts together")
     commands.add_parser("requirements", help="print the packages of the CPU image, pinned")
     return root
 

@@ -1,9 +1,10 @@
-"""Which CPUs each process of a node may use: a pure plan from the node's topology.
+"""Plan which CPUs each process of a node may use, from the node's topology.
 
-Each device gets a pool of its own for the processes that take turns on it (trainer and rollout), equal in size, near
-the device where that is known. Cores are left for Ray's own processes and interrupts (`system`) and for processes
-without a device (`data`: agent loops, reward workers, storage units, engines' front ends). Read by topology.py, applied
-by core_binding.py. Nothing here does I/O: the same topology gives the same plan in any process.
+Each device gets its own pool for the processes that take turns on it (trainer and rollout). Pools are equal in size
+and near their device where its location is known. The remaining cores are for Ray's own processes and interrupts
+(`system`) and for processes without a device (`data`: agent loops, reward workers, storage units, engine front ends).
+topology.py reads the topology and core_binding.py applies the plan. This module does no I/O: the same topology yields
+the same plan in every process.
 """
 
 from __future__ import annotations
@@ -13,70 +14,71 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 DEVICE_CPUS_MIN = 5
-"""torch_npu gives main, ACL, release and watchdog threads a core each and the others the rest; below five it binds
-coarsely (torch_npu/csrc/core/npu/NPUAffinityController.cpp, getCpuAffinityMap)."""
+"""torch_npu assigns one core each to its main, ACL, release and watchdog threads and the remaining cores to its other
+threads. With fewer than five cores it binds coarsely (torch_npu/csrc/core/npu/NPUAffinityController.cpp,
+getCpuAffinityMap)."""
 DATA_SHARE = 8
-"""One core in eight is for processes without a device."""
+"""One core in eight is reserved for processes without a device."""
 SYSTEM_SHARE = 16
-"""At most one core in sixteen, and one for each NUMA node, is for raylet and interrupts."""
+"""At most one core in sixteen, and at most one per NUMA node, is reserved for raylet and interrupts."""
 FINE, COARSE = 2, 1
-"""Modes of CPU_AFFINITY_CONF (torch_npu, docs of the variable)."""
+"""Modes of CPU_AFFINITY_CONF (torch_npu documentation of the variable)."""
 
 
 class Locality(enum.StrEnum):
-    """How near the pools are to their devices."""
+    """How close the pools are to their devices."""
 
     NEAR = "Near"
-    """Each on a NUMA node that its device is attached to."""
+    """Each pool is on a NUMA node that its device is attached to."""
     SPREAD = "Spread"
-    """Each within one NUMA node; where devices are attached is unknown, equal for all, or full."""
+    """Each pool is within one NUMA node. The nodes near the devices are unknown, the same for all devices, or full."""
     ACROSS = "Across"
-    """Some pools cross NUMA nodes: the cpuset leaves no other way."""
+    """Some pools cross NUMA nodes because the cpuset leaves no alternative."""
 
 
 class PlanError(ValueError):
-    """There is no sensible plan; the message says why and what to do."""
+    """No sensible plan exists. The message names the cause and the fix."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """What a plan is made from."""
+    """The input of a plan."""
 
     allowed: frozenset[int]
     """CPUs of this container's cpuset."""
     nodes: Mapping[int, frozenset[int]]
-    """NUMA node -> its CPUs, of the whole host."""
+    """NUMA node -> its CPUs, for the whole host."""
     cores: Sequence[frozenset[int]]
-    """Hardware threads of each core, of the whole host."""
+    """Hardware threads of each core, for the whole host."""
     devices: tuple[int, ...]
-    """Logical ids, as Ray counts them."""
+    """Logical ids, as Ray numbers them."""
     affinity: Mapping[int, frozenset[int]]
-    """Device -> CPUs that it is attached to; a device without an entry: unknown."""
+    """Device -> CPUs that it is attached to. Devices without an entry are unknown."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """CPUs by purpose, each ascending. The devices' pools overlap with nothing."""
+    """CPUs by purpose, each in ascending order. No device pool overlaps with another pool."""
 
     devices: Mapping[int, tuple[int, ...]]
     system: tuple[int, ...]
     data: tuple[int, ...]
-    """The same as `system` where no core is left."""
+    """Equal to `system` if no core is left."""
     locality: Locality
     notes: tuple[str, ...] = ()
 
-    def told(self) -> str:
-        """Write the plan as one line."""
+    def describe(self) -> str:
+        """Return the plan as one line."""
         pools = "; ".join(f"npu{device} {cpu_text(cpus)}" for device, cpus in sorted(self.devices.items()))
         return f"{self.locality.value}: {pools}; system {cpu_text(self.system)}; data {cpu_text(self.data)}"
 
 
 Core = tuple[int, ...]
-"""Allowed hardware threads of one core, ascending."""
+"""Allowed hardware threads of one core, in ascending order."""
 
 
 def make_plan(topology: Topology, minimum: int = DEVICE_CPUS_MIN) -> Plan:
-    """Plan the node; raises PlanError if a device would get fewer than `minimum` CPUs."""
+    """Plan the node. Raises PlanError if a device would get fewer than `minimum` CPUs."""
     cores = _cores_by_node(topology)
     count = sum(map(len, cores.values()))
     if not topology.devices:
@@ -104,10 +106,11 @@ def make_plan(topology: Topology, minimum: int = DEVICE_CPUS_MIN) -> Plan:
 
 
 def torch_npu_setting(cpus: Sequence[int], visible: int) -> str:
-    """Give CPU_AFFINITY_CONF for a process that uses one of `visible` devices.
+    """Return CPU_AFFINITY_CONF for a process that uses one of `visible` devices.
 
-    torch_npu binds nothing if any range, also of a device that the process does not use, lies outside of the process's
-    mask; so every device is given this process's own pool. Releases that know one range a device keep the last.
+    torch_npu binds nothing if any range lies outside the process's mask, even the range of a device that the process
+    does not use. Every device is therefore assigned this process's own pool. Releases that accept only one range per
+    device use the last one.
     """
     mode = FINE if len(cpus) >= DEVICE_CPUS_MIN else COARSE
     runs = sorted(_runs(cpus), key=lambda run: (run[1] - run[0], run[0]))
@@ -116,12 +119,12 @@ def torch_npu_setting(cpus: Sequence[int], visible: int) -> str:
 
 
 def cpu_text(cpus: Iterable[int]) -> str:
-    """Write CPUs as the kernel does: `0-3,8`."""
+    """Format CPUs as the kernel does: `0-3,8`."""
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in _runs(cpus))
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """Read CPUs as the kernel writes them; raises ValueError."""
+    """Parse the kernel's format for CPUs. Raises ValueError."""
     found: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, _, last = part.partition("-")
@@ -140,7 +143,7 @@ def _runs(cpus: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _cores_by_node(topology: Topology) -> dict[int, list[Core]]:
-    """Group the allowed CPUs by NUMA node and core; what sysfs does not name is a core of its own on the first node."""
+    """Group the allowed CPUs by NUMA node and core. A CPU unknown to sysfs is its own core on the first node."""
     node_of = {cpu: node for node, cpus in topology.nodes.items() for cpu in cpus}
     core_of = {cpu: core for core in topology.cores for cpu in core}
     first = min(topology.nodes, default=0)
@@ -157,7 +160,7 @@ def _weights(cores: Mapping[int, Sequence[Core]]) -> dict[int, float]:
 
 
 def _near_homes(topology: Topology, cores: Mapping[int, Sequence[Core]]) -> dict[int, int] | None:
-    """Give each device a NUMA node that it is attached to; None if the cpuset has none for some device."""
+    """Return a NUMA node near each device, or None if the cpuset contains no such node for some device."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for device in topology.devices:
         near = topology.affinity.get(device, topology.allowed)
@@ -168,7 +171,7 @@ def _near_homes(topology: Topology, cores: Mapping[int, Sequence[Core]]) -> dict
     left = _weights(cores)
     fair = sum(left.values()) / len(topology.devices)
     homes: dict[int, int] = {}
-    # Who has one choice goes first; the others share what is left.
+    # Devices with the fewest candidate nodes choose first; the others share the remaining capacity.
     for nodes, devices in sorted(groups.items(), key=lambda group: (len(group[0]), group[0])):
         placed = _spread(devices, {node: max(left[node], 0.001) for node in nodes})
         homes |= placed
@@ -178,7 +181,7 @@ def _near_homes(topology: Topology, cores: Mapping[int, Sequence[Core]]) -> dict
 
 
 def _spread(devices: Sequence[int], weights: Mapping[int, float]) -> dict[int, int]:
-    """Share devices out by weight, neighbours together: the dies of a card stay on one node."""
+    """Distribute devices by weight, keeping neighbours together: the dies of a card stay on one node."""
     total = sum(weights.values())
     if not total:
         return {}
@@ -194,7 +197,7 @@ def _spread(devices: Sequence[int], weights: Mapping[int, float]) -> dict[int, i
 def _within_nodes(
     topology: Topology, cores: Mapping[int, Sequence[Core]], homes: Mapping[int, int], minimum: int
 ) -> Plan | None:
-    """Cut each node's cores into equal pools for its devices; None if they would be too small."""
+    """Divide each node's cores into equal pools for its devices; return None if the pools would be too small."""
     if not homes:
         return None
     count = sum(map(len, cores.values()))
@@ -226,7 +229,7 @@ def _cut(
     for node, found in cores.items():
         rest = list(found)
         if len(rest) > len(guests[node]) * size and taken < system_cores:
-            # The first core of a node: interrupts land there unless somebody moved them.
+            # Interrupts are handled on the first core of a node by default.
             system += rest.pop(0)
             taken += 1
         for device in guests[node]:

@@ -1,8 +1,8 @@
-"""What npu-smi and hccn_tool print, as data: the only place that knows their layouts.
+"""Parse the output of npu-smi and hccn_tool. No other module knows these formats.
 
-Layouts of npu-smi 24.1 to 26.0 (one line pair a chip; A3 shows two chips a card and a column Phy-ID) and of hccn_tool
-as in the Ascend driver's manuals. Used by the checks of a node and by the reader of its topology; both run on every
-worker node. Commands are bounded, and a tool that is not there is told as such, never raised as something else.
+Supported are the layouts of npu-smi 24.1 to 26.0 (one pair of lines per chip; A3 shows two chips per card and a column
+Phy-ID) and of hccn_tool as in the manuals of the Ascend driver. The node checks and topology.py use it on every worker
+node. Every command has a time limit, and a missing tool always raises ToolMissingError.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from rljob_runtime.affinity import parse_cpus
 
 TOOL_SECONDS = 15.0
-"""npu-smi takes one to four seconds on a node with 16 dies that is busy."""
+"""npu-smi takes one to four seconds on a busy node with 16 dies."""
 KILL_SECONDS = 2.0
-"""A process that waits in the driver cannot be killed; it is left behind."""
+"""A process that waits in the driver cannot be killed. It is left behind after this time."""
 BUSY, NO_ADDRESS = "hccn_tool is busy", "no ip was preset"
-"""What hccn_tool says while another one runs, and of a port without an address: hccn_tool's own table of errors
-(tool_handle_dev_exe_err of the driver's sources)."""
+"""Output of hccn_tool while another instance runs, and for a port without an address (tool_handle_dev_exe_err, the
+error table in the driver's sources)."""
 HCCN_PATHS = "/usr/local/Ascend/driver/tools:/usr/local/bin:/usr/local/sbin:/usr/local/Ascend/driver/bin"
-"""Where the driver's tools are mounted; they are on nobody's PATH."""
+"""Where the driver's tools are mounted. These folders are not on PATH."""
 
 _CHIP_ROW = re.compile(
     r"^\|\s*(?P<card>\d+)\s+(?P<name>\S+)\s*\|\s*(?P<health>[A-Za-z]+)\s*\|",
@@ -39,7 +39,7 @@ _TOPOLOGY_ROW = re.compile(r"^\s*(?:NPU|Phy-ID)\s?(?P<device>\d+)\s.*?\s(?P<cpus
 
 
 class ToolError(RuntimeError):
-    """A tool is missing, failed or did not answer in time."""
+    """A tool is missing, failed or did not finish in time."""
 
 
 class ToolMissingError(ToolError):
@@ -47,15 +47,15 @@ class ToolMissingError(ToolError):
 
 
 class ToolBusyError(ToolError):
-    """hccn_tool runs once at a time on a machine, and somebody else runs it."""
+    """Another instance of hccn_tool is running. Only one can run on a machine at a time."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """One chip (die) as npu-smi shows it."""
+    """One chip (die) as listed by npu-smi."""
 
     logical: int
-    """Counted from 0 in the container: what Ray and torch_npu use."""
+    """Number within the container, from 0, as Ray and torch_npu use it."""
     card: int
     chip: int
     name: str
@@ -67,13 +67,13 @@ class Device:
 
 
 def run_tool(*command: str, seconds: float = TOOL_SECONDS) -> str:
-    """Run a tool and give what it prints; raises ToolError."""
+    """Run a tool and return its output. Raises ToolError."""
     path = shutil.which(command[0], path=f"{os.environ.get('PATH', '')}:{HCCN_PATHS}")
     if path is None:
         raise ToolMissingError(f"{command[0]} is not in this container")
     words = " ".join(command)
     try:
-        # Not as a context manager, nor by subprocess.run: both wait without end for a child that cannot be killed.
+        # Neither a context manager nor subprocess.run: both wait forever for a child that cannot be killed.
         child = subprocess.Popen(
             [path, *command[1:]],
             stdin=subprocess.DEVNULL,
@@ -96,7 +96,7 @@ def run_tool(*command: str, seconds: float = TOOL_SECONDS) -> str:
         child.poll()
         raise ToolError(f"`{words}` did not answer within {seconds:g} s") from error
     if BUSY in printed + complained:
-        raise ToolBusyError(f"`{words}` was busy")
+        raise ToolBusyError(f"`{words}`: another instance of the tool is running")
     if child.returncode != 0:
         said = " ".join(f"{complained} {printed}".split())[:200]
         raise ToolError(f"`{words}` failed with exit code {child.returncode}: {said}")
@@ -104,7 +104,7 @@ def run_tool(*command: str, seconds: float = TOOL_SECONDS) -> str:
 
 
 def parse_devices(info: str, mapping: Mapping[tuple[int, int], int]) -> tuple[Device, ...]:
-    """Read `npu-smi info`; `mapping` is that of `npu-smi info -m`, and without it chips are counted as they come."""
+    """Parse `npu-smi info`. `mapping` comes from `npu-smi info -m`; without it, chips are numbered in order."""
     found: list[Device] = []
     first: re.Match[str] | None = None
     for line in info.splitlines():
@@ -131,13 +131,13 @@ def parse_devices(info: str, mapping: Mapping[tuple[int, int], int]) -> tuple[De
 
 
 def parse_tool_version(info: str) -> str | None:
-    """Read the driver package's version from the head of `npu-smi info`."""
+    """Return the driver package's version from the header of `npu-smi info`."""
     found = _VERSION.search(info)
     return found["version"] if found else None
 
 
 def parse_mapping(text: str) -> dict[tuple[int, int], int]:
-    """Read `npu-smi info -m`: (card, chip) -> logical id. Chips that compute nothing (Mcu) have none."""
+    """Parse `npu-smi info -m` into (card, chip) -> logical id. Chips without compute units (Mcu) have no id."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return {}
@@ -155,9 +155,9 @@ def parse_mapping(text: str) -> dict[tuple[int, int], int]:
 
 
 def parse_topology(text: str, devices: tuple[Device, ...]) -> dict[int, frozenset[int]]:
-    """Read `npu-smi info -t topo`: logical id -> CPUs that the device is attached to.
+    """Parse `npu-smi info -t topo` into logical id -> CPUs that the device is attached to.
 
-    Rows are named by card on A2 and by die on A3; a row without CPUs (A5) says nothing.
+    Rows are named by card on A2 and by die on A3. Rows without CPUs (A5) are skipped.
     """
     rows: dict[int, frozenset[int]] = {}
     for line in text.splitlines():
@@ -170,7 +170,7 @@ def parse_topology(text: str, devices: tuple[Device, ...]) -> dict[int, frozense
 
 
 def parse_board(text: str) -> dict[str, str]:
-    """Read `npu-smi info -t board -i <card>`: versions of driver package and firmware."""
+    """Parse `npu-smi info -t board -i <card>`: versions of the driver package and firmware."""
     names = {"Software Version": "driver", "Firmware Version": "firmware"}
     found = {}
     for line in text.splitlines():
@@ -181,17 +181,17 @@ def parse_board(text: str) -> dict[str, str]:
 
 
 def parse_link(text: str) -> str | None:
-    """Read `hccn_tool -i <id> -link -g`: UP or DOWN."""
+    """Parse `hccn_tool -i <id> -link -g`: UP or DOWN."""
     found = re.search(r"link status:\s*(\w+)", text)
     return found[1].upper() if found else None
 
 
 def parse_address(text: str) -> str | None:
-    """Read `hccn_tool -i <id> -ip -g`; None if the device has no address."""
+    """Parse `hccn_tool -i <id> -ip -g`; return None if the output contains no address."""
     found = re.search(r"ipaddr:\s*([0-9A-Fa-f.:]+)", text)
     return found[1] if found else None
 
 
 def has_no_address(text: str) -> bool:
-    """Tell whether hccn_tool says that a port has no address, rather than that it cannot tell."""
+    """Return whether hccn_tool reports that a port has no address, as opposed to a failed query."""
     return NO_ADDRESS in text

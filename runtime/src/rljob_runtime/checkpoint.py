@@ -1,7 +1,7 @@
-"""Which steps a checkpoint folder holds, which one verl's tracker names, and which go. Who may write there: claims.py.
+"""Steps in a checkpoint folder: which are complete, which one verl's tracker names, and which can be deleted.
 
-A step goes by a rename: from one moment to the next it is no checkpoint to anybody, and its deletion may take long, be
-cut off, or fail.
+claims.py decides which attempt may write to the folder. A step is removed by a rename, because its deletion can take
+long, be interrupted, or fail: readers see either a whole checkpoint or none.
 """
 
 from __future__ import annotations
@@ -24,44 +24,46 @@ TRACKER_FILE = "latest_checkpointed_iteration.txt"
 COMPLETE_MARK = "data.pt"
 """Written after the model and before the tracker, by torch.save: trainer_base.py, _save_checkpoint (0.9.1)."""
 ZIP_END = b"PK\x05\x06"
-"""Begins the last record of a zip (APPNOTE.TXT, 4.3.16)."""
+"""Signature of the last record of a zip file (APPNOTE.TXT, 4.3.16)."""
 ZIP_END_BYTES = 22
 ZIP_COMMENT_BYTES = 1 << 16
-"""What may follow that record."""
+"""Maximum length of the comment that may follow that record."""
 MODEL_FOLDER = "actor"
-"""Beside the mark. verl's own limit removes it from an old step and leaves the mark: checkpoint_manager.py (0.9.1)."""
+"""Beside the mark. verl's own retention deletes it from an old step but keeps the mark: checkpoint_manager.py
+(0.9.1)."""
 CRITIC_FOLDER = "critic"
-"""Beside the actor's, for an algorithm that has one: trainer_base.py, _save_checkpoint (0.9.1)."""
+"""Beside the actor's folder, if the algorithm has a critic: trainer_base.py, _save_checkpoint (0.9.1)."""
 SHARD = re.compile(r"^(?P<kind>model|optim|extra_state)_world_size_(?P<ranks>\d+)_rank_\d+\.pt$")
-"""One rank's part of what FSDP saves: verl/utils/checkpoint/fsdp_checkpoint_manager.py (0.9.1)."""
+"""One rank's shard of an FSDP checkpoint: verl/utils/checkpoint/fsdp_checkpoint_manager.py (0.9.1)."""
 STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
 READS_AT_ONCE = 16
 BEGUN_FILE = ".begun"
-"""In a checkpoint folder: uid of the job that began it anew."""
+"""In a checkpoint folder: uid of the job that started anew there."""
 RETIRED = ".retired-"
-"""Beginning of the name of a place in which a step's folder waits for its deletion."""
+"""Name prefix of a folder in which a step waits for its deletion."""
 ASIDE = ".aside-"
-"""Beginning of the name of a place by way of which a step is set aside."""
+"""Name prefix of the intermediate folder that is used to set a step aside."""
 PLACE = re.compile(r"^\.saving-(?P<uid>.+)\.(?P<attempt>\d+)\.[0-9a-f]{32}$")
-"""Where an attempt of a job saves a step, until the step is whole and gets its name."""
+"""Name of the folder in which an attempt saves a step until the step is complete and is renamed."""
 
 
 def complete_steps(folder: Path) -> list[int]:
-    """Give the steps whose checkpoints are complete, ascending."""
+    """Return the steps with complete checkpoints, in ascending order."""
     return [step for step in _steps(folder) if is_complete(step_folder(folder, step))]
 
 
 def holds_complete(folder: Path) -> bool:
-    """Tell whether a folder holds a complete checkpoint; marks beside the newest one's are not read."""
+    """Return whether the folder holds a complete checkpoint. Reads no marks beyond the newest complete step."""
     return any(is_complete(step_folder(folder, step)) for step in reversed(_steps(folder)))
 
 
 def superfluous_steps(folder: Path, keep: int, last: int, whole: set[int]) -> list[int]:
-    """Give the steps up to `last` that nobody needs: none from the newest `keep` whole ones on, nor the tracker's.
+    """Return the steps up to `last` that can be deleted.
 
-    A complete step that lost a part, as by a node's power, is no reason to give up the one before. `whole` has the
-    steps that are known to have every part; those that are found so are added. None are given without a tracker: what
-    the next attempt would begin from is not known then.
+    The step that the tracker names is kept, and every step from the newest `keep` whole ones on. A complete step that
+    lost a part, for example in a power failure of its node, does not count as one of them. `whole` contains the steps
+    that are known to have all parts; newly verified steps are added to it. Without a tracker no step can be deleted,
+    because the step from which the next attempt resumes is unknown.
     """
     if (tracked := tracked_step(folder)) is None:
         return []
@@ -78,15 +80,15 @@ def superfluous_steps(folder: Path, keep: int, last: int, whole: set[int]) -> li
 
 
 def retire(folder: Path, step: int, check_owner: Callable[[], None]) -> None:
-    """Take a step away, if it is there: whoever still writes into its files writes for nobody."""
+    """Move a step away for deletion, if it exists. Processes that still write to its files can do no harm."""
     take_away(step_folder(folder, step), RETIRED, check_owner)
 
 
 def take_away(entry: Path, kind: str, check_owner: Callable[[], None]) -> None:
-    """Move something of a checkpoint folder, if it is there, into a place of its own beside it.
+    """Move an entry of a checkpoint folder, if it exists, into a new folder beside it.
 
-    However long the process is frozen between two of these lines, one that lost the folder takes nothing away: a new
-    owner removes the place after it has claimed (`displace_places`), so either the check or the rename fails.
+    A process that is paused between any two lines and loses the folder in the meantime moves nothing: a new owner
+    removes the target folder after it has claimed (`displace_places`), so either the check or the rename fails.
     """
     for last_try in (False, False, True):
         if not entry.exists():
@@ -98,16 +100,16 @@ def take_away(entry: Path, kind: str, check_owner: Callable[[], None]) -> None:
             entry.rename(place / entry.name)
         except OSError as error:
             check_owner()
-            # A deletion beside this one may have taken the empty place for one that it has to delete.
+            # A concurrent deletion may have removed the empty target folder.
             if last_try or not isinstance(error, FileNotFoundError):
                 raise
 
 
 def displace_places(folder: Path) -> None:
-    """Let nobody who owned the folder before take another step away.
+    """Prevent previous owners from moving further steps away.
 
-    An empty place is the one that a rename may still be on its way to. On NFS that rename goes by the place's handle,
-    which a new name would not make stale: it is removed.
+    An empty folder may be the target of a pending rename. It is removed, not renamed: on NFS the rename refers to its
+    target by handle, which stays valid when the folder gets another name.
     """
     for kind in (RETIRED, ASIDE):
         for entry in folder.glob(f"{kind}*"):
@@ -121,29 +123,29 @@ def displace_places(folder: Path) -> None:
 
 
 def new_place(folder: Path, uid: str, attempt: int) -> Path:
-    """Name a place in which an attempt of a job saves one step.
+    """Return the name of a new folder in which an attempt saves one step.
 
-    No other attempt ever saves in a folder of that name: a worker that was frozen in the middle of a save, and opens
-    its next file when it comes back, finds no place, and never the step that another attempt has made meanwhile.
+    No other attempt uses the same name. A worker that was paused during a save and then opens its next file finds that
+    the folder is gone, and never writes into the step that another attempt has saved in the meantime.
     """
     return folder / f".saving-{uid}.{attempt}.{uuid.uuid4().hex}"
 
 
 def displace_unfinished(folder: Path, uid: str, attempt: int) -> None:
-    """Take the places away in which earlier attempts and other jobs were saving, for their deletion."""
+    """Move away the folders of unfinished saves of earlier attempts and other jobs, for deletion."""
     for entry in folder.glob(".saving-*"):
         place = PLACE.match(entry.name)
-        # An owner that was frozen just here comes back beside a later attempt, which may be saving.
+        # This process may be outdated itself, if it was paused here: a later attempt may be saving.
         if place is not None and (place["uid"] != uid or int(place["attempt"]) < attempt):
             with contextlib.suppress(FileNotFoundError):
                 entry.rename(folder / f"{RETIRED}{uuid.uuid4().hex}")
 
 
 def name_step(folder: Path, step: int, made: Path, check_owner: Callable[[], None]) -> None:
-    """Give a step that is whole its name; raises FencedError if somebody else owns the folder.
+    """Rename the folder of a complete step to its final name. Raises FencedError if the folder has another owner.
 
-    However long the process is frozen between two of these lines: a new owner takes the place away after it has
-    claimed, so either the check or the rename fails, or the step is whole and stands there before anybody looks.
+    The process may be paused between any two lines: a new owner moves the source folder away after it has claimed. So
+    either the check or the rename fails, or the complete step is in place before the new owner reads the folder.
     """
     retire(folder, step, check_owner)
     check_owner()
@@ -157,13 +159,13 @@ def name_step(folder: Path, step: int, made: Path, check_owner: Callable[[], Non
 
 
 def delete_retired(folder: Path) -> None:
-    """Delete what was taken away, by earlier attempts too; raises OSError after it has tried all of it."""
+    """Delete the folders that were moved away, also by earlier attempts. Raises OSError after trying all of them."""
     failed: OSError | None = None
     for entry in folder.glob(f"{RETIRED}*"):
         try:
             shutil.rmtree(entry)
         except FileNotFoundError:
-            continue  # somebody else is at it
+            continue  # another process is deleting it
         except OSError as error:
             failed = error
     if failed is not None:
@@ -171,7 +173,7 @@ def delete_retired(folder: Path) -> None:
 
 
 def _steps(folder: Path) -> list[int]:
-    """Give every step that has a folder, ascending."""
+    """Return every step that has a folder, in ascending order."""
     try:
         return sorted(int(match[1]) for entry in folder.iterdir() if (match := STEP_FOLDER.match(entry.name)))
     except (FileNotFoundError, NotADirectoryError):
@@ -179,7 +181,7 @@ def _steps(folder: Path) -> list[int]:
 
 
 def is_complete(made: Path) -> bool:
-    """Tell whether a step's folder can be resumed from; raises OSError where that cannot be read."""
+    """Return whether a step's folder can be resumed from. Raises OSError if it cannot be read."""
     if not is_whole(made / COMPLETE_MARK):
         return False
     try:
@@ -189,10 +191,10 @@ def is_complete(made: Path) -> bool:
 
 
 def is_whole(file: Path) -> bool:
-    """Tell whether what torch.save wrote is there to its end; raises OSError where that cannot be read.
+    """Return whether a file written by torch.save is complete. Raises OSError if it cannot be read.
 
-    It is a zip, whose directory comes last: a file that was cut off in the writing has none. zipfile.is_zipfile says
-    the same, but takes a volume that fails for a file that is no zip.
+    The file is a zip archive with its directory at the end, so a truncated file has none. zipfile.is_zipfile performs
+    the same check, but reports a read error as "not a zip file".
     """
     try:
         with naming(file), file.open("rb") as opened:
@@ -204,10 +206,11 @@ def is_whole(file: Path) -> bool:
 
 
 def broken_shards(made: Path, ranks: int) -> list[str]:
-    """Name the parts of so many ranks of FSDP that a step lacks, or that were cut off in the writing.
+    """Return the FSDP shards of `ranks` ranks that are missing from a step or truncated.
 
-    The mark comes from the head, the parts from every node: one that loses its power before its pages are written
-    leaves them short. What is saved is configured, so only kinds are asked for of which some rank's part is there.
+    The head writes the mark and every node writes its own shards: a node that loses power before its pages are written
+    leaves truncated files. The saved contents are configurable, so a kind of shard is expected only if at least one
+    rank's shard of that kind exists.
     """
     names = [
         f"{role}/{kind}_world_size_{ranks}_rank_{rank}.pt"
@@ -226,8 +229,8 @@ def broken_shards(made: Path, ranks: int) -> list[str]:
                 failed.append(error)
                 return
 
-    # A thousand ranks have thousands of parts, and every NPU waits while a volume across the network is asked. No pool:
-    # the process could not end while one of its threads hangs on the volume.
+    # A thousand ranks have thousands of shards, and every NPU waits while a remote volume is read. A thread pool would
+    # prevent the process from exiting while one of its threads hangs on the volume.
     shares = [share for begin in range(READS_AT_ONCE) if (share := names[begin::READS_AT_ONCE])]
     readers = [threading.Thread(target=read, args=(share,), daemon=True) for share in shares]
     for reader in readers:
@@ -240,13 +243,13 @@ def broken_shards(made: Path, ranks: int) -> list[str]:
 
 
 def has_every_part(made: Path) -> bool:
-    """Tell whether FSDP's parts are whole, of as many ranks as their names say; a read makes their nodes write them."""
+    """Return whether all FSDP shards are complete, by the number of ranks in their names. Reading makes nodes flush."""
     sizes = {ranks for role in (MODEL_FOLDER, CRITIC_FOLDER) for _, ranks in shards(made / role)}
     return not any(broken_shards(made, ranks) for ranks in sizes)
 
 
 def shards(folder: Path) -> set[tuple[str, int]]:
-    """Give the kinds of FSDP's parts in a folder, each with the number of ranks in their names."""
+    """Return the kinds of FSDP shards in a folder, each with the number of ranks in their names."""
     try:
         matches = [SHARD.match(entry.name) for entry in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
@@ -255,7 +258,7 @@ def shards(folder: Path) -> set[tuple[str, int]]:
 
 
 def saved_time(made: Path) -> float | None:
-    """Give the time of a step's mark, by the volume's clock."""
+    """Return the modification time of a step's mark, by the volume's clock."""
     try:
         return (made / COMPLETE_MARK).stat().st_mtime
     except OSError:
@@ -263,12 +266,12 @@ def saved_time(made: Path) -> float | None:
 
 
 def step_folder(folder: Path, step: int) -> Path:
-    """Name the folder of one step."""
+    """Return the folder of one step."""
     return folder / f"global_step_{step}"
 
 
 def tracked_step(folder: Path) -> int | None:
-    """Give the step that verl's tracker names; None if there is none or it is damaged."""
+    """Return the step that verl's tracker names; None if the tracker is missing or damaged."""
     try:
         return int((folder / TRACKER_FILE).read_text())
     except (FileNotFoundError, ValueError):
@@ -276,10 +279,10 @@ def tracked_step(folder: Path) -> int | None:
 
 
 def step_to_resume(folder: Path) -> int | None:
-    """Give the step that verl's tracker should name; None if none is complete.
+    """Return the step that verl's tracker should name; None if no step is complete.
 
-    A tracker that names a complete checkpoint is kept, even an older one: a user may have set it by hand. One that verl
-    wrote by itself, without a rename, may be empty after a crash.
+    A tracker that names a complete checkpoint is kept, even an older one: a user may have set it by hand. A tracker
+    that verl wrote itself, without a rename, may be empty after a crash.
     """
     tracked = tracked_step(folder)
     if tracked is not None and is_complete(step_folder(folder, tracked)):

@@ -1,14 +1,14 @@
-"""Who may write into a checkpoint folder: one attempt of one job, by its claim on `<folder>/.owner`.
+"""Decide which attempt may write to a checkpoint folder, by a claim in `<folder>/.owner`.
 
-The launcher claims the folder before verl looks into it, renews the claim while the run lives and gives it back at a
-clean end. The trainer checks it before each save and before a save is published. A higher attempt of the same job takes
-the folder at once, because the operator decided that the older one is over; another job has to find the claim released
-or no longer renewed. Whoever finds that the folder is somebody else's stops without writing: a process that was frozen,
-or cut off by a partition, and comes back.
+The launcher claims the folder before verl reads it, renews the claim during the run and releases it after a clean end.
+The trainer checks the claim before each save and before a save is published. A higher attempt of the same job takes the
+folder at once, because the operator has already ended the older attempt. Another job must find the claim released or
+no longer renewed. An attempt that finds another owner, for example after a pause or a network partition, stops without
+writing.
 
-No clock of a machine is trusted. The file's modification time is compared with that of a file made in the same folder
-just now, and unless it is much older, the launcher watches whether it changes. Claiming replaces the file by a
-rename; renewing and releasing touch the file that was read, so they cannot undo somebody else's claim in between.
+No machine's clock is trusted. The file's modification time is compared with that of a file just created in the same
+folder; unless it is much older, the launcher watches whether it changes. Claiming replaces the file by a rename.
+Renewing and releasing touch the file that was read, so they cannot undo another owner's claim in between.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from rljob_runtime.outcomes import FencedError, RefusedError
 
 OWNER_FILE = ".owner"
 CLOCK_FILE = ".owner-clock"
-"""Beginning of the name of the file that shows the volume's time."""
+"""Name prefix of the files that show the volume's time."""
 IN_USE = "CheckpointInUse"
 RELEASE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Owner:
-    """An attempt of a job; the names are for people."""
+    """An attempt of a job. Namespace and name are for messages only."""
 
     uid: str
     attempt: int
@@ -47,52 +47,52 @@ class Owner:
 
     @classmethod
     def of(cls, job: JobConfig, attempt: int) -> Owner:
-        """Give the owner that an attempt of `job` is."""
+        """Return the owner for an attempt of `job`."""
         return cls(job.uid, attempt, job.namespace, job.name)
 
     def __str__(self) -> str:
-        """Name the attempt; claims of the first runtime hold no name."""
+        """Name the attempt. Claims of the first runtime release contain no job name."""
         job = f"{self.namespace}/{self.name}" if self.name else f"with uid {self.uid}"
         return f"attempt {self.attempt} of job {job}"
 
 
 @dataclass(frozen=True)
 class Lease:
-    """How claims age."""
+    """Timing of claims."""
 
     renew_seconds: float = 15.0
     stale_seconds: float = 60.0
-    """A claim that was not renewed for so long is nobody's: four renewals failed."""
+    """A claim that was not renewed for this long is void: four renewals failed."""
     clocks_seconds: float = 300.0
-    """How far clocks of nodes may be apart: JuiceFS and Lustre stamp a file with that of the node that writes (setattr
-    of their clients). Source: kube-controller-manager backdates certificates by so much (Backdate in
-    pkg/controller/certificates/signer/signer.go, 1.36)."""
+    """Largest difference between the clocks of nodes: JuiceFS and Lustre set a file's time from the clock of the node
+    that writes it (setattr of their clients). Source: kube-controller-manager backdates certificates by the same time
+    (Backdate in pkg/controller/certificates/signer/signer.go, 1.36)."""
     wait_seconds: float = 120.0
-    """How long another job's claim is waited for, above `stale_seconds`; a job that was deleted may still be saving."""
+    """How long to wait for another job's claim, beyond `stale_seconds`. A deleted job may still be saving."""
     poll_seconds: float = 1.0
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The claim as it stood at one look."""
+    """The claim as read at one time."""
 
     owner: Owner | None
-    """None: nobody's, or damaged."""
+    """None if there is no owner or the file is damaged."""
     renewed: float
-    """The file's modification time; 0: released."""
+    """The file's modification time; 0 if the claim was released."""
 
     def blocks(self, owner: Owner) -> bool:
-        """Tell whether the claim is another job's."""
+        """Return whether the claim belongs to another job."""
         return self.owner is not None and self.owner.uid != owner.uid and self.renewed > 0
 
 
 def read_owner(folder: Path) -> Owner | None:
-    """Read the claim; None if nobody claimed the folder or the claim is unreadable."""
+    """Read the claim; return None if there is none or it is unreadable."""
     return _look(folder).owner
 
 
 def claim(folder: Path, owner: Owner, lease: Lease | None = None) -> None:
-    """Take the folder for `owner`; raises FencedError or, after a bounded wait, RefusedError (exit 65)."""
+    """Take the folder for `owner`. Raises FencedError or, after a bounded wait, RefusedError (exit 65)."""
     folder.mkdir(parents=True, exist_ok=True)
     _wait_for_others(folder, owner, lease or Lease())
     found = read_owner(folder)
@@ -105,7 +105,7 @@ def claim(folder: Path, owner: Owner, lease: Lease | None = None) -> None:
 def check(folder: Path, owner: Owner) -> None:
     """Raise FencedError unless `owner` still holds the folder.
 
-    A claim that is gone was deleted by hand with the folder: it is made anew, for the run must not die of that.
+    A missing claim was deleted by hand together with the folder. It is created again, because the run can continue.
     """
     if not (folder / OWNER_FILE).exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,20 +114,20 @@ def check(folder: Path, owner: Owner) -> None:
 
 
 def publish(folder: Path, owner: Owner, step: int) -> None:
-    """Let verl's tracker name a step whose files are complete; raises FencedError if `owner` lost the folder."""
+    """Point verl's tracker to a step whose files are complete. Raises FencedError if `owner` lost the folder."""
     _replace(folder / TRACKER_FILE, owner, str(step))
 
 
 def begin(folder: Path, owner: Owner) -> None:
-    """Note that every step of the folder is the owner's job's; raises FencedError if `owner` lost the folder."""
+    """Record that every step in the folder belongs to this job. Raises FencedError if `owner` lost the folder."""
     _replace(folder / BEGUN_FILE, owner, owner.uid)
 
 
 def _replace(file: Path, owner: Owner, text: str) -> None:
-    """Replace a file of the folder if it is still the owner's.
+    """Replace a file of the folder if `owner` still holds the folder.
 
-    However long the process is frozen between two of these lines, a fenced one replaces nothing: a new owner removes
-    the scratch file after it has claimed, so either the check or the rename fails.
+    The process may be paused between any two lines: a new owner removes the scratch file after it has claimed, so
+    either the check or the rename fails and a fenced process replaces nothing.
     """
     folder = file.parent
     for last_try in (False, False, True):
@@ -142,7 +142,7 @@ def _replace(file: Path, owner: Owner, text: str) -> None:
             scratch.replace(file)
         except OSError as error:
             check(folder, owner)
-            # An older attempt that came back inside of its own claim removes those of the owner too.
+            # An older attempt that resumes within its own claim also removes the scratch files of the owner.
             if last_try or error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
         else:
@@ -152,39 +152,39 @@ def _replace(file: Path, owner: Owner, text: str) -> None:
 
 
 def renew(folder: Path, owner: Owner) -> None:
-    """Show that the owner lives; raises FencedError if it is no longer the owner."""
+    """Renew the claim. Raises FencedError if it has another owner."""
     check(folder, owner)
     _touch(folder, owner, None)
 
 
 def release(folder: Path, owner: Owner) -> None:
-    """Give the folder back: the next job need not wait. Somebody else's claim is left alone."""
+    """Release the folder so that the next job need not wait. Another owner's claim is left unchanged."""
     try:
         _touch(folder, owner, (0, 0))
     except (FencedError, FileNotFoundError):
-        return  # somebody else's, or deleted
+        return  # another owner's claim, or a deleted one
 
 
 class Keeper:
-    """Renews a claim in the background; `lost` is called once, in that thread, when it is somebody else's."""
+    """Renews a claim in the background. Calls `lost` once, in its own thread, when the claim has another owner."""
 
     def __init__(self, folder: Path, owner: Owner, lease: Lease, lost: Callable[[FencedError], None]) -> None:
         self._folder, self._owner, self._lease, self._lost = folder, owner, lease, lost
         self._over = threading.Event()
         self._clean = False
-        self._told = False
+        self._logged = False
         self._thread = threading.Thread(target=self._keep, name="claim", daemon=True)
 
     def start(self) -> None:
-        """Begin to renew a claim that was just made."""
+        """Start renewing a claim that was just made."""
         self._thread.start()
 
     def stop(self, *, clean: bool) -> None:
-        """End; a clean end releases the claim, after any other something may still be writing."""
+        """Stop renewing. Release the claim only after a clean end: otherwise a process may still be writing."""
         self._clean = clean
         self._over.set()
         if self._thread.ident is not None:
-            # A volume that hangs must not hold up the end.
+            # A hanging volume must not delay the end of the process.
             self._thread.join(RELEASE_SECONDS)
 
     def _keep(self) -> None:
@@ -201,10 +201,10 @@ class Keeper:
         try:
             what(self._folder, self._owner)
         except OSError as error:
-            # A volume that fails costs the protection against other jobs, never the run.
-            if not self._told:
-                self._told = True
-                text = f"rljob: the claim on {self._folder} cannot be renewed: {error}"
+            # A failing volume loses the protection against other jobs but must not end the run.
+            if not self._logged:
+                self._logged = True
+                text = f"rljob: cannot renew the claim on {self._folder}: {error}"
                 print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
@@ -219,7 +219,7 @@ def _wait_for_others(folder: Path, owner: Owner, lease: Lease) -> None:
         latest = _look(folder)
         if not latest.blocks(owner):
             return
-        # In this order: whoever was paused itself must not take that for the other's silence.
+        # Check for a change first: if this process was paused itself, the other owner must not appear silent.
         if latest != seen:
             seen, changed = latest, time.monotonic()
         elif time.monotonic() - changed > lease.stale_seconds:
@@ -229,13 +229,13 @@ def _wait_for_others(folder: Path, owner: Owner, lease: Lease) -> None:
         IN_USE,
         f"checkpoint.path {folder} is in use by {seen.owner}, which renewed its claim "
         f"{time.monotonic() - changed:.0f} s ago; stop that job, or give this one a checkpoint.path of its own "
-        "(checkpoint.from begins from another job's steps)",
+        "(checkpoint.from starts from another job's steps)",
     )
 
 
 def _take(folder: Path, owner: Owner) -> None:
     write_atomically(folder / OWNER_FILE, _encode(owner), durable=True)
-    # What an earlier owner was about to write: its rename must fail from now on (see `_replace`).
+    # Renames of files that an earlier owner was about to publish must fail from now on (see `_replace`).
     for name in (TRACKER_FILE, BEGUN_FILE):
         for scratch in folder.glob(f".{name}.*"):
             scratch.unlink(missing_ok=True)
@@ -245,22 +245,22 @@ def _take(folder: Path, owner: Owner) -> None:
 
 def _judge(folder: Path, owner: Owner, found: Owner | None) -> None:
     if found is not None and found.uid == owner.uid and found.attempt < owner.attempt:
-        # An older attempt that was frozen inside of its own `claim`: the higher one stays.
+        # An older attempt was paused within its own `claim`; the higher attempt keeps the folder.
         _take(folder, owner)
     elif found != owner:
-        raise FencedError(f"{folder}: owned by {found or 'nobody'}, not by {owner}; nothing more is written from here")
+        raise FencedError(f"{folder}: owned by {found or 'nobody'}, not by {owner}; this attempt writes nothing more")
 
 
 def _look(folder: Path) -> Seen:
     for again in (True, True, False):
         try:
-            # Opened first: network file systems ask the server for fresh attributes when a file is opened.
+            # Open first: network file systems fetch fresh attributes from the server when a file is opened.
             with (folder / OWNER_FILE).open("rb") as file:
                 return Seen(_decode(file.read()), os.fstat(file.fileno()).st_mtime)
         except FileNotFoundError:
             break
         except OSError as error:
-            # NFS: it was replaced between the opening and the reading.
+            # NFS: the file was replaced between opening and reading.
             if error.errno != errno.ESTALE or not again:
                 raise
     return Seen(None, 0.0)
@@ -273,7 +273,7 @@ def _touch(folder: Path, owner: Owner, times: tuple[int, int] | None) -> None:
 
 
 def _create(folder: Path, owner: Owner) -> None:
-    """Make the claim only if there is none: a link fails where a rename would replace."""
+    """Create the claim only if there is none. A link fails where a rename would replace the file."""
     scratch = folder / f"{OWNER_FILE}.{uuid.uuid4().hex}"
     scratch.write_bytes(_encode(owner))
     try:

@@ -22,19 +22,19 @@ from rljob_runtime.files import write_atomically
 from rljob_runtime.stacks.register import start_ticks
 
 VARIABLE = "RLJOB_BINDING"
-"""Name of the run's folder below `root()`; without it nothing is bound."""
+"""Name of the run's folder below `root()`. If it is not set, nothing is bound."""
 VISIBLE_DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
-"""verl sets it for each rollout engine, on CPUs too; vLLM cuts it for each of an engine's data-parallel parts."""
+"""verl sets it for each rollout engine, also on CPUs. vLLM splits it among the data-parallel parts of an engine."""
 TORCH_NPU = "CPU_AFFINITY_CONF"
 PLAN_FILE = "plan.json"
 RECORD_SUFFIX = ".bound"
 RAYLET = "raylet"
 AGENTS = ("dashboard/agent.py", "runtime_env/agent/main.py")
-"""Raylet's own helpers (ray/_private/services.py, 2.60)."""
+"""Helper processes of raylet (ray/_private/services.py, 2.60)."""
 
 
 class Role(enum.StrEnum):
-    """What a process does."""
+    """The purpose of a process."""
 
     TRAINER = "trainer"
     ROLLOUT = "rollout"
@@ -44,23 +44,23 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Seen:
-    """A bound process and what the kernel says of its threads."""
+    """A bound process and the CPUs that the kernel allows its threads."""
 
     role: Role
     pid: int
     wanted: str
     """CPUs of the plan."""
     strayed: str
-    """CPUs outside of the plan that some thread may use; empty: bound."""
+    """CPUs outside the plan that some thread may use; empty if the process is bound."""
 
 
 def root() -> Path:
-    """Give the folder of all runs on this node."""
+    """Return the folder of all runs on this node."""
     return Path(tempfile.gettempdir()) / "rljob-binding"
 
 
 def write_plan(run: str, plan: Plan) -> None:
-    """Leave the plan where the run's processes find it."""
+    """Write the plan to the file that the run's processes read."""
     document = {
         "devices": {str(device): cpu_text(cpus) for device, cpus in plan.devices.items()},
         "system": cpu_text(plan.system),
@@ -72,7 +72,7 @@ def write_plan(run: str, plan: Plan) -> None:
 
 
 def read_plan(run: str) -> Plan | None:
-    """Read the node's plan; None if the node has none."""
+    """Read the node's plan; return None if the node has none."""
     try:
         raw = json.loads((root() / run / PLAN_FILE).read_bytes())
         return Plan(
@@ -85,45 +85,45 @@ def read_plan(run: str) -> Plan | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        _tell(f"the plan of this node cannot be read: {error!r}")
+        _log(f"cannot read the plan of this node: {error!r}")
         return None
 
 
 def bind_data_worker() -> None:
-    """Bind a process that has no device, or none yet; called as each Ray worker of the run begins."""
+    """Bind a process without a device. Ray workers call it at start, before they may get a device."""
     if _record_file().exists():
-        return  # a trainer that imports verl once more
+        return  # a trainer process that imports verl again
     if (plan := _own_plan()) is not None:
         _bind(Role.DATA, plan.data)
 
 
 def bind_device_worker(role: Role, devices: Sequence[int]) -> None:
-    """Bind a process to the pools of its devices: verl's and vLLM's have one each."""
+    """Bind a process to the pools of its devices. Workers of verl and vLLM have one device each."""
     plan = _own_plan()
     if plan is None:
         return
     unknown = [device for device in devices if device not in plan.devices]
     if unknown or not devices:
-        named = f"device {unknown[0]}" if unknown else "a process without a device"
-        _tell(f"{named} is not in the plan of this node (devices {', '.join(map(str, sorted(plan.devices)))})")
+        subject = f"device {unknown[0]}" if unknown else "a process without a device"
+        _log(f"{subject} is not in the plan of this node (devices {', '.join(map(str, sorted(plan.devices)))})")
         return
     cpus = sorted({cpu for device in devices for cpu in plan.devices[device]})
     if len(devices) == 1 and not os.environ.get(TORCH_NPU):
         visible = os.environ.get(VISIBLE_DEVICES)
         count = len(visible.split(",")) if visible else len(plan.devices)
-        # torch_npu reads it when the process first names its device.
+        # torch_npu reads the variable when the process first selects its device.
         os.environ[TORCH_NPU] = torch_npu_setting(cpus, count)
     _bind(role, cpus)
 
 
 def visible_devices() -> list[int]:
-    """Give the devices that verl and vLLM left to this process; none if they did not say."""
+    """Return the devices that verl and vLLM made visible to this process; empty if they set none."""
     words = os.environ.get(VISIBLE_DEVICES, "").split(",")
     return [int(word) for word in words if word.strip().isdigit()]
 
 
 def bind_raylet(plan: Plan) -> None:
-    """Keep raylet and its helpers off the devices' pools; called in a Ray worker, whose parent raylet is."""
+    """Keep raylet and its helpers off the devices' pools. Must run in a Ray worker, a child of raylet."""
     parent = os.getppid()
     if _read(f"/proc/{parent}/comm").strip() != RAYLET:
         return
@@ -134,7 +134,7 @@ def bind_raylet(plan: Plan) -> None:
 
 
 def look(run: str) -> list[Seen]:
-    """Compare every living process of the run on this node with its plan."""
+    """Compare each live process of the run on this node with its plan."""
     found = []
     for file in sorted((root() / run).glob(f"*{RECORD_SUFFIX}")):
         try:
@@ -145,7 +145,7 @@ def look(run: str) -> list[Seen]:
             masks = frozenset().union(*(_mask(pid, thread) for thread in _threads(pid)))
             found.append(Seen(Role(role), pid, wanted, cpu_text(masks - parse_cpus(wanted))))
         except (OSError, ValueError):
-            continue  # it has ended
+            continue  # the process has ended
     return found
 
 
@@ -157,11 +157,11 @@ def _own_plan() -> Plan | None:
 def _bind(role: Role, cpus: Iterable[int]) -> None:
     mask = frozenset(cpus)
     try:
-        # Libraries may have begun threads already; those that come inherit.
+        # Libraries may already have started threads. Threads started later inherit the mask.
         _set_threads(os.getpid(), mask)
         write_atomically(_record_file(), f"{role.value} {cpu_text(mask)}".encode())
     except OSError as error:
-        _tell(f"this process ({role.value}) is not bound to {cpu_text(mask)}: {error}")
+        _log(f"this process ({role.value}) is not bound to {cpu_text(mask)}: {error}")
 
 
 def _record_file() -> Path:
@@ -174,7 +174,7 @@ def _set_threads(pid: int, mask: frozenset[int]) -> None:
         try:
             os.sched_setaffinity(thread, mask)
         except ProcessLookupError:
-            continue  # it has ended
+            continue  # the thread has ended
 
 
 def _threads(pid: int) -> Iterator[int]:
@@ -199,5 +199,5 @@ def _read(path: str) -> str:
         return ""
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     print(f"rljob: core binding: {text}", file=sys.stderr, flush=True)  # noqa: T201

@@ -251,6 +251,6 @@ async def test_a_fence_holds_submissions_and_requests_to_stop(world: World) -> N
 async def test_a_request_to_stop_that_is_not_taken_is_an_error(
     world: World, status: int, expected: type[Exception]
 ) -> None:
-    world.server.answer = says_text(status, "attempt 4 runs here, not 3")
+    world.server.answer = says_text(status, "attempt 4 is current, not 3")
     with pytest.raises(expected):
         await world.client.stop(world.stop)

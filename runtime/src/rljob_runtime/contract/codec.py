@@ -1,10 +1,10 @@
-"""Strict JSON codec for the contract's frozen dataclasses: camelCase keys outside, snake_case fields inside.
+"""Strict JSON codec for the contract's frozen dataclasses: camelCase keys in JSON, snake_case fields in Python.
 
-Used only by the other modules of the contract. It decodes by the annotations of the class, so a field is described
-once, and it fails with the path of what is wrong rather than with a traceback from deep inside.
+Used only by the other modules of the contract. Decoding follows the annotations of the class, so a field is described
+once. An error contains the path of the invalid value.
 
-Operator and image may be of different versions. Orders (job.json, a stop) are read strictly: what the other side wants
-and this one does not know must be said. Answers (progress, an outcome) are read leniently: a newer side may tell more.
+Operator and image may have different versions. Requests (job.json, a stop) are read strictly: a key that the reader
+does not know must be reported. Responses (progress, an outcome) are read leniently: a newer sender may add keys.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ def camel(name: str) -> str:
 
 
 def added(default: T) -> T:
-    """Declare a field that came later: while it holds its default it is left out.
+    """Declare a field that was added later. It is omitted from JSON while it holds its default.
 
-    So a document that does not use it keeps its bytes and its digest, and an older image still takes it.
+    A document that does not use the field keeps its bytes and its digest, and older images accept it.
     """
     return dataclasses.field(default=default, metadata={_SPARSE: True})
 
 
 def legible(text: str) -> str:
-    """Write out what UTF-8 has no bytes for: half of a pair, as where a library has cut a text in its middle."""
+    """Escape characters that UTF-8 cannot encode, such as half of a surrogate pair where a library truncated a text."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def quoted(value: object) -> str:
-    """Quote a foreign value for an error message: the start of a text, and only the type of a list or an object."""
+    """Return a foreign value for an error message: the start of a text, only the type of a list or an object."""
     if isinstance(value, (dict, list)):
         return type(value).__name__
     text = repr(value[: QUOTED_CHARACTERS + 1] if isinstance(value, str) else value)
@@ -57,7 +57,7 @@ def quoted(value: object) -> str:
 
 
 def encode(value: Any) -> Any:  # noqa: ANN401 - any member of the contract's closed set of types
-    """Turn a dataclass of the contract into plain JSON values; None fields are left out."""
+    """Convert a dataclass of the contract into plain JSON values, omitting None fields."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
         return {camel(f.name): encode(member) for f, member in fields if not _left_out(f, member)}
@@ -77,13 +77,13 @@ def _left_out(field: dataclasses.Field[Any], member: object) -> bool:
 
 
 def dumps(value: object) -> bytes:
-    """Canonical bytes: the same value always gives the same bytes, so a hash identifies it."""
+    """Return canonical bytes. Equal values yield equal bytes, so a hash identifies them."""
     text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.encode()
 
 
 def loads(kind: type[T], data: bytes | str, *, strict: bool = True) -> T:
-    """Read one document; raises ContractError with the path of the first violation; if strict, unknown keys are one."""
+    """Read one document. Raises ContractError with the path of the first violation; unknown keys count if `strict`."""
     try:
         raw = json.loads(data)
     except ValueError as error:
@@ -129,7 +129,7 @@ def _decode_union(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # noqa:
     if raw is None and type(None) in members:
         return None
     problems = []
-    # An int is also a valid float: exact types first, so that 3 stays 3.
+    # An int is also a valid float. Try exact types first, so that 3 stays an int.
     for member in sorted(members, key=lambda m: m is not type(raw)):
         if member is type(None):
             continue
@@ -147,7 +147,7 @@ def _decode_dataclass(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # n
     if strict and (unknown := sorted(set(raw) - set(fields))):
         named = ", ".join(key[:QUOTED_CHARACTERS] for key in unknown[:UNKNOWN_SHOWN])
         more = f" and {len(unknown) - UNKNOWN_SHOWN} more" if len(unknown) > UNKNOWN_SHOWN else ""
-        raise ContractError(f"{path}: unknown keys {named}{more}; operator and image are of different versions")
+        raise ContractError(f"{path}: unknown keys {named}{more}; operator and image have different versions")
     values = {}
     for key, (name, hint, required) in fields.items():
         if key in raw:
@@ -159,7 +159,7 @@ def _decode_dataclass(kind: Any, raw: Any, path: str, strict: bool) -> Any:  # n
 
 @functools.cache
 def _fields(kind: type[Any]) -> dict[str, tuple[str, Any, bool]]:
-    """By key: name, type, and whether it has to be there; reading annotations takes longer than all of the rest."""
+    """Return name, type and whether it is required, by key. Cached, because reading annotations dominates decoding."""
     hints = typing.get_type_hints(kind)
     missing = dataclasses.MISSING
     return {

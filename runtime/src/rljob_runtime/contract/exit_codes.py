@@ -1,6 +1,6 @@
-"""How a run ends: exit codes of the launcher and the outcome that it prints as its last line and leaves in the spool.
+"""How a run ends: the launcher's exit codes, and the outcome that it prints as its last line and writes to the spool.
 
-The operator decides about a retry from the code alone; the reason and message are for people.
+The operator decides on a retry by the exit code alone. Reason and message are for people.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from rljob_runtime.contract import codec
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of `python -m rljob_runtime launch`; sysexits.h is the model for 64 and up."""
+    """Exit codes of `python -m rljob_runtime launch`. Codes from 64 follow the model of sysexits.h."""
 
     DONE = 0
     FAILED = 1
-    """Any failure of the run itself; the outcome's message holds its cause."""
+    """Any failure of the run itself. The outcome's message contains the cause."""
     BAD_CONFIG = 64
-    """The configuration can never work (unknown key, path absent on every node): never retried."""
+    """The configuration can never work (unknown key, path missing on every node). Never retried."""
     ENVIRONMENT = 65
-    """This place is wrong (another pod or job.json than intended, a path absent on some nodes): retried."""
+    """The environment is wrong (unexpected pod or job.json, a path missing on some nodes). Retried."""
     STOPPED = 66
     """Stopped on request after a checkpoint."""
     STALLED = 67
-    """Ended because no step came for too long; the stacks of its processes are beside its records."""
+    """Ended because no step completed for too long. The stacks of its processes are stored with its records."""
     RULE_MATCHED = 68
-    """A rule of the manifest matched, for restarts or for the run's end; its name is in the outcome."""
+    """A restart rule or stop rule of the manifest matched. Its name is in the outcome."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of one attempt: one JSON line, the last that the launcher prints."""
+    """The end of one attempt, printed by the launcher as its last line, in JSON."""
 
     exit_code: int
     reason: str
@@ -42,17 +42,17 @@ class Outcome:
     """Name of the stop rule, or of the restart rule with `onLogPattern`, that matched."""
     last_step: int = 0
     unruled_exit_code: int | None = None
-    """With a restart rule: the exit code that the same end has without it; reason and message are of that end too."""
+    """For a restart rule: the exit code of the same end without it. Reason and message are also those of that end."""
     nodes: tuple[str, ...] = codec.added(())
-    """Kubernetes nodes that are at fault, the worst first: another attempt does better without them."""
+    """Kubernetes nodes at fault, the worst first. Another attempt has better chances without them."""
     suspect: str | None = None
-    """Kubernetes node that was lost: whether it is at fault nobody knows, and once says little."""
+    """Kubernetes node that was lost. A single loss does not show whether the node is at fault."""
 
     def to_json(self) -> bytes:
-        """Give canonical bytes."""
+        """Return canonical bytes."""
         return codec.dumps(self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Outcome:
-        """Read one, leniently; raises ContractError."""
+        """Read one, leniently. Raises ContractError."""
         return codec.loads(cls, data, strict=False)

@@ -1,6 +1,6 @@
-"""job.json: what the launcher runs, rendered by the operator once per cluster generation and mounted read-only.
+"""job.json: what the launcher runs. The operator renders it once per cluster generation and mounts it read-only.
 
-It holds no data of an attempt (those travel in the submission's environment) and no secret.
+It contains no data of an attempt (the submission's environment carries that) and no secrets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OverrideValue = OverrideScalar | list[OverrideScalar] | dict[str, OverrideScalar
 
 
 class Platform(enum.StrEnum):
-    """Where the workers compute: the same Ray resource `NPU` on both."""
+    """Where the workers compute. Both platforms use the Ray resource `NPU`."""
 
     NPU = "npu"
     CPU = "cpu"
@@ -27,35 +27,35 @@ class Platform(enum.StrEnum):
 
 @dataclass(frozen=True)
 class RequiredPath:
-    """A file or folder that must exist in the pods before Ray work starts (exit 64 names field and path)."""
+    """A file or folder that must exist in the pods before Ray work starts; otherwise exit 64 names field and path."""
 
     field: str
-    """The manifest's field, for the message: `reward.path`."""
+    """Field of the manifest, for the message: `reward.path`."""
     path: str
 
 
 class ResumeMode(enum.StrEnum):
-    """Where a run begins."""
+    """Where a run starts."""
 
     AUTO = "Auto"
     """At the last complete checkpoint, if there is one."""
     NEVER = "Never"
     REQUIRED = "Required"
-    """At the last complete checkpoint, or not at all."""
+    """At the last complete checkpoint; refused if there is none."""
 
 
 @dataclass(frozen=True)
 class ResumeSource:
-    """Another job's checkpoint folder to begin from, as long as the own one holds none."""
+    """Another job's checkpoint folder to start from while the job's own folder holds no checkpoint."""
 
     path: str
-    """Folder with `global_step_<n>` in it."""
+    """Folder that contains `global_step_<n>`."""
     step: int | None = None
-    """Default: the last complete one."""
+    """Default: the last complete step."""
 
 
 class RuleCondition(enum.StrEnum):
-    """What a stop rule looks for; NaN is neither above nor below."""
+    """Condition of a stop rule. NaN is neither above nor below a threshold."""
 
     IS_NAN = "IsNaN"
     ABOVE = "Above"
@@ -64,31 +64,31 @@ class RuleCondition(enum.StrEnum):
 
 @dataclass(frozen=True)
 class StopRule:
-    """When the run ends by its own figures."""
+    """A condition on the run's metrics that ends the run."""
 
     name: str
     metric: str
     condition: RuleCondition
     threshold: float | None = None
-    """Absent with IsNaN."""
+    """Absent for IsNaN."""
     for_steps: int = 1
-    """Steps in a row for which the condition must hold."""
+    """Consecutive steps for which the condition must hold."""
     succeeds: bool = False
-    """Whether such an end is a success."""
+    """Whether the run then counts as succeeded."""
 
 
 @dataclass(frozen=True)
 class LogRule:
-    """A restart rule with `onLogPattern`: it matches a failed attempt if a line of the driver's log matches."""
+    """A restart rule with `onLogPattern`. It matches a failed attempt if a line of the driver's log matches."""
 
     name: str
     pattern: str
-    """Regular expression, in what RE2 and Python both know."""
+    """Regular expression in the common subset of RE2 and Python."""
 
 
 @dataclass(frozen=True)
 class MinimumVersion:
-    """The oldest release of a part that works."""
+    """The oldest supported release of a component."""
 
     part: str
     """driver, firmware, cann or torch_npu."""
@@ -97,23 +97,23 @@ class MinimumVersion:
 
 @dataclass(frozen=True)
 class NodeNeeds:
-    """What every worker node must offer; what is absent is not checked."""
+    """Requirements on every worker node. Absent values are not checked."""
 
     cpus: int | None = None
     """CPUs that the pod asks for."""
     whole_node: bool = False
-    """Whether the pod has every device of its node: then nobody else computes there."""
+    """Whether the pod has every device of its node, so that no other pod computes there."""
     shared_memory_bytes: int | None = None
     """Size of /dev/shm."""
     chips: tuple[str, ...] = ()
-    """How names of the class's devices begin, as npu-smi shows them."""
+    """Name prefixes of the class's devices, as npu-smi shows them."""
     versions: tuple[MinimumVersion, ...] = ()
-    """They go before the runtime's own table (node_checks/versions.py)."""
+    """Checked instead of the same rows of the runtime's own table (node_checks/versions.py)."""
 
 
 @dataclass(frozen=True)
 class JobConfig:
-    """One RLJob as the launcher sees it."""
+    """One RLJob as configured for the launcher."""
 
     version: int
     namespace: str
@@ -125,29 +125,29 @@ class JobConfig:
     nodes: int
     """Worker pods."""
     devices: int
-    """NPU units (dies) of all nodes together."""
+    """NPU units (dies) on all nodes together."""
     dies_per_card: int
-    """2 on A3, 1 elsewhere: cards = devices / dies_per_card."""
+    """2 on A3, otherwise 1: cards = devices / dies_per_card."""
     total_steps: int
     overrides: dict[str, OverrideValue]
-    """Hydra key -> value, for verl's `ppo_trainer` configuration; keys that verl's schema lacks carry a leading `+`."""
+    """Hydra key -> value, for verl's `ppo_trainer` configuration. Keys that verl's schema lacks have a leading `+`."""
     required_paths: tuple[RequiredPath, ...] = ()
     checkpoint_path: str | None = None
     log_path: str | None = None
-    """Folder on a shared volume: records are mirrored to `<log_path>/<cluster_name>/attempt-<n>/` as they grow."""
+    """Folder on a shared volume. Records are mirrored to `<log_path>/<cluster_name>/attempt-<n>/` as they grow."""
     resume: ResumeMode = ResumeMode.AUTO
     resume_from: ResumeSource | None = None
     stop_rules: tuple[StopRule, ...] = ()
     log_rules: tuple[LogRule, ...] = codec.added(())
-    """In the manifest's order: of several that match, the first counts."""
+    """In the manifest's order. The first match counts."""
     core_binding: bool = codec.added(default=False)
-    """Whether processes are bound to CPUs near their device."""
+    """Whether to bind processes to CPUs near their device."""
     needs: NodeNeeds = codec.added(NodeNeeds())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
-        """Refuse a document of another contract version."""
+        """Reject a document of another contract version."""
         if self.version != CONTRACT_VERSION:
-            raise codec.ContractError(f"JobConfig.version: {self.version}, this image speaks {CONTRACT_VERSION}")
+            raise codec.ContractError(f"JobConfig.version: {self.version}, this image supports {CONTRACT_VERSION}")
 
     @property
     def cards(self) -> float:
@@ -155,14 +155,14 @@ class JobConfig:
         return self.devices / self.dies_per_card
 
     def to_json(self) -> bytes:
-        """Give canonical bytes."""
+        """Return canonical bytes."""
         return codec.dumps(self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> JobConfig:
-        """Read one; raises ContractError."""
+        """Read one. Raises ContractError."""
         return codec.loads(cls, data)
 
     def digest(self) -> str:
-        """SHA-256 of the canonical bytes, in hex: what the submission names and the launcher checks."""
+        """Return the SHA-256 of the canonical bytes in hex. The submission names it and the launcher checks it."""
         return hashlib.sha256(self.to_json()).hexdigest()

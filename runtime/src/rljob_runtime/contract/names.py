@@ -1,6 +1,6 @@
-"""Names that both sides must agree on: environment variables, ports, files and folders.
+"""Names that operator and runtime share: environment variables, ports, files and folders.
 
-Names of environment variables are part of the API of the image: they change only with CONTRACT_VERSION.
+Names of environment variables are part of the API of the image. They change only with CONTRACT_VERSION.
 """
 
 from __future__ import annotations
@@ -10,74 +10,74 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 IMAGE_SHELL_FILE = "/opt/ascend/environment.sh"
-"""What the Ascend image's own BASH_ENV names: CANN's environment, for every shell."""
+"""Value of BASH_ENV in the Ascend image: a script that sets CANN's environment for every shell."""
 
 
 class AttemptVariable(enum.StrEnum):
-    """Set by the submission's `runtime_env.env_vars`: data of one attempt."""
+    """Variables in the submission's `runtime_env.env_vars`: data of one attempt."""
 
     ATTEMPT = "RLJOB_ATTEMPT"
     SUBMISSION_ID = "RLJOB_SUBMISSION_ID"
     HEAD_POD_UID = "RLJOB_HEAD_POD_UID"
     JOB_DIGEST = "RLJOB_JOB_DIGEST"
     CHECKPOINT_STEP = "RLJOB_CHECKPOINT_STEP"
-    """The last step that the job is known to have in its checkpoint folder; absent: none is known."""
+    """The last step that the job is known to have in its checkpoint folder; absent if none is known."""
 
 
 class PodVariable(enum.StrEnum):
-    """Set on the pods: the same for every attempt of a cluster generation."""
+    """Variables of the pods. They are the same for every attempt of a cluster generation."""
 
     POD_UID = "RLJOB_POD_UID"
     """From the downward API."""
     CONFIG = "RLJOB_CONFIG"
     """Path of job.json."""
     SPOOL = "RLJOB_SPOOL"
-    """Folder of the spool: an emptyDir that the head's containers share."""
+    """Folder of the spool, an emptyDir shared by the head's containers."""
     TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name that Ray and KubeRay use, not a secret
-    """Bearer token of Ray's dashboard and of the exporter's API."""
+    """Bearer token for Ray's dashboard and the exporter's API."""
     POD_IP = "RLJOB_POD_IP"
-    """From the downward API; on the host's network it is the host's."""
+    """From the downward API. The host's address if the pod uses the host network."""
     NODE_NAME = "RLJOB_NODE_NAME"
-    """From the downward API: what failures name, and what the operator can avoid."""
+    """From the downward API. Failures name it so that the operator can avoid the node."""
     METRICS_PORT = "RLJOB_METRICS_PORT"
     API_PORT = "RLJOB_API_PORT"
-    """Ports of the exporter on the node's network, where pods share them; absent: those of `Port`."""
+    """Ports of the exporter on the host network, where pods share them. Default: the ports in `Port`."""
     CODE_USERNAME = "RLJOB_CODE_USERNAME"
     CODE_PASSWORD = "RLJOB_CODE_PASSWORD"  # noqa: S105 - a name
-    """Credentials of a private Git repository, in the container that fetches the code only."""
+    """Credentials of a private Git repository, only in the container that fetches the code."""
 
 
 class Port(enum.IntEnum):
-    """Ports of the exporter sidecar, clear of Ray's 6379, 8000, 8080, 8265, 10001 and 52365."""
+    """Ports of the exporter sidecar. They avoid Ray's 6379, 8000, 8080, 8265, 10001 and 52365."""
 
     METRICS = 8090
-    """`/metrics`, without token."""
+    """`/metrics`, without a token."""
     API = 8091
-    """`/v1/progress`, `/v1/stop`, with token."""
+    """`/v1/progress` and `/v1/stop`, with the token."""
 
 
 class SpoolFile(enum.StrEnum):
-    """Files in the spool; `attempt-<n>/` holds those of attempt n."""
+    """Files in the spool. `attempt-<n>/` contains those of attempt n."""
 
     CURRENT = "current.json"
     """Progress of the current attempt, replaced atomically."""
     STOP = "stop.json"
     """A StopRequest, in the attempt's folder."""
     BEGUN = "begun"
-    """Empty: the attempt's first step has begun; in the attempt's folder."""
+    """Empty file in the attempt's folder: the attempt's first step has started."""
     STEPS = "steps.jsonl"
-    """One line a step with every metric, in the attempt's folder."""
+    """One line per step with all metrics, in the attempt's folder."""
     BINDING = "binding.json"
-    """A CoreBinding with what was seen of processes, in the attempt's folder: the launcher writes it while the trainer
-    writes current.json."""
+    """A CoreBinding with the observed processes, in the attempt's folder. A separate file because the launcher writes
+    it while the trainer writes current.json."""
     ROLLOUT_TARGETS = "rollout-targets.yml"
-    """Prometheus scrape file that verl writes: addresses of vLLM's own metrics."""
+    """Prometheus scrape file written by verl: addresses of vLLM's own metrics."""
     QUEUE_TARGET = "queue-target"
-    """Address of TransferQueue's own metrics, `host:port`, while it serves some."""
+    """Address of TransferQueue's own metrics, `host:port`, while it serves them."""
 
 
 class StepMetric(enum.StrEnum):
-    """Metrics of a line of steps.jsonl that are read outside of the runtime; verl's own and ours."""
+    """Metrics in a line of steps.jsonl that are read outside the runtime, verl's and ours."""
 
     REWARD = "critic/score/mean"
     STEP_SECONDS = "timing_s/step"
@@ -87,17 +87,17 @@ class StepMetric(enum.StrEnum):
 
 
 def exporter_port(environ: Mapping[str, str], port: Port) -> int:
-    """Give the port that the exporter of this job listens on; raises ValueError for what is no port."""
+    """Return the port on which the exporter of this job listens. Raises ValueError for an invalid port."""
     name = {Port.METRICS: PodVariable.METRICS_PORT, Port.API: PodVariable.API_PORT}[port]
     number = int(environ.get(name) or port)
     if not 0 < number < 2**16:
-        raise ValueError(f"{name.value} is {number}; give a port")
+        raise ValueError(f"{name.value}={number}: expected a port from 1 to 65535")
     return number
 
 
 @dataclass(frozen=True)
 class HeadPaths:
-    """Where things are mounted in the head and worker containers."""
+    """Mount paths in the head and worker containers."""
 
     config_folder: str = "/etc/rljob"
     config: str = "/etc/rljob/job.json"
@@ -105,5 +105,5 @@ class HeadPaths:
 
 
 def head_paths() -> HeadPaths:
-    """Give the mount points."""
+    """Return the mount paths."""
     return HeadPaths()

@@ -1,6 +1,7 @@
-"""What the exporter answers at `/v1/progress`, and what `POST /v1/stop` takes.
+"""Response of the exporter at `/v1/progress`, and request body of `POST /v1/stop`.
 
-The answer carries the pod's uid and the submission id, so that the operator can drop an answer of something else.
+The response contains the pod's uid and the submission id, so that the operator can discard an answer from another pod
+or submission.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from rljob_runtime.contract.exit_codes import Outcome
 
 
 class Phase(enum.StrEnum):
-    """Where an attempt stands."""
+    """Phase of an attempt."""
 
     IDLE = "Idle"
-    """No attempt was submitted to this pod yet."""
+    """No attempt has been submitted to this pod."""
     STARTING = "Starting"
     TRAINING = "Training"
     """At least one step is complete."""
@@ -25,78 +26,78 @@ class Phase(enum.StrEnum):
 
 
 class StopMode(enum.StrEnum):
-    """How to stop: after the current step, abandoning the rollout in progress, or at once."""
+    """How to stop: after the current step, by abandoning the rollout in progress, or at once."""
 
     AFTER_STEP = "AfterStep"
     ABORT_ROLLOUT = "AbortRollout"
     IMMEDIATE = "Immediate"
     STALLED = "Stalled"
-    """At once, because no step comes: the stacks of every process are kept first (exit 67)."""
+    """At once, because no step completes. The stacks of every process are saved first (exit 67)."""
 
 
 STALL_SECONDS = 20.0
-"""How long an attempt takes at most after `Stalled` until its outcome stands; another few and its process is gone."""
+"""Maximum time after `Stalled` until an attempt has an outcome. Its process exits within a few more seconds."""
 
 
 @dataclass(frozen=True)
 class StopRequest:
-    """Body of `POST /v1/stop`; a request for another attempt is refused with 409."""
+    """Body of `POST /v1/stop`. A request for another attempt is refused with 409."""
 
     attempt: int
     mode: StopMode
 
     def to_json(self) -> bytes:
-        """Give canonical bytes."""
+        """Return canonical bytes."""
         return codec.dumps(self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> StopRequest:
-        """Read one; raises ContractError."""
+        """Read one. Raises ContractError."""
         return codec.loads(cls, data)
 
 
 @dataclass(frozen=True)
 class CoreBinding:
-    """Which CPUs the processes of a run may use, as asked and as seen."""
+    """CPU binding of a run's processes, as planned and as observed."""
 
     nodes: int
     """Nodes with devices."""
     planned_nodes: int
-    """Those that have a plan; the notes tell why others do not."""
+    """Nodes with a plan. `notes` contains the reasons of the others."""
     bound_processes: int | None = None
-    """Processes that keep to their plan; absent until looked at, after the first step."""
+    """Processes that stay within their plan; absent until the first check, after the first step."""
     strayed_processes: int | None = None
-    """Processes of which some thread may leave its plan."""
+    """Processes with a thread that may leave the plan."""
     plans: tuple[str, ...] = ()
-    """Each plan with the nodes that have it."""
+    """Each plan with its nodes."""
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
-        """Give canonical bytes."""
+        """Return canonical bytes."""
         return codec.dumps(self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> CoreBinding:
-        """Read one, leniently; raises ContractError."""
+        """Read one, leniently. Raises ContractError."""
         return codec.loads(cls, data, strict=False)
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One row of the check of the nodes before a run."""
+    """One row of the node checks before a run."""
 
     check: str
     passed: int
-    """Nodes."""
+    """Number of nodes, like `failed` and `warned`."""
     failed: int
     warned: int
     seen: str
-    """What was seen: the same on all nodes, the range, or the first failure."""
+    """What was observed: the common value, the range, or the first failure."""
 
 
 @dataclass(frozen=True)
 class NodeFinding:
-    """What is wrong with one node."""
+    """A problem of one node."""
 
     check: str
     node: str
@@ -107,7 +108,7 @@ class NodeFinding:
 
 @dataclass(frozen=True)
 class Preflight:
-    """The check of the nodes before a run."""
+    """Result of the node checks before a run."""
 
     nodes: int
     seconds: float
@@ -118,7 +119,7 @@ class Preflight:
 
 @dataclass(frozen=True)
 class Progress:
-    """One answer of `/v1/progress`; figures are of the last complete step and absent until seen."""
+    """Response of `/v1/progress`. Metrics are those of the last complete step and absent until recorded."""
 
     pod_uid: str
     phase: Phase
@@ -127,44 +128,44 @@ class Progress:
     step: int = 0
     total_steps: int = 0
     observed_time: float = 0.0
-    """Unix seconds at which the last step (or phase) was recorded."""
+    """Unix time at which the last step (or phase) was recorded."""
     start_time: float = 0.0
-    """Unix seconds at which the launcher began; 0 until then."""
+    """Unix time at which the launcher started; 0 before."""
     reward: float | None = None
     """Mean of the step's `critic/score/mean`."""
     response_tokens_mean: float | None = None
     tokens_per_second_per_card: float | None = None
-    """Prompt and response tokens of the trained batch / whole step seconds / cards."""
+    """Prompt and response tokens of the trained batch / duration of the whole step / cards."""
     first_dp_idle_ratio: float | None = None
     cluster_idle_ratio: float | None = None
     step_seconds: float | None = None
     first_step: int | None = None
     """The first step that this attempt completed."""
     median_step_seconds: float | None = None
-    """Median over the attempt's last thousand steps of the time from a step's begin to its record: with saving and
-    validation, which `step_seconds` (of the last step, by verl's own clock) partly leaves out."""
+    """Median over the attempt's last thousand steps, from the start of a step to its record. It includes saving and
+    validation, which `step_seconds` (the last step, by verl's own clock) partly excludes."""
     median_rollout_seconds: float | None = None
-    """Median over the same steps of the time from a rollout's first request to its last answer."""
+    """Median over the same steps, from a rollout's first request to its last response."""
     resumed_from_step: int | None = None
-    """The step that this attempt has loaded; 0: it began with the model. Absent until verl has loaded."""
+    """The step that this attempt has loaded; 0 if it started from the model. Absent until verl has loaded."""
     checkpoint_step: int | None = None
-    """Step of the newest complete checkpoint of this job, saved or resumed from by this attempt."""
+    """Newest complete checkpoint of this job that this attempt has saved or resumed from."""
     checkpoint_time: float | None = None
-    """Unix seconds at which it was complete."""
+    """Unix time at which that checkpoint was complete."""
     checkpoint_seconds: float | None = None
-    """How long the trainer stood still for it; absent for one that an earlier attempt saved."""
+    """How long the trainer was blocked by saving it; absent for a checkpoint of an earlier attempt."""
     checkpoint_bytes: int | None = None
-    """Size of its files together; absent if they could not be counted within two seconds."""
+    """Total size of its files; absent if counting took longer than two seconds."""
     preflight: Preflight | None = None
     core_binding: CoreBinding | None = None
-    """Absent where nothing is to be bound."""
+    """Absent if binding is disabled."""
     outcome: Outcome | None = None
 
     def to_json(self) -> bytes:
-        """Give canonical bytes."""
+        """Return canonical bytes."""
         return codec.dumps(self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Progress:
-        """Read one, leniently; raises ContractError."""
+        """Read one, leniently. Raises ContractError."""
         return codec.loads(cls, data, strict=False)

@@ -1,4 +1,4 @@
-"""The exporter: a sidecar on the head pod that outlives the driver; metrics, progress and the stop request over HTTP.
+"""The exporter: a sidecar of the head pod that serves metrics, progress and stop requests, and outlives the driver.
 
-Standard library and PyYAML only: it starts in a fraction of a second beside a trainer that needs every core.
+It uses only the standard library and PyYAML, so it starts in a fraction of a second beside a busy trainer.
 """

@@ -1,8 +1,8 @@
-"""Metrics of others, in bounded number: pages of several members go in, families with the job's labels come out.
+"""Aggregate metrics of other servers: scraped pages of several members in, families with the job's labels out.
 
-A few families are kept by member; all others are summed over the members. Counters and histograms go on where a member
-begins anew (another driver, another engine), and keep their value while it does not answer: a sum over members must
-never fall, or Prometheus would take it for a restart.
+A few families are kept per member; all others are summed over the members, and the number of series is limited.
+Counters and histograms continue when a member restarts (another driver, another engine) and keep their value while it
+does not respond: Prometheus would take a decreasing sum for a counter reset.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from functools import lru_cache
 from rljob_runtime.exporter.exposition import Family, label_text, parse
 
 CREATED = "_created"
-"""Suffix of prometheus_client's gauges that say since when a counter counts; ours continue over that."""
+"""Suffix of the gauges with a counter's creation time that prometheus_client adds; our counters outlive it."""
 RISING = frozenset({"counter", "histogram", "summary"})
 LABEL = re.compile(r'(?P<name>[a-zA-Z_]\w*)="(?:[^"\\]|\\.)*"')
 
 Series = tuple[str, str, str]
-"""Family, name of the sample, label text."""
+"""Family, name of the sample, text of its labels."""
 
 
 @dataclass
 class Member:
-    """What one member counted."""
+    """Counters of one member."""
 
     last: dict[Series, float] = field(default_factory=dict)
     before: dict[Series, float] = field(default_factory=lambda: defaultdict(float))
-    """In its earlier lives."""
+    """Totals from before the member's last restart."""
 
     def note(self, readings: dict[Series, float]) -> None:
-        """Take the counters of a page; when one of them fell, all began anew."""
+        """Record the counters of a page. If one of them decreased, the member has restarted."""
         if any(value < self.last.get(series, 0.0) for series, value in readings.items()):
             for series, value in self.last.items():
                 self.before[series] += value
@@ -41,7 +41,7 @@ class Member:
         self.last |= readings
 
     def totals(self) -> Iterator[tuple[Series, float]]:
-        """Give each series over all lives."""
+        """Yield each series with its total over all restarts."""
         for series, value in self.last.items():
             yield series, value + self.before.get(series, 0.0)
         yield from ((series, value) for series, value in self.before.items() if series not in self.last)
@@ -49,24 +49,24 @@ class Member:
 
 @dataclass
 class Aggregator:
-    """One source."""
+    """Aggregates the metrics of one source."""
 
     prefix: str
     limit: int
-    """Series."""
+    """Maximum number of series."""
     member_label: str
     kept: frozenset[str] = frozenset()
-    """Families that keep the member's label and all of their own."""
+    """Families that keep all their labels and get the member's label."""
     summed_away: tuple[str, ...] = ()
-    """Labels that sums do not keep."""
+    """Labels that are removed from sums."""
     only: frozenset[str] | None = None
     left_out: frozenset[str] = frozenset()
     _members: dict[str, Member] = field(default_factory=lambda: defaultdict(Member))
     _known: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Kind and description of families seen."""
+    """Kind and description of the families seen so far."""
 
     def join(self, pages: Mapping[str, str | None], labels: Mapping[str, str]) -> tuple[list[Family], int]:
-        """Give the families of one scrape, and how many series were left out because of the limit."""
+        """Return the families of one scrape, and the number of series left out because of the limit."""
         totals: dict[Series, float] = defaultdict(float)
         for member, page in pages.items():
             self._read(member, page or "", totals)
@@ -76,7 +76,7 @@ class Aggregator:
         return self._within_limit(self._families(totals, label_text(labels)))
 
     def _read(self, member: str, page: str, gauges: dict[Series, float]) -> None:
-        """Keep what counts, and add up what is momentary."""
+        """Record counters, and add gauges to `gauges`."""
         counters: dict[Series, float] = {}
         for name, family in parse(page, self.prefix).items():
             if name.endswith(CREATED) or name in self.left_out or (self.only is not None and name not in self.only):
@@ -105,10 +105,10 @@ class Aggregator:
         return list(families.values())
 
     def _within_limit(self, families: list[Family]) -> tuple[list[Family], int]:
-        """Leave out whole families: half a histogram is worse than none."""
+        """Leave out whole families, because a part of a histogram is useless."""
         served: list[Family] = []
         room, dropped = self.limit, 0
-        # What is kept by member comes first, then the small ones.
+        # Families kept per member come first, then the smallest.
         for family in sorted(families, key=lambda family: (family.name not in self.kept, len(family.samples))):
             if len(family.samples) > room:
                 dropped += len(family.samples)
@@ -119,7 +119,7 @@ class Aggregator:
 
 
 def number(text: str) -> float:
-    """Read a sample's value; what is none is not a number."""
+    """Parse a sample's value; NaN if it is invalid."""
     try:
         return float(text)
     except ValueError:
@@ -127,17 +127,17 @@ def number(text: str) -> float:
 
 
 def joined(*labels: str) -> str:
-    """Join label texts."""
+    """Join texts of labels."""
     return ",".join(label for label in labels if label)
 
 
 @lru_cache(maxsize=10_000)
 def _series(name: str, sample: str, label: str) -> Series:
-    """Give one object for the same series of all members: there may be a hundred thousand."""
+    """Return one shared object per series: there may be a hundred thousand series over all members."""
     return name, sample, label
 
 
 @lru_cache(maxsize=10_000)
 def without(label: str, names: tuple[str, ...]) -> str:
-    """Take labels out of a label text."""
+    """Remove labels from a text of labels."""
     return ",".join(match[0] for match in LABEL.finditer(label) if match["name"] not in names)

@@ -1,9 +1,9 @@
-"""Every metric that the exporter serves: name, description, where the figure comes from. The docs are made from it.
+"""Every metric that the exporter serves, with description and source. docs/reference/metrics.md is generated from it.
 
-`rljob_` metrics carry the labels `rljob` and `rljob_namespace` (plain `job` and `namespace` would collide with the
-labels that Prometheus adds to a target). Figures of the last step are gauges; what grows from step to step is a counter
-over all attempts on the head pod, so that `increase()` survives a restart of the driver. Names of verl's own figures
-are in verl_metrics.py, those of vLLM and TransferQueue in upstream_metrics.py.
+`rljob_` metrics have the labels `rljob` and `rljob_namespace` (`job` and `namespace` would collide with the labels that
+Prometheus adds to a target). Values of the last step are gauges. Values that accumulate over steps are counters over
+all attempts on the head pod, so that `increase()` survives a restart of the driver. verl_metrics.py maps verl's own
+metrics; upstream_metrics.py lists those of vLLM and TransferQueue.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from __future__ import annotations
 from rljob_runtime.exporter import verl_metrics
 from rljob_runtime.exporter.metric import Metric
 
-# What runs.
+# The attempt.
 INFO = Metric(
-    "rljob_info", "gauge", "Always 1; names the attempt.", "current.json", ("attempt", "submission_id", "pod_uid")
+    "rljob_info", "gauge", "Always 1; identifies the attempt.", "current.json", ("attempt", "submission_id", "pod_uid")
 )
 PHASE = Metric(
-    "rljob_phase", "gauge", "1 for the attempt's phase, 0 for the others.", "current.json: phase", ("phase",)
+    "rljob_phase", "gauge", "1 for the attempt's phase, 0 for other phases.", "current.json: phase", ("phase",)
 )
 ATTEMPT = Metric("rljob_attempt", "gauge", "Number of the attempt.", "current.json: attempt")
 ATTEMPT_START = Metric(
     "rljob_attempt_start_timestamp_seconds",
     "gauge",
-    "When the attempt's launcher began.",
+    "Time at which the attempt's launcher started.",
     "current.json: startTime",
     unit="timestamp",
 )
-NODES = Metric("rljob_nodes", "gauge", "Nodes with devices that the job has.", "job.json: nodes")
+NODES = Metric("rljob_nodes", "gauge", "Nodes with devices in the job.", "job.json: nodes")
 DEVICES = Metric("rljob_devices", "gauge", "Devices (dies) of the job.", "job.json: devices")
 CARDS = Metric(
-    "rljob_cards", "gauge", "Cards of the job: the divisor of every figure per card.", "job.json: devices / diesPerCard"
+    "rljob_cards", "gauge", "Cards of the job; the divisor of per-card metrics.", "job.json: devices / diesPerCard"
 )
-STEP = Metric("rljob_step", "gauge", "Last complete step.", "current.json: step")
+STEP = Metric("rljob_step", "gauge", "Last completed step.", "current.json: step")
 TOTAL_STEPS = Metric("rljob_total_steps", "gauge", "Steps that the job trains.", "job.json: totalSteps")
 CHECKPOINT_STEP = Metric(
     "rljob_checkpoint_step", "gauge", "Step of the newest checkpoint.", "current.json: checkpointStep"
@@ -39,14 +39,15 @@ CHECKPOINT_STEP = Metric(
 CHECKPOINT_TIME = Metric(
     "rljob_checkpoint_timestamp_seconds",
     "gauge",
-    "When the newest checkpoint was complete; `time() - rljob_checkpoint_timestamp_seconds` is what a loss would cost.",
+    "Time at which the newest checkpoint was complete. `time() - rljob_checkpoint_timestamp_seconds` is the time a "
+    "failure would lose.",
     "current.json: checkpointTime",
     unit="timestamp",
 )
 CHECKPOINT_SECONDS = Metric(
     "rljob_checkpoint_seconds",
     "gauge",
-    "How long the trainer stood still for the newest checkpoint that this attempt saved.",
+    "How long the trainer was blocked while it saved the newest checkpoint of this attempt.",
     "current.json: checkpointSeconds",
     unit="seconds",
 )
@@ -60,72 +61,73 @@ CHECKPOINT_BYTES = Metric(
 RESUMED_FROM = Metric(
     "rljob_resumed_from_step",
     "gauge",
-    "Step that the attempt has loaded; 0 if it began with the model.",
+    "Step that the attempt resumed from; 0 if it started from the model.",
     "current.json: resumedFromStep",
 )
 MEDIAN_STEP_SECONDS = Metric(
     "rljob_median_step_seconds",
     "gauge",
-    "Median of the attempt's last thousand steps, from a step's begin to its record, with saving and validation.",
+    "Median duration of the attempt's last thousand steps, from the start of a step to its record, including saving "
+    "and validation.",
     "current.json: medianStepSeconds",
     unit="seconds",
 )
 MEDIAN_ROLLOUT_SECONDS = Metric(
     "rljob_median_rollout_seconds",
     "gauge",
-    "Median of the attempt's last thousand rollouts, first request to last answer.",
+    "Median duration of the attempt's last thousand rollouts, from first request to last response.",
     "current.json: medianRolloutSeconds",
     unit="seconds",
 )
 OBSERVED = Metric(
     "rljob_observed_timestamp_seconds",
     "gauge",
-    "When the last step or phase was recorded.",
+    "Time at which the last step or phase was recorded.",
     "current.json: observedTime",
     unit="timestamp",
 )
 BINDING_NODES = Metric(
     "rljob_core_binding_nodes",
     "gauge",
-    "Nodes with devices whose CPUs are planned (`planned`) or not (`unplanned`); /v1/progress tells why.",
+    "Nodes with devices that have a CPU plan (`planned`) or none (`unplanned`); /v1/progress contains the reasons.",
     "current.json: coreBinding",
     ("state",),
 )
 BINDING_PROCESSES = Metric(
     "rljob_core_binding_processes",
     "gauge",
-    "Processes of the run that keep to the CPUs of their plan (`bound`) or may leave them (`strayed`), as the kernel "
-    "says of their threads.",
+    "Processes of the run that are bound to the CPUs of their plan (`bound`) or have threads that may leave them "
+    "(`strayed`).",
     "current.json: coreBinding",
     ("state",),
 )
 PREFLIGHT = Metric(
     "rljob_preflight_nodes",
     "gauge",
-    "Nodes by the result of each check before the run.",
+    "Nodes by result of each check before the run.",
     "current.json: preflight",
     ("check", "result"),
 )
 
 # The last step.
-REWARD = Metric("rljob_reward_mean", "gauge", "Mean score of the step's answers.", "verl: critic/score/mean")
+REWARD = Metric("rljob_reward_mean", "gauge", "Mean score of the step's responses.", "verl: critic/score/mean")
 VALIDATION_SCORE = Metric(
     "rljob_validation_score",
     "gauge",
-    "Mean score of all answers of the last validation, over all data sources.",
+    "Mean score of all responses of the last validation, over all data sources.",
     "our trainer: rewards of data.validation",
 )
 VALIDATION_STEP = Metric(
     "rljob_validation_step",
     "gauge",
-    "Step of the last validation on this head pod; the figures of validations stay until the next one.",
+    "Step of the last validation on this head pod. Validation metrics keep their values until the next validation.",
     "steps.jsonl",
 )
 STAGE_SECONDS = Metric(
     "rljob_stage_seconds",
     "gauge",
-    "Seconds of the last step by stage; `step` is the whole, `rollout` is first request to last answer, `other` what "
-    "no stage of the step accounts for.",
+    "Duration of the last step by stage. `step` is the whole step, `rollout` the time from first request to last "
+    "response, `other` the time that belongs to no stage.",
     "verl: timing_s/<stage>; rollout: our router",
     ("stage",),
     "seconds",
@@ -133,9 +135,9 @@ STAGE_SECONDS = Metric(
 STAGE_SHARE = Metric(
     "rljob_stage_share_ratio",
     "gauge",
-    "Share of the last step by stage. The stages are those of `rljob_stage_seconds` that lie within the step and do "
-    "not overlap, with `other` they add up to 1: update_weights is the weight sync, save_checkpoint the checkpoint, "
-    "ref the reference.",
+    "Share of the last step by stage, for the stages of `rljob_stage_seconds` that lie within the step and do not "
+    "overlap. Together with `other` they add up to 1. `update_weights` is the weight transfer, `save_checkpoint` the "
+    "checkpoint, `ref` the reference model.",
     "verl: timing_s/<stage> / timing_s/step",
     ("stage",),
     "ratio",
@@ -143,11 +145,12 @@ STAGE_SHARE = Metric(
 TOKENS_PER_SECOND = Metric(
     "rljob_tokens_per_second",
     "gauge",
-    "Tokens per second of a stage (rollout, update, step) of the last step. `tokens` says which were counted: of the "
-    "trained batch `prompt_and_response` or `response`; for the rollout also those of every answer that was made, "
-    "discarded ones too, `generated_prompt_and_response` or `generated_response`. `per` is the divisor (card, die).",
-    "verl: perf/total_num_tokens, prompt_length/mean, response_length/mean; our trainer: tokens of discarded answers; "
-    "stage seconds as in rljob_stage_seconds",
+    "Tokens per second in a stage (rollout, update, step) of the last step. `tokens` selects the tokens counted: "
+    "`prompt_and_response` or `response` of the trained batch; for the rollout also "
+    "`generated_prompt_and_response` or `generated_response`, which include discarded responses. `per` is the divisor "
+    "(card, die).",
+    "verl: perf/total_num_tokens, prompt_length/mean, response_length/mean; our trainer: tokens of discarded "
+    "responses; stage seconds as in rljob_stage_seconds",
     ("stage", "tokens", "per"),
     "tokens/second",
 )
@@ -162,7 +165,7 @@ STEP_TOKENS = Metric(
 DISCARDED_TOKENS = Metric(
     "rljob_discarded_tokens_ratio",
     "gauge",
-    "Share of the generated response tokens whose answers were thrown away before training (DAPO's filter, surplus, "
+    "Share of generated response tokens whose responses were discarded before training (DAPO's filter, surplus, "
     "failed groups).",
     "our trainer: 1 - response / generated_response",
     unit="ratio",
@@ -170,15 +173,15 @@ DISCARDED_TOKENS = Metric(
 PADDED_ROWS = Metric(
     "rljob_padded_rows_ratio",
     "gauge",
-    "Share of the trained rows that verl made up so that the batch divides among ranks and mini batches.",
+    "Share of trained rows that verl added as padding so that the batch divides among ranks and mini batches.",
     "verl: tag is_padding of the batch",
     unit="ratio",
 )
 DENSE_PADDING = Metric(
     "rljob_dense_padding_ratio",
     "gauge",
-    "Share of padding if each answer of the batch were padded to the longest prompt and the longest response; what "
-    "use_remove_padding saves at most.",
+    "Share of padding if each response of the batch were padded to the longest prompt and the longest response: the "
+    "most that use_remove_padding can save.",
     "verl: 1 - (mean prompt + mean response) / (longest prompt + longest response)",
     unit="ratio",
 )
@@ -187,44 +190,44 @@ DENSE_PADDING = Metric(
 FIRST_DP_IDLE = Metric(
     "rljob_first_dp_idle_ratio",
     "gauge",
-    "Share of the rollout for which the replica that finished first had nothing to do.",
-    "our router: (last answer of all - last answer of the first replica to finish) / rollout seconds",
+    "Share of the rollout during which the replica that finished first was idle.",
+    "our router: (last response of all - last response of the first replica to finish) / rollout seconds",
     unit="ratio",
 )
 CLUSTER_IDLE = Metric(
     "rljob_cluster_idle_ratio",
     "gauge",
-    "Share of all replicas' rollout time that was spent waiting for the slowest replica; the rollout's bubble.",
+    "Share of all replicas' rollout time that was spent waiting for the slowest replica (the rollout's bubble).",
     "our router: sum(rollout seconds - finish seconds) / (rollout seconds x replicas)",
     unit="ratio",
 )
 ROLLOUT_TAIL = Metric(
     "rljob_rollout_tail_ratio",
     "gauge",
-    "Share of the rollout that passed after 90 % of its requests were answered.",
-    "our router: (last answer - time of the answer number ceil(0.9 n) of n) / rollout seconds",
+    "Share of the rollout after 90 % of its requests were answered.",
+    "our router: (last response - time of response number ceil(0.9 n) of n) / rollout seconds",
     unit="ratio",
 )
 REPLICA_FINISH = Metric(
     "rljob_replica_finish_seconds",
     "gauge",
-    "Seconds from the rollout's first request to the replica's last answer.",
+    "Time from the rollout's first request to the replica's last response.",
     "our router",
     ("replica",),
     "seconds",
 )
 REPLICA_REQUESTS = Metric(
-    "rljob_replica_requests", "gauge", "Requests that the replica got in the last rollout.", "our router", ("replica",)
+    "rljob_replica_requests", "gauge", "Requests sent to the replica in the last rollout.", "our router", ("replica",)
 )
 
-# Since the head pod began, over all attempts.
+# Since the head pod started, over all attempts.
 ATTEMPTS_TOTAL = Metric(
     "rljob_attempts_total", "counter", "Attempts that recorded a step on this head pod.", "steps.jsonl"
 )
 STEPS_TOTAL = Metric(
     "rljob_steps_total",
     "counter",
-    "Steps that were trained on this head pod; a step that a later attempt repeats counts again.",
+    "Steps trained on this head pod. A step that a later attempt repeats counts again.",
     "steps.jsonl",
 )
 TOKENS_TOTAL = Metric(
@@ -246,8 +249,8 @@ STAGE_SECONDS_TOTAL = Metric(
 REPLICA_SECONDS_TOTAL = Metric(
     "rljob_replica_seconds_total",
     "counter",
-    "Seconds of all replicas in all rollouts: `busy` up to the replica's last answer, `idle` from there to the end of "
-    "the rollout. idle / (idle + busy) is the cluster idle ratio of a range of time.",
+    "Time of all replicas in all rollouts: `busy` until the replica's last response, `idle` from then to the end of "
+    "the rollout. idle / (idle + busy) is the cluster idle ratio over a time range.",
     "steps.jsonl: rljob/replica/<n>/finish_seconds, rljob/rollout_seconds",
     ("state",),
     "seconds",
@@ -255,8 +258,8 @@ REPLICA_SECONDS_TOTAL = Metric(
 FIRST_DP_IDLE_TOTAL = Metric(
     "rljob_first_dp_idle_seconds_total",
     "counter",
-    "Seconds for which the replica that finished first had nothing to do; over the rollout's seconds it is the "
-    "first-DP idle ratio of a range of time.",
+    "Time during which the replica that finished first was idle. Divided by the rollouts' duration, it is the first-DP "
+    "idle ratio over a time range.",
     "steps.jsonl: rljob/first_dp_idle_ratio x rljob/rollout_seconds",
     unit="seconds",
 )
@@ -265,33 +268,33 @@ FIRST_DP_IDLE_TOTAL = Metric(
 REPLICA_UP = Metric(
     "rljob_exporter_replica_up",
     "gauge",
-    "1 if the replica's own metrics could be read in this scrape.",
+    "1 if the replica's own metrics were read in this scrape.",
     "the exporter",
     ("replica",),
 )
 REPLICAS_SKIPPED = Metric(
     "rljob_exporter_replicas_skipped",
     "gauge",
-    "Replicas beyond the exporter's limit, of which nothing is served.",
+    "Replicas beyond the exporter's limit, whose metrics are not served.",
     "the exporter",
 )
 TRANSFER_QUEUE_UP = Metric(
     "rljob_exporter_transfer_queue_up",
     "gauge",
-    "1 if TransferQueue's own metrics could be read in this scrape; absent while it serves none.",
+    "1 if TransferQueue's own metrics were read in this scrape; absent while it serves none.",
     "the exporter",
 )
 SERIES = Metric(
     "rljob_exporter_series",
     "gauge",
-    "Series of this scrape by where they come from (rljob, verl, vllm, transfer_queue).",
+    "Series in this scrape by source (rljob, verl, vllm, transfer_queue).",
     "the exporter",
     ("source",),
 )
 SERIES_DROPPED = Metric(
     "rljob_exporter_series_dropped",
     "gauge",
-    "Series that were left out of this scrape because their source exceeds its limit.",
+    "Series left out of this scrape because their source exceeds its limit.",
     "the exporter",
     ("source",),
 )
@@ -346,4 +349,4 @@ OWN = (
 )
 
 CATALOGUE = (*OWN, *verl_metrics.METRICS)
-"""All under our own names."""
+"""All metrics under our own names."""

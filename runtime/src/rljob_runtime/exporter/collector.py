@@ -1,4 +1,4 @@
-"""From the spool to Prometheus: the families of one scrape under our own names."""
+"""Convert the spool into the metric families of one scrape, under our own names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rljob_runtime.spool import Spool
 
 MAX_REPLICAS = 256
 MAX_VERL_SERIES = 400
-"""verl logs about a hundred figures; an odd data set or a model with many layers may make it hundreds more."""
+"""verl logs about a hundred metrics; an unusual data set or a model with many layers may add hundreds."""
 MAX_STAGES = 32
 TPS_PREFIX = f"{step_metrics.PREFIX}/tokens_per_second/"
 TOKENS_PREFIX = f"{step_metrics.PREFIX}/tokens/"
@@ -31,21 +31,21 @@ PLAIN = {
     step_metrics.PADDED_ROWS: catalogue.PADDED_ROWS,
     step_metrics.DENSE_PADDING: catalogue.DENSE_PADDING,
 }
-"""Figures without labels of their own."""
+"""Values without labels of their own."""
 REPLICA = {"finish_seconds": catalogue.REPLICA_FINISH, "requests": catalogue.REPLICA_REQUESTS}
 
 
 class Families:
-    """Collects samples by metric, each with the job's labels."""
+    """Collects samples by metric and adds the job's labels to each."""
 
     def __init__(self, job_labels: Mapping[str, str]) -> None:
         self.job_labels = dict(job_labels)
         self._families: dict[str, Family] = {}
         self.dropped = {"rljob": 0, "verl": 0}
-        """Series that exceeded a limit."""
+        """Number of series beyond a limit."""
 
     def add(self, metric: Metric, value: float | None, **labels: str) -> None:
-        """Add one sample; None is left out."""
+        """Add one sample, unless it is None."""
         if value is None:
             return
         if set(labels) != set(metric.labels):
@@ -54,20 +54,20 @@ class Families:
         family.samples.append((metric.name, label_text(self.job_labels | labels), repr(float(value))))
 
     def __iter__(self) -> Iterator[Family]:
-        """Give the families in the order in which they began."""
+        """Iterate over the families in order of their first sample."""
         return iter(self._families.values())
 
 
 def read_job(config: Path) -> JobConfig | None:
-    """Read job.json; None if it is not readable (yet)."""
+    """Read job.json; return None if it is not readable (yet)."""
     try:
         return JobConfig.from_json(config.read_bytes())
     except (OSError, ContractError):
         return None
 
 
-def collect(spool: Spool, history: Totals, job: JobConfig | None) -> Families:
-    """Give everything but what others serve of themselves."""
+def collect(spool: Spool, totals: Totals, job: JobConfig | None) -> Families:
+    """Return all metrics except those that vLLM and TransferQueue serve themselves."""
     families = Families({"rljob": job.name, "rljob_namespace": job.namespace} if job else {})
     progress = spool.progress()
     if progress is None:
@@ -77,10 +77,10 @@ def collect(spool: Spool, history: Totals, job: JobConfig | None) -> Families:
         families.add(catalogue.DEVICES, job.devices)
         families.add(catalogue.CARDS, job.cards)
     _add_progress(families, progress)
-    history.catch_up()
-    _add_history(families, history)
+    totals.catch_up()
+    _add_totals(families, totals)
     record = spool.last_step(progress.attempt)
-    metrics = {**(history.validation.metrics if history.validation else {}), **(record.metrics if record else {})}
+    metrics = {**(totals.validation.metrics if totals.validation else {}), **(record.metrics if record else {})}
     _add_step(families, metrics)
     _add_verl(families, metrics)
     return families
@@ -123,18 +123,18 @@ def _add_nodes(families: Families, progress: Progress) -> None:
             families.add(catalogue.PREFLIGHT, count, check=row.check, result=result)
 
 
-def _add_history(families: Families, history: Totals) -> None:
-    families.add(catalogue.ATTEMPTS_TOTAL, len(history.attempts))
-    families.add(catalogue.STEPS_TOTAL, history.steps)
-    for tokens, count in history.tokens.items():
+def _add_totals(families: Families, totals: Totals) -> None:
+    families.add(catalogue.ATTEMPTS_TOTAL, len(totals.attempts))
+    families.add(catalogue.STEPS_TOTAL, totals.steps)
+    for tokens, count in totals.tokens.items():
         families.add(catalogue.TOKENS_TOTAL, count, tokens=tokens)
-    for stage, seconds in _stages(families, history.stage_seconds):
+    for stage, seconds in _stages(families, totals.stage_seconds):
         families.add(catalogue.STAGE_SECONDS_TOTAL, seconds, stage=stage)
-    for state, seconds in history.replica_seconds.items():
+    for state, seconds in totals.replica_seconds.items():
         families.add(catalogue.REPLICA_SECONDS_TOTAL, seconds, state=state)
-    families.add(catalogue.FIRST_DP_IDLE_TOTAL, history.first_dp_idle_seconds)
-    if history.validation is not None:
-        families.add(catalogue.VALIDATION_STEP, history.validation.step)
+    families.add(catalogue.FIRST_DP_IDLE_TOTAL, totals.first_dp_idle_seconds)
+    if totals.validation is not None:
+        families.add(catalogue.VALIDATION_STEP, totals.validation.step)
 
 
 def _add_step(families: Families, metrics: Mapping[str, float]) -> None:
@@ -159,7 +159,7 @@ def _add_step(families: Families, metrics: Mapping[str, float]) -> None:
 
 
 def _stages(families: Families, seconds: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Bound the stages: their names are verl's."""
+    """Limit the number of stages, because verl defines their names."""
     known = (*step_metrics.STAGES, "step", "testing", "rollout", step_metrics.OTHER)
     ranked = sorted(seconds.items(), key=lambda item: (item[0] not in known, item[0]))
     families.dropped["rljob"] += max(0, len(ranked) - MAX_STAGES)

@@ -1,4 +1,4 @@
-"""Prometheus' text format: families of samples to text, and the text of others to families."""
+"""Prometheus text exposition format: write families of samples as text, and parse text into families."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SAMPLE_LINE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*
 
 @dataclass
 class Family:
-    """A metric with its samples: `(name with suffix, label text, value text)`."""
+    """A metric with its samples: `(name with suffix, text of labels, text of value)`."""
 
     name: str
     kind: str
@@ -21,17 +21,17 @@ class Family:
 
 
 def escape(value: str) -> str:
-    """Escape a label's value."""
+    """Escape a label value."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def label_text(labels: Mapping[str, str]) -> str:
-    """Write labels as they stand between the braces."""
+    """Format labels as they appear between the braces."""
     return ",".join(f'{name}="{escape(value)}"' for name, value in labels.items())
 
 
 def render(families: Iterable[Family]) -> str:
-    """Write families; one without samples is left out."""
+    """Format families. A family without samples is left out."""
     lines = []
     for family in families:
         if family.samples:
@@ -42,7 +42,7 @@ def render(families: Iterable[Family]) -> str:
 
 
 def parse(text: str, prefix: str) -> dict[str, Family]:
-    """Read the families whose names begin with `prefix`."""
+    """Parse the families whose names start with `prefix`."""
     families: dict[str, Family] = {}
     current: Family | None = None
     for line in text.splitlines():
@@ -50,7 +50,7 @@ def parse(text: str, prefix: str) -> dict[str, Family]:
             current = _header(line, prefix, families, current)
             continue
         match = SAMPLE_LINE.match(line)
-        # Within one family's block, `_bucket`, `_sum`, `_count`, `_created` and `_total` follow its header.
+        # `_bucket`, `_sum`, `_count`, `_created` and `_total` of a family follow its header.
         if match is None or current is None or not match["name"].startswith(current.name):
             continue
         current.samples.append((match["name"], match["labels"] or "", match["value"]))

@@ -1,4 +1,4 @@
-"""One row of the tables that name what the exporter serves."""
+"""The type that describes one served metric."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class Metric:
     source: str
     labels: tuple[str, ...] = ()
     unit: str = ""
-    """seconds, tokens, bytes, ratio (0 to 1), timestamp (Unix seconds) ...; empty: a plain number."""
+    """seconds, tokens, bytes, ratio (0 to 1), timestamp (Unix time) ...; empty for a plain number."""

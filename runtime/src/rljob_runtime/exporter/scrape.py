@@ -1,6 +1,6 @@
-"""One scrape: our own figures, and what vLLM and TransferQueue serve of themselves, each in bounded number.
+"""One scrape: our own metrics and those of vLLM and TransferQueue, limited in number.
 
-The formula that bounds a job's series stands in docs/reference/definitions.md; `bound` is its code.
+docs/reference/definitions.md contains the formula that limits the series of a job; `bound` implements it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from rljob_runtime.spool import Spool
 
 VERL_NAMES = frozenset(metric.name for metric in verl_metrics.METRICS)
 MAX_VLLM_SUMMED = 1000
-"""Series that are summed over the replicas; vLLM 0.23 has some four hundred."""
+"""Series summed over the replicas. vLLM 0.23 has about four hundred."""
 MAX_TRANSFER_QUEUE = 300
 PLAIN_SERIES = 160
-"""Own series that do not grow with the job: one a metric, and phases, checks of nodes, tokens, divisors, states."""
+"""Own series that do not grow with the job: one per metric, and phases, node checks, tokens, divisors, states."""
 OF_A_REPLICA = 3
-"""Own series of a replica: finish time, requests, whether it answered."""
+"""Own series per replica: finish time, requests, availability."""
 
 
 def bound(ranks: int) -> int:
-    """Give the number of series that a job with so many data-parallel ranks in its rollout never exceeds."""
+    """Return the maximum number of series of a job with `ranks` data-parallel rollout ranks."""
     own = PLAIN_SERIES + 3 * MAX_STAGES + OF_A_REPLICA * ranks
     vllm = MAX_VLLM_SUMMED + len(upstream_metrics.PER_REPLICA) * ranks
     return own + MAX_VERL_SERIES + vllm + MAX_TRANSFER_QUEUE
@@ -36,16 +36,16 @@ def bound(ranks: int) -> int:
 
 @dataclass
 class Scrape:
-    """What is remembered from scrape to scrape."""
+    """State that is kept between scrapes."""
 
     spool: Spool
     config: Path
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        """Begin with nothing seen."""
+        """Create the aggregators."""
         kept = frozenset(metric.name for metric in upstream_metrics.PER_REPLICA)
-        self._history = Totals(self.spool)
+        self._totals = Totals(self.spool)
         self._vllm = Aggregator(
             upstream_metrics.VLLM_PREFIX,
             MAX_VLLM_SUMMED + len(kept) * MAX_REPLICAS,
@@ -63,9 +63,9 @@ class Scrape:
         )
 
     def text(self) -> str:
-        """Give one scrape; empty before the first attempt."""
+        """Return the text of one scrape; empty before the first attempt."""
         with self._lock:
-            families = collector.collect(self.spool, self._history, collector.read_job(self.config))
+            families = collector.collect(self.spool, self._totals, collector.read_job(self.config))
             if not size(families):
                 return render([])
             verl = size(family for family in families if family.name in VERL_NAMES)
@@ -98,5 +98,5 @@ class Scrape:
 
 
 def size(families: Iterable[Family]) -> int:
-    """Count series."""
+    """Count the series of families."""
     return sum(len(family.samples) for family in families)

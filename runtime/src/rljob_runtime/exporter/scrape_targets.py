@@ -1,7 +1,7 @@
-"""Where vLLM and TransferQueue serve their own metrics, and reading them there.
+"""Find and read the metrics endpoints of vLLM and TransferQueue.
 
-A replica serves `/metrics` on a random port, so Prometheus cannot find it; verl writes the addresses into a scrape file
-(`rollout.prometheus.file`), which the launcher puts into the spool. TransferQueue's address comes from the trainer.
+A replica serves `/metrics` on a random port that Prometheus cannot discover. verl writes the addresses into a scrape
+file (`rollout.prometheus.file`), which the launcher puts into the spool. The trainer writes TransferQueue's address.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 MAX_BYTES = 2 * 1024 * 1024
-"""A replica's page is about 60 kB."""
+"""A replica's page has about 60 kB."""
 TIMEOUT_SECONDS = 2.0
 WORKERS = 128
-"""So many that a scrape of hundreds of silent replicas still ends before Prometheus gives up, after 10 s by default."""
+"""Enough to finish a scrape of hundreds of silent replicas within Prometheus's default timeout of 10 s."""
 SCRAPE_JOB = "rollout"
 """`job_name` of the replicas in verl's file (verl/workers/rollout/utils.py, update_prometheus_config)."""
 
-# The head's HTTP proxy settings, if any, are for the world outside.
+# The pod's HTTP proxy settings, if any, do not apply within the cluster.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def replicas(file: Path) -> list[str]:
-    """List the replicas' addresses, in the order of the router; none before verl has written them."""
+    """Return the replicas' addresses in the order of the router; empty until verl has written them."""
     import yaml
 
     try:
@@ -37,7 +37,7 @@ def replicas(file: Path) -> list[str]:
 
 
 def queue(file: Path) -> str | None:
-    """Give the address of TransferQueue's metrics; None while there are none."""
+    """Return the address of TransferQueue's metrics, or None."""
     try:
         return file.read_text().strip() or None
     except OSError:
@@ -45,7 +45,7 @@ def queue(file: Path) -> str | None:
 
 
 def read_pages(addresses: Sequence[str]) -> list[str | None]:
-    """Read all side by side; None for one that does not answer in time."""
+    """Read all pages concurrently; None for a server that does not respond in time."""
     if not addresses:
         return []
     with ThreadPoolExecutor(min(WORKERS, len(addresses))) as pool:
@@ -53,7 +53,7 @@ def read_pages(addresses: Sequence[str]) -> list[str | None]:
 
 
 def read_page(address: str) -> str | None:
-    """Read one page of metrics; None if it does not answer."""
+    """Read one metrics page; return None if the server does not respond."""
     host = address if "://" in address else f"http://{address}"
     try:
         with _OPENER.open(f"{host.rstrip('/')}/metrics", timeout=TIMEOUT_SECONDS) as answer:

@@ -1,7 +1,7 @@
-"""The exporter's two HTTP servers: metrics for anyone in the cluster, progress and stop for the holder of the token.
+"""The exporter's two HTTP servers: metrics without a token, progress and stop with the cluster's token.
 
-When its pod is deleted it serves on while the run saves: that the run has ended is what the operator and the workers'
-preStop hooks wait to hear.
+When its pod is deleted, the exporter keeps serving while the run saves: the operator and the workers' preStop hooks
+wait until it reports the end of the run.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ BODY_LIMIT = 64 * 1024
 IO_TIMEOUT_SECONDS = 5
 POLL_SECONDS = 0.5
 FAREWELL_SECONDS = 7.0
-"""How long the end is told: the workers ask every two seconds, the operator every five. The head holds no NPU."""
+"""How long to keep reporting the end: workers poll every two seconds, the operator every five. The head holds no
+NPU."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Exporter:
-    """What both servers answer from."""
+    """The data that both servers answer from."""
 
     spool: Spool
     config: Path
@@ -52,23 +53,23 @@ class Exporter:
     token: str
 
     def progress(self) -> Progress:
-        """Give the current attempt's progress, or that there is none."""
+        """Return the current attempt's progress, or phase Idle if there is no attempt."""
         return seen_progress(self.spool) or Progress(pod_uid=self.pod_uid, phase=Phase.IDLE)
 
     @cached_property
     def scrape(self) -> Scrape:
-        """What Prometheus gets."""
+        """The state behind `/metrics`."""
         return Scrape(self.spool, self.config)
 
     def authorized(self, header: str) -> bool:
-        """Compare the bearer token in constant time; without a token nobody is let in."""
+        """Compare the bearer token in constant time. If no token is set, every request is denied."""
         scheme, _, given = header.partition(" ")
         matches = hmac.compare_digest(given.strip().encode(), self.token.encode())
         return bool(self.token) and scheme.lower() == "bearer" and matches
 
 
 class Handler(BaseHTTPRequestHandler):
-    """What both servers share."""
+    """Common base of both servers' handlers."""
 
     exporter: Exporter
     protocol_version = "HTTP/1.1"
@@ -77,7 +78,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = IO_TIMEOUT_SECONDS
 
     def answer(self, status: HTTPStatus, body: str | bytes, content_type: str = "application/json") -> None:
-        """Send a whole answer."""
+        """Send a complete response."""
         data = body.encode() if isinstance(body, str) else body
         self.send_response(status)
         self.send_header("Content-Type", content_type)
@@ -86,32 +87,32 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def refuse(self, status: HTTPStatus, message: str) -> None:
-        """Send an error as text and close: an unread body must not be taken for the next request."""
+        """Send an error as text and close the connection, so that an unread body is not parsed as the next request."""
         self.close_connection = True
         self.answer(status, f"{message}\n", "text/plain; charset=utf-8")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's signature
-        """Be silent about requests: two a minute for the whole life of a job say nothing."""
+        """Do not log requests: two lines per minute during the whole job are not useful."""
 
 
 class MetricsHandler(Handler):
     """`/metrics` and `/healthz`."""
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Answer GET requests."""
         if self.path == "/metrics":
             self.answer(HTTPStatus.OK, self.exporter.scrape.text(), CONTENT_TYPE)
         elif self.path == "/healthz":
             self.answer(HTTPStatus.OK, "ok\n", "text/plain; charset=utf-8")
         else:
-            self.refuse(HTTPStatus.NOT_FOUND, "see /metrics and /healthz")
+            self.refuse(HTTPStatus.NOT_FOUND, "not found; see /metrics and /healthz")
 
 
 class ApiHandler(Handler):
     """`/v1/progress`, `/v1/stop` and `/healthz`."""
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Answer GET requests."""
         if self.path == "/healthz":
             self.answer(HTTPStatus.OK, "ok\n", "text/plain; charset=utf-8")
         elif not self._allowed():
@@ -119,21 +120,21 @@ class ApiHandler(Handler):
         elif self.path == "/v1/progress":
             self.answer(HTTPStatus.OK, self.exporter.progress().to_json())
         else:
-            self.refuse(HTTPStatus.NOT_FOUND, "see /v1/progress and /v1/stop")
+            self.refuse(HTTPStatus.NOT_FOUND, "not found; see /v1/progress and /v1/stop")
 
     def do_POST(self) -> None:
-        """Take a stop request."""
+        """Accept a stop request."""
         if not self._allowed():
             return
         if self.path != "/v1/stop":
-            self.refuse(HTTPStatus.NOT_FOUND, "see /v1/stop")
+            self.refuse(HTTPStatus.NOT_FOUND, "not found; see /v1/stop")
             return
         length = self.headers.get("Content-Length", "")
         if not length.isdigit():
-            self.refuse(HTTPStatus.LENGTH_REQUIRED, "send Content-Length")
+            self.refuse(HTTPStatus.LENGTH_REQUIRED, "no Content-Length; send one")
             return
         if int(length) > BODY_LIMIT:
-            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {BODY_LIMIT} bytes")
+            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {BODY_LIMIT} bytes")
             return
         try:
             request = StopRequest.from_json(self.rfile.read(int(length)))
@@ -145,7 +146,7 @@ class ApiHandler(Handler):
     def _stop(self, request: StopRequest) -> None:
         progress = self.exporter.progress()
         if request.attempt != progress.attempt:
-            self.refuse(HTTPStatus.CONFLICT, f"attempt {progress.attempt} runs here, not {request.attempt}")
+            self.refuse(HTTPStatus.CONFLICT, f"attempt {progress.attempt} is current, not {request.attempt}")
             return
         if progress.phase is not Phase.ENDED:
             self.exporter.spool.request_stop(request)
@@ -154,30 +155,33 @@ class ApiHandler(Handler):
     def _allowed(self) -> bool:
         if self.exporter.authorized(self.headers.get("Authorization", "")):
             return True
-        self.refuse(HTTPStatus.UNAUTHORIZED, "send Authorization: Bearer with the cluster's token")
+        self.refuse(
+            HTTPStatus.UNAUTHORIZED, "missing or wrong token; send Authorization: Bearer with the cluster's token"
+        )
         return False
 
 
 class Server(ThreadingHTTPServer):
-    """A thread for each connection; none of them keeps the process alive."""
+    """Uses one thread per connection. The threads do not keep the process alive."""
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 1024
-    """When a cluster is deleted every pod's hook asks at once; the kernel may have a lower bound (somaxconn)."""
+    """When a cluster is deleted, the hooks of all pods connect at once. The kernel may apply a lower limit
+    (somaxconn)."""
 
 
 def make_server(handler: type[Handler], exporter: Exporter, address: tuple[str, int]) -> Server:
-    """Bind a server whose handlers answer from `exporter`."""
+    """Return a bound server whose handlers answer from `exporter`."""
     bound = type(handler.__name__, (handler,), {"exporter": exporter})
     return Server(address, bound)
 
 
 def serve(environ: Mapping[str, str], spool: Path, outlive_seconds: float) -> int:
-    """Serve until SIGTERM, and then until the run has ended, but at most for so long."""
+    """Serve until SIGTERM, and then until the run has ended, for at most `outlive_seconds`."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     leave = threading.Event()
-    # As the first process of its container it would not even be ended by a signal that it does not handle.
+    # As process 1 of its container, it would ignore SIGTERM without a handler.
     signal.signal(signal.SIGTERM, lambda *_: leave.set())
     exporter = Exporter(
         spool=Spool(spool),
@@ -186,7 +190,7 @@ def serve(environ: Mapping[str, str], spool: Path, outlive_seconds: float) -> in
         token=environ.get(PodVariable.TOKEN, ""),
     )
     if not exporter.token:
-        log.warning("%s is not set: progress and stop are refused to everyone", PodVariable.TOKEN.value)
+        log.warning("%s is not set: all progress and stop requests are refused", PodVariable.TOKEN.value)
     ports = {ApiHandler: exporter_port(environ, Port.API), MetricsHandler: exporter_port(environ, Port.METRICS)}
     for handler, port in ports.items():
         threading.Thread(target=make_server(handler, exporter, ("", port)).serve_forever, daemon=True).start()
@@ -202,7 +206,7 @@ def serve(environ: Mapping[str, str], spool: Path, outlive_seconds: float) -> in
 
 
 def outlive(exporter: Exporter, seconds: float) -> None:
-    """Wait while the run saves, and a little longer for those who ask how it ended."""
+    """Wait while the run saves, and a little longer for clients that poll for the end."""
     deadline = time.monotonic() + seconds
     while exporter.progress().phase not in OVER and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)

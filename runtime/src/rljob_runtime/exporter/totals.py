@@ -1,7 +1,7 @@
-"""What all attempts on this head pod have recorded, summed up: counters go on where a restarted driver begins anew.
+"""Totals over all attempts on this head pod, so that counters continue when a restarted driver starts from zero.
 
-It reads what was appended to the attempts' `steps.jsonl` since it last looked, and after a restart of the exporter
-everything once.
+Each call reads the lines appended to the attempts' `steps.jsonl` since the last call; after a restart of the exporter,
+all of them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ TOKENS = f"{step_metrics.PREFIX}/tokens/"
 REPLICA = f"{step_metrics.PREFIX}/replica/"
 FINISH = "/finish_seconds"
 VALIDATION = (step_metrics.VALIDATION_SCORE, "val-core/", "val-aux/")
-"""How the keys of validations begin."""
+"""Key prefixes of validation metrics."""
 
 
 @dataclass
 class Totals:
-    """The sums so far."""
+    """The totals so far."""
 
     spool: Spool
     steps: int = 0
@@ -36,12 +36,12 @@ class Totals:
     """busy, idle."""
     first_dp_idle_seconds: float = 0.0
     validation: StepRecord | None = None
-    """The last one; other steps do not repeat its figures."""
+    """The last validation. Other steps do not repeat its metrics."""
     _read: dict[Path, int] = field(default_factory=dict)
-    """Bytes of each file."""
+    """Number of bytes read from each file."""
 
     def catch_up(self) -> None:
-        """Read what is new."""
+        """Read new records."""
         for path in sorted(self.spool.root.glob(f"attempt-*/{SpoolFile.STEPS.value}")):
             for record in self._new_records(path):
                 self._add(path, record)
@@ -51,14 +51,14 @@ class Totals:
             file.seek(self._read.get(path, 0))
             for line in file:
                 if not line.endswith(b"\n"):
-                    return  # it is being written
+                    return  # the line is still being written
                 self._read[path] = self._read.get(path, 0) + len(line)
                 if (record := read_line(line)) is not None:
                     yield record
 
     def _add(self, path: Path, record: StepRecord) -> None:
         metrics = {key: value for key, value in record.metrics.items() if math.isfinite(value)}
-        # Files come in the order of their names: attempt-10 before attempt-2.
+        # Files are sorted by name: attempt-10 comes before attempt-2.
         newer = self.validation is None or record.time >= self.validation.time
         if newer and any(key.startswith(VALIDATION) for key in metrics):
             kept = {key: value for key, value in record.metrics.items() if key.startswith(VALIDATION)}
@@ -84,7 +84,7 @@ class Totals:
 
 
 def stage_seconds(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Give the seconds of a step's stages, our own among them."""
+    """Return the duration of a step's stages, including our own."""
     stages = {
         key.removeprefix(step_metrics.STAGE_PREFIX): value
         for key, value in metrics.items()

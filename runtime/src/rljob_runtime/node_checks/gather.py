@@ -244,7 +244,7 @@ def plan_node(
         core_binding.bind_raylet(plan)
     except OSError as error:
         notes.append(f"raylet is not bound: {error}")
-    return plan.told(), tuple(notes)
+    return plan.describe(), tuple(notes)
 
 
 def _unshared(folder: SharedFolder) -> str:
