@@ -45,7 +45,7 @@ def main() -> int:
     job = example(devices)
     asked = time.time()
     facts = [gather(request(job, RUN, ()))]
-    findings = evaluate.judge(job, facts, evaluate.Window(asked, time.time()))
+    findings = evaluate.evaluate(job, facts, evaluate.Window(asked, time.time()))
     print(report.text(report.preflight(job, facts, findings, time.time() - asked)))
     for line in (facts[0].plan, *facts[0].plan_notes):
         print(f"core binding: {line}")

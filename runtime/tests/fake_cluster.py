@@ -18,7 +18,7 @@ from rljob_runtime import node_preflight, topology
 from rljob_runtime.contract import JobConfig, MinimumVersion, NodeNeeds, Platform, RequiredPath
 from rljob_runtime.hccl import Interface
 from rljob_runtime.node_checks import gather as gathering
-from rljob_runtime.node_checks.evaluate import Finding, Silent, Window, judge
+from rljob_runtime.node_checks.evaluate import Finding, Unresponsive, Window, evaluate
 from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
 from runtime.tests.conftest import MakeJob
 from runtime.tests.fake_ascend import A2, HOSTS, Host
@@ -67,8 +67,8 @@ class Cluster:
         asked = time.time()
         facts = [self._answer(self.head, asked, is_head=True)]
         facts += [self._answer(node, asked) for node in self.nodes if not node.silent]
-        silent = [Silent(node.name) for node in self.nodes if node.silent]
-        return facts, judge(self.job, facts, Window(asked, asked + 1), silent)
+        silent = [Unresponsive(node.name) for node in self.nodes if node.silent]
+        return facts, evaluate(self.job, facts, Window(asked, asked + 1), silent)
 
     def _answer(self, node: Node, asked: float, *, is_head: bool = False) -> NodeFacts:
         with pytest.MonkeyPatch.context() as patch:

@@ -24,11 +24,11 @@ def test_known_options_are_none_of_its_business() -> None:
     [
         (
             {f"+{NODE}.weight_nz_mod": 0},
-            "weight_nz_mod is no option of vllm-ascend 0.23.0; did you mean weight_nz_mode?",
+            "weight_nz_mod is not an option of vllm-ascend 0.23.0; did you mean weight_nz_mode?",
         ),
         (
             {f"+{NODE}": {"refresh": True, "qqqq": 1}},
-            "qqqq is no option of vllm-ascend 0.23.0; see its ascend_config.py",
+            "qqqq is not an option of vllm-ascend 0.23.0; see its ascend_config.py",
         ),
     ],
 )

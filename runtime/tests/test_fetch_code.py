@@ -18,7 +18,7 @@ from dulwich.objects import Blob
 from dulwich.repo import Repo
 
 from rljob_runtime import fetch_code as module
-from rljob_runtime.fetch_code import CodeRequest, Voice, fetch_code
+from rljob_runtime.fetch_code import CodeRequest, ProgressLog, fetch_code
 
 PLAIN_GIT = {
     **os.environ,
@@ -170,7 +170,7 @@ def test_the_commit_is_fetched_over_http(origin: Origin, folder: Path, capsys: p
         "math/link.py": "def score(): return 2\n",
     }
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == f"fetch-code: try 1: commit {origin.second} of {url}"
+    assert said[0] == f"fetch-code: attempt 1: fetching commit {origin.second} of {url}"
     assert said[-1].startswith("fetch-code: wrote 4 files, ")
 
 
@@ -206,10 +206,10 @@ def test_a_private_repository_needs_its_password_which_is_never_printed(
     with served(origin, password="s3cret") as (url, _):
         assert fetch_code(CodeRequest(url, origin.first, folder), environment) == 0
         assert fetch_code(CodeRequest(url, origin.first, folder), {}) == 64
-        assert "it may need a secretRef" in capsys.readouterr().out
+        assert "a private one needs spec.code.git.secretRef" in capsys.readouterr().out
         assert fetch_code(CodeRequest(url, origin.first, folder), environment | {"RLJOB_CODE_PASSWORD": "no"}) == 64
     said = capsys.readouterr().out
-    assert "secretRef names is wrong" in said
+    assert "check the Secret in spec.code.git.secretRef" in said
     assert "s3cret" not in said
 
 
@@ -220,7 +220,7 @@ def test_a_server_that_comes_back_is_tried_again(
     with served(origin, failures=2) as (url, _):
         assert fetch_code(CodeRequest(url, origin.first, folder), {}) == 0
     assert files_of(folder) == FIRST
-    assert "try 3" in capsys.readouterr().out
+    assert "attempt 3" in capsys.readouterr().out
 
 
 def test_a_server_that_stays_away_is_given_up(
@@ -229,7 +229,7 @@ def test_a_server_that_stays_away_is_given_up(
     monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.2)
     with served_by_nobody() as url:
         assert fetch_code(CodeRequest(url, "0" * 40, folder, seconds=0.5), {}) == 65
-    assert "given up after" in capsys.readouterr().out
+    assert "failed after" in capsys.readouterr().out
     assert list(folder.iterdir()) == []
 
 
@@ -247,14 +247,14 @@ def test_a_commit_that_is_not_there_is_not_tried_again(
 ) -> None:
     with served(origin, old=old) as (url, _):
         assert fetch_code(CodeRequest(url, "0" * 40, folder), {}) == 64
-    assert f"there is no commit {'0' * 40} in {url}" in capsys.readouterr().out
+    assert f"{url} has no commit {'0' * 40}" in capsys.readouterr().out
 
 
 def test_a_commit_that_a_folder_does_not_hold_is_not_tried_again(origin: Origin, folder: Path) -> None:
     assert fetch_code(CodeRequest(origin.folder.as_uri(), "0" * 40, folder), {}) == 64
 
 
-@pytest.mark.parametrize(("path", "words"), [("maths", "there is no maths"), ("README", "README is no folder")])
+@pytest.mark.parametrize(("path", "words"), [("maths", "has no folder maths"), ("README", "README is not a folder")])
 def test_a_folder_that_is_not_in_the_commit_is_told(
     origin: Origin, folder: Path, capsys: pytest.CaptureFixture[str], path: str, words: str
 ) -> None:
@@ -278,7 +278,7 @@ def test_no_repository_is_told(origin: Origin, folder: Path) -> None:
 def test_a_file_that_was_changed_in_the_store_is_found(origin: Origin, folder: Path, tmp_path: Path) -> None:
     assert fetch_code(CodeRequest(origin.folder.as_uri(), origin.first, folder), {}) == 0
     good = Blob.from_string(b"good")
-    with pytest.raises(ValueError, match="damaged on the way"):
+    with pytest.raises(ValueError, match="corrupted in transfer"):
         module._check(b"blob", b"evil", good.id)
     with Repo.init_bare(str(tmp_path / "bare"), mkdir=True) as repo:
         repo.object_store.add_object(good)
@@ -317,11 +317,11 @@ def test_a_server_that_never_ends_is_left(tmp_path: Path) -> None:
         server.shutdown()
         server.server_close()
     assert done.returncode == 65
-    assert "not done after 0.5 s" in done.stdout
+    assert "not finished after 0.5 s" in done.stdout
 
 
 def test_what_the_server_says_is_repeated_in_measure(capsys: pytest.CaptureFixture[str]) -> None:
-    voice = Voice()
-    voice.repeat(b"Counting objects:  50% (1/2)\r")
-    voice.repeat(b"Counting objects: 100% (2/2)\r\n")
+    log = ProgressLog()
+    log.relay(b"Counting objects:  50% (1/2)\r")
+    log.relay(b"Counting objects: 100% (2/2)\r\n")
     assert capsys.readouterr().out == "fetch-code: Counting objects: 50% (1/2)\n"

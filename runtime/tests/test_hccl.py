@@ -44,7 +44,7 @@ def test_nothing_is_set_where_everything_is_set_or_nothing_is_known() -> None:
 
 @pytest.mark.parametrize("variable", ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"])
 def test_a_named_interface_that_is_not_there_is_an_error(variable: str) -> None:
-    with pytest.raises(InterfaceError, match=rf"{variable}=bond0: there is no interface bond0; .*eth0, lo, net1"):
+    with pytest.raises(InterfaceError, match=rf"{variable}=bond0: interface bond0 does not exist; .*eth0, lo, net1"):
         choose({variable: "bond0"}, POD)
 
 

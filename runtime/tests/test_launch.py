@@ -89,7 +89,7 @@ def looking(head: Head, monkeypatch: pytest.MonkeyPatch) -> Head:
         end(launched, outcome)
         head.look("end")
 
-    monkeypatch.setattr(log_rules, "judged", judge)
+    monkeypatch.setattr(log_rules, "apply_rules", judge)
     monkeypatch.setattr(launch, "end", end_and_look)
     return head
 

@@ -8,7 +8,7 @@ import pytest
 
 from rljob_runtime import log_rules
 from rljob_runtime.contract import ExitCode, LogRule, Outcome
-from rljob_runtime.log_rules import Match, ask, first_match, judged, lines_of, read_end, require_patterns
+from rljob_runtime.log_rules import Match, apply_rules, evaluate, first_match, lines_of, read_end, require_patterns
 from rljob_runtime.outcomes import RefusedError
 from runtime.tests.conftest import MakeJob
 
@@ -22,7 +22,7 @@ SECONDS = 120.0
 def test_a_rule_that_matches_decides_and_keeps_the_cause(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("step 4\n\x1b[36m(Worker pid=7)\x1b[0m HCCL notify wait timeout\nRuntimeError: worker died\n")
-    outcome = judged(FAILED, [MEMORY, HCCL], log, SECONDS)
+    outcome = apply_rules(FAILED, [MEMORY, HCCL], log, SECONDS)
     assert (outcome.exit_code, outcome.rule, outcome.unruled_exit_code) == (68, "hccl", 1)
     assert (outcome.reason, outcome.last_step) == ("RunFailed", 4)
     said = "restart rule hccl matches '(Worker pid=7) HCCL notify wait timeout': RuntimeError: worker died"
@@ -38,9 +38,9 @@ def test_of_several_rules_the_first_in_the_manifest_counts() -> None:
 def test_without_a_match_the_outcome_stays(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("HCCL\ntimeout\n")  # a pattern is about one line
-    assert judged(FAILED, [HCCL], log, SECONDS) is FAILED
-    assert judged(FAILED, [], log) is FAILED
-    assert judged(FAILED, [HCCL], None) is FAILED
+    assert apply_rules(FAILED, [HCCL], log, SECONDS) is FAILED
+    assert apply_rules(FAILED, [], log) is FAILED
+    assert apply_rules(FAILED, [HCCL], None) is FAILED
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_without_a_match_the_outcome_stays(tmp_path: Path) -> None:
         Outcome(65, "Fenced", "attempt 2 owns it"),
     ],
 )
-def test_an_end_that_no_restart_is_for_is_not_judged(tmp_path: Path, outcome: Outcome) -> None:
+def test_an_end_that_no_restart_is_for_is_not_matched_against_rules(tmp_path: Path, outcome: Outcome) -> None:
     log = tmp_path / "log"
     log.write_text("HCCL timeout\n")
-    assert judged(outcome, [HCCL], log, SECONDS) is outcome
+    assert apply_rules(outcome, [HCCL], log, SECONDS) is outcome
 
 
 @pytest.mark.parametrize("code", [ExitCode.FAILED, ExitCode.ENVIRONMENT, ExitCode.STALLED])
-def test_every_failure_that_may_be_cured_is_judged(tmp_path: Path, code: ExitCode) -> None:
+def test_every_failure_that_can_be_retried_is_matched_against_rules(tmp_path: Path, code: ExitCode) -> None:
     log = tmp_path / "log"
     log.write_text("HCCL timeout\n")
-    outcome = judged(Outcome(int(code), "Some", "cause"), [HCCL], log, SECONDS)
+    outcome = apply_rules(Outcome(int(code), "Some", "cause"), [HCCL], log, SECONDS)
     assert (outcome.exit_code, outcome.unruled_exit_code) == (68, code)
 
 
@@ -72,7 +72,7 @@ def test_a_pattern_that_backtracks_is_given_up_and_the_next_one_still_counts(
 ) -> None:
     text = "a" * 64 + "!\nHCCL timeout\n"
     assert first_match([SLOW, HCCL], text, 0.3) == Match("hccl", "HCCL timeout")
-    assert "restart rule slow took 0.3 s and counts as no match" in capsys.readouterr().err
+    assert "restart rule slow exceeded 0.3 s and counts as no match" in capsys.readouterr().err
 
 
 def test_what_the_judging_process_says_is_passed_on(
@@ -80,15 +80,15 @@ def test_what_the_judging_process_says_is_passed_on(
 ) -> None:
     (tmp_path / "log").write_text("a" * 64 + "!\n")
     monkeypatch.setattr(log_rules, "MATCHING_SHARE", 0.01)
-    assert ask([SLOW], tmp_path / "log", SECONDS) is None
-    assert "restart rule slow took 1.2 s" in capfd.readouterr().err
+    assert evaluate([SLOW], tmp_path / "log", SECONDS) is None
+    assert "restart rule slow exceeded 1.2 s" in capfd.readouterr().err
 
 
-def test_rules_that_cannot_be_judged_are_told_and_the_outcome_stays(
+def test_a_failed_evaluation_of_rules_is_logged_and_keeps_the_outcome(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert judged(FAILED, [HCCL], tmp_path / "absent") is FAILED
-    assert "the restart rules could not be judged" in capsys.readouterr().err
+    assert apply_rules(FAILED, [HCCL], tmp_path / "absent") is FAILED
+    assert "the restart rules were not evaluated" in capsys.readouterr().err
 
 
 def test_only_the_end_of_a_long_log_is_read_from_a_whole_line_on(

@@ -18,7 +18,7 @@ def test_names_of_the_recipes_are_known(name: str) -> None:
 def test_a_misspelt_name_gets_the_nearest() -> None:
     key = f"+{ACTOR}.moe_zero_memry"
     assert megatron.unknown_keys([key])[key] == (
-        "moe_zero_memry is no argument of Ascend/MindSpeed core_r0.16.0 and NVIDIA/Megatron-LM core_r0.16.0; "
+        "moe_zero_memry is not an argument of Ascend/MindSpeed core_r0.16.0 and NVIDIA/Megatron-LM core_r0.16.0; "
         "did you mean moe_zero_memory?"
     )
 

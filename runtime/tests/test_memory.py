@@ -295,7 +295,7 @@ def test_every_second_layer_may_have_experts() -> None:
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ({"model_type": "mamba"}, "model_type 'mamba' is not known"),
+        ({"model_type": "mamba"}, "model_type 'mamba' is not supported"),
         ({"vocab_size": None}, "vocab_size is None"),
         ({"hidden_size": "4096"}, "hidden_size is '4096'"),
         ({"num_hidden_layers": True}, "num_hidden_layers is True"),

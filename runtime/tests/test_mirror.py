@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.mirror import DRAIN_SECONDS, LEFT_OUT, Copy, Mirror
+from rljob_runtime.mirror import DRAIN_SECONDS, TRUNCATED, Copy, Mirror
 from rljob_runtime.spool import StepRecord, read_line
 from rljob_runtime.stacks.register import VARIABLE
 from runtime.tests.conftest import FullDisk, MakeJob, full_volume
@@ -133,7 +133,7 @@ def test_a_workers_log_is_copied_up_to_its_bound(tmp_path: Path) -> None:
     for text in ("1234", "123456", "123456789", "1234567890"):
         log.write_text(text)
         copy.grow()
-    assert (tmp_path / "to" / "copy").read_bytes() == b"123456" + LEFT_OUT
+    assert (tmp_path / "to" / "copy").read_bytes() == b"123456" + TRUNCATED
 
 
 def test_after_a_failure_the_ends_of_rays_own_logs_are_kept(

@@ -127,7 +127,7 @@ class Defect:
 
 DEFECTS = {
     "a device has dropped off the bus": Defect(
-        host(lost=frozenset({5})), "DevicesMissing", PLACE, "node-2, NPU 5: npu-smi shows 7 of 8 devices; 5 missing"
+        host(lost=frozenset({5})), "DevicesMissing", PLACE, "node-2, NPU 5: npu-smi lists 7 of 8 devices; missing: 5"
     ),
     "a device is in alarm": Defect(
         host(unhealthy={3: "Alarm"}), "DeviceUnhealthy", PLACE, "node-2, NPU 3: health is Alarm (card 3, chip 0"
@@ -142,7 +142,7 @@ DEFECTS = {
         everywhere(tools=()), "DriverNotMounted", CONFIGURATION, "on every node: npu-smi is not in this container", ()
     ),
     "the node has another accelerator": Defect(
-        host(name="310P3"), "WrongChip", PLACE, "node-2, NPU 0: 310P3 is no device of this accelerator"
+        host(name="310P3"), "WrongChip", PLACE, "node-2, NPU 0: 310P3 is not a device of this accelerator"
     ),
     "the driver hangs": Defect(
         node(answers={"npu-smi info": "failed: dcmi model initialized\n"}), "DriverSilent", PLACE, "node-2: `npu-smi"
@@ -163,24 +163,24 @@ DEFECTS = {
         host(addresses={2: None}), "DeviceAddress", PLACE, "node-2, NPU 2: its network port has no address"
     ),
     "two devices have one address": Defect(
-        two_with_one_address, "DeviceAddress", PLACE, "its network port's address 29.1.1.10 is also that of",
+        two_with_one_address, "DeviceAddress", PLACE, "its network port has the address 29.1.1.10, as do",
         ("node-1", SICK),
     ),
     "a named interface is missing": Defect(
-        environ("GLOO_SOCKET_IFNAME", "bond0"), "InterfaceMissing", PLACE, "node-2: GLOO_SOCKET_IFNAME=bond0: there"
+        environ("GLOO_SOCKET_IFNAME", "bond0"), "InterfaceMissing", PLACE, "node-2: GLOO_SOCKET_IFNAME=bond0: int"
     ),
     "/dev/shm is the runtime's default on one node": Defect(
         node(shared_memory=64 << 20), "SharedMemoryTooSmall", PLACE, "node-2: shared memory has 0.1 GiB"
     ),
     "/dev/shm is too small everywhere": Defect(
-        everywhere(shared_memory=32 * GIB), "SharedMemoryTooSmall", CONFIGURATION, "32.0 GiB, workerGroups[]", ()
+        everywhere(shared_memory=32 * GIB), "SharedMemoryTooSmall", CONFIGURATION, "32.0 GiB, but workerGroups[]", ()
     ),
-    "few open files are allowed": Defect(node(open_files=1024), "OpenFilesTooFew", PLACE, "node-2: 1024 open files"),
+    "few open files are allowed": Defect(node(open_files=1024), "OpenFilesTooFew", PLACE, "process may open 1024"),
     "the disk is full": Defect(node(free=100 << 20), "DiskFull", PLACE, "node-2: 0.1 GiB are free"),
     "the clock is two minutes ahead": Defect(node(clock=120.0), "ClockSkew", PLACE, "node-2: its clock differs by 119"),
     "the clock is an hour behind": Defect(node(clock=-3600.0), "ClockSkew", PLACE, "node-2: its clock differs by 3600"),
     "the checkpoint folder is not shared": Defect(
-        node(unshared="another run's"), "FolderNotShared", PLACE, "it is another volume here"
+        node(unshared="another run's"), "FolderNotShared", PLACE, "another volume is mounted here"
     ),
     "a path is missing everywhere": Defect(no_reward, "PathMissing", CONFIGURATION, "does not exist in any pod", ()),
     "a path is missing on one node": Defect(
@@ -284,7 +284,7 @@ def test_ports_are_not_asked_when_the_time_is_over(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(gathering, "LINKS_SECONDS", 0.0)
     ports = gathering._ask_ports((Device(0, 0, 0, "910B3", "OK", "0000:c1:00.0"),))
     assert (ports.links, ports.addresses, list(ports.unasked)) == ({}, {}, [0])
-    assert "was not asked: the others took 0 s" in ports.unasked[0]
+    assert "was not run: earlier queries took 0 s" in ports.unasked[0]
 
 
 def test_a_driver_older_than_the_table_is_a_warning(cluster: Cluster) -> None:
@@ -330,7 +330,7 @@ def test_a_taken_port_of_a_host_network_ends_the_run(cluster: Cluster) -> None:
         port = sock.getsockname()[1]
         sick(cluster).environ["HCCL_HOST_SOCKET_PORT_RANGE"] = f"{port}-{port}"
         facts, findings = cluster.ask()
-    with pytest.raises(RefusedError, match=f"node-2: port {port} of those that HCCL") as caught:
+    with pytest.raises(RefusedError, match=f"node-2: HCCL port {port} is in use") as caught:
         evaluate.refuse(cluster.job, facts, findings)
     assert (caught.value.reason, caught.value.nodes) == ("PortsBusy", (SICK,))
 
@@ -409,8 +409,8 @@ def test_the_table_is_in_the_log_and_in_progress(
 
 def test_the_table_of_a_thousand_sick_nodes_fits_into_an_answer(make_job: MakeJob) -> None:
     job = make_job(platform=Platform.NPU, nodes=1000, devices=16000)
-    silent = [evaluate.Silent(f"a-node-with-a-long-name-{index}") for index in range(1000)]
-    findings = evaluate.judge(job, [], Window(0, 1), silent)
+    silent = [evaluate.Unresponsive(f"a-node-with-a-long-name-{index}") for index in range(1000)]
+    findings = evaluate.evaluate(job, [], Window(0, 1), silent)
     table = report.preflight(job, [], findings, 60.0)
     assert len(Progress(pod_uid="p", phase=Phase.STARTING, preflight=table).to_json()) < 32 * 1024
 

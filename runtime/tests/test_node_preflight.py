@@ -46,7 +46,7 @@ def test_a_head_that_hangs_holds_nobody_up(
     assert names == {"10.0.0.1": "a"}
     assert not ends.is_set()
     ends.set()
-    assert "the head did not answer the check within 0.1 s" in capsys.readouterr().err
+    assert "the head was not checked: it did not answer within 0.1 s" in capsys.readouterr().err
 
 
 def test_a_silent_node_is_named_by_itself_or_by_its_pod(
@@ -120,7 +120,7 @@ def test_processes_that_stray_are_counted_and_told_while_the_trainer_writes(
     node_preflight._look(RUN, started)
     current = started.update_progress(step=4)
     assert (current.step, current.core_binding) == (4, CoreBinding(1, 1, bound_processes=1, strayed_processes=1))
-    assert "rollout 8 at 10.0.0.1 may use 0,20-39 beside 1-19" in capsys.readouterr().err
+    assert "rollout 8 at 10.0.0.1 may use 0,20-39 in addition to 1-19" in capsys.readouterr().err
 
 
 def test_a_ray_that_is_gone_ends_nothing(started: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_an_exclusive_cpuset_of_this_machine_is_planned_and_left_for_the_run(ask
 def test_a_shared_cpuset_is_left_alone_with_the_reason(asked: Request) -> None:
     told, (note,) = plan_node(dataclasses.replace(asked, exclusive_cpus=1000), CPUS, {})
     assert told is None
-    assert f"the cpuset has {len(CPUS)} CPUs and the pod asked for 1000" in note
+    assert f"the cpuset has {len(CPUS)} CPUs, but the pod requests 1000" in note
     assert core_binding.read_plan(RUN) is None
 
 

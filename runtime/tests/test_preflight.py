@@ -62,7 +62,7 @@ def test_a_saved_step_is_a_number(environ: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("number", ["0", "-1", "one"])
 def test_an_attempt_is_counted_from_one(environ: dict[str, str], number: str) -> None:
-    with pytest.raises(RefusedError, match="expected a number from 1"):
+    with pytest.raises(RefusedError, match="expected an integer of at least 1"):
         read_attempt({**environ, "RLJOB_ATTEMPT": number})
 
 

@@ -150,7 +150,7 @@ def test_code_in_git_is_fetched_and_a_wrong_commit_ends_the_job_before_npus_are_
     kube.run("wait", "rljob/wrong-git", "--for=condition=Finished", "--timeout=120s", seconds=150)
     status = status_of(kube, "wrong-git")
     assert (status["state"], status["reason"]) == ("Failed", "InitializerFailed")
-    assert f"there is no commit {'0' * 40}" in status["message"]
+    assert f"has no commit {'0' * 40}" in status["message"]
     assert not kube.find("rayclusters", "rljob.dev/job=wrong-git")
     kube.delete("rljob", "wrong-git")
     kube.delete("pod", "git")

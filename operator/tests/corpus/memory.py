@@ -44,7 +44,7 @@ BAD = {
         "'GPT-2' is not one of DeepSeek-V3, Qwen2.5-0.5B, Qwen3-235B-A22B, Qwen3-30B-A3B, Qwen3-32B; use model.config",
     ),
     "a config.json of no known family": Bad(
-        {"model": {"config": {"model_type": "mamba"}}}, "spec.model.config", "model_type 'mamba' is not known"
+        {"model": {"config": {"model_type": "mamba"}}}, "spec.model.config", "model_type 'mamba' is not supported"
     ),
     "a config.json without a key": Bad(
         {"model": {"config": CONFIG | {"vocab_size": None}}}, "spec.model.config", "vocab_size is None"

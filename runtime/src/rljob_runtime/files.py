@@ -1,7 +1,7 @@
-"""Files on volumes that others read, that are large, or that hang.
+"""Operations on files that other processes read, that are large, or that are on a volume that may hang.
 
-A write lets a reader see the old content or the new one, never a part. It is for the spool and the owner
-file. `durable` also survives the loss of the machine's power; the spool does not need it, because an emptyDir goes with
+A reader sees either the old or the new content of a file, never a part. The spool and the owner file are written this
+way. `durable` also protects against a power failure; the spool does not need it, because an emptyDir does not outlive
 its node.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an error tell its file: that of a write or a read does not."""
+    """Add the file's name to an OSError, because errors of a read or write do not contain it."""
     try:
         yield
     except OSError as error:
@@ -27,7 +27,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace `path` by `data`: write beside it, then rename."""
+    """Replace `path` by `data`: write a file beside it, then rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
@@ -43,7 +43,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def folder_bytes(folder: Path, seconds: float) -> int | None:
-    """Add up the sizes of a folder's files; None if it cannot be read, or not within the time."""
+    """Return the total size of a folder's files; None if it is not readable, or not within `seconds`."""
     deadline = time.monotonic() + seconds
     total, pending = 0, [folder]
     try:
@@ -62,7 +62,7 @@ def folder_bytes(folder: Path, seconds: float) -> int | None:
 
 
 def in_time(seconds: float, do: Callable[[], None], otherwise: str = "") -> bool:
-    """Do what may hang or fail, as a volume does; tell whether it was done in time, and print what follows."""
+    """Run `do`, which may hang or fail; return whether it succeeded within `seconds`. Otherwise print `otherwise`."""
     failed: list[OSError] = []
 
     def run() -> None:

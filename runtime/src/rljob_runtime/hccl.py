@@ -1,8 +1,8 @@
-"""Which network interface HCCL, Gloo and TensorPipe use in this pod, where the manifest names none.
+"""Choose the network interface that HCCL, Gloo and TensorPipe use in this pod, if the manifest names none.
 
-In a pod or on a node with several interfaces each library guesses on its own, and one wrong guess hangs the run. The
-pod's address is known, so the interface that holds it is named to all three, in every process as it begins. What the
-user sets wins; an interface that is named and not there is an error that names node and interface.
+With several interfaces, each library chooses on its own, and one wrong choice hangs the run. The pod's address is
+known, so every process sets the interface with this address for all three libraries when it starts. The user's
+settings take precedence. An interface that is named but does not exist is an error that names node and interface.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from rljob_runtime.contract import PodVariable
 
 HCCL, GLOO, TENSORPIPE = "HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"
 EXACT = (GLOO, TENSORPIPE)
-"""These take one interface's name; HCCL's takes prefixes, lists and exclusions."""
+"""These accept the name of one interface. HCCL's variable accepts prefixes, lists and exclusions."""
 HCCL_ADDRESS = "HCCL_IF_IP"
 SIOCGIFCONF = 0x8912
 """linux/sockios.h"""
 ENTRY_BYTES = 40
-"""struct ifreq on 64-bit Linux: 16 bytes of name, then a sockaddr_in whose address is at 20 (netdevice(7))."""
+"""struct ifreq on 64-bit Linux: 16 bytes of name, then a sockaddr_in with the address at offset 20 (netdevice(7))."""
 INTERFACES_MAX = 256
 
 
 class InterfaceError(RuntimeError):
-    """An interface is named that this pod does not have."""
+    """A variable names an interface that this pod does not have."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """An address of an interface; one with several addresses comes several times."""
+    """An address of an interface. An interface with several addresses has several entries."""
 
     name: str
     address: str
 
 
 def read_interfaces(proc: Path = Path("/proc")) -> tuple[Interface, ...]:
-    """Read every address of this network namespace, IPv4 from the kernel's list, IPv6 from /proc/net/if_inet6."""
+    """Return every address in this network namespace: IPv4 from the kernel's list, IPv6 from /proc/net/if_inet6."""
     return (*_ipv4(), *_ipv6(proc / "net/if_inet6"))
 
 
 def interface_of(address: str, interfaces: Sequence[Interface]) -> str | None:
-    """Give the interface that holds an address."""
+    """Return the interface with an address."""
     try:
         wanted = ipaddress.ip_address(address)
     except ValueError:
@@ -56,9 +56,9 @@ def interface_of(address: str, interfaces: Sequence[Interface]) -> str | None:
 
 
 def hccl_matches(rule: str, names: Sequence[str]) -> list[str]:
-    """Give the interfaces that HCCL_SOCKET_IFNAME selects.
+    """Return the interfaces that HCCL_SOCKET_IFNAME selects.
 
-    `eth,enp`: by prefix; `=eth0,enp0`: exactly; `^` before either: all others (CANN, HCCL_SOCKET_IFNAME).
+    `eth,enp` selects by prefix, `=eth0,enp0` exactly, `^` before either all others (CANN, HCCL_SOCKET_IFNAME).
     """
     rest = rule.strip()
     excluded, rest = rest.startswith("^"), rest.removeprefix("^")
@@ -69,13 +69,13 @@ def hccl_matches(rule: str, names: Sequence[str]) -> list[str]:
 
 
 def choose(environ: Mapping[str, str], interfaces: Sequence[Interface]) -> dict[str, str]:
-    """Give the variables that are to be set; raises InterfaceError for a name that is not there."""
+    """Return the variables to set. Raises InterfaceError for an interface that does not exist."""
     names = sorted({entry.name for entry in interfaces})
     have = f"this pod has {', '.join(names) or 'none'}"
     for variable in EXACT:
         named = environ.get(variable, "")
         if missing := [name for name in filter(None, named.split(",")) if name not in names]:
-            raise InterfaceError(f"{variable}={named}: there is no interface {missing[0]}; {have}")
+            raise InterfaceError(f"{variable}={named}: interface {missing[0]} does not exist; {have}")
     rule = environ.get(HCCL)
     selected = hccl_matches(rule, names) if rule else []
     if rule and not selected:
@@ -89,7 +89,7 @@ def choose(environ: Mapping[str, str], interfaces: Sequence[Interface]) -> dict[
 
 
 def apply(environ: MutableMapping[str, str]) -> None:
-    """Set what `choose` gives in this process; the check of the node tells what is wrong, this only leaves it."""
+    """Set the variables from `choose` in this process. Errors are ignored here: the node checks report them."""
     try:
         environ.update(choose(environ, read_interfaces()))
     except (InterfaceError, OSError):
@@ -127,5 +127,5 @@ def _ipv6(file: Path) -> list[Interface]:
 
 
 def node_name(environ: Mapping[str, str] = os.environ) -> str:
-    """Name this node for people and for the operator: the Kubernetes node, or the host where there is none."""
+    """Return this node's name for people and for the operator: the Kubernetes node, otherwise the host name."""
     return environ.get(PodVariable.NODE_NAME) or socket.gethostname()

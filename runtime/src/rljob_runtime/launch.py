@@ -151,7 +151,7 @@ def failed(error: BaseException, job: JobConfig | None, spool: Spool | None) -> 
             traceback.print_exception(error)
         if job is not None:
             sys.stdout.flush()
-            outcome = log_rules.judged(outcome, job.log_rules, own_log())
+            outcome = log_rules.apply_rules(outcome, job.log_rules, own_log())
     return outcome
 
 
@@ -350,7 +350,7 @@ def watch_for_lost_nodes(launch: Launch) -> None:
         last_step=step_of(launch),
         suspect=node_work.suspect_of(lost, launch.names),
     )
-    leave_early(launch, log_rules.judged(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS))
+    leave_early(launch, log_rules.apply_rules(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS))
 
 
 def lost_among(nodes: Mapping[str, str]) -> list[str]:
@@ -367,7 +367,7 @@ def stalled(launch: Launch) -> Outcome:
     step, begun = (progress.step, progress.start_time) if progress else (0, time.time())
     targets = [folder for folder in (launch.scratch, launch.mirror.folder) if folder is not None]
     outcome = stall.outcome_of(launch.run_name, step, record.time if record else begun, targets)
-    return log_rules.judged(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS)
+    return log_rules.apply_rules(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS)
 
 
 def leave_early(launch: Launch, outcome: Outcome) -> NoReturn:

@@ -1,9 +1,9 @@
-"""Restart rules with `onLogPattern`: which of them matches the log of a driver that failed.
+"""Restart rules with `onLogPattern`: find the rule that matches the log of a failed driver.
 
-Judged once, at a failing end: a line that matches in a healthy run harms nobody. The launcher asks a process of its
-own, because a pattern that backtracks would stand in the way of everything else. All is bounded: the end of the log
-that is read, the length of a line, the time of each rule and of all together. Run as a module, this reads a question
-from standard input and prints the answer, both JSON.
+The rules are evaluated once, when an attempt fails, so a matching line in a healthy run has no effect. A separate
+process does it, because a backtracking pattern would block the launcher. Everything is limited: the part of the log
+that is read, the length of a line, the time of each rule and of all rules. Run as a module, this program reads the
+rules from standard input and prints the match, both as JSON.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rljob_runtime.contract import ExitCode, JobConfig, LogRule, Outcome
 from rljob_runtime.outcomes import FENCED, RefusedError, bounded
 
 LOG_BYTES = 16 << 20
-"""Of the end of the log: what made a run fail is not far from it."""
+"""Size of the end of the log that is read: the cause of a failure is usually near the end."""
 LINE_CHARACTERS = 4096
 SECONDS = 10.0
-"""For all rules, with the start of the process that judges; those of one rule count while it computes."""
+"""For all rules, including the start of the process. The limit of one rule counts CPU time."""
 MATCHING_SHARE = 0.7
 SHOWN_CHARACTERS = 200
-JUDGED = (ExitCode.FAILED, ExitCode.ENVIRONMENT, ExitCode.STALLED)
-"""Ends that another attempt may cure; the rest is no failure, or never retried."""
+RETRYABLE = (ExitCode.FAILED, ExitCode.ENVIRONMENT, ExitCode.STALLED)
+"""Ends that another attempt may resolve. The others are successes or never retried."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Ray colours the name of the process before each line that it forwards to the driver."""
 
@@ -44,11 +44,11 @@ class Match:
 
 
 class SlowPatternError(Exception):
-    """A pattern took its time."""
+    """Matching a pattern exceeded its time limit."""
 
 
 def require_patterns(job: JobConfig) -> None:
-    """Refuse a pattern that Python does not know; the operator has checked them by its own table."""
+    """Refuse patterns that Python cannot compile. The operator has already checked them against its own table."""
     for rule in job.log_rules:
         try:
             re.compile(rule.pattern)
@@ -60,11 +60,11 @@ def require_patterns(job: JobConfig) -> None:
             ) from error
 
 
-def judged(outcome: Outcome, rules: Sequence[LogRule], log: Path | None, seconds: float = SECONDS) -> Outcome:
-    """Give the outcome with the rule that decides about it, if one matches; reason and cause stay."""
-    if not rules or log is None or outcome.exit_code not in JUDGED or outcome.reason == FENCED:
+def apply_rules(outcome: Outcome, rules: Sequence[LogRule], log: Path | None, seconds: float = SECONDS) -> Outcome:
+    """Return the outcome with the rule that matches, if any. Reason and cause stay the same."""
+    if not rules or log is None or outcome.exit_code not in RETRYABLE or outcome.reason == FENCED:
         return outcome
-    match = ask(rules, log, seconds)
+    match = evaluate(rules, log, seconds)
     if match is None:
         return outcome
     message = bounded(f"restart rule {match.rule} matches {match.line[:SHOWN_CHARACTERS]!r}: {outcome.message}")
@@ -77,8 +77,8 @@ def judged(outcome: Outcome, rules: Sequence[LogRule], log: Path | None, seconds
     )
 
 
-def ask(rules: Sequence[LogRule], log: Path, seconds: float) -> Match | None:
-    """Find the first rule that matches a line, in a process of its own."""
+def evaluate(rules: Sequence[LogRule], log: Path, seconds: float) -> Match | None:
+    """Return the first rule that matches a line, evaluated in a separate process."""
     each = MATCHING_SHARE * seconds / len(rules)
     question = json.dumps([str(log), each, [[rule.name, rule.pattern] for rule in rules]])
     words = [sys.executable, "-m", "rljob_runtime.log_rules"]
@@ -87,26 +87,26 @@ def ask(rules: Sequence[LogRule], log: Path, seconds: float) -> Match | None:
         answer = json.loads(done.stdout)
         print(done.stderr, end="", file=sys.stderr, flush=True)  # noqa: T201
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        print(f"rljob: the restart rules could not be judged: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"rljob: the restart rules were not evaluated: {error}", file=sys.stderr, flush=True)  # noqa: T201
         return None
     return Match(*answer) if answer else None
 
 
 def first_match(rules: Sequence[LogRule], text: str, seconds_each: float) -> Match | None:
-    """Find the first rule, in the manifest's order, that matches a line; a slow one is given up and told."""
+    """Return the first rule in the manifest's order that matches a line. A rule that is too slow is skipped."""
     lines = list(lines_of(text))
-    before = signal.signal(signal.SIGVTALRM, _give_up)
+    before = signal.signal(signal.SIGVTALRM, _abort_match)
     try:
         for rule in rules:
             pattern = re.compile(rule.pattern)
-            signal.setitimer(signal.ITIMER_VIRTUAL, seconds_each)  # re heeds signals while it matches
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds_each)  # re checks for signals while it matches
             try:
                 for line in lines:
                     if pattern.search(line):
                         return Match(rule.name, line)
             except SlowPatternError:
-                told = f"rljob: restart rule {rule.name} took {seconds_each:g} s and counts as no match"
-                print(told, file=sys.stderr, flush=True)  # noqa: T201
+                message = f"rljob: restart rule {rule.name} exceeded {seconds_each:g} s and counts as no match"
+                print(message, file=sys.stderr, flush=True)  # noqa: T201
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     finally:
@@ -115,14 +115,14 @@ def first_match(rules: Sequence[LogRule], text: str, seconds_each: float) -> Mat
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """Give the lines of a log, bounded and without colours; progress bars end theirs with a carriage return."""
+    """Yield the lines of a log, truncated and without colours. Progress bars end lines with a carriage return."""
     for line in re.split(r"[\r\n]+", text):
         if line:
             yield COLOURS.sub("", line[:LINE_CHARACTERS])
 
 
 def read_end(log: Path) -> str:
-    """Read the end of a log, from its first whole line on."""
+    """Read the end of a log, starting at a whole line."""
     with log.open("rb") as file:
         size = log.stat().st_size
         file.seek(max(0, size - LOG_BYTES))
@@ -131,13 +131,13 @@ def read_end(log: Path) -> str:
 
 
 def main() -> None:
-    """Answer one question."""
+    """Evaluate the rules from standard input."""
     log, seconds_each, pairs = json.load(sys.stdin)
     match = first_match([LogRule(*pair) for pair in pairs], read_end(Path(log)), seconds_each)
     json.dump(None if match is None else [match.rule, match.line], sys.stdout)
 
 
-def _give_up(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's signature
+def _abort_match(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's signature
     raise SlowPatternError
 
 

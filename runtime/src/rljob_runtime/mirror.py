@@ -1,10 +1,10 @@
-"""Copies of an attempt's records on a shared volume, so that they outlive the pods (`log_path` of job.json).
+"""Copy an attempt's records to a shared volume (`log_path` of job.json), so that they outlive the pods.
 
-`<log_path>/<cluster>/attempt-<n>/` gets the step records, written by the trainer, and from the launcher, as they grow,
-the driver's log (into which Ray forwards what workers of all nodes print) and the error logs of the head's own workers,
-which Ray's forwarding shortens. After a failure come the ends of Ray's own logs on the head. Copies of workers' logs
-are bounded, the driver's is not. A volume that fails or hangs never costs the run, and the copy only what it has not
-taken in the end: what a write has left out is written again. The first failure is told.
+The trainer writes the step records to `<log_path>/<cluster>/attempt-<n>/`. The launcher copies growing logs there: the
+driver's log (into which Ray forwards the output of workers on all nodes) and the error logs of the head's own workers,
+which Ray's forwarding truncates. After a failure it adds the ends of Ray's own logs on the head. Copies of worker logs
+are limited in size; the driver's log is not. A volume that fails or hangs never ends the run: incomplete writes are
+repeated, and only what the volume has not accepted by the end is missing. The first failure is logged.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from rljob_runtime.stacks.register import run_name
 
 COPY_EVERY_SECONDS = 5.0
 PENDING_STEPS = 256
-"""Records that may wait for the volume, some 8 kB each; what comes beyond them is not copied."""
+"""Maximum number of records, about 8 kB each, that wait for the volume. Further records are not copied."""
 DRAIN_SECONDS = 5.0
-"""At the end of the training, for what still waits."""
+"""Time to wait for pending records at the end of the training."""
 CHUNK_BYTES = 1 << 20
 DRIVER_LOG = "driver.log"
 WORKERS = "workers"
-"""Folder of the workers' error logs, each under its own name."""
+"""Folder for the workers' error logs."""
 WORKER_BYTES = 16 << 20
-"""Of one worker's log."""
+"""Limit for one worker's log."""
 MAX_WORKERS = 64
-"""Files; the head holds the task runner, the queue's controller and the like, some ten processes."""
+"""Maximum number of files. About ten processes run on the head: task runner, queue controller and others."""
 RAY_LOGS = ("raylet.out", "raylet.err", "gcs_server.out", "gcs_server.err")
-"""Ray's own, beside those of the workers (ray/_private/node.py, 2.60)."""
+"""Ray's own logs, in the folder of the worker logs (ray/_private/node.py, 2.60)."""
 RAY_BYTES = 256 * 1024
-LEFT_OUT = b"\n--- rljob: the rest is left out ---\n"
+TRUNCATED = b"\n--- rljob: the rest of this log is not copied ---\n"
 
 
 @dataclass
 class Copy:
-    """A log and its copy, whose own size tells how much is copied: a write may fail half-way."""
+    """A log and its copy. The size of the copy shows how much is copied, because a write may fail half-way."""
 
     source: Path
     target: Path
     limit: int | None = None
     before: int | None = None
-    """Bytes that the target held before, as of an earlier run under the same name; they stay."""
+    """Bytes in the target at the start, for example from an earlier run with the same name. They are kept."""
 
     def grow(self) -> None:
-        """Copy what the copy lacks of the log."""
+        """Append the missing part of the log to the copy."""
         self.target.parent.mkdir(parents=True, exist_ok=True)
         with self.source.open("rb") as source, self.target.open("ab") as copy:
             size = copy.tell()
@@ -63,7 +63,7 @@ class Copy:
             copied = source.seek(size - self.before)
             room = sys.maxsize if self.limit is None else self.limit - copied
             while room >= 0 and (chunk := source.read(CHUNK_BYTES)):
-                copy.write(chunk if len(chunk) <= room else chunk[:room] + LEFT_OUT)
+                copy.write(chunk if len(chunk) <= room else chunk[:room] + TRUNCATED)
                 room -= len(chunk)
 
 
@@ -78,11 +78,11 @@ class Mirror:
         self._copies: dict[Path, Copy] = {}
         self._lock = threading.Lock()
         self._first_failure = threading.Lock()
-        """Taken by the first failure, which is told."""
+        """Acquired by the first failure, which is logged."""
         self._pending: queue.Queue[StepRecord] = queue.Queue(PENDING_STEPS)
         self._writer: threading.Thread | None = None
         self._over = threading.Event()
-        """Set at the end of the training: what the volume still does not take then is left out."""
+        """Set at the end of the training. Records that the volume does not accept after that are dropped."""
 
     @property
     def folder(self) -> Path | None:
@@ -90,7 +90,7 @@ class Mirror:
         return self._records.attempt_folder(self._attempt) if self._records else None
 
     def append_step(self, record: StepRecord) -> None:
-        """Have a step's record copied, in order, and go on: the training must not wait for a volume that hangs."""
+        """Queue a step's record for copying, in order. The training never waits for a hanging volume."""
         if self._records is None:
             return
         if self._writer is None:
@@ -99,13 +99,15 @@ class Mirror:
         try:
             self._pending.put_nowait(record)
         except queue.Full:
-            self._tell(TimeoutError(f"step {record.step} is left out, the volume has not answered for long"))
+            self._log(
+                TimeoutError(f"step {record.step} is not copied: {PENDING_STEPS} records already wait for the volume")
+            )
 
     def drain(self) -> None:
-        """Wait, bounded, until the records are copied; without it a process that ends takes the last ones with it."""
+        """Wait, with a limit, until all records are copied. Otherwise the last records are lost at exit."""
         self._over.set()
         if not in_time(DRAIN_SECONDS, self._pending.join):
-            self._tell(TimeoutError(f"the volume did not answer within {DRAIN_SECONDS:g} s"))
+            self._log(TimeoutError(f"the volume did not respond within {DRAIN_SECONDS:g} s"))
 
     def _write_steps(self, records: Spool) -> None:
         while True:
@@ -118,12 +120,12 @@ class Mirror:
         try:
             records.append_step(self._attempt, record)
         except OSError as error:
-            self._tell(error)
+            self._log(error)
             return False
         return True
 
     def follow(self, log: Path | None) -> None:
-        """Copy the driver's log, and those of the run's workers on this node, from now on."""
+        """Start copying the driver's log and the logs of the run's workers on this node."""
         if self._records is None:
             return
 
@@ -135,7 +137,7 @@ class Mirror:
         threading.Thread(target=loop, daemon=True).start()
 
     def copy(self, log: Path | None) -> None:
-        """Copy what the logs have grown by."""
+        """Copy what was added to the logs."""
         if self.folder is None:
             return
         with self._lock:
@@ -148,10 +150,10 @@ class Mirror:
                 try:
                     copy.grow()
                 except OSError as error:
-                    self._tell(error)
+                    self._log(error)
 
     def finish(self, log: Path | None, *, failed: bool) -> None:
-        """Bring the copies up to date; after a failure keep the ends of Ray's own logs beside them."""
+        """Complete the copies. After a failure, also keep the ends of Ray's own logs."""
         self.copy(log)
         if self.folder is None or not failed:
             return
@@ -163,16 +165,16 @@ class Mirror:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                self._tell(error)
+                self._log(error)
 
-    def _tell(self, error: OSError) -> None:
+    def _log(self, error: OSError) -> None:
         if self._first_failure.acquire(blocking=False):
-            with contextlib.suppress(OSError):  # of a disk that is full: the copying goes on
+            with contextlib.suppress(OSError):  # from a full disk; copying continues
                 print(f"rljob: records are not copied to the log volume: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def own_log() -> Path | None:
-    """Give the file that this process prints into; Ray's job supervisor makes one for each job."""
+    """Return the file that this process prints to. Ray's job supervisor creates one for each job."""
     try:
         if stat.S_ISREG(os.fstat(1).st_mode):
             return Path("/proc/self/fd/1").readlink()

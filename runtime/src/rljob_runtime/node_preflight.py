@@ -1,7 +1,7 @@
-"""What the launcher does on every node before verl begins: check it and plan its CPUs, in one task a node.
+"""Checks of every node before verl starts, and the plan of its CPUs, in one task per node.
 
-Bounded: a node that does not answer within a minute is told as such, and the run ends with the nodes named, so that the
-operator can go on without them. After the first step it looks once more at which processes keep to their plan.
+The time is limited: a node that does not answer within a minute is reported and ends the run, so that the operator can
+continue without it. After the first step, the launcher also checks which processes stay within their CPU plan.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from rljob_runtime.node_checks.gather import gather
 from rljob_runtime.spool import Spool
 
 ANSWER_SECONDS = 60.0
-"""For all nodes together: they answer side by side."""
+"""For all nodes together, which answer in parallel."""
 NAME_SECONDS = 5.0
-"""For the names of those that did not: a task that does nothing else."""
+"""For the names of nodes that did not answer, by a task that does nothing else."""
 LOOK_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 900.0
-"""The kubelet may change a cpuset under a run; a look takes milliseconds on each node."""
+"""The kubelet may change a cpuset during a run. One check takes milliseconds per node."""
 POLL_SECONDS = 5.0
 FOLDER_SECONDS = 10.0
-"""For leaving and removing tokens: a volume may hang."""
+"""For writing and removing tokens, because a volume may hang."""
 
 
 def check(job: JobConfig, run: str, spool: Spool) -> dict[str, str]:
-    """Check every node and plan its CPUs, and give the names of those with devices by their addresses.
+    """Check every node and plan its CPUs; return the names of the nodes with devices by their addresses.
 
-    Raises RefusedError if a node is not fit. The spool gets the table.
+    Raises RefusedError if a node is unsuitable. The table is written to the spool.
     """
     folders = _leave_tokens(job)
     try:
@@ -61,42 +61,42 @@ def check(job: JobConfig, run: str, spool: Spool) -> dict[str, str]:
 
 
 def suspect_of(lost: Sequence[str], names: Mapping[str, str]) -> str | None:
-    """Name the node behind the addresses that are gone; several at once lost what they share, and none is to blame."""
+    """Return the node behind the lost addresses; None if several were lost, because the cause may be shared."""
     found = {names.get(address) for address in lost}
     return found.pop() if len(found) == 1 else None
 
 
-def _named(silent: Sequence[str]) -> list[evaluate.Silent]:
-    """Name nodes of which Ray knows an address: mostly a volume or a driver hangs there, and Ray itself does not."""
+def _named(silent: Sequence[str]) -> list[evaluate.Unresponsive]:
+    """Name nodes that are known by their address. Usually a volume or a driver hangs there while Ray still responds."""
     if not silent:
         return []
     names, hosts = ray_cluster.on_device_nodes(hccl.node_name, NAME_SECONDS), ray_cluster.host_names()
     return [
-        evaluate.Silent(name)
+        evaluate.Unresponsive(name)
         if (name := names.get(address)) is not None
-        else evaluate.Silent(f"{hosts.get(address, 'a node')} ({address})", is_node=False)
+        else evaluate.Unresponsive(f"{hosts.get(address, 'a node')} ({address})", is_node=False)
         for address in silent
     ]
 
 
 def _begin_on_head(wanted: Request) -> Callable[[float], NodeFacts | None]:
-    """Begin to check the head; the function waits so many seconds for its facts, None if they are not there by then."""
+    """Start checking the head; return a function that waits for its facts and returns None after a timeout."""
     done: Future[NodeFacts] = Future()
 
     def run() -> None:
         try:
             done.set_result(gather(wanted, is_head=True))
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting caller
             done.set_exception(error)
 
-    # A thread of a pool would be waited for at the end of this process; a volume that hangs holds it for ever.
+    # Not a thread pool: the process would wait at exit for a thread that hangs on a volume.
     threading.Thread(target=run, daemon=True).start()
 
     def wait(seconds: float) -> NodeFacts | None:
         try:
             return done.result(seconds)
         except FutureTimeoutError:
-            _tell(f"the head did not answer the check within {ANSWER_SECONDS:g} s: it is not checked")
+            _log(f"the head was not checked: it did not answer within {ANSWER_SECONDS:g} s")
             return None
 
     return wait
@@ -107,24 +107,24 @@ def conclude(
     spool: Spool,
     facts: list[NodeFacts],
     window: evaluate.Window,
-    silent: Sequence[evaluate.Silent],
+    silent: Sequence[evaluate.Unresponsive],
     seconds: float,
 ) -> None:
-    """Judge what the nodes said, show it, and refuse to go on if a node is not fit."""
-    findings = evaluate.judge(job, facts, window, silent)
+    """Evaluate the nodes' answers, publish the table, and refuse the run if a node is unsuitable."""
+    findings = evaluate.evaluate(job, facts, window, silent)
     table = report.preflight(job, facts, findings, seconds)
-    _tell(report.text(table))
+    _log(report.text(table))
     spool.update_progress(preflight=table)
     evaluate.refuse(job, facts, findings)
     if job.core_binding:
         planned = report.core_binding(facts)
         for line in (*planned.plans, *planned.notes):
-            _tell(f"core binding: {line}")
+            _log(f"core binding: {line}")
         spool.update_progress(core_binding=planned)
 
 
 def request(job: JobConfig, run: str, folders: tuple[SharedFolder, ...]) -> Request:
-    """Give what is asked of each node."""
+    """Return the request to each node."""
     npu = job.platform is Platform.NPU
     return Request(
         run=run,
@@ -139,7 +139,7 @@ def request(job: JobConfig, run: str, folders: tuple[SharedFolder, ...]) -> Requ
 
 
 def watch_binding(run: str, spool: Spool, begun: Callable[[], bool]) -> None:
-    """Look at every process once the run has made a step, and now and then after; runs in a thread of the launcher."""
+    """Check every process after the run's first step and periodically after; runs in a thread of the launcher."""
     while not begun():
         time.sleep(POLL_SECONDS)
     while True:
@@ -148,7 +148,7 @@ def watch_binding(run: str, spool: Spool, begun: Callable[[], bool]) -> None:
 
 
 def start_watch(job: JobConfig, run: str, spool: Spool, attempt: int) -> None:
-    """Begin to watch, if anything is bound."""
+    """Start checking, if anything is bound."""
     if not job.core_binding:
         return
 
@@ -162,13 +162,13 @@ def _look(run: str, spool: Spool) -> None:
     try:
         answers = ray_cluster.on_device_nodes(core_binding.look, LOOK_SECONDS, run)
         current = spool.progress()
-    except Exception as error:  # noqa: BLE001 - at the end of a run Ray raises that it is disconnected
-        _tell(f"core binding was not looked at: {error}")
+    except Exception as error:  # noqa: BLE001 - Ray raises at the end of a run, because it is disconnected
+        _log(f"core binding was not checked: {error}")
         return
     seen = [(address, one) for address, answer in answers.items() for one in answer or ()]
     strayed = [(address, one) for address, one in seen if one.strayed]
     for address, one in strayed[:8]:
-        _tell(f"core binding: {one.role.value} {one.pid} at {address} may use {one.strayed} beside {one.wanted}")
+        _log(f"core binding: {one.role.value} {one.pid} at {address} may use {one.strayed} in addition to {one.wanted}")
     if current is None or current.core_binding is None:
         return
     counted = dataclasses.replace(
@@ -178,7 +178,7 @@ def _look(run: str, spool: Spool) -> None:
 
 
 def _leave_tokens(job: JobConfig) -> tuple[SharedFolder, ...]:
-    """Write a file into each folder that must be shared; one that the head cannot write is the claim's to tell."""
+    """Write a file into each folder that must be shared. The claim reports a folder that the head cannot write."""
     wanted = {"checkpoint.path": job.checkpoint_path, "observability.logPath": job.log_path}
     token = secrets.token_hex(8)
     folders = []
@@ -186,7 +186,7 @@ def _leave_tokens(job: JobConfig) -> tuple[SharedFolder, ...]:
         if path is None or job.nodes < 1:
             continue
         folder = SharedFolder(field, path, f".rljob-preflight-{token}", token)
-        if in_time(FOLDER_SECONDS, functools.partial(_write_token, folder), f"{field} {path} is not checked"):
+        if in_time(FOLDER_SECONDS, functools.partial(_write_token, folder), f"{field} {path} was not checked"):
             folders.append(folder)
     return tuple(folders)
 
@@ -201,5 +201,5 @@ def _remove_tokens(folders: tuple[SharedFolder, ...]) -> None:
         in_time(FOLDER_SECONDS, functools.partial((Path(folder.path) / folder.token_name).unlink, missing_ok=True))
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     print(f"rljob: {text}", file=sys.stderr, flush=True)  # noqa: T201

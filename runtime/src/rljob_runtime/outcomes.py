@@ -1,7 +1,7 @@
-"""From whatever ended a run to the launcher's exit code and the true cause.
+"""Map the exception that ended a run to the launcher's exit code and the root cause.
 
-Ray wraps the exception of a worker once for each actor on the way to the driver, and its text repeats whole tracebacks.
-What a person needs is the innermost exception; what the operator needs is whether another attempt can help.
+Ray wraps the exception of a worker once per actor on the way to the driver, and its text repeats whole tracebacks.
+People need the innermost exception; the operator needs to know whether another attempt can help.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pathlib import Path
 from rljob_runtime.contract import ExitCode, Outcome, legible
 
 MESSAGE_LIMIT = 1500
-"""Contract: Outcome.message."""
+"""Limit of Outcome.message in the contract."""
 
 NODES_MAX = 8
-"""The operator avoids so many at most."""
+"""Maximum number of nodes that the operator avoids."""
 
 FENCED = "Fenced"
-"""Reason of an attempt that somebody else has taken over from."""
+"""Reason of an attempt that has lost its checkpoint folder to another one."""
 
 START_GONE = "CheckpointChanged"
-"""Reason of an attempt whose beginning went while it was loaded."""
+"""Reason of an attempt whose starting checkpoint disappeared while it was loaded."""
 
 NODE_LOST = "NodeLost"
-"""Reason of an attempt one of whose nodes is gone."""
+"""Reason of an attempt that lost one of its nodes."""
 
 PLACE_ERRORS = {
     "NodeDiedError": NODE_LOST,
@@ -34,23 +34,24 @@ PLACE_ERRORS = {
     "RpcError": "RayUnavailable",
     "OutOfMemoryError": "OutOfMemory",
 }
-"""Ray's exceptions (ray/exceptions.py, 2.60) that tell of the place, not of the run."""
+"""Ray's exceptions (ray/exceptions.py, 2.60) for failures of the environment, not of the run."""
 
 DEVICE_OUT_OF_MEMORY = "DeviceOutOfMemory"
-"""Reason of a run that used up the memory of a device."""
+"""Reason of a run that exhausted a device's memory."""
 
 DISK_FULL = "DiskFull"
-"""Reason of a run whose node has no room left on its disk."""
+"""Reason of a run whose node has no disk space left."""
 
 DEVICE_MEMORY_WORDS = ("npu out of memory", "cuda out of memory")
-"""Of torch_npu and torch, which raised a bare RuntimeError before torch.OutOfMemoryError, as vLLM does for a worker."""
+"""Messages of torch_npu and of torch, which raised a plain RuntimeError before torch.OutOfMemoryError, as vLLM still
+does for a worker."""
 
 NODE_DEATH_WORDS = ("node died", "its node has died", "node was terminated", "node is dead")
-"""An actor's death by its node has no class of its own; ray's text says so (ActorDiedError)."""
+"""Ray has no exception class for an actor that died with its node; only the message of ActorDiedError shows it."""
 
 
 class RefusedError(Exception):
-    """The launcher will not go on: carries the exit code, a reason and what to do."""
+    """The launcher refuses to continue. Has the exit code, a reason, and a message with the fix."""
 
     def __init__(self, code: ExitCode, reason: str, message: str, nodes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -61,39 +62,39 @@ class RefusedError(Exception):
 
 
 class NodeLostError(RuntimeError):
-    """A node of the run is gone; what the rest of the run raised then is the cause of this, and not of the end."""
+    """A node of the run is lost. Exceptions that the run raises as a result are not the cause."""
 
     def __init__(self, message: str, suspect: str | None = None) -> None:
         super().__init__(message)
         self.suspect = suspect
-        """Kubernetes node, where it is one and its name is known."""
+        """Name of the Kubernetes node, if exactly one was lost and its name is known."""
 
 
 class FencedError(RuntimeError):
-    """Somebody else owns the checkpoint folder; see claims.py."""
+    """Another attempt or job owns the checkpoint folder; see claims.py."""
 
 
 class StartGoneError(RuntimeError):
-    """The step that the run was loading is there no more; see resume.py."""
+    """The step that the run was loading has disappeared; see resume.py."""
 
 
 class Verdict:
-    """The one outcome of an attempt: its main thread and those that watch it may see an end at the same time."""
+    """The single outcome of an attempt. The main thread and watching threads may detect an end concurrently."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.outcome: Outcome | None = None
-        """The one that stands."""
+        """The first outcome, which is final."""
 
     def settle(self, outcome: Outcome) -> Outcome:
-        """Let an outcome stand unless another one does already; give the one that stands."""
+        """Set the outcome unless there is one; return the final outcome."""
         with self._lock:
             self.outcome = self.outcome or outcome
             return self.outcome
 
 
 def bounded(message: str) -> str:
-    """Bring a message to one line and cut a long one in the middle: the cause stands at its ends."""
+    """Convert a message to one line and cut a long one in the middle, because the cause is at its start or end."""
     message = legible(" ".join(message.split()))
     if len(message) <= MESSAGE_LIMIT:
         return message
@@ -115,12 +116,12 @@ def innermost(error: BaseException) -> BaseException:
 
 
 def package_of(error: BaseException) -> str:
-    """Name the package that defines an exception: torch and Ray each have an OutOfMemoryError."""
+    """Return the package that defines an exception: torch and Ray both have an OutOfMemoryError."""
     return type(error).__module__.partition(".")[0]
 
 
 def place_reason(error: BaseException) -> str | None:
-    """Give the reason if Ray says that the place is at fault."""
+    """Return the reason if Ray reports a failure of the environment."""
     if package_of(error) != "ray":
         return None
     name = type(error).__name__
@@ -130,21 +131,21 @@ def place_reason(error: BaseException) -> str | None:
 
 
 def is_device_memory(error: BaseException) -> bool:
-    """Tell whether a device, and not the node, is short of memory."""
+    """Return whether a device, not the node, is out of memory."""
     if type(error).__name__ == "OutOfMemoryError" and package_of(error) == "torch":
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in DEVICE_MEMORY_WORDS)
 
 
 def is_disk_full(error: BaseException, disk: Path | None) -> bool:
-    """Tell whether the node's disk, of which `disk` is a folder, has no room left; errors of its files name them."""
+    """Return whether the node's disk, which contains `disk`, is full. Errors of files elsewhere name those files."""
     if disk is None or not isinstance(error, OSError) or error.errno != errno.ENOSPC:
         return False
     return isinstance(error.filename, str) and Path(error.filename).is_relative_to(disk)
 
 
 def from_error(error: BaseException, last_step: int = 0, disk: Path | None = None) -> Outcome:
-    """Name the end of a run that raised; `disk` is the spool, a folder on the node's own disk."""
+    """Return the outcome of a run that raised. `disk` is the spool, a folder on the node's own disk."""
     if isinstance(error, RefusedError):
         text = bounded(str(error))
         return Outcome(int(error.code), error.reason, text, last_step=last_step, nodes=error.nodes[:NODES_MAX])
@@ -152,7 +153,7 @@ def from_error(error: BaseException, last_step: int = 0, disk: Path | None = Non
         text = bounded(str(error))
         return Outcome(int(ExitCode.ENVIRONMENT), NODE_LOST, text, last_step=last_step, suspect=error.suspect)
     cause = innermost(error)
-    # Ray gives a task error the class of its cause as a second base, so its name says "RayTaskError(ValueError)".
+    # Ray makes the cause's class a second base of its task error, so the name becomes "RayTaskError(ValueError)".
     name = type(cause).__name__
     text = bounded(f"{name}: {cause}".strip())
     if isinstance(cause, (FencedError, StartGoneError)):

@@ -1,8 +1,7 @@
-"""Checks of identity before anything is spent: is this the intended pod, and is it the intended job.json.
+"""Check the identity of an attempt before any resource is used: is this the intended pod and the intended job.json?
 
-What every node must offer is checked later, by node_preflight.py.
-
-Each failure says whether a retry can help: 64 when it never can, 65 when this place is wrong.
+node_preflight.py later checks what every node must offer. Each failure shows whether a retry can help: 64 means never,
+65 that this environment is wrong.
 """
 
 from __future__ import annotations
@@ -24,22 +23,24 @@ from rljob_runtime.outcomes import RefusedError
 
 @dataclass(frozen=True)
 class Attempt:
-    """What the submission and the pod say about this attempt."""
+    """Facts about this attempt from the submission and the pod."""
 
     number: int
     submission_id: str
     pod_uid: str
     spool: Path
     checkpoint_step: int | None = None
-    """What earlier attempts have in the checkpoint folder, as far as the operator knows."""
+    """The last step that earlier attempts saved to the checkpoint folder, as far as the operator knows."""
 
 
 def read_attempt(environ: Mapping[str, str]) -> Attempt:
-    """Read and check the attempt's environment; raises RefusedError (exit 65)."""
+    """Read and check the attempt's environment. Raises RefusedError (exit 65)."""
     number = _variable(environ, AttemptVariable.ATTEMPT)
     if not number.isdigit() or int(number) < 1:
         raise RefusedError(
-            ExitCode.ENVIRONMENT, "BadSubmission", f"{AttemptVariable.ATTEMPT}={number!r}: expected a number from 1"
+            ExitCode.ENVIRONMENT,
+            "BadSubmission",
+            f"{AttemptVariable.ATTEMPT}={number!r}: expected an integer of at least 1",
         )
     attempt = Attempt(
         number=int(number),
@@ -54,13 +55,13 @@ def read_attempt(environ: Mapping[str, str]) -> Attempt:
             ExitCode.ENVIRONMENT,
             "WrongPod",
             f"submission {attempt.submission_id} is for pod {intended}, but this is pod {attempt.pod_uid}: "
-            "the head was replaced between intent and submission",
+            "the head was replaced after the attempt was planned",
         )
     return attempt
 
 
 def read_job(environ: Mapping[str, str]) -> JobConfig:
-    """Read job.json and compare it with what the submission names; raises RefusedError."""
+    """Read job.json and compare it with the submission's digest. Raises RefusedError."""
     path = Path(environ.get(PodVariable.CONFIG) or head_paths().config)
     try:
         job = JobConfig.from_json(path.read_bytes())
@@ -73,14 +74,14 @@ def read_job(environ: Mapping[str, str]) -> JobConfig:
         raise RefusedError(
             ExitCode.ENVIRONMENT,
             "WrongConfig",
-            f"{path} has digest {job.digest()[:12]}, the submission names {wanted[:12]}: "
-            "the mounted ConfigMap is of another cluster generation",
+            f"{path} has digest {job.digest()[:12]}, but the submission expects {wanted[:12]}: "
+            "the mounted ConfigMap belongs to another cluster generation",
         )
     return job
 
 
 def missing_here(paths: list[str]) -> list[str]:
-    """List the paths that this node lacks."""
+    """Return the paths that do not exist on this node."""
     return [path for path in paths if not Path(path).exists()]
 
 

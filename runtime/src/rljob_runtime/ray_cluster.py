@@ -1,6 +1,6 @@
-"""What the launcher asks of the Ray cluster before verl starts: its devices, its nodes, and no other run in it.
+"""Wait for the Ray cluster before verl starts: for its devices, its nodes, and the end of any other run in it.
 
-Every wait is bounded; what does not come in time is an environment fault (exit 65), which another attempt may cure.
+Every wait has a limit. Exceeding it is an environment failure (exit 65), which another attempt may resolve.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONNECTIONS_MAX = 64
 
 @contextmanager
 def head_lock(spool: Path, wait_seconds: float) -> Iterator[None]:
-    """Hold the head's lock: one launcher at a time. The kernel frees it when the process ends, however it ends."""
+    """Hold the head's lock, so that one launcher runs at a time. The kernel releases it when the process ends."""
     import fcntl
 
     spool.mkdir(parents=True, exist_ok=True)
@@ -49,12 +49,12 @@ def head_lock(spool: Path, wait_seconds: float) -> Iterator[None]:
 
 
 def launcher_lives(spool: Path) -> bool:
-    """Tell whether a launcher holds the head's lock."""
+    """Return whether a launcher holds the head's lock."""
     import fcntl
 
     try:
         with (spool / LOCK_FILE).open() as file:
-            # Shared: those who only look do not see each other. A launcher that meets one of them tries again.
+            # A shared lock, so that readers do not see each other. A launcher that meets a reader tries again.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -64,7 +64,7 @@ def launcher_lives(spool: Path) -> bool:
 
 
 def wait_for_predecessor(sole_actor: tuple[str, str], wait_seconds: float) -> None:
-    """Wait until no other run is left in this Ray cluster: `sole_actor`, name and namespace, is gone."""
+    """Wait until no other run is left in this Ray cluster: `sole_actor` (name, namespace) no longer exists."""
     import ray
 
     def gone() -> bool:
@@ -75,20 +75,18 @@ def wait_for_predecessor(sole_actor: tuple[str, str], wait_seconds: float) -> No
             return True
         return False
 
-    _wait(gone, wait_seconds, "ClusterBusy", lambda: "another run is alive in this Ray cluster and does not end")
+    _wait(gone, wait_seconds, "ClusterBusy", lambda: "another run in this Ray cluster has not ended")
 
 
 def wait_for_devices(job: JobConfig, wait_seconds: float) -> None:
-    """Wait until the cluster has the job's nodes with their devices, and until nobody uses them."""
+    """Wait until the cluster has the job's nodes and all their devices are free."""
     import ray
 
     def free() -> float:
         return float(ray.available_resources().get(RESOURCE, 0))
 
     def describe() -> str:
-        return (
-            f"{free():g} of {job.devices} {RESOURCE} devices are free after {wait_seconds:g} s; who holds the others?"
-        )
+        return f"{free():g} of {job.devices} {RESOURCE} devices are free after {wait_seconds:g} s; the rest is in use"
 
     wait_for_nodes(job, wait_seconds)
     _wait(lambda: free() >= job.devices, wait_seconds, "DevicesBusy", describe)
@@ -105,14 +103,14 @@ def wait_for_nodes(job: JobConfig, wait_seconds: float) -> None:
 
 
 def device_nodes() -> dict[str, str]:
-    """Give the nodes that offer devices: address by Ray's id."""
+    """Return the nodes that offer devices: Ray's node id -> address."""
     import ray
 
     return {str(node["NodeID"]): str(node["NodeManagerAddress"]) for node in ray.nodes() if _has_devices(node, 1)}
 
 
 def host_names() -> dict[str, str]:
-    """Give the host names of the nodes that offer devices, by address: their pods', on the pods' own network."""
+    """Return the host names of the nodes that offer devices, by address. On the pod network, they are pod names."""
     import ray
 
     nodes = [node for node in ray.nodes() if _has_devices(node, 1)]
@@ -120,7 +118,7 @@ def host_names() -> dict[str, str]:
 
 
 def lost_nodes(nodes: Mapping[str, str]) -> list[str]:
-    """Give the addresses of those nodes that do not live any more; one that came back is another node."""
+    """Return the addresses of nodes that are no longer alive. A restarted node counts as another one."""
     import ray
 
     living = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
@@ -128,10 +126,10 @@ def lost_nodes(nodes: Mapping[str, str]) -> list[str]:
 
 
 def silent_nodes(nodes: Mapping[str, str]) -> list[str]:
-    """Give the addresses of those nodes that do not live any more, or whose raylet takes no connection.
+    """Return the addresses of nodes that are not alive or whose raylet accepts no connection.
 
-    Ray itself looks at its nodes every 3 s and counts to five (health_check_period_ms, ray_config_def.h, 2.60), while
-    calls to actors of a dead node fail after one second.
+    Ray checks its nodes every 3 s and tolerates five failures (health_check_period_ms, ray_config_def.h, 2.60), while
+    calls to actors on a dead node fail after one second.
     """
     import ray
 
@@ -144,7 +142,7 @@ def silent_nodes(nodes: Mapping[str, str]) -> list[str]:
 
 
 def _answers(node: Mapping[str, Any]) -> bool:
-    """Whether a node lives as far as Ray knows, and its raylet takes a connection."""
+    """Return whether a node is alive according to Ray and its raylet accepts a connection."""
     if not node["Alive"]:
         return False
     try:
@@ -155,9 +153,9 @@ def _answers(node: Mapping[str, Any]) -> bool:
 
 
 def on_device_nodes(task: Callable[..., T], seconds: float, *arguments: object) -> dict[str, T | None]:
-    """Run a function on every node with devices, side by side: answer by address, None for one that gave none in time.
+    """Run a function on every node with devices in parallel; return the results by address, None after a timeout.
 
-    A task that is late is cancelled. What it raised is printed, and stands as None too.
+    A task that exceeds the time is cancelled. If a task raises, the error is printed and its result is None.
     """
     import ray
 
@@ -169,14 +167,14 @@ def on_device_nodes(task: Callable[..., T], seconds: float, *arguments: object) 
     for one in answered:
         try:
             answers[tasks[one]] = ray.get(one)
-        except Exception as error:  # noqa: BLE001 - Ray raises whatever the task or its transport does
+        except Exception as error:  # noqa: BLE001 - Ray raises errors of the task and of its transport
             print(f"rljob: {task.__name__} at {tasks[one]}: {error}", file=sys.stderr, flush=True)  # noqa: T201
             answers[tasks[one]] = None
     return answers
 
 
 def stacks_elsewhere(run: str, seconds: float) -> list[Stack]:
-    """Gather the stacks of a run on all nodes but this one; of those that answer within `seconds`."""
+    """Gather the stacks of a run on all other nodes, from those that answer within `seconds`."""
     import ray
 
     own = ray.get_runtime_context().get_node_id()
@@ -184,18 +182,18 @@ def stacks_elsewhere(run: str, seconds: float) -> list[Stack]:
     tasks = [_pinned(gather, node["NodeID"]).remote(run, node["NodeManagerAddress"], seconds / 3) for node in nodes]
     answered, silent = ray.wait(tasks, num_returns=len(tasks), timeout=seconds) if tasks else ([], [])
     if silent:
-        print(f"rljob: {len(silent)} of {len(tasks)} nodes did not tell their stacks", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"rljob: no stacks from {len(silent)} of {len(tasks)} nodes", file=sys.stderr, flush=True)  # noqa: T201
     stacks: list[Stack] = []
     for task in answered:
         try:
             stacks += ray.get(task)
-        except Exception as error:  # noqa: BLE001 - a node that is lost must not cost the stacks of the others
-            print(f"rljob: a node did not tell its stacks: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        except Exception as error:  # noqa: BLE001 - a lost node must not prevent gathering from others
+            print(f"rljob: no stacks from a node: {error}", file=sys.stderr, flush=True)  # noqa: T201
     return stacks
 
 
 def _pinned(task: Callable[..., Any], node: str) -> Any:  # noqa: ANN401 - Ray's remote function
-    """Make a Ray task that runs on one node, by Ray's id: with network.mode Host a head may share its address."""
+    """Return a Ray task pinned to one node by Ray's node id: with network.mode Host a head may share its address."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

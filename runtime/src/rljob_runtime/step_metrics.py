@@ -1,7 +1,7 @@
-"""The arithmetic of our own figures: tokens per second, idle ratios, shares of a step. Pure; the trainer calls it.
+"""Compute our own metrics of a step: tokens per second, idle ratios, shares of a step. Pure; called by the trainer.
 
-docs/reference/definitions.md says the same in words. The published recipes divide by cards and count tokens in several
-ways, so each figure names its stage, its tokens and its divisor in the key:
+docs/reference/definitions.md contains the same definitions in words. Published recipes divide by cards and count tokens
+in several ways, so each metric names its stage, its tokens and its divisor in the key:
 `rljob/tokens_per_second/<stage>/<tokens>/<divisor>`.
 """
 
@@ -31,7 +31,7 @@ STEP_TPS_PER_CARD = StepMetric.STEP_TPS_PER_CARD.value
 VERL_TOKENS = "perf/total_num_tokens"
 """Prompt and response tokens of the trained batch: verl/trainer/ppo/metric_utils.py, compute_throughout_metrics."""
 VERL_SECONDS = {"update": "timing_s/update_actor", "step": StepMetric.STEP_SECONDS.value}
-"""`timing_s/gen` is no rollout time: it starts after the prompts were sent and ends on a poll tick."""
+"""`timing_s/gen` is not the rollout time: it starts after the prompts were sent and ends at a polling interval."""
 STAGE_PREFIX = "timing_s/"
 OTHER = "other"
 STAGES = (
@@ -46,15 +46,15 @@ STAGES = (
     "save_checkpoint",
     "update_weights",
 )
-"""What verl times within a step, one after the other: verl/trainer/ppo/v1/trainer_base.py, fit and _step_once, and
-trainer_sync.py, on_step_end (0.9.1). `testing` comes after the step."""
+"""Stages that verl times within a step, one after the other: verl/trainer/ppo/v1/trainer_base.py, fit and _step_once,
+and trainer_sync.py, on_step_end (0.9.1). `testing` comes after the step."""
 TAIL = 0.9
-"""The tail of a rollout begins when this share of its requests is answered."""
+"""The tail of a rollout starts when this share of its requests is answered."""
 
 
 @dataclass(frozen=True)
 class ReplicaWindow:
-    """One replica's requests between two readings of the router; seconds of the router's clock."""
+    """One replica's requests between two readings of the router, in seconds of the router's clock."""
 
     first_acquire: float | None = None
     last_release: float | None = None
@@ -63,20 +63,20 @@ class ReplicaWindow:
 
 @dataclass(frozen=True)
 class RolloutWindow:
-    """All replicas of a step's rollout."""
+    """Times of all replicas in a step's rollout."""
 
     replicas: Mapping[str, ReplicaWindow] = field(default_factory=dict)
     tail_begin: float | None = None
-    """When the answer came that completed nine tenths of them."""
+    """Time of the response that completed nine tenths of the requests."""
 
     @property
     def begin(self) -> float | None:
-        """When the first request of the step was sent."""
+        """Time of the first request of the step."""
         return min((r.first_acquire for r in self.replicas.values() if r.first_acquire is not None), default=None)
 
     @property
     def finish_times(self) -> list[float]:
-        """Seconds from the begin to each replica's last answer; 0 for a replica that got no request."""
+        """Seconds from the first request to each replica's last response; 0 for a replica without requests."""
         begin = self.begin
         if begin is None:
             return []
@@ -84,26 +84,26 @@ class RolloutWindow:
 
     @property
     def seconds(self) -> float:
-        """Rollout wall time: first request to last answer."""
+        """Duration of the rollout, from the first request to the last response."""
         return max(self.finish_times, default=0.0)
 
     @property
     def first_dp_idle_ratio(self) -> float | None:
-        """Share of the rollout for which the replica that finished first had nothing to do (the recipes' figure)."""
+        """Share of the rollout during which the replica that finished first was idle (the recipes' metric)."""
         return (self.seconds - min(self.finish_times)) / self.seconds if self.seconds > 0 else None
 
     @property
     def cluster_idle_ratio(self) -> float | None:
-        """Share of all replicas' rollout time that was spent waiting for the slowest.
+        """Share of all replicas' rollout time that was spent waiting for the slowest replica.
 
-        It is the bubble 1 - sum(busy) / (replicas x makespan), a replica being busy up to its last answer.
+        This is the bubble 1 - sum(busy) / (replicas x makespan). A replica is busy until its last response.
         """
         times, wall = self.finish_times, self.seconds
         return sum(wall - t for t in times) / (wall * len(times)) if wall > 0 else None
 
     @property
     def tail_ratio(self) -> float | None:
-        """Share of the rollout that passed after nine tenths of its requests were answered."""
+        """Share of the rollout after nine tenths of its requests were answered."""
         if self.seconds <= 0 or self.begin is None or self.tail_begin is None:
             return None
         return (self.begin + self.seconds - self.tail_begin) / self.seconds
@@ -111,7 +111,7 @@ class RolloutWindow:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Of answers: their prompts, each counted once an answer, and their responses."""
+    """Tokens of responses and of their prompts. A prompt counts once per response."""
 
     prompt: int = 0
     response: int = 0
@@ -119,18 +119,18 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Batch:
-    """What verl's metrics do not tell of a step's answers."""
+    """Facts about a step's responses that verl's metrics do not contain."""
 
     rows: int = 0
-    """As they were trained, with those that verl made up."""
+    """Rows of the trained batch, including padding."""
     padded_rows: int = 0
-    """Made up, so that the batch divides: verl/trainer/ppo/padding_utils.py."""
+    """Rows that verl added as padding so that the batch divides: verl/trainer/ppo/padding_utils.py."""
     discarded: Tokens = Tokens()
-    """Generated in the step and not trained."""
+    """Tokens generated in the step but not trained."""
 
 
 def rollout_metrics(window: RolloutWindow) -> dict[str, float]:
-    """Give the figures of one rollout; empty when no request was timed."""
+    """Return the metrics of one rollout; empty if no request was timed."""
     first, cluster = window.first_dp_idle_ratio, window.cluster_idle_ratio
     if first is None or cluster is None:
         return {}
@@ -145,7 +145,7 @@ def rollout_metrics(window: RolloutWindow) -> dict[str, float]:
 
 
 def stage_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Give each stage's share of the step, and what no stage accounts for."""
+    """Return each stage's share of the step, and the time that belongs to no stage."""
     step = metrics.get(StepMetric.STEP_SECONDS.value)
     if not step:
         return {}
@@ -156,7 +156,7 @@ def stage_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def tokens(metrics: Mapping[str, float], discarded: Tokens) -> dict[str, float]:
-    """Count a step's tokens in every way: those trained, and those generated."""
+    """Count a step's tokens in every way: trained and generated."""
     trained, responses = metrics[VERL_TOKENS], response_tokens(metrics)
     return {
         ALL_TOKENS: trained,
@@ -167,7 +167,7 @@ def tokens(metrics: Mapping[str, float], discarded: Tokens) -> dict[str, float]:
 
 
 def response_tokens(metrics: Mapping[str, float]) -> float:
-    """Response tokens of the trained batch, from the mean lengths that verl gives."""
+    """Response tokens of the trained batch, computed from verl's mean lengths."""
     prompt, response = metrics["prompt_length/mean"], metrics["response_length/mean"]
     total = prompt + response
     return metrics[VERL_TOKENS] * response / total if total else 0.0
@@ -176,9 +176,9 @@ def response_tokens(metrics: Mapping[str, float]) -> float:
 def token_metrics(
     counted: Mapping[str, float], seconds: Mapping[str, float | None], *, devices: int, dies_per_card: int
 ) -> dict[str, float]:
-    """Give the tokens, and those per second of rollout, update and whole step, per card and per die.
+    """Return the tokens, and tokens per second of rollout, update and whole step, per card and per die.
 
-    What was generated and thrown away took part in the rollout only.
+    Tokens that were generated and discarded count only for the rollout.
     """
     divisors = {"card": devices / dies_per_card, "die": float(devices)}
     bases = dict.fromkeys(VERL_SECONDS, (ALL_TOKENS, RESPONSE_TOKENS)) | {"rollout": tuple(counted)}
@@ -192,7 +192,7 @@ def token_metrics(
 
 
 def batch_metrics(metrics: Mapping[str, float], batch: Batch) -> dict[str, float]:
-    """Give what of the batch was padding or thrown away."""
+    """Return the padded and discarded shares of the batch."""
     figures = {}
     if batch.rows:
         figures[PADDED_ROWS] = batch.padded_rows / batch.rows
@@ -207,7 +207,7 @@ def batch_metrics(metrics: Mapping[str, float], batch: Batch) -> dict[str, float
 def compute(
     metrics: Mapping[str, float], window: RolloutWindow, batch: Batch, *, devices: int, dies_per_card: int
 ) -> dict[str, float]:
-    """Give all our figures of one step, from verl's metrics, the replicas' times and what became of the answers."""
+    """Return all our metrics of one step, from verl's metrics, the replicas' times and the batch."""
     rollout = rollout_metrics(window)
     seconds = {stage: metrics.get(key) for stage, key in VERL_SECONDS.items()}
     seconds["rollout"] = rollout.get(ROLLOUT_SECONDS)

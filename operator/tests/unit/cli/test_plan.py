@@ -68,7 +68,7 @@ def test_a_config_json_stands_in_for_the_model(big: str, tmp_path: Path, capsys:
     [
         ("{", "not JSON"),
         ("[]", "a config.json is an object"),
-        ('{"model_type": "mamba"}', "model_type 'mamba' is not known"),
+        ('{"model_type": "mamba"}', "model_type 'mamba' is not supported"),
         (None, "No such file"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The check of every node before a run: facts are gathered on the nodes side by side, and judged on the head.
+"""Checks of every node before a run. Facts are gathered on all nodes in parallel and evaluated on the head.
 
-`gather` runs on each node and does I/O; `judge` is pure; `report` makes the table. node_preflight.py sends them.
+`gather` runs on each node and does I/O, `evaluate` is pure, `report` builds the table. node_preflight.py runs them.
 """

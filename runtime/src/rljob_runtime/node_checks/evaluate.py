@@ -1,8 +1,8 @@
-"""What is wrong with which node: facts in, findings out, and whether another attempt can help.
+"""Evaluate the facts of all nodes: what is wrong with which node, and whether another attempt can help.
 
-Pure. A check whose cause is in the manifest or the image (a path, the size of /dev/shm, the model) can never pass once
-it fails on every node: exit 64. Otherwise the place is wrong: exit 65, and the nodes are named to the operator, which
-can do without them. A warning stops nothing.
+Pure. If a check fails on every node and its cause may be in the manifest or the image (a path, the size of /dev/shm,
+the model), no attempt can succeed: exit 64. Otherwise the environment is at fault: exit 65, with the nodes named so
+that the operator can avoid them. Warnings do not end the run.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from rljob_runtime.node_checks.model_files import MISSING
 from rljob_runtime.outcomes import DISK_FULL, RefusedError
 
 CLOCK_SECONDS_MAX, CLOCK_SECONDS_WARN = 60.0, 5.0
-"""Tokens and certificates are refused beyond a minute; logs of several nodes cannot be read beyond some seconds."""
+"""Tokens and certificates fail with a difference of more than a minute; a few seconds already make logs hard to
+merge."""
 OPEN_FILES_MIN, OPEN_FILES_WANTED = 32768, 65536
-"""verl's guide for Ascend sets 32768; KubeRay's pods 65536."""
+"""verl's guide for Ascend sets 32768, KubeRay's pods 65536."""
 FREE_BYTES_MIN, FREE_BYTES_WANTED = 1 << 30, 10 << 30
-"""Ray's logs and sockets; what it spills."""
+"""Space for Ray's logs, sockets and spilled objects."""
 SHARED_MEMORY_SLACK = 0.99
 NAMED_MAX = 4
 
 
 class Check(enum.StrEnum):
-    """Rows of the table; the reason of the end and whether the manifest or the image can be its cause."""
+    """Rows of the table, with the reason of a refusal and whether the manifest or the image can be the cause."""
 
     reason: str
     by_manifest: bool
 
     def __new__(cls, title: str, reason: str, by_manifest: bool) -> Self:  # noqa: FBT001 - a table's column
-        """Make a row."""
+        """Create a member."""
         member = str.__new__(cls, title)
         member._value_ = title
         member.reason, member.by_manifest = reason, by_manifest
@@ -66,7 +67,7 @@ class Check(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Something is wrong with a node."""
+    """A problem of a node."""
 
     check: Check
     node: str
@@ -74,26 +75,26 @@ class Finding:
     device: int | None = None
     fatal: bool = True
     is_node: bool = True
-    """Whether the name is the node's own, by which the operator can avoid it."""
+    """Whether `node` is the name of a Kubernetes node, which the operator can avoid."""
 
-    def told(self) -> str:
-        """Write it for people."""
+    def describe(self) -> str:
+        """Return the finding as text."""
         place = self.node if self.device is None else f"{self.node}, NPU {self.device}"
         return f"{place}: {self.message}"
 
 
 @dataclass(frozen=True)
-class Silent:
+class Unresponsive:
     """A node that did not answer in time."""
 
     name: str
     is_node: bool = True
-    """Whether this is its own name, and not only that of its pod."""
+    """Whether `name` is the name of the Kubernetes node, not only that of its pod."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """When the head asked and when it had all answers, by its own clock."""
+    """When the head sent its requests and when it had all answers, by its own clock."""
 
     asked: float
     answered: float
@@ -102,8 +103,10 @@ class Window:
 Found = Iterator[Finding]
 
 
-def judge(job: JobConfig, facts: Sequence[NodeFacts], window: Window, silent: Sequence[Silent] = ()) -> list[Finding]:
-    """Judge every node. Fatal findings come first."""
+def evaluate(
+    job: JobConfig, facts: Sequence[NodeFacts], window: Window, silent: Sequence[Unresponsive] = ()
+) -> list[Finding]:
+    """Evaluate every node and return the findings, fatal ones first."""
     late = "did not answer the check in time"
     findings = [Finding(Check.ANSWER, node.name, late, is_node=node.is_node) for node in silent]
     head = next((node for node in facts if node.is_head), None)
@@ -130,13 +133,13 @@ def refuse(job: JobConfig, facts: Sequence[NodeFacts], findings: Sequence[Findin
         raise RefusedError(ExitCode.BAD_CONFIG, check.reason, _everywhere_message(job, same, facts))
     counted = Counter(found.node for found in fatal if found.is_node)
     nodes = tuple(node for node, _ in counted.most_common())
-    shown = "; ".join(found.told() for found in fatal[:NAMED_MAX])
+    shown = "; ".join(found.describe() for found in fatal[:NAMED_MAX])
     more = f"; and {len(fatal) - NAMED_MAX} more" if len(fatal) > NAMED_MAX else ""
     raise RefusedError(ExitCode.ENVIRONMENT, fatal[0].check.reason, shown + more, nodes)
 
 
 def _on_all(check: Check, fatal: Sequence[Finding], facts: Sequence[NodeFacts]) -> bool:
-    """Tell whether a check fails on every worker node; then the head's answer adds nothing."""
+    """Return whether a check fails on every worker node. The head's answer then adds nothing."""
     asked = {node.node for node in facts if not node.is_head}
     return asked <= {found.node for found in fatal if found.check is check} and bool(asked)
 
@@ -152,7 +155,7 @@ def _everywhere_message(job: JobConfig, same: Sequence[Finding], facts: Sequence
 
 
 def _everywhere(job: JobConfig, node: NodeFacts, head: NodeFacts | None, window: Window) -> Found:
-    """Judge what head and workers share."""
+    """Check what applies to head and workers."""
     missing = [required for required in job.required_paths if required.path in node.missing_paths]
     if missing:
         named = ", ".join(f"{required.field}: {required.path}" for required in missing)
@@ -161,7 +164,7 @@ def _everywhere(job: JobConfig, node: NodeFacts, head: NodeFacts | None, window:
         yield Finding(Check.FOLDERS, node.node, f"{path}: {why}; every pod must mount the same volume there")
     yield from _model(node, head)
     if node.interface_error:
-        # The head holds no device: no collective goes over its interfaces, which may be others than the workers'.
+        # The head holds no device, so no collective uses its interfaces, which may differ from the workers'.
         message = f"{node.interface_error}; see network.hccl.socketInterface"
         yield Finding(Check.INTERFACE, node.node, message, fatal=not node.is_head)
     skew = max(window.asked - node.time, node.time - window.answered, 0.0)
@@ -176,16 +179,16 @@ def _model(node: NodeFacts, head: NodeFacts | None) -> Found:
     missing = [name for name, size in node.model.sizes.items() if size == MISSING]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        message = f"{missing[0]}{more} of the model's weights is missing; download it again"
+        message = f"model weights are missing: {missing[0]}{more}; download the model again"
         yield Finding(Check.MODEL, node.node, message)
     for problem in node.model.problems[:1]:
-        yield Finding(Check.MODEL, node.node, f"{problem}: the model is not whole; download it again")
+        yield Finding(Check.MODEL, node.node, f"{problem}: the model is incomplete; download it again")
     if head is None or node.is_head or head.model is None:
         return
     for problem in head.model.problems[:1]:
-        # Headers are read on the head; who has the same file has the same fault.
+        # Only the head reads headers. A node whose files have the same sizes has the same problem.
         if node.model.sizes == head.model.sizes:
-            yield Finding(Check.MODEL, node.node, f"{problem}: the model is not whole; download it again")
+            yield Finding(Check.MODEL, node.node, f"{problem}: the model is incomplete; download it again")
     differing = [
         name
         for name, size in node.model.sizes.items()
@@ -193,35 +196,35 @@ def _model(node: NodeFacts, head: NodeFacts | None) -> Found:
     ]
     if differing:
         sizes = f"{node.model.sizes[differing[0]]} bytes here and {head.model.sizes[differing[0]]} on the head"
-        yield Finding(Check.MODEL, node.node, f"{differing[0]} has {sizes}: another copy of the model")
+        yield Finding(Check.MODEL, node.node, f"{differing[0]} has {sizes}; use the same copy of the model everywhere")
 
 
 def _worker(job: JobConfig, node: NodeFacts) -> Found:
-    """Judge a worker node's resources; where nothing but CPUs computes, small ones are only told."""
+    """Check a worker node's resources. Without NPUs, low values are only warnings."""
     npu, needs = job.platform is Platform.NPU, job.needs
     if node.busy_ports:
         listed = ", ".join(map(str, node.busy_ports[:NAMED_MAX]))
-        message = f"port {listed} of those that HCCL will listen on is taken; who else is on this host's network?"
+        message = f"HCCL port {listed} is in use on this host's network; stop the process that uses it"
         yield Finding(Check.PORTS, node.node, message)
     size, wanted = node.shared_memory_bytes, needs.shared_memory_bytes
     if size is not None and wanted is not None and size < wanted * SHARED_MEMORY_SLACK:
-        message = f"shared memory has {gib(size)}, workerGroups[].template.sharedMemory says {gib(wanted)}"
+        message = f"shared memory has {gib(size)}, but workerGroups[].template.sharedMemory is {gib(wanted)}"
         yield Finding(Check.SHARED_MEMORY, node.node, message)
     if node.open_files is not None and node.open_files < OPEN_FILES_WANTED:
-        message = f"{node.open_files} open files a process are few (ulimit -n); raise the container runtime's limit"
+        message = f"a process may open {node.open_files} files (ulimit -n); raise the container runtime's limit"
         yield Finding(Check.OPEN_FILES, node.node, message, fatal=npu and node.open_files < OPEN_FILES_MIN)
     if node.free_bytes is not None and node.free_bytes < FREE_BYTES_WANTED:
-        message = f"{gib(node.free_bytes)} are free for temporary files; Ray stops when a disk is full"
+        message = f"{gib(node.free_bytes)} are free for temporary files; free some, because Ray stops on a full disk"
         yield Finding(Check.DISK, node.node, message, fatal=node.free_bytes < FREE_BYTES_MIN)
     if needs.cpus is not None and node.cpus < needs.cpus:
-        message = f"the cpuset has {node.cpus} CPUs, workerGroups[].template.cpu asks for {needs.cpus}"
+        message = f"the cpuset has {node.cpus} CPUs, but workerGroups[].template.cpu requests {needs.cpus}"
         yield Finding(Check.CPUS, node.node, message, fatal=npu)
 
 
 def _npus(job: JobConfig, node: NodeFacts) -> Found:
     per_node = job.devices // job.nodes
     if node.devices is None and not node.tools_missing:
-        message = f"{node.devices_error}; look at the node's driver (dmesg, /var/log/npu)"
+        message = f"{node.devices_error}; check the node's driver (dmesg, /var/log/npu)"
         yield Finding(Check.DRIVER_ANSWER, node.node, message)
         return
     if node.devices is None:
@@ -230,7 +233,7 @@ def _npus(job: JobConfig, node: NodeFacts) -> Found:
         return
     if len(node.devices) < per_node:
         gone = sorted(set(range(per_node)) - {device.logical for device in node.devices})
-        message = f"npu-smi shows {len(node.devices)} of {per_node} devices; {', '.join(map(str, gone))} missing"
+        message = f"npu-smi lists {len(node.devices)} of {per_node} devices; missing: {', '.join(map(str, gone))}"
         yield Finding(Check.DEVICES, node.node, message, gone[0] if gone else None)
     for device in node.devices:
         if device.health.upper() != "OK":
@@ -240,7 +243,7 @@ def _npus(job: JobConfig, node: NodeFacts) -> Found:
     chips = job.needs.chips
     wrong = [device for device in node.devices if chips and not device.name.startswith(chips)]
     if wrong:
-        message = f"{wrong[0].name} is no device of this accelerator class ({', '.join(chips)})"
+        message = f"{wrong[0].name} is not a device of this accelerator class ({', '.join(chips)})"
         yield Finding(Check.CHIP, node.node, message, wrong[0].logical)
     yield from _versions(job, node)
     yield from _links(job, node)
@@ -254,17 +257,21 @@ def _versions(job: JobConfig, node: NodeFacts) -> Found:
         seen = node.versions.get(part)
         check = Check.VERSIONS if part in ("driver", "firmware") else Check.IMAGE
         if seen is None:
-            yield Finding(check, node.node, f"the release of {part} cannot be read; {why} needs {minimum}", fatal=False)
+            yield Finding(check, node.node, f"cannot read the release of {part}; {why} needs {minimum}", fatal=False)
         elif versions.older(seen, minimum):
-            fix = "upgrade the node's driver package" if check is Check.VERSIONS else "take an image that fits together"
+            fix = (
+                "upgrade the node's driver package"
+                if check is Check.VERSIONS
+                else "use an image with matching versions"
+            )
             message = f"{part} {seen} is older than {minimum}, which {why} needs; {fix}"
-            # What the table asks of drivers is what was tried, and CANN's makers allow older ones; a class's is strict.
+            # The table names tested drivers, but CANN's vendor allows older ones. The minimum of a class is strict.
             advice = check is Check.VERSIONS and part not in {entry.part for entry in job.needs.versions}
             yield Finding(check, node.node, message, fatal=not advice)
 
 
 def _links(job: JobConfig, node: NodeFacts) -> Found:
-    """Judge the devices' own network ports: without them a run on one node does well."""
+    """Check the devices' own network ports. A run on one node does not need them."""
     several = job.nodes > 1
     if node.links_error and several:
         message = f"{node.links_error}: the devices' network ports are not checked (driver/tools is not mounted)"
@@ -282,12 +289,12 @@ def _links(job: JobConfig, node: NodeFacts) -> Found:
 
 
 def _by_ports(job: JobConfig) -> bool:
-    """Tell whether nodes reach each other by the devices' own ports alone: dies of a SuperPoD have its links too."""
+    """Return whether nodes communicate only through the devices' own ports. Dies of a SuperPoD also have its links."""
     return job.nodes > 1 and job.dies_per_card == 1
 
 
 def _addresses(job: JobConfig, facts: Sequence[NodeFacts]) -> Found:
-    """Find addresses that two devices have."""
+    """Find addresses that several devices share."""
     owners: dict[str, list[tuple[str, int]]] = {}
     for node in facts:
         for device, address in node.addresses.items():
@@ -296,10 +303,10 @@ def _addresses(job: JobConfig, facts: Sequence[NodeFacts]) -> Found:
     for address, those in sorted(owners.items()):
         for name, device in those if len(those) > 1 else ():
             others = ", ".join(f"{other} NPU {number}" for other, number in those if (other, number) != (name, device))
-            message = f"its network port's address {address} is also that of {others}"
+            message = f"its network port has the address {address}, as do {others}"
             yield Finding(Check.ADDRESSES, name, message, device, fatal=_by_ports(job))
 
 
 def gib(size: int) -> str:
-    """Write a number of bytes."""
+    """Format a number of bytes in GiB."""
     return f"{size / (1 << 30):.1f} GiB"

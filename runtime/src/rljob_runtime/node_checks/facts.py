@@ -1,4 +1,4 @@
-"""What is asked of a node and what it answers: plain data that travels through Ray."""
+"""Request to a node and its answer: plain data that Ray transfers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rljob_runtime.ascend_tools import Device
 
 @dataclass(frozen=True)
 class SharedFolder:
-    """A folder that must be the same volume on every node; the head has left a token in it."""
+    """A folder that must be on the same volume on every node. The head has written a token into it."""
 
     field: str
-    """The manifest's field."""
+    """Field of the manifest."""
     path: str
     token_name: str
     token: str
@@ -20,68 +20,68 @@ class SharedFolder:
 
 @dataclass(frozen=True)
 class Request:
-    """One node's task."""
+    """The task of one node."""
 
     run: str
-    """Name of the run, for what is left on the node."""
+    """Name of the run, for files that are left on the node."""
     devices: int
-    """Of each node."""
+    """Devices per node."""
     with_npus: bool
     paths: tuple[str, ...]
-    """Files and folders that must be there."""
+    """Files and folders that must exist."""
     folders: tuple[SharedFolder, ...]
     model: str | None
     bind_cpus_min: int | None
-    """CPUs that a device must have at least; None: nothing is bound."""
+    """Minimum number of CPUs per device; None disables binding."""
     exclusive_cpus: int | None
-    """If the cpuset has just so many CPUs, it is this pod's own; None: it is, whatever its size."""
+    """With exactly this many CPUs, the cpuset is exclusive to this pod; None: it is exclusive, whatever its size."""
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The weights of the model as a node sees them."""
+    """Weight files of the model as found on a node."""
 
     sizes: dict[str, int] = field(default_factory=dict)
-    """Files that the index names, or all weights without one; -1: missing."""
+    """Size of the files that the index names, or of all weight files without an index; -1 for a missing file."""
     problems: tuple[str, ...] = ()
-    """Files that are not whole."""
+    """Files that are incomplete."""
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """One node's answer. `None` stands for what does not apply or could not be read; an error says why."""
+    """The answer of one node. `None` means not applicable or not readable; an error field then has the reason."""
 
     node: str
-    """Kubernetes node, or host name."""
+    """Name of the Kubernetes node, otherwise the host name."""
     time: float
-    """The node's clock, Unix seconds, at the begin of its task."""
+    """Unix time of the node's clock at the start of its task."""
     is_head: bool = False
     devices: tuple[Device, ...] | None = None
     devices_error: str = ""
     tools_missing: bool = False
-    """The error is that npu-smi is not there at all."""
+    """npu-smi is not installed; `devices_error` has the message."""
     versions: dict[str, str] = field(default_factory=dict)
     links: dict[int, str] = field(default_factory=dict)
     """Device -> UP or DOWN."""
     addresses: dict[int, str | None] = field(default_factory=dict)
-    """Device -> address of its own network port; None: the tool says that it has none."""
+    """Device -> address of its own network port; None if the tool reports that it has none."""
     unasked: dict[int, str] = field(default_factory=dict)
-    """Device -> why its network port's state or address could not be learnt."""
+    """Device -> why the state or address of its network port is unknown."""
     links_error: str = ""
     busy_ports: tuple[int, ...] = ()
     interface: str | None = None
     interface_error: str = ""
     cpus: int = 0
-    """CPUs of the cpuset."""
+    """CPUs in the cpuset."""
     shared_memory_bytes: int | None = None
     open_files: int | None = None
-    """Soft limit of the processes that Ray starts."""
+    """Soft limit for the processes that Ray starts."""
     free_bytes: int | None = None
-    """Where Ray and the libraries keep their temporary files."""
+    """Free space for temporary files of Ray and the libraries."""
     missing_paths: tuple[str, ...] = ()
     unshared: dict[str, str] = field(default_factory=dict)
-    """Path of a shared folder -> what is wrong with it here."""
+    """Path of a shared folder -> its problem on this node."""
     model: ModelFiles | None = None
     plan: str | None = None
-    """The CPU plan, as a line; None: nothing is bound here."""
+    """The CPU plan as one line; None if nothing is bound on this node."""
     plan_notes: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""Gathers one node's facts: the part of the check that runs on each node, as one Ray task.
+"""Gather one node's facts: the part of the checks that runs on each node, as one Ray task.
 
-Every probe is bounded and fails by itself: what one cannot read must not hide what another can.
+Every probe has a time limit and fails on its own, so a failed probe does not hide the results of others.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
 T = TypeVar("T")
 
 LINKS_SECONDS = 20.0
-"""For the network ports of all devices, which are asked one after another: hccn_tool runs once at a time."""
+"""For the network ports of all devices, which are queried one by one because hccn_tool cannot run concurrently."""
 LINK_SECONDS = 5.0
-"""For one question; it takes some tenths of a second."""
+"""For one query, which takes some tenths of a second."""
 BUSY_TRIES, BUSY_SECONDS = 3, 0.5
 BASE_PORT, PORT_RANGE = "HCCL_IF_BASE_PORT", "HCCL_HOST_SOCKET_PORT_RANGE"
 HCCL_PORTS = 32
-"""Ports from HCCL_IF_BASE_PORT on that root-info mode takes (CANN 8.2 and later)."""
+"""Number of ports from HCCL_IF_BASE_PORT that root-info mode uses (CANN 8.2 and later)."""
 PORTS_MAX = 4096
 SHARED_SECONDS = 10.0
-"""Attributes of a folder on a network file system may be that old on another node."""
+"""Maximum age of attributes that another node may see for a folder on a network file system."""
 SHARED_POLL_SECONDS = 0.5
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the mount itself
 ASCEND_ROOT = "/usr/local/Ascend"
@@ -49,12 +49,12 @@ CANN_FILES = (
     "{home}/version.cfg",
     "{root}/ascend-toolkit/latest/version.cfg",
 )
-"""Where CANN's installer writes its release (CANN, installation guide); `home` is ASCEND_TOOLKIT_HOME."""
+"""Where CANN's installer records its release (CANN installation guide); `home` is ASCEND_TOOLKIT_HOME."""
 
 
 @dataclass(frozen=True)
 class Npus:
-    """What the driver and the image tell of the devices."""
+    """Facts about the devices from the driver and the image."""
 
     devices: tuple[Device, ...] | None = None
     error: str = ""
@@ -70,16 +70,16 @@ class Npus:
 
 @dataclass
 class _Ports:
-    """What is learnt of the devices' own network ports."""
+    """Facts about the devices' own network ports."""
 
     links: dict[int, str] = field(default_factory=dict)
     addresses: dict[int, str | None] = field(default_factory=dict)
     unasked: dict[int, str] = field(default_factory=dict)
-    """Device -> why something of it is not known."""
+    """Device -> why a fact about its port is unknown."""
 
 
 def gather(request: Request, *, is_head: bool = False) -> NodeFacts:
-    """Check this node and, if asked, plan its CPUs."""
+    """Check this node and, if requested, plan its CPUs."""
     now = time.time()
     allowed = topology.usable_cpus()
     with ThreadPoolExecutor(2) as pool:
@@ -118,7 +118,7 @@ def gather(request: Request, *, is_head: bool = False) -> NodeFacts:
 
 
 def read_npus() -> Npus:
-    """Ask the driver's tools and the image; what a tool does not tell is absent."""
+    """Query the driver's tools and the image. Facts that a tool does not report are absent."""
     versions = {"cann": cann_version(), "torch_npu": _installed("torch-npu")}
     try:
         info = ascend_tools.run_tool("npu-smi", "info")
@@ -127,7 +127,7 @@ def read_npus() -> Npus:
         return Npus(error=str(error), tools_missing=missing, versions=_known(versions))
     versions["driver"] = ascend_tools.parse_tool_version(info)
     if not ascend_tools.parse_devices(info, {}):
-        # Each further question about nothing may wait for its whole time: a driver without devices is slow to say so.
+        # Each further query could wait for its full time limit: a driver without devices responds slowly.
         return Npus((), versions=_known(versions))
     mapping: dict[tuple[int, int], int] = {}
     with contextlib.suppress(ToolError):
@@ -155,7 +155,7 @@ def read_npus() -> Npus:
 
 
 def _ask_ports(devices: tuple[Device, ...]) -> _Ports:
-    """Ask each device's own network port; what one does not tell is said of that one. Raises ToolMissingError."""
+    """Query each device's own network port. Failures are recorded per device. Raises ToolMissingError."""
     found, deadline = _Ports(), time.monotonic() + LINKS_SECONDS
     for device in devices:
         number = device.logical
@@ -181,7 +181,7 @@ def _ask_ports(devices: tuple[Device, ...]) -> _Ports:
 
 
 def _ask_hccn(number: int, what: str, deadline: float) -> str:
-    """Ask hccn_tool about one device, again while another one runs; raises ToolError."""
+    """Query hccn_tool for one device; repeat while another instance runs. Raises ToolError."""
     command = ("hccn_tool", "-i", str(number), what, "-g")
     for _ in range(BUSY_TRIES - 1):
         with contextlib.suppress(ToolBusyError):
@@ -193,12 +193,12 @@ def _ask_hccn(number: int, what: str, deadline: float) -> str:
 def _left(command: tuple[str, ...], deadline: float) -> float:
     left = min(LINK_SECONDS, deadline - time.monotonic())
     if left <= 0:
-        raise ToolError(f"`{' '.join(command)}` was not asked: the others took {LINKS_SECONDS:g} s")
+        raise ToolError(f"`{' '.join(command)}` was not run: earlier queries took {LINKS_SECONDS:g} s")
     return left
 
 
 def busy_ports(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """Give the ports among those that HCCL will take here that somebody listens on; with `auto` it takes free ones."""
+    """Return the ports that HCCL will use but that are in use. With `auto`, HCCL chooses free ports itself."""
     wanted: list[int] = []
     text, base = environ.get(PORT_RANGE, ""), environ.get(BASE_PORT, "")
     if text and text != "auto":
@@ -210,7 +210,7 @@ def busy_ports(environ: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def cann_version(environ: Mapping[str, str] = os.environ, root: str = ASCEND_ROOT) -> str | None:
-    """Read the release of the CANN toolkit in this image."""
+    """Return the release of the CANN toolkit in this image."""
     arch = {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
     home = environ.get("ASCEND_TOOLKIT_HOME", f"{root}/ascend-toolkit/latest")
     for name in CANN_FILES:
@@ -223,12 +223,12 @@ def cann_version(environ: Mapping[str, str] = os.environ, root: str = ASCEND_ROO
 def plan_node(
     request: Request, allowed: frozenset[int], near: Mapping[int, frozenset[int]]
 ) -> tuple[str | None, tuple[str, ...]]:
-    """Plan the node's CPUs, leave the plan for the run's processes, and bind this one and raylet."""
+    """Plan the node's CPUs, write the plan for the run's processes, and bind this process and raylet."""
     wanted = request.exclusive_cpus
     if wanted is not None and len(allowed) != wanted:
         note = (
-            f"nothing is bound: the cpuset has {len(allowed)} CPUs and the pod asked for {wanted}, so other pods may "
-            "run on them; it is the pod's own with the kubelet's static CPU manager, whole CPUs, and requests that "
+            f"nothing is bound: the cpuset has {len(allowed)} CPUs, but the pod requests {wanted}, so other pods may "
+            "run on them; an exclusive cpuset needs the kubelet's static CPU manager, whole CPUs, and requests that "
             "equal limits"
         )
         return None, (note,)
@@ -248,20 +248,20 @@ def plan_node(
 
 
 def _unshared(folder: SharedFolder) -> str:
-    """Say what is wrong with a shared folder here; nothing: it is the head's, and can be written."""
+    """Return the problem of a shared folder on this node; empty if it is the head's folder and writable."""
     token, deadline = Path(folder.path) / folder.token_name, time.monotonic() + SHARED_SECONDS
     while (found := _or_none(token.read_text)) is None:
         if time.monotonic() >= deadline:
-            return "it is another volume here: what the head has just written into it is not there"
+            return "another volume is mounted here: the file that the head has just written is missing"
         time.sleep(SHARED_POLL_SECONDS)
     if found != folder.token:
-        return "it is another volume here: it holds something else than the head has just written"
+        return "another volume is mounted here: the file that the head has just written has other content"
     try:
         descriptor, own = tempfile.mkstemp(prefix=f"{folder.token_name}-", dir=folder.path)
         os.close(descriptor)
         Path(own).unlink()
     except OSError as error:
-        return f"it cannot be written: {error.strerror}"
+        return f"it is not writable: {error.strerror}"
     return ""
 
 

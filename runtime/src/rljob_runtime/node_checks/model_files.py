@@ -1,7 +1,7 @@
-"""Whether the model's weights are all there and whole: the index against its shards, each shard against its header.
+"""Check that the model's weight files are complete: the index against its shards, each shard against its header.
 
-A download that broke off costs a start on every node before verl notices. Headers are read on the head only; the other
-nodes give sizes, which must be the head's.
+Otherwise an interrupted download costs a start on every node before verl detects it. Only the head reads headers; the
+other nodes report file sizes, which must equal the head's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MISSING = -1
 
 
 def read(folder: Path, *, deep: bool) -> ModelFiles | None:
-    """Look at a model's folder; None if it is not one. `deep` also reads the shards' headers."""
+    """Read a model's folder; return None if it is not one. `deep` also reads the shards' headers."""
     if not (folder / "config.json").is_file():
         return None
     named, problems = _named(folder)
-    # No weights at all may be right: Megatron can load them from a folder of its own.
+    # A folder without weights may be correct: Megatron can load them from another folder.
     sizes = {name: _size(folder / name) for name in named}
     if deep:
         whole = (name for name, size in sizes.items() if size != MISSING and name.endswith(".safetensors"))
@@ -33,7 +33,7 @@ def read(folder: Path, *, deep: bool) -> ModelFiles | None:
 
 
 def _named(folder: Path) -> tuple[list[str], list[str]]:
-    """Give the files that hold the weights, and what is wrong with the index."""
+    """Return the weight files, and problems of the index."""
     for index in INDEXES:
         file = folder / index
         if not file.is_file():
@@ -53,7 +53,7 @@ def _size(file: Path) -> int:
 
 
 def _broken(file: Path, size: int) -> str:
-    """Compare a shard with its header: 8 bytes of length, JSON with each tensor's place, the tensors."""
+    """Compare a shard with its header: 8 bytes of length, JSON with each tensor's offsets, then the tensors."""
     try:
         with file.open("rb") as opened:
             (length,) = struct.unpack("<Q", opened.read(8))

@@ -1,4 +1,4 @@
-"""The table of the check: for the driver's log and, bounded, for `/v1/progress`."""
+"""Build the table of the node checks: for the driver's log and, limited in size, for `/v1/progress`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NPU_ONLY = (
 
 
 def preflight(job: JobConfig, facts: Sequence[NodeFacts], findings: Sequence[Finding], seconds: float) -> Preflight:
-    """Give the table."""
+    """Return the table."""
     silent = {found.node for found in findings if found.check is Check.ANSWER}
     names = {node.node for node in facts} | silent
     rows = [check for check in Check if job.platform is Platform.NPU or check not in NPU_ONLY]
@@ -49,17 +49,17 @@ def _row(check: Check, facts: Sequence[NodeFacts], findings: Sequence[Finding], 
         passed=nodes - len(failed) - len(warned),
         failed=len(failed),
         warned=len(warned),
-        seen=_cut(own[0].told() if own else _seen(check, facts)),
+        seen=_cut(own[0].describe() if own else _seen(check, facts)),
     )
 
 
 def _seen(check: Check, facts: Sequence[NodeFacts]) -> str:
-    """Say what a check saw on all worker nodes together."""
+    """Return what a check observed on all worker nodes together."""
     return SEEN[check]([node for node in facts if not node.is_head]) if check in SEEN else ""
 
 
 def text(table: Preflight) -> str:
-    """Write the table for the log, then every finding."""
+    """Format the table and all findings for the log."""
     title = f"{table.nodes} nodes checked in {table.seconds:g} s"
     lines = [title, f"  {'check':<17} {'ok':>4} {'bad':>4} {'warn':>4}  seen"]
     lines += [
@@ -74,7 +74,7 @@ def text(table: Preflight) -> str:
 
 
 def core_binding(facts: Sequence[NodeFacts]) -> CoreBinding:
-    """Give what is planned; nodes with the same plan stand together."""
+    """Return the planned binding. Nodes with the same plan are grouped."""
     workers = [node for node in facts if not node.is_head]
     plans: dict[str, list[str]] = {}
     notes: dict[str, list[str]] = {}
@@ -96,8 +96,8 @@ def _names(nodes: Sequence[str]) -> str:
     return shown if len(nodes) <= 3 else f"{shown} and {len(nodes) - 3} more"
 
 
-def _cut(told: str) -> str:
-    return told if len(told) <= TEXT_MAX else f"{told[: TEXT_MAX - 4]} ..."
+def _cut(line: str) -> str:
+    return line if len(line) <= TEXT_MAX else f"{line[: TEXT_MAX - 4]} ..."
 
 
 def _devices(workers: Sequence[NodeFacts]) -> str:
@@ -106,11 +106,11 @@ def _devices(workers: Sequence[NodeFacts]) -> str:
 
 
 def _releases(*parts: str) -> Callable[[Sequence[NodeFacts]], str]:
-    def told(workers: Sequence[NodeFacts]) -> str:
+    def describe(workers: Sequence[NodeFacts]) -> str:
         found = {part: sorted({node.versions[part] for node in workers if part in node.versions}) for part in parts}
         return ", ".join(f"{part} {' '.join(releases)}" for part, releases in found.items() if releases)
 
-    return told
+    return describe
 
 
 def _links(workers: Sequence[NodeFacts]) -> str:
@@ -146,4 +146,4 @@ SEEN: Mapping[Check, Callable[[Sequence[NodeFacts]], str]] = {
     Check.MODEL: _files,
     Check.CPUS: lambda workers: _span(node.cpus for node in workers),
 }
-"""What a row shows where all is well."""
+"""What a row shows if no node failed."""

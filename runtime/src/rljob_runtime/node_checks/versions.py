@@ -1,7 +1,7 @@
-"""Which releases work together: the runtime's own table, for what job.json does not say.
+"""Releases that work together: the runtime's own table, for components that job.json does not restrict.
 
-Versions of Ascend's parts mix numbers and words (`25.3.rc1.2`, `8.3.RC1`, `2.10.0.post4`): a candidate comes before its
-release, a post release after.
+Versions of Ascend components mix numbers and words (`25.3.rc1.2`, `8.3.RC1`, `2.10.0.post4`): a release candidate comes
+before its release, a post release after it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _WORDS = {"alpha": -3, "beta": -2, "rc": -1, "post": 1}
 
 
 @dataclass(frozen=True)
-class Row:
-    """With this release of one part, that part must be at least so new."""
+class VersionRule:
+    """A release of one component and the minimum version of another one that it needs."""
 
     part: str
     begins: str
-    """How the release's version begins."""
+    """Prefix of the release's version."""
     needs: str
     minimum: str
     source: str
@@ -28,18 +28,18 @@ _VLLM_ASCEND = "vllm-ascend, release compatibility matrix"
 _VERL = "verl, Ascend installation guide"
 _MIND = "MindCluster 26.1, supported driver releases"
 TABLE = (
-    Row("torch_npu", "2.10.", "cann", "9.1.0", _VLLM_ASCEND),
-    Row("torch_npu", "2.9.", "cann", "8.5.1", _VLLM_ASCEND),
-    Row("torch_npu", "2.8.", "cann", "8.5.0", _VLLM_ASCEND),
-    Row("torch_npu", "2.7.1", "cann", "8.3.rc1", _VERL),
-    Row("cann", "9.", "driver", "25.5.0", _MIND),
-    Row("cann", "8.5", "driver", "25.3.rc1", _VERL),
-    Row("cann", "8.3", "driver", "25.3.rc1", "verl/utils/device.py, check_ipc_version_support"),
+    VersionRule("torch_npu", "2.10.", "cann", "9.1.0", _VLLM_ASCEND),
+    VersionRule("torch_npu", "2.9.", "cann", "8.5.1", _VLLM_ASCEND),
+    VersionRule("torch_npu", "2.8.", "cann", "8.5.0", _VLLM_ASCEND),
+    VersionRule("torch_npu", "2.7.1", "cann", "8.3.rc1", _VERL),
+    VersionRule("cann", "9.", "driver", "25.5.0", _MIND),
+    VersionRule("cann", "8.5", "driver", "25.3.rc1", _VERL),
+    VersionRule("cann", "8.3", "driver", "25.3.rc1", "verl/utils/device.py, check_ipc_version_support"),
 )
 
 
 def sort_key(version: str) -> tuple[tuple[int, int], ...]:
-    """Give what versions are ordered by."""
+    """Return the sort key of a version."""
     key: list[tuple[int, int]] = []
     for word, digits in re.findall(r"([a-z]+)?(\d*)", version.lower()):
         if word:
@@ -50,7 +50,7 @@ def sort_key(version: str) -> tuple[tuple[int, int], ...]:
 
 
 def older(version: str, minimum: str) -> bool:
-    """Tell whether a version comes before another; parts that are not written count as zero."""
+    """Return whether a version comes before another. Missing parts count as zero."""
     left, right = sort_key(version), sort_key(minimum)
     length = max(len(left), len(right))
     fill = ((0, 0),) * length
@@ -58,7 +58,7 @@ def older(version: str, minimum: str) -> bool:
 
 
 def minimums(seen: dict[str, str]) -> dict[str, tuple[str, str]]:
-    """Give what the table asks of a node's releases: part -> (minimum, why)."""
+    """Return the minimums for a node's releases: component -> (minimum, why)."""
     wanted: dict[str, tuple[str, str]] = {}
     for row in TABLE:
         version = seen.get(row.part, "")

@@ -1,1 +1,1 @@
-"""Arithmetic and tables for planning a run before it begins. Pure, standard library only; the operator uses it too."""
+"""Arithmetic and tables for planning a run. Pure and limited to the standard library; the operator uses it too."""

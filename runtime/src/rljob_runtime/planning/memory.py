@@ -1,9 +1,10 @@
-"""How much of a die's memory each phase of a step takes, reckoned before any die is held.
+"""Estimate how much of a die's memory each phase of a step uses, before any die is allocated.
 
-`rljob plan memory` prints it and validation refuses a job that cannot fit. verl's colocated trainer gives the same dies
-to generation, log-probabilities, update and weight transfer in turn, so each phase is a sum of its own and the largest
-decides. Weights, gradients, optimizer state and cache follow from the sizes alone; activations, communicators and what
-an engine works in are estimates, and say so. docs/reference/memory.md has every formula with its source.
+`rljob plan memory` prints it and validation rejects a job that cannot fit. verl's colocated trainer uses the same dies
+in turn for generation, log-probabilities, update and weight transfer, so each phase is summed separately and the
+largest one decides. Weights, gradients, optimizer state and cache follow exactly from the sizes. Activations,
+communicators and the engine's working memory are estimates and marked as such. docs/reference/memory.md contains every
+formula with its source.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from rljob_runtime.planning.weights import (
 ADAM = 2 * FP32
 """First and second moment, in fp32 (verl 0.9.1: workers/engine/megatron and torch.optim.AdamW)."""
 LOGIT_FORWARD = BF16 + FP32
-"""Bytes a logit: as computed, and as the log-probabilities need it (verl 0.9.1, utils/torch_functional.py)."""
+"""Bytes per logit: as computed, and as needed for log-probabilities (verl 0.9.1, utils/torch_functional.py)."""
 LOGIT_BACKWARD = LOGIT_FORWARD + BF16
-"""And its gradient."""
+"""Bytes per logit in the update, with its gradient."""
 PREFETCHED_LAYERS = 2
-"""FSDP2 holds the layer at work and the next one whole (torch.distributed.fsdp.fully_shard)."""
+"""FSDP2 holds the current layer and the next one unsharded (torch.distributed.fsdp.fully_shard)."""
 
 
 class Engine(enum.Enum):
@@ -47,17 +48,17 @@ class Engine(enum.Enum):
 
 
 class Recompute(enum.Enum):
-    """What of a layer is computed again in the backward pass."""
+    """Which activations of a layer are recomputed in the backward pass."""
 
     NONE = "none"
     BLOCK = "block"
     """The first layers of a stage."""
     UNIFORM = "uniform"
-    """Every layer, kept in groups."""
+    """Every layer, checkpointed in groups."""
 
 
 class PhaseName(enum.Enum):
-    """Parts of a step that share the dies one after another."""
+    """Phases of a step that use the dies one after another."""
 
     GENERATE = "generate"
     LOG_PROBABILITIES = "log probabilities"
@@ -70,25 +71,25 @@ class Die:
     """One device."""
 
     memory_bytes: int
-    """HBM, as npu-smi shows it."""
+    """HBM as shown by npu-smi."""
     visible_bytes: int
-    """What is left to processes once the driver has taken its part."""
+    """Memory available to processes, without the driver's share."""
     communicator_bytes: int
-    """Of one communicator: twice HCCL_BUFFSIZE."""
+    """Memory of one communicator: twice HCCL_BUFFSIZE."""
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """Layout and switches of the update; the sizes divide the devices."""
+    """Layout and settings of the update. The sizes divide the devices."""
 
     engine: Engine
     devices: int
     stage_layers: tuple[int, ...]
-    """Layers of each pipeline stage, in order; one entry with FSDP2."""
+    """Layers in each pipeline stage, in order; one entry for FSDP2."""
     tokens: int
     """Tokens of a micro batch on a die, after context or Ulysses parallelism."""
     micro_batches: int
-    """Of one data-parallel rank and update."""
+    """Micro batches per data-parallel rank and update."""
     cut: Cut = field(default_factory=Cut)
     context: int = 1
     recompute: Recompute = Recompute.NONE
@@ -96,7 +97,8 @@ class Trainer:
     kept_experts: float = 1.0
     """Share of the experts' activations that is kept (MindSpeed's moe_zero_memory)."""
     host_optimizer: bool = False
-    """The state never lies on the die as a whole (MindSpeed's swap_optimizer, Megatron's optimizer_cpu_offload)."""
+    """The optimizer state is never on the die as a whole (MindSpeed's swap_optimizer, Megatron's
+    optimizer_cpu_offload)."""
     offload_weights: bool = False
     offload_optimizer: bool = False
     offload_reference: bool = False
@@ -105,53 +107,53 @@ class Trainer:
 
     @property
     def pipeline(self) -> int:
-        """Stages."""
+        """Number of pipeline stages."""
         return len(self.stage_layers)
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """Layout and switches of the generation."""
+    """Layout and settings of the generation."""
 
     tensor: int
     data: int
     expert: int
     memory_fraction: float
     sequences: int
-    """Decoded at a time on a rank."""
+    """Sequences decoded concurrently on a rank."""
     batched_tokens: int
     sequence_tokens: int
-    """Longest prompt and response."""
+    """Longest prompt plus longest response."""
     bucket_bytes: int
-    """Of the weight transfer."""
+    """Bucket of the weight transfer."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One thing in memory."""
+    """One component of a memory phase."""
 
     name: str
     bytes: int
     estimated: bool = False
-    """Not a sum of sizes but a model of them."""
+    """True for a model instead of a sum of sizes."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """What lies on the fullest die in one phase."""
+    """Memory of the fullest die in one phase."""
 
     name: PhaseName
     parts: tuple[Part, ...]
 
     @property
     def bytes(self) -> int:
-        """All of it."""
+        """Total of all parts."""
         return sum(part.bytes for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Memory of a job's dies."""
+    """Memory plan of a job's dies."""
 
     shape: Shape
     die: Die
@@ -159,14 +161,14 @@ class Plan:
     kv_bytes_per_token: int
     """On one die."""
     kv_bytes_needed: int
-    """For one sequence of full length, the least that vLLM starts with."""
+    """For one sequence of full length, the minimum with which vLLM starts."""
     kv_bytes: int
-    """What is left for the cache; negative where the rest does not fit."""
+    """Memory available for the cache; negative if the rest does not fit."""
     sequence_tokens: int
 
     @property
     def peak(self) -> Phase:
-        """The fullest phase."""
+        """The phase that uses most memory."""
         return max(self.phases, key=lambda phase: phase.bytes)
 
     @property
@@ -176,13 +178,13 @@ class Plan:
 
     @property
     def full_sequences(self) -> float:
-        """Sequences of full length that fit at a time."""
+        """Number of full-length sequences that fit at a time."""
         return self.kv_tokens / self.sequence_tokens
 
 
 @functools.lru_cache(maxsize=256)
 def plan(shape: Shape, die: Die, trainer: Trainer, rollout: Rollout) -> Plan:
-    """Reckon every phase on the die that holds most; a job is judged more than once, and always to the same end."""
+    """Estimate every phase on the fullest die. Cached, because a job is validated more than once."""
     at_rest = {stage: _states(shape, trainer, stage) for stage in range(trainer.pipeline)}
     engine = _engine(shape, die, rollout)
     budget = int(rollout.memory_fraction * die.visible_bytes)
@@ -218,17 +220,17 @@ def _fullest(name: PhaseName, stages: list[list[Part]]) -> Phase:
 
 @dataclass(frozen=True)
 class _States:
-    """Weights and what belongs to them on one die, and which of it stays while others work."""
+    """Weights and dependent state on one die, and what of it stays on the die in other phases."""
 
     trainer: Trainer
     weights: int
     gathered: int
-    """Layers that FSDP2 holds whole while it computes."""
+    """Layers that FSDP2 holds unsharded while it computes."""
     gradients: int
     optimizer: int
 
     def resting(self) -> Iterator[Part]:
-        """What stays on the die while others work."""
+        """Parts that stay on the die during other phases."""
         if not self.trainer.offload_weights:
             yield Part("trainer weights", self.weights)
             yield Part("gradients", self.gradients)
@@ -237,7 +239,7 @@ class _States:
         yield from self._others()
 
     def _others(self) -> Iterator[Part]:
-        """What the reference and the critic leave on the die; a critic has the sizes of the actor."""
+        """Parts of the reference and the critic that stay on the die. The critic has the sizes of the actor."""
         if self.trainer.reference and not self.trainer.offload_reference:
             yield Part("reference weights", self.weights)
         if self.trainer.critic:
@@ -246,7 +248,7 @@ class _States:
             yield Part("critic", kept)
 
     def reading(self) -> Iterator[Part]:
-        """What lies there for a forward pass of the actor or the reference, whichever finds more of the other."""
+        """Parts during a forward pass of actor or reference, whichever leaves more of the other on the die."""
         parts = {part.name: part for part in self.resting()}
         names = ["trainer weights", *(["reference weights"] if self.trainer.reference else [])]
         if not any(name in parts for name in names):
@@ -256,7 +258,7 @@ class _States:
         yield Part("gathered layers", self.gathered)
 
     def updating(self) -> Iterator[Part]:
-        """What lies there for forward, backward and the optimizer's step."""
+        """Parts during forward pass, backward pass and optimizer step."""
         yield Part("trainer weights", self.weights)
         yield Part("gathered layers", self.gathered)
         yield Part("gradients", self.gradients)
@@ -265,13 +267,13 @@ class _States:
         yield from self._others()
 
     def sending(self) -> Iterator[Part]:
-        """What lies there while weights go to vLLM; verl offloads the actor afterwards (workers/engine_workers.py)."""
+        """Parts while weights are sent to vLLM; verl offloads the actor afterwards (workers/engine_workers.py)."""
         yield Part("trainer weights", self.weights)
         yield from (part for part in self.resting() if part.name != "trainer weights")
 
 
 def stage_elements(shape: Shape, trainer: Trainer, stage: int) -> Elements:
-    """Give the elements on a die of a pipeline stage."""
+    """Return the elements of a pipeline stage on one die."""
     first = sum(trainer.stage_layers[:stage])
     total = Elements()
     for layer in range(first, first + trainer.stage_layers[stage]):
@@ -281,7 +283,7 @@ def stage_elements(shape: Shape, trainer: Trainer, stage: int) -> Elements:
         total += embedding_elements(shape, trainer.cut)
     if last:
         total += Elements(whole=shape.hidden)
-        # Shared weights exist once on a stage that is first and last, and twice where the ends lie apart.
+        # Tied weights exist once on a stage that is both first and last, and twice otherwise.
         if not (shape.tied and stage == 0):
             total += embedding_elements(shape, trainer.cut)
     return total
@@ -303,7 +305,7 @@ def _states(shape: Shape, trainer: Trainer, stage: int) -> _States:
     held = stage_elements(shape, trainer, stage)
     dense_ranks = max(1, trainer.devices // (trainer.cut.tensor * trainer.pipeline))
     expert_ranks = max(1, trainer.devices // (trainer.cut.expert_tensor * trainer.cut.expert * trainer.pipeline))
-    # Master weights and moments are spread over the ranks that hold the same weights (use_distributed_optimizer).
+    # Master weights and moments are distributed over the ranks with the same weights (use_distributed_optimizer).
     state = (held.dense / dense_ranks + held.experts / expert_ranks) * (FP32 + ADAM)
     return _States(
         trainer,
@@ -316,10 +318,10 @@ def _states(shape: Shape, trainer: Trainer, stage: int) -> _States:
 
 
 def layer_activations(shape: Shape, trainer: Trainer) -> float:
-    """Bytes a token that one layer keeps for the backward pass on a die, with flash attention, in bf16.
+    """Return the bytes per token that one layer keeps for the backward pass on a die, with flash attention, in bf16.
 
-    What each matrix product and norm takes as its input, as in arXiv 2205.05198, section 4, for gated MLPs and grouped
-    queries; Megatron's sequence parallelism cuts all of it by the tensor size.
+    Counts the input of each matrix product and norm, as in arXiv 2205.05198, section 4, for gated MLPs and grouped
+    queries. Megatron's sequence parallelism divides all of it by the tensor size.
     """
     ranks = trainer.cut.tensor if trainer.engine is Engine.MEGATRON else 1
     if latent := shape.latent:
@@ -334,13 +336,13 @@ def layer_activations(shape: Shape, trainer: Trainer) -> float:
 def _mlp_activations(shape: Shape, kept: float) -> float:
     if (moe := shape.experts) is None:
         return MATRICES * shape.width
-    # Routed tokens come in and go out once an expert; experts are taken to be equally loaded.
+    # Routed tokens are counted once per expert, before and after it. Experts are assumed to be equally loaded.
     routed = moe.chosen * (2 * shape.hidden + MATRICES * moe.width)
     return kept * routed + MATRICES * moe.shared_width
 
 
 def _stage_activations(shape: Shape, trainer: Trainer, stage: int) -> float:
-    """Bytes of all layers of a stage for the micro batches under way (1F1B: fewer, the later the stage)."""
+    """Return the bytes of all layers of a stage for the micro batches in flight (1F1B: fewer in later stages)."""
     layers = trainer.stage_layers[stage]
     under_way = min(trainer.pipeline - stage, trainer.micro_batches)
     ranks = trainer.cut.tensor if trainer.engine is Engine.MEGATRON else 1
@@ -381,12 +383,12 @@ def _transfer(shape: Shape, rollout: Rollout) -> Iterator[Part]:
 
 
 def _engine(shape: Shape, die: Die, rollout: Rollout) -> tuple[Part, ...]:
-    """Give what vLLM takes beside its cache: weights first."""
+    """Return vLLM's memory without its cache, weights first."""
     spread = rollout.expert > 1
     cut = Cut(rollout.tensor, rollout.expert, 1 if spread else rollout.tensor)
     weights = model_elements(shape, cut).total + absorbed_elements(shape, rollout.tensor)
-    # A replica whose experts are spread has groups for tensor, data and expert ranks, and a second one of the latter
-    # for the fused dispatch (MC2); vllm_ascend/distributed/parallel_state.py, v0.23.0.
+    # A replica with expert parallelism has groups for tensor, data and expert ranks, and a second expert group for the
+    # fused dispatch (MC2); vllm_ascend/distributed/parallel_state.py, v0.23.0.
     groups = 1 + (rollout.tensor > 1) + (rollout.data > 1) + 2 * spread
     return (
         Part("rollout weights", int(weights * BF16)),
@@ -396,13 +398,13 @@ def _engine(shape: Shape, die: Die, rollout: Rollout) -> tuple[Part, ...]:
 
 
 def _working(shape: Shape, rollout: Rollout) -> float:
-    """Bytes of one forward pass over a full batch of tokens, and of the logits of all sequences."""
+    """Return the bytes of one forward pass over a full batch of tokens, and of the logits of all sequences."""
     moe, tensor = shape.experts, rollout.tensor
     heads = 2 * shape.heads / tensor + 2 * kv_heads_of_rank(shape, tensor)
     if moe is None:
         inner = MATRICES * shape.width / tensor
     else:
-        # Tokens are dispatched by the tensor ranks in equal shares; without expert parallelism each expert is cut.
+        # The tensor ranks dispatch equal shares of the tokens. Without expert parallelism each expert is sharded.
         tokens = moe.chosen * (2 * shape.hidden) / (tensor if rollout.expert > 1 else 1)
         inner = tokens + MATRICES * (moe.chosen * moe.width + moe.shared_width) / tensor
     per_token = (3 * shape.hidden + max(shape.head * heads, inner)) * BF16
@@ -410,7 +412,7 @@ def _working(shape: Shape, rollout: Rollout) -> float:
 
 
 def _trainer_groups(trainer: Trainer) -> int:
-    """Communicators of the trainer with more than one rank; HCCL makes one when it is first used."""
+    """Return the number of the trainer's communicators with more than one rank; HCCL creates them on first use."""
     if trainer.engine is Engine.FSDP2:
         return int(trainer.devices > 1)
     dense = trainer.devices // (trainer.cut.tensor * trainer.pipeline * trainer.context)

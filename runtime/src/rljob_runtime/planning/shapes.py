@@ -1,8 +1,8 @@
-"""What of a model decides how much memory it takes: from its config.json, or from the table of the recipes' models.
+"""Sizes of a model that determine its memory use: from its config.json, or from the table of the recipes' models.
 
-`memory` computes with it. The names in a config.json are those of Hugging Face's transformers, whose decoders share
-them; mixtures of experts of the families Qwen and DeepSeek and DeepSeek's latent attention (MLA) are known. What is not
-known is refused by name rather than guessed: a wrong shape would refuse jobs that fit.
+`memory` computes with them. Keys of config.json are those of Hugging Face's transformers, which its decoders share.
+Supported are dense decoders, mixtures of experts of the families Qwen and DeepSeek, and DeepSeek's latent attention
+(MLA). An unknown family is refused by name: with a wrong shape, jobs that fit would be rejected.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from dataclasses import dataclass
 SUPPORTED = frozenset(
     {"qwen2", "qwen3", "llama", "mistral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2"}
 )
-"""`model_type` of decoders whose every weight is counted below (transformers, src/transformers/models)."""
+"""`model_type` of decoders whose weights are all counted below (transformers, src/transformers/models)."""
 BIASED = frozenset({"qwen2", "qwen2_moe"})
-"""Families whose query, key and value carry a bias without saying so in their config.json."""
+"""Families with a bias in query, key and value that their config.json does not mention."""
 NORMED = frozenset({"qwen3", "qwen3_moe"})
-"""Families that normalise queries and keys by head."""
+"""Families that normalise queries and keys per head."""
 SHARED_GATED = frozenset({"qwen2_moe"})
-"""Families whose shared expert has a gate of its own."""
+"""Families whose shared expert has its own gate."""
 
 
 class ShapeError(ValueError):
-    """A config.json that cannot be reckoned with; the text names the key and the fix."""
+    """A config.json that is not supported. The message names the key and the fix."""
 
 
 @dataclass(frozen=True)
 class Latent:
-    """Sizes of DeepSeek's attention; its cache holds one compressed vector a token (arXiv 2405.04434, section 2.1)."""
+    """Sizes of DeepSeek's attention. The cache has one compressed vector per token (arXiv 2405.04434, section 2.1)."""
 
     query_rank: int | None
-    """None: queries are not compressed."""
+    """None if queries are not compressed."""
     kv_rank: int
     plain_head: int
     """Part of a head without position (qk_nope_head_dim)."""
@@ -46,25 +46,25 @@ class Experts:
 
     count: int
     chosen: int
-    """Experts that a token visits."""
+    """Experts per token."""
     width: int
     """Inner size of one expert."""
     shared_width: int
-    """Inner size of the experts that every token visits, together."""
+    """Total inner size of the shared experts."""
     shared_gate: bool
     first_layer: int
     """Layers before it are dense."""
     every: int
-    """From there on, one layer of so many has experts (decoder_sparse_step, moe_layer_freq)."""
+    """From that layer on, one of `every` layers has experts (decoder_sparse_step, moe_layer_freq)."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder."""
+    """Sizes of a decoder."""
 
     name: str
     source: str
-    """Where its sizes come from."""
+    """Source of the sizes."""
     layers: int
     hidden: int
     heads: int
@@ -75,25 +75,27 @@ class Shape:
     """Inner size of a dense layer's MLP."""
     vocabulary: int
     tied: bool
-    """Embedding and output share their weights."""
+    """Whether embedding and output share their weights."""
     qkv_bias: bool = False
     head_norm: bool = False
     latent: Latent | None = None
     experts: Experts | None = None
 
     def has_experts(self, layer: int) -> bool:
-        """Whether a layer, counted from 0, has experts."""
+        """Return whether a layer, counted from 0, has experts."""
         moe = self.experts
         return moe is not None and layer >= moe.first_layer and (layer - moe.first_layer) % moe.every == 0
 
 
 def shape_from_config(config: Mapping[str, object], name: str, source: str) -> Shape:
-    """Read a config.json; raises ShapeError where a key is missing or of the wrong type, or the family unknown."""
+    """Read a config.json. Raises ShapeError for a missing key, a wrong type or an unknown family."""
     nested = config.get("text_config")
     keys = nested if isinstance(nested, Mapping) else config
     family = keys.get("model_type")
     if family not in SUPPORTED:
-        raise ShapeError(f"model_type {family!r} is not known; memory is planned for {', '.join(sorted(SUPPORTED))}")
+        raise ShapeError(
+            f"model_type {family!r} is not supported; memory is planned for {', '.join(sorted(SUPPORTED))}"
+        )
     heads, hidden = _count(keys, "num_attention_heads"), _count(keys, "hidden_size")
     moe = _experts(keys, str(family))
     return Shape(
@@ -124,7 +126,7 @@ def _experts(keys: Mapping[str, object], family: str) -> Experts | None:
     # Qwen gives experts to layers whose number, counted from 1, is a multiple of the step (modeling_qwen3_moe.py).
     first = _count(keys, "first_k_dense_replace", every - 1)
     if keys.get("mlp_only_layers"):
-        raise ShapeError("mlp_only_layers is not empty, and memory is planned for regular models only")
+        raise ShapeError("mlp_only_layers is not empty; memory is planned only for models with regular layers")
     return Experts(
         count=_count(keys, name),
         chosen=_count(keys, "num_experts_per_tok"),
@@ -154,9 +156,7 @@ def _count(keys: Mapping[str, object], name: str, default: int | None = None) ->
         return default
     least = 0 if default == 0 or name == "first_k_dense_replace" else 1
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ShapeError(
-            f"{name} is {value!r}, and a whole number of {least} or more is needed; is this a config.json?"
-        )
+        raise ShapeError(f"{name} is {value!r}, expected an integer of at least {least}; is this a config.json?")
     return value
 
 
@@ -218,7 +218,7 @@ BUILT_IN = {
             experts=Experts(128, 8, 1536, 0, shared_gate=False, first_layer=0, every=1),
         ),
         Shape(
-            # R1 has the same sizes. Without the layer for multi-token prediction, which verl does not train.
+            # R1 has the same sizes. The layer for multi-token prediction is left out, because verl does not train it.
             name="DeepSeek-V3",
             source="https://huggingface.co/deepseek-ai/DeepSeek-V3/blob/main/config.json",
             layers=61,
@@ -234,4 +234,4 @@ BUILT_IN = {
         ),
     )
 }
-"""Models of the recipes and examples, by the name that `model.architecture` takes."""
+"""Models of the recipes and examples, by the name used in `model.architecture`."""

@@ -1,7 +1,7 @@
-"""Elements of a model's weights, cut as the engines cut them, and bytes of its cache.
+"""Number of elements of a model's weights, sharded as the engines do it, and bytes of its cache.
 
-`memory` adds them up by phase. Three kinds of element are told apart because layouts treat them differently: those that
-tensor parallelism cuts, those that every tensor rank holds whole, and those of routed experts.
+`memory` sums them by phase. Layouts treat three kinds of elements differently: elements that tensor parallelism shards,
+elements that every tensor rank replicates, and elements of routed experts.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ class Elements:
     """Numbers of elements of some weights."""
 
     cut: float = 0.0
-    """Cut by tensor parallelism; given for one rank of it."""
+    """Sharded by tensor parallelism; the number for one rank."""
     whole: float = 0.0
-    """Held whole by every tensor rank."""
+    """Replicated on every tensor rank."""
     experts: float = 0.0
-    """Of routed experts, as many as one die holds."""
+    """Elements of routed experts on one die."""
 
     @property
     def dense(self) -> float:
-        """All but the experts."""
+        """All elements except the experts'."""
         return self.cut + self.whole
 
     @property
     def total(self) -> float:
-        """All on a die."""
+        """All elements on a die."""
         return self.dense + self.experts
 
     def __add__(self, other: Elements) -> Elements:
-        """Add up part by part."""
+        """Add part by part."""
         return Elements(self.cut + other.cut, self.whole + other.whole, self.experts + other.experts)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How one copy of a model is laid over dies."""
+    """How one copy of a model is sharded over dies."""
 
     tensor: int = 1
     expert: int = 1
-    """Groups that hold whole experts."""
+    """Number of groups with whole experts."""
     expert_tensor: int = 1
-    """Ranks that share each expert."""
+    """Number of ranks that share each expert."""
 
 
 def layer_elements(shape: Shape, layer: int, cut: Cut) -> Elements:
-    """Give one layer's elements on a die."""
+    """Return one layer's elements on a die."""
     norms = Elements(whole=2 * shape.hidden)
     return _attention(shape, cut) + _mlp(shape, layer, cut) + norms
 
@@ -71,7 +71,7 @@ def _attention(shape: Shape, cut: Cut) -> Elements:
             down += hidden * latent.query_rank + latent.query_rank
         up += latent.kv_rank * heads * (latent.plain_head + latent.value_head) + heads * latent.value_head * hidden
         return Elements(cut=up / tensor, whole=down)
-    # Where there are fewer heads of keys than ranks, engines repeat them (vLLM's QKVParallelLinear).
+    # With fewer key heads than ranks, engines replicate them (vLLM's QKVParallelLinear).
     columns = shape.head * (heads / tensor + 2 * kv_heads_of_rank(shape, tensor))
     matrices = hidden * columns + heads * shape.head * hidden / tensor
     bias = columns if shape.qkv_bias else 0
@@ -79,7 +79,7 @@ def _attention(shape: Shape, cut: Cut) -> Elements:
 
 
 def kv_heads_of_rank(shape: Shape, tensor: int) -> int:
-    """Heads of keys that a tensor rank holds: its share, and at least one."""
+    """Return the number of key heads on a tensor rank: its share, and at least one."""
     return max(1, shape.kv_heads // tensor)
 
 
@@ -97,12 +97,12 @@ def _mlp(shape: Shape, layer: int, cut: Cut) -> Elements:
 
 
 def embedding_elements(shape: Shape, cut: Cut) -> Elements:
-    """Give the elements of the input embedding on a die; those of the output are as many."""
+    """Return the elements of the input embedding on a die. The output layer has the same number."""
     return Elements(cut=shape.vocabulary * shape.hidden / cut.tensor)
 
 
 def model_elements(shape: Shape, cut: Cut) -> Elements:
-    """Give all elements of a model on a die that holds every layer."""
+    """Return all elements of a model on a die that holds every layer."""
     total = embedding_elements(shape, cut) + Elements(whole=shape.hidden)
     if not shape.tied:
         total += embedding_elements(shape, cut)
@@ -112,10 +112,10 @@ def model_elements(shape: Shape, cut: Cut) -> Elements:
 
 
 def kv_bytes_per_token(shape: Shape, tensor: int) -> int:
-    """Bytes that a token takes in the cache of one die, in bf16.
+    """Return the bytes of one token in the cache of one die, in bf16.
 
-    Two vectors a head of keys and a layer; with MLA one compressed vector and the rotary part, which every tensor rank
-    holds whole (arXiv 2405.04434, section 2.1).
+    Two vectors per key head and layer. With MLA, one compressed vector and the rotary part, which every tensor rank
+    replicates (arXiv 2405.04434, section 2.1).
     """
     if latent := shape.latent:
         return shape.layers * (latent.kv_rank + latent.rotary_head) * BF16
@@ -123,7 +123,7 @@ def kv_bytes_per_token(shape: Shape, tensor: int) -> int:
 
 
 def absorbed_elements(shape: Shape, tensor: int) -> float:
-    """Give what an engine adds for MLA: the up-projections of keys and values once more, in the order of decoding.
+    """Return the elements that an engine adds for MLA: a second copy of the key and value up-projections for decoding.
 
     vllm_ascend/attention/mla_v1.py, v0.23.0, process_weights_after_loading (W_UK_T and W_UV).
     """
