@@ -1,6 +1,6 @@
-"""Checks one node with real NPUs: the same facts, judgement and plan as before a run, then real bound processes.
+"""Check one node with real NPUs: gather, evaluate and plan as before a run, then bind real processes.
 
-A script for people with hardware (README.md); a run does not call it. It needs rljob-runtime, and torch_npu for
+A script for people with hardware (README.md); runs do not call it. It needs rljob-runtime, and torch_npu for
 `--binding`.
 """
 
@@ -26,11 +26,11 @@ RUN = "npu-checks"
 WHERE = "run this on a node with NPUs, in a pod that has its devices and its driver (runtime/npu_checks/README.md)"
 COMPUTE_SECONDS = 10.0
 START_SECONDS = 180.0
-"""CANN compiles the first operators."""
+"""CANN compiles the first operators during this time."""
 
 
 def main() -> int:
-    """Check this node; gives the exit code."""
+    """Check this node and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binding", action="store_true", help="bind and compute on every device")
     parser.add_argument("--compute", type=int, metavar="DEVICE", help=argparse.SUPPRESS)
@@ -57,13 +57,13 @@ def main() -> int:
 
 
 def refused(code: ExitCode, reason: str, message: str) -> int:
-    """Say why this node is not checked any further."""
+    """Print why the check of this node ends here; return the exit code."""
     print(json.dumps({"exitCode": int(code), "reason": reason, "message": message}))
     return int(code)
 
 
 def example(devices: int) -> JobConfig:
-    """Give a job that has this whole node and asks for nothing else."""
+    """Return a job that has this whole node and no other requirements."""
     return JobConfig(
         version=CONTRACT_VERSION,
         namespace="default",
@@ -83,7 +83,7 @@ def example(devices: int) -> JobConfig:
 
 
 def check_binding(devices: int) -> int:
-    """Start a process for each device as a run does, and look at the threads of all while they compute."""
+    """Start a process per device as a run does, and check the threads of all processes while they compute."""
     plan = core_binding.read_plan(RUN)
     if plan is None:
         print(json.dumps({"exitCode": 1, "reason": "NoPlan"}))
@@ -92,7 +92,7 @@ def check_binding(devices: int) -> int:
         subprocess.Popen([sys.executable, __file__, "--compute", str(device)], stdout=subprocess.PIPE, text=True)
         for device in range(devices)
     ]
-    # Who has not begun by then gives an empty line.
+    # A process that has not started by then returns an empty line.
     late = threading.Timer(START_SECONDS, _end, [children])
     late.start()
     try:
@@ -120,7 +120,7 @@ def compute(device: int) -> int:
     core_binding.bind_device_worker(core_binding.Role.TRAINER, [device])
     import torch
 
-    importlib.import_module("torch_npu")  # makes torch.npu
+    importlib.import_module("torch_npu")  # defines torch.npu
     torch.npu.set_device(device)
     square = torch.randn(2048, 2048, device=f"npu:{device}", requires_grad=True)
     (square @ square).sum().backward()

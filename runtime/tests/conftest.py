@@ -1,4 +1,4 @@
-"""What several tests need: a job and a spool in a scratch folder."""
+"""Fixtures shared by tests: a job, and a spool in a temporary folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MakeJob = Callable[..., JobConfig]
 
 
 class FullDisk(io.StringIO):
-    """A log on a disk without room."""
+    """A log on a full disk."""
 
     def write(self, _: str) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -32,7 +32,7 @@ class FullDisk(io.StringIO):
 
 @contextmanager
 def full_volume(size: int) -> Iterator[None]:
-    """Let no file grow beyond so many bytes: as on a volume without room, the last write takes only a part."""
+    """Limit the size of files. As on a full volume, the last write is incomplete."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -1,4 +1,4 @@
-"""A process of a run: binds itself as test_binding.py says, tells its masks, and waits to be ended."""
+"""A process of a run: binds itself as test_core_binding.py requests, prints its masks, and waits to be ended."""
 
 from __future__ import annotations
 

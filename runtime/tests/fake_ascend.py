@@ -1,7 +1,7 @@
-"""A node with Ascend devices that is not there: npu-smi and hccn_tool as executables on PATH, and topologies of hosts.
+"""A simulated node with Ascend devices: npu-smi and hccn_tool as executables on PATH, and topologies of hosts.
 
-The texts have the layouts of npu-smi 25.2 on Atlas 800T A2 and 900 A3 (columns, header lines, process table) and of
-hccn_tool; each call prints a file that is named as its arguments, so a test changes one answer by writing one file.
+The output has the layout of npu-smi 25.2 on Atlas 800T A2 and 900 A3 (columns, header lines, process table) and of
+hccn_tool. Each call prints the file that is named like its arguments, so a test changes a result by writing one file.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ A2_BUSES = ("c1", "01", "c2", "02", "81", "41", "82", "42")
 
 @dataclass(frozen=True)
 class Host:
-    """What the tools know of a machine."""
+    """The facts that the tools report about a machine."""
 
     name: str
     cards: int
     chips: int
-    """Of each card: 1 on A2, 2 on A3."""
+    """Chips per card: 1 on A2, 2 on A3."""
     near: tuple[str, ...]
-    """CPU affinity of each row of the topology; empty: the column is not there."""
+    """CPU affinity of each row of the topology; empty if the column is missing."""
     version: str = "25.5.0"
     firmware: str = "7.7.0.6.236"
     unhealthy: dict[int, str] = field(default_factory=dict)
     lost: frozenset[int] = frozenset()
-    """Logical ids that npu-smi does not show."""
+    """Logical ids that npu-smi does not list."""
     down: frozenset[int] = frozenset()
     addresses: dict[int, str | None] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
-    """Arguments of hccn_tool -> what it prints in place of the usual."""
+    """Arguments of hccn_tool -> its output instead of the default."""
     network: str = "29.1.0"
 
     @property
@@ -128,7 +128,7 @@ class Host:
         return "".join(f"\t{key:<31}: {value}\n" for key, value in rows.items())
 
     def install(self, folder: Path) -> Path:
-        """Write both tools and their answers; gives the folder for PATH."""
+        """Write both tools and their output files; return the folder for PATH."""
         answers = folder / "answers"
         answers.mkdir(parents=True, exist_ok=True)
         for tool in ("npu-smi", "hccn_tool"):
@@ -159,27 +159,27 @@ def ranges(*bounds: tuple[int, int]) -> frozenset[int]:
 
 
 def blocks(count: int, size: int) -> dict[int, frozenset[int]]:
-    """NUMA nodes of equal size whose CPUs follow each other, as on Kunpeng."""
+    """Return NUMA nodes of equal size with consecutive CPUs, as on Kunpeng."""
     return {node: ranges((node * size, (node + 1) * size - 1)) for node in range(count)}
 
 
 def topology(nodes: dict[int, frozenset[int]], devices: int, near: tuple[str, ...], smt: int = 1) -> Topology:
-    """A whole host: every CPU allowed. With SMT the siblings of CPU c are c + half of all, as Linux counts on x86."""
+    """Return a whole host with all CPUs allowed. With SMT, the siblings of CPU c are c + half of all, as on x86."""
     cpus = frozenset().union(*nodes.values())
     half = len(cpus) // smt
     cores = [frozenset(cpu + thread * half for thread in range(smt)) for cpu in range(half)]
     return Topology(cpus, nodes, cores, tuple(range(devices)), {d: parse_cpus(text) for d, text in enumerate(near)})
 
 
-# Atlas 800T A2, Kunpeng 920: 4 sockets of 48 cores without SMT; one or two NUMA nodes a socket by BIOS setting.
-# Affinities as npu-smi shows them: pairs of NPUs on one range (ktransformers issue 1776 for eight nodes).
+# Atlas 800T A2, Kunpeng 920: 4 sockets of 48 cores without SMT; one or two NUMA nodes per socket, by BIOS setting.
+# Affinities as npu-smi reports them: pairs of NPUs share a range (ktransformers issue 1776 for eight nodes).
 A2_NEAR_8 = ("144-167", "144-167", "96-119", "96-119", "0-23", "0-23", "48-71", "48-71")
 A2_NEAR_4 = ("144-191", "144-191", "96-143", "96-143", "0-47", "0-47", "48-95", "48-95")
 # Two Xeon or EPYC sockets with SMT: four NPUs each.
 X86_NODES = {0: ranges((0, 47), (96, 143)), 1: ranges((48, 95), (144, 191))}
 X86_NEAR = ("0-47,96-143",) * 4 + ("48-95,144-191",) * 4
-# Atlas 900 A3: 640 CPUs in 8 NUMA nodes (vllm-ascend, design of CPU binding); another SKU has 320. Every die is as far
-# from every NUMA node.
+# Atlas 900 A3: 640 CPUs in 8 NUMA nodes (vllm-ascend, design of CPU binding); another SKU has 320. All NUMA nodes
+# have the same distance from a die.
 A3_NEAR = ("0-639",) * 16
 
 A2 = Host("910B3", 8, 1, A2_NEAR_8)

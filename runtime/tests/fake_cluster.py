@@ -1,6 +1,6 @@
-"""A head and three A2 nodes whose answers come from the real gathering, with the tools and the machine played.
+"""A head and three A2 nodes. Facts are gathered by the real code on simulated tools and machines.
 
-A test spoils one thing of one node (or of all), asks all, and looks at what the launcher makes of the answers.
+A test breaks one thing on one node (or on all), gathers all facts, and checks the launcher's conclusions.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ ALLOWED = HOSTS["A2, Kunpeng, 8 NUMA nodes"].allowed
 
 @dataclass
 class Node:
-    """One pod's world."""
+    """The simulated environment of one pod."""
 
     name: str
     host: Host
     root: Path
-    """Its file system: everything below is seen under the paths of the job."""
+    """Its file system: the job's paths are below this folder."""
     environ: dict[str, str] = field(default_factory=dict)
     cpus: frozenset[int] = ALLOWED
     shared_memory: int = 64 * GIB
     open_files: int = 65536
     free: int = 200 * GIB
     clock: float = 0.0
-    """Seconds ahead of the head's."""
+    """Seconds ahead of the head's clock."""
     tools: tuple[str, ...] = ("npu-smi", "hccn_tool")
     answers: dict[str, str] = field(default_factory=dict)
-    """Commands -> what they print in place of what the host shows."""
+    """Commands -> their output instead of the host's."""
     cann: str = "9.1.0"
     torch_npu: str = "2.10.0.post4"
     unshared: str = ""
-    """What its own volume holds in place of the token; empty: it is the shared one."""
+    """Content of its own volume instead of the token; empty if the volume is shared."""
     silent: bool = False
 
 
@@ -63,7 +63,7 @@ class Cluster:
     nodes: list[Node]
 
     def ask(self) -> tuple[list[NodeFacts], list[Finding]]:
-        """Gather and judge as node_preflight.py does, in one second however slow this machine is."""
+        """Gather and evaluate as node_preflight.py does, in one simulated second."""
         asked = time.time()
         facts = [self._answer(self.head, asked, is_head=True)]
         facts += [self._answer(node, asked) for node in self.nodes if not node.silent]
@@ -99,7 +99,7 @@ class Cluster:
             return gathering.gather(self._request(node), is_head=is_head)
 
     def _request(self, node: Node) -> Request:
-        """Give the node's request, with the job's paths moved into its own file system."""
+        """Return the node's request, with the job's paths moved into its own file system."""
         wanted = node_preflight.request(self.job, RUN, ())
         folder = node.root / "checkpoints"
         (folder / TOKEN).write_text(node.unshared or "token")
@@ -133,7 +133,7 @@ def write_model(folder: Path) -> None:
 
 
 def make_cluster(tmp_path: Path, make_job: MakeJob) -> Cluster:
-    """Give a healthy cluster: three nodes of eight NPUs."""
+    """Return a healthy cluster: three nodes with eight NPUs each."""
     job = make_job(
         platform=Platform.NPU,
         nodes=3,

@@ -26,18 +26,18 @@ JOB = JobConfig(CONTRACT_VERSION, "team-a", "sums", "uid-1", "sums-uid01-1", 1, 
 LEASE = claims.Lease(renew_seconds=0.2, stale_seconds=1.0, wait_seconds=3.0)
 WAIT_SECONDS = 60.0
 WHOLE_MARK = b"PK\x05\x06" + bytes(18)
-"""The smallest zip: nothing but its end, as verl's mark `data.pt` is one."""
+"""The smallest zip file, which consists only of its end record. verl's mark `data.pt` is a zip file."""
 
 
 class Pause:
-    """Stands still at one place, once, until the file is there."""
+    """Pauses once, at one place, until a file exists."""
 
     def __init__(self, place: str, go: Path) -> None:
         self.place, self.go = place, go
         self.armed = False
 
     def at(self, place: str) -> None:
-        """Wait here if this is the place."""
+        """Wait if this is the place."""
         if self.armed and place == self.place:
             self.armed = False
             print(place, flush=True)
@@ -47,7 +47,7 @@ class Pause:
 
 
 def save(run: TrainingAttempt, step: int, pause: Pause) -> None:
-    """Write as verl does: the model, the mark by way of the dataloader's state, the tracker by way of the callback."""
+    """Write in verl's order: the model, the mark through the dataloader's state, the tracker through the callback."""
     run.clear(step)
     place = run.new_place()
     if place is None:
@@ -62,7 +62,7 @@ def save(run: TrainingAttempt, step: int, pause: Pause) -> None:
 
 
 def main() -> None:
-    """Run."""
+    """Run the attempt."""
     folder, spool, place, go = Path(sys.argv[1]), Spool(Path(sys.argv[2])), sys.argv[3], Path(sys.argv[4])
     pause = Pause(place, go)
     job = dataclasses.replace(JOB, checkpoint_path=str(folder))
@@ -81,7 +81,7 @@ def main() -> None:
 
     def check(folder: Path, owner: claims.Owner) -> None:
         checked(folder, owner)
-        if list(folder.glob(".latest*")):  # inside of `publish`
+        if list(folder.glob(".latest*")):  # within `publish`
             pause.at("while-publishing")
 
     claims.check = check

@@ -1,4 +1,4 @@
-"""A process that hangs, for test_stacks.py: `python -m runtime.tests.hanging_process HOW`; says `hangs` then."""
+"""A process that hangs, for test_stacks.py: `python -m runtime.tests.hanging_process HOW`. Prints `hangs` first."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def read_from_nobody() -> None:
 
 
 def hold_the_interpreter() -> None:
-    """Wait in C without letting go of the GIL, as a broken extension does."""
+    """Wait in C without releasing the GIL, as a broken extension does."""
     end, _other = os.pipe()
     print("hangs", flush=True)
     ctypes.PyDLL(None).read(end, ctypes.create_string_buffer(1), 1)
 
 
 def calculate_for_ever() -> None:
-    """Be busy in Python in one thread, in more frames and in fewer, while another waits."""
+    """Compute in Python in one thread, with a changing number of frames, while another thread waits."""
 
     def sum_up(depth: int) -> int:
         return sum_up(depth - 1) + 1 if depth else 0
 
     def calculate() -> None:
         while True:
-            # Beyond some hundred frames CPython maps memory for them, and unmaps it again.
+            # Beyond a few hundred frames, CPython maps memory for them and unmaps it again.
             sum_up(900)
 
     threading.Thread(target=calculate, daemon=True).start()
@@ -48,7 +48,7 @@ def calculate_for_ever() -> None:
 
 
 def fork_and_wait() -> None:
-    """Fork a child that registers anew."""
+    """Fork a child that registers again."""
     if os.fork() == 0:
         register()
         wait_for_a_partner()

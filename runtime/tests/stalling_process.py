@@ -1,6 +1,6 @@
-"""A launcher without verl whose run never makes a step, for test_stacks.py and test_stop.py: it is asked to stop.
+"""A launcher without verl whose run never completes a step, for test_stacks.py and test_stop.py.
 
-`python -m runtime.tests.stalling_process SPOOL VOLUME MODE`; the volume keeps logs and checkpoints.
+`python -m runtime.tests.stalling_process SPOOL VOLUME MODE`; the volume contains logs and checkpoints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans of CPUs: on the topologies of the machines that we know, and on cpusets that nobody would make."""
+"""CPU plans, for the topologies of known machines and for arbitrary cpusets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def node_of(host: Topology, cpus: tuple[int, ...]) -> set[int]:
 
 
 def assert_sound(host: Topology, plan: Plan, minimum: int = DEVICE_CPUS_MIN) -> None:
-    """What holds of every plan."""
+    """Check the properties of every plan."""
     assert sorted(plan.devices) == list(host.devices)
     pools = [set(cpus) for cpus in plan.devices.values()]
     for one, other in itertools.combinations([*pools, set(plan.system)], 2):
@@ -76,7 +76,7 @@ def test_both_threads_of_a_core_are_in_one_pool() -> None:
 
 def test_the_figures_of_an_a2_host_are_those_of_the_documentation() -> None:
     plan = make_plan(HOSTS["A2, Kunpeng, 8 NUMA nodes"])
-    # Two NPUs share 24 cores of a node; four nodes have no NPU at all and serve the processes without a device.
+    # Two NPUs share 24 cores of a node. Four nodes have no NPU and serve the processes without a device.
     assert {len(cpus) for cpus in plan.devices.values()} == {12}
     four = make_plan(HOSTS["A2, Kunpeng, 4 NUMA nodes"])
     assert four.devices[4] == tuple(range(1, 21))
@@ -92,7 +92,7 @@ def test_the_kubelets_reserved_cores_make_the_pools_smaller_but_equal() -> None:
     assert all(len(node_of(cut, cpus)) == 1 for cpus in plan.devices.values())
 
 
-def test_a_cpuset_far_from_the_devices_is_told() -> None:
+def test_a_cpuset_far_from_the_devices_is_reported() -> None:
     host = HOSTS["A2, Kunpeng, 4 NUMA nodes"]
     cut = dataclasses.replace(host, allowed=frozenset(range(96)))
     plan = make_plan(cut)
@@ -131,7 +131,7 @@ def test_any_cpuset_gives_a_sound_and_stable_plan_or_a_refusal(data: st.DataObje
     try:
         plan = make_plan(cut, minimum)
     except PlanError:
-        # Only where there is really too little: cores may lose a thread, and pools count cores.
+        # Refused only if there is really too little: cores may lack a thread, and pools count cores.
         threads = max(len(core) for core in host.cores)
         assert len(cut.allowed) < (len(cut.devices) * minimum + 1) * threads + len(cut.devices)
         return

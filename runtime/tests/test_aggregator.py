@@ -1,4 +1,4 @@
-"""Pages of others: what is summed, what goes on over a new life, and how many series come out at most."""
+"""Aggregated pages: what is summed, what continues after a restart, and the maximum number of series."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCRAPE_TIMEOUT_SECONDS = 10.0
 RANKS = 256
 BUCKETS = 22
 HISTOGRAMS = 18
-"""As many as vLLM 0.23 has, with at most so many buckets."""
+"""As many as in vLLM 0.23, each with at most this many buckets."""
 
 
 def counting(value: float, running: int = 1) -> str:
@@ -61,7 +61,7 @@ def test_families_are_kept_by_member_or_summed() -> None:
     assert seen == {KEPT % 0: 5.0, KEPT % 1: 7.0, SUM: 12.0, NOW: 5.0}
 
 
-def test_counters_go_on_when_the_member_begins_anew() -> None:
+def test_counters_continue_when_the_member_restarts() -> None:
     proxy = vllm()
     served(proxy, {"0": counting(100)})
     seen = served(proxy, {"0": counting(3)})
@@ -111,7 +111,7 @@ def test_a_label_is_taken_out_of_a_label_text(labels: str, left: str) -> None:
 
 
 def rank_page(rank: int) -> str:
-    """A page as large as vLLM's, for one rank."""
+    """Return a page as large as vLLM's, for one rank."""
     label = 'engine="0",model_name="m"'
     lines = [
         f"# TYPE {metric.name} {metric.kind}\n{metric.name}{{{label}}} {rank}"
@@ -126,7 +126,7 @@ def rank_page(rank: int) -> str:
 
 
 def big_step(run: TrainingAttempt) -> dict[str, float]:
-    """A step of a job with many ranks and every figure of verl that we know, and too many that we do not."""
+    """Return a step of a job with many ranks, all known metrics of verl, and too many unknown ones."""
     verl = {row.key.replace("{", "").replace("}", ""): 1.0 for row in verl_metrics.ROWS}
     verl |= {f"layer/{number}": 1.0 for number in range(1000)}
     verl |= {f"timing_s/part_{number}": 1.0 for number in range(100)}
@@ -156,7 +156,7 @@ def test_series_of_a_job_stay_within_the_documented_bound(
     of_vllm = RANKS * len(upstream_metrics.PER_REPLICA) + HISTOGRAMS * (BUCKETS + 2)
     assert of_vllm < len(samples) <= bound(RANKS)
     sizes, dropped = by_source(samples, catalogue.SERIES), by_source(samples, catalogue.SERIES_DROPPED)
-    # The rows that tell of series came after they were counted.
+    # The rows about series were added after counting.
     assert sum(sizes.values()) == len(samples) - len(sizes) - len(dropped)
     assert (sizes["vllm"], sizes["verl"]) == (of_vllm, MAX_VERL_SERIES)
     assert sizes["rljob"] + 8 <= PLAIN_SERIES + 3 * MAX_STAGES + OF_A_REPLICA * RANKS

@@ -1,4 +1,4 @@
-"""What our code relies on in vllm-ascend and MindSpeed is in the released ones, and misspelt options are found."""
+"""The names that our code uses exist in the released vllm-ascend and MindSpeed, and misspelt options are found."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def test_a_misspelt_option_gets_the_nearest(overrides: dict[str, object], told: 
 
 
 def test_newer_releases_options_are_not_those_of_this_one() -> None:
-    # vllm-ascend after 0.23.0 has rl_config; a job that sets it would believe in vain that NZ is off.
+    # vllm-ascend after 0.23.0 has rl_config. A job that sets it now would wrongly assume that NZ is off.
     assert list(unknown_options({f"+{NODE}.rl_config.enabled": True})) == [f"+{NODE}.rl_config.enabled"]
 
 
 @pytest.mark.parametrize(
     ("file", "symbol"),
     [
-        # Refuses to wake up with weights in NZ layout: why weight_nz_mode is 0.
+        # vllm-ascend refuses to wake up with weights in NZ layout: the reason for weight_nz_mode 0.
         ("vllm_ascend/worker/worker.py", "NPUWorker.wake_up"),
         ("vllm_ascend/worker/worker.py", "NPUWorker.sleep"),
         ("vllm_ascend/ascend_config.py", "AscendConfig._get_config_value"),
-        # Keeps the up-projections of MLA a second time: rljob_runtime.planning.weights counts them.
+        # Keeps a second copy of MLA's up-projections, which rljob_runtime.planning.weights counts.
         ("vllm_ascend/attention/mla_v1.py", "AscendMLAImpl.process_weights_after_loading"),
         ("vllm_ascend/distributed/parallel_state.py", "init_ascend_model_parallel"),
         ("vllm_ascend/distributed/parallel_state.py", "get_mc2_group"),

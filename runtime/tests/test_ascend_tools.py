@@ -1,4 +1,4 @@
-"""What npu-smi and hccn_tool print, read as data."""
+"""Parsing of the output of npu-smi and hccn_tool."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_what_outlives_a_kill_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(ascend_tools, "KILL_SECONDS", 0.1)
     with pytest.raises(ToolError, match="did not answer within"):
         ascend_tools.run_tool("npu-smi", "info", seconds=1.0)
-    # It still holds the pipe: who waited for its end would have waited till it was gone.
+    # The child still holds the pipe: waiting for the end of the output would take as long as it lives.
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
@@ -116,7 +116,7 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def test_sysfs_tells_nodes_threads_and_what_is_near_a_device(tmp_path: Path) -> None:
+def test_sysfs_lists_nodes_threads_and_what_is_near_a_device(tmp_path: Path) -> None:
     for node in range(2):
         write(tmp_path / f"devices/system/node/node{node}/cpulist", f"{2 * node}-{2 * node + 1}\n")
     for cpu in range(4):

@@ -1,4 +1,4 @@
-"""The script for people with hardware, where there is none: it ends at once and says what it needs."""
+"""The script for nodes with NPUs, run without NPUs: it ends at once and prints what it needs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(folder: Path) -> dict[str, object]:
     return told
 
 
-def test_without_the_drivers_tools_it_says_where_to_run_it(tmp_path: Path) -> None:
+def test_without_the_drivers_tools_it_prints_where_to_run_it(tmp_path: Path) -> None:
     told = check(tmp_path)
     assert (told["exitCode"], told["reason"]) == (65, "DevicesMissing")
     assert "npu-smi is not in this container; run this on a node with NPUs" in str(told["message"])

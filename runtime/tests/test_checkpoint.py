@@ -1,4 +1,4 @@
-"""Which checkpoint a new attempt resumes from, and which ones go."""
+"""Which checkpoint a new attempt resumes from, and which checkpoints are deleted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from runtime.tests.fenced_save_process import WHOLE_MARK
 
 
 def owned() -> None:
-    """Stand for a check that the owner passes."""
+    """Replace the owner check by one that passes."""
 
 
 def make_step(folder: Path, step: int, *, complete: bool = True) -> None:
@@ -42,7 +42,7 @@ def make_step(folder: Path, step: int, *, complete: bool = True) -> None:
 def test_a_step_of_which_only_the_mark_is_left_cannot_be_resumed_from(tmp_path: Path) -> None:
     for step in (2, 4, 6):
         make_step(tmp_path, step)
-    (tmp_path / "global_step_2" / "actor").rmdir()  # what verl's own limit does
+    (tmp_path / "global_step_2" / "actor").rmdir()  # as verl's own retention does
     assert complete_steps(tmp_path) == [4, 6]
 
 
@@ -54,7 +54,7 @@ def test_a_step_whose_mark_was_cut_off_in_the_writing_cannot_be_resumed_from(tmp
     assert step_to_resume(tmp_path) == 2
 
 
-def test_a_mark_of_some_length_is_told_by_its_end(tmp_path: Path) -> None:
+def test_a_mark_of_some_length_is_recognised_by_its_end(tmp_path: Path) -> None:
     make_step(tmp_path, 2, complete=False)
     mark = tmp_path / "global_step_2" / "data.pt"
     with zipfile.ZipFile(mark, "w") as archive:
@@ -88,7 +88,7 @@ def fill(folder: Path, *names: str) -> None:
 def test_every_rank_must_have_its_part_of_each_kind_that_was_saved(tmp_path: Path) -> None:
     parts = [f"{kind}_world_size_2_rank_{rank}.pt" for kind in ("model", "optim", "extra_state") for rank in (0, 1)]
     fill(tmp_path / "actor", *parts, "fsdp_config.json", "model_world_size_4_rank_3.pt")
-    fill(tmp_path / "critic", *parts[:2])  # of which only the weights were to be saved
+    fill(tmp_path / "critic", *parts[:2])  # for which only the weights were configured
     assert broken_shards(tmp_path, 2) == []
     (tmp_path / "actor" / parts[2]).unlink()
     (tmp_path / "actor" / parts[5]).write_bytes(b"")
@@ -126,14 +126,14 @@ def test_a_tracker_that_a_user_set_back_is_kept(tmp_path: Path) -> None:
     assert step_to_resume(tmp_path) == 2
 
 
-def test_without_a_complete_step_the_run_begins_anew(tmp_path: Path) -> None:
+def test_without_a_complete_step_the_run_starts_again(tmp_path: Path) -> None:
     make_step(tmp_path, 4, complete=False)
     (tmp_path / TRACKER_FILE).write_text("")
     assert step_to_resume(tmp_path) is None
     assert step_to_resume(tmp_path / "absent") is None
 
 
-def test_what_nobody_needs_is_neither_among_the_newest_nor_the_trackers(tmp_path: Path) -> None:
+def test_superfluous_steps_are_neither_among_the_newest_nor_the_trackers(tmp_path: Path) -> None:
     for step in (2, 4, 8, 10):
         make_step(tmp_path, step)
     for step in (3, 9, 11):
@@ -150,7 +150,7 @@ def test_a_step_that_lost_a_part_is_no_reason_to_give_up_the_one_before(tmp_path
         make_step(tmp_path, step)
         fill(tmp_path / f"global_step_{step}" / "actor", *parts)
     lost = tmp_path / "global_step_6" / "actor" / parts[1]
-    lost.write_bytes(WHOLE_MARK[:-1])  # its node lost its power before it was written
+    lost.write_bytes(WHOLE_MARK[:-1])  # its node lost power before it was written
     (tmp_path / TRACKER_FILE).write_text("6")
     whole: set[int] = set()
     assert superfluous_steps(tmp_path, 1, 6, whole) == [2]
@@ -158,7 +158,7 @@ def test_a_step_that_lost_a_part_is_no_reason_to_give_up_the_one_before(tmp_path
     (tmp_path / TRACKER_FILE).write_text("8")
     assert superfluous_steps(tmp_path, 2, 8, whole) == [2]
     assert superfluous_steps(tmp_path, 1, 8, whole) == [2, 4, 6]
-    assert superfluous_steps(tmp_path, 2, 8, {6, 8}) == [2, 4]  # what is known is not read again
+    assert superfluous_steps(tmp_path, 2, 8, {6, 8}) == [2, 4]  # known steps are not read again
 
 
 @pytest.mark.parametrize("damage", [None, "", "x"])
@@ -172,7 +172,7 @@ def test_without_a_tracker_every_step_may_be_needed(tmp_path: Path, damage: str 
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_a_place_that_a_deletion_beside_it_took_is_made_anew(tmp_path: Path, times: int) -> None:
+def test_a_place_that_a_deletion_beside_it_took_is_created_again(tmp_path: Path, times: int) -> None:
     make_step(tmp_path, 2)
     taken: list[Path] = []
 
@@ -204,7 +204,7 @@ def test_a_step_that_is_taken_away_counts_no_more_before_it_is_deleted(tmp_path:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["global_step_2", "global_step_4"]
 
 
-def test_who_was_frozen_takes_nothing_away_from_the_next_owner(tmp_path: Path) -> None:
+def test_a_paused_process_takes_nothing_away_from_the_next_owner(tmp_path: Path) -> None:
     make_step(tmp_path, 4)
     checks = iter([displace_places, None])
 

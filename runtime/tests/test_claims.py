@@ -1,4 +1,4 @@
-"""Who may write checkpoints: a live run keeps its folder, a dead one gives it up, a frozen one never writes again."""
+"""Claims on checkpoint folders: a live run keeps its folder, a dead one loses it, a paused one never writes again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def kept(folder: Path, owner: Owner) -> Iterator[Keeper]:
 
 def test_a_later_attempt_takes_the_folder_at_once_and_fences_the_earlier(tmp_path: Path) -> None:
     claim(tmp_path / "c", HERE)
-    claim(tmp_path / "c", Owner("job", 2))  # the lease that holds by default would wait for a minute
+    claim(tmp_path / "c", Owner("job", 2))  # the default lease would wait for a minute
     check(tmp_path / "c", Owner("job", 2))
     with pytest.raises(FencedError, match="this attempt writes nothing more"):
         check(tmp_path / "c", HERE)
@@ -83,7 +83,7 @@ def test_a_live_run_of_another_job_is_left_alone(tmp_path: Path) -> None:
     assert "give this one a checkpoint.path of its own" in message
 
 
-def test_who_was_paused_does_not_take_that_for_the_silence_of_another(tmp_path: Path) -> None:
+def test_a_paused_process_does_not_take_its_pause_for_the_silence_of_another(tmp_path: Path) -> None:
     claim(tmp_path, THERE)
     paused = Lease(0.1, stale_seconds=2.5, wait_seconds=5.0, poll_seconds=3.0)
     with kept(tmp_path, THERE), pytest.raises(RefusedError):
@@ -98,7 +98,7 @@ def test_a_claim_that_is_released_is_taken_at_once(tmp_path: Path) -> None:
     check(tmp_path, HERE)
 
 
-def test_a_claim_that_is_released_while_somebody_waits_is_taken(tmp_path: Path) -> None:
+def test_a_claim_that_is_released_during_the_wait_is_taken(tmp_path: Path) -> None:
     claim(tmp_path, THERE)
     with kept(tmp_path, THERE) as keeper:
         timer = threading.Timer(0.3, keeper.stop, kwargs={"clean": True})
@@ -132,9 +132,9 @@ def test_a_claim_that_was_not_renewed_for_long_is_taken_at_once(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("ahead_seconds", [0.0, 86_400.0])
-def test_a_claim_that_nobody_renews_while_it_is_watched_is_taken(tmp_path: Path, ahead_seconds: float) -> None:
+def test_a_claim_that_is_not_renewed_while_it_is_watched_is_taken(tmp_path: Path, ahead_seconds: float) -> None:
     claim(tmp_path, THERE)
-    age(tmp_path, -ahead_seconds)  # a clock of the volume that runs wrong
+    age(tmp_path, -ahead_seconds)  # the volume's clock is wrong
     claim(tmp_path, HERE, SOON)
     check(tmp_path, HERE)
 
@@ -151,7 +151,7 @@ def test_a_claim_of_the_first_runtime_is_read_and_ages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"uid": "job"}', '{"attempt": "x", "uid": 1}'])
-def test_a_damaged_claim_is_nobodys(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_claim_is_void(tmp_path: Path, damage: str) -> None:
     (tmp_path / OWNER_FILE).write_text(damage)
     with pytest.raises(FencedError, match="owned by nobody"):
         check(tmp_path, HERE)
@@ -160,7 +160,7 @@ def test_a_damaged_claim_is_nobodys(tmp_path: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("act", [check, renew])
-def test_a_claim_that_was_deleted_with_its_folder_is_made_anew(
+def test_a_claim_that_was_deleted_with_its_folder_is_created_again(
     tmp_path: Path, act: Callable[[Path, Owner], None]
 ) -> None:
     claim(tmp_path / "c", HERE)
@@ -173,9 +173,9 @@ def test_a_claim_that_was_deleted_with_its_folder_is_made_anew(
     assert [entry.name for entry in (tmp_path / "c").iterdir()] == [OWNER_FILE]
 
 
-def test_of_two_attempts_the_higher_one_stays_whoever_wrote_last(tmp_path: Path) -> None:
+def test_of_two_attempts_the_higher_one_stays_regardless_of_the_last_write(tmp_path: Path) -> None:
     claim(tmp_path, Owner("job", 2))
-    # Attempt 1 was frozen inside of `claim`, between its look and its write.
+    # Attempt 1 was paused within `claim`, between reading and writing.
     (tmp_path / OWNER_FILE).write_text(json.dumps({"uid": "job", "attempt": 1}))
     renew(tmp_path, Owner("job", 2))
     with pytest.raises(FencedError):
@@ -183,7 +183,7 @@ def test_of_two_attempts_the_higher_one_stays_whoever_wrote_last(tmp_path: Path)
     assert read_owner(tmp_path) == Owner("job", 2)
 
 
-def test_releasing_and_renewing_leave_somebody_elses_claim_alone(tmp_path: Path) -> None:
+def test_releasing_and_renewing_leave_another_owners_claim_alone(tmp_path: Path) -> None:
     claim(tmp_path, Owner("job", 2))
     before = (tmp_path / OWNER_FILE).stat().st_mtime_ns
     release(tmp_path, HERE)
@@ -220,7 +220,7 @@ def test_what_an_older_attempt_in_its_own_claim_removes_is_written_again(
         nonlocal removed
         if target.name == TRACKER_FILE and removed < times:
             removed += 1
-            claims._take(tmp_path, Owner("job", 1))  # which it had begun before it was frozen
+            claims._take(tmp_path, Owner("job", 1))  # which it started before it was paused
         return replace(path, target)
 
     claim(tmp_path, Owner("job", 2))
@@ -253,7 +253,7 @@ def test_a_claim_that_is_replaced_while_it_is_read_is_read_again(
         check(tmp_path, HERE)
 
 
-def test_a_volume_that_fails_is_told_once_and_stops_nothing(
+def test_a_volume_that_fails_is_reported_once_and_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     claim(tmp_path, HERE)
@@ -273,11 +273,11 @@ def test_a_volume_that_fails_is_told_once_and_stops_nothing(
     assert capsys.readouterr().err.count("cannot renew the claim") == 1
 
 
-# Real processes: frozen by SIGSTOP, thawed by SIGCONT, with another attempt in between.
+# Real processes, paused by SIGSTOP and resumed by SIGCONT, with another attempt in between.
 
 
 @pytest.mark.parametrize("place", ["training", "saving", "before-publishing", "while-publishing"])
-def test_a_run_that_was_frozen_writes_nothing_when_it_comes_back(tmp_path: Path, place: str) -> None:
+def test_a_run_that_was_paused_writes_nothing_when_it_comes_back(tmp_path: Path, place: str) -> None:
     folder, go = tmp_path / "checkpoints", tmp_path / "go"
     words = [
         sys.executable,
@@ -309,7 +309,7 @@ def test_a_run_that_was_frozen_writes_nothing_when_it_comes_back(tmp_path: Path,
     assert tracked_step(folder) == 1
 
 
-def test_the_same_run_saves_when_nobody_took_its_folder(tmp_path: Path) -> None:
+def test_the_same_run_saves_if_it_kept_its_folder(tmp_path: Path) -> None:
     folder, go = tmp_path / "checkpoints", tmp_path / "go"
     go.touch()
     words = [sys.executable, "-m", "runtime.tests.fenced_save_process", str(folder), str(tmp_path / "spool"), "saving"]

@@ -1,4 +1,4 @@
-"""The border to the operator: documents survive the way there and back, and strangers are refused."""
+"""The contract with the operator: documents survive a round trip, and unknown content is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes are bound to their plan, on the CPUs that this machine has."""
+"""Processes are bound to their plan, on the CPUs of this machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def plan() -> Plan:
-    """Device 4 on the first CPU, everything else on the second."""
+    """Return a plan with device 4 on the first CPU and everything else on the second."""
     made = Plan({4: (CPUS[0],)}, (CPUS[1],), (CPUS[1],), Locality.SPREAD, ("a note",))
     core_binding.write_plan(RUN, made)
     return made
@@ -103,7 +103,7 @@ def test_the_users_own_setting_of_torch_npu_stays() -> None:
 
 @needs_two_cpus
 @pytest.mark.usefixtures("plan")
-def test_a_device_that_the_plan_lacks_is_told_and_left_unbound() -> None:
+def test_a_device_that_the_plan_lacks_is_reported_and_left_unbound() -> None:
     with process("rollout", "0", ASCEND_RT_VISIBLE_DEVICES="9") as (child, told):
         assert masks(told) == [CPUS] * 2
         child.kill()
@@ -133,7 +133,7 @@ def test_without_a_plan_nothing_is_bound() -> None:
         assert masks(told) == [CPUS] * 2
 
 
-def test_a_broken_plan_is_told_and_binds_nothing(scratch: Path) -> None:
+def test_a_broken_plan_is_reported_and_binds_nothing(scratch: Path) -> None:
     folder = scratch / "rljob-binding" / RUN
     folder.mkdir(parents=True)
     (folder / core_binding.PLAN_FILE).write_text("{}")

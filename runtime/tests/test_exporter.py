@@ -1,4 +1,4 @@
-"""The exporter over real HTTP: who is let in, what a stop does, and whether Prometheus can read the page."""
+"""The exporter over real HTTP: authorization, stop requests, and whether Prometheus can parse the page."""
 
 from __future__ import annotations
 
@@ -128,11 +128,11 @@ def test_before_the_first_attempt_the_phase_is_idle(api: int) -> None:
 
 @pytest.mark.parametrize("token", [None, "", "wrong", f"{TOKEN}x"])
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/progress"), ("POST", "/v1/stop"), ("GET", "/nowhere")])
-def test_without_the_token_nobody_is_let_in(api: int, method: str, path: str, token: str | None) -> None:
+def test_requests_without_the_token_are_denied(api: int, method: str, path: str, token: str | None) -> None:
     assert call(api, method, path, token)[0] == 401
 
 
-def test_without_a_configured_token_nobody_is_let_in(exporter: Exporter) -> None:
+def test_without_a_configured_token_every_request_is_denied(exporter: Exporter) -> None:
     assert not Exporter(exporter.spool, exporter.config, "pod-1", token="").authorized("Bearer ")
 
 
@@ -263,7 +263,7 @@ def test_vllm_metrics_are_kept_by_replica_or_summed(exporter: Exporter, spool: S
     replicas = [labels["replica"] for labels, _ in seen["vllm:num_requests_running"]]
     assert replicas == ["0", "2"]
     latency = {labels.get("le", "one"): value for labels, value in seen["vllm:e2e_request_latency_seconds"]}
-    assert latency == {"+Inf": 4.0, "one": 1.0}  # the last of count and sum
+    assert latency == {"+Inf": 4.0, "one": 1.0}  # the sum overwrites the count
     assert not [labels for labels, _ in seen["vllm:e2e_request_latency_seconds"] if {"replica", "engine"} & set(labels)]
     assert [value for _, value in seen["rljob_exporter_replica_up"]] == [1.0, 0.0, 1.0]
     assert "python_info" not in seen

@@ -1,4 +1,4 @@
-"""Fetching code from real Git repositories, made by git and served by git: from a folder and over HTTP."""
+"""Fetching code from real Git repositories, created and served by git: from a folder and over HTTP."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Backend(BaseHTTPRequestHandler):
-    """git http-backend behind HTTP, with or without a password, and with answers that fail first."""
+    """git http-backend behind HTTP, optionally with a password, and with initial failures."""
 
     protocol_version = "HTTP/1.0"
     root: Path
@@ -80,7 +80,7 @@ class Backend(BaseHTTPRequestHandler):
     failures: int
     asked: list[str]
     old: bool
-    """Speaks protocol 0 only, as servers of ten years ago."""
+    """Whether it supports only protocol 0, as old servers do."""
 
     def do_GET(self) -> None:
         self._answer(b"")
@@ -89,7 +89,7 @@ class Backend(BaseHTTPRequestHandler):
         self._answer(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
 
     def log_message(self, *_: object) -> None:
-        """Be quiet."""
+        """Do not log requests."""
 
     def _answer(self, body: bytes) -> None:
         kind = type(self)
@@ -223,7 +223,7 @@ def test_a_server_that_comes_back_is_tried_again(
     assert "attempt 3" in capsys.readouterr().out
 
 
-def test_a_server_that_stays_away_is_given_up(
+def test_a_server_that_stays_away_is_abandoned(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.2)
@@ -255,21 +255,21 @@ def test_a_commit_that_a_folder_does_not_hold_is_not_tried_again(origin: Origin,
 
 
 @pytest.mark.parametrize(("path", "words"), [("maths", "has no folder maths"), ("README", "README is not a folder")])
-def test_a_folder_that_is_not_in_the_commit_is_told(
+def test_a_folder_that_is_not_in_the_commit_is_reported(
     origin: Origin, folder: Path, capsys: pytest.CaptureFixture[str], path: str, words: str
 ) -> None:
     assert fetch_code(CodeRequest(origin.folder.as_uri(), origin.first, folder, path), {}) == 64
     assert words in capsys.readouterr().out
 
 
-def test_a_hash_that_names_a_tree_is_told(origin: Origin, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hash_that_names_a_tree_is_reported(origin: Origin, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree = git(origin.folder, "rev-parse", f"{origin.first}^{{tree}}")
     with served(origin) as (url, _):
         assert fetch_code(CodeRequest(url, tree, folder), {}) == 64
     assert "is a tree, not a commit" in capsys.readouterr().out
 
 
-def test_no_repository_is_told(origin: Origin, folder: Path) -> None:
+def test_no_repository_is_reported(origin: Origin, folder: Path) -> None:
     assert fetch_code(CodeRequest((origin.folder / "math").as_uri(), origin.first, folder), {}) == 64
     with served(origin) as (url, _):
         assert fetch_code(CodeRequest(f"{url}-none", origin.first, folder), {}) == 64
@@ -286,7 +286,7 @@ def test_a_file_that_was_changed_in_the_store_is_found(origin: Origin, folder: P
 
 
 def test_a_server_that_never_ends_is_left(tmp_path: Path) -> None:
-    """Hold the bound on time against a server that sends a byte now and then."""
+    """Check the time limit against a server that sends a byte now and then."""
 
     class Trickle(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -297,7 +297,7 @@ def test_a_server_that_never_ends_is_left(tmp_path: Path) -> None:
                 self.wfile.flush()
 
         def log_message(self, *_: object) -> None:
-            """Be quiet."""
+            """Do not log requests."""
 
     stop = threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Trickle)
@@ -320,7 +320,7 @@ def test_a_server_that_never_ends_is_left(tmp_path: Path) -> None:
     assert "not finished after 0.5 s" in done.stdout
 
 
-def test_what_the_server_says_is_repeated_in_measure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_server_says_is_printed_at_a_limited_rate(capsys: pytest.CaptureFixture[str]) -> None:
     log = ProgressLog()
     log.relay(b"Counting objects:  50% (1/2)\r")
     log.relay(b"Counting objects: 100% (2/2)\r\n")

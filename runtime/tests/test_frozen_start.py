@@ -1,4 +1,4 @@
-"""A launcher that chooses its beginning is frozen before each of its calls of the file system, and comes back late."""
+"""A launcher that chooses its start is paused before each of its file system calls and resumes late."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from runtime.tests.test_resume import make_step
 CALLS = ("rename", "replace", "mkdir", "rmdir", "unlink", "link", "scandir", "stat", "utime")
 CALLS_AT_MOST = 400
 OLD = 4
-"""A step that was there before the first of the two launchers."""
+"""A step that existed before both launchers."""
 
 
 @dataclasses.dataclass
 class Freezer:
-    """Lets something else happen before one call."""
+    """Runs a callback before one call."""
 
     before: int = -1
     happens: Callable[[], None] = lambda: None
     calls: int = 0
 
     def call(self) -> None:
-        """Count, and let it happen when its time has come; the calls that it makes itself are not counted."""
+        """Count calls and run the callback before the chosen one. Calls made by the callback are not counted."""
         self.calls += 1
         if self.calls - 1 == self.before:
             happens, self.before = self.happens, -1
@@ -47,7 +47,7 @@ class Freezer:
 
 @contextlib.contextmanager
 def freezing(freezer: Freezer) -> Iterator[None]:
-    """Put the freezer before the calls by which Python's pathlib changes and reads folders and opens files."""
+    """Intercept the calls with which Python's pathlib changes and reads folders and opens files."""
 
     def watched(function: Callable[..., object]) -> Callable[..., object]:
         def call(*words: object, **named: object) -> object:
@@ -65,7 +65,7 @@ def freezing(freezer: Freezer) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Launcher:
-    """An attempt, as the launcher and its trainer treat the folder."""
+    """An attempt, as launcher and trainer use the folder."""
 
     folder: Path
     job: JobConfig
@@ -91,7 +91,7 @@ class Launcher:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Give the files that decide from where an attempt begins."""
+    """Return the files that determine where an attempt starts."""
     files = [*folder.glob("global_step_*/**/*"), folder / TRACKER_FILE, folder / BEGUN_FILE]
     return {str(file.relative_to(folder)): file.read_bytes() for file in files if file.is_file()}
 
@@ -118,14 +118,14 @@ def lost_part(folder: Path) -> None:
 
 
 def come_back_late(first: Launcher, second: Launcher, before: int) -> tuple[dict[str, bytes] | None, bool]:
-    """Freeze the first before one of its calls, until the second has saved a step.
+    """Pause the first launcher before one of its calls until the second has saved a step.
 
-    Gives what the second left, None if the first made no such call, and whether the first was told.
+    Return what the second left, None if the first made no such call, and whether the first got an error.
     """
     left: list[dict[str, bytes]] = []
 
     def follow() -> None:
-        os.utime(second.folder / claims.OWNER_FILE, (0, 0))  # nobody has renewed it for long
+        os.utime(second.folder / claims.OWNER_FILE, (0, 0))  # the claim has not been renewed for long
         second.start()
         second.train(OLD + 2)
         left.append(contents(second.folder))
@@ -145,7 +145,7 @@ def come_back_late(first: Launcher, second: Launcher, before: int) -> tuple[dict
     [(ResumeMode.NEVER, never), (ResumeMode.AUTO, no_tracker), (ResumeMode.AUTO, lost_part)],
     ids=["sets steps aside", "names a step", "passes a step over"],
 )
-def test_who_comes_back_in_the_choice_of_the_beginning_changes_nothing_of_the_next_owners(
+def test_a_process_paused_while_it_chooses_its_start_changes_nothing_of_the_next_owner(
     make_job: MakeJob, tmp_path: Path, mode: ResumeMode, fill: Callable[[Path], None], next_is: str
 ) -> None:
     told_once = False

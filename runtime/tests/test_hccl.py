@@ -1,4 +1,4 @@
-"""The interface that collectives use, in pods and on nodes with several."""
+"""The network interface for collectives, in pods and on nodes with several interfaces."""
 
 from __future__ import annotations
 

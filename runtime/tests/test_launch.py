@@ -1,4 +1,4 @@
-"""How an attempt ends: what stands in the spool when the head's lock is free, and that the outcome is always given."""
+"""The end of an attempt: the spool's content when the head's lock is released, and that there is always an outcome."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ RULE = LogRule("hccl", "HCCL.*timeout")
 
 @dataclass
 class Head:
-    """A head pod whose job is there; `run` stands for everything that needs Ray and verl."""
+    """A head pod with its job. `run` replaces everything that needs Ray and verl."""
 
     spool: Spool
     environ: dict[str, str]
     run: Callable[[], Outcome] = lambda: DONE
     seen: list[tuple[str, bool, Phase]] = field(default_factory=list)
-    """At each part of an end: whether the lock is held, and the phase that everybody is told."""
+    """For each part of an end: whether the lock is held, and the published phase."""
 
     def look(self, part: str) -> None:
         progress = self.spool.progress()
@@ -107,7 +107,7 @@ def progress_of(spool: Spool) -> Progress:
     return progress
 
 
-def test_who_finds_the_lock_free_finds_the_outcome_too(looking: Head) -> None:
+def test_the_outcome_is_written_before_the_lock_is_released(looking: Head) -> None:
     ending = looking.launch()
     assert (ending.outcome, ending.mirror is not None) == (DONE, True)
     assert looking.seen == [("end", True, Phase.ENDED)]
@@ -205,12 +205,12 @@ def test_a_full_disk_takes_the_log_and_the_progress_but_not_the_outcome(
 
 
 class LeftError(BaseException):
-    """Stands for the end of the process."""
+    """Replaces the exit of the process."""
 
 
 @pytest.fixture
 def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give the exit codes with which the process would have ended."""
+    """Return the exit codes with which the process would have exited."""
     codes: list[int] = []
 
     def leave(code: int) -> NoReturn:
@@ -276,7 +276,9 @@ def test_a_full_disk_costs_the_log_volume_nothing(
     assert [Outcome.from_json(line) for line in capsys.readouterr().out.splitlines() if line] == lines
 
 
-def test_an_exit_code_outlives_whatever_the_last_words_meet(exits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exit_code_outlives_whatever_the_last_messages_meet(
+    exits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)

@@ -1,4 +1,4 @@
-"""Restart rules that look at the log: which one decides, and that no pattern and no log can hold up the end."""
+"""Restart rules on the log: which one matches, and that neither a pattern nor a log can delay the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_of_several_rules_the_first_in_the_manifest_counts() -> None:
 
 def test_without_a_match_the_outcome_stays(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text("HCCL\ntimeout\n")  # a pattern is about one line
+    log.write_text("HCCL\ntimeout\n")  # a pattern applies to one line
     assert apply_rules(FAILED, [HCCL], log, SECONDS) is FAILED
     assert apply_rules(FAILED, [], log) is FAILED
     assert apply_rules(FAILED, [HCCL], None) is FAILED
@@ -67,7 +67,7 @@ def test_every_failure_that_can_be_retried_is_matched_against_rules(tmp_path: Pa
     assert (outcome.exit_code, outcome.unruled_exit_code) == (68, code)
 
 
-def test_a_pattern_that_backtracks_is_given_up_and_the_next_one_still_counts(
+def test_a_pattern_that_backtracks_is_abandoned_and_the_next_one_still_counts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = "a" * 64 + "!\nHCCL timeout\n"
@@ -75,7 +75,7 @@ def test_a_pattern_that_backtracks_is_given_up_and_the_next_one_still_counts(
     assert "restart rule slow exceeded 0.3 s and counts as no match" in capsys.readouterr().err
 
 
-def test_what_the_judging_process_says_is_passed_on(
+def test_output_of_the_evaluating_process_is_forwarded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "log").write_text("a" * 64 + "!\n")

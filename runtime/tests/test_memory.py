@@ -1,4 +1,4 @@
-"""Memory of a die, against figures that were published or counted by others.
+"""Memory of a die, compared with published numbers.
 
 The published "GB" of the Qwen3-235B slides are GiB: 32,768 tokens × 47 KiB are 1.47 GiB and 1.58 GB.
 """
@@ -62,7 +62,7 @@ def part(found: Plan, name: PhaseName, part_name: str) -> int:
 @pytest.mark.parametrize(
     ("name", "counted"),
     [
-        # The number of parameters on each model's card, and for DeepSeek-V3 in its report (arXiv 2412.19437, table 1).
+        # The number of parameters on each model card; for DeepSeek-V3, in its report (arXiv 2412.19437, table 1).
         ("Qwen2.5-0.5B", 494_032_768),
         ("Qwen3-32B", 32_762_123_264),
         ("Qwen3-30B-A3B", 30_532_122_624),
@@ -97,7 +97,7 @@ def test_a_middle_stage_of_the_235b_training_holds_4_17_gib() -> None:
 
 
 def test_the_cache_of_the_235b_rollout_is_as_large_as_the_published_one() -> None:
-    # The slides draw 900,608 tokens a data-parallel rank and "20 to 30" sequences of full length.
+    # The slides show 900,608 tokens per data-parallel rank and "20 to 30" full-length sequences.
     found = plan(QWEN, A3, MINDSPEED, GRPO_32K)
     assert near(found.kv_tokens, 900_608)
     assert 20 < found.full_sequences < 30
@@ -126,7 +126,7 @@ def test_the_published_recipe_fits_in_every_phase() -> None:
     found = plan(QWEN, A3, MINDSPEED, GRPO_32K)
     assert found.peak.name is PhaseName.GENERATE
     assert all(phase.bytes < A3.memory_bytes for phase in found.phases)
-    # What vLLM is given, the driver's part and the trainer's communicators are all that lies there.
+    # Only vLLM's share, the driver's share and the trainer's communicators are on the die.
     outside = (64 - 61.27) * GIB + 6 * A3.communicator_bytes
     assert found.peak.bytes == pytest.approx(0.87 * 61.27 * GIB + outside, abs=4)
 
@@ -134,7 +134,7 @@ def test_the_published_recipe_fits_in_every_phase() -> None:
 def test_the_optimizer_takes_12_bytes_a_weight_over_the_ranks_that_share_it() -> None:
     on_die = replace(MINDSPEED, host_optimizer=False)
     held = elements_of_stage(QWEN, on_die, 0)
-    # 128 dies / (tensor 4 × pipeline 4) = 8 hold the same dense weights; every expert is on one die only.
+    # 128 dies / (tensor 4 × pipeline 4) = 8 hold the same dense weights. Every expert is on one die only.
     expected = 12 * (held.dense / 8 + held.experts)
     assert part(plan(QWEN, A3, on_die, GRPO_32K), PhaseName.UPDATE, "optimizer state") == int(expected)
 
@@ -175,7 +175,7 @@ def test_a_critic_leaves_what_the_actor_leaves() -> None:
 
 def test_recomputing_layers_saves_activations() -> None:
     def activations(trainer: Trainer) -> int:
-        # The first stage has no logits, and the most micro batches under way.
+        # The first stage has no logits and the most micro batches in flight.
         return part(plan(QWEN, A3, trainer, GRPO_32K), PhaseName.UPDATE, "activations")
 
     full = replace(MINDSPEED, kept_experts=1.0)
@@ -266,7 +266,7 @@ CONFIGS: dict[str, dict[str, object]] = {
 def test_a_config_json_gives_the_shape_of_the_table(name: str) -> None:
     known = BUILT_IN[name]
     assert shape_from_config(CONFIGS[name], name, known.source) == known
-    # Multimodal models keep the decoder's keys below text_config.
+    # Multimodal models have the decoder's keys below text_config.
     nested = json.loads(json.dumps({"model_type": "other", "text_config": CONFIGS[name]}))
     assert shape_from_config(nested, name, known.source) == known
 

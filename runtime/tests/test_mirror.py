@@ -1,4 +1,4 @@
-"""Records on the log volume outlive the pods; a broken volume never stops a run."""
+"""Records on the log volume outlive the pods. A broken volume never stops a run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_a_full_volume_did_not_take_of_a_log_is_copied_once_it_has_room(
     assert copy.read_text() == text
 
 
-def test_what_a_copy_held_before_stays_and_a_copy_that_is_deleted_is_made_anew(tmp_path: Path) -> None:
+def test_what_a_copy_held_before_stays_and_a_copy_that_is_deleted_is_created_again(tmp_path: Path) -> None:
     log, target = tmp_path / "log", tmp_path / "copy"
     copy = Copy(log, target)
     target.write_text("of another run, and longer than the log\n")
@@ -81,7 +81,7 @@ def test_a_step_that_a_full_volume_did_not_take_is_written_once_it_has_room(
     make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rljob_runtime.mirror.COPY_EVERY_SECONDS", 0.001)
-    monkeypatch.setattr(sys, "stderr", FullDisk())  # a word that cannot be written ends nothing
+    monkeypatch.setattr(sys, "stderr", FullDisk())  # a message that cannot be written ends nothing
     steps = [StepRecord(step=step, time=2.0, metrics={"reward": 0.5}) for step in (1, 2, 3)]
     file = tmp_path / "sums-uid01-1" / "attempt-3" / "steps.jsonl"
     mirror = Mirror(make_job(log_path=str(tmp_path)), 3)
@@ -98,7 +98,7 @@ def test_a_step_that_a_full_volume_did_not_take_is_written_once_it_has_room(
 
 @pytest.fixture
 def ray_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Give a folder of Ray's logs; a worker of the run, which prints into one of them, is alive."""
+    """Return a folder of Ray's logs. A worker of the run, which prints to one of them, is alive."""
     folder = tmp_path / "session" / "logs"
     folder.mkdir(parents=True)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t"))
@@ -151,7 +151,9 @@ def test_after_a_failure_the_ends_of_rays_own_logs_are_kept(
     assert sorted(entry.name for entry in folder.iterdir()) == ["driver.log", "raylet.out", "workers"]
 
 
-def test_a_broken_volume_is_told_once(make_job: MakeJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_volume_is_reported_once(
+    make_job: MakeJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
     mirror = Mirror(make_job(log_path=str(tmp_path / "file")), 1)
     mirror.append_step(RECORD)

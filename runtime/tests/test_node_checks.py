@@ -1,4 +1,4 @@
-"""Seeded defects of nodes and their diagnoses, and no word about a healthy cluster."""
+"""Injected defects of nodes and their diagnoses; a healthy cluster has no findings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sick(cluster: Cluster) -> Node:
 
 
 def host(**changes: object) -> Callable[[Cluster], None]:
-    """Change what the tools of the sick node show."""
+    """Change what the tools of the faulty node report."""
 
     def spoil(cluster: Cluster) -> None:
         sick(cluster).host = sick(cluster).host.with_(**changes)
@@ -49,7 +49,7 @@ def host(**changes: object) -> Callable[[Cluster], None]:
 
 
 def node(**changes: object) -> Callable[[Cluster], None]:
-    """Change the sick node."""
+    """Change the faulty node."""
 
     def spoil(cluster: Cluster) -> None:
         for name, value in changes.items():
@@ -59,7 +59,7 @@ def node(**changes: object) -> Callable[[Cluster], None]:
 
 
 def everywhere(**changes: object) -> Callable[[Cluster], None]:
-    """Change every node, the head too."""
+    """Change every node, including the head."""
 
     def spoil(cluster: Cluster) -> None:
         for one in (cluster.head, *cluster.nodes):
@@ -94,7 +94,7 @@ def model(change: Callable[[Path], None], *, all_nodes: bool) -> Callable[[Clust
 
 
 def two_with_one_address(cluster: Cluster) -> None:
-    """Let two nodes' devices have one address."""
+    """Give the same address to devices of two nodes."""
     sick(cluster).host = sick(cluster).host.with_(addresses={3: "29.1.1.10"})
 
 
@@ -115,7 +115,7 @@ def a_reward_that_one_node_lacks(cluster: Cluster) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Defect:
-    """What is spoilt, and what the launcher must say of it."""
+    """A defect, and the launcher's diagnosis."""
 
     spoil: Callable[[Cluster], None]
     reason: str
@@ -216,7 +216,7 @@ def test_a_defect_is_diagnosed(name: str, cluster: Cluster) -> None:
     assert (caught.value.reason, caught.value.code) == (defect.reason, defect.code)
     assert defect.says in str(caught.value)
     assert set(caught.value.nodes) == set(defect.nodes)
-    # One defect, one word: nothing else of the cluster is blamed.
+    # Only the defect itself is reported.
     assert {found.check.reason for found in findings if found.fatal} == {defect.reason}
 
 
@@ -231,7 +231,7 @@ def test_a_healthy_a3_superpod_is_not_blamed(cluster: Cluster) -> None:
         cluster.job, devices=48, dies_per_card=2, needs=dataclasses.replace(cluster.job.needs, chips=("Ascend910",))
     )
     for index, one in enumerate(cluster.nodes):
-        # Dies of a SuperPoD need no addresses of their own.
+        # Dies of a SuperPoD need no addresses.
         one.host = A3.with_(network=f"29.2.{index}", addresses=dict.fromkeys(range(16)))
     facts, findings = cluster.ask()
     assert [found for found in findings if found.fatal] == []
@@ -243,7 +243,7 @@ def test_a_superpod_needs_no_ports_of_its_own(cluster: Cluster) -> None:
         cluster.job, devices=48, dies_per_card=2, needs=dataclasses.replace(cluster.job.needs, chips=("Ascend910",))
     )
     for one in cluster.nodes:
-        # All down, and every node with the addresses that the factory set.
+        # All ports are down, and every node has the factory addresses.
         one.host = A3.with_(down=frozenset(range(16)))
     facts, findings = cluster.ask()
     evaluate.refuse(cluster.job, facts, findings)
@@ -254,7 +254,7 @@ def test_a_superpod_needs_no_ports_of_its_own(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "said", ["hccn_tool is busy, please try again.\n", "Cmd execute failed!\n", "another layout\n"]
 )
-def test_what_a_port_does_not_tell_stops_nothing_and_names_the_device(cluster: Cluster, what: str, said: str) -> None:
+def test_what_a_port_does_not_report_ends_nothing_and_names_the_device(cluster: Cluster, what: str, said: str) -> None:
     host(said={f"-i 4 {what} -g": said})(cluster)
     facts, findings = cluster.ask()
     evaluate.refuse(cluster.job, facts, findings)
@@ -312,7 +312,7 @@ def test_a_driver_that_fails_on_the_only_node_is_the_nodes_fault(cluster: Cluste
     assert (caught.value.reason, caught.value.code, caught.value.nodes) == ("DriverSilent", PLACE, (SICK,))
 
 
-def test_ports_that_somebody_listens_on_are_named() -> None:
+def test_ports_in_use_are_named() -> None:
     with ExitStack() as stack:
         sock = stack.enter_context(socket.socket())
         sock.bind(("", 0))
@@ -342,7 +342,7 @@ def test_a_device_that_only_warns_stops_nothing(cluster: Cluster) -> None:
     assert [(found.check, found.node, found.device) for found in findings] == [(Check.HEALTH, SICK, 1)]
 
 
-def test_links_that_nobody_needs_stop_nothing(cluster: Cluster) -> None:
+def test_unneeded_links_stop_nothing(cluster: Cluster) -> None:
     cluster.job, cluster.nodes = dataclasses.replace(cluster.job, nodes=1, devices=8), [sick(cluster)]
     host(down=frozenset({1}), addresses={1: None})(cluster)
     facts, findings = cluster.ask()
@@ -350,14 +350,14 @@ def test_links_that_nobody_needs_stop_nothing(cluster: Cluster) -> None:
     assert {found.check for found in findings} == {Check.LINKS, Check.ADDRESSES}
 
 
-def test_tools_of_the_links_that_are_not_mounted_are_told(cluster: Cluster) -> None:
+def test_tools_of_the_links_that_are_not_mounted_are_reported(cluster: Cluster) -> None:
     everywhere(tools=("npu-smi",))(cluster)
     facts, findings = cluster.ask()
     evaluate.refuse(cluster.job, facts, findings)
     assert {(found.check, found.fatal) for found in findings} == {(Check.LINKS, False)}
 
 
-def test_without_npus_small_resources_are_only_told(cluster: Cluster) -> None:
+def test_without_npus_small_resources_are_only_reported(cluster: Cluster) -> None:
     cluster.job = dataclasses.replace(cluster.job, platform=Platform.CPU)
     everywhere(open_files=1024, cpus=frozenset(range(2)))(cluster)
     facts, findings = cluster.ask()

@@ -1,4 +1,4 @@
-"""What the launcher does with the nodes' answers: plans and records of bound processes."""
+"""The launcher's use of the nodes' answers: plans, and records of bound processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def worker(name: str, plan: str | None, *notes: str) -> NodeFacts:
     return NodeFacts(node=name, time=0.5, plan=plan, plan_notes=notes)
 
 
-def test_a_head_that_hangs_holds_nobody_up(
+def test_a_head_that_hangs_delays_nothing(
     started: Spool, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ends = threading.Event()
@@ -91,7 +91,7 @@ def test_what_the_heads_check_raises_is_raised(
         node_preflight.check(make_job(checkpoint_path=None, log_path=None), RUN, started)
 
 
-def test_nodes_with_the_same_plan_stand_together_and_those_without_one_say_why(
+def test_nodes_with_the_same_plan_are_grouped_and_others_have_a_reason(
     started: Spool, make_job: MakeJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     facts = [worker("a", "Near: npu0 1-19"), worker("b", None, "nothing is bound: no"), worker("c", "Near: npu0 1-19")]
@@ -104,14 +104,14 @@ def test_nodes_with_the_same_plan_stand_together_and_those_without_one_say_why(
     assert "rljob: core binding: b: nothing is bound: no" in capsys.readouterr().err
 
 
-def test_a_run_that_binds_nothing_says_nothing_of_it(started: Spool, make_job: MakeJob) -> None:
+def test_a_run_that_binds_nothing_logs_nothing_about_it(started: Spool, make_job: MakeJob) -> None:
     node_preflight.conclude(make_job(), started, [worker("a", None)], Window(0, 1), [], 1.0)
     progress = started.progress()
     assert progress is not None
     assert progress.core_binding is None
 
 
-def test_processes_that_stray_are_counted_and_told_while_the_trainer_writes(
+def test_processes_that_stray_are_counted_and_reported_while_the_trainer_writes(
     started: Spool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started.update_progress(core_binding=CoreBinding(nodes=1, planned_nodes=1))
@@ -169,7 +169,7 @@ def test_a_shared_cpuset_is_left_alone_with_the_reason(asked: Request) -> None:
     assert core_binding.read_plan(RUN) is None
 
 
-def test_too_few_cpus_are_told_not_raised(asked: Request) -> None:
+def test_too_few_cpus_are_reported_not_raised(asked: Request) -> None:
     told, (note,) = plan_node(dataclasses.replace(asked, devices=1000), CPUS, {})
     assert told is None
     assert "are too few for 1000 devices" in note

@@ -1,4 +1,4 @@
-"""From an exception to the exit code and the cause that a person needs."""
+"""Exceptions are mapped to the exit code and the root cause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rljob_runtime.outcomes import (
 
 
 class RayTaskError(Exception):
-    """Shaped as Ray's: the worker's exception in `cause`."""
+    """Like Ray's class: has the worker's exception in `cause`."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(f"traceback of {cause}")
@@ -91,7 +91,7 @@ def test_a_device_short_of_memory_is_the_runs_own_fault_and_not_the_nodes(error:
 @pytest.mark.parametrize(
     "error", [named("RpcError", "no answer", "grpc"), ValueError("the answer says: CUDA out of memory")]
 )
-def test_a_name_or_a_text_alone_blames_nobody_else(error: Exception) -> None:
+def test_a_name_or_a_text_alone_is_not_an_environment_failure(error: Exception) -> None:
     assert from_error(error).reason == "RunFailed"
 
 
@@ -143,7 +143,7 @@ def test_a_full_disk_below_the_spool_is_the_places_fault_and_a_full_volume_the_u
 ) -> None:
     error = OSError(number, os.strerror(number))
     error.filename = file
-    # The way that pickle takes it out of the trainer's process.
+    # pickle transfers it from the trainer's process.
     outcome = from_error(RayTaskError(copy.copy(error)), disk=Path("/spool"))
     code = ExitCode.ENVIRONMENT if reason == "DiskFull" else ExitCode.FAILED
     assert (outcome.reason, outcome.exit_code) == (reason, code)

@@ -1,4 +1,4 @@
-"""How the job's overrides, the launcher's keys and the platform's defaults become one set."""
+"""Merging of the job's overrides, the launcher's keys and the platform's defaults."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def test_npus_get_none_of_the_cpu_settings(make_job: MakeJob) -> None:
 
 
 def test_a_launchers_key_is_refused_with_its_reason(make_job: MakeJob) -> None:
-    with pytest.raises(RefusedError, match="is the launcher's \\(it selects our trainer\\)") as caught:
+    with pytest.raises(
+        RefusedError, match="is set by the launcher \\(it selects the trainer that can stop\\)"
+    ) as caught:
         with_launcher_keys(make_job(overrides={"trainer.v1.trainer_mode": "sync"}), SPOOL, Path("/scratch"))
     assert caught.value.code is ExitCode.BAD_CONFIG
 
@@ -77,10 +79,10 @@ def test_a_launchers_key_with_the_launchers_value_is_harmless(make_job: MakeJob)
     assert with_launcher_keys(job, SPOOL, Path("/scratch"))["trainer.total_training_steps"] == 40
 
 
-def test_where_a_run_begins_is_decided_later_and_by_nobody_else(make_job: MakeJob) -> None:
+def test_where_a_run_begins_is_decided_later_by_the_launcher_only(make_job: MakeJob) -> None:
     merged = with_launcher_keys(make_job(checkpoint_path="/ckpt"), SPOOL, Path("/scratch"))
     assert (merged["trainer.default_local_dir"], merged["trainer.resume_mode"]) == ("/ckpt", "disable")
-    with pytest.raises(RefusedError, match=r"checkpoint\.resume and checkpoint\.from decide it"):
+    with pytest.raises(RefusedError, match=r"checkpoint\.resume and checkpoint\.from set it"):
         with_launcher_keys(make_job(overrides={"trainer.resume_mode": "auto"}), SPOOL, Path("/scratch"))
 
 

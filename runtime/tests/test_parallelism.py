@@ -1,4 +1,4 @@
-"""Which splits of a Megatron model a checkpoint can be loaded by."""
+"""Parallelism of a Megatron model with which a checkpoint can be loaded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def config(
     actor: Sequence[str] = EVERYTHING,
     critic: Sequence[str] = EVERYTHING,
 ) -> DictConfig:
-    """Give what is read of verl's configuration."""
+    """Return the used part of verl's configuration."""
     sizes = SimpleNamespace(**dict.fromkeys(SIZES) | {"tensor_model_parallel_size": tensor})
     contents = [SimpleNamespace(checkpoint=SimpleNamespace(load_contents=what)) for what in (actor, critic)]
     contents[0].strategy, contents[0].megatron = strategy, sizes
@@ -38,11 +38,11 @@ def config(
 
 
 def owned() -> None:
-    """Stand for a check that the owner passes."""
+    """Replace the owner check by one that passes."""
 
 
 def save(folder: Path, step: int, config: DictConfig) -> Start:
-    """Save a step, and give it as a beginning."""
+    """Save a step and return it as a start."""
     made = folder / f"global_step_{step}"
     made.mkdir(parents=True)
     parallelism.note(made, parallelism.split(config), owned)
@@ -76,13 +76,13 @@ def test_a_split_that_saved_nothing_leaves_the_steps_as_they_are(tmp_path: Path)
     parallelism.require(save(tmp_path, 6, config(4)), config(4))
 
 
-def test_a_run_that_begins_at_step_0_may_be_split_as_it_likes(tmp_path: Path) -> None:
+def test_a_run_that_begins_at_step_0_may_be_split_in_any_way(tmp_path: Path) -> None:
     save(tmp_path, 5, config())
     parallelism.require(Start(), config(4))
 
 
 @pytest.mark.parametrize("written", [None, b"{"])
-def test_a_step_that_does_not_tell_is_taken_as_it_is(tmp_path: Path, written: bytes | None) -> None:
+def test_a_step_without_a_note_is_accepted(tmp_path: Path, written: bytes | None) -> None:
     if written is not None:
         (tmp_path / SPLIT_FILE).write_bytes(written)
     parallelism.require(Start(tmp_path, 5), config(4))
@@ -106,7 +106,7 @@ def test_a_volume_that_takes_no_note_does_not_end_the_save(
     assert "global_step_5 does not tell how it is split: [Errno 28]" in capsys.readouterr().err
 
 
-def test_who_lost_the_folder_notes_nothing_in_the_next_owners_step(tmp_path: Path) -> None:
+def test_a_process_that_lost_the_folder_notes_nothing_in_the_next_owners_step(tmp_path: Path) -> None:
     (made := tmp_path / "global_step_5").mkdir()
 
     def frozen_after_the_check() -> None:

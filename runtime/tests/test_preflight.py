@@ -1,4 +1,4 @@
-"""The launcher's checks before anything is spent, and how it ends whatever happens."""
+"""The launcher's checks before resources are used, and how it ends in every case."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_missing_variable_is_named(environ: dict[str, str], name: str) -> None
 
 
 @pytest.mark.parametrize(("said", "step"), [({}, None), ({"RLJOB_CHECKPOINT_STEP": "40"}, 40)])
-def test_an_operator_may_say_what_was_saved(environ: dict[str, str], said: dict[str, str], step: int | None) -> None:
+def test_an_operator_may_pass_the_saved_step(environ: dict[str, str], said: dict[str, str], step: int | None) -> None:
     assert read_attempt(environ | said).checkpoint_step == step
 
 
@@ -121,7 +121,7 @@ def test_the_last_line_is_the_outcome_and_the_exit_code_its_code(environ: dict[s
 
 
 def test_a_failure_after_the_beginning_is_in_the_spool_too(environ: dict[str, str]) -> None:
-    # The development environment has no verl: the launcher gets as far as importing it.
+    # The development environment has no verl: the launcher fails when it imports it.
     code, outcome = run_launcher(environ)
     progress = Spool(Path(environ["RLJOB_SPOOL"])).progress()
     assert (code, outcome.reason) == (1, "RunFailed")

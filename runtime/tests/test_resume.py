@@ -110,7 +110,7 @@ def test_required_without_a_checkpoint_names_the_path(make_job: MakeJob, own: Pa
 
 @pytest.mark.parametrize("mode", ResumeMode)
 @pytest.mark.parametrize("source", [True, False])
-def test_what_the_job_had_saved_is_not_trained_anew_because_it_is_gone(
+def test_what_the_job_had_saved_is_not_trained_again_because_it_is_gone(
     make_job: MakeJob, own: Path, other: Path, mode: ResumeMode, source: bool
 ) -> None:
     make_step(other, 10)
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_is_not_gone_and_another_attempt_may_find_it(make_jo
     assert from_error(caught.value).exit_code == ExitCode.FAILED
 
 
-def test_as_long_as_something_is_left_the_job_goes_on_from_it(make_job: MakeJob, own: Path) -> None:
+def test_while_a_step_is_left_the_job_continues_from_it(make_job: MakeJob, own: Path) -> None:
     make_step(own, 20)
     assert choose(make_job(checkpoint_path=str(own)), saved=40).step == 20
     never = make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER)
@@ -255,7 +255,7 @@ def test_never_is_for_what_was_before_the_job_and_not_for_its_own_restarts(make_
 
 
 @pytest.mark.parametrize("tracker", ["20", "10", None])
-def test_a_step_that_lost_a_part_is_passed_over_and_told(
+def test_a_step_that_lost_a_part_is_passed_over_and_reported(
     make_job: MakeJob, own: Path, tracker: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, cut = make_step(own, 10), make_step(own, 20)
@@ -284,7 +284,7 @@ def test_a_step_that_lost_a_part_sends_a_run_back_before_it_sends_it_on(make_job
 
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("goes", [True, False])
-def test_a_step_that_goes_while_it_is_loaded_is_told(own: Path, goes: bool, fails: bool) -> None:
+def test_a_step_that_disappears_while_it_is_loaded_is_reported(own: Path, goes: bool, fails: bool) -> None:
     made = make_step(own, 10)
     with contextlib.ExitStack() as stack:
         if goes or fails:
@@ -299,7 +299,7 @@ def test_a_step_that_goes_while_it_is_loaded_is_told(own: Path, goes: bool, fail
 
 
 @pytest.mark.parametrize("saved", [20, None])
-def test_where_no_step_is_whole_nothing_begins_anew(
+def test_where_no_step_is_whole_nothing_starts_again(
     make_job: MakeJob, own: Path, other: Path, saved: int | None
 ) -> None:
     make_step(other, 5)

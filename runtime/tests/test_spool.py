@@ -1,4 +1,4 @@
-"""The spool: nobody ever reads half a file, and a stop is only ever hastened."""
+"""The spool: no reader sees a partial file, and a stop can only become more urgent."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_progress_is_changed_field_by_field(spool: Spool) -> None:
     assert progress.observed_time > 0
 
 
-def test_nobody_updates_what_the_launcher_did_not_begin(spool: Spool) -> None:
-    with pytest.raises(ContractError, match="the launcher writes it before anyone else"):
+def test_progress_is_not_updated_before_the_launcher_has_written_it(spool: Spool) -> None:
+    with pytest.raises(ContractError, match="the launcher must write it first"):
         spool.update_progress(step=1)
 
 
@@ -90,7 +90,7 @@ def test_the_last_complete_line_counts(spool: Spool) -> None:
     assert spool.last_step(1) == StepRecord(step=2, time=12.0, metrics={"reward": 0.5})
 
 
-def test_a_full_disk_is_told_with_the_file_and_costs_no_later_line(spool: Spool) -> None:
+def test_a_full_disk_is_reported_with_the_file_and_costs_no_later_line(spool: Spool) -> None:
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
     steps = [StepRecord(step=step, time=10.0, metrics={"reward": step / 4}) for step in (1, 2, 3)]
     file = spool.attempt_folder(1) / SpoolFile.STEPS
@@ -107,7 +107,7 @@ def test_a_full_disk_is_told_with_the_file_and_costs_no_later_line(spool: Spool)
     assert ([read_line(line) for line in lines], len(lines[1])) == ([steps[0], None, steps[2]], 20)
 
 
-def test_figures_that_json_cannot_say_survive(spool: Spool) -> None:
+def test_numbers_that_json_lacks_survive(spool: Spool) -> None:
     spool.append_step(1, StepRecord(step=1, time=1.0, metrics={"loss": float("nan"), "max": float("inf")}))
     record = spool.last_step(1)
     assert record is not None

@@ -1,4 +1,4 @@
-"""Stacks of processes that hang: real processes and real signals; who must not be disturbed is not."""
+"""Stacks of hanging processes, with real processes and real signals. Other processes are not disturbed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from rljob_runtime import ray_cluster, stall
 from rljob_runtime.contract import STALL_SECONDS, ExitCode, Outcome, Phase, Progress, StopMode
 from rljob_runtime.stacks import gather as gathering
-from rljob_runtime.stacks.frames import Kind, essential, place_of, ranges, threads
+from rljob_runtime.stacks.frames import Kind, place_of, ranges, summarize, threads
 from rljob_runtime.stacks.gather import Stack, ask, catches, gather
 from rljob_runtime.stacks.register import SUFFIX, VARIABLE, root, start_ticks
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 NAME = "sums-uid01-1-attempt-1"
 WAIT_SECONDS = 30.0
 QUESTIONS_ASKED = 300
-"""Asked by the signal, CPython 3.11 dies within fifty."""
+"""When asked by the signal, CPython 3.11 crashes within fifty requests."""
 Hang = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -64,7 +64,7 @@ def hang(tmp_path: Path) -> Iterator[Hang]:
         process.communicate()
 
 
-def test_every_process_tells_where_it_hangs(hang: Hang) -> None:
+def test_every_process_returns_its_stack(hang: Hang) -> None:
     waiting, reading = hang("wait", RANK="0"), hang("read", RANK="1")
     stacks = {stack.pid: stack for stack in gather(NAME, "node-a", WAIT_SECONDS)}
     assert set(stacks) == {waiting.pid, reading.pid}
@@ -119,13 +119,13 @@ def test_a_forked_process_answers_for_itself(hang: Hang) -> None:
     assert [("fork_and_wait" in s.text, "wait_for_a_partner" in s.text) for s in stacks].count((True, True)) == 1
 
 
-def test_a_process_that_is_stopped_is_told_without_a_stack(hang: Hang) -> None:
+def test_a_process_that_is_stopped_is_reported_without_a_stack(hang: Hang) -> None:
     process = hang("wait", RANK="3")
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
     (stack,) = gather(NAME, "node-a", 0.5)
     assert (stack.text, place_of(stack).kind) == ("", Kind.SILENT)
-    assert essential([stack]) == f"rank 3 (pid {process.pid} on node-a) gave no stack, state T (stopped)"
+    assert summarize([stack]) == f"rank 3 (pid {process.pid} on node-a) did not answer, state T (stopped)"
 
 
 def test_a_process_that_does_not_catch_the_signal_is_left_alone(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_process_that_does_not_catch_the_signal_is_left_alone(tmp_path: Path) 
             stranger.kill()
 
 
-def test_a_pid_that_was_given_to_somebody_else_is_left_alone(hang: Hang, tmp_path: Path) -> None:
+def test_a_pid_that_was_reused_by_another_process_is_left_alone(hang: Hang, tmp_path: Path) -> None:
     process = hang("wait")
     (file,) = (tmp_path / "rljob-stacks" / NAME).glob(f"*{SUFFIX}")
     file.rename(file.with_name(f"{process.pid}-1.stack"))
@@ -166,15 +166,15 @@ def test_a_process_outside_of_a_run_registers_nothing(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_that_cannot_register_says_so_and_goes_on(tmp_path: Path) -> None:
+def test_a_process_that_cannot_register_logs_it_and_continues(tmp_path: Path) -> None:
     (tmp_path / "rljob-stacks").write_text("a file in the way")
     code = "import rljob_runtime.stacks.register as r; r.register(); print('goes on')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "goes on\n"
-    assert "this process will not tell its stacks" in done.stderr
+    assert "this process cannot return its stacks" in done.stderr
 
 
-# Reading them.
+# Interpreting stacks.
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 IN_RAY = f'  File "{SITE}/ray/_private/worker.py", line 999 in main_loop\n'
@@ -209,7 +209,7 @@ def stack(pid: int, text: str, rank: int | None = None, title: str = "ray::Worke
 def test_the_rank_that_never_entered_the_collective_is_named() -> None:
     ranks = [stack(100 + rank, IN_REWARD if rank == 3 else IN_ALL_REDUCE, rank) for rank in range(8)]
     others = [stack(7, IDLE, title="ray::Router"), stack(8, IDLE, 8), stack(9, IN_REWARD, title="ray::TaskRunner.run")]
-    told = essential([*others, *ranks])
+    told = summarize([*others, *ranks])
     assert told == (
         "ranks 0-2, 4-7 wait in all_reduce (torch/distributed/distributed_c10d.py:2810); "
         "rank 3 (pid 103 on b) is in ask_the_judge (/code/reward.py:33); "
@@ -226,9 +226,9 @@ def test_code_that_only_runs_inside_of_a_wrapper_is_no_collective() -> None:
     assert place_of(stack(1, inside)).kind is Kind.BUSY
 
 
-def test_users_code_is_told_before_the_frameworks() -> None:
+def test_users_code_is_listed_before_the_frameworks() -> None:
     driver = IN_REWARD.replace('File "/code/reward.py"', f'File "{SITE}/verl/main_ppo.py"')
-    told = essential([*(stack(pid, driver, title="driver") for pid in (1, 2)), stack(3, IN_REWARD, title="reward")])
+    told = summarize([*(stack(pid, driver, title="driver") for pid in (1, 2)), stack(3, IN_REWARD, title="reward")])
     assert told.startswith("reward (pid 3 on b) is in ask_the_judge (/code/reward.py:33); driver (pid 1 on b), ")
 
 
@@ -238,23 +238,23 @@ def test_a_thread_that_waits_for_work_is_idle() -> None:
     call = f'  File "{SITE}/transfer_queue/controller.py", line 9 in get_metadata\n'
     assert place_of(stack(1, polls + loop)).kind is Kind.IDLE
     assert place_of(stack(1, polls + call)).kind is Kind.BUSY
-    # The same wait, for work and for an answer.
+    # The same wait, for work and for a response.
     broadcast = polls + f'  File "{SITE}/vllm/distributed/device_communicators/shm_broadcast.py", line 1 in wait\n'
     executor = f'  File "{SITE}/vllm/v1/executor/multiproc_executor.py", line 2 in '
     assert place_of(stack(1, f"{broadcast}{executor}worker_busy_loop\n")).kind is Kind.IDLE
     assert place_of(stack(1, f"{broadcast}{executor}get_response\n")).kind is Kind.BUSY
 
 
-def test_ranks_of_two_groups_are_told_apart_by_their_processes() -> None:
+def test_ranks_of_two_groups_are_distinguished_by_their_processes() -> None:
     same = [stack(1, IN_ALL_REDUCE, 0, "ray::Actor.update"), stack(2, IN_ALL_REDUCE, 0, "ray::Critic.update")]
-    assert essential(same).startswith("ray::Actor.update (pid 1 on b), ray::Critic.update (pid 2 on b) wait in")
+    assert summarize(same).startswith("ray::Actor.update (pid 1 on b), ray::Critic.update (pid 2 on b) wait in")
 
 
 def test_a_group_of_many_names_a_few_and_the_line_is_bounded() -> None:
-    assert "and 6 more are in" in essential([stack(pid, IN_REWARD) for pid in range(10)])
+    assert "and 6 more are in" in summarize([stack(pid, IN_REWARD) for pid in range(10)])
     many = [stack(pid, IN_REWARD.replace("line 33", f"line {pid}"), pid) for pid in range(200)]
-    assert len(essential(many)) <= 1000
-    assert essential([]) == "no process told its stack"
+    assert len(summarize(many)) <= 1000
+    assert summarize([]) == "no process returned its stack"
 
 
 def test_the_oldest_thread_comes_first() -> None:
@@ -285,7 +285,7 @@ def test_the_end_names_what_hangs_and_keeps_every_stack(hang: Hang, tmp_path: Pa
         }
         text = (target / "stacks" / f"the-head-{process.pid}.txt").read_text()
         assert "in read_from_nobody" in text
-        assert "--- the end of read.err\na line of the log" in text
+        assert "--- end of read.err\na line of the log" in text
 
 
 def test_a_volume_that_hangs_or_fails_costs_only_its_copy(
@@ -305,7 +305,7 @@ def test_a_volume_that_hangs_or_fails_costs_only_its_copy(
     monkeypatch.setattr(stall, "write", write)
     outcome = stall.outcome_of(NAME, 0, time.time(), [tmp_path / "spool", tmp_path / "hanging", tmp_path / "file"])
     assert outcome.message.endswith(f"are in {tmp_path}/spool/stacks")
-    assert "the stacks are not kept" in capsys.readouterr().err
+    assert "cannot save the stacks" in capsys.readouterr().err
     hanging.set()
 
 

@@ -1,4 +1,4 @@
-"""Idle ratios and tokens per second against vectors worked out by hand, and against the published recipes."""
+"""Idle ratios and tokens per second, compared with manual calculations and with the published recipes."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def test_tokens_per_second_of_each_stage_basis_and_divisor() -> None:
     assert tps["rljob/tokens_per_second/step/prompt_and_response/die"] == pytest.approx(1200 / 10 / 4)
     assert tps["rljob/tokens_per_second/update/response/card"] == pytest.approx(400 / 2 / 2)
     assert tps["rljob/tokens_per_second/rollout/response/die"] == pytest.approx(400 / 4 / 4)
-    # update and step: two ways to count; rollout: those and the two of what was generated.
+    # update and step: two ways to count; rollout: those and the two for generated tokens.
     assert len([key for key in tps if key.startswith("rljob/tokens_per_second/")]) == (2 + 2 + 4) * 2
 
 
-def test_what_was_generated_and_thrown_away_counts_for_the_rollout_only() -> None:
+def test_what_was_generated_and_discarded_counts_for_the_rollout_only() -> None:
     batch = Batch(rows=200, discarded=Tokens(prompt=300, response=100))
     tps = figures_of(METRICS, rollout_of(4.0), batch)
     assert tps["rljob/tokens/generated_prompt_and_response"] == pytest.approx(1600)
@@ -130,13 +130,13 @@ def test_padding_is_what_verl_made_up_and_what_a_dense_batch_would_add() -> None
 
 
 CARDS = 64
-"""Atlas A3: two dies each."""
+"""Atlas A3 has two dies per card."""
 GRPO = {"prompt": 73.7, "response": 7344.97, "answers": 512 * 16, "update": 2353.23, "step": 7780.36}
 DAPO = {"prompt": 132.78, "response": 10119.23, "answers": 128 * 16, "update": 797.93, "step": 7833.16}
 
 
 def published(run: dict[str, float], rollout: float, rounds: int) -> dict[str, float]:
-    """Figures of a published run whose rollouts generated so many times the trained answers."""
+    """Return the metrics of a published run whose rollouts generated `rounds` times the trained responses."""
     tokens = Tokens(int(run["answers"] * run["prompt"]), int(run["answers"] * run["response"]))
     metrics = {
         "perf/total_num_tokens": run["answers"] * (run["prompt"] + run["response"]),
@@ -160,7 +160,7 @@ def test_the_published_row_of_qwen3_235b_grpo_comes_out() -> None:
 
 
 def test_the_published_row_of_qwen3_235b_dapo_comes_out() -> None:
-    # Two rounds of 3,262.39 s generated twice what was trained.
+    # Two rounds of 3,262.39 s generated twice the trained tokens.
     tps, basis = published(DAPO, 2 * 3262.39, rounds=2), "rljob/tokens_per_second/{}/{}/card"
     assert tps[basis.format("rollout", "generated_prompt_and_response")] == pytest.approx(100.56, abs=0.005)
     assert tps[basis.format("update", "prompt_and_response")] == pytest.approx(411.14, abs=0.005)
@@ -220,7 +220,7 @@ def test_the_tail_begins_with_the_answer_that_completes_nine_tenths() -> None:
 
 
 class Buffer:
-    """As verl's replay buffer clears groups: by the prompts' uids."""
+    """Clears groups by the prompts' uids, like verl's replay buffer."""
 
     def __init__(self, answers: dict[str, dict[str, int | str]]) -> None:
         self.partitions = {"train": answers}

@@ -1,4 +1,4 @@
-"""The preStop hooks: what is asked of whom, how long is waited; and that the exporter is there to tell of the end."""
+"""The preStop hooks: which requests they send, how long they wait, and that the exporter reports the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOKEN = "correct-horse"
 RUNNING = Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1, step=3)
 ROOT = Path(__file__).parents[2]
 HELD = 30.0
-"""Seconds that a hook would wait in these tests if what they look for did not happen."""
+"""How long a hook would wait in these tests if the expected event did not occur."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def running(spool: Spool) -> Iterator[None]:
 
 @contextmanager
 def serving(spool: Spool, folder: Path, address: tuple[str, int]) -> Iterator[int]:
-    """Serve the exporter's API; gives its port."""
+    """Serve the exporter's API and yield its port."""
     server = make_server(ApiHandler, Exporter(spool, folder / "job.json", "p", TOKEN), address)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield server.server_address[1]
@@ -64,7 +64,7 @@ def head(spool: Spool, tmp_path: Path) -> Iterator[Head]:
 
 @pytest.fixture
 def trainer(spool: Spool) -> Iterator[Callable[[StopMode], None]]:
-    """Give a trainer that ends when it is asked to in a certain way."""
+    """Return a trainer that ends on a certain kind of stop request."""
     threads = []
 
     def train(obeyed: StopMode) -> None:
@@ -128,7 +128,7 @@ def test_the_time_counts_from_the_first_request(spool: Spool) -> None:
     os.utime(spool.attempt_folder(1) / SpoolFile.STOP, (long_ago, long_ago))
     late = threading.Timer(2.0, lambda: spool.update_progress(phase=Phase.ENDED))
     late.start()
-    # Whoever waited once more would see the end.
+    # Waiting again would show the end.
     assert not stop.stop(Here(spool), StopMode.AFTER_STEP, HELD)
     late.join()
 
@@ -178,7 +178,7 @@ def test_the_heads_address_is_the_one_of_the_pods_start(tmp_path: Path) -> None:
 
 
 def masks(*, caught: int = 0, blocked: int = 0) -> str:
-    """Give the lines of a /proc/<pid>/status that tell of signals."""
+    """Return the lines about signals of a /proc/<pid>/status."""
     return f"Name:\tbash\nSigBlk:\t{blocked:016x}\nSigIgn:\t0000000000004000\nSigCgt:\t{caught:016x}\n"
 
 
@@ -191,7 +191,7 @@ def test_the_hook_waits_until_process_1_has_a_handler(tmp_path: Path) -> None:
     assert not await_listener(status, 0.2)
     later = tmp_path / "later"
     later.write_text(masks(caught=SIGTERM_BIT))
-    # Whole at once, as /proc is read: a file that is being written is empty first.
+    # Written at once, as /proc is read: a file that is being written is empty at first.
     installs = threading.Timer(0.2, lambda: later.replace(status))
     installs.start()
     assert await_listener(status, HELD)
@@ -206,7 +206,7 @@ def test_an_init_that_fetches_its_signals_listens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "Name:\tbash\n"])
-def test_what_cannot_be_told_is_not_waited_for(tmp_path: Path, text: str | None) -> None:
+def test_an_unreadable_status_is_not_waited_for(tmp_path: Path, text: str | None) -> None:
     status = tmp_path / "status"
     if text is not None:
         status.write_text(text)
@@ -241,7 +241,7 @@ def test_what_a_real_process_catches_shows() -> None:
 
 @pytest.fixture
 def process_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Give the status file of a process 1 that does not listen yet."""
+    """Return the status file of a process 1 that does not handle the signal yet."""
     status = tmp_path / "process-one"
     status.write_text(masks())
     monkeypatch.setattr(stop, "PROCESS_ONE", status)
@@ -375,7 +375,7 @@ def test_a_stop_after_the_end_does_not_change_the_outcome(spool: Spool, monkeypa
 
 @dataclass
 class Trainer:
-    """One whose loop a stop has ended."""
+    """A trainer whose loop ended on a stop request."""
 
     global_steps: int
     abandoned_step: int | None

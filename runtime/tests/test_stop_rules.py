@@ -1,4 +1,4 @@
-"""When a run ends by its own figures."""
+"""Runs that end by their own metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IS_NAN = StopRule("nan", REWARD, RuleCondition.IS_NAN)
 
 
 def matched_at(one: StopRule, values: list[float | None]) -> int | None:
-    """Feed one value a step; give the step at which the rule fires."""
+    """Pass one value per step; return the step at which the rule matches."""
     rules = StopRules([one])
     for step, value in enumerate(values, start=1):
         if rules.observe(step, {} if value is None else {one.metric: value}) is not None:
@@ -76,19 +76,19 @@ def test_a_rule_that_means_success_ends_with_zero() -> None:
     assert found is not None
     outcome = found.outcome(saved_step=None)
     assert outcome.exit_code == ExitCode.DONE
-    assert outcome.message.endswith("at step 2, 2 steps in a row; nothing is saved")
+    assert outcome.message.endswith("at step 2, for 2 consecutive steps; nothing is saved")
 
 
 @pytest.mark.parametrize(
     ("rule", "saved_step", "kept"),
     [
         (IS_NAN, None, "nothing is saved"),
-        (IS_NAN, 5, "the weights of this step are not saved, the last that are is step 5"),
-        (IS_NAN, 7, "step 7 is saved"),  # by its period, before the metric was there
+        (IS_NAN, 5, "the weights of this step are not saved; the last saved step is 5"),
+        (IS_NAN, 7, "step 7 is saved"),  # by its period, before the metric existed
         (replace(TARGET, for_steps=1), 5, "step 5 is saved"),
     ],
 )
-def test_weights_that_a_rule_calls_broken_are_told_not_to_be_saved(
+def test_weights_that_a_rule_calls_broken_are_reported_as_not_saved(
     rule: StopRule, saved_step: int | None, kept: str
 ) -> None:
     match = StopRules([rule]).observe(7, {REWARD: math.nan if rule == IS_NAN else 1.0})
@@ -104,13 +104,13 @@ def test_a_nan_is_found_before_its_row_is_full() -> None:
     assert rules.nan_of({"actor/grad_norm": math.nan}) == "actor/grad_norm"
 
 
-def test_nan_is_told_without_a_threshold() -> None:
+def test_nan_is_reported_without_a_threshold() -> None:
     match = StopRules([IS_NAN]).observe(1, {REWARD: math.nan})
     assert match is not None
     assert "critic/score/mean is NaN at step 1" in match.describe()
 
 
-def test_an_unknown_metric_is_told_once_with_names_that_are_near() -> None:
+def test_an_unknown_metric_is_reported_once_with_names_that_are_near() -> None:
     rules = StopRules([replace(TARGET, metric="critic/score/men")])
     recorded = {REWARD: 1.0, "actor/entropy": 2.0}
     assert rules.observe(1, recorded) is None
@@ -125,7 +125,7 @@ def test_a_validation_metric_is_missed_only_after_a_validation() -> None:
     assert "did you mean val-core/sums/acc/mean@1?" in rules.warnings({"val-core/sums/acc/mean@1": 1.0})[0]
 
 
-def test_a_known_metric_is_not_told() -> None:
+def test_a_known_metric_is_not_reported() -> None:
     rules = StopRules([TARGET])
     rules.observe(1, {REWARD: 0.0})
     assert rules.warnings({REWARD: 0.0}) == []

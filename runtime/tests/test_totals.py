@@ -1,4 +1,4 @@
-"""Sums over all attempts on a head: what a restarted driver, a cut line and a restarted exporter leave of them."""
+"""Totals over all attempts on a head, across restarts of driver and exporter and incomplete lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables of trackers: one run a job, offline without a key, and the pod's own word wins."""
+"""Variables of trackers: one run per job, offline without a key; variables of the pod take precedence."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_the_run_is_the_same_for_every_attempt_and_cluster_of_a_job(make_job: Ma
 
 
 @pytest.mark.parametrize("name", ["wandb", "swanlab"])
-def test_without_a_key_a_tracker_stays_offline_and_says_so(
+def test_without_a_key_a_tracker_stays_offline_and_logs_it(
     make_job: MakeJob, tmp_path: Path, at_home: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     job, mode = make_job(overrides={"trainer.logger": name}), f"{name.upper()}_MODE"
     assert trackers.environment(job, tmp_path, {})[mode] == "offline"
-    assert f"{name} has no key; its run is kept in {tmp_path}" in capsys.readouterr().err
+    assert f"{name} has no key; its run is stored in {tmp_path}" in capsys.readouterr().err
     assert mode not in trackers.environment(job, tmp_path, {f"{name.upper()}_API_KEY": "k"})
     assert mode not in trackers.environment(job, tmp_path, {mode: "disabled"})
     assert capsys.readouterr().err == ""
@@ -85,7 +85,9 @@ def test_a_tracker_that_the_image_lacks_is_refused_with_a_way_out(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(trackers.PACKAGES, "rl_insight", "no_such_package_of_rl_insight")
-    with pytest.raises(RefusedError, match="has no rl_insight; build one with `pip install no-such-package") as caught:
+    with pytest.raises(
+        RefusedError, match="lacks rl_insight; build an image with `pip install no-such-package"
+    ) as caught:
         trackers.require_packages(make_job(overrides={"trainer.logger": ["console", "rl_insight"]}))
     assert (caught.value.code, caught.value.reason) == (64, "TrackerMissing")
 
@@ -108,7 +110,7 @@ def test_a_tracker_that_cannot_be_prepared_is_left_to_verl(
 
 
 class Tracker:
-    """Stands for verl's Tracking."""
+    """Replaces verl's Tracking."""
 
     def __init__(self, finish: Callable[[int], None], *names: str) -> None:
         self.logger = dict.fromkeys(names)
@@ -127,7 +129,7 @@ def test_a_tracker_is_finished_with_the_runs_end_and_its_own_context(failed: boo
     assert seen == [int(failed), "the run"]
 
 
-def test_a_tracker_that_cannot_be_reached_is_told_and_not_waited_for(
+def test_a_tracker_that_cannot_be_reached_is_reported_and_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tracking, "FINISH_SECONDS", 0.05)
@@ -142,7 +144,7 @@ def test_a_tracker_that_cannot_be_reached_is_told_and_not_waited_for(
     assert capsys.readouterr().err == "rljob: trackers were not finished: no answer within 0.05 s\n"
 
 
-def test_what_a_tracker_raises_at_the_end_is_only_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_tracker_raises_at_the_end_is_only_reported(capsys: pytest.CaptureFixture[str]) -> None:
     def fail(_: int) -> None:
         raise RuntimeError("no such run")
 

@@ -1,4 +1,4 @@
-"""Which trainer an image has, and that verl's stands behind the launcher's seam."""
+"""Which trainer an image has, and that verl's implements the launcher's interface."""
 
 from __future__ import annotations
 

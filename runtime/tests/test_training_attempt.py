@@ -1,4 +1,4 @@
-"""What the trainer shows of its attempt in the spool."""
+"""What the trainer reports about its attempt in the spool."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_save_is_shown_when_the_tracker_names_it(
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
     run = TrainingAttempt(make_job(checkpoint_path=str(checkpoints)), 1, spool)
     (checkpoints / "global_step_10" / "actor" / "shard.pt").write_bytes(b"12345678")
-    run.saved(10, 2.5)  # asynchronous: a worker still writes
+    run.saved(10, 2.5)  # asynchronous: a worker is still writing
     assert shown(spool).checkpoint_step is None
     (checkpoints / TRACKER_FILE).write_text("10")
     before = time.time()
@@ -94,7 +94,7 @@ def test_a_checkpoint_that_cannot_be_measured_is_shown_without_its_size(
 
 
 def keeping(make_job: MakeJob, spool: Spool, folder: Path, keep: int | None, attempt: int = 1) -> TrainingAttempt:
-    """Give an attempt that owns the folder."""
+    """Return an attempt that owns the folder."""
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
     run = TrainingAttempt(make_job(checkpoint_path=str(folder)), attempt, spool)
     claims.claim(folder, claims.Owner.of(run.job, attempt))
@@ -109,7 +109,7 @@ def save_steps(run: TrainingAttempt, folder: Path, *steps: int) -> None:
 
 
 @pytest.mark.parametrize(("keep", "left"), [(None, [10, 20, 30, 35, 40]), (1, [40]), (2, [35, 40])])
-def test_the_last_checkpoints_stay_whoever_saved_the_others(
+def test_the_newest_checkpoints_stay_including_those_of_other_attempts(
     make_job: MakeJob, spool: Spool, checkpoints: Path, keep: int | None, left: list[int]
 ) -> None:
     save_steps(keeping(make_job, spool, checkpoints, keep), checkpoints, 20, 30)
@@ -122,12 +122,14 @@ def test_the_last_checkpoints_stay_whoever_saved_the_others(
 def test_the_old_one_stays_until_the_new_one_is_published(make_job: MakeJob, spool: Spool, checkpoints: Path) -> None:
     run = keeping(make_job, spool, checkpoints, keep=1)
     save_steps(run, checkpoints, 10)
-    (checkpoints / "global_step_12" / "actor").mkdir(parents=True)  # of a save that was cut off: only takes room
+    (checkpoints / "global_step_12" / "actor").mkdir(parents=True)  # from an interrupted save; only occupies space
     run.clear(20)
     assert sorted(entry.name for entry in checkpoints.glob("global_step_*")) == ["global_step_10"]
 
 
-def test_a_save_goes_on_in_no_folder_of_an_earlier_attempt(make_job: MakeJob, spool: Spool, checkpoints: Path) -> None:
+def test_a_save_continues_in_no_folder_of_an_earlier_attempt(
+    make_job: MakeJob, spool: Spool, checkpoints: Path
+) -> None:
     with (checkpoints / "global_step_10" / "actor" / "shard.pt").open("wb") as frozen:
         save_steps(keeping(make_job, spool, checkpoints, keep=None), checkpoints, 10)
         frozen.write(b"late")
@@ -135,7 +137,7 @@ def test_a_save_goes_on_in_no_folder_of_an_earlier_attempt(make_job: MakeJob, sp
     assert not list(checkpoints.glob(".retired-*"))
 
 
-def test_a_worker_that_was_frozen_in_a_save_finds_no_step_of_the_next_attempt(
+def test_a_worker_that_was_paused_in_a_save_finds_no_step_of_the_next_attempt(
     make_job: MakeJob, spool: Spool, checkpoints: Path
 ) -> None:
     first = keeping(make_job, spool, checkpoints, keep=None)
@@ -176,7 +178,7 @@ def test_what_cannot_be_deleted_does_not_end_the_run(
     monkeypatch.setattr("rljob_runtime.checkpoint.superfluous_steps", fail)
     save_steps(run, checkpoints, 30)
     assert complete_steps(checkpoints) == [20, 30]
-    assert f"old checkpoints in {checkpoints} stay: not yours: checkpoints" in capfd.readouterr().err
+    assert f"old checkpoints in {checkpoints} were not deleted: not yours: checkpoints" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("stopping", [True, False])
@@ -208,7 +210,7 @@ def test_a_deletion_that_hangs_holds_up_no_stop_and_is_the_only_one(
     go.set()
     assert (complete_steps(checkpoints), len(begun)) == ([20, 30], 1)
     assert len(list(checkpoints.glob(".retired-*"))) == 1
-    assert "an earlier deletion is still under way" in capfd.readouterr().err
+    assert "an earlier deletion is still running" in capfd.readouterr().err
 
 
 def test_the_one_before_stays_beside_one_that_lost_a_part(make_job: MakeJob, spool: Spool, checkpoints: Path) -> None:
@@ -248,7 +250,7 @@ def test_nothing_goes_while_a_mark_cannot_be_read(
     mark.symlink_to("/proc/self/mem")
     save_steps(run, checkpoints, 20)
     assert sorted(entry.name for entry in checkpoints.glob("global_step_*")) == ["global_step_10", "global_step_20"]
-    assert f"old checkpoints in {checkpoints} stay: " in capfd.readouterr().err
+    assert f"old checkpoints in {checkpoints} were not deleted: " in capfd.readouterr().err
 
 
 def test_a_new_owner_takes_the_place_in_which_the_one_before_would_have_set_a_step_aside(
@@ -260,7 +262,7 @@ def test_a_new_owner_takes_the_place_in_which_the_one_before_would_have_set_a_st
     assert not list(checkpoints.glob(".retired-*"))
 
 
-def test_who_lost_the_folder_deletes_nothing_in_it(
+def test_a_process_that_lost_the_folder_deletes_nothing_in_it(
     make_job: MakeJob, spool: Spool, checkpoints: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = keeping(make_job, spool, checkpoints, keep=1)
@@ -270,7 +272,7 @@ def test_who_lost_the_folder_deletes_nothing_in_it(
     place.mkdir()
     run.saved(20, 1.0)
     assert place.exists()
-    assert f"old checkpoints in {checkpoints} stay: " in capfd.readouterr().err
+    assert f"old checkpoints in {checkpoints} were not deleted: " in capfd.readouterr().err
     with pytest.raises(FencedError):
         run.clear(20)
     assert complete_steps(checkpoints) == [10, 20]
@@ -281,7 +283,7 @@ def test_a_job_without_checkpoints_has_nothing_to_clear(make_job: MakeJob, spool
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_step_tells_its_split_before_its_mark_and_of_the_owner_only(
+def test_a_step_records_its_parallelism_before_its_mark_and_of_the_owner_only(
     make_job: MakeJob, spool: Spool, checkpoints: Path, lost: bool
 ) -> None:
     run = keeping(make_job, spool, checkpoints, keep=None)
@@ -323,7 +325,7 @@ def test_verl_is_left_no_limit_of_its_own(said: dict[str, object], keep: int | N
 def test_the_median_counts_from_a_steps_begin_to_its_record(
     make_job: MakeJob, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter([0.0, 90.0, 100.0, 110.0, 120.0, 132.0])  # begin and record of three steps
+    clock = iter([0.0, 90.0, 100.0, 110.0, 120.0, 132.0])  # start and record of three steps
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
     run = TrainingAttempt(make_job(), 1, spool)
@@ -367,7 +369,7 @@ def test_a_log_volume_that_hangs_costs_its_copy_and_no_step(
     monkeypatch.setattr("rljob_runtime.mirror.DRAIN_SECONDS", 0.1)
     folder = tmp_path / "volume" / "sums-uid01-1" / "attempt-1"
     folder.mkdir(parents=True)
-    os.mkfifo(folder / "steps.jsonl")  # without a reader, it is not opened for writing either
+    os.mkfifo(folder / "steps.jsonl")  # without a reader, it cannot be opened for writing either
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING))
     run = TrainingAttempt(make_job(log_path=str(tmp_path / "volume")), 1, spool)
     for step in range(1, 6):
@@ -413,7 +415,7 @@ def test_figures_that_cannot_be_made_do_not_end_the_step(
 
 
 def test_a_spool_that_fails_does_not_keep_a_stop_from_its_save(make_job: MakeJob, spool: Spool) -> None:
-    (spool.root / SpoolFile.CURRENT).mkdir(parents=True)  # no file: it cannot be read
+    (spool.root / SpoolFile.CURRENT).mkdir(parents=True)  # a folder, which cannot be read as a file
     run = TrainingAttempt(make_job(), 1, spool)
     run.request_stop(StopMode.AFTER_STEP)
     assert run.stop_mode() is run.stop_mode() is StopMode.AFTER_STEP

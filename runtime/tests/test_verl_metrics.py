@@ -40,7 +40,7 @@ def test_units_are_those_of_prometheus() -> None:
     assert name("actor/perf/max_memory_allocated_gb").factor == 1024**3
 
 
-def test_what_another_metric_says_already_is_left_out() -> None:
+def test_a_duplicate_of_another_metric_is_left_out() -> None:
     assert named(verl_metrics.SAME) == []
     known = {metric.name for metric in catalogue.CATALOGUE}
     assert {value.split("{")[0] for value in verl_metrics.SAME.values()} <= known

@@ -38,7 +38,7 @@ SHARD = re.compile(r"^(?P<kind>model|optim|extra_state)_world_size_(?P<ranks>\d+
 STEP_FOLDER = re.compile(r"^global_step_(\d+)$")
 READS_AT_ONCE = 16
 BEGUN_FILE = ".begun"
-"""In a checkpoint folder: uid of the job that started anew there."""
+"""In a checkpoint folder: uid of the job whose steps the folder contains."""
 RETIRED = ".retired-"
 """Name prefix of a folder in which a step waits for its deletion."""
 ASIDE = ".aside-"

@@ -1,8 +1,7 @@
-"""From job.json to verl's configuration: the real `ppo_trainer` schema, composed and checked before Ray work starts.
+"""Compose verl's configuration from job.json with verl's `ppo_trainer` schema, and check it before Ray work starts.
 
-Values are set as the typed JSON scalars that they are, never as command-line text, so nothing needs quoting. Keys that
-choose a configuration group (`model_engine`, `actor@...`) go through Hydra's own composition, which decides what the
-schema looks like.
+Values are set as typed JSON scalars, never as command-line text, so nothing needs quoting. Keys that choose a
+configuration group (`model_engine`, `actor@...`) are passed to Hydra's own composition, which determines the schema.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
 CONFIG_MODULE = "verl.trainer.config"
 CONFIG_NAME = "ppo_trainer"
 GROUPS = frozenset({"model_engine"})
-"""Groups of ppo_trainer.yaml's defaults list without an `@` in their name (verl 0.9.1)."""
+"""Groups in the defaults list of ppo_trainer.yaml without an `@` in their name (verl 0.9.1)."""
 
 
 def compose(job: JobConfig, spool: Spool, scratch: Path) -> DictConfig:
-    """Give verl's configuration for the job; raises RefusedError (exit 64) for what verl would not take."""
+    """Return verl's configuration for the job. Raises RefusedError (exit 64) for keys that verl does not accept."""
     overrides = with_launcher_keys(job, spool, scratch)
     config = _compose_groups({key: value for key, value in overrides.items() if is_group(key)})
     values = {key: value for key, value in overrides.items() if not is_group(key)}
@@ -42,17 +41,17 @@ def compose(job: JobConfig, spool: Spool, scratch: Path) -> DictConfig:
 
 
 def apply(config: DictConfig, values: Mapping[str, OverrideValue]) -> None:
-    """Set values; raises RefusedError (exit 64) for one that does not fit its key."""
+    """Set values. Raises RefusedError (exit 64) for a value of the wrong type."""
     for key, value in values.items():
         _set(config, key, value)
 
 
 def with_launcher_keys(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValue]:
-    """Join the job's overrides with the launcher's own keys and defaults, in the order in which they apply."""
+    """Merge the job's overrides with the launcher's own keys and defaults, in the order in which they apply."""
     fixed = launcher_overrides.fixed(job, spool, scratch)
     wanted = {plain(key): value for key, value in fixed.items()}
     clashes = [
-        f"{key}: is the launcher's ({launcher_overrides.FIXED[plain(key)]}); remove it from the overrides"
+        f"{key}: is set by the launcher ({launcher_overrides.FIXED[plain(key)]}); remove it from the overrides"
         for key, value in job.overrides.items()
         if plain(key) in wanted and value != wanted[plain(key)]
     ]
@@ -66,29 +65,29 @@ def with_launcher_keys(job: JobConfig, spool: Spool, scratch: Path) -> dict[str,
 
 
 def plain(key: str) -> str:
-    """Drop Hydra's mark of a key that the schema lacks."""
+    """Remove the leading `+`, Hydra's mark for a key that the schema lacks."""
     return key.lstrip("+")
 
 
 def touched(key: str, by: Iterable[str]) -> bool:
-    """Tell whether one of `by` is the key, lies below it or holds it."""
+    """Return whether one of `by` is the key itself, below it or above it."""
     return any(other == key or other.startswith(f"{key}.") or key.startswith(f"{other}.") for other in by)
 
 
 def is_group(key: str) -> bool:
-    """Tell whether a key chooses a configuration group rather than a value."""
+    """Return whether a key chooses a configuration group rather than a value."""
     return "@" in key or plain(key) in GROUPS
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Say that verl has no such key, and which one may have been meant."""
+    """Return a message that verl has no such key, with a suggestion."""
     meant = nearest_key(key, sorted(known))
     hint = f"did you mean {meant}?" if meant else "see verl/trainer/config for its keys"
     return f"{key}: verl's {CONFIG_NAME} has no such key; {hint} (a new key is written with a leading +)"
 
 
 def nearest_key(key: str, known: list[str]) -> str | None:
-    """Guess which key was meant: the right folder with an abbreviated name, a similar path, or the right last word."""
+    """Return a likely intended key: an abbreviated name in the same group, a similar path, or the same last part."""
     folder, _, last = key.rpartition(".")
     abbreviated = f"{folder}.{''.join(word[:1] for word in last.split('_'))}"  # learning_rate -> lr
     if abbreviated in known:
@@ -99,7 +98,7 @@ def nearest_key(key: str, known: list[str]) -> str | None:
 
 
 def flatten(config: DictConfig) -> list[str]:
-    """List every key of the schema, inner nodes too."""
+    """Return every key of the schema, including inner nodes."""
     from omegaconf import OmegaConf
 
     names: list[str] = []
@@ -115,7 +114,7 @@ def flatten(config: DictConfig) -> list[str]:
 
 
 def validate(config: DictConfig) -> None:
-    """Run verl's own checks; its assertions and value errors become exit 64."""
+    """Run verl's own checks and convert its errors to exit 64."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
     from verl.utils.device import auto_set_device
@@ -126,7 +125,7 @@ def validate(config: DictConfig) -> None:
             config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
         )
     except Exception as error:
-        raise RefusedError(ExitCode.BAD_CONFIG, "InvalidConfig", f"verl refuses the configuration: {error}") from error
+        raise RefusedError(ExitCode.BAD_CONFIG, "InvalidConfig", f"verl rejects the configuration: {error}") from error
 
 
 def _compose_groups(groups: Mapping[str, OverrideValue]) -> DictConfig:
@@ -151,5 +150,5 @@ def _set(config: DictConfig, key: str, value: OverrideValue) -> None:
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise RefusedError(
-            ExitCode.BAD_CONFIG, "InvalidOverride", f"{key}: {value!r} does not fit: {reason}"
+            ExitCode.BAD_CONFIG, "InvalidOverride", f"{key}: invalid value {value!r}: {reason}"
         ) from error

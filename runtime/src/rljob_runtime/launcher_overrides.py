@@ -1,7 +1,8 @@
-"""The Hydra keys that belong to the launcher, with the reason for each, and the defaults it fills in.
+"""Hydra keys that the launcher sets, with the reason for each, and the defaults that it fills in.
 
-`FIXED` keys connect verl to this runtime: a job that sets one of them is refused, because the run would lose its
-progress, its stop or its place. `defaults` are filled in only where job.json is silent.
+`FIXED` keys connect verl to this runtime. A job that sets one of them is refused, because the run would lose its
+progress reports, its stop requests or its place in the cluster. `defaults` apply only to keys that job.json does not
+set.
 """
 
 from __future__ import annotations
@@ -17,29 +18,29 @@ TRAINER_NAME = "rljob_sync"
 ROUTER_CONFIG = Path(__file__).parent / "verl_plugin" / "router.yaml"
 
 FIXED = {
-    "trainer.use_v1": "the stop and the metrics hang on verl's V1 trainer",
-    "trainer.v1.trainer_mode": "it selects our trainer",
-    "trainer.total_training_steps": "it is the job's trainer.steps",
-    "trainer.default_local_dir": "it is the job's checkpoint.path",
-    "trainer.resume_mode": "checkpoint.resume and checkpoint.from decide it",
-    "trainer.resume_from_path": "checkpoint.resume and checkpoint.from decide it",
-    "actor_rollout_ref.rollout.router_config_path": "our router times the replicas",
+    "trainer.use_v1": "stops and metrics depend on verl's V1 trainer",
+    "trainer.v1.trainer_mode": "it selects the trainer that can stop",
+    "trainer.total_training_steps": "trainer.steps sets it",
+    "trainer.default_local_dir": "checkpoint.path sets it",
+    "trainer.resume_mode": "checkpoint.resume and checkpoint.from set it",
+    "trainer.resume_from_path": "checkpoint.resume and checkpoint.from set it",
+    "actor_rollout_ref.rollout.router_config_path": "it selects the router that times the replicas",
     "actor_rollout_ref.rollout.prometheus.enable": "the exporter finds vLLM's metrics through it",
     "actor_rollout_ref.rollout.prometheus.file": "the exporter reads it",
-    "actor_rollout_ref.rollout.disable_log_stats": "vLLM counts nothing without it",
+    "actor_rollout_ref.rollout.disable_log_stats": "vLLM records no metrics if it is true",
     "transfer_queue.backend.SimpleStorage.required_node_resource": "the head has no CPUs for storage units",
     "ray_kwargs.ray_init.address": "the job runs in the cluster of its own pods",
 }
 
 
 def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValue]:
-    """Give the values of the launcher's own keys."""
+    """Return the values of the launcher's own keys."""
     values: dict[str, OverrideValue] = {
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": TRAINER_NAME,
         "trainer.total_training_steps": job.total_steps,
         "trainer.default_local_dir": job.checkpoint_path or str(scratch / "checkpoints"),
-        # Until the launcher may look into the folder (resume.py).
+        # Resuming is configured later, when the launcher may read the folder (resume.py).
         "trainer.resume_mode": "disable",
         "trainer.resume_from_path": None,
         "actor_rollout_ref.rollout.router_config_path": str(ROUTER_CONFIG),
@@ -50,28 +51,29 @@ def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValu
         "+ray_kwargs.ray_init.address": "auto",
     }
     if {key.lstrip("+") for key in values} != set(FIXED):
-        raise AssertionError("wiring.fixed and wiring.FIXED name different keys")
+        raise AssertionError("fixed() and FIXED have different keys")
     return values
 
 
 def defaults(job: JobConfig) -> dict[str, OverrideValue]:
-    """Give what job.json may set and usually does not."""
+    """Return the defaults, which job.json may override."""
     values: dict[str, OverrideValue] = {
         "trainer.nnodes": job.nodes,
         "trainer.n_gpus_per_node": job.devices // job.nodes,
-        # verl stops at the first of steps and epochs; an epoch has at least one step, so the steps decide.
+        # verl stops at the lower of steps and epochs. An epoch has at least one step, so the steps decide.
         "trainer.total_epochs": job.total_steps,
         "trainer.logger": ["console"],
         "trainer.project_name": job.namespace,
         "trainer.experiment_name": job.name,
         "trainer.val_before_train": False,
-        # verl asks for one of each pair, even where dynamic batches would decide.
+        # verl requires one of each pair, even if dynamic batches are used.
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 16,
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": 16,
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16,
-        # Two storage units a node carry the batch (verl's eight do not fit a small cluster and then hang, verl#7656).
+        # Two storage units per node hold the batch. verl's default of eight does not fit a small cluster, which then
+        # hangs (verl#7656).
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": max(2, 2 * job.nodes),
-        # On a port of its choice; the exporter passes them on.
+        # On a port that it chooses; the exporter forwards the metrics.
         "transfer_queue.metrics.enabled": True,
     }
     if job.platform is Platform.CPU:
@@ -80,11 +82,11 @@ def defaults(job: JobConfig) -> dict[str, OverrideValue]:
 
 
 def only_evaluates(job: JobConfig) -> bool:
-    """Tell whether the job trains nothing (trainer.mode Evaluate)."""
+    """Return whether the job trains nothing (trainer.mode Evaluate)."""
     return job.overrides.get("trainer.val_only") is True
 
 
 def environment(job: JobConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which verl and vLLM find their platform; what the pod sets wins."""
+    """Return the variables from which verl and vLLM determine their platform; the pod's values take precedence."""
     wanted = cpu_defaults.ENVIRONMENT if job.platform is Platform.CPU else {"VERL_PLATFORM": "huawei"}
     return {name: environ.get(name, value) for name, value in wanted.items()}

@@ -1,9 +1,8 @@
-"""The spool: a folder on the head pod through which trainer, launcher, exporter and preStop hook talk.
+"""The spool: a folder on the head pod that trainer, launcher, exporter and preStop hook use to communicate.
 
-It is an emptyDir that outlives the driver. The launcher writes the beginning and the end of an attempt, the trainer
-(pinned to the head, so it sees the same folder) what lies between; the exporter and the hook only read progress and
-leave stop requests. Each small file is replaced atomically; `steps.jsonl` is appended, and a reader ignores a
-line that was cut off.
+It is an emptyDir that outlives the driver. The launcher writes the start and the end of an attempt; the trainer, which
+is pinned to the head, writes everything in between. Exporter and hook read progress and leave stop requests. Small
+files are replaced atomically. `steps.jsonl` is appended to, and readers ignore an incomplete last line.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from rljob_runtime.contract import ContractError, CoreBinding, Progress, SpoolFi
 from rljob_runtime.files import naming, write_atomically
 
 TAIL_BYTES = 256 * 1024
-"""A step's line is about 8 kB; this holds the last one even with many times verl's usual hundred keys."""
+"""A step's line has about 8 kB; this fits the last line even with many times verl's usual hundred metrics."""
 
 STRENGTH = {StopMode.AFTER_STEP: 0, StopMode.ABORT_ROLLOUT: 1, StopMode.IMMEDIATE: 2, StopMode.STALLED: 2}
-"""A later request may hasten a stop, never slow it down."""
+"""A later request may speed a stop up but never slow it down."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +33,18 @@ class StepRecord:
 
     step: int
     time: float
-    """Unix seconds."""
+    """Unix time."""
     metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Spool:
-    """The folder; every method opens, does one thing and closes."""
+    """Access to the folder. Every method opens files, does one thing and closes them."""
 
     root: Path
 
     def progress(self) -> Progress | None:
-        """Read current.json; None before the first attempt."""
+        """Read current.json; return None before the first attempt."""
         try:
             progress = Progress.from_json((self.root / SpoolFile.CURRENT).read_bytes())
         except FileNotFoundError:
@@ -61,38 +60,38 @@ class Spool:
         write_atomically(self.root / SpoolFile.CURRENT, progress.to_json())
 
     def update_progress(self, **changes: Any) -> Progress:  # noqa: ANN401 - fields of Progress
-        """Change some fields of the current attempt and stamp the time."""
+        """Change fields of the current attempt's progress and set its time."""
         current = self.progress()
         if current is None:
-            raise ContractError(f"{self.root / SpoolFile.CURRENT}: missing; the launcher writes it before anyone else")
+            raise ContractError(f"{self.root / SpoolFile.CURRENT}: missing; the launcher must write it first")
         changed = dataclasses.replace(current, observed_time=time.time(), **changes)
         self.write_progress(changed)
         return changed
 
     def write_binding(self, attempt: int, seen: CoreBinding) -> None:
-        """Show what was seen of bound processes; a file of its own, since the trainer writes current.json meanwhile."""
+        """Write the observed binding to its own file, because the trainer writes current.json concurrently."""
         write_atomically(self.attempt_folder(attempt) / SpoolFile.BINDING, seen.to_json())
 
     def attempt_folder(self, attempt: int) -> Path:
-        """Folder of one attempt's files."""
+        """Return the folder of one attempt."""
         return self.root / f"attempt-{attempt}"
 
     @property
     def rollout_targets_file(self) -> Path:
-        """Where verl writes the addresses of vLLM's metrics; of the current attempt only."""
+        """File into which verl writes the addresses of vLLM's metrics, only for the current attempt."""
         return self.root / SpoolFile.ROLLOUT_TARGETS
 
     @property
     def queue_target_file(self) -> Path:
-        """Where the trainer writes the address of TransferQueue's metrics; of the current attempt only."""
+        """File into which the trainer writes the address of TransferQueue's metrics, only for the current attempt."""
         return self.root / SpoolFile.QUEUE_TARGET
 
     def write_queue_target(self, address: str) -> None:
-        """Show where TransferQueue's metrics are."""
+        """Record the address of TransferQueue's metrics."""
         write_atomically(self.queue_target_file, address.encode())
 
     def append_step(self, attempt: int, record: StepRecord) -> None:
-        """Add a step's line; one write, but on a volume that takes only a part of it."""
+        """Append a step's line in one write, unless the volume accepts only a part of it."""
         path = self.attempt_folder(attempt) / SpoolFile.STEPS
         path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps(
@@ -108,7 +107,7 @@ class Spool:
                 rest = rest[file.write(rest) :]
 
     def last_step(self, attempt: int) -> StepRecord | None:
-        """Read the newest complete line."""
+        """Return the newest complete line."""
         try:
             with (self.attempt_folder(attempt) / SpoolFile.STEPS).open("rb") as file:
                 file.seek(0, os.SEEK_END)
@@ -119,17 +118,17 @@ class Spool:
         return next((record for line in reversed(lines) if (record := read_line(line)) is not None), None)
 
     def note_begun(self, attempt: int) -> None:
-        """Show that the attempt's first step has begun: from now on a stop has something to save."""
+        """Record that the attempt's first step has started: from now on, a stop has something to save."""
         path = self.attempt_folder(attempt) / SpoolFile.BEGUN
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
 
     def has_begun(self, attempt: int) -> bool:
-        """Whether the attempt's first step has begun."""
+        """Return whether the attempt's first step has started."""
         return (self.attempt_folder(attempt) / SpoolFile.BEGUN).exists()
 
     def stop_request(self, attempt: int) -> StopRequest | None:
-        """Read the stop request for an attempt; an unreadable one counts as the gentlest."""
+        """Return the stop request for an attempt. An unreadable one counts as AfterStep."""
         try:
             return StopRequest.from_json((self.attempt_folder(attempt) / SpoolFile.STOP).read_bytes())
         except FileNotFoundError:
@@ -138,14 +137,14 @@ class Spool:
             return StopRequest(attempt=attempt, mode=StopMode.AFTER_STEP)
 
     def request_stop(self, request: StopRequest) -> None:
-        """Leave a stop request; a weaker one than what is there changes nothing."""
+        """Write a stop request, unless there is a more urgent one."""
         earlier = self.stop_request(request.attempt)
         if earlier is None or STRENGTH[request.mode] > STRENGTH[earlier.mode]:
             write_atomically(self.attempt_folder(request.attempt) / SpoolFile.STOP, request.to_json())
 
 
 def read_line(line: bytes) -> StepRecord | None:
-    """Read a line of steps.jsonl; None if a crash cut it off."""
+    """Parse a line of steps.jsonl; return None if it is incomplete after a crash."""
     try:
         raw = json.loads(line)
         metrics = {key: float(value) for key, value in raw["metrics"].items()}
@@ -155,12 +154,12 @@ def read_line(line: bytes) -> StepRecord | None:
 
 
 def _is_cut_off(path: Path) -> bool:
-    """Tell whether the last line lacks its end, as when a full volume took only a part of it."""
+    """Return whether the last line is incomplete, as after a write to a full volume."""
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
         return file.read(1) not in (b"", b"\n")
 
 
 def _json_number(value: float) -> float | str:
-    """JSON has no NaN; `float()` reads these words back."""
+    """Return NaN and infinities as strings, which JSON lacks and `float()` parses."""
     return value if math.isfinite(value) else str(value)

@@ -1,12 +1,12 @@
 """`python -m rljob_runtime stop`: the preStop hook of head and workers. Asks the trainer to save and stop, and waits.
 
-Whoever deletes a pod (the operator, a drain, a preemption by another controller): the run still gets its chance to
-save. The head's hook talks through the spool. A run cannot go on without one of its workers, so the hook of a worker
-asks the head's exporter for the same, and keeps its pod, and with it a part of the model, until the head says that the
-run has ended. Where nothing runs neither waits for a run: the pods of a finished job go without delay.
+With the hook, a run can save whenever a pod is deleted: by the operator, a drain, or a preemption by another
+controller. The head's hook uses the spool. A run cannot continue without one of its workers, so a worker's hook sends
+the same request to the head's exporter and keeps its pod, with its part of the model, until the head reports the end
+of the run. Without a run, neither waits: the pods of a finished job are deleted without delay.
 
-The kubelet sends SIGTERM once, after the hook, and the kernel drops it for a process 1 that has no handler yet: a pod
-that is deleted while it starts would live on until SIGKILL. So a hook returns only when process 1 can hear it.
+The kubelet sends SIGTERM once, after the hook. The kernel drops it if process 1 has no handler yet, so a pod that is
+deleted while it starts would run until SIGKILL. The hook therefore returns only when process 1 handles SIGTERM.
 """
 
 from __future__ import annotations
@@ -30,54 +30,55 @@ HEAD_NAME = "FQ_RAY_IP"
 OVER = (Phase.IDLE, Phase.ENDED)
 HEAD_POLL_SECONDS = 0.5
 WORKER_POLL_SECONDS = 2.0
-"""At most a thousand workers ask one head."""
+"""Up to a thousand workers poll one head."""
 LAST_SECONDS = 5.0
-"""For the launcher to say that it ended: it looks for an immediate stop every second."""
+"""Time for the launcher to report its end; it checks for an immediate stop every second."""
 SILENT_SECONDS = 15.0
-"""A head whose exporter does not answer for so long is gone: a busy one must not be taken for it."""
+"""A head whose exporter has not answered for this long is considered gone. A busy exporter answers earlier."""
 TIMEOUT_SECONDS = 4.0
 PROCESS_ONE = Path("/proc/1/status")
 SIGNAL_MASK = re.compile(r"^Sig(?:Cgt|Blk):\s*([0-9a-f]+)$", re.MULTILINE)
-"""What process 1 catches, or holds back to fetch it, as tini does; the rest never reaches it (pid_namespaces(7))."""
+"""Signals that process 1 catches, or blocks to fetch them, as tini does. Others never reach it (pid_namespaces(7))."""
 DEAF_SECONDS = 20.0
-"""Until process 1 has a handler for SIGTERM: `ray start` imports Ray first, for seconds on a busy node. What does not
-listen by then never will; of the 30 s between the run's end and SIGKILL, the rest stays for those that do."""
+"""Time for process 1 to install a handler for SIGTERM: `ray start` first imports Ray, which takes seconds on a busy
+node. A process without a handler by then never gets one; the rest of the 30 s between the run's end and SIGKILL remains
+for the others."""
 DEAF_POLL_SECONDS = 0.1
 BODY_LIMIT = 64 * 1024
 
-# Proxy settings of a pod are for the world outside.
+# The pod's proxy settings do not apply within the cluster.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Place(Protocol):
-    """Where a hook asks."""
+    """Interface through which a hook talks to the run."""
 
     @property
     def poll_seconds(self) -> float:
-        """How often to look."""
+        """Seconds between two polls."""
 
     def progress(self) -> Progress | None:
-        """Give the current attempt's progress; None where there is nobody to wait for."""
+        """Return the current attempt's progress; None if no run needs to be waited for."""
 
     def request_stop(self, request: StopRequest) -> float | None:
-        """Ask for a stop; the seconds since it was asked for first, or None if the request was not taken."""
+        """Request a stop; return the seconds since the first request, or None if the request was not accepted."""
 
 
 def stop_here(spool: Spool, mode: StopMode, wait_seconds: float) -> bool:
-    """Stop the head's attempt; True when it ended in time. What does not end in time is ended."""
+    """Stop the head's attempt and return whether it ended in time. Otherwise end it immediately."""
     here = Here(spool)
     if stop(here, mode, wait_seconds):
         return True
-    # The pod dies in any case: said this way, the exporter and the workers hear of the end and let go too.
+    # The pod is deleted in any case. An immediate stop lets the exporter and the workers see the end and exit too.
     stop(here, StopMode.IMMEDIATE, LAST_SECONDS)
     return False
 
 
 def stop(place: Place, mode: StopMode, wait_seconds: float) -> bool:
-    """Ask the current attempt to stop and wait for its end; True when no attempt runs (any more).
+    """Request a stop of the current attempt and wait for its end; return True when no attempt is running (any more).
 
-    The time counts from the first request, whoever made it: a run that the operator has already waited for gets no
-    second grace when its pods are deleted.
+    The time counts from the first request, whoever sent it: a run that the operator has already waited for gets no
+    second grace period when its pods are deleted.
     """
     deadline = time.monotonic() + wait_seconds
     asked: int | None = None
@@ -95,9 +96,9 @@ def stop(place: Place, mode: StopMode, wait_seconds: float) -> bool:
 
 
 def await_listener(status_file: Path, wait_seconds: float = DEAF_SECONDS) -> bool:
-    """Wait until the process of a /proc/<pid>/status can be told SIGTERM; False when not within `wait_seconds`.
+    """Wait until the process of a /proc/<pid>/status file handles SIGTERM; return False after `wait_seconds`.
 
-    True as well where the status cannot be read: nobody can tell then, and a hook must not hold its pod.
+    Also returns True if the status cannot be read, because a hook must not delay its pod without need.
     """
     deadline = time.monotonic() + wait_seconds
     while not _listens(status_file):
@@ -116,18 +117,18 @@ def _listens(status_file: Path) -> bool:
 
 
 def seen_progress(spool: Spool) -> Progress | None:
-    """Give the current attempt's progress; one whose launcher is gone has ended, whatever it wrote last."""
+    """Return the current attempt's progress. If its launcher is gone, the attempt counts as ended in any phase."""
     progress = spool.progress()
     if progress is None or progress.phase in OVER or launcher_lives(spool.root):
         return progress
     again = spool.progress()
-    # What changed between the two looks was written by somebody who lives, or lived to write its end.
+    # A change between the two reads was made by a live process, or by a process that wrote its end.
     return dataclasses.replace(progress, phase=Phase.ENDED) if again == progress else again
 
 
 @dataclass(frozen=True)
 class Here:
-    """The head itself."""
+    """The run on the head itself."""
 
     spool: Spool
     poll_seconds: float = HEAD_POLL_SECONDS
@@ -145,7 +146,7 @@ class Here:
 
 @dataclass(frozen=True)
 class Head:
-    """The head's exporter, as a worker reaches it."""
+    """The head's exporter, as used by a worker."""
 
     address: str
     token: str
@@ -153,7 +154,7 @@ class Head:
     poll_seconds: float = WORKER_POLL_SECONDS
 
     def progress(self) -> Progress | None:
-        """See `Place`; a head that stays silent has gone, and its run with it."""
+        """See `Place`. A silent head counts as gone, together with its run."""
         deadline = time.monotonic() + SILENT_SECONDS
         while True:
             try:
@@ -164,7 +165,7 @@ class Head:
             time.sleep(HEAD_POLL_SECONDS)
 
     def request_stop(self, request: StopRequest) -> float | None:
-        """See `Place`; how long ago others asked is not known here."""
+        """See `Place`. The time of earlier requests by others is unknown here."""
         try:
             self._ask("/v1/stop", request.to_json())
         except (OSError, http.client.HTTPException):
@@ -181,9 +182,9 @@ class Head:
 
 
 def head_address(file: Path, name: str) -> str:
-    """Give the head's address as `getent hosts` found it when the pod started.
+    """Return the head's address, which `getent hosts` resolved when the pod started.
 
-    The name alone would not do: when a whole RayCluster is deleted, its Service may go before its pods have saved.
+    The name is not sufficient: when a RayCluster is deleted, its Service may disappear before its pods have saved.
     """
     try:
         words = file.read_text().split()

@@ -1,8 +1,8 @@
-"""Stop rules: does a run end by its own figures? Fed with each step's metrics by the trainer; pure.
+"""Stop rules: decide whether a run ends by its own metrics. Pure; the trainer passes in each step's metrics.
 
 A step in which a rule's metric was not recorded (validation metrics exist only in steps that validate) neither counts
-nor breaks the row. Each attempt counts anew: the step records live in the head pod and go with it, and at worst a rule
-fires `for_steps` - 1 steps later than it would have.
+nor resets the count. Each attempt starts counting again, because the step records are lost with the head pod; at worst
+a rule matches `for_steps` - 1 steps later.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ VALIDATION_PREFIXES = ("val-", step_metrics.VALIDATION_SCORE)
 """verl names validation metrics val-core/... and val-aux/... (trainer_base.py, _val_metrics_update, 0.9.1)."""
 REASON = "StopRuleMatched"
 SHOWN = 3
-"""Names that a warning proposes."""
+"""Maximum number of names that a warning suggests."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """A rule that fired."""
+    """A rule that matched."""
 
     rule: StopRule
     value: float
     step: int
 
     def describe(self) -> str:
-        """Say which rule, by which figure, when."""
+        """Return the rule, the metric's value and the step as text."""
         rule = self.rule
         if rule.condition is RuleCondition.IS_NAN:
-            seen = f"{rule.metric} is NaN"
+            found = f"{rule.metric} is NaN"
         else:
-            seen = f"{rule.metric} {self.value:.6g} is {rule.condition.value.lower()} {rule.threshold:.6g}"
-        row = f", {rule.for_steps} steps in a row" if rule.for_steps > 1 else ""
-        return f"stop rule {rule.name}: {seen} at step {self.step}{row}"
+            found = f"{rule.metric} {self.value:.6g} is {rule.condition.value.lower()} {rule.threshold:.6g}"
+        duration = f", for {rule.for_steps} consecutive steps" if rule.for_steps > 1 else ""
+        return f"stop rule {rule.name}: {found} at step {self.step}{duration}"
 
     def outcome(self, saved_step: int | None) -> Outcome:
-        """Give the attempt's end: a success, or a failure that no restart cures."""
+        """Return the outcome of the attempt: a success, or a failure that is not retried."""
         code = ExitCode.DONE if self.rule.succeeds else ExitCode.RULE_MATCHED
         return Outcome(
             int(code), REASON, f"{self.describe()}; {self._kept(saved_step)}", rule=self.rule.name, last_step=self.step
         )
 
     def breaks_weights(self) -> bool:
-        """Tell whether the rule says that this step's weights are worth nothing."""
+        """Return whether the rule means that this step's weights are worthless."""
         return self.rule.condition is RuleCondition.IS_NAN
 
     def _kept(self, saved_step: int | None) -> str:
         if saved_step is None:
             return "nothing is saved"
         if self.breaks_weights() and saved_step < self.step:
-            return f"the weights of this step are not saved, the last that are is step {saved_step}"
+            return f"the weights of this step are not saved; the last saved step is {saved_step}"
         return f"step {saved_step} is saved"
 
 
 def holds(rule: StopRule, value: float) -> bool:
-    """Tell whether one value meets the rule's condition; NaN is neither above nor below."""
+    """Return whether a value meets the rule's condition. NaN is neither above nor below a threshold."""
     if rule.condition is RuleCondition.IS_NAN:
         return math.isnan(value)
     if rule.threshold is None:
@@ -69,7 +69,7 @@ def holds(rule: StopRule, value: float) -> bool:
 
 
 class StopRules:
-    """The rules of one attempt and how long each has held."""
+    """The rules of one attempt, and for how many steps each has held."""
 
     def __init__(self, rules: Iterable[StopRule]) -> None:
         self._row = dict.fromkeys(rules, 0)
@@ -77,12 +77,12 @@ class StopRules:
         self._warned: set[StopRule] = set()
 
     def nan_of(self, metrics: Mapping[str, float]) -> str | None:
-        """Name a metric that is NaN, and of which a rule says that it must not be, before the rule has matched."""
+        """Return a metric that is NaN although a rule forbids it, even if the rule has not matched yet."""
         values = ((rule, metrics.get(rule.metric)) for rule in self._row if rule.condition is RuleCondition.IS_NAN)
         return next((rule.metric for rule, value in values if value is not None and holds(rule, value)), None)
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> Match | None:
-        """Take a step's metrics; give the first rule, in the manifest's order, that has held for long enough."""
+        """Record a step's metrics; return the first rule, in the manifest's order, that has held for long enough."""
         first: Match | None = None
         for rule in self._row:
             value = metrics.get(rule.metric)
@@ -95,7 +95,7 @@ class StopRules:
         return first
 
     def warnings(self, metrics: Mapping[str, float]) -> list[str]:
-        """Say, once for each, which rules name a metric that these metrics should hold and do not."""
+        """Return a warning, once per rule, for rules whose metric should be in `metrics` and is not."""
         validated = any(name.startswith(VALIDATION_PREFIXES) for name in metrics)
         due = [
             rule

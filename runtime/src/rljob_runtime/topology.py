@@ -1,7 +1,7 @@
-"""Reads the topology of the node that this process runs on: sysfs, the kernel's answer about the cpuset, npu-smi.
+"""Read the topology of this node: sysfs, the container's cpuset, npu-smi.
 
-Called once a node and run, in the task that also checks the node. What cannot be read is told, never guessed: the plan
-then says how much it knows.
+Called once per node and run, in the task that also checks the node. Unreadable facts are reported, never guessed: the
+plan then states how much is known.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ SYSFS = Path("/sys")
 
 
 def usable_cpus(sysfs: Path = SYSFS) -> frozenset[int]:
-    """Give the CPUs of this container's cpuset.
+    """Return the CPUs of this container's cpuset.
 
-    A process inherits the mask of raylet, which may be narrower, and cgroup files are where the runtime mounts them. So
-    a thread asks for every CPU: the kernel grants it those of the cpuset (sched_setaffinity(2)), and the thread ends.
+    A process inherits the mask of raylet, which may be narrower, and the location of cgroup files depends on the
+    container runtime. Instead, a temporary thread requests every CPU, and the kernel grants those of the cpuset
+    (sched_setaffinity(2)).
     """
     wanted = _cpus(sysfs / "devices/system/cpu/possible") or frozenset(range(os.cpu_count() or 1))
     granted: list[frozenset[int]] = []
@@ -45,17 +46,17 @@ def read_topology(
     near: Mapping[int, frozenset[int]],
     sysfs: Path = SYSFS,
 ) -> Topology:
-    """Give the node's topology; raises PlanError if sysfs tells nothing of its CPUs."""
+    """Return the node's topology. Raises PlanError if sysfs does not list its CPUs."""
     nodes = {}
     for folder in sorted((sysfs / "devices/system/node").glob("node[0-9]*")):
         if cpus := _cpus(folder / "cpulist"):
             nodes[int(folder.name.removeprefix("node"))] = cpus
     online = _cpus(sysfs / "devices/system/cpu/online")
     if not nodes and online:
-        # A kernel without NUMA: the whole machine is one node.
+        # A kernel without NUMA: treat the whole machine as one node.
         nodes = {0: online}
     if not nodes:
-        raise PlanError(f"{sysfs}/devices/system/node and cpu/online cannot be read: the node's topology is unknown")
+        raise PlanError(f"{sysfs}/devices/system/node and cpu/online are unreadable: the node's topology is unknown")
     cores = {
         siblings
         for cpu in sorted(allowed)
@@ -65,7 +66,7 @@ def read_topology(
 
 
 def near_by_bus(devices: tuple[Device, ...], sysfs: Path = SYSFS) -> dict[int, frozenset[int]]:
-    """Give the CPUs near each device from its place on the PCI bus: for drivers whose npu-smi tells no affinity."""
+    """Return the CPUs near each device by its PCI address, for drivers whose npu-smi reports no affinity."""
     found = {}
     for device in devices:
         if cpus := _cpus(sysfs / f"bus/pci/devices/{device.bus}/local_cpulist"):

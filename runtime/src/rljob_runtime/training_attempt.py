@@ -1,7 +1,7 @@
-"""One attempt as its trainer sees it: progress, stop requests, and the checkpoints that it saves and resumes.
+"""One attempt from the trainer's view: progress, stop requests, and the checkpoints that it saves and resumes.
 
-Every trainer behind `trainer.Trainer` uses it in the process that runs the training loop. Where a framework hands its
-trainer nothing but a configuration, as verl does, `install` and `current` carry it there.
+Every trainer behind `trainer.Trainer` uses it in the process that runs the training loop. For frameworks that pass only
+a configuration to their trainer, as verl does, `install` and `current` make it available there.
 """
 
 from __future__ import annotations
@@ -29,84 +29,84 @@ from rljob_runtime.spool import STRENGTH, Spool, StepRecord
 
 STEPS_OF_MEDIAN = 1000
 SIZE_SECONDS = 2.0
-"""The trainer stands still while a checkpoint is measured."""
+"""Limit for measuring a checkpoint, which blocks the trainer."""
 DELETE_SECONDS = 30.0
-"""The trainer waits as long for a deletion, which then goes on beside it."""
+"""How long the trainer waits for a deletion, which then continues in the background."""
 DELETE_SECONDS_OF_A_STOP = 1.0
-"""The same while the grace of a stop runs: enough for steps to be taken away, which is a rename."""
+"""The same during the grace period of a stop. It is enough to move steps away, which is a rename."""
 
 _installed: list[TrainingAttempt] = []
 
 
 @dataclass
 class TrainingAttempt:
-    """One attempt inside the trainer's process."""
+    """One attempt in the trainer's process."""
 
     job: JobConfig
     attempt: int
     spool: Spool
     called: StopMode | None = field(default=None, init=False)
-    """A stop that came by an actor call; one that came through the spool is read there."""
+    """A stop requested by an actor call. Requests through the spool are read from there."""
     reported: StopMode | None = field(default=None, init=False)
     mirror: Mirror = field(init=False)
     keep: int | None = field(default=None, init=False)
-    """Complete checkpoints that stay in the folder, the newest; None: all."""
+    """Number of newest complete checkpoints to keep in the folder; None keeps all."""
     split: dict[str, int | None] = field(default_factory=dict, init=False)
-    """How Megatron splits the model; empty for another engine."""
+    """Megatron's parallelism of the model; empty for other engines."""
     _deleting: threading.Lock = field(default_factory=threading.Lock, init=False)
-    """Held while a deletion is under way."""
+    """Held during a deletion."""
     _whole: set[int] = field(default_factory=set, init=False)
-    """Steps whose parts were read back; the deletion's."""
+    """Steps whose parts were verified; used only by the deletion."""
     _first_step: int | None = field(default=None, init=False)
     _step_begun: float | None = field(default=None, init=False)
     _step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
     _rollout_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
     _unpublished: tuple[int, float] | None = field(default=None, init=False)
-    """Step and seconds of an asynchronous save that a worker still has to end."""
+    """Step and duration of a save that verl's tracker does not name yet."""
 
     def __post_init__(self) -> None:
         """Open the attempt's folder on the log volume."""
         self.mirror = Mirror(self.job, self.attempt)
 
     def request_stop(self, mode: StopMode) -> None:
-        """Take a stop by an actor call."""
+        """Record a stop requested by an actor call."""
         if self.called is None or STRENGTH[mode] > STRENGTH[self.called]:
             self.called = mode
 
     def stop_mode(self) -> StopMode | None:
-        """Tell how the attempt was asked to stop, if it was; the first time is shown as phase Stopping."""
+        """Return the requested stop mode, or None. The first request sets the phase to Stopping."""
         request = self.spool.stop_request(self.attempt)
         asked = [mode for mode in (self.called, request.mode if request else None) if mode is not None]
         mode = max(asked, key=STRENGTH.__getitem__, default=None)
         if mode is not None and self.reported is None:
             self.reported = mode
-            with contextlib.suppress(OSError):  # the save matters more than the word
+            with contextlib.suppress(OSError):  # the save matters more than the phase
                 self.spool.update_progress(phase=Phase.STOPPING)
         return mode
 
     @property
     def checkpoint_folder(self) -> Path | None:
-        """Folder of the job's checkpoints; None if it keeps none."""
+        """Folder of the job's checkpoints; None if the job keeps none."""
         return Path(self.job.checkpoint_path) if self.job.checkpoint_path else None
 
     def check_owner(self) -> None:
-        """Raise FencedError if somebody else owns the checkpoints."""
+        """Raise FencedError if the checkpoint folder has another owner."""
         if self.checkpoint_folder is not None:
             claims.check(self.checkpoint_folder, claims.Owner.of(self.job, self.attempt))
 
     def clear(self, step: int) -> None:
-        """Make the way free for a save of `step`; raises FencedError if somebody else owns the checkpoints."""
+        """Prepare the folder for a save of `step`. Raises FencedError if the folder has another owner."""
         self.check_owner()
         if self.checkpoint_folder is not None:
             checkpoint.retire(self.checkpoint_folder, step, self.check_owner)
-            # Before the save too: what a save that was cut off has left may take the room of this one.
+            # Also before the save: remains of an interrupted save may occupy the space that this one needs.
             self._drop(self.checkpoint_folder, step - 1)
 
     def _drop(self, folder: Path, last: int) -> None:
-        """Delete the steps up to `last` beyond `keep`; a volume that fails costs room on it, never the run.
+        """Delete the steps up to `last` beyond `keep`. A failing volume costs space, but never ends the run.
 
-        One deletion at a time, beside the trainer: on a volume that hangs they would only pile up. Whoever lost the
-        folder deletes nothing; the trainer hears of it where it writes.
+        One deletion runs at a time, in the background: on a hanging volume they would accumulate. A process that has
+        lost the folder deletes nothing; the trainer detects the loss when it saves.
         """
 
         def drop() -> None:
@@ -114,33 +114,33 @@ class TrainingAttempt:
                 self._take_away(folder, last)
                 checkpoint.delete_retired(folder)
             except FencedError as error:
-                print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
+                print(f"rljob: old checkpoints in {folder} were not deleted: {error}", file=sys.stderr, flush=True)  # noqa: T201
             finally:
                 self._deleting.release()
 
-        told = f"old checkpoints in {folder} are not deleted yet"
+        pending = f"old checkpoints in {folder} are not deleted yet"
         ends = time.monotonic() + (DELETE_SECONDS if self.stop_mode() is None else DELETE_SECONDS_OF_A_STOP)
         if self._deleting.acquire(timeout=max(0.0, ends - time.monotonic())):
-            in_time(max(0.0, ends - time.monotonic()), drop, told)
+            in_time(max(0.0, ends - time.monotonic()), drop, pending)
         else:
-            print(f"rljob: {told}: an earlier deletion is still under way", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"rljob: {pending}: an earlier deletion is still running", file=sys.stderr, flush=True)  # noqa: T201
 
     def _take_away(self, folder: Path, last: int) -> None:
         try:
             for step in checkpoint.superfluous_steps(folder, self.keep, last, self._whole) if self.keep else ():
                 checkpoint.retire(folder, step, self.check_owner)
         except OSError as error:
-            print(f"rljob: old checkpoints in {folder} stay: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"rljob: old checkpoints in {folder} were not deleted: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
     def new_place(self) -> Path | None:
-        """Name the place of a save; None if the job keeps no checkpoints."""
+        """Return a new folder name for a save; None if the job keeps no checkpoints."""
         folder = self.checkpoint_folder
         return None if folder is None else checkpoint.new_place(folder, self.job.uid, self.attempt)
 
     def publish(self, step: int, made: Path) -> Path:
-        """Give a step that was made elsewhere its name, and let verl's tracker tell it.
+        """Rename a saved step to its final name, and point verl's tracker to it.
 
-        Raises FencedError if somebody else owns the checkpoints.
+        Raises FencedError if the folder has another owner.
         """
         folder = made.parent.parent
         checkpoint.name_step(folder, step, made, self.check_owner)
@@ -148,9 +148,9 @@ class TrainingAttempt:
         return step_folder(folder, step)
 
     def saved(self, step: int, seconds: float) -> None:
-        """Show a checkpoint, and delete the old ones, once verl's tracker names it.
+        """Report a checkpoint and delete old ones as soon as verl's tracker names it.
 
-        With an asynchronous save that is a later step's matter.
+        After an asynchronous save, that happens in a later step.
         """
         self._unpublished = (step, seconds)
         self._show_saved()
@@ -164,12 +164,12 @@ class TrainingAttempt:
         self.spool.update_progress(
             checkpoint_step=step, checkpoint_time=time.time(), checkpoint_seconds=seconds, checkpoint_bytes=size
         )
-        told = "" if size is None else f", {size} bytes"
-        print(f"rljob: step {step} is saved in {step_folder(folder, step)}: {seconds:.1f} s{told}", flush=True)  # noqa: T201
+        length = "" if size is None else f", {size} bytes"
+        print(f"rljob: step {step} is saved in {step_folder(folder, step)}: {seconds:.1f} s{length}", flush=True)  # noqa: T201
         self._drop(folder, step)
 
     def resumed(self, step: int) -> None:
-        """Show the step from which the attempt goes on; it is a checkpoint of this job only in its own folder."""
+        """Report the step that was loaded. It counts as a checkpoint of this job only in the job's own folder."""
         shown: dict[str, Any] = {"resumed_from_step": step}
         if step > 0:
             shown["step"] = step
@@ -184,7 +184,7 @@ class TrainingAttempt:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the attempt has begun a step; until then the launcher may end it at any moment."""
+        """Whether the attempt has started a step. Until then the launcher may end it at any time."""
         return self._step_begun is not None
 
     def step_began(self) -> None:
@@ -196,17 +196,17 @@ class TrainingAttempt:
     def own_metrics(
         self, metrics: Mapping[str, float], window: step_metrics.RolloutWindow, batch: step_metrics.Batch
     ) -> dict[str, float]:
-        """Compute our figures of a step from verl's metrics, the replicas' times and what became of the answers."""
+        """Return our own metrics of a step, computed from verl's metrics, the replicas' times and the batch."""
         try:
             return step_metrics.compute(
                 metrics, window, batch, devices=self.job.devices, dies_per_card=self.job.dies_per_card
             )
-        except Exception as error:  # noqa: BLE001 - figures that fail must not end the training that they tell of
-            print(f"rljob: this step has no figures of ours: {error!r}", file=sys.stderr, flush=True)  # noqa: T201
+        except Exception as error:  # noqa: BLE001 - a failure to compute metrics must not end the training
+            print(f"rljob: cannot compute this step's own metrics: {error!r}", file=sys.stderr, flush=True)  # noqa: T201
             return {}
 
     def record(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append a step's line and show its figures."""
+        """Append a step's line and publish its metrics."""
         record = StepRecord(step=step, time=time.time(), metrics=metrics)
         self.spool.append_step(self.attempt, record)
         self._first_step = step if self._first_step is None else self._first_step
@@ -232,7 +232,7 @@ class TrainingAttempt:
         self.mirror.append_step(record)
 
     def record_validation(self, step: int, metrics: Mapping[str, float], *, only: bool) -> None:
-        """Append the line of a validation before training; an evaluation-only run shows its score as the reward."""
+        """Append the line of a validation before training. An evaluation-only run reports its score as the reward."""
         record = StepRecord(step=step, time=time.time(), metrics=metrics)
         self.spool.append_step(self.attempt, record)
         if only:
@@ -240,23 +240,23 @@ class TrainingAttempt:
         self.mirror.append_step(record)
 
     def close(self) -> None:
-        """Let the last records reach the log volume, bounded: the process ends with the training."""
+        """Wait, with a limit, until the last records are on the log volume: the process ends with the training."""
         self.mirror.drain()
 
 
 def _finite(metrics: Mapping[str, float], key: str) -> float | None:
-    """Give a figure that JSON has a word for."""
+    """Return a metric if it is finite, because JSON has no NaN or infinity."""
     value = metrics.get(key)
     return value if value is not None and math.isfinite(value) else None
 
 
 def install(attempt: TrainingAttempt) -> None:
-    """Make `attempt` that of this process."""
+    """Set the attempt of this process."""
     _installed[:] = [attempt]
 
 
 def current() -> TrainingAttempt:
     """Return the attempt of this process."""
     if not _installed:
-        raise RuntimeError("the rljob trainer was started by something else than rljob_runtime's task runner")
+        raise RuntimeError("no attempt in this process: start the rljob trainer by rljob_runtime's task runner")
     return _installed[0]

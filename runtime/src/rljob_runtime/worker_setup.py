@@ -1,7 +1,7 @@
-"""What every Ray worker of a run does as it begins: tell its stacks, name its network interface, take its CPUs.
+"""Set up every Ray worker of a run at its start: stack traces, network interface, CPU binding.
 
-Ray calls `begin` (runtime_env.worker_process_setup_hook) before an actor exists in the process; verl's plug-in calls it
-once more for processes whose hook the job replaced by its own. It never raises.
+Ray calls `set_up` (runtime_env.worker_process_setup_hook) before the process runs an actor. verl's plug-in calls it
+again for processes in which the job replaced the hook with its own. Never raises.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rljob_runtime.stacks import register as stack_register
 
 
 def set_up() -> None:
-    """Prepare this process; a second call changes nothing."""
+    """Set up this process. Further calls have no effect."""
     stack_register.register()
     hccl.apply(os.environ)
     core_binding.bind_data_worker()

@@ -1,4 +1,4 @@
-"""Marks the tests of the seams; without verl they are skipped, unless RLJOB_IN_IMAGE says that this is the image."""
+"""Mark the tests of upstream seams. Without verl they are skipped, unless RLJOB_IN_IMAGE is set, as in the image."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent not in item.path.parents:
             continue
         item.add_marker(pytest.mark.image)
-        # Upstream's own deprecations are not our findings.
+        # Deprecation warnings of upstream are not test failures here.
         item.add_marker(pytest.mark.filterwarnings("default"))
         if absent and not required:
             item.add_marker(pytest.mark.skip(reason="verl is not installed here; the target `make test-image` runs it"))

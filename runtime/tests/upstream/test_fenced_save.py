@@ -1,7 +1,7 @@
-"""verl's own `_save_checkpoint` under our fence: what it writes, in which order, and what a frozen driver does not.
+"""verl's own `_save_checkpoint` under our fence: what it writes, in which order, and what a paused driver omits.
 
-The trainer is verl's with our overrides; only its worker group, its replicas and its dataloader are small, for they
-need devices.
+The trainer is verl's with our overrides. Only its worker group, replicas and dataloader, which need devices, are
+replaced by small ones.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ except FencedError:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a probe runs."""
+    """The folders of a probe."""
 
     root: Path
 
@@ -178,11 +178,11 @@ class Place:
         return self.root / "go"
 
     def words(self, place: str) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         return [sys.executable, "-c", PROBE, str(self.checkpoints), str(self.root / "spool"), place, str(self.go)]
 
     def give_up(self, step: int, place: str = "rollout") -> str:
-        """Give up a step, and give what was said."""
+        """Abandon a step and return the output."""
         done = subprocess.run([*self.words(place), str(step)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
@@ -206,14 +206,14 @@ def test_the_tracker_is_written_by_us_and_the_jobs_own_callback_notices_nothing(
     assert here.files() == [".owner", "global_step_4", "global_step_4/actor", "global_step_4/data.pt", TRACKER_FILE]
 
 
-def test_a_step_of_megatron_tells_how_it_is_split(here: Place) -> None:
+def test_a_step_of_megatron_records_its_parallelism(here: Place) -> None:
     done = subprocess.run(here.words("megatron"), capture_output=True, text=True, check=False)
     assert last_words(done.stdout) == ["told 4 True False 4", "saved False"], done.stderr[-3000:]
     made = ["global_step_4", "global_step_4/actor", "global_step_4/data.pt", f"global_step_4/{SPLIT_FILE}"]
     assert here.files() == [".owner", *made, TRACKER_FILE]
 
 
-def test_a_step_that_goes_while_verl_loads_it_is_told(here: Place) -> None:
+def test_a_step_that_disappears_while_verl_loads_it_is_reported(here: Place) -> None:
     done = subprocess.run(here.words("loading"), capture_output=True, text=True, check=False)
     told = f"{here.checkpoints}/global_step_4 went while the run loaded it; the next attempt chooses its beginning anew"
     assert last_words(done.stdout)[-1:] == [f"told {told}"], done.stderr[-3000:]
@@ -225,7 +225,7 @@ def test_a_save_that_is_asynchronous_indeed_is_left_to_the_worker_that_ends_it(h
 
 
 @pytest.mark.parametrize("place", ["saving", "before-mark"])
-def test_a_driver_that_was_frozen_in_a_save_does_not_publish(here: Place, place: str) -> None:
+def test_a_driver_that_was_paused_in_a_save_does_not_publish(here: Place, place: str) -> None:
     with subprocess.Popen(here.words(place), stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -252,7 +252,7 @@ def test_a_driver_that_is_killed_in_a_save_leaves_the_checkpoint_before(here: Pl
     assert complete_steps(here.checkpoints) == [4]
 
 
-def test_the_checkpoint_before_goes_once_the_new_one_is_published(here: Place) -> None:
+def test_the_previous_checkpoint_is_deleted_once_the_new_one_is_published(here: Place) -> None:
     done = subprocess.run([*here.words("nowhere"), "6"], capture_output=True, text=True, check=False)
     assert last_words(done.stdout) == ["told 4 True False 4", "saved False", "told 6 True False 6"], done.stderr[-3000:]
     assert here.files() == [".owner", "global_step_6", "global_step_6/actor", "global_step_6/data.pt", TRACKER_FILE]
@@ -270,13 +270,13 @@ def test_a_stop_rule_frees_the_replicas_memory_for_its_save_and_saves_a_step_onc
     assert said == ["asleep", "told 4 True False 4", "matched 4 4", "matched 4 4"], done.stderr[-3000:]
 
 
-def test_a_rollout_that_is_given_up_is_named_and_its_prompts_are_drawn_again(here: Place) -> None:
+def test_a_rollout_that_is_abandoned_is_named_and_its_prompts_are_drawn_again(here: Place) -> None:
     said = here.give_up(5).splitlines()
     assert said.index("aborted") < said.index("asleep") < said.index("told 4 True False 4"), said
     assert said[-1] == "given-up 5 AbortRollout 4 6"
 
 
-def test_a_first_rollout_that_is_given_up_leaves_no_checkpoint(here: Place) -> None:
+def test_a_first_rollout_that_is_abandoned_leaves_no_checkpoint(here: Place) -> None:
     assert here.give_up(1).splitlines()[-1] == "given-up 1 AbortRollout 0 None"
     assert here.files() == [".owner"]
 

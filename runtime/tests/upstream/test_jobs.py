@@ -1,6 +1,6 @@
-"""job.json of every example, as the operator renders it, against verl's real schema and verl's own checks.
+"""job.json of every example, as rendered by the operator, against verl's real schema and verl's own checks.
 
-scripts.in_image renders them on the host into a folder that RLJOB_JOBS names.
+scripts.in_image renders them on the host into the folder RLJOB_JOBS.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODEL_KEYS = ("actor_rollout_ref.model.path", "critic.model.path")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Give a folder with what verl reads of a critic's model before a run: its configuration and tokenizer."""
+    """Return a folder with the files that verl reads of a critic's model before a run: configuration and tokenizer."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast, Qwen2Config
@@ -72,6 +72,6 @@ def test_verls_own_checks_pass(path: Path, model: str, monkeypatch: pytest.Monke
     here: dict[str, OverrideValue] = {key: model for key in MODEL_KEYS if key in job.overrides}
     job = dataclasses.replace(job, overrides=job.overrides | here)
     if job.platform is Platform.NPU:
-        # Without an NPU verl would set trainer.device to what it finds.
+        # Without an NPU, verl would set trainer.device to the device that it finds.
         monkeypatch.setattr(device, "auto_set_device", lambda _: None)
     hydra_config.validate(hydra_config.compose(job, SPOOL, SCRATCH))

@@ -1,4 +1,4 @@
-"""Nodes that share an address: a task finds its own. One that dies: Ray tells it apart from the one that follows."""
+"""Nodes that share an address: a task runs on its own node. Ray distinguishes a lost node from its successor."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ WORKER = {"num_cpus": 1, "resources": {"NPU": 2.0}}
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Give a head without devices; nodes are added by the test."""
+    """Return a head without devices. The test adds nodes."""
     import ray
     from ray.cluster_utils import Cluster
 
-    # Ray's sockets need a short path, and every file of this cluster a folder of its own.
+    # Ray's sockets need a short path, and all files of this cluster their own folder.
     with tempfile.TemporaryDirectory(prefix="rln-", dir="/tmp") as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
@@ -58,7 +58,7 @@ def test_a_killed_node_is_lost_although_another_takes_its_place(cluster: Cluster
     nodes = ray_cluster.device_nodes()
     assert list(nodes) == [worker.node_id]
     (address,) = nodes.values()
-    # The head has the same one, as with network.mode Host.
+    # The head has the same address, as with network.mode Host.
     assert ray_cluster.on_device_nodes(where, SECONDS) == {address: worker.node_id}
     assert ray_cluster.host_names() == {address: socket.gethostname()}
     assert ray_cluster.lost_nodes(nodes) == []
@@ -93,7 +93,7 @@ def test_a_call_fails_before_ray_knows_that_the_node_is_dead_and_the_node_is_ask
     with pytest.raises(ray.exceptions.RayError) as caught:
         ray.get(actor.work.remote(SECONDS), timeout=SECONDS)
     killer.join()
-    # The address of what has ended is asked before Ray has counted to five.
+    # The address of the ended node is checked before Ray has counted five failures.
     assert ray_cluster.silent_nodes(nodes) == list(nodes.values())
     with pytest.raises(NodeLostError, match=r"is gone; then the run raised \w+Error: ") as blamed:
         blame_lost_nodes(nodes, dict.fromkeys(nodes.values(), "node-7"), caught.value)
@@ -102,7 +102,7 @@ def test_a_call_fails_before_ray_knows_that_the_node_is_dead_and_the_node_is_ask
 
 
 def with_children(pid: int) -> list[int]:
-    """Give a process and all that it has begun."""
+    """Return a process and all its descendants."""
     found = [pid]
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -69,9 +69,9 @@ def test_a_misspelt_key_names_the_nearest() -> None:
     assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "UnknownOverride")
 
 
-def test_a_batch_that_does_not_divide_is_refused_in_verls_words() -> None:
+def test_a_batch_that_does_not_divide_is_refused_with_verls_message() -> None:
     config = hydra_config.compose(job(data__train_batch_size=33, actor_rollout_ref__rollout__n=1), SPOOL, SCRATCH)
-    with pytest.raises(RefusedError, match="verl refuses the configuration") as caught:
+    with pytest.raises(RefusedError, match="verl rejects the configuration") as caught:
         hydra_config.validate(config)
     assert caught.value.code is ExitCode.BAD_CONFIG
 

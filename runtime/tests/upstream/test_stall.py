@@ -1,4 +1,4 @@
-"""Stacks where torch and Ray are: a collective that one rank never enters, and workers that only Ray knows."""
+"""Stacks with torch and Ray: a collective that one rank never enters, and workers that only Ray knows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.stacks.frames import essential, place_of
+from rljob_runtime.stacks.frames import place_of, summarize
 from rljob_runtime.stacks.gather import gather
 from rljob_runtime.stacks.register import VARIABLE, root
 from rljob_runtime.stacks.service_loops import SERVICE_LOOPS
@@ -42,7 +42,7 @@ torch.distributed.all_reduce(torch.ones(1))
 
 @pytest.fixture
 def short_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Give a TMPDIR that is short enough for Ray's sockets; pytest has chosen its own before."""
+    """Return a TMPDIR that is short enough for Ray's sockets. pytest has already chosen its own."""
     assert tmp_path.is_dir()
     with tempfile.TemporaryDirectory(prefix="rls-", dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
@@ -64,8 +64,8 @@ def test_the_rank_that_never_enters_a_collective_is_found(tmp_path: Path) -> Non
         waits = f"rank 0 (pid {first} on here) waits in all_reduce (torch/distributed/distributed_c10d.py:"
         missing = f"; rank 1 (pid {second} on here) is in load_the_next_batch (<string>:"
         deadline = time.monotonic() + SECONDS
-        while True:  # who has joined still has to reach the line where it stays
-            told = essential(gather(NAME, "here", SECONDS))
+        while True:  # a rank that has joined still needs to reach the line where it hangs
+            told = summarize(gather(NAME, "here", SECONDS))
             if told.startswith(waits) and missing in told:
                 break
             assert time.monotonic() < deadline, told
@@ -75,7 +75,7 @@ def test_the_rank_that_never_enters_a_collective_is_found(tmp_path: Path) -> Non
             process.communicate()
 
 
-def test_ray_lets_every_worker_of_the_job_tell_its_stacks(short_folder: str) -> None:
+def test_ray_lets_every_worker_of_the_job_return_its_stacks(short_folder: str) -> None:
     import ray
 
     from rljob_runtime import ray_cluster
@@ -94,12 +94,12 @@ def test_ray_lets_every_worker_of_the_job_tell_its_stacks(short_folder: str) -> 
         (node,) = ray.nodes()
         deadline = time.monotonic() + SECONDS
         while True:
-            task = ray_cluster._pinned(gather, node["NodeID"])  # elsewhere needs two nodes
+            task = ray_cluster._pinned(gather, node["NodeID"])  # `stacks_elsewhere` needs two nodes
             stacks = ray.get(task.remote(NAME, "there", 10.0), timeout=SECONDS)
             places = {stack.rank: place_of(stack).frame for stack in stacks if "Worker" in stack.title}
             if (frame := places.get(0)) and frame.function == "hang_in_the_queue":
                 break
-            assert time.monotonic() < deadline, essential(stacks)
+            assert time.monotonic() < deadline, summarize(stacks)
         assert ray_cluster.stacks_elsewhere(NAME, 10.0) == []
     finally:
         ray.shutdown()
@@ -115,7 +115,7 @@ def test_the_loops_in_which_threads_wait_for_work_are_still_there() -> None:
         assert [name for name in functions if f"def {name}(" not in source] == [], end
 
 
-def test_nobody_else_takes_the_signal() -> None:
+def test_nothing_else_uses_the_signal() -> None:
     for package in ("verl", "vllm", "transfer_queue"):
         spec = importlib.util.find_spec(package)
         assert spec is not None

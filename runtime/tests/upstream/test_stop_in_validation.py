@@ -1,6 +1,6 @@
-"""verl's own `fit`, `_validate` and replay buffer under our trainer: a stop is heard in a validation, and before one.
+"""verl's own `fit`, `_validate` and replay buffer under our trainer: a stop works during and before a validation.
 
-What needs devices or Ray is small here, and tells what was asked of it.
+Components that need devices or Ray are replaced by small ones that record calls.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from rljob_runtime.spool import Spool
 from rljob_runtime.stop_rules import StopRules
 
 FIRST = 4
-"""The first step of these attempts; each draws its prompts by moving the place in the data to its own number."""
+"""The first step of these attempts. Each draws its prompts by moving the data's position to its own number."""
 HEARD_SECONDS = 1.0
 SCORE = "critic/score/mean"
 UNHEARD_SECONDS = 30.0
-"""A validation that nobody leaves ends the test."""
+"""A validation that is not abandoned ends the test after this time."""
 ROW = {"raw_prompt": ["a", "b"], "index": [0, 1]}
 
 
@@ -58,7 +58,7 @@ class Queue:
 
 
 class Replicas:
-    """The checkpoint manager: the engines behind it are awake or asleep."""
+    """The checkpoint manager, whose engines are awake or asleep."""
 
     def __init__(self, events: list[str]) -> None:
         self._events = events
@@ -74,7 +74,7 @@ class Replicas:
 
 
 class Data:
-    """The training's dataloader."""
+    """The dataloader of the training."""
 
     def __init__(self) -> None:
         self.place = FIRST - 1
@@ -84,7 +84,7 @@ class Data:
 
 
 class Loop:
-    """An attempt whose step is trained in no time, and whose validation is never answered."""
+    """An attempt whose step takes no time and whose validation is never answered."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
         import transfer_queue
@@ -113,7 +113,7 @@ class Loop:
         self._give(RolloutWindow())
 
     def _give(self, window: Any) -> None:
-        """Give the trainer what verl's `init` would have made."""
+        """Set the attributes that verl's `init` would have created."""
         trainer = self.trainer
         trainer.global_steps, trainer.steps_per_epoch = FIRST - 1, 1000
         trainer.total_training_steps = self.run.job.total_steps
@@ -139,7 +139,7 @@ class Loop:
         )
 
     def fit(self) -> list[str]:
-        """Run until verl leaves its loop, and give what happened."""
+        """Run until verl leaves its loop; return the recorded events."""
         self.trainer.fit(types.SimpleNamespace(generate_sequences=self._generate))
         return self.events
 
@@ -194,7 +194,7 @@ def test_a_validation_that_is_under_way_is_left_within_a_second(
     assert VALIDATION_LEFT_OUT.format(step=4) in capfd.readouterr().err
 
 
-def test_a_stop_that_came_before_a_validation_leaves_it_out_and_wakes_nobody(loop: Loop) -> None:
+def test_a_stop_that_came_before_a_validation_leaves_it_out_and_wakes_no_replica(loop: Loop) -> None:
     loop.in_step = loop.stop
     assert loop.fit() == ["saved 4 at 4", "recorded 4"]
     assert (loop.trainer.stopped_by, loop.trainer.total_training_steps) == (StopMode.AFTER_STEP, 4)
@@ -261,7 +261,7 @@ def test_a_validation_before_training_hears_no_stop(loop: Loop) -> None:
     loop.trainer._abandon_if_stopped("val")
 
 
-def test_a_rollout_and_its_greedy_baselines_go_on_after_a_gentle_stop(loop: Loop) -> None:
+def test_a_rollout_and_its_greedy_baselines_continue_after_a_gentle_stop(loop: Loop) -> None:
     loop.stop()
     loop.trainer._in_loop = True
     loop.trainer._abandon_if_stopped("train")

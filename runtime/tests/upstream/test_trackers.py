@@ -1,4 +1,4 @@
-"""Trackers over two attempts, as verl 0.9.1 opens them: one run, and no step twice where the tracker can forget."""
+"""Trackers over two attempts, as opened by verl 0.9.1: one run, and no repeated step if a tracker can discard steps."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_fit_opens_the_trackers_after_the_step_is_known() -> None:
     assert "_load_checkpoint()" not in source
 
 
-def test_who_finishes_the_trackers_first_is_the_only_one() -> None:
+def test_trackers_are_finished_only_once() -> None:
     from verl.trainer.main_ppo import TaskRunnerV1
     from verl.utils.tracking import Tracking
 
@@ -104,11 +104,11 @@ def test_wandb_keeps_one_run_id_offline(tmp_path: Path, monkeypatch: pytest.Monk
     attempt(job, [2, 3], 0.9, monkeypatch)
     runs = sorted(path.name for path in Path(os.environ["WANDB_DIR"]).glob("wandb/offline-run-*"))
     assert runs
-    # offline-run-TIME-ID, and -1 behind it where two runs began within the same second.
+    # offline-run-TIME-ID, with the suffix -1 if two runs started within the same second.
     assert {name.split("-")[3] for name in runs} == {trackers.run_id(job)}
 
 
-def test_mlflow_goes_on_with_the_jobs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_continues_with_the_jobs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     job = job_with(tmp_path, "mlflow")
     log_params = mlflow.log_params

@@ -1,4 +1,4 @@
-"""Each seam of verl 0.9.1 that we rely on, so that a new version breaks here and not in a run of days."""
+"""Each extension point of verl 0.9.1 that we use, so that a new version fails here and not in a long run."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_files_that_tell_what_was_saved_keep_their_names() -> None:
 
 
 def test_verl_still_makes_no_baselines_for_remax(base: Any) -> None:
-    # When it does, verl_plugin/remax_baselines.py can go.
+    # When it does, delete verl_plugin/remax_baselines.py.
     assert "reward_baselines" not in inspect.getsource(sys.modules[base.__mro__[1].__module__])
 
 
@@ -153,7 +153,7 @@ def test_a_prompt_for_validation_goes_where_the_baselines_are_read() -> None:
 
 
 def test_prompts_are_sent_after_the_step_has_begun(base: Any) -> None:
-    # The replicas' clock is reset in on_step_begin, the data's place is taken there, and a step may be left there.
+    # on_step_begin resets the replicas' clock, records the data's position, and may abandon the step.
     assert in_order(inspect.getsource(base.step), "self.prepare_step()", "self._step_once(")
 
 
@@ -214,7 +214,7 @@ def test_the_stages_of_a_step_keep_their_names(base: Any) -> None:
     assert in_order(inner, *(f'marked_timer("{stage}"' for stage in STAGES[:-2]))
 
 
-def test_transfer_queue_tells_where_its_metrics_are() -> None:
+def test_transfer_queue_publishes_the_address_of_its_metrics() -> None:
     import transfer_queue
     from transfer_queue.metrics import TQMetricsExporter
 
@@ -254,7 +254,7 @@ def test_the_task_runner_is_a_class_behind_rays_wrapper() -> None:
     from verl.trainer.main_ppo import TaskRunnerV1
 
     plain = TaskRunnerV1.__ray_actor_class__
-    # Ray adds an argument for its traces.
+    # Ray adds an argument for tracing.
     assert parameters(plain.run)[:2] == ["self", "config"]
     assert in_order(inspect.getsource(plain.run), "self.trainer = trainer_cls(config=config)", "self.trainer.fit(")
 
@@ -426,13 +426,13 @@ def test_a_worker_names_its_device_as_it_is_made_and_after_it_was_bound() -> Non
 def test_a_rollout_server_leaves_its_devices_in_the_variable_that_we_read() -> None:
     import verl
 
-    # Importing it wants a distribution that is called vllm.
+    # Importing it requires a distribution named vllm.
     source = (Path(verl.__file__).parent / "workers/rollout/vllm_rollout/vllm_async_server.py").read_text()
     assert "os.environ[get_visible_devices_keyword()] = cuda_visible_devices" in source
 
 
 def test_verl_still_binds_nothing_on_npus() -> None:
-    # When it does, verl_plugin/worker_binding.py and it must agree.
+    # When it does, it and verl_plugin/worker_binding.py must agree.
     from verl.utils import distributed
 
     assert "is_npu_available" in inspect.getsource(distributed.set_numa_affinity)

@@ -1,4 +1,4 @@
-"""vLLM's seams: the plug-in keeps CPU weights reloadable, and the versions that we read exist."""
+"""vLLM's extension points: the plug-in keeps CPU weights reloadable, and the versions that we use exist."""
 
 from __future__ import annotations
 

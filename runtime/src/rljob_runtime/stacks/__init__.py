@@ -1,5 +1,5 @@
-"""Stacks of a run that hangs: `register` in every process, `gather` on each node, `frames` to read them.
+"""Stack traces of a hanging run: `register` in every process, `gather` on each node, `frames` to interpret them.
 
-The launcher asks for them when the operator says that no step comes (StopMode.STALLED; see stall.py). Everything is
-bounded: in time, in processes and in bytes.
+The launcher gathers them when the operator reports that no step completes (StopMode.STALLED; see stall.py). Time,
+number of processes and size are limited.
 """

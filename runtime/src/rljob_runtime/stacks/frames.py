@@ -1,7 +1,7 @@
-"""From the stacks of all processes to the line that a person needs: who waits where. Pure.
+"""Condense the stacks of all processes into one line that shows which processes wait where. Pure.
 
-In a hang of a process group most ranks wait in a collective and the one that never entered it is somewhere else, so
-processes are grouped by place, collectives first.
+When a process group hangs, most ranks wait in a collective and the rank that never entered it is elsewhere. Processes
+are therefore grouped by place, collectives first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rljob_runtime.stacks.service_loops import is_service_loop
 LINE_CHARACTERS = 1000
 TITLE_CHARACTERS = 40
 NAMED = 4
-"""Processes without rank that a group names."""
+"""Maximum number of processes without rank that are named per group."""
 THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\)")
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
 COLLECTIVE = "/torch/distributed/"
@@ -26,31 +26,31 @@ WITHOUT_MEANING = re.compile(
     r"/(site|dist)-packages/(ray|zmq|tqdm)/|/rljob_runtime/(__main__|stall|stacks/)"
     r"|/torch/_ops\.py|/c10d_logger\.py|/vllm/distributed/device_communicators/shm_broadcast\.py"
 )
-"""Frames that are in every stack, and those between a wait and whoever waits."""
+"""Functions that occur in every stack, or between a wait and its caller."""
 LIBRARIES = re.compile(r"/(site|dist)-packages/|/rljob_runtime/")
 
 
 class Kind(enum.IntEnum):
-    """What a process does, in the order in which it is told."""
+    """What a process does, in the order of the report."""
 
     COLLECTIVE = 0
     SILENT = 1
     USER_CODE = 2
-    """A reward function, an agent, or what else the job brings along."""
+    """A reward function, an agent, or other code of the job."""
     BUSY = 3
     IDLE = 4
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One line of a stack."""
+    """One frame of a stack."""
 
     file: str
     line: int
     function: str
 
     def __str__(self) -> str:
-        """Name it with the end of its path."""
+        """Return the function with the end of its path."""
         short = "/".join(self.file.split("/")[-3:])
         return f"{self.function} ({short}:{self.line})"
 
@@ -65,20 +65,20 @@ class Place:
 
 
 def threads(text: str) -> list[list[Frame]]:
-    """Read what faulthandler wrote: the frames of each thread, innermost first; the oldest thread first."""
+    """Parse the output of faulthandler: the frames of each thread, innermost first; the oldest thread first."""
     found: list[list[Frame]] = []
     current: list[Frame] = []
     for line in text.splitlines():
         if THREAD.match(line):
             current = []
-            found.insert(0, current)  # the newest is written first
+            found.insert(0, current)  # faulthandler writes the newest thread first
         elif frame := FRAME.match(line):
             current.append(Frame(frame["file"], int(frame["line"]), frame["function"]))
     return found
 
 
 def place_of(stack: Stack) -> Place:
-    """Tell where a process is: in the thread that is in a collective, else in the one that is deepest in its work."""
+    """Return where a process is: the thread in a collective, otherwise the thread that is deepest in its work."""
     every = threads(stack.text)
     if not any(every):
         return Place(Kind.SILENT, state=stack.state)
@@ -88,13 +88,13 @@ def place_of(stack: Stack) -> Place:
             return Place(Kind.COLLECTIVE, frames[0])
     if not working:
         return Place(Kind.IDLE)
-    # Libraries keep threads of their own, a frame or two deep.
+    # Libraries keep their own threads, which are one or two frames deep.
     frame = max(working, key=len)[0]
     return Place(Kind.BUSY if LIBRARIES.search(frame.file) else Kind.USER_CODE, frame)
 
 
-def essential(stacks: Sequence[Stack]) -> str:
-    """Say in one line who waits where: the ranks of process groups first, who is idle last."""
+def summarize(stacks: Sequence[Stack]) -> str:
+    """Return one line that shows which processes wait where: ranks of process groups first, idle processes last."""
     groups: dict[tuple[bool, Place], list[Stack]] = {}
     for stack in stacks:
         groups.setdefault((stack.rank is None, place_of(stack)), []).append(stack)
@@ -104,12 +104,12 @@ def essential(stacks: Sequence[Stack]) -> str:
         return place.kind is Kind.IDLE, unranked, place.kind, -len(members)
 
     ordered = sorted(groups.items(), key=weight)
-    line = "; ".join(_tell(place, members) for (_, place), members in ordered) or "no process told its stack"
+    line = "; ".join(_describe(place, members) for (_, place), members in ordered) or "no process returned its stack"
     return line if len(line) <= LINE_CHARACTERS else f"{line[: LINE_CHARACTERS - 4]} ..."
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Write numbers as 0-2, 5."""
+    """Format numbers as ranges: 0-2, 5."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
@@ -127,18 +127,18 @@ def _waits_for_work(frame: Frame) -> bool:
     return is_service_loop(frame.file, frame.function)
 
 
-def _tell(place: Place, members: Sequence[Stack]) -> str:
-    who = _who(place, members)
+def _describe(place: Place, members: Sequence[Stack]) -> str:
+    subject = _subject(place, members)
     if place.kind is Kind.SILENT:
-        return f"{who} gave no stack, state {place.state}"
+        return f"{subject} did not answer, state {place.state}"
     if place.frame is None:
-        return f"{who} {'is' if len(members) == 1 else 'are'} idle"
+        return f"{subject} {'is' if len(members) == 1 else 'are'} idle"
     if place.kind is Kind.COLLECTIVE:
-        return f"{who} {'waits' if len(members) == 1 else 'wait'} in {place.frame}"
-    return f"{who} {'is' if len(members) == 1 else 'are'} in {place.frame}"
+        return f"{subject} {'waits' if len(members) == 1 else 'wait'} in {place.frame}"
+    return f"{subject} {'is' if len(members) == 1 else 'are'} in {place.frame}"
 
 
-def _who(place: Place, members: Sequence[Stack]) -> str:
+def _subject(place: Place, members: Sequence[Stack]) -> str:
     ranked = [stack.rank for stack in members if stack.rank is not None]
     if ranked and len(set(ranked)) == len(members):
         one = f" (pid {members[0].pid} on {members[0].node})" if len(members) == 1 else ""

@@ -1,8 +1,9 @@
-"""Ask every process of the run on this node for its stacks, and read the ends of their logs.
+"""Request the stacks of every process of the run on this node, and read the ends of their logs.
 
-Runs in the launcher for the head and in a Ray task on each worker node. Each process is asked through its pipe; one
-that has not answered after half of the time is sent the signal (register.py has the reason), if it catches it: its
-default would end it. A process that is stopped, or stuck in the kernel, does not answer; that is told too.
+Runs in the launcher for the head and in a Ray task on each worker node. Each process is asked through its pipe. After
+half of the time, a process that has not answered gets the signal (register.py has the reason), but only if it handles
+it: by default the signal ends a process. A process that is stopped or blocked in the kernel does not answer; its state
+is reported instead.
 """
 
 from __future__ import annotations
@@ -19,38 +20,38 @@ from rljob_runtime.stacks.register import QUESTIONS, SIGNAL, SUFFIX, root, start
 
 MAX_PROCESSES = 256
 STACK_BYTES = 64 * 1024
-"""Of one process; a thread's hundred frames, as many as faulthandler gives, take some 8 KiB."""
+"""Limit per process. The hundred frames that faulthandler writes per thread have about 8 KiB."""
 LOG_BYTES = 8 * 1024
-"""Of the end of each of a process's two logs."""
+"""Size of the end of each of a process's two logs."""
 TITLE_CHARACTERS = 120
 WORKER_LOG = re.compile(r"^worker-[0-9a-f]+-(?P<job>[0-9a-f]{8})-\d+\.(err|out)$")
-"""Ray's name of a worker's log: worker, job, pid (ray/_private/node.py, 2.60)."""
+"""Name of a worker's log in Ray: worker, job, pid (ray/_private/node.py, 2.60)."""
 POLL_SECONDS = 0.05
 QUIET_SECONDS = 0.5
-"""A file that has grown and then rests for so long is complete."""
+"""A file that has grown and then not changed for this long is complete."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """One process at the moment of the question."""
+    """One process at the time of the request."""
 
     node: str
     pid: int
     title: str
-    """Its command line; Ray puts the actor's class and method there."""
+    """Its command line, into which Ray puts the actor's class and method."""
     rank: int | None
-    """RANK of its environment, for a worker of a process group."""
+    """RANK from its environment, for a worker of a process group."""
     state: str
-    """The kernel's word: `S (sleeping)`, `D (disk sleep)`, `T (stopped)`."""
+    """State in the kernel: `S (sleeping)`, `D (disk sleep)`, `T (stopped)`."""
     text: str
-    """As faulthandler wrote it; empty if the process did not answer."""
+    """Output of faulthandler; empty if the process did not answer."""
     logs: dict[str, str] = field(default_factory=dict)
     """Name of a log -> its end."""
 
 
 @dataclass
 class Asked:
-    """A process that was asked."""
+    """A process that was asked for its stacks."""
 
     pid: int
     file: Path
@@ -59,7 +60,7 @@ class Asked:
     changed: float
 
     def rests(self, now: float) -> bool:
-        """Look at the file; tell whether the answer is complete."""
+        """Check the file and return whether the answer is complete."""
         size = self.file.stat().st_size
         if size != self.size:
             self.size, self.changed = size, now
@@ -67,7 +68,7 @@ class Asked:
 
 
 def gather(name: str, node: str, seconds: float) -> list[Stack]:
-    """Give the stacks of the run `name` on this node, by pid; takes at most `seconds`."""
+    """Return the stacks of the run `name` on this node by pid, within `seconds`."""
     begun = time.monotonic()
     asked = list(_ask(sorted((root() / name).glob(f"*{SUFFIX}"))[:MAX_PROCESSES]))
     waiting = _answers(asked, begun + seconds / 2)
@@ -79,7 +80,7 @@ def gather(name: str, node: str, seconds: float) -> list[Stack]:
 
 
 def error_logs(run: str) -> list[Path]:
-    """Give the error logs of Ray's workers of a run on this node; also of those that ended before anybody looked."""
+    """Return the error logs of a run's Ray workers on this node, including workers that have already ended."""
     folders: set[tuple[Path, str]] = set()
     for file in (root() / run).glob(f"*{SUFFIX}"):
         try:
@@ -92,13 +93,13 @@ def error_logs(run: str) -> list[Path]:
 
 
 def catches(pid: int) -> bool:
-    """Tell whether a process handles the signal."""
+    """Return whether a process handles the signal."""
     mask = int(_status(pid).get("SigCgt", "0"), 16)
     return bool(mask & 1 << (SIGNAL - 1))
 
 
 def ask(file: Path) -> None:
-    """Ask the process of this file through its pipe; raises OSError if nobody reads it."""
+    """Ask the process of this file through its pipe. Raises OSError if no process reads it."""
     pipe = os.open(file.with_suffix(QUESTIONS), os.O_WRONLY | os.O_NONBLOCK)
     try:
         os.write(pipe, b"?")
@@ -116,7 +117,7 @@ def _ask(files: Iterable[Path]) -> Iterable[Asked]:
             with contextlib.suppress(OSError):
                 ask(file)
         except (OSError, ValueError):
-            continue  # it has ended, or it is not ours
+            continue  # the process has ended or belongs to another user
         yield Asked(pid, file, size, size, time.monotonic())
 
 
@@ -127,13 +128,13 @@ def _signal(process: Asked) -> None:
 
 
 def _living(file: Path) -> int | None:
-    """Give the pid of the process that made this file, if it lives and catches the signal."""
+    """Return the pid of the process that created this file, if it is alive and handles the signal."""
     pid, ticks = (int(word) for word in file.name.removesuffix(SUFFIX).split("-"))
     return pid if start_ticks(pid) == ticks and catches(pid) else None
 
 
 def _answers(waiting: list[Asked], deadline: float) -> list[Asked]:
-    """Wait until each has answered; give those that have not by the deadline."""
+    """Wait until each process has answered; return those that have not by the deadline."""
     while waiting and (now := time.monotonic()) < deadline:
         waiting = [process for process in waiting if not process.rests(now)]
         time.sleep(POLL_SECONDS)
@@ -156,7 +157,7 @@ def _rank(pid: int) -> int | None:
 
 
 def _logs(pid: int) -> dict[str, str]:
-    """Read the ends of the files that the process prints into; Ray gives each worker two of its own."""
+    """Read the ends of the files that the process prints to. Ray gives each worker two files of its own."""
     found = {}
     for number in (1, 2):
         try:

@@ -1,6 +1,6 @@
-"""Where threads of verl, TransferQueue and vLLM wait for work: a process of which nothing else is to be seen is idle.
+"""Functions in which threads of verl, TransferQueue and vLLM wait for work. A process with no other threads is idle.
 
-Data only; runtime/tests/upstream/test_stall.py looks whether the functions are still there.
+Data only; runtime/tests/upstream/test_stall.py checks that the functions still exist.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ SERVICE_LOOPS: dict[str, tuple[str, ...]] = {
 
 
 def is_service_loop(file: str, function: str) -> bool:
-    """Tell whether a thread whose innermost frame is this one waits for work."""
+    """Return whether a thread with this innermost frame waits for work."""
     return any(file.endswith(f"/{end}") and function in functions for end, functions in SERVICE_LOOPS.items())

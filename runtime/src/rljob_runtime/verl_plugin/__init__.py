@@ -1,4 +1,4 @@
-"""Our parts inside verl, attached through its seams: platform, trainer, task runner, router.
+"""Our extensions of verl, attached through its extension points: platform, trainer, task runner, router.
 
-Importing this package imports nothing: the launcher and the tests read its tables without torch.
+Importing this package imports nothing, so that launcher and tests can read its tables without torch.
 """

@@ -1,6 +1,6 @@
-"""The symbols of torch and verl that a CPU cannot follow, replaced before verl reads them.
+"""Replace functions of torch and verl that do not work on CPUs, before verl uses them.
 
-Each replacement checks that the original still looks as it was read, and fails loudly otherwise.
+Each replacement first checks the original's signature and raises TypeError if it has changed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ MARK = "_rljob"
 
 
 def apply() -> None:
-    """Replace them; once for each process."""
-    # Not `__wrapped__`: torch decorates the original itself.
+    """Replace them, once per process."""
+    # Not `__wrapped__`, because torch decorates the original itself.
     if not hasattr(torch.distributed.init_process_group, MARK):
         _one_backend_for_each_device()
     if not issubclass(fsdp.CPUOffloadPolicy, UnpinnedOffloadPolicy):
@@ -26,11 +26,11 @@ def apply() -> None:
 
 
 def _one_backend_for_each_device() -> None:
-    """Let verl (utils/distributed.py, 0.9.1) ask for "cpu:gloo,cpu:gloo", which torch refuses as a duplicate device."""
+    """Accept verl's backend "cpu:gloo,cpu:gloo" (utils/distributed.py, 0.9.1), which torch rejects as a duplicate."""
     original = torch.distributed.init_process_group
     first = next(iter(inspect.signature(original).parameters))
     if first != "backend":
-        raise TypeError(f"torch.distributed.init_process_group takes {first!r} first, expected 'backend'")
+        raise TypeError(f"torch.distributed.init_process_group has the first parameter {first!r}, expected 'backend'")
 
     @functools.wraps(original)
     def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
@@ -41,7 +41,7 @@ def _one_backend_for_each_device() -> None:
 
 
 def _critic_without_flash_attention() -> None:
-    """Load a critic's model with the attention of its configuration: verl (utils/model.py, 0.9.1) names flash's."""
+    """Load a critic's model with eager attention. verl (utils/model.py, 0.9.1) requests flash attention."""
     from verl.utils import model
 
     original = model.load_valuehead_model
@@ -49,7 +49,7 @@ def _critic_without_flash_attention() -> None:
         return
     found = list(inspect.signature(original).parameters)
     if found != ["local_path", "torch_dtype", "model_config", "trust_remote_code"]:
-        raise TypeError(f"verl's load_valuehead_model takes {found}")
+        raise TypeError(f"verl's load_valuehead_model has unexpected parameters: {found}")
 
     @functools.wraps(original)
     def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:  # noqa: ANN401, FBT001
@@ -68,7 +68,7 @@ def _critic_without_flash_attention() -> None:
 
 
 def without_duplicates(backend: str | None) -> str | None:
-    """Join equal devices: "cpu:gloo,cpu:gloo" -> "gloo"."""
+    """Merge equal devices: "cpu:gloo,cpu:gloo" -> "gloo"."""
     if not backend or "," not in backend:
         return backend
     devices = dict(part.split(":", 1) for part in backend.split(","))
@@ -78,7 +78,7 @@ def without_duplicates(backend: str | None) -> str | None:
 
 
 class UnpinnedOffloadPolicy(fsdp.CPUOffloadPolicy):  # type: ignore[misc] # torch is not typed here
-    """Offloading without pinned memory: verl pins it for the reference model, and pinning needs an accelerator."""
+    """Offloading without pinned memory. verl pins it for the reference model, and pinning needs an accelerator."""
 
     def __init__(self, pin_memory: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - torch's signature
         super().__init__(pin_memory=False)

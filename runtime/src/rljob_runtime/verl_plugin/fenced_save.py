@@ -1,15 +1,15 @@
-"""The fence inside of verl's `_save_checkpoint` (0.9.1): before its mark `data.pt`, and in place of its tracker.
+"""Fence verl's `_save_checkpoint` (0.9.1): before its mark `data.pt`, and instead of its tracker.
 
-verl saves the models, asks the dataloader for its state, writes `data.pt` and then the tracker, with a plain open. A
-driver that is frozen anywhere in between must not publish when it comes back. So the dataloader that verl asks is ours
-for that moment, and verl is told that the save is asynchronous, for which it leaves the tracker to somebody else and
-calls its checkpoint callback: ours, which writes the tracker atomically if the folder is still this attempt's.
+verl saves the models, requests the dataloader's state, writes `data.pt` and then the tracker, with a plain open. A
+driver that is paused at any point in between must not publish when it resumes. During a save, verl therefore uses our
+dataloader and is told that the save is asynchronous: then it does not write the tracker but calls its checkpoint
+callback. That callback is ours, which writes the tracker atomically if this attempt still owns the folder.
 
-Its workers open their files by name, one after the other, and ask nobody. So an attempt saves in a place of its own
-(`default_local_dir`, for that moment), and the step gets its name, by a rename, when it is whole.
+verl's workers open their files by name, one after the other, without any check. An attempt therefore saves in a
+folder of its own (`default_local_dir` during the save), which is renamed to the step's final name when it is complete.
 
-How many checkpoints stay is not left to verl either: its workers delete an old step while they save the new one, long
-before that one is whole, and each process of verl knows only the steps that it saved itself.
+verl's own checkpoint retention is disabled: its workers delete an old step while they save the new one, long before the
+new one is complete, and each process of verl knows only the steps that it saved itself.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 def take_limit(config: DictConfig) -> int | None:
-    """Take from verl how many checkpoints stay, so that it deletes none; None: all."""
+    """Return the configured number of checkpoints to keep and disable verl's own retention; None keeps all."""
     trainer = config.trainer
     keep: int | None = trainer.max_actor_ckpt_to_keep
     if trainer.get("remove_previous_ckpt_in_save"):
-        # verl's old way to say so (trainer_base.py, _save_checkpoint, 0.9.1).
+        # verl's older form of the same setting (trainer_base.py, _save_checkpoint, 0.9.1).
         keep, trainer.remove_previous_ckpt_in_save = 1, False
     trainer.max_actor_ckpt_to_keep = trainer.max_critic_ckpt_to_keep = None
     return keep
 
 
 class FencedState:
-    """Stands in for the dataloader while verl saves; `data.pt` is its state."""
+    """Replaces the dataloader while verl saves. `data.pt` contains its state."""
 
     def __init__(self, dataloader: Any, run: TrainingAttempt, made: Path | None) -> None:  # noqa: ANN401 - torchdata's, or alike
         self._dataloader = dataloader
@@ -46,7 +46,7 @@ class FencedState:
         self._made = made
 
     def state_dict(self) -> Any:  # noqa: ANN401 - torchdata's
-        """Give the state if the attempt may still write; before the mark, the step tells how it is split."""
+        """Return the state if the attempt may still write. The step's parallelism is recorded before the mark."""
         state = self._dataloader.state_dict()
         if self._made is not None:
             parallelism.note(self._made, self._run.split, self._run.check_owner)
@@ -55,7 +55,7 @@ class FencedState:
 
 
 class Publisher:
-    """Stands before the checkpoint callback that the job configured."""
+    """Wraps the checkpoint callback that the job configured."""
 
     def __init__(self, inner: Any, run: TrainingAttempt) -> None:  # noqa: ANN401 - verl's CheckpointCallback
         self._inner = inner
@@ -64,9 +64,9 @@ class Publisher:
 
     @contextmanager
     def publishes(self, config: DictConfig) -> Iterator[Path | None]:
-        """Give the folder for one save, and take the tracker over; None if the job keeps no checkpoints.
+        """Yield the folder for one save, and take over the tracker; None if the job keeps no checkpoints.
 
-        Unless the save is asynchronous indeed: then a worker writes the tracker later, and knows no other folder.
+        An actually asynchronous save is left alone: a worker writes the tracker later and supports no other folder.
         """
         settings, place = config.actor_rollout_ref.actor.checkpoint, self._run.new_place()
         if place is None or settings.async_save:
@@ -89,7 +89,7 @@ class Publisher:
         async_save: bool = False,  # noqa: FBT001, FBT002 - verl's
         **options: Any,  # noqa: ANN401 - verl's
     ) -> None:
-        """Publish, then tell the job's own callback as verl would have."""
+        """Publish the step, then call the job's own callback as verl would have done."""
         if self._publishes:
             checkpoint_dir, async_save = str(self._run.publish(global_step, Path(checkpoint_dir))), False
         self._inner.on_save(

@@ -1,4 +1,4 @@
-"""From what verl calls metrics to plain numbers."""
+"""Convert verl's metrics to plain numbers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rljob_runtime import step_metrics
 
 
 def validation_metrics(scores: Iterable[float | None]) -> dict[str, float]:
-    """Return the mean score over all validation answers; verl's own figures are by data source."""
+    """Return the mean score over all validation responses. verl's own metrics are per data source."""
     known = [score for score in scores if score is not None]
     return {step_metrics.VALIDATION_SCORE: sum(known) / len(known)} if known else {}
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return what is a number: verl mixes in numpy scalars and now and then a table."""
+    """Return the numeric metrics as floats. verl also logs numpy scalars and occasionally a table."""
     kept = {}
     for key, value in metrics.items():
         try:

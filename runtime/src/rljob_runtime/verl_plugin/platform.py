@@ -1,7 +1,7 @@
-"""verl's platform `cpu`: its hybrid engine on CPUs, collectives by gloo, and still the Ray resource NPU.
+"""verl's platform `cpu`: its hybrid engine on CPUs with gloo collectives, but with the Ray resource NPU.
 
-So the same manifest, operator path and Ray scheduling serve a laptop and a cluster of NPUs. Importing this module
-registers the platform; nothing here touches a device.
+The same manifest, operator and Ray scheduling therefore work on a laptop and on a cluster of NPUs. Importing this
+module registers the platform and uses no device.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 NAME = "cpu"
 ASSUMED_MEMORY_BYTES = 8 << 30
-"""Answer to `mem_get_info`, of which verl only logs the difference between two readings."""
+"""Result of `mem_get_info`. verl only logs the difference between two readings."""
 
 
 class CpuDeviceModule(types.ModuleType):
-    """Stands in for `torch.cuda`: what an accelerator has and a CPU lacks, else `torch.cpu`."""
+    """Replaces `torch.cuda`: has the attributes that a CPU lacks, and delegates others to `torch.cpu`."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(torch.cpu, name)
 
     def is_available(self) -> bool:
-        """Tell that there is no accelerator."""
+        """Return False: there is no accelerator."""
         return False
 
     def device_count(self) -> int:
-        """One device for each process."""
+        """Return 1: one device per process."""
         return 1
 
     def current_device(self) -> str:
-        """Name the device."""
+        """Return the device's name."""
         return "cpu"
 
     def get_device_name(self, *_: object) -> str:
-        """Name the hardware."""
+        """Return the hardware's name."""
         return "CPU"
 
     def set_device(self, *_: object) -> None:
-        """Do nothing: there is one."""
+        """Do nothing: there is only one device."""
 
     def synchronize(self, *_: object) -> None:
         """Do nothing: everything is synchronous."""
@@ -51,10 +51,10 @@ class CpuDeviceModule(types.ModuleType):
         """Do nothing: there is no caching allocator."""
 
     def ipc_collect(self) -> None:
-        """Do nothing: no memory is shared by handles."""
+        """Do nothing: memory is not shared through handles."""
 
     def mem_get_info(self, *_: object) -> tuple[int, int]:
-        """Give free and total memory."""
+        """Return free and total memory."""
         return ASSUMED_MEMORY_BYTES, ASSUMED_MEMORY_BYTES
 
     def _no_memory(self, *_: object) -> int:
@@ -63,16 +63,16 @@ class CpuDeviceModule(types.ModuleType):
     memory_allocated = memory_reserved = max_memory_allocated = max_memory_reserved = _no_memory
 
     def reset_peak_memory_stats(self, *_: object) -> None:
-        """Do nothing: nothing is counted."""
+        """Do nothing: memory is not measured."""
 
     def manual_seed(self, seed: int) -> None:
-        """Seed."""
+        """Seed the generator."""
         torch.manual_seed(seed)
 
     manual_seed_all = manual_seed
 
     def get_rng_state(self, *_: object) -> Any:  # noqa: ANN401 - a tensor
-        """Give the generator's state."""
+        """Return the generator's state."""
         return torch.get_rng_state()
 
     def set_rng_state(self, state: Any, *_: object) -> None:  # noqa: ANN401 - a tensor
@@ -82,36 +82,36 @@ class CpuDeviceModule(types.ModuleType):
 
 @PlatformRegistry.register(platform=NAME)
 class CpuPlatform(PlatformBase):  # type: ignore[misc] # verl ships no types
-    """The answers that verl asks of a platform."""
+    """Implements the methods that verl calls on a platform."""
 
     device_name = "cpu"
     vendor_name = "cpu"
     device_module = CpuDeviceModule("torch.cpu")
 
     def is_available(self) -> bool:
-        """Tell that CPUs are always there."""
+        """Return True: a CPU is always available."""
         return True
 
     def current_device(self) -> str:
-        """Name the device; an index would mean an accelerator to torch."""
+        """Return the device's name. torch would interpret an index as an accelerator."""
         return "cpu"
 
     def device_count(self) -> int:
-        """One device for each process."""
+        """Return 1: one device per process."""
         return 1
 
     def set_device(self, device_index: int) -> None:
-        """Do nothing: there is one."""
+        """Do nothing: there is only one device."""
 
     def synchronize(self, device_index: int | None = None) -> None:
         """Do nothing: everything is synchronous."""
 
     def manual_seed(self, seed: int) -> None:
-        """Seed."""
+        """Seed the generator."""
         torch.manual_seed(seed)
 
     def manual_seed_all(self, seed: int) -> None:
-        """Seed."""
+        """Seed the generator."""
         torch.manual_seed(seed)
 
     def set_allocator_settings(self, settings: str) -> None:
@@ -121,40 +121,40 @@ class CpuPlatform(PlatformBase):  # type: ignore[misc] # verl ships no types
         """Do nothing: there is no caching allocator."""
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:  # noqa: ARG002 - verl's signature
-        """Give none: it is an NVIDIA figure."""
+        """Return None: the capability is defined for NVIDIA devices only."""
         return None, None
 
     def communication_backend_name(self) -> str:
-        """Name the collectives."""
+        """Return the name of the collectives' backend."""
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        """Name the variable that Ascend's device plug-in sets."""
+        """Return the variable that Ascend's device plug-in sets."""
         return "ASCEND_RT_VISIBLE_DEVICES"
 
     @contextlib.contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:  # noqa: ARG002 - verl's signature
-        """Mark nothing."""
+        """Do nothing."""
         yield
 
     def profiler_start(self) -> None:
-        """Do nothing: no device profiler."""
+        """Do nothing: there is no device profiler."""
 
     def profiler_stop(self) -> None:
-        """Do nothing: no device profiler."""
+        """Do nothing: there is no device profiler."""
 
     def ray_resource_name(self) -> str:
-        """Name the resource that the worker pods offer; verl's resource pool knows GPU and NPU only."""
+        """Return the resource that the worker pods offer. verl's resource pool supports only GPU and NPU."""
         return "NPU"
 
     def ray_noset_envvars(self) -> list[str]:
-        """Give none: Ray manages no visible CPUs."""
+        """Return an empty list: Ray does not manage visible CPUs."""
         return []
 
     def is_ipc_supported(self) -> bool:
-        """Tell that weights travel through shared memory, not by device handles."""
+        """Return False: weights are sent through shared memory, not device handles."""
         return False
 
     def cudart(self) -> None:
-        """Give none."""
+        """Return None: there is no CUDA runtime."""
         return

@@ -1,7 +1,7 @@
-"""The entry point of group `verl.plugins`: verl imports this module in every process that imports verl.
+"""Entry point of group `verl.plugins`: verl imports this module in every process that imports verl.
 
-verl swallows what an entry point raises (verl/__init__.py logs it at DEBUG), so a failure is printed here, and the
-launcher looks at `LOADED`. On NPUs nothing of the platform is ours: verl and vllm-ascend bring it.
+verl suppresses exceptions of an entry point (verl/__init__.py logs them at DEBUG), so a failure is printed here and the
+launcher checks `LOADED`. On NPUs, verl and vllm-ascend provide the platform.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from rljob_runtime import core_binding, worker_setup
 from rljob_runtime.verl_plugin import cpu_defaults
 
 LOADED: list[str] = []
-"""What took effect in this process."""
+"""Extensions that are active in this process."""
 
 
 def load(environ: os._Environ[str] | dict[str, str]) -> None:
-    """Attach what the platform needs."""
+    """Attach the extensions for the platform."""
     LOADED.append("rljob")
     worker_setup.set_up()
     if environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
         load_cpu_platform(environ)
     if environ.get(core_binding.VARIABLE):
-        # Last: it imports modules of verl that look at the platform.
+        # Last, because it imports modules of verl that read the platform.
         from rljob_runtime.verl_plugin import worker_binding
 
         worker_binding.install()
@@ -44,6 +44,6 @@ def load_cpu_platform(environ: os._Environ[str] | dict[str, str]) -> None:
 try:
     load(os.environ)
 except Exception:
-    print("rljob_runtime: the verl plug-in did not load; verl hides the cause, so here it is:", file=sys.stderr)  # noqa: T201
+    print("rljob_runtime: the verl plug-in did not load. verl hides the cause:", file=sys.stderr)  # noqa: T201
     traceback.print_exc()
     raise

@@ -1,9 +1,9 @@
-"""ReMax's baselines: the score of one more answer to each prompt, drawn without chance, which verl's V1 trainer lacks.
+"""Baselines for ReMax: the score of one more, greedy response to each prompt, which verl's V1 trainer does not compute.
 
-verl 0.9.1 registers the estimator `remax` but computes `reward_baselines` in its legacy trainer only
-(trainer/ppo/ray_trainer.py), so with V1 it dies in the first step. Here the trainer sends each prompt a second time,
-as a validation prompt, whose sampling is greedy unless `rollout.val_kwargs` says otherwise, and an estimator of our own
-finds the score by the prompt's uid.
+verl 0.9.1 registers the estimator `remax` but computes `reward_baselines` only in its legacy trainer
+(trainer/ppo/ray_trainer.py), so with V1 it fails in the first step. Our trainer sends each prompt a second time, as a
+validation prompt, which is sampled greedily unless `rollout.val_kwargs` is set. Our estimator then finds the score by
+the prompt's uid.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ ESTIMATOR = "rljob_remax"
 REMAX = core_algos.AdvantageEstimator.REMAX.value
 
 _scores: dict[str, float] = {}
-"""Prompt's uid -> score of its greedy answer; of the step that is being trained."""
+"""Prompt's uid -> score of its greedy response, for the current step."""
 
 
 def set_scores(scores: Mapping[str, float]) -> None:
-    """Take the scores of a step's baselines."""
+    """Set the scores of a step's baselines."""
     _scores.clear()
     _scores.update(scores)
 
@@ -34,9 +34,9 @@ def estimate(
     config: Any = None,  # noqa: ANN401
     **_: object,
 ) -> Any:  # noqa: ANN401
-    """Give verl's ReMax advantages and returns.
+    """Return verl's ReMax advantages and returns.
 
-    Rows that pad the batch (verl/trainer/ppo/padding_utils.py) belong to no prompt; their mask is empty.
+    Padding rows of the batch (verl/trainer/ppo/padding_utils.py) belong to no prompt and have an empty mask.
     """
     baselines = torch.tensor([_scores.get(uid, 0.0) for uid in index], dtype=token_level_rewards.dtype)
     return core_algos.compute_remax_outcome_advantage(

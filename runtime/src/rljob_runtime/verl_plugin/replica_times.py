@@ -1,4 +1,4 @@
-"""Times of the replicas' requests between two readings; the router's clockwork without verl."""
+"""Record the times of the replicas' requests between two readings. Used by the router; independent of verl."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from rljob_runtime.step_metrics import TAIL, ReplicaWindow, RolloutWindow
 
 Plain = Mapping[str, Any]
-"""What travels between the router's actor and the trainer: a RolloutWindow of plain values."""
+"""A RolloutWindow as plain values, which the router's actor sends to the trainer."""
 
 
 class ReplicaTimes:
-    """Collects one window."""
+    """Records one window."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -23,13 +23,13 @@ class ReplicaTimes:
         self._answers = array("d")
 
     def acquired(self, replica: str) -> None:
-        """A request went to a replica."""
+        """Record a request to a replica."""
         window = self._windows.get(replica, ReplicaWindow())
         first = self._clock() if window.first_acquire is None else window.first_acquire
         self._windows[replica] = replace(window, first_acquire=first, requests=window.requests + 1)
 
     def released(self, replica: str) -> None:
-        """A replica answered. An answer to a request of an earlier window does not count: it would stretch this one."""
+        """Record a replica's response. Responses to requests of an earlier window are ignored."""
         window = self._windows.get(replica)
         if window is not None:
             now = self._clock()
@@ -37,10 +37,10 @@ class ReplicaTimes:
             self._answers.append(now)
 
     def take(self, replicas: Iterable[str]) -> Plain:
-        """Give the window, with an empty entry for replicas that had nothing to do, and begin a new one."""
+        """Return the window, with an empty entry for each replica without requests, and start a new one."""
         windows, self._windows = self._windows, {}
         answers, self._answers = self._answers, array("d")
-        # They came in order of time.
+        # The list is already in order of time.
         tail_begin = answers[math.ceil(TAIL * len(answers)) - 1] if answers else None
         return {
             "replicas": {name: asdict(windows.get(name, ReplicaWindow())) for name in replicas},
@@ -49,6 +49,6 @@ class ReplicaTimes:
 
 
 def from_plain(plain: Plain) -> RolloutWindow:
-    """Read what `take` gave."""
+    """Parse the result of `take`."""
     replicas = {name: ReplicaWindow(**values) for name, values in plain["replicas"].items()}
     return RolloutWindow(replicas, plain["tail_begin"])

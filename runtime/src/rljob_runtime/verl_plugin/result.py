@@ -1,4 +1,4 @@
-"""How a training ended, as the trainer's process tells the launcher: the task runner returns it through Ray."""
+"""How a training ended. The task runner returns it from the trainer's process through Ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rljob_runtime.trainer import Result
 
 
 class Ended(Protocol):
-    """What is asked of a trainer whose loop has ended."""
+    """Attributes of a trainer whose loop has ended."""
 
     global_steps: int
     total_training_steps: int
@@ -22,6 +22,6 @@ class Ended(Protocol):
 
 def result_of(trainer: Ended) -> Result:
     """Return how a trainer's loop ended."""
-    # After its last step verl has counted one further; after a stop or a resume at the end it may not have.
+    # After its last step, verl has incremented the counter; after a stop or a resume at the end, it may not have.
     step = min(trainer.global_steps, trainer.total_training_steps)
     return Result(step, trainer.stopped_by, trainer.matched, trainer.evaluation, trainer.abandoned_step)

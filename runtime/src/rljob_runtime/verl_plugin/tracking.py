@@ -1,8 +1,8 @@
-"""What a tracker's library must be told before verl opens it, so that an attempt goes on with its predecessors' run.
+"""Prepare a tracker's library before verl opens it, so that an attempt continues the run of its predecessors.
 
-Called in the trainer's process right before `fit` makes verl's `Tracking` (verl/utils/tracking.py, 0.9.1), when it is
-known which step was loaded. A tracker that fails here is left to verl, which tells of it in its own way. At the end the
-trackers are finished here too, because verl would wait for one that cannot be reached for as long as that lasts.
+Called in the trainer's process right before `fit` creates verl's `Tracking` (verl/utils/tracking.py, 0.9.1), when the
+loaded step is known. If a tracker fails here, verl opens it unprepared and reports errors in its own way. At the end,
+trackers are finished here with a time limit, because verl would wait indefinitely for an unreachable one.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from rljob_runtime.contract import JobConfig
 
 TAG = "rljob_uid"
-"""By which the job's run is found at an MLflow server."""
+"""Tag by which the job's run is found on an MLflow server."""
 EVENTS = "events.out.tfevents.*"
 FINISH_SECONDS = 30.0
-"""For what trackers have not sent yet, while every NPU waits."""
+"""Time for trackers to send their remaining data, while every NPU waits."""
 UNFINISHED = "trackers were not finished"
 
 
 def prepare(config: DictConfig, job: JobConfig, step: int) -> None:
-    """Let TensorBoard forget what is trained anew, and MLflow find the job's run."""
+    """Let TensorBoard discard the steps that are trained again, and let MLflow find the job's run."""
     logger = config.trainer.logger
     names = [logger] if isinstance(logger, str) else list(logger)
     for name, act in (("tensorboard", _forget_later_steps), ("mlflow", _join_run)):
         if name in names:
             try:
                 act(config, job, step)
-            except Exception as error:  # noqa: BLE001 - whatever a library raises, the run matters more
+            except Exception as error:  # noqa: BLE001 - an error of a tracker must not end the run
                 print(f"rljob: {name} was not prepared for the steps after {step}: {error!r}", file=sys.stderr)  # noqa: T201
 
 
 def finish(logger: Any, *, failed: bool) -> None:  # noqa: ANN401 - verl's Tracking
-    """Finish the trackers, bounded; whatever they raise, the run ends as it did.
+    """Finish the trackers within a time limit. Their errors do not change the run's outcome.
 
-    verl's task runner does so once more in a `finally` (main_ppo.py, 0.9.1), which then returns at once.
+    verl's task runner finishes them again in a `finally` (main_ppo.py, 0.9.1), which then returns at once.
     """
     run = _open_mlflow_run(logger)
 
@@ -55,15 +55,15 @@ def finish(logger: Any, *, failed: bool) -> None:  # noqa: ANN401 - verl's Track
             logger.finish(exit_code=int(failed))
             if run is not None:
                 _end_mlflow_run(run)
-        except Exception as error:  # noqa: BLE001 - whatever a library raises, the run matters more
+        except Exception as error:  # noqa: BLE001 - an error of a tracker must not end the run
             print(f"rljob: {UNFINISHED}: {error!r}", file=sys.stderr, flush=True)  # noqa: T201
 
-    context = contextvars.copy_context()  # Trackio's run is in it
+    context = contextvars.copy_context()  # contains Trackio's run
     in_time(FINISH_SECONDS, lambda: context.run(end), UNFINISHED)
 
 
 def _open_mlflow_run(logger: Any) -> str | None:  # noqa: ANN401 - verl's Tracking
-    """Give the id of MLflow's run, which only the thread that has opened it knows (mlflow/tracking/fluent.py, 3.17)."""
+    """Return the id of MLflow's run, which only the thread that opened it knows (mlflow/tracking/fluent.py, 3.17)."""
     if "mlflow" not in logger.logger:
         return None
     import mlflow
@@ -79,7 +79,7 @@ def _end_mlflow_run(run: str) -> None:
 
 
 def _forget_later_steps(config: DictConfig, job: JobConfig, step: int) -> None:  # noqa: ARG001 - one signature for all
-    """Mark a restart in the event files: TensorBoard drops what earlier ones hold from the next step on."""
+    """Record a restart in the event files: TensorBoard discards earlier entries from the next step on."""
     from torch.utils.tensorboard import SummaryWriter
 
     folder = os.environ.get("TENSORBOARD_DIR")
@@ -88,7 +88,7 @@ def _forget_later_steps(config: DictConfig, job: JobConfig, step: int) -> None: 
 
 
 def _join_run(config: DictConfig, job: JobConfig, step: int) -> None:  # noqa: ARG001 - one signature for all
-    """Find the job's run, or make it, and let verl open it by its id."""
+    """Find or create the job's run, and let verl open it by its id."""
     if os.environ.get("MLFLOW_RUN_ID"):
         return
     import mlflow
@@ -101,18 +101,18 @@ def _join_run(config: DictConfig, job: JobConfig, step: int) -> None:  # noqa: A
     runs = client.search_runs([known], f"tags.{TAG} = '{job.uid}'", max_results=1)
     run = runs[0] if runs else client.create_run(known, tags={TAG: job.uid}, run_name=config.trainer.experiment_name)
     os.environ["MLFLOW_RUN_ID"] = run.info.run_id
-    # MLflow refuses to change a parameter, and verl logs all: an attempt that resumes has others.
+    # MLflow does not allow changing a parameter, and verl logs all of them. A resumed attempt has different ones.
     mlflow.log_params = only_new(mlflow.log_params, frozenset(run.data.params))
 
 
 def _artifacts(uri: str) -> str | None:
-    """Keep artifacts beside a database in a file; a server knows where its own are."""
+    """Keep artifacts beside a database in a file. A server has its own artifact store."""
     file = uri.removeprefix("sqlite:///")
     return str(Path(file).parent / "artifacts") if file != uri else None
 
 
 def only_new(log_params: Callable[..., Any], known: frozenset[str]) -> Callable[..., Any]:
-    """Log parameters that the run does not have yet."""
+    """Return a `log_params` that logs only parameters that the run does not have yet."""
 
     @functools.wraps(log_params)
     def log(params: dict[str, Any], **options: Any) -> Any:  # noqa: ANN401 - MLflow's

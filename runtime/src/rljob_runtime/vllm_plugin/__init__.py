@@ -1,12 +1,13 @@
-"""The entry point of group `vllm.general_plugins`: vLLM calls `register` in each of its processes.
+"""Entry point of group `vllm.general_plugins`: vLLM calls `register` in each of its processes.
 
-Each is to tell its stacks when a run hangs, and to take the CPUs of its devices; engine processes are vLLM's own
-children and no workers of Ray.
+Each process registers for stack traces and binds to the CPUs of its devices. Engine processes are children of vLLM,
+not workers of Ray.
 
-On CPUs two things more. vLLM packs a linear layer's weight for oneDNN after loading and drops the original, so that the
-weights of the next step find nothing to load into. Keeping the original is the whole fix: verl calls
-`process_weights_after_loading` after each update, and that packs again. It costs a second copy of the linear weights.
-And its workers spin for a second after each message, which takes the cores that others compute on; they sleep at once.
+On CPUs there are two more changes. After loading, vLLM packs a linear layer's weight for oneDNN and drops the original,
+so the weights of the next step have no target to load into. Keeping the original is sufficient: verl calls
+`process_weights_after_loading` after each update, which packs again. This costs a second copy of the linear weights.
+Also, vLLM's workers spin for a second after each message, which occupies cores that other processes compute on; here
+they sleep immediately.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from rljob_runtime.stacks import register as stack_register
 
 MARK = "_rljob"
 LOST_PING_MS = 10
-"""Longest sleep of a reader between two looks at its queue."""
+"""Maximum sleep of a reader between two checks of its queue."""
 
 
 def register() -> None:
-    """Let the process tell its stacks; keep weights reloadable on CPUs. vLLM may call this more than once."""
+    """Register for stack traces and keep weights reloadable on CPUs. vLLM may call this more than once."""
     stack_register.register()
     if os.environ.get(core_binding.VARIABLE):
         from rljob_runtime.vllm_plugin import engine_binding
@@ -47,7 +48,7 @@ def _keep_weights() -> None:
         return
     found = list(inspect.signature(original).parameters)
     if found != ["layer", "remove_weight"]:
-        raise TypeError(f"vllm's dispatch_cpu_unquantized_gemm takes {found}, expected layer and remove_weight")
+        raise TypeError(f"vllm's dispatch_cpu_unquantized_gemm has unexpected parameters: {found}")
 
     @functools.wraps(original)
     def keep_weight(layer: Any, remove_weight: bool) -> None:  # noqa: ANN401, FBT001, ARG001 - vLLM's signature
@@ -58,9 +59,9 @@ def _keep_weights() -> None:
 
 
 def _sleep_between_messages() -> None:
-    """Let readers of vLLM's message queue (shm_broadcast.py, 0.23.0) wait for the ping that ends their idle mode.
+    """Let readers of vLLM's message queue (shm_broadcast.py, 0.23.0) sleep until the ping that ends their idle mode.
 
-    A ping that is sent before the reader's subscription has arrived is lost, so none is waited for very long.
+    A ping that is sent before the reader has subscribed is lost, so the sleep is limited.
     """
     from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 
@@ -69,7 +70,7 @@ def _sleep_between_messages() -> None:
         return
     found = [*inspect.signature(SpinCondition.__init__).parameters, *inspect.signature(original).parameters]
     if found != ["self", "is_reader", "context", "notify_address", "busy_loop_s", "self", "timeout_ms"]:
-        raise TypeError(f"vllm's SpinCondition takes {found}")
+        raise TypeError(f"vllm's SpinCondition has unexpected parameters: {found}")
 
     @functools.wraps(original)
     def wait(self: Any, timeout_ms: int | None = None) -> None:  # noqa: ANN401 - vLLM's class
