@@ -1,4 +1,4 @@
-"""Make what the quickstart trains on: a tokenizer, a tiny Qwen2 that adds badly, and the prompts to improve it with.
+"""Create the quickstart's inputs: a tokenizer, a tiny Qwen2 that adds badly, and prompts to improve it.
 
 Nothing is downloaded. The model first learns single-digit sums from a teacher who is wrong in 40 % of its answers, so
 that it knows the format but errs often; reinforcement learning with an exact reward then repairs it. The seed is

@@ -1,6 +1,6 @@
 """The verifiable reward of the quickstart: 1 for the exact sum, 0 for anything else.
 
-verl calls `compute_score` once per answer, in its reward workers.
+verl calls `compute_score` once per response, in its reward workers.
 """
 
 from __future__ import annotations

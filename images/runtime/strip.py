@@ -1,8 +1,8 @@
-"""Remove from a virtual environment what no process of the CPU image loads, and prove that the rest still works.
+"""Remove files that no process of the CPU image loads from a virtual environment, and test that the rest still works.
 
 PyPI's torch is the CUDA build: its libraries are linked against most of CUDA, so those must stay although no kernel
-ever runs. What can go was found by comparing the environment with the mappings (/proc/<pid>/maps) of every process of
-a verl run with vLLM. Run it with the environment's own Python.
+ever runs. The removable files were found by comparing the environment with the mappings (/proc/<pid>/maps) of every
+process of a verl run with vLLM. Run it with the environment's own Python.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 REMOVED = {
     "triton": "compiles kernels for GPUs; torch, verl and vLLM import without it",
-    "triton-*.dist-info": "a distribution that is not there must not be found",
+    "triton-*.dist-info": "metadata of a removed distribution",
     "nvidia/cudnn/lib/libcudnn_*": "cuDNN's engines: loaded by its shim at the first convolution on a GPU",
     "nvidia/cudnn/include": "headers",
     "nvidia/cu13/include": "headers",
@@ -40,10 +40,10 @@ REMOVED = {
     "pyarrow/libarrow_flight*": "remote procedure calls",
     "cuda": "bindings for GPUs",
 }
-"""Pattern below site-packages -> why it can go."""
+"""Pattern below site-packages -> why it can be removed."""
 
 NOT_COMPILED = re.compile(r"/(tests?|anthropic|openai|wandb|mistral_common|sympy|networkx|torch/testing)/")
-"""Byte code of what is rarely or never imported is not worth its space."""
+"""Modules that are rarely or never imported, whose bytecode is not worth its size."""
 
 IMPORTED = (
     "ray",
@@ -57,18 +57,18 @@ IMPORTED = (
 
 
 def main() -> None:
-    """Remove, compile what remains, try it."""
+    """Remove files, compile the rest to bytecode, and test it."""
     site = Path(sysconfig.get_path("purelib"))
     freed = sum(remove(path) for pattern in REMOVED for path in sorted(site.glob(pattern)))
     for cache in list(site.rglob("__pycache__")):
         shutil.rmtree(cache)
     compileall.compile_dir(site, quiet=2, rx=NOT_COMPILED, workers=0)
     say(f"freed {freed / 1e6:.0f} MB")
-    try_out()
+    test()
 
 
 def remove(path: Path) -> int:
-    """Remove a file or folder and give its size."""
+    """Remove a file or folder and return its size."""
     if path.is_dir() and not path.is_symlink():
         size = sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
         shutil.rmtree(path)
@@ -78,8 +78,8 @@ def remove(path: Path) -> int:
     return size
 
 
-def try_out() -> None:
-    """Import what a run imports and compute a little; raises if something that is needed was removed."""
+def test() -> None:
+    """Import what a run imports and compute a little. Raises if a required file was removed."""
     for name in IMPORTED:
         importlib.import_module(name)
     torch = sys.modules["torch"]
@@ -90,7 +90,7 @@ def try_out() -> None:
 
 
 def say(text: str) -> None:
-    """Print one line into the build's log."""
+    """Print one line to the build's log."""
     print(f"strip: {text}", flush=True)  # noqa: T201
 
 

@@ -1,4 +1,4 @@
-"""The Ascend image's own scripts: what they check at the build, tried on folders and on environments that lie."""
+"""The Ascend image's own scripts: their checks, on temporary folders and on wrong environments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with two commits."""
+    """Return a repository with two commits."""
     folder = tmp_path / "origin"
     folder.mkdir()
     git(folder, "init", "--quiet")
@@ -61,7 +61,7 @@ def test_sources_are_those_of_the_commit_and_bring_no_history(repository: Path, 
 
 
 def test_a_branch_is_no_commit(repository: Path, tmp_path: Path) -> None:
-    with pytest.raises(prepare.ArgumentError, match="no full id of 40"):
+    with pytest.raises(prepare.ArgumentError, match="not a full id of 40"):
         prepare.check_out(repository.as_uri(), "core_r0.16.0", tmp_path / "a", keep_git=False)
 
 
@@ -126,7 +126,7 @@ def test_stripping_leaves_what_operators_are_compiled_with(monkeypatch: pytest.M
     assert every - ran[0] == set(prepare.KEPT)
 
 
-def test_versions_other_than_the_locks_are_told() -> None:
+def test_versions_other_than_the_locks_are_reported() -> None:
     pins = ("ray[default]==2.60.0", "Torch==2.10.0", "vllm==0.23.0", "nvidia-nccl-cu12==2.27.5", "numpy==2.3.5")
     lock = "".join(f"{pin} \\\n    --hash=sha256:0\n" for pin in pins)
     locked = check.locked_versions([lock])
@@ -135,7 +135,7 @@ def test_versions_other_than_the_locks_are_told() -> None:
     assert list(check.other_versions({"verl": "0.9.1"}, {})) == ["verl: the lock has 0.9.1, installed is none"]
 
 
-def test_requirements_that_contradict_are_told_but_for_known_ones() -> None:
+def test_requirements_that_contradict_are_reported_but_for_known_ones() -> None:
     wanted = {
         "torch-npu": ["torch==2.10.0", "pyyaml; extra == 'all'", "absent; sys_platform == 'win32'"],
         "mindspeed": ["numpy<=1.26.0", "gpytorch"],
@@ -147,7 +147,7 @@ def test_requirements_that_contradict_are_told_but_for_known_ones() -> None:
     ]
 
 
-def test_sources_without_a_commit_are_told(tmp_path: Path) -> None:
+def test_sources_without_a_commit_are_reported(tmp_path: Path) -> None:
     for name in check.SOURCES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "COMMIT").write_text(COMMIT)
@@ -167,19 +167,21 @@ def test_sources_without_a_commit_are_told(tmp_path: Path) -> None:
         (None, "ascend910b1", False),
     ],
 )
-def test_operators_of_another_generation_are_told(tmp_path: Path, built: str | None, soc: str, *, right: bool) -> None:
+def test_operators_of_another_generation_are_reported(
+    tmp_path: Path, built: str | None, soc: str, *, right: bool
+) -> None:
     path = tmp_path / "_build_info.py"
     if built:
         path.write_text(f"# Auto-generated file\n__device_type__ = '{built}'\n")
     assert (list(check.wrong_generation(path, soc)) == []) is right
 
 
-def test_an_allocator_that_is_named_and_not_loaded_is_told(tmp_path: Path) -> None:
+def test_an_allocator_that_is_named_and_not_loaded_is_reported(tmp_path: Path) -> None:
     library = tmp_path / "libjemalloc.so.2"
     assert "names no jemalloc" in next(check.jemalloc("/usr/lib/libfoo.so", ""))
     assert "does not exist" in next(check.jemalloc(str(library), ""))
     library.write_bytes(b"not a library")
-    # The loader prints a line and goes on: this process has no jemalloc.
+    # The loader prints a line and continues: this process has no jemalloc.
     done = subprocess.run(
         [sys.executable, "-c", "print(open('/proc/self/maps').read())"],
         env={"LD_PRELOAD": str(library)},

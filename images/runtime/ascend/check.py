@@ -1,11 +1,11 @@
-"""What is in the finished Ascend image: told by itself, at the end of its build and whenever somebody asks.
+"""Check the contents of the finished Ascend image, at the end of its build and on demand.
 
     /opt/venv/bin/python /opt/ascend/check.py [--soc ascend910b1]
 
-Checks that every distribution is the one of the lock, that no requirement of one contradicts another (but for what
-KNOWN names with its reason), that sources name their commits, that operators were compiled for this generation
-of hardware, that torch finds what it loads of a driver where none is mounted, and that jemalloc is really loaded.
-Exit code 1 with all findings at once. Needs neither NPU nor driver.
+Checks that every distribution has the version of the lock, that the requirements of all distributions are met (except
+for those in KNOWN), that sources record their commits, that operators were compiled for this generation of hardware,
+that torch finds the driver's libraries where no driver is mounted, and that jemalloc is loaded. Prints all findings
+and exits with code 1 if there are any. Needs neither NPU nor driver.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ FOLDER = Path(__file__).resolve().parent
 LOCKS = ("runtime-ascend-{machine}.txt", "runtime-ascend-vllm.txt")
 SOURCES = ("Megatron-LM", "MindSpeed")
 GENERATIONS = {"ascend910b": "A2", "ascend910_93": "A3"}
-"""Beginning of SOC_VERSION -> what vllm-ascend calls it (its setup.py, gen_build_info)."""
+"""Prefix of SOC_VERSION -> its name in vllm-ascend (setup.py, gen_build_info)."""
 LOCAL = {"torch": "+cpu", "vllm": "+empty"}
-"""Distributions whose version says what they were built for."""
+"""Distributions with a local version that names their device."""
 OTHER_DEVICES = ("nvidia-", "cuda-")
-"""What the lock of x86_64 has for the build of torch that a wheel without them replaces."""
+"""Dependencies of the CUDA build of torch in the lock of x86_64, which the image replaces by a build without them."""
 DRIVER = "libascend_hal.so"
-"""Of the driver; the toolkit's devlib has one that finds no device."""
+"""Library of the driver. The toolkit's devlib has a substitute that finds no device."""
 KNOWN = {
     ("xgrammar", "triton"): "triton-ascend is the package triton here",
 }
-"""(distribution, requirement) -> why it may stay unmet."""
+"""(distribution, requirement) -> why it may be unmet."""
 
 
 def locked_versions(texts: Iterable[str]) -> dict[str, str]:
-    """Read names and versions of hashed locks."""
+    """Return names and versions in hashed locks."""
     lines = (line for text in texts for line in text.splitlines())
     found = (re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", line) for line in lines)
     return {normal(match[1]): match[2] for match in found if match}
 
 
 def normal(name: str) -> str:
-    """Give a name as package indexes compare it."""
+    """Return a name in normalized form."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def other_versions(locked: Mapping[str, str], installed: Mapping[str, str]) -> Iterator[str]:
-    """Tell distributions that are missing or not those of the lock."""
+    """Yield distributions that are missing or differ from the lock."""
     for name, version in sorted(locked.items()):
         found = installed.get(name)
         if found not in (version, version + LOCAL.get(name, "")) and not name.startswith(OTHER_DEVICES):
@@ -58,7 +58,7 @@ def other_versions(locked: Mapping[str, str], installed: Mapping[str, str]) -> I
 
 
 def conflicts(requirements: Mapping[str, Iterable[str]], installed: Mapping[str, str]) -> Iterator[str]:
-    """Tell requirements of installed distributions that others of them do not meet."""
+    """Yield requirements of installed distributions that are not met."""
     from packaging.requirements import Requirement  # noqa: PLC0415 - of the environment, not of Python
 
     for name, wanted in sorted(requirements.items()):
@@ -75,7 +75,7 @@ def conflicts(requirements: Mapping[str, Iterable[str]], installed: Mapping[str,
 
 
 def wrong_sources(folder: Path, expected: Mapping[str, str]) -> Iterator[str]:
-    """Tell sources that are missing or, where one is expected, of another commit."""
+    """Yield sources that are missing or of another commit than expected."""
     for name in SOURCES:
         path = folder / name / "COMMIT"
         found = path.read_text().strip() if path.is_file() else "none"
@@ -84,7 +84,7 @@ def wrong_sources(folder: Path, expected: Mapping[str, str]) -> Iterator[str]:
 
 
 def wrong_generation(build_info: Path, soc: str) -> Iterator[str]:
-    """Tell operators that were compiled for another generation: they fail when they are loaded."""
+    """Yield operators that were compiled for another generation, which fail when they are loaded."""
     wanted = next((value for start, value in GENERATIONS.items() if soc.startswith(start)), None)
     text = build_info.read_text() if build_info.is_file() else ""
     found = re.search(r"__device_type__ = '(\w+)'", text)
@@ -94,7 +94,7 @@ def wrong_generation(build_info: Path, soc: str) -> Iterator[str]:
 
 
 def jemalloc(preload: str, maps: str) -> Iterator[str]:
-    """Tell an allocator that is named but not loaded: the loader only prints a line."""
+    """Yield an allocator in LD_PRELOAD that is not loaded: the loader only prints a line."""
     path = next((part for part in re.split("[: ]", preload) if "jemalloc" in part), None)
     if path is None:
         yield f"LD_PRELOAD={preload!r} names no jemalloc"
@@ -105,20 +105,20 @@ def jemalloc(preload: str, maps: str) -> Iterator[str]:
 
 
 def driver(library_path: str) -> Iterator[str]:
-    """Tell when no folder has what torch_npu loads from the driver."""
+    """Yield a finding if no folder contains the library that torch_npu loads from the driver."""
     if not any((Path(folder) / DRIVER).is_file() for folder in library_path.split(":") if folder):
-        yield f"LD_LIBRARY_PATH={library_path!r} has no {DRIVER}; torch would not import where no driver is mounted"
+        yield f"LD_LIBRARY_PATH={library_path!r} has no {DRIVER}; torch cannot be imported without a mounted driver"
 
 
 def findings(soc: str | None) -> Iterator[str]:
-    """Give everything that is wrong with this image."""
+    """Yield all findings in this image."""
     distributions = list(importlib.metadata.distributions())
     installed = {normal(found.metadata["Name"]): found.version for found in distributions}
     wanted = {normal(found.metadata["Name"]): found.requires or [] for found in distributions}
     paths = [FOLDER / name.format(machine=platform.machine()) for name in LOCKS]
     yield from other_versions(locked_versions(path.read_text() for path in paths), installed)
     yield from conflicts(wanted, installed)
-    # Which commits they are prepare.py has seen to, which fetches by commit; here they only must be there.
+    # prepare.py has verified the commits; here the files only must exist.
     yield from wrong_sources(FOLDER, {})
     if soc:
         package = next(Path(found.locate_file("vllm_ascend")) for found in distributions if _is_vllm_ascend(found))
@@ -134,7 +134,7 @@ def _is_vllm_ascend(found: importlib.metadata.Distribution) -> bool:
 
 
 def main() -> None:
-    """Tell all findings; exit code 1 when there is one."""
+    """Print all findings and exit with code 1 if there are any."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--soc", help="generation of hardware that operators must be compiled for")
     found = list(findings(parser.parse_args().soc))

@@ -1,10 +1,10 @@
-"""Steps of the Ascend image's build that want checks: a wheel by its digest, sources by their commit, and stripping.
+"""Steps of the Ascend image's build that need checks: a wheel by its digest, sources by their commit, and stripping.
 
     prepare.py wheel <distribution> <URL or file> <sha256>     into /opt/venv, by uv
-    prepare.py source <repository> <commit> <folder> [git]     with submodules; `git` leaves .git for a build
+    prepare.py source <repository> <commit> <folder> [git]     with submodules; `git` keeps .git for a build
     prepare.py strip                                           with the environment's own Python
 
-Standard library only; the words after a step are build arguments, and what is wrong with one is told by its name.
+Standard library only. The words after a step are build arguments; an error names the argument.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ UV = "/build/tools/bin/uv"
 VENV = "/opt/venv"
 DOWNLOADS = Path("/build/wheels")
 KEPT = ("torch/include", "torch/bin/protoc*")
-"""What stripping must leave here: operators are compiled against torch's headers."""
+"""Files that stripping keeps in this image: operators are compiled against torch's headers."""
 OPTIONAL = {"torch": "aarch64"}
-"""Distribution -> the machine on which its wheel in the lock is the right one."""
+"""Distribution -> the machine on which the lock has the correct wheel."""
 REPLACED = {"torch": ("nvidia-*", "cuda-*")}
-"""Distribution -> what its wheel in the lock brought along, for another device."""
+"""Distribution -> dependencies of its wheel in the lock that are for another device."""
 
 
 class ArgumentError(SystemExit):
-    """A build argument that cannot be used."""
+    """An invalid build argument."""
 
 
 def install_wheel(distribution: str, place: str, digest: str, machine: str) -> None:
-    """Install a wheel that no package index has."""
+    """Install a wheel that is not in any package index."""
     argument = distribution.upper().replace("-", "_")
     if not place:
         if OPTIONAL.get(distribution) == machine:
             return
-        raise ArgumentError(f"{argument}_WHEEL is not set; see docs/reference/ascend-image.md for what it must name")
+        raise ArgumentError(f"{argument}_WHEEL is not set; docs/reference/ascend-image.md describes it")
     if not re.fullmatch("[0-9a-f]{64}", digest):
-        raise ArgumentError(f"{argument}_SHA256={digest!r}: the digest of the wheel, 64 hexadecimal digits")
+        raise ArgumentError(f"{argument}_SHA256={digest!r}: expected the digest of the wheel, 64 hexadecimal digits")
     wheel = fetch(place)
     found = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if found != digest:
-        raise ArgumentError(f"{argument}_WHEEL={place}: its sha256 is {found}, but {argument}_SHA256 says {digest}")
+        raise ArgumentError(f"{argument}_WHEEL={place}: its sha256 is {found}, but {argument}_SHA256 is {digest}")
     for pattern in REPLACED.get(distribution, ()):
         for name in installed(pattern):
             run(UV, "pip", "uninstall", "--quiet", "--python", f"{VENV}/bin/python", name)
@@ -53,7 +53,7 @@ def install_wheel(distribution: str, place: str, digest: str, machine: str) -> N
 
 
 def fetch(place: str) -> Path:
-    """Give a file, downloaded if it is a URL."""
+    """Return a file, downloaded first if it is a URL."""
     if "://" not in place:
         return Path(place)
     DOWNLOADS.mkdir(parents=True, exist_ok=True)
@@ -64,39 +64,39 @@ def fetch(place: str) -> Path:
 
 
 def installed(pattern: str) -> list[str]:
-    """Give the distributions of the environment whose name matches."""
+    """Return the distributions of the environment whose name matches."""
     site = Path(VENV) / "lib/python3.11/site-packages"
     folders = site.glob(f"{pattern.replace('-', '_')}-*.dist-info")
     return sorted(folder.name.split("-")[0].replace("_", "-") for folder in folders)
 
 
 def check_out(repository: str, commit: str, folder: Path, *, keep_git: bool) -> None:
-    """Fetch one commit, and make sure that it is the one."""
+    """Fetch one commit and verify its id."""
     if not re.fullmatch("[0-9a-f]{40}", commit):
-        raise ArgumentError(f"{repository}: commit {commit!r} is no full id of 40 hexadecimal digits")
+        raise ArgumentError(f"{repository}: commit {commit!r} is not a full id of 40 hexadecimal digits")
     run("git", "init", "--quiet", str(folder))
     run("git", "-C", str(folder), "fetch", "--quiet", "--depth", "1", repository, commit)
     run("git", "-C", str(folder), "checkout", "--quiet", "FETCH_HEAD")
     run("git", "-C", str(folder), "submodule", "--quiet", "update", "--init", "--recursive", "--depth", "1")
     head = run("git", "-C", str(folder), "rev-parse", "HEAD").strip()
     if head != commit:
-        raise ArgumentError(f"{repository}: gave {head}, not {commit}")
+        raise ArgumentError(f"{repository}: got {head}, expected {commit}")
     (folder / "COMMIT").write_text(head + "\n")
     if not keep_git:
         shutil.rmtree(folder / ".git")
 
 
 def strip() -> None:
-    """Strip as for CPUs, but leave what compiles."""
+    """Strip as for CPUs, but keep headers and compilers."""
     sys.path.insert(0, str(Path(__file__).resolve().parent))
-    import strip as shared  # noqa: PLC0415 - it lies beside this file only in the build
+    import strip as shared  # noqa: PLC0415 - it is beside this file only in the build
 
     shared.REMOVED = {pattern: why for pattern, why in shared.REMOVED.items() if pattern not in KEPT}
     shared.main()
 
 
 def run(*command: str) -> str:
-    """Run a command, its errors shown; give its output."""
+    """Run a command and return its output. Errors are printed."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
@@ -110,7 +110,7 @@ def main() -> None:
     elif step == "strip":
         strip()
     else:
-        raise ArgumentError(f"{step}: there are wheel, source and strip")
+        raise ArgumentError(f"{step}: expected wheel, source or strip")
 
 
 if __name__ == "__main__":
