@@ -1,1 +1,1 @@
-"""Rules of the house that no other tool checks."""
+"""Rules of this repository that no other tool checks."""

@@ -1,4 +1,4 @@
-"""The Ascend image cannot be built here: its locks, pins, stages and scripts are checked against each other instead."""
+"""Checks of the Ascend image without building it: its locks, pins, stages and scripts are consistent."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MARKERS = {
 OVERRIDDEN = {"triton-ascend", "triton"}
 FOR_OTHER_DEVICES = re.compile("nvidia-|cuda-")
 SETTERS = {"VLLM_ASCEND_TASK_QUEUE_ENABLE": "verl 0.9.1, plugin/platform/platform_npu.py"}
-"""Variables with vllm-ascend's prefix that others read."""
+"""Variables with vllm-ascend's prefix that other packages read."""
 
 
 def module(name: str) -> ModuleType:
@@ -66,13 +66,13 @@ def normal(name: str) -> str:
 
 
 def instructions(text: str) -> list[str]:
-    """Give a Dockerfile's instructions, each in one line without comments."""
+    """Return a Dockerfile's instructions, each in one line without comments."""
     kept = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return [line for line in re.sub(r"\\\n\s*", " ", kept).splitlines() if line.strip()]
 
 
 def stage(text: str, name: str) -> list[str]:
-    """Give the instructions of a stage after its FROM."""
+    """Return the instructions of a stage after its FROM."""
     found: list[str] = []
     inside = False
     for line in instructions(text):
@@ -154,7 +154,7 @@ def test_the_first_row_of_the_compatibility_table_is_this_image() -> None:
 
 
 def test_mindspeeds_own_requirements_are_left_out_knowingly() -> None:
-    # A new release that asks for something else must be looked at: it is installed without its metadata.
+    # A new release with other requirements must be reviewed, because it is installed without its metadata.
     assert [line.split(" (")[0] for line in mindspeed_conflicts()] == [
         "SQLAlchemy",
         "gpytorch",
@@ -230,7 +230,7 @@ def test_a_shell_without_cann_still_starts() -> None:
     assert found.stdout.endswith("strict\n")
 
 
-def test_a_shell_reads_cann_s_files_and_tells_atb_its_abi(tmp_path: Path) -> None:
+def test_a_shell_reads_cann_s_files_and_sets_atb_its_abi(tmp_path: Path) -> None:
     told = tmp_path / "told"
     folders = ("ascend-toolkit", "cann/share/info/ascendnpu-ir/bin", "nnal/atb")
     for folder in folders:

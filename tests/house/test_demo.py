@@ -1,11 +1,11 @@
-"""The part of the demo that computes: a status to a line."""
+"""The progress line of the demo, computed from a status."""
 
 from __future__ import annotations
 
 from scripts.demo.follow import describe
 
 
-def test_the_line_tells_the_state_before_the_first_step_and_figures_after() -> None:
+def test_the_line_shows_the_state_before_the_first_step_and_figures_after() -> None:
     assert (
         describe({"state": "Starting", "message": "waits for the head"}, 65) == " 1:05  Starting     waits for the head"
     )

@@ -1,4 +1,4 @@
-"""The Makefile tells what it can do, and every target says it."""
+"""`make` lists every target with its description."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ def phony_targets() -> set[str]:
     return {word for line in re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE) for word in line.split()}
 
 
-def test_make_without_words_lists_every_target() -> None:
+def test_make_without_arguments_lists_every_target() -> None:
     shown = subprocess.run(
         ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout

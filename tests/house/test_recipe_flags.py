@@ -1,4 +1,4 @@
-"""The recipes that ship: each stands with a few lines of a job, and keeps what the page on published flags claims."""
+"""The shipped recipes: each completes a short job, and sets the flags that the page on published flags lists."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ JOB = JobIdentity(namespace="team", name="run", uid="0a1b2c3d-0000-4000-8000-000
 
 
 def minimal_job(recipe: str) -> Json:
-    """What a user writes: the example of the flagship, standing on this recipe."""
+    """Return what a user writes: the flagship's example with this recipe."""
     spec: Json = yaml.safe_load((EXAMPLES / "qwen3-235b.yaml").read_text())["spec"]
     return spec | {"recipeRef": {"kind": "ClusterRLRecipe", "name": recipe}}
 
 
 def rendered(recipe: str) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
-    """Give job.json's overrides and the variables of head and workers."""
+    """Return job.json's overrides and the variables of head and workers."""
     spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES).spec
     assert spec is not None
     cluster = build_raycluster(JOB, spec, 1, "digest")["spec"]

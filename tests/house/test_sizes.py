@@ -1,4 +1,4 @@
-"""One screen a function, one idea a file: no file over 500 lines, no function over 80."""
+"""No file has more than 500 lines, no function more than 80."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The program that runs `make test`: it ends what it started when somebody ends it, and says at its end what failed."""
+"""The program that runs `make test` ends its stages when it is ended, and lists failures at its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scripts.stages import ROOT
 
-# A stage that says its pid and then waits, in a run whose logs go to a folder of the test.
+# A stage that prints its pid and then waits. The logs go to a folder of the test.
 RUN = """
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ stage = stages.Stage("waits", "waits", ("sh", "-c", "echo pid $$; exec sleep 600
 stages.run([stage], budget_minutes=1)
 """
 
-# Two stages whose words are far above the table of results: one of pytest, and one that says something else.
+# Two stages that fail long before the table of results: one of pytest, and one with other output.
 FAILS = """
 import sys
 from pathlib import Path
@@ -33,7 +33,7 @@ stages.run(rows, budget_minutes=1)
 """
 
 
-def test_a_run_says_at_its_end_why_it_failed(tmp_path: Path) -> None:
+def test_a_run_lists_at_its_end_why_it_failed(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-c", FAILS, str(tmp_path)]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True).stdout
     tests, other = told.split("0 of 2 stages passed")[1].split("---- why, of ")[1:]

@@ -1,4 +1,4 @@
-"""The wheels hold what users install: our packages with their types and entry points, and no tests."""
+"""The wheels contain our packages with their types and entry points, and no tests."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def requirements(text: str) -> set[str]:
 
 
 def test_the_extra_for_cpus_is_what_the_image_installs() -> None:
-    """requirements/runtime-cpu.txt stays the truth: the extra only repeats what it was resolved from."""
+    """requirements/runtime-cpu.txt is authoritative: the extra repeats the inputs from which it was resolved."""
     project = tomllib.loads((ROOT / "runtime/pyproject.toml").read_text())["project"]
     asked = requirements((IMAGE / "requirements-cpu.in").read_text())
     asked |= requirements((IMAGE / "overrides-cpu.txt").read_text())

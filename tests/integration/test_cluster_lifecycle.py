@@ -1,7 +1,6 @@
-"""The local cluster comes up, survives the loss of its processes, and leaves nothing behind.
+"""The local cluster starts, survives the loss of its processes, and leaves nothing behind.
 
-These tests end the machine's cluster, so they run alone and give up when anybody has a
-pod in it.
+These tests end the machine's cluster, so they run alone and are skipped if the cluster has pods of others.
 """
 
 import json
@@ -94,7 +93,7 @@ def cluster_of_our_own() -> Iterator[None]:
 
 
 def components() -> dict[str, processes.Process | None]:
-    """Give what runs, by its pid file: what kubelet and containerd start for a moment is not among it."""
+    """Return the running components by pid file, without short-lived children of kubelet and containerd."""
     return {path.stem: processes.running(path) for path in state().pids.glob("*.pid")}
 
 

@@ -1,7 +1,7 @@
-"""A local run trains for real, is interrupted, and goes on where it was: the quickstart, on one device and few steps.
+"""A local run trains with real verl, is interrupted, and resumes: the quickstart on one device with few steps.
 
-One pair of runs serves every test, because a start of verl and vLLM is the expensive part. In the runtime image, or
-wherever the runtime's packages are installed: `python -m pytest -m e2e tests/local`.
+All tests share one pair of runs, because starting verl and vLLM is slow. Runs in the runtime image, or anywhere with
+the runtime's packages: `python -m pytest -m e2e tests/local`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ RUN_SECONDS = 600
 
 @dataclass
 class Record:
-    """What a run left behind."""
+    """What a run leaves behind."""
 
     code: int
     said: str
     steps: list[int] = field(default_factory=list)
     remains: list[str] = field(default_factory=list)
-    """Processes, temporary folders and shared memory that were not there before."""
+    """New processes, temporary folders and shared memory."""
 
 
 def small_quickstart() -> str:
-    """Give the quickstart on one device, with a model that was hardly warmed up."""
+    """Return the quickstart on one device, with a model that was warmed up only briefly."""
     documents = list(yaml.safe_load_all(QUICKSTART.read_text()))
     for document in documents:
         if document["kind"] == "RLJob":
@@ -59,7 +59,7 @@ def small_quickstart() -> str:
 
 
 def traces() -> set[str]:
-    """Give what a run could leave: programs by name, temporary folders, shared memory."""
+    """Return what a run could leave: programs by name, temporary folders, shared memory."""
     found = {str(path) for path in (*Path("/tmp").glob("rljob-*"), *SHARED_MEMORY.glob("psm_*"))}
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -127,7 +127,7 @@ def test_ctrl_c_saves_the_step_in_progress(pair: Pair) -> None:
     assert f"step {pair.saved} is saved, the same command goes on from there" in pair.first.said
 
 
-def test_the_second_run_goes_on_there_and_ends(pair: Pair) -> None:
+def test_the_second_run_continues_there_and_ends(pair: Pair) -> None:
     assert pair.second.code == 0, pair.second.said
     assert pair.second.steps == list(range(pair.saved + 1, STEPS + 1))
     assert f"done: trained {STEPS} steps" in pair.second.said

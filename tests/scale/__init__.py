@@ -1,1 +1,1 @@
-"""A thousand jobs on nodes and Ray heads that are not there, against an API server and a KubeRay that are."""
+"""A thousand jobs on simulated nodes and Ray heads, with a real API server and KubeRay."""

@@ -1,7 +1,7 @@
-"""The test's own way to the API server: a few verbs and a watch, many at a time.
+"""The test's own API client: a few verbs and a watch, many requests at a time.
 
-It is neither the operator's client, whose requests are counted, nor kubectl, of which a thousand would be a load of
-their own.
+It is separate from the operator's client, whose requests are counted, and from kubectl, because a thousand processes
+would be a load of their own.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ AT_A_TIME = 8
 REQUEST_SECONDS = 60.0
 WATCH_SECONDS = 3600
 AGAIN_SECONDS = 0.5
-# A RayCluster of many groups, and the bookkeeping of its fields, on one line of a watch.
+# One line of a watch with a RayCluster of many groups and its managed fields.
 LINE_BYTES = 4 * 1024 * 1024
 
 
 class ApiError(AssertionError):
-    """The API server refused what the test asked for."""
+    """The API server rejected a request of the test."""
 
 
 class Client:
-    """One API server, as its admin."""
+    """Client for one API server, with admin rights."""
 
     def __init__(self, url: str, pki: Path) -> None:
         self._url, self._pki = url, pki
@@ -51,7 +51,7 @@ class Client:
         await self._session.close()
 
     async def ask(self, method: str, path: str, body: Manifest | str | None = None, kind: str = "json") -> Manifest:
-        """Send one request; an answer that is no success is an ApiError."""
+        """Send one request. Raises ApiError for an unsuccessful response."""
         data = body if isinstance(body, str) or body is None else json.dumps(body)
         headers = {"Content-Type": f"application/{kind}"}
         async with self._session.request(method, path, data=data, headers=headers) as answer:
@@ -66,7 +66,7 @@ class Client:
         await self.ask("PATCH", f"{path}?fieldManager=scale&force=true", text, "apply-patch+yaml")
 
     async def create_all(self, path: str, manifests: Iterable[Manifest]) -> None:
-        """Create many objects, a handful at a time."""
+        """Create many objects, several at a time."""
         waiting = iter(manifests)
 
         async def some() -> None:
@@ -78,7 +78,7 @@ class Client:
                 group.create_task(some())
 
     async def list(self, path: str) -> tuple[list[Manifest], str]:
-        """Give all objects and the version that a watch goes on from."""
+        """Return all objects, and the version at which a watch continues."""
         items: list[Manifest] = []
         token = ""
         while True:
@@ -89,7 +89,7 @@ class Client:
                 return items, answer["metadata"]["resourceVersion"]
 
     async def watch(self, path: str) -> AsyncIterator[tuple[str, Manifest]]:
-        """Give every object as ADDED and then what happens, for ever; a lost watch begins anew."""
+        """Yield every object as ADDED and then every change, forever. A lost watch starts again."""
         while True:
             items, version = await self.list(path)
             for item in items:
@@ -100,7 +100,7 @@ class Client:
                 async for line in answer.content:
                     event = json.loads(line)
                     if event.get("type", "ERROR") == "ERROR":
-                        # A server that is busy, or begins to serve a kind, answers with a Status and no event.
+                        # A server that is busy or only starting to serve a kind sends a Status instead of an event.
                         await asyncio.sleep(AGAIN_SECONDS)
                         break
                     yield event["type"], event["object"]

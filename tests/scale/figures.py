@@ -1,4 +1,4 @@
-"""Where figures come from: /proc for CPU and memory, the audit log for requests, a metrics page for waiting times."""
+"""Sources of measurements: /proc for CPU and memory, the audit log for requests, metrics pages for waiting times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BUCKET = re.compile(r'_bucket\{.*?le="(?P<bound>[^"]+)".*?\} (?P<count>\S+)')
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has used until now."""
+    """Resource use of a process so far."""
 
     cpu_seconds: float
     rss_mib: float
@@ -31,8 +31,8 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """Read a process."""
-    # The command name may hold spaces and brackets; the last bracket ends it. Fields 14 and 15: utime and stime.
+    """Read the resource use of a process."""
+    # The command name may contain spaces and brackets and ends at the last bracket. Fields 14 and 15: utime and stime.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     memory = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return Usage(
@@ -44,7 +44,7 @@ def usage(pid: int) -> Usage:
 
 @dataclass(frozen=True)
 class Request:
-    """One request of an operator, as the API server saw it."""
+    """One request of an operator, as recorded by the API server."""
 
     user: str
     verb: str
@@ -54,21 +54,21 @@ class Request:
     time: float
     code: int
     about: str = ""
-    """The kind that an event is about."""
+    """For an event: the kind of its object."""
     subject: str = ""
-    """The name of the object, or of what an event is about."""
+    """Name of the object, or of an event's object."""
 
     @property
     def writes(self) -> bool:
-        """Whether it was a write that was committed."""
+        """Whether it was a committed write."""
         return self.verb in WRITES and self.code < 300
 
     @property
     def about_a_job(self) -> bool:
-        """Whether it belongs to a job's own controller, and not to that of RayClusters, which both sides have.
+        """Whether it belongs to a job's own controller rather than to that of RayClusters, which exists on both sides.
 
-        KubeRay is one process for both: what its RayJob controller writes are RayJobs, the RayClusters themselves (but
-        not their status), and events about RayJobs.
+        KubeRay is one process for both. Its RayJob controller writes RayJobs, the RayClusters themselves (but not their
+        status), and events about RayJobs.
         """
         if self.user == OPERATOR:
             return (self.group, self.resource) != OWN_LEASE
@@ -78,10 +78,10 @@ class Request:
 
 
 def read_audit_log(path: Path) -> Iterator[Request]:
-    """Give the requests of both operators; watches are not requests in this sense."""
+    """Yield the requests of both operators, without watches."""
     with path.open() as lines:
         for line in lines:
-            # The last line may be half written.
+            # The last line may be incomplete.
             if line.endswith("}\n") and (found := _request(json.loads(line))) is not None:
                 yield found
 
@@ -112,32 +112,32 @@ class Traffic:
     requests: tuple[Request, ...]
 
     def between(self, start: float, end: float) -> Traffic:
-        """Give those that came in a span of time."""
+        """Return the requests in a time span."""
         return Traffic(tuple(request for request in self.requests if start <= request.time < end))
 
     def until(self, moments: Mapping[str, float]) -> Traffic:
-        """Give those that are about each of these jobs or what belongs to it, until its moment."""
+        """Return the requests about each of these jobs or its objects, up to the job's time."""
         return Traffic(tuple(r for r in self.requests if r.time <= moments.get(job_of(r.subject), -math.inf)))
 
     def of(self, user: str) -> Traffic:
-        """Give those of one operator."""
+        """Return the requests of one operator."""
         return Traffic(tuple(request for request in self.requests if request.user == user))
 
     def of_job_controller(self) -> Traffic:
-        """Give those that belong to a job's own controller."""
+        """Return the requests that belong to a job's own controller."""
         return Traffic(tuple(request for request in self.requests if request.about_a_job))
 
     def writes(self) -> Counter[str]:
-        """Count the writes by verb and resource."""
+        """Count writes by verb and resource."""
         return Counter(f"{request.verb} {request.resource}" for request in self.requests if request.writes)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of requests."""
         return len(self.requests)
 
 
 def job_of(name: str) -> str:
-    """Give the job that an object of `objects.py` or of an operator belongs to: all begin with its name, `run-0001`."""
+    """Return the job of an object: names of all its objects start with the job's name, `run-0001`."""
     return "-".join(name.split("-")[:2])
 
 
@@ -150,7 +150,7 @@ Buckets = dict[float, float]
 
 
 def buckets(page: str, metric: str, *labels: str, some: tuple[str, ...] = ("",)) -> Buckets:
-    """Read a histogram from a metrics page, of label sets with all of `labels` and one of `some`: counts by bound."""
+    """Return a metrics page's histogram as counts by bound, over label sets with all of `labels` and one of `some`."""
     found: Buckets = defaultdict(float)
     for line in page.splitlines():
         wanted = line.startswith(f"{metric}_bucket") and all(label in line for label in labels)
@@ -161,7 +161,7 @@ def buckets(page: str, metric: str, *labels: str, some: tuple[str, ...] = ("",))
 
 
 def total(page: str, metric: str) -> float:
-    """Add up a gauge or counter of a metrics page over its label sets."""
+    """Return the sum of a gauge or counter of a metrics page over its label sets."""
     wanted = (f"{metric}{{", f"{metric} ")
     return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(wanted))
 
@@ -172,7 +172,7 @@ def series(page: str) -> int:
 
 
 def quantile(part: float, later: Buckets, earlier: Buckets | None = None) -> float | None:
-    """Estimate a quantile as Prometheus does: linear within its bucket; None if nothing was observed."""
+    """Estimate a quantile as Prometheus does: linear within its bucket. Return None without observations."""
     counts = [(bound, count - (earlier or {}).get(bound, 0.0)) for bound, count in sorted(later.items())]
     if not counts or counts[-1][1] == 0:
         return None
@@ -180,7 +180,7 @@ def quantile(part: float, later: Buckets, earlier: Buckets | None = None) -> flo
     low, below = 0.0, 0.0
     for bound, count in counts:
         if count >= wanted:
-            # Nothing is known of how far above the last bound it lies.
+            # It is unknown how far above the last bound it is.
             return low if bound == float("inf") else low + (bound - low) * (wanted - below) / (count - below)
         low, below = bound, count
     raise AssertionError("the last bucket holds everything")

@@ -1,10 +1,10 @@
-"""A thousand Ray heads in one process: Ray's job API and our exporter's, answered at the address of every head pod.
+"""A thousand Ray heads in one process: Ray's job API and our exporter's API, at the address of every head pod.
 
-KWOK gives pods addresses of 127.64.0.0 and up, all of which belong to the loopback device. A watch of the head pods
-opens the two ports of a head at its pod's address when the pod is ready, and closes them when it is gone, so that the
-operator asks exactly what it asks in a real cluster: the pod's IP, the real ports, the cluster's token. On the nodes'
-network the address is the node's, and the ports are those of the job's block. What is said is what `rljob_runtime`
-says: the contract's types, pod uid and submission id, steps that go on with time (plays.py).
+KWOK assigns pods addresses of 127.64.0.0 and up, which all belong to the loopback device. A watch of the head pods
+opens the two ports of a head at its pod's address when the pod is ready and closes them when it is gone. The operator
+therefore sends the same requests as in a real cluster: to the pod's IP and the real ports, with the cluster's token. On
+the host network the address is the node's and the ports are those of the job's block. Responses equal those of
+`rljob_runtime`: the contract's types, pod uid and submission id, and steps that advance with time (plays.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Head:
     pod_uid: str
     token: str
     ports: tuple[int, int] = (DASHBOARD_PORT, int(Port.API))
-    """Ray's job API and the exporter's."""
+    """Ports of Ray's job API and of the exporter."""
     listeners: list[web.SockSite] = field(default_factory=list)
     runs: dict[str, Run] = field(default_factory=dict)
     """By submission id."""
@@ -48,22 +48,22 @@ class Head:
     polls: int = 0
 
     def progress(self, now: float) -> Progress:
-        """Give what the exporter of this pod says at a time."""
+        """Return the progress that this pod's exporter reports at a time."""
         if not self.runs:
             return Progress(pod_uid=self.pod_uid, phase=Phase.IDLE)
         return self.run.progress(now)
 
     @property
     def run(self) -> Run:
-        """The latest one."""
+        """The latest run."""
         return next(reversed(self.runs.values()))
 
 
 class Heads:
-    """All heads of a namespace, or of all."""
+    """All heads of one namespace, or of all namespaces."""
 
     def __init__(self, key: TokenKey, step_seconds: float, plays: Mapping[str, Play] | None = None) -> None:
-        """`plays`: of jobs by name; all others make steps for ever."""
+        """Create the heads. `plays` contains the course of jobs by name; all other jobs train forever."""
         self._key = key
         self._endless = Play(ENDLESS, step_seconds)
         self._plays = plays or {}
@@ -72,17 +72,17 @@ class Heads:
         self._frozen: float | None = None
         self._by_pod: dict[str, Head] = {}
         self._by_place: dict[tuple[str, int], Head] = {}
-        """By address and port: pods on a node's network share its address."""
+        """By address and port, because pods on a node's network share its address."""
         self.refusals: list[str] = []
-        """Requests with a wrong token, to a wrong path, or a submission sent twice: the operator makes none."""
+        """Requests with a wrong token, to a wrong path, or repeated submissions. The operator must not send any."""
 
     @property
     def refused(self) -> int:
-        """How many requests were refused."""
+        """Number of rejected requests."""
         return len(self.refusals)
 
     async def serve(self, client: Client, namespace: str = "") -> None:
-        """Follow the head pods of one namespace, or of all, and answer for them, until cancelled."""
+        """Watch the head pods of one namespace, or of all, and serve their APIs until cancelled."""
         app = web.Application()
         app.router.add_get("/v1/progress", self._progress)
         app.router.add_post("/v1/stop", self._stop)
@@ -100,23 +100,23 @@ class Heads:
             await self._runner.cleanup()
 
     def freeze(self) -> None:
-        """Let no run make another step, so that there is nothing new to write."""
+        """Stop the progress of all runs, so that nothing new is written."""
         self._frozen = time.time()
 
     def thaw(self) -> None:
-        """Let the runs go on where the clock is now."""
+        """Continue all runs at the current time."""
         self._frozen = None
 
     def steps(self) -> dict[str, int]:
-        """Give the last step of each run, by pod uid."""
+        """Return the last step of each run, by pod uid."""
         return {head.pod_uid: head.progress(self._now()).step for head in self._by_pod.values()}
 
     def polls(self) -> dict[str, int]:
-        """Give how often each head was asked for its progress, by pod uid."""
+        """Return how often each head was asked for its progress, by pod uid."""
         return {head.pod_uid: head.polls for head in self._by_pod.values()}
 
     def submissions(self) -> list[int]:
-        """Give how many submissions each head has."""
+        """Return the number of submissions to each head."""
         return [len(head.runs) for head in self._by_pod.values()]
 
     def _now(self) -> float:
@@ -129,7 +129,7 @@ class Heads:
         uid = pod["metadata"]["uid"]
         if event == "DELETED":
             if (gone := self._by_pod.pop(uid, None)) is not None:
-                # What it has saved until now stays.
+                # Saved steps are kept.
                 gone.progress(self._now())
                 await self._close(gone)
             return
@@ -143,7 +143,7 @@ class Heads:
             head.ports = (block.dashboard, block.api)
         self._by_pod[uid] = head
         for port in head.ports:
-            # An address may be given to a new pod before the old one is seen to be gone.
+            # An address may be assigned to a new pod before the deletion of the old one is observed.
             if (old := self._by_place.get((address, port))) is not None:
                 await self._close(old)
             site = web.SockSite(self._runner, _listener(address, port), backlog=BACKLOG)
@@ -174,12 +174,12 @@ class Heads:
         return found
 
     def _head(self, request: web.Request) -> Head:
-        """Tell the head by the address and the port that were called."""
+        """Return the head for the called address and port."""
         if request.transport is None:
             raise web.HTTPServiceUnavailable
         found = self._by_place.get(request.transport.get_extra_info("sockname"))
         if found is None:
-            # Asked while its pod went.
+            # The request came while its pod was being deleted.
             raise web.HTTPServiceUnavailable
         return found
 

@@ -1,4 +1,4 @@
-"""What is put into the cluster: fake nodes, RLJobs, and RayJobs whose pods are the same as those of the RLJobs."""
+"""Objects created in the cluster: fake nodes, RLJobs, and RayJobs with the same pods as the RLJobs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RLJOBS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/rljobs"
 RAYJOBS = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayjobs"
 RAYCLUSTERS = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters"
 DEVICES = 2
-"""Devices a worker: a whole node each would need a node each, and nodes are not what is measured."""
+"""Devices per worker. Whole nodes would need one node per worker, and nodes are not what is measured."""
 HEADS_A_NODE = 10
 
 
 def spec(workers: int) -> Manifest:
-    """Give an RLJob's spec as users write it: no recipe, a volume, checkpoints, logs."""
-    # Not a claim: there is no controller that would bind it.
+    """Return an RLJob's spec as users write it: no recipe, a volume, checkpoints, logs."""
+    # Not a claim, because no controller would bind it.
     volume = {"name": "data", "nfs": {"server": "nfs.example", "path": "/data"}}
     template = {"cpu": "4", "memory": "64Gi", "sharedMemory": "16Gi", "volumes": [volume]}
     return {
@@ -41,9 +41,9 @@ def spec(workers: int) -> Manifest:
         "model": {"path": "/data/model"},
         "data": {"train": ["/data/train.parquet"], "validation": ["/data/validation.parquet"]},
         "reward": {"path": "/data/reward.py"},
-        # A batch that every number of workers up to 20 divides is not needed: ranks share prompts, not steps.
+        # The batch need not be divisible by every number of workers up to 20: ranks share prompts, not steps.
         "trainer": {"steps": 1_000_000, "globalBatchSize": 8 * DEVICES * workers},
-        # What is measured on a slow machine must not end for its slowness.
+        # A measurement on a slow machine must not end because of its slowness.
         "deadlines": {"startSeconds": 7200},
         "checkpoint": {"path": "/data/checkpoints", "everySteps": 50},
         "observability": {"logPath": "/data/logs"},
@@ -51,7 +51,7 @@ def spec(workers: int) -> Manifest:
 
 
 def rljobs(settings: Settings) -> Iterator[Manifest]:
-    """Give the RLJobs."""
+    """Yield the RLJobs."""
     wanted = spec(settings.workers)
     for number in range(settings.jobs):
         metadata = {"name": job_name(number), "namespace": NAMESPACE}
@@ -59,10 +59,10 @@ def rljobs(settings: Settings) -> Iterator[Manifest]:
 
 
 def rayjobs(settings: Settings) -> Iterator[Manifest]:
-    """Give RayJobs that wait for a submission, each with the RayCluster that our operator would make."""
+    """Yield RayJobs that wait for a submission, each with the RayCluster that our operator would create."""
     job = JobIdentity(NAMESPACE, job_name(0), "00000000-0000-4000-8000-000000000000")
     cluster: dict[str, Any] = build_raycluster(job, RLJobSpec.model_validate(spec(settings.workers)), 1, "digest")
-    # KubeRay would make a Secret of its own for each: a write that the comparison need not charge it with.
+    # Otherwise KubeRay creates a Secret for each, a write that should not count in the comparison.
     wanted = {name: value for name, value in cluster["spec"].items() if name != "authOptions"}
     for number in range(settings.jobs):
         yield {
@@ -74,23 +74,23 @@ def rayjobs(settings: Settings) -> Iterator[Manifest]:
 
 
 def job_name(number: int) -> str:
-    """Give the name of a job."""
+    """Return the name of a job."""
     return f"run-{number:04d}"
 
 
 def nodes(settings: Settings) -> Iterator[Manifest]:
-    """Give enough nodes with NPUs for all workers, and room for the heads."""
+    """Yield enough nodes with NPUs for all workers, and nodes for the heads."""
     facts = ACCELERATORS[RLJobSpec.model_validate(spec(1)).accelerator.class_]
     workers_a_node = facts.devices_per_node // DEVICES
     for_workers = -(-settings.jobs * settings.workers // workers_a_node)
     for_heads = -(-settings.jobs // HEADS_A_NODE)
-    # A scheduler may leave gaps where heads take memory from workers.
+    # A scheduler may leave gaps where heads use memory of workers.
     for number in range(max(for_workers, for_heads) + 2):
         yield node(f"node-{number:04d}", facts.resource, facts.devices_per_node)
 
 
 def node(name: str, resource: str, devices: int) -> Manifest:
-    """Give a node that KWOK keeps."""
+    """Return a node that KWOK manages."""
     room = {"cpu": "192", "memory": "1536Gi", "pods": "110", resource: str(devices)}
     return {
         "apiVersion": "v1",

@@ -1,9 +1,9 @@
-"""A control plane of the test's own, with KWOK in place of kubelets: own ports, own folder, nothing left behind.
+"""A separate control plane for the tests, with KWOK instead of kubelets: own ports, own folder, nothing left behind.
 
 etcd, kube-apiserver, the garbage collector, kube-scheduler, KWOK and KubeRay are the programs of the local cluster
-(tests/cluster/programs); none of that cluster's state or addresses is used, so both may run side by side. Every
-program is a child that the kernel ends with this process, whatever way it goes. Operators are known to the API server
-by names of their own, so that its audit log tells who wrote what.
+(tests/cluster/programs). State and addresses of that cluster are not used, so both may run concurrently. Every program
+is a child that the kernel ends together with this process. Each operator has its own user name, so that the audit log
+shows its requests.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ LOGS = ROOT / "build" / "scale"
 KEPT_LOG_LINES = 2000
 PROGRAMS = ("etcd", "kube", "kuberay", "kwok")
 POD_NETWORKS = range(64, 128)
-"""127.<n>.0.0/16, one for each plane of this machine: heads of two planes at one address would answer each other's
-operators. All of it belongs to the loopback device: what listens there is reachable from this machine only."""
+"""127.<n>.0.0/16, one per plane on this machine: with equal addresses, heads of two planes would answer each other's
+operators. All of it belongs to the loopback device: its listeners are reachable only from this machine."""
 MARK_PORT = 28_265
 SERVICE_NETWORK = "10.97.0.0/16"
 OPERATOR, KUBERAY, KUEUE = "rljob-operator", "kuberay-operator", "kueue"
@@ -50,9 +50,9 @@ STOP_SECONDS = 30.0
 POLL_SECONDS = 0.1
 KEEP_SECONDS = 0.5
 LEASE_LOST = "LeaseLostError"
-"""What an operator says that ends for its Lease."""
+"""Message of an operator that exits because it lost its Lease."""
 SCHEDULER_QPS = 1000
-"""The default of 50 would be what is measured: a scheduler binds each pod by a request."""
+"""The default of 50 would dominate the measurement: the scheduler sends one request per bound pod."""
 COLLECTOR_QPS = 400
 ETCD_QUOTA_BYTES = 4 * 2**30
 STAGES = (
@@ -67,7 +67,7 @@ AUDIT_POLICY = {
     "omitStages": ["RequestReceived"],
     "omitManagedFields": True,
     "rules": [
-        # An event says in its body whom it is about.
+        # The body of an event contains its object.
         {
             "level": "Request",
             "users": [OPERATOR, KUBERAY],
@@ -81,31 +81,31 @@ AUDIT_POLICY = {
 
 
 class PlaneError(AssertionError):
-    """A part of the control plane does not run; the text holds the end of its log."""
+    """A component of the control plane is not running. The message contains the end of its log."""
 
 
 @dataclass
 class Plane:
-    """A running control plane and what runs beside it."""
+    """A running control plane and its additional components."""
 
     state: State
     api_port: int
     etcd_port: int
     network: socket.socket
-    """Bound in the pods' network for as long as it is ours."""
+    """Bound in the pod network while this plane uses it."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     metrics_ports: dict[str, int] = field(default_factory=dict)
     operator_starts: int = 0
-    """How often `keep_operator` started it."""
+    """Number of starts by `keep_operator`."""
 
     @property
     def folder(self) -> Path:
-        """Everything that this plane writes."""
+        """Folder for all files of this plane."""
         return self.state.folder
 
     @property
     def audit_log(self) -> Path:
-        """Every request of the two operators."""
+        """Log of all requests of the two operators."""
         return self.folder / "audit.log"
 
     @property
@@ -115,26 +115,26 @@ class Plane:
 
     @property
     def pod_network(self) -> str:
-        """Addresses of this plane's pods."""
+        """Address range of this plane's pods."""
         first, second, *_ = self.network.getsockname()[0].split(".")
         return f"{first}.{second}.0.0/16"
 
     @property
     def url(self) -> str:
-        """Where the API server is."""
+        """URL of the API server."""
         return f"https://127.0.0.1:{self.api_port}"
 
     def client(self) -> Client:
-        """Give a client with all rights."""
+        """Return a client with all rights."""
         return Client(self.url, self.state.pki)
 
     def pid(self, name: str) -> int:
-        """Give the process id of a part."""
+        """Return the process id of a component."""
         return self.processes[name].pid
 
     def start(self, name: str, *command: str | Path) -> None:
-        """Start a part; its output is its log."""
-        # The kernel ends it with us, even when we are killed.
+        """Start a component; its output goes to its log."""
+        # The kernel ends it with this process, even if this process is killed.
         words = ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)]
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("RLJOB_", "SCALE_"))}
         environment["KUBECONFIG"] = str(self.kubeconfig(name))
@@ -144,7 +144,7 @@ class Plane:
             )
 
     async def stop(self, name: str) -> int:
-        """Ask a part to end and wait for it; gives its exit code."""
+        """End a component, wait for it, and return its exit code."""
         process = self.processes.pop(name)
         process.terminate()
         try:
@@ -154,17 +154,17 @@ class Plane:
             return process.wait()
 
     def log(self, name: str) -> Path:
-        """Give the log of a part."""
+        """Return the log of a component."""
         return self.folder / f"{name}.log"
 
     def kubeconfig(self, name: str) -> Path:
-        """Give the client configuration of a part: its own identity if it is an operator, else the admin's."""
+        """Return the client configuration of a component: an operator's own identity, otherwise the admin's."""
         return self.folder / f"{name}.kubeconfig" if name in (OPERATOR, KUBERAY) else self.state.admin_kubeconfig
 
     async def wait(self, name: str, what: str, check: Callable[[], bool]) -> float:
-        """Wait until a part is ready; gives the seconds."""
+        """Wait until a component is ready; return the seconds."""
         began = time.monotonic()
-        # In a thread: the heads that a part may ask are served by this one.
+        # In a thread, because this thread serves the heads that a component may call.
         while not await asyncio.to_thread(check):
             ended = self.processes[name].poll() is not None
             if ended or time.monotonic() > began + READY_SECONDS:
@@ -174,7 +174,7 @@ class Plane:
         return time.monotonic() - began
 
     async def start_operator(self, *words: str) -> float:
-        """Start our operator from this checkout, by default with its own settings; gives the seconds until ready."""
+        """Start our operator from this checkout, by default with its own settings; return the seconds until ready."""
         port = self.metrics_ports.setdefault(OPERATOR, free_port())
         self.start(
             OPERATOR,
@@ -185,15 +185,14 @@ class Plane:
         return await self.wait(OPERATOR, "answers /readyz", lambda: answers(f"http://127.0.0.1:{port}/readyz"))
 
     async def keep_operator(self, *words: str) -> None:
-        """Start our operator, and again when it lost its Lease, as its Deployment would; for ever.
+        """Run our operator forever, restarting it after a lost Lease as its Deployment would.
 
-        A control plane on a machine that is busy with other things may not answer for as long as a Lease lasts.
-        Any other end is an error.
+        The control plane on a busy machine may not answer for the duration of a Lease. Any other exit is an error.
         """
         while True:
             self.operator_starts += 1
             await self.start_operator(*words)
-            while self.processes[OPERATOR].poll() is None:  # noqa: ASYNC110 - a process has no event for us
+            while self.processes[OPERATOR].poll() is None:  # noqa: ASYNC110 - a process has no event to await
                 await asyncio.sleep(KEEP_SECONDS)
             if LEASE_LOST not in (told := tail(self.log(OPERATOR))):
                 raise PlaneError(f"{OPERATOR} ended; the end of its log:\n{told}")
@@ -210,7 +209,7 @@ class Plane:
         await self.wait(KUBERAY, "answers /healthz", lambda: answers(f"http://127.0.0.1:{probe}/healthz"))
 
     async def start_kueue(self) -> None:
-        """Start Kueue, whose webhooks the API server asks from now on."""
+        """Start Kueue. From now on the API server calls its webhooks."""
         programs.build(["kueue", "helm"])
         webhook, health = free_port(), free_port()
         api = Api(self.state, "127.0.0.1", self.api_port)
@@ -225,7 +224,7 @@ class Plane:
 
 @contextlib.asynccontextmanager
 async def control_plane() -> AsyncIterator[Plane]:
-    """Start etcd, the API server, the garbage collector, the scheduler and KWOK; end them all."""
+    """Start etcd, the API server, the garbage collector, the scheduler and KWOK; end all of them afterwards."""
     programs.build(PROGRAMS)
     folder = Path(tempfile.mkdtemp(prefix="rljob-scale-"))
     plane = Plane(State(folder, folder / "run"), free_port(), free_port(), take_network())
@@ -236,7 +235,7 @@ async def control_plane() -> AsyncIterator[Plane]:
         await _start_helpers(plane)
         yield plane
     finally:
-        # The last to start is the first to end, so that nobody logs the loss of what it needs.
+        # The last component to start ends first, so that none logs the loss of its dependencies.
         for name in reversed(list(plane.processes)):
             await plane.stop(name)
         plane.network.close()
@@ -245,7 +244,7 @@ async def control_plane() -> AsyncIterator[Plane]:
 
 
 async def install(client: Client) -> None:
-    """Make the namespace, the rights of both operators, and the CRDs of KubeRay and of this checkout."""
+    """Create the namespace, the rights of both operators, and the CRDs of KubeRay and of this checkout."""
     await client.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     await client.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _rights())
     names: list[str] = []
@@ -265,7 +264,7 @@ async def await_crds(client: Client, names: Iterable[str]) -> None:
 
 
 def free_port() -> int:
-    """Give a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -273,7 +272,7 @@ def free_port() -> int:
 
 
 def take_network() -> socket.socket:
-    """Take a network that no other plane has: the kernel lets one process have its last address."""
+    """Reserve a network that no other plane uses: only one process can bind its last address."""
     for number in POD_NETWORKS:
         mark = socket.socket()
         try:
@@ -288,7 +287,7 @@ def take_network() -> socket.socket:
 def _write_files(plane: Plane) -> None:
     pki.ensure_keys(plane.state, plane.url)
     for name in (OPERATOR, KUBERAY):
-        # Not of system:masters, whose requests the API server does not queue.
+        # Not in system:masters, whose requests the API server does not queue.
         pki.ensure_certificate(plane.state.pki, Certificate(name, f"/O={GROUP}/CN={name}"))
         pki.write_kubeconfig(plane.state.pki, name, plane.kubeconfig(name), plane.url)
     plane.token_key.write_bytes(os.urandom(32))
@@ -333,7 +332,7 @@ async def _start_api_server(plane: Plane) -> None:
         "--service-account-issuer=https://kubernetes.default.svc",
         *(f"--service-account-signing-key-file={keys / 'sa.key'}", f"--service-account-key-file={keys / 'sa.pub'}"),
         "--authorization-mode=RBAC",
-        # Without kubelets nobody takes the taint of a new node away, and without its controller no account exists.
+        # Without kubelets, nothing removes the taint of a new node; without its controller, no service account exists.
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
         *(f"--audit-policy-file={plane.folder / 'audit.yaml'}", f"--audit-log-path={plane.audit_log}"),
         *("--audit-log-mode=blocking", "--audit-log-maxsize=10000"),
@@ -360,7 +359,7 @@ async def _start_helpers(plane: Plane) -> None:
     plane.start(
         "kwok",
         *(programs.binary("kwok"), f"--kubeconfig={kubeconfig}", f"--config={plane.folder / 'stages.yaml'}"),
-        # Nobody judges nodes by their Leases here, and 500 nodes that renew every 10 s were a third of all requests.
+        # Nothing evaluates node Leases here, and 500 nodes that renew every 10 s were a third of all requests.
         *("--manage-nodes-with-label-selector=type=kwok", "--node-lease-duration-seconds=1200"),
         *(f"--cidr={plane.pod_network}", "--node-ip=127.0.0.1", f"--server-address=127.0.0.1:{kwok_port}", "-v=WARN"),
     )
@@ -370,7 +369,7 @@ async def _start_helpers(plane: Plane) -> None:
 
 
 def _keep_logs(plane: Plane) -> None:
-    """Leave the ends of the logs of the last run for whoever asks why."""
+    """Keep the ends of the last run's logs for diagnosis."""
     LOGS.mkdir(parents=True, exist_ok=True)
     for path in plane.folder.glob("*.log"):
         if path != plane.audit_log:

@@ -1,7 +1,7 @@
-"""How virtual runs go: so many steps, what they leave when they are cut off, and how they end.
+"""The course of virtual runs: their number of steps, what they have saved when interrupted, and how they end.
 
-A run says what `rljob_runtime` says: the contract's types, its exit codes and its words. A job saves every step, so
-what another cluster of the same job takes up again is the last step that was complete.
+A run reports like `rljob_runtime`: the contract's types, its exit codes and messages. A job saves every step, so
+another cluster of the same job resumes at the last complete step.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Progress
 
 START_SECONDS = 2.0
-"""Time between the submission and the first step's begin."""
+"""Time from the submission to the start of the first step."""
 ENDLESS = 1_000_000
-"""Steps of a run that nobody waits for."""
+"""Steps of a run that does not end by itself."""
 REWARD_STEPS = 500
-"""The reward rises over so many steps."""
+"""The reward rises over this many steps."""
 FAILURES = {
     ExitCode.FAILED: ("RunFailed", "RuntimeError: HCCL: the notify wait timed out"),
     ExitCode.BAD_CONFIG: ("BadConfig", "Key 'actor.optim.lrate' is not in struct"),
@@ -25,7 +25,7 @@ FAILURES = {
 
 @dataclass(frozen=True)
 class Failure:
-    """A driver that ends itself, once."""
+    """A driver failure that occurs once."""
 
     code: ExitCode
     at_step: int
@@ -33,7 +33,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Play:
-    """How the runs of a job go."""
+    """The course of a job's runs."""
 
     steps: int
     step_seconds: float
@@ -42,7 +42,7 @@ class Play:
 
 @dataclass
 class Book:
-    """What a job has left on its volume, over all of its attempts."""
+    """The content of a job's volume over all of its attempts."""
 
     saved_step: int = 0
     failed: bool = False
@@ -56,24 +56,24 @@ class Run:
     submission_id: str
     attempt: int
     came: float
-    """Unix seconds."""
+    """Unix time."""
     play: Play
     book: Book
     first: int = field(init=False)
-    """The step that it took up."""
+    """The step from which it resumed."""
     _told: bool = False
     _stopped: float | None = None
 
     def __post_init__(self) -> None:
-        """Take up what is saved."""
+        """Resume from the saved step."""
         self.first = self.book.saved_step
 
     def stop(self, now: float) -> None:
-        """End after the present step."""
+        """End after the current step."""
         self._stopped = now
 
     def progress(self, now: float) -> Progress:
-        """Give what the exporter says at a time, and save what is complete then."""
+        """Return the progress that the exporter reports at a time, and save completed steps."""
         began = self.came + START_SECONDS
         last, outcome = self._end()
         if self._stopped is not None:

@@ -1,4 +1,4 @@
-"""The chart's queues on a control plane of the tests: Kueue's objects, and the rows that the operator is told."""
+"""The chart's queues on a control plane of the tests: Kueue's objects, and the accelerator classes for the operator."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ KINDS = {
 
 
 async def apply(client: Client, values: Path, query: str = "") -> list[Manifest]:
-    """Create what the chart makes of the queues; gives the objects."""
+    """Create the chart's objects for the queues and return them."""
     made = [item for item in render("--values", values) if item["kind"] in KINDS]
     for item in made:
         space = f"/namespaces/{item['metadata']['namespace']}" if "namespace" in item["metadata"] else ""
         if query and space:
-            # A dry run makes no namespace.
+            # A dry run creates no namespace.
             continue
         path = f"{GROUP}{space}/{KINDS[item['kind']]}/{item['metadata']['name']}"
         await client.ask("PATCH", f"{path}?fieldManager=scale&force=true{query}", json.dumps(item), "apply-patch+yaml")
@@ -33,7 +33,7 @@ async def apply(client: Client, values: Path, query: str = "") -> list[Manifest]
 
 
 def write_accelerators(values: Path, folder: Path) -> None:
-    """Put the files of the chart's ConfigMap of accelerator classes where an operator may read them."""
+    """Write the files of the chart's ConfigMap of accelerator classes to a folder that an operator can read."""
     folder.mkdir()
     for name, text in pick(render("--values", values), "ConfigMap", "rljob-operator-accelerators")["data"].items():
         (folder / name).write_text(text)

@@ -1,4 +1,4 @@
-"""The report of a scale run: one table with a column for each side, figures beside their targets."""
+"""The report of a scale run: one table with a column per side and the targets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Figure:
-    """One row: what, how it is read from a side, and what it should be."""
+    """One row: its title, its value for a side, and its target."""
 
     what: str
     read: Callable[[Outcome], str]
@@ -92,14 +92,14 @@ def _word(outcome: Outcome) -> str:
 
 
 def writes(outcome: Outcome) -> dict[str, float]:
-    """Give the writes of a job's own controller until the last of all came as far as it can, by kind, for one job."""
+    """Return the writes of a job's own controller until the last job has reached its final state, by kind, per job."""
     if outcome.start is None:
         return {}
     return _of_one(outcome, outcome.start.traffic.of(outcome.controller).of_job_controller())
 
 
 def writes_until_ready(outcome: Outcome) -> dict[str, float]:
-    """Give the writes of a job's own controller until that job was ready, by verb and resource, for one job."""
+    """Return the writes of a job's own controller until that job was ready, by verb and resource, per job."""
     return _of_one(outcome, outcome.until_ready)
 
 

@@ -1,8 +1,8 @@
-"""One run: a control plane, the jobs of one side, and what they cost until they are ready, while they run, and after.
+"""One run: a control plane and the jobs of one side; measures their cost until ready, in steady state, and after.
 
-The two sides differ in what is created and in how far it can go. An RLJob is submitted and trains, and its operator
-polls its head. A RayJob of InteractiveMode ends its way in `Waiting`: its cluster is ready, and from then on KubeRay
-only waits for a user to submit, and asks no head.
+The two sides differ in what is created and how far it can progress. An RLJob is submitted and trains, and its operator
+polls its head. A RayJob in InteractiveMode stops at `Waiting`: its cluster is ready, and KubeRay only waits for a
+user's submission and polls no head.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from tests.scale.settings import Settings
 
 QUEUES = {
     OPERATOR: ("rljob_operator_queue_duration_seconds",),
-    # Of client-go, in buckets of a factor of ten.
+    # A metric of client-go, with buckets of a factor of ten.
     KUBERAY: ("workqueue_queue_duration_seconds", 'name="rayjob"'),
 }
-"""Metric, and what chooses among its label sets: how long any job waits for a worker of its own controller."""
+"""Metric and label selection: how long any job waits for a worker of its own controller."""
 BEGUN, NEW, TO_BEGIN = 'lane="begun"', 'lane="new"', 'lane="to_begin"'
 LANES = (BEGUN, NEW), (BEGUN,), (NEW,), (TO_BEGIN,)
-"""Ours tells the wait of jobs that have begun, or came, for a look from that of new ones for their turn to begin."""
+"""Our operator distinguishes the wait of started or new jobs for reconciliation from that of new ones to start."""
 KUBERAY_DEPTH = "workqueue_depth"
-"""Of controller-runtime, a queue a controller: objects that wait for a worker now."""
+"""A metric of controller-runtime, one queue per controller: objects that wait for a worker now."""
 LOOK_SECONDS = 0.5
 OURSELVES = "heads"
-"""This process: it serves the virtual heads and looks at the jobs."""
+"""This process, which serves the virtual heads and observes the jobs."""
 TELL_SECONDS = 30.0
-"""Between two lines about what has come so far."""
+"""Interval of the progress output."""
 SETTLE_SECONDS = 30.0
-"""Between the last job that gets ready, with KubeRay's queues at rest, and the steady state."""
+"""Time from the last ready job with KubeRay's queues idle to the steady state."""
 QUIET_LOOKS = 5
 QUIET_LOOK_SECONDS = 2.0
-"""KubeRay's queues are at rest when they were empty in so many looks in a row: on a slow machine it works off what the
-start has left for minutes after the last job is ready, and takes a core for that."""
+"""KubeRay's queues are idle when they were empty in this many consecutive checks. On a slow machine KubeRay processes
+the backlog of the start for minutes after the last job is ready and uses a core for that."""
 TOLD_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Of waiting times in seconds; None where nothing waited."""
+    """Quantiles of waiting times in seconds; None if nothing waited."""
 
     p50: float | None = None
     p99: float | None = None
 
     @classmethod
     def of(cls, first: str, last: str, *metric: str, some: tuple[str, ...] = ("",)) -> Quantiles:
-        """Read them from what a metrics page has gained, of label sets that hold one of these texts."""
+        """Compute them from the difference of two metrics pages, over label sets that contain one of these texts."""
         later, earlier = buckets(last, *metric, some=some), buckets(first, *metric, some=some)
         return cls(quantile(0.5, later, earlier), quantile(0.99, later, earlier))
 
@@ -69,65 +69,65 @@ NOTHING = Quantiles()
 
 @dataclass(frozen=True)
 class Span:
-    """What happened between two moments."""
+    """Measurements between two times."""
 
     seconds: float
     cpu_seconds: dict[str, float]
     """By process."""
     traffic: Traffic
     queue: Quantiles = NOTHING
-    """How long a job waited for a worker of its own controller, ours to begin or to be looked at."""
+    """How long a job waited for a worker of its own controller; for ours, to start or to be reconciled."""
     looked_at: Quantiles = NOTHING
-    """How long our jobs waited to be looked at, when they came and after."""
+    """How long our jobs waited to be reconciled, when created and later."""
     begun: Quantiles = NOTHING
-    """The same of those that have begun."""
+    """The same for started jobs."""
     came: Quantiles = NOTHING
-    """The same of those that came."""
+    """The same for new jobs."""
     to_begin: Quantiles = NOTHING
-    """How long those that were looked at waited for their turn to begin."""
+    """How long new jobs waited for their turn to start."""
 
     def cores(self, process: str) -> float:
-        """Give the mean use of CPU."""
+        """Return the mean CPU use."""
         return self.cpu_seconds[process] / self.seconds
 
     def queries_per_second(self, user: str) -> float:
-        """Give the mean rate of requests."""
+        """Return the mean rate of requests."""
         return len(self.traffic.of(user)) / self.seconds
 
 
 @dataclass(frozen=True)
 class Restart:
-    """Our operator ended and started again under running jobs."""
+    """Our operator was stopped and started again under running jobs."""
 
     exit_code: int
     ready_seconds: float
     polled_seconds: float
-    """From the start until every head was asked again."""
+    """Time from the start until every head was polled again."""
     writes: dict[str, int]
-    """Writes other than to its own Lease."""
+    """Writes except those to its own Lease."""
 
 
 @dataclass
 class Outcome:
-    """One side."""
+    """Results of one side."""
 
     settings: Settings
     controller: str
-    """The process whose kind of job it is."""
+    """The process that controls this kind of job."""
     seconds_to_ready: list[float] = field(default_factory=list)
-    """From the first creation, each job in the order of getting ready."""
+    """Since the first creation, in the order in which jobs became ready."""
     seconds_to_create: float = 0.0
-    """Until the last job was made."""
+    """Time until the last job was created."""
     seconds_to_word: list[float] = field(default_factory=list)
-    """From a job's POST until its controller said anything of it, the shortest first."""
+    """Time from a job's POST to its first status, in ascending order."""
     seconds_to_training: list[float] = field(default_factory=list)
     start: Span | None = None
     until_ready: Traffic = field(default_factory=lambda: Traffic(()))
-    """The requests of each job's own controller about it until it was ready."""
+    """Requests of each job's own controller about the job until it was ready."""
     steady: Span | None = None
     usage: dict[str, Usage] = field(default_factory=dict)
     series: int = 0
-    """Of the controller's metrics page, with all jobs there."""
+    """Number of series on the controller's metrics page, with all jobs present."""
     restart: Restart | None = None
     clusters: int = 0
     submissions: list[int] = field(default_factory=list)
@@ -136,7 +136,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment, and what was used until then."""
+    """A time, and the resource use so far."""
 
     monotonic: float
     time: float
@@ -145,39 +145,39 @@ class Mark:
 
 
 class Side:
-    """A control plane with KubeRay, and with our operator if it is our side."""
+    """A control plane with KubeRay, and for our side with our operator."""
 
     def __init__(self, plane: Plane, client: Client, settings: Settings) -> None:
         self.plane, self.client, self.settings = plane, client, settings
 
     async def mark(self) -> Mark:
-        """Take the figures of this moment."""
+        """Return the measurements at this time."""
         page = await self.page(self.controller)
         return Mark(time.monotonic(), time.time(), self.usage(), page)
 
     def usage(self) -> dict[str, Usage]:
-        """Give what every process has used until now, ours with the virtual heads too."""
+        """Return the resource use of every process so far, including this one with the virtual heads."""
         pids = {name: process.pid for name, process in self.plane.processes.items()} | {OURSELVES: os.getpid()}
         return {name: usage(pid) for name, pid in pids.items()}
 
     @property
     def controller(self) -> str:
-        """The process whose kind of job it is."""
+        """The process that controls this side's kind of job."""
         return OPERATOR if OPERATOR in self.plane.processes else KUBERAY
 
     async def page(self, process: str) -> str:
-        """Give what an operator tells Prometheus."""
+        """Return an operator's metrics page."""
         url = f"http://127.0.0.1:{self.plane.metrics_ports[process]}/metrics"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             return await answer.text()
 
     async def traffic(self, start: float, end: float) -> Traffic:
-        """Give the requests of both operators in a span of time."""
-        # In a thread: a long log takes longer to read than a head may take to answer.
+        """Return the requests of both operators in a time span."""
+        # In a thread, because reading a long log takes longer than a head may take to respond.
         return (await asyncio.to_thread(traffic, self.plane.audit_log)).between(start, end)
 
     async def span(self, first: Mark, last: Mark) -> Span:
-        """Give the difference of two moments."""
+        """Return the difference between two marks."""
         cpu = {name: last.usage[name].cpu_seconds - first.usage[name].cpu_seconds for name in last.usage}
         metric = QUEUES[self.controller]
         lanes = [Quantiles.of(first.page, last.page, *metric, some=some) for some in LANES]
@@ -198,7 +198,7 @@ class Side:
         return await self.span(first, await self.mark())
 
     async def _rest(self) -> float:
-        """Wait until KubeRay has nothing queued; gives the seconds."""
+        """Wait until KubeRay's queues are idle; return the seconds."""
         began, quiet = time.monotonic(), 0
         async with asyncio.timeout(self.settings.patience_seconds):
             while quiet < QUIET_LOOKS:
@@ -207,7 +207,7 @@ class Side:
         return time.monotonic() - began
 
     async def until(self, what: str, check: Callable[[], bool]) -> None:
-        """Look until it holds, not for ever."""
+        """Wait until the check passes, with a deadline."""
         deadline = time.monotonic() + self.settings.patience_seconds
         while not check():
             for name, process in self.plane.processes.items():
@@ -258,11 +258,11 @@ async def opened(settings: Settings) -> AsyncIterator[Side]:
 
 @contextlib.asynccontextmanager
 async def background(work: Coroutine[object, object, object]) -> AsyncIterator[None]:
-    """Let something run beside the block."""
+    """Run a coroutine concurrently with the block."""
     task = asyncio.create_task(work)
     try:
         yield
-        # Its failure would have been a head that does not answer.
+        # Its failure would have appeared as a head that does not respond.
         if task.done():
             task.result()
     finally:
@@ -272,13 +272,13 @@ async def background(work: Coroutine[object, object, object]) -> AsyncIterator[N
 
 
 Stage = tuple[bool, bool, bool]
-"""Whether a job's controller has said anything of it, whether its cluster is ready, and whether it runs."""
+"""Whether a job has a status, whether its cluster is ready, and whether it runs."""
 
 
 async def _until_ready(
     side: Side, path: str, jobs: list[Manifest], stage: Callable[[Manifest], Stage], say: Callable[[str], None]
 ) -> Outcome:
-    """Create the jobs and wait until each has come as far as it can."""
+    """Create the jobs and wait until each has progressed as far as it can."""
     outcome = Outcome(side.settings, side.controller)
     ready: dict[str, float] = {}
     ready_times: dict[str, float] = {}
@@ -302,7 +302,7 @@ async def _until_ready(
                 running.setdefault(name, time.monotonic())
 
     def are_all(found: dict[str, float]) -> bool:
-        # A job that ended comes no further, and the wait is long.
+        # A failed job makes no further progress, and the wait would be long.
         assert not failed, f"{len(failed)} failed, first {failed[0]}"
         return len(found) == len(jobs)
 
@@ -335,14 +335,14 @@ async def _until_ready(
 
 
 def _noting(jobs: list[Manifest], made: dict[str, float]) -> Iterator[Manifest]:
-    """Give the jobs, and write down when each was taken."""
+    """Yield the jobs and record when each is sent."""
     for job in jobs:
         made[job["metadata"]["name"]] = time.monotonic()
         yield job
 
 
 async def _create(side: Side, path: str, jobs: Iterator[Manifest]) -> None:
-    """Let the jobs come, at their rate or all at once."""
+    """Create the jobs, at their rate or all at once."""
     rate, began = side.settings.jobs_per_second, time.monotonic()
     if rate is None:
         await side.client.create_all(path, jobs)
@@ -366,7 +366,7 @@ def _rayjob_stage(job: Manifest) -> Stage:
 
 
 async def _restart(side: Side, heads: Heads) -> Restart:
-    """Stop and start our operator while no run makes a step: whatever it writes then, it writes for nothing."""
+    """Restart our operator while no run makes a step: every write that it sends then is unnecessary."""
     heads.freeze()
     await _until_told(side, heads)
     exit_code = await side.plane.stop(OPERATOR)
@@ -382,14 +382,14 @@ async def _restart(side: Side, heads: Heads) -> Restart:
 
 
 async def _until_told(side: Side, heads: Heads) -> None:
-    """Wait until the status of every job tells of the last step of its run."""
+    """Wait until the status of every job contains the last step of its run."""
     steps = heads.steps()
     async with asyncio.timeout(side.settings.patience_seconds):
         jobs, _ = await side.client.list(objects.RLJOBS)
         while any(_told(job) != steps.get(_head(job)) for job in jobs):
             await asyncio.sleep(TOLD_LOOK_SECONDS)
             jobs, _ = await side.client.list(objects.RLJOBS)
-    # What a round has begun to write.
+    # A round may have started writing.
     await asyncio.sleep(TOLD_LOOK_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""What a run of `make scale` is asked for, from the environment: `SCALE_JOBS=200 SCALE_WORKERS=4 make scale`."""
+"""Settings of `make scale` from the environment: `SCALE_JOBS=200 SCALE_WORKERS=4 make scale`."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ VARIABLES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """One run."""
+    """Settings of one run."""
 
     jobs: int = 1000
     workers: int = 4
-    """Worker pods of each job, beside its head."""
+    """Worker pods per job, in addition to its head."""
     step_seconds: int = 20
-    """Length of a step of the virtual runs: shorter than any real one, so that every poll may find news."""
+    """Duration of a virtual run's step: shorter than real ones, so that every poll may find a new step."""
     steady_seconds: int = 120
-    """How long the steady state is measured."""
+    """Duration of the steady state measurement."""
     restart_seconds: int = 75
-    """How long writes are counted after a restart: longer than the longest pause between two polls of a head."""
+    """How long writes are counted after a restart: longer than the longest interval between two polls of a head."""
     patience_seconds: int = 3600
     """Deadline of each wait."""
     jobs_per_second: int | None = None
-    """How fast the jobs come; all at once where nothing is said."""
+    """Rate at which jobs are created; all at once if unset."""
 
     @property
     def pods(self) -> int:
-        """Pods of all jobs."""
+        """Number of pods of all jobs."""
         return self.jobs * (1 + self.workers)
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings; a text that is no positive number is told with its variable."""
+    """Read the settings. Raises SystemExit that names the variable for an invalid value."""
     values: dict[str, int] = {}
     for field, variable in VARIABLES.items():
         text = environ.get(variable)
         if not text:
             continue
         if not text.isdecimal() or int(text) < 1:
-            raise SystemExit(f"{variable} is {text!r}; give a whole number from 1 on")
+            raise SystemExit(f"{variable} is {text!r}; it must be a positive integer")
         values[field] = int(text)
     return Settings(**values)

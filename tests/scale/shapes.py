@@ -1,7 +1,7 @@
-"""Clusters of Ascend nodes as KWOK shows them, and the jobs of the shapes that users have.
+"""Clusters of Ascend nodes as KWOK presents them, and jobs of the shapes that users have.
 
-What a node looks like is said here anew, from what its vendors write on it, and not taken from the operator's own
-table: a row that asks for a label or a size which no such node has leaves its pods pending.
+Node properties are repeated here from the vendors' documentation instead of the operator's own table: a row of that
+table with a label or size that no such node has leaves its pods pending.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tests.scale.objects import NAMESPACE
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MC = "mind-cluster 26.1.0, component/ascend-device-plugin"
 CLAIM = "rl-shared"
-"""The volume of the examples."""
+"""Volume of the examples."""
 RUNTIME_CLASS = "ascend"
-"""That of Ascend Docker Runtime."""
+"""RuntimeClass of Ascend Docker Runtime."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Hardware:
     source: str = ""
 
     def nodes(self, count: int) -> Iterator[Manifest]:
-        """Give nodes that KWOK keeps."""
+        """Yield nodes that KWOK manages."""
         for number in range(count):
             yield self._node(f"{self.name}-{number:02d}")
 
     def _node(self, name: str) -> Manifest:
         devices = {self.resource: str(self.devices)} if self.resource else {}
         whole = {"cpu": str(self.cores), "memory": f"{self.memory_gib}Gi", "pods": "110", **devices}
-        # What kubelet and system keep for themselves.
+        # Resources reserved by kubelet and system.
         left = whole | {"cpu": str(self.cores - SYSTEM_CORES), "memory": f"{self.memory_gib - SYSTEM_MEMORY_GIB}Gi"}
         own = {"type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
         return {
@@ -59,7 +59,7 @@ class Hardware:
 
 
 HARDWARE = "test.rljob.dev/hardware"
-"""Label of ours, by which the test knows a node again."""
+"""Our own label, by which the test identifies a node."""
 SYSTEM_CORES, SYSTEM_MEMORY_GIB = 4, 32
 SUPER_POD = "huawei.com/topotree.superpodid"
 DRIVER = {"huawei.com/driver.version": "25.5.0"}
@@ -113,7 +113,7 @@ PLAIN = Hardware("plain", {}, 64, 512, source="a node without NPU, for the heads
 
 @dataclass(frozen=True)
 class Shape:
-    """A job of the examples and what has to come of it."""
+    """A job of the examples and its expected placement."""
 
     what: str
     path: str
@@ -147,16 +147,16 @@ SHAPES = (
 
 
 def nodes() -> Iterator[Manifest]:
-    """Give as many NPU nodes of each kind as the jobs take, and a small node for each head."""
+    """Yield as many NPU nodes of each kind as the jobs need, and a small node for each head."""
     for hardware in (A2, A3, A3_SUPERPOD, CCE_A3):
         wanted = sum(shape.nodes for shape in SHAPES if shape.hardware is hardware)
-        # The class atlas-a3 takes a SuperPoD's node as well, and may leave the A3 server to nobody.
+        # The class atlas-a3 also accepts a SuperPoD's node, so that the A3 server may stay unused.
         yield from hardware.nodes(wanted + (1 if hardware is A3_SUPERPOD else 0))
     yield from PLAIN.nodes(len(SHAPES))
 
 
 def surroundings() -> Iterator[tuple[str, Manifest]]:
-    """Give what the jobs of the examples stand on, with the path to create it at: a bound claim, a RuntimeClass."""
+    """Yield the objects that the examples' jobs need and the paths to create them: a bound claim, a RuntimeClass."""
     name = {"name": CLAIM}
     common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     server = {"server": "nfs.example", "path": "/shared"}
@@ -172,7 +172,7 @@ def surroundings() -> Iterator[tuple[str, Manifest]]:
             },
         },
     )
-    # Nobody binds here: the annotation is what the scheduler goes by.
+    # No controller binds claims here; the scheduler only reads the annotation.
     bound = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     yield (
         f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims",

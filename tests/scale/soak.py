@@ -1,8 +1,8 @@
-"""`make soak`: one operator process lives through wave after wave of jobs, and what it holds in memory is written down.
+"""`make soak`: one operator process handles wave after wave of jobs, and its memory is recorded.
 
-Each wave is created at once; two of three jobs train to their end, the third loses its driver's node once and goes on
-in another cluster. When all have succeeded they are deleted, and the operator's memory is read when nothing of them is
-left: what grows from wave to wave then is what it has failed to forget.
+Each wave is created at once. Two of three jobs train to their end; the third loses its driver's node once and continues
+in another cluster. When all have succeeded, they are deleted, and the operator's memory is read when nothing of them is
+left: growth from wave to wave is memory that it failed to release.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.scale.settings import Settings
 
 MINUTES = "SOAK_MINUTES"
 JOBS = 60
-"""Of a wave."""
+"""Jobs per wave."""
 WAVES_MIN, WAVES_MAX = 6, 500
 STEPS, SAVE_EVERY, STEP_SECONDS = 6, 2, 2.0
 LOOK_SECONDS = 1.0
@@ -39,28 +39,28 @@ LEFT = (objects.RLJOBS, objects.RAYCLUSTERS, f"/api/v1/namespaces/{objects.NAMES
 
 @dataclass(frozen=True)
 class Reading:
-    """What one wave left."""
+    """Measurement after one wave."""
 
     minutes: float
     jobs: int
-    """Since the operator began."""
+    """Number since the operator started."""
     rss_mib: float
 
 
 def name_of(wave: int, number: int) -> str:
-    """Give the name of a job."""
+    """Return the name of a job."""
     return f"wave-{wave:03d}-{number:02d}"
 
 
 def plays() -> dict[str, Play]:
-    """Say how the runs of all waves go."""
+    """Return the course of the runs of all waves."""
     well = Play(STEPS, STEP_SECONDS)
     lost = Play(STEPS, STEP_SECONDS, Failure(ExitCode.ENVIRONMENT, at_step=3))
     return {name_of(wave, n): well if n % 3 else lost for wave in range(WAVES_MAX) for n in range(JOBS)}
 
 
 def jobs_of(wave: int) -> Iterator[Manifest]:
-    """Give the jobs of one wave."""
+    """Yield the jobs of one wave."""
     spec = objects.spec(workers=1)
     spec |= {
         "trainer": spec["trainer"] | {"steps": STEPS},
@@ -92,7 +92,7 @@ async def _states(side: Side) -> set[str]:
 
 
 async def soak(minutes: float) -> list[Reading]:
-    """Let waves come until the time is over."""
+    """Run waves until the time is over."""
     readings: list[Reading] = []
     async with opened(Settings(jobs=JOBS, workers=1, patience_seconds=900)) as side:
         heads = Heads(TokenKey.from_file(side.plane.token_key), STEP_SECONDS, plays())
@@ -113,13 +113,13 @@ async def soak(minutes: float) -> list[Reading]:
 
 
 def growth(readings: list[Reading]) -> float:
-    """Give the MiB that a thousand jobs add, by the later half of the waves: the first ones fill caches with bounds."""
+    """Return the MiB per thousand jobs, from the later half of the waves: the first ones fill bounded caches."""
     later = readings[len(readings) // 2 :]
     return 1000 * statistics.linear_regression([r.jobs for r in later], [r.rss_mib for r in later]).slope
 
 
 def main() -> None:
-    """Run and tell."""
+    """Run and print the result."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     readings = asyncio.run(soak(float(os.environ.get(MINUTES) or 30)))
     print(f"{growth(readings):+.2f} MiB a thousand jobs, by the later half of {len(readings)} waves")

@@ -1,4 +1,4 @@
-"""The figures are read right: waiting times, requests and whose they are, processes, settings, virtual heads."""
+"""The measurements are correct: waiting times, requests and their owners, processes, settings, virtual heads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_quantile_lies_linearly_within_its_bucket() -> None:
     assert quantile(0.7, waited) == pytest.approx(0.1 + 0.9 / 2)
 
 
-def test_waits_of_several_lanes_are_added_up_or_told_apart() -> None:
+def test_waits_of_several_lanes_are_added_up_or_distinguished() -> None:
     page = 'waited_bucket{lane="a",le="1.0"} 2.0\nwaited_bucket{lane="b",le="1.0"} 3.0\n'
     assert buckets(page, "waited") == {1.0: 5.0}
     assert buckets(page, "waited", 'lane="b"') == {1.0: 3.0}
@@ -125,7 +125,7 @@ def test_the_audit_log_is_read_without_watches_and_without_its_unfinished_line(t
     assert len(traffic(log).between(start - 1, start)) == 0
 
 
-def test_a_process_tells_what_it_has_used() -> None:
+def test_the_resource_use_of_a_process_is_read() -> None:
     used = usage(os.getpid())
     assert used.cpu_seconds > 0
     assert used.peak_rss_mib >= used.rss_mib > 1
@@ -157,7 +157,7 @@ def test_both_sides_ask_for_the_same_pods() -> None:
     assert [job["metadata"]["name"] for job in rayjobs(settings)] == ["run-0000", "run-0001"]
 
 
-def test_a_virtual_run_goes_on_with_time_and_never_says_another_pods_name() -> None:
+def test_a_virtual_run_continues_with_time_and_never_reports_another_pods_name() -> None:
     head = Head("127.64.0.1", "uid-1", "token")
     assert head.progress(0.0).phase is Phase.IDLE
     head.runs["run-1"] = Run("uid-1", "run-1", 1, 100.0, Play(ENDLESS, 10.0), head.book)
@@ -175,7 +175,7 @@ def test_a_virtual_run_that_is_cut_off_is_taken_up_where_it_was() -> None:
     assert told.outcome == Outcome(0, "Completed", "trained 5 steps", last_step=5)
 
 
-def test_a_virtual_run_fails_once_as_it_is_told_to() -> None:
+def test_a_virtual_run_fails_once_as_requested() -> None:
     book, play = Book(), Play(4, 10.0, Failure(ExitCode.FAILED, at_step=2))
     first = Run("uid-1", "run-1", 1, 0.0, play, book)
     assert first.progress(START_SECONDS + 15).outcome is None

@@ -1,7 +1,7 @@
-"""Twenty jobs of three teams on a quarter of the fleet, under a real Kueue: what `make fleet` promises of two hundred.
+"""Twenty jobs of three teams on a quarter of the fleet, with a real Kueue: the checks of `make fleet` on a small scale.
 
-It takes as long as it takes: what is judged is the order of things and the state at every revision. The bounds of time
-are a multiple of what a busy machine needs; who runs into the deadline is told which jobs wait, in their own words.
+Durations are not checked, only the order of events and the state at every revision. The time limits are a multiple of
+what a busy machine needs; at a timeout, the message contains the waiting jobs and their status.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [
 FLEET = Fleet(jobs=20, seed=16, super_pod_nodes=8, a2_nodes=4, gap_seconds=0.5)
 PATIENCE_SECONDS = 900.0
 STORIES = ROOT / "build" / "test" / "fleet-stories.log"
-"""What every job said, and when: the run takes two minutes, once it took six, and nobody could tell why."""
+"""Status messages of every job with their times, for the diagnosis of slow runs."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -39,7 +39,7 @@ async def seen() -> Seen:
 
 
 def tell(seen: Seen) -> Iterator[str]:
-    """Give the strikes, and then the words of all jobs in their order."""
+    """Yield the injected faults, and then the status messages of all jobs in their order."""
     for name, strike in seen.struck.items():
         yield f"{name} is struck after {strike}\n"
     for fact in seen.facts:

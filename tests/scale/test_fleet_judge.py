@@ -1,4 +1,4 @@
-"""The judge of a fleet finds what it is there to find, and the jobs of a fleet are such as the operator takes."""
+"""The evaluation of a fleet finds violations, and the operator accepts the fleet's jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BOUNDS = Bounds(
 
 
 class Story:
-    """Facts, one a revision and a second."""
+    """A sequence of events, one per revision and second."""
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
@@ -47,7 +47,7 @@ class Story:
         return self
 
     def gang(self, job: str, nodes: str, of: int | None = None, team: str = "red") -> Story:
-        """Let a job with its quota stand on nodes."""
+        """Add a job with its quota and its pods on nodes."""
         name = f"{team}/{job}-1"
         self.tell(Kind.CLUSTER, name, Cluster(job, team, of or len(nodes), off=False))
         self.tell(Kind.WORKLOAD, name, Reservation(name, team, {"a3": 16 * (of or len(nodes))}, None))
@@ -63,7 +63,7 @@ def found(story: Story) -> list[str]:
     return [text.partition(": ")[2] for text in story.judge().found]
 
 
-def test_what_keeps_to_its_bounds_is_not_told() -> None:
+def test_what_keeps_to_its_bounds_is_not_reported() -> None:
     verdict = Story().gang("paired", "ab").judge()
     assert verdict.found == []
     assert verdict.looks == 4
@@ -118,7 +118,7 @@ def test_a_jobs_story_is_read_from_its_states_and_its_quota() -> None:
 
 @pytest.fixture
 def classes() -> Iterator[None]:
-    """Let classes be as the chart writes them for the fleet's queues."""
+    """Set the accelerator classes that the chart writes for the fleet's queues."""
     levels = {"atlas-a3-superpod": {"topologyLevels": [SUPER_POD, "kubernetes.io/hostname"]}}
     before = dict(ACCELERATORS)
     ACCELERATORS.use(read_table(built_in_document(), levels))

@@ -1,7 +1,7 @@
-"""The guide "Share 128 cards between three teams", played: values, commands and job are read out of the page.
+"""The guide "Share 128 cards between three teams", executed: values, commands and job are read from the page.
 
 API server, scheduler, Kueue, KubeRay, the chart by helm, kubectl and `rljob` are real; the sixteen Atlas A3 nodes are
-KWOK's. What the page leaves out, "the rest of the job", is `SPEC` here.
+KWOK's. `SPEC` contains the rest of the job, which the page leaves out.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Guide:
     job: Manifest
     commands: tuple[str, ...]
     lookups: tuple[str, ...]
-    """What the text says to look at with kubectl."""
+    """kubectl commands in the text."""
     table: str
 
 
 def read_guide(text: str) -> Guide:
-    """Take the page apart: two blocks of YAML, the indented commands, and the output that it shows.
+    """Parse the page: two blocks of YAML, the indented commands, and the output that it shows.
 
-    What stands under Volcano is another way, and not played here.
+    The section on Volcano describes an alternative, which is not executed here.
     """
     text = text.partition("\n## Volcano")[0]
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
@@ -82,18 +82,18 @@ GUIDE = read_guide(PAGE.read_text())
 
 @dataclass
 class Seen:
-    """What the commands of the page printed, and what there was then."""
+    """Output of the page's commands, and the state of the cluster."""
 
     printed: dict[str, str] = field(default_factory=dict)
     """By command."""
     held: dict[str, set[str]] = field(default_factory=dict)
-    """Job, and the nodes of its workers."""
+    """Job -> nodes of its workers."""
     states: dict[str, str] = field(default_factory=dict)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def seen(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Seen]:
-    """Do what the page says, on a cluster as it says."""
+    """Execute the page on a cluster as it describes."""
     values = yaml.safe_load(GUIDE.values)["queues"]
     spaces = sorted({space for team in values["teams"].values() for space in team["namespaces"]})
     (flavor,) = values["flavors"].values()
@@ -106,7 +106,7 @@ async def seen(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Seen]:
         await plane.start_kueue()
         await plane.start_kuberay()
         shell = Shell(plane, tmp_path_factory.mktemp("reader"))
-        # The plane has the CRDs, and runs the operator itself.
+        # The plane already has the CRDs and runs the operator itself.
         release = f"{helm.RELEASE} charts/rljob-operator --namespace {helm.NAMESPACE}"
         await shell.run(f"helm install {release} --create-namespace --set crds.enabled=false")
         (shell.folder / "queues.yaml").write_text(GUIDE.values)
@@ -122,7 +122,7 @@ async def seen(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Seen]:
 
 
 class Shell:
-    """A reader's terminal in the checkout: the programs of the page are on its PATH."""
+    """A terminal in the checkout with the programs of the page on its PATH."""
 
     def __init__(self, plane: Plane, folder: Path) -> None:
         self.folder = folder
@@ -133,7 +133,7 @@ class Shell:
         (folder / "charts").symlink_to(ROOT / "charts")
 
     async def run(self, command: str) -> str:
-        """Run a line of the page, and give what it printed."""
+        """Run a command of the page and return its output."""
         done = await asyncio.to_thread(
             subprocess.run,
             ["bash", "-c", command],
@@ -148,7 +148,7 @@ class Shell:
 
 
 async def _submit(client: Client, found: Seen) -> None:
-    """Submit the jobs of the page's table in its order, each when the one before has what it has there."""
+    """Submit the jobs of the page's table in order, each when the previous one has the state shown there."""
     for line in _rows(GUIDE.table)["jobs"]:
         space, name = line[2].split("/")
         body = _job(space, name, round(float(line[3])))
@@ -158,7 +158,7 @@ async def _submit(client: Client, found: Seen) -> None:
 
 
 def _job(space: str, name: str, cards: int) -> Manifest:
-    """Complete the job of the page to one of so many cards."""
+    """Complete the page's job with a number of cards."""
     nodes = cards // CARDS_A_NODE
     workers = {"name": "trainer", "nodes": nodes, "devicesPerNode": 16, "template": SHARED}
     metadata = GUIDE.job["metadata"] | {"name": name, "namespace": space}
@@ -166,7 +166,7 @@ def _job(space: str, name: str, cards: int) -> Manifest:
 
 
 async def _until(client: Client, found: Seen, name: str, wanted: str, why: str) -> None:
-    """Wait for the state of a job, and of one that starts, for the nodes of all its workers."""
+    """Wait for the state of a job and, for a starting job, for the nodes of all its workers."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_SECONDS
     while True:
@@ -175,7 +175,7 @@ async def _until(client: Client, found: Seen, name: str, wanted: str, why: str) 
         found.states[name] = str(status.get("state", ""))
         await _take_down(client, found)
         nodes = (status.get("resolved") or {}).get("nodes")
-        # The operator says Queued before Kueue has judged: the page shows what Kueue says.
+        # The operator reports Queued before Kueue has decided; the page shows Kueue's message.
         there = _why(status).startswith(why) if wanted == "Queued" else len(found.held.get(name, ())) == nodes
         if found.states[name] == wanted and there:
             return
@@ -196,7 +196,7 @@ async def _take_down(client: Client, found: Seen) -> None:
 
 
 def _rows(table: str) -> dict[str, list[list[str]]]:
-    """Take an output of `rljob quota` apart: columns are two blanks apart, or where their title begins."""
+    """Parse the output of `rljob quota`: columns are separated by two spaces, or start where their title starts."""
     parts = {}
     for name, part in zip(("shares", "jobs"), table.strip().split("\n\n"), strict=True):
         head, *lines = part.splitlines()

@@ -1,7 +1,7 @@
-"""Our operator under a real Kueue: teams of the chart, borrowing, priorities and a preemption, on fake nodes.
+"""Our operator with a real Kueue: teams of the chart, borrowing, priorities and a preemption, on fake nodes.
 
-The control plane, KubeRay, Kueue and the operator are real; nodes are KWOK's, and tests/scale/heads.py plays the heads.
-No look may find more used than there is. Whole training runs are the business of tests/chaos/test_queue.py.
+The control plane, KubeRay, Kueue and the operator are real; nodes are KWOK's, and tests/scale/heads.py simulates the
+heads. Usage must never exceed the quota. tests/chaos/test_queue.py covers whole training runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(lo
 
 WORKERS, STEP_SECONDS, PATIENCE_SECONDS = 2, 2, 240.0
 CARDS = WORKERS * objects.DEVICES
-"""Of a job, and guaranteed to each of two teams; one may borrow those of the other."""
+"""Per job, and guaranteed to each of two teams; one team may borrow those of the other."""
 TEAMS = {
     "queues": {
         "flavors": {"npu": {"class": "cpu"}},
@@ -46,7 +46,7 @@ TEAMS = {
 
 @dataclass
 class Scene:
-    """A control plane with Kueue, and what was seen in it."""
+    """A control plane with Kueue, and the observed state."""
 
     client: Client
     most_used: float = 0.0
@@ -55,7 +55,7 @@ class Scene:
     rljobs: dict[str, Manifest] = field(default_factory=dict)
 
     async def look(self) -> None:
-        """Read all of it."""
+        """Read the current state."""
         parts = [(await self.client.list(f"{GROUP}/{plural}"))[0] for plural in ("clusterqueues", "localqueues")]
         parts += [(await self.client.list(f"{GROUP}/{plural}"))[0] for plural in ("resourceflavors", "workloads")]
         seen = Kueue(*parts)
@@ -65,7 +65,7 @@ class Scene:
         self.most_used = max(self.most_used, sum(share.used for share in self.shares.values()))
 
     async def until(self, what: str, reached: Callable[[Scene], bool]) -> None:
-        """Look until it is so."""
+        """Wait until the condition holds."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         await self.look()
         while not reached(self):
@@ -75,16 +75,16 @@ class Scene:
             await self.look()
 
     def state(self, name: str) -> str:
-        """Give the state of an RLJob."""
+        """Return the state of an RLJob."""
         return str(self.rljobs.get(name, {}).get("status", {}).get("state", ""))
 
     def admitted(self, name: str) -> Manifest:
-        """Give the condition Admitted of an RLJob."""
+        """Return the condition Admitted of an RLJob."""
         told: list[Manifest] = self.rljobs[name]["status"]["conditions"]
         return next(entry for entry in told if entry["type"] == "Admitted")
 
     async def submit(self, name: str, priority: str) -> None:
-        """Create a job of the busy team."""
+        """Create a job of the team `busy`."""
         spec = objects.spec(WORKERS) | {
             "scheduling": {"queueName": "cards", "workloadPriorityClassName": priority},
         }
@@ -95,7 +95,7 @@ class Scene:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
-    """Start all, and make the teams."""
+    """Start all components and create the teams."""
     values = tmp_path_factory.mktemp("queues") / "values.yaml"
     values.write_text(json.dumps(TEAMS))
     async with control_plane() as plane, plane.client() as client:
@@ -144,7 +144,7 @@ async def test_a_more_urgent_job_takes_the_place_of_one_and_gives_it_back(scene:
     assert sum(job["status"]["counters"]["userFailures"] for job in scene.rljobs.values()) == 0
 
 
-async def test_a_priority_that_does_not_exist_is_told(scene: Scene) -> None:
+async def test_a_priority_that_does_not_exist_is_reported(scene: Scene) -> None:
     await scene.submit("lost", "none-such")
     await scene.until("it is told", lambda seen: seen.state("lost") == "Queued" and _reason(seen) == "NoWorkload")
     assert "WorkloadPriorityClass none-such" in scene.admitted("lost")["message"]

@@ -1,7 +1,7 @@
-"""The shapes of Ascend clusters, for real: our operator, KubeRay, API server and scheduler, on KWOK nodes that look so.
+"""Shapes of Ascend clusters with real operator, KubeRay, API server and scheduler, on KWOK nodes of these shapes.
 
-The jobs of the examples are applied together, all of them, on just as many nodes as they take. Everything is taken down
-when each trains; then they are deleted.
+All jobs of the examples are applied together, on exactly as many nodes as they need. The state is recorded when each
+job trains; then the jobs are deleted.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 PATIENCE_SECONDS = 150.0
 LOOK_SECONDS = 0.5
 FIRST_PORT = 28_416
-"""Away from the blocks of a cluster on this machine."""
+"""Outside the port blocks of a cluster on this machine."""
 OPERATOR_WORDS = (
     *("--recipes-folder", str(ROOT / "charts/rljob-operator/recipes")),
     *("--host-ports-first", str(FIRST_PORT), "--host-ports-blocks", "4"),
-    # What deleted jobs leave is swept with each.
+    # The sweep of deleted jobs' objects runs in every resync.
     *("--resync-seconds", "10"),
 )
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -46,7 +46,7 @@ RECIPES = f"/apis/{API_VERSION}/clusterrlrecipes"
 
 @dataclass
 class Seen:
-    """What there was when every job trained, and what was left when all were deleted."""
+    """The state when every job trained, and what was left when all were deleted."""
 
     nodes: dict[str, Manifest]
     jobs: dict[str, Manifest] = field(default_factory=dict)
@@ -60,11 +60,11 @@ class Seen:
     refused: int = 0
 
     def workers(self, shape: Shape) -> list[Manifest]:
-        """Give the worker pods of a job."""
+        """Return the worker pods of a job."""
         return [pod for pod in self.pods[shape.name] if pod["metadata"]["labels"][labels.RAY_NODE_TYPE] == "worker"]
 
     def node_of(self, pod: Manifest) -> Manifest:
-        """Give the node that a pod is bound to."""
+        """Return the node that a pod is bound to."""
         return self.nodes[pod["spec"]["nodeName"]]
 
 
@@ -80,7 +80,7 @@ async def seen() -> Seen:
         heads = Heads(TokenKey.from_file(plane.token_key), step_seconds=5)
         found = Seen({node["metadata"]["name"]: node for node in made})
         async with background(heads.serve(client, NAMESPACE)), background(plane.keep_operator(*OPERATOR_WORDS)):
-            # The operator brings them when it leads.
+            # The operator creates them when it becomes the leader.
             await _until("recipes", client, RECIPES, lambda recipes: len(recipes) >= 2)
             await client.create_all(RLJOBS, [shape.manifest for shape in SHAPES])
             jobs = await _until("all jobs train", client, RLJOBS, lambda jobs: all(map(_trains, jobs)))
@@ -100,7 +100,7 @@ async def seen() -> Seen:
 async def _until(
     what: str, client: Client, path: str, reached: Callable[[list[Manifest]], bool], seconds: float = PATIENCE_SECONDS
 ) -> list[Manifest]:
-    """Look at all objects of a kind until something is so; what they were at the deadline is for the tests to tell."""
+    """Return all objects of a kind once the condition holds, or at the deadline for the tests to report."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
@@ -154,7 +154,7 @@ async def test_the_cluster_has_the_hardware_that_the_class_names(seen: Seen, sha
 async def test_each_worker_has_a_node_of_its_kind_whole(seen: Seen, shape: Shape) -> None:
     workers = seen.workers(shape)
     kinds = {seen.node_of(pod)["metadata"]["labels"][HARDWARE] for pod in workers}
-    # A SuperPoD's node is an A3 node too.
+    # A SuperPoD's node is also an A3 node.
     assert kinds <= {shape.hardware.name} | ({"a3-superpod"} if shape.hardware is shapes.A3 else set())
     assert len({pod["spec"]["nodeName"] for pod in workers}) == shape.nodes
     for pod in workers:

@@ -1,4 +1,4 @@
-"""A few jobs of `make scale`, against the same real programs: counts only, since figures belong to `make scale`."""
+"""A few jobs of `make scale` with the same real programs. Checks counts only; `make scale` measures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 SETTINGS = Settings(jobs=30, workers=2, step_seconds=5, steady_seconds=5, restart_seconds=25, patience_seconds=240)
 WRITES_UNTIL_READY = 5.5
-"""5 (operator/tests/property/test_writes.py), and what is written before our watch shows that a job is ready; KubeRay
-needs for a RayJob of InteractiveMode 5 and an event."""
+"""5 (operator/tests/property/test_writes.py), and the writes before our watch shows that a job is ready. KubeRay needs
+5 and an event for a RayJob in InteractiveMode."""
 WRITES_UNTIL_ALL_TRAIN = 10
-"""With the submission, its event, the first step, and one for each half minute in which it trains while others start:
-without these 8."""
+"""Including the submission, its event, the first step, and one per half minute of training while others start; without
+these, 8."""
 
 SERIES = 800
-"""A process, its one place and what it met; docs/reference/metrics.md has the formula."""
+"""Series of a process with one place and its outcomes; docs/reference/metrics.md has the formula."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -1,7 +1,7 @@
-"""Our operator under a real Volcano: two jobs that each need the whole fleet; one runs, the other holds nothing.
+"""Our operator with a real Volcano: two jobs that each need the whole fleet. One runs, the other holds nothing.
 
-The control plane, KubeRay, Volcano and the operator are real; nodes are KWOK's, and tests/scale/heads.py plays heads.
-No look may find pods of both jobs on nodes.
+The control plane, KubeRay, Volcano and the operator are real; nodes are KWOK's, and tests/scale/heads.py simulates the
+heads. Pods of both jobs must never be on nodes at the same time.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ POD_GROUPS = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{objects.NAMESPACE
 PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods"
 NODES, DEVICES, STEP_SECONDS, PATIENCE_SECONDS = 3, 8, 2, 240.0
 START_SECONDS = 60
-"""deadlines.startSeconds of every job: less than one of them waits."""
+"""deadlines.startSeconds of every job, which is less than the wait of one of them."""
 
 
 @dataclass
 class Scene:
-    """A control plane with Volcano, and what was seen in it."""
+    """A control plane with Volcano, and the observed state."""
 
     client: Client
     jobs: dict[str, Manifest] = field(default_factory=dict)
     groups: dict[str, Manifest] = field(default_factory=dict)
     """By job."""
     bound: dict[str, int] = field(default_factory=dict)
-    """Pods that have a node, by job."""
+    """Number of pods on nodes, by job."""
     both_held: bool = False
 
     async def look(self) -> None:
-        """Read all of it."""
+        """Read the current state."""
         pods, _ = await self.client.list(PODS)
         self.jobs = {job["metadata"]["name"]: job for job in (await self.client.list(objects.RLJOBS))[0]}
         groups, _ = await self.client.list(POD_GROUPS)
@@ -59,7 +59,7 @@ class Scene:
         self.both_held |= sum(count > 0 for count in self.bound.values()) > 1
 
     async def until(self, what: str, reached: Callable[[Scene], bool]) -> None:
-        """Look until it is so."""
+        """Wait until the condition holds."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         await self.look()
         while not reached(self):
@@ -70,16 +70,16 @@ class Scene:
             await self.look()
 
     def state(self, name: str) -> str:
-        """Give the state of an RLJob."""
+        """Return the state of an RLJob."""
         return str(self.jobs.get(name, {}).get("status", {}).get("state", ""))
 
     def condition(self, name: str, kind: str) -> Manifest:
-        """Give a condition of an RLJob."""
+        """Return a condition of an RLJob."""
         told: list[Manifest] = self.jobs[name]["status"]["conditions"]
         return next(entry for entry in told if entry["type"] == kind)
 
     async def submit(self, name: str, scheduling: Manifest) -> None:
-        """Create a job that needs every NPU there is."""
+        """Create a job that needs all NPUs."""
         spec = objects.spec(NODES) | {
             "accelerator": {"class": "atlas-a2"},
             "scheduling": scheduling,
@@ -96,7 +96,7 @@ class Scene:
 
 
 def a2_node(number: int) -> Manifest:
-    """Give a node with eight NPUs."""
+    """Return a node with eight NPUs."""
     made = objects.node(f"a2-{number}", "huawei.com/Ascend910", DEVICES)
     made["metadata"]["labels"]["servertype"] = "Ascend910B-20"
     return made
@@ -104,7 +104,7 @@ def a2_node(number: int) -> Manifest:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene() -> AsyncIterator[Scene]:
-    """Start all, with a fleet that one job fills."""
+    """Start all components, with a fleet that one job fills."""
     async with control_plane() as plane, plane.client() as client:
         await install(client)
         await client.create_all("/api/v1/nodes", map(a2_node, range(NODES)))

@@ -1,7 +1,8 @@
-"""Two jobs without a queue that each need nearly all nodes: one yields what it holds of them, and both finish in turn.
+"""Two jobs without a queue that each need nearly all nodes: one releases its partial allocation, both finish in turn.
 
-API server, scheduler, KubeRay and the operator are real; nodes are KWOK's, and tests/scale/heads.py plays the heads.
-Five nodes for two jobs of four: whatever the scheduler does, one job at least has only some of the nodes that it needs.
+API server, scheduler, KubeRay and the operator are real; nodes are KWOK's, and tests/scale/heads.py simulates the
+heads. With five nodes for two jobs of four nodes, at least one job gets only some of its nodes, whatever the scheduler
+does.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ JOBS = ("first", "second")
 NODES, WORKERS = 5, 4
 STEPS, STEP_SECONDS = 15, 2
 PARTIAL_SECONDS = 5
-"""The setting of the operator. Of a young cluster the pods are first looked at after 10 s."""
+"""The operator's setting. The pods of a new cluster are first checked after 10 s."""
 NEEDED = f"needs {WORKERS * objects.DEVICES} devices"
-"""What a job says between two tries."""
+"""Message of a job between two tries."""
 HELD_SECONDS = 60.0
-"""Far beyond what it takes to yield, and far below the half hour of deadlines.startSeconds."""
+"""Much longer than releasing takes, and much shorter than deadlines.startSeconds of half an hour."""
 PATIENCE_SECONDS = 240.0
 LOOK_SECONDS = 0.5
 WORKER_PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods?labelSelector={labels.RAY_NODE_TYPE}=worker"
@@ -44,26 +45,26 @@ WORKER_PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods?labelSelector={label
 
 @dataclass
 class Seen:
-    """What was seen until both were finished."""
+    """What was observed until both jobs had finished."""
 
     jobs: dict[str, Manifest] = field(default_factory=dict)
     reasons: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in JOBS})
     messages: set[str] = field(default_factory=set)
     longest_seconds: float = 0.0
-    """The longest time in which both jobs had nodes at every look."""
+    """The longest time for which both jobs had nodes in every check."""
 
     @property
     def finished(self) -> bool:
-        """Whether nothing follows."""
+        """Whether both jobs have finished."""
         ended = [job for job in self.jobs.values() if job.get("status", {}).get("finishedTime")]
         return len(ended) == len(JOBS)
 
     def tells(self, words: str) -> bool:
-        """Whether a job that waited said so."""
+        """Return whether a waiting job had a message with these words."""
         return any(words in told for told in self.messages)
 
     async def look(self, client: Client) -> set[str]:
-        """Take down how the jobs are, and give those that have nodes."""
+        """Record the state of the jobs and return those that have nodes."""
         for job in (await client.list(objects.RLJOBS))[0]:
             name, status = job["metadata"]["name"], job.get("status") or {}
             self.jobs[name] = job
@@ -89,7 +90,7 @@ async def seen() -> Seen:
         heads = Heads(TokenKey.from_file(plane.token_key), STEP_SECONDS, dict.fromkeys(JOBS, Play(STEPS, STEP_SECONDS)))
         operator = plane.keep_operator("--partial-seconds", str(PARTIAL_SECONDS))
         async with background(heads.serve(client, objects.NAMESPACE)), background(operator):
-            # The first run outlasts the pause before the other job's next try, however slow the machine is.
+            # The first run takes longer than the pause before the other job's next try, on any machine.
             heads.freeze()
             await client.create_all(objects.RLJOBS, map(_job, JOBS))
             await _follow(client, found, until=lambda: found.tells(NEEDED))
@@ -120,7 +121,7 @@ async def test_both_finish_one_after_the_other(seen: Seen) -> None:
     assert later["attempts"][0]["submittedTime"] >= earlier["finishedTime"]
 
 
-async def test_who_yields_has_no_attempt_restart_or_failure_of_it(seen: Seen) -> None:
+async def test_a_job_that_yields_has_no_attempt_restart_or_failure_of_it(seen: Seen) -> None:
     for job in seen.jobs.values():
         status = job["status"]
         assert [entry["outcome"] for entry in status["attempts"]] == ["Succeeded"]

@@ -1,6 +1,6 @@
-"""Volcano beside the control plane of `plane.py`: its CRDs, its scheduler, and the controller that opens its queues.
+"""Volcano for the control plane of `plane.py`: its CRDs, its scheduler, and the controller that opens its queues.
 
-As its chart configures it, without the webhooks: what these refuse is no part of what is tested.
+It is configured as in its chart, but without the webhooks, which are not part of the tests.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ CONFIGURATION = {
 
 
 async def start_volcano(plane: Plane, client: Client) -> None:
-    """Bring Volcano in: from now on PodGroups are served, and its queues are open."""
+    """Start Volcano. From now on PodGroups are served and its queues are open."""
     await asyncio.to_thread(programs.build, ["volcano"])
     crds = [yaml.safe_load(path.read_text()) for path in sorted(_bases().glob("*.yaml"))]
     for crd in crds:
         await client.ask("POST", CRDS, crd)
     await await_crds(client, [crd["metadata"]["name"] for crd in crds])
-    # Alone in its folder, which is watched.
+    # In a separate folder, because the scheduler watches it.
     folder = plane.folder / "volcano"
     folder.mkdir()
     (folder / "scheduler.yaml").write_text(yaml.safe_dump(CONFIGURATION))

@@ -1,1 +1,1 @@
-"""Three teams on a simulated fleet of Ascend nodes: a mix of jobs, what befalls them, and what was seen of it."""
+"""Three teams on a simulated fleet of Ascend nodes: a mix of jobs, injected faults, and the recorded history."""

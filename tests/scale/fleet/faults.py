@@ -1,4 +1,4 @@
-"""What befalls nodes and pods: as Kubernetes shows it, since neither kubelet nor device plug-in is there."""
+"""Faults of nodes and pods, as Kubernetes would show them: there are no kubelets or device plug-ins here."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.scale.fleet.mix import Fault
 
 OUTAGE_SECONDS = 25.0
 EVICTION_SECONDS = 3.0
-"""Until pods are taken off a node that is gone; Kubernetes waits 300 s by default."""
+"""Time until pods are evicted from a lost node. Kubernetes' default is 300 s."""
 UNREACHABLE = "node.kubernetes.io/unreachable"
 MERGE = "merge-patch+json"
 STRATEGIC = "strategic-merge-patch+json"
 
 
 async def strike(client: Client, fault: Fault, target: tuple[str, Pod]) -> None:
-    """Let a fault befall the job of a worker pod, and pass by."""
+    """Inject a fault into the job of a worker pod, and end it after a while."""
     name, pod = target
     match fault:
         case Fault.WORKER:
@@ -40,13 +40,13 @@ async def _delete(client: Client, name: str) -> None:
     try:
         await client.ask("DELETE", f"/api/v1/namespaces/{space}/pods/{pod}")
     except ApiError as error:
-        # It was on its way already.
+        # It was already being deleted.
         if str(HTTPStatus.NOT_FOUND.value) not in str(error):
             raise
 
 
 async def _lose(client: Client, pod: str, node: str) -> None:
-    """Let nobody keep a node: it is not ready, its pods are told to go and do not, until it is back."""
+    """Lose a node: it is not ready, and its terminating pods stay until it returns."""
     path = f"/api/v1/nodes/{node}"
     await client.ask("PATCH", path, json.dumps({"metadata": {"labels": {"type": "lost"}}}), MERGE)
     taints = [{"key": UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
@@ -66,7 +66,7 @@ async def _tell_ready(client: Client, path: str, value: str) -> None:
 
 
 async def _weaken(client: Client, pod: Pod) -> None:
-    """Let one device be unhealthy: the device plug-in takes it from what can be given out, and pods stay."""
+    """Make one device unhealthy: the device plug-in removes it from the allocatable devices, and pods stay."""
     path = f"/api/v1/nodes/{pod.node}/status"
     for devices in (pod.devices - 1, pod.devices):
         await client.ask("PATCH", path, json.dumps({"status": {"allocatable": {NPU: str(devices)}}}), MERGE)

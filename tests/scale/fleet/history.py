@@ -1,8 +1,7 @@
-"""What was seen of the fleet, revision by revision, and what must hold at each.
+"""The recorded states of the fleet, revision by revision, and the invariants of each.
 
-All watches are of one API server on one etcd, whose revisions number every write of any kind. Facts of different kinds,
-put in the order of their revisions, are therefore the states that the cluster really was in, one after another, with
-none left out: no look between two writes could have seen anything else.
+All watches use one API server with one etcd, whose revisions order all writes of any kind. Events of different kinds,
+sorted by revision, therefore reproduce the actual states of the cluster one after another, with none left out.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ WORKER = "worker"
 
 
 class Kind(StrEnum):
-    """What is watched."""
+    """Kinds that are watched."""
 
     POD = "pods"
     CLUSTER = "rayclusters"
@@ -37,10 +36,10 @@ class Pod:
     cluster: str
     team: str
     node: str
-    """Empty: not bound yet."""
+    """Empty if the pod is not bound yet."""
     devices: int
     going: bool
-    """Whether it is to be deleted."""
+    """Whether it is being deleted."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Cluster:
     team: str
     nodes: int
     off: bool
-    """Whether it is to be deleted, or suspended."""
+    """Whether it is being deleted or is suspended."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Reservation:
     cluster: str
     team: str
     devices: Mapping[str, int]
-    """By flavor, while quota is reserved for it."""
+    """By flavor, while quota is reserved."""
     evicted: tuple[str, str] | None
     """Reason and time."""
 
@@ -73,7 +72,7 @@ class State:
     state: str
     message: str
     end: str
-    """Reason of the condition Finished, when it is true."""
+    """Reason of the condition Finished, if it is true."""
 
 
 Thing = Pod | Cluster | Reservation | State
@@ -81,20 +80,20 @@ Thing = Pod | Cluster | Reservation | State
 
 @dataclass(frozen=True)
 class Fact:
-    """One write that a watch told of."""
+    """One write reported by a watch."""
 
     revision: int
     seconds: float
-    """Since the first job, when it was seen."""
+    """Time of observation since the first job."""
     kind: Kind
     name: str
-    """With the namespace."""
+    """Including the namespace."""
     thing: Thing | None
-    """None: it is gone."""
+    """None if the object was deleted."""
 
 
 def read(kind: Kind, item: Manifest) -> Thing | None:
-    """Keep of an object what is judged; None: it is of no interest."""
+    """Return the part of an object that is checked; None if it is irrelevant."""
     meta, status = item["metadata"], item.get("status") or {}
     space, marks = meta["namespace"], meta.get("labels") or {}
     going = "deletionTimestamp" in meta
@@ -137,12 +136,12 @@ def _reservation(item: Manifest, going: bool) -> Reservation | None:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What must hold."""
+    """The invariants."""
 
     quota: Mapping[tuple[str, str], int]
-    """Devices that a team may have of a flavor: its own and what it may borrow."""
+    """Maximum number of a team's devices per flavor: its own and those it may borrow."""
     kept: Mapping[tuple[str, str], int]
-    """Devices of a team's own that the others must not have."""
+    """A team's own devices that other teams must not use."""
     fleet: Mapping[str, int]
     """Devices by flavor."""
     super_pods: Mapping[str, str]
@@ -151,14 +150,14 @@ class Bounds:
     flavors: Mapping[str, str]
     """Flavor by node."""
     blocks: Mapping[str, int]
-    """Nodes of one super-pod that belong together, by job."""
+    """Number of nodes that must be in the same super-pod, by job."""
     whole: frozenset[str]
-    """Jobs that one super-pod must hold."""
+    """Jobs that must be within one super-pod."""
 
 
 @dataclass
 class World:
-    """The cluster at one revision."""
+    """State of the cluster at one revision."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
@@ -166,7 +165,7 @@ class World:
     jobs: dict[str, State] = field(default_factory=dict)
 
     def take(self, fact: Fact) -> None:
-        """Let a write have happened."""
+        """Apply a write."""
         kept: dict[str, Thing] = {
             Kind.POD: self.pods,
             Kind.CLUSTER: self.clusters,
@@ -179,7 +178,7 @@ class World:
             kept[fact.name] = fact.thing
 
     def reserved(self) -> Counter[tuple[str, str]]:
-        """Count the devices that Kueue has given out, by team and flavor."""
+        """Count the devices that Kueue has reserved, by team and flavor."""
         given: Counter[tuple[str, str]] = Counter()
         for entry in self.reservations.values():
             for flavor, devices in entry.devices.items():
@@ -187,18 +186,18 @@ class World:
         return given
 
     def bound(self) -> Iterator[Pod]:
-        """Give the pods that hold devices of a node."""
+        """Yield the pods that hold devices of a node."""
         return (pod for pod in self.pods.values() if pod.node)
 
     def held(self, flavors: Mapping[str, str]) -> Counter[str]:
-        """Count the devices that pods hold by flavor, those of pods on their way out too; `flavors`: by node."""
+        """Count the devices held by pods per flavor, including terminating pods. `flavors` maps nodes to flavors."""
         held: Counter[str] = Counter()
         for pod in self.bound():
             held[flavors[pod.node]] += pod.devices
         return held
 
     def gangs(self) -> dict[str, list[Pod]]:
-        """Give the pods that hold devices, by cluster."""
+        """Return the pods that hold devices, by cluster."""
         found: dict[str, list[Pod]] = {}
         for pod in self.bound():
             found.setdefault(pod.cluster, []).append(pod)
@@ -206,7 +205,7 @@ class World:
 
 
 def violations(world: World, bounds: Bounds) -> Iterator[str]:
-    """Say what does not hold at this revision."""
+    """Yield the violated invariants at this revision."""
     yield from _quota(world, bounds)
     holds: Counter[str] = Counter()
     for pod in world.bound():
@@ -237,7 +236,7 @@ def _quota(world: World, bounds: Bounds) -> Iterator[str]:
 
 
 def _places(name: str, pods: list[Pod], world: World, bounds: Bounds) -> Iterator[str]:
-    """Judge a gang that stands: a part of one may stand anywhere, and is judged by how long it is a part."""
+    """Check the placement of a complete gang. Partial gangs are checked only by their duration."""
     cluster = world.clusters.get(name)
     if cluster is None or len(pods) != cluster.nodes:
         return
@@ -250,6 +249,6 @@ def _places(name: str, pods: list[Pod], world: World, bounds: Bounds) -> Iterato
 
 
 def in_order(facts: Iterable[Fact]) -> list[Fact]:
-    """Give the history: a fact that two watches told counts once."""
+    """Return the history in order. An event reported by two watches counts once."""
     unique = {(fact.revision, fact.kind, fact.name): fact for fact in facts}
     return sorted(unique.values(), key=lambda fact: fact.revision)

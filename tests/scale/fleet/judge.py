@@ -1,4 +1,4 @@
-"""The verdict on a history: every violation, how long gangs were in part, and the figures of the run."""
+"""Evaluate a history: every violation, how long gangs were partial, and statistics of the run."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from tests.scale.fleet.history import Bounds, Fact, Kind, Reservation, State, Wo
 
 SAMPLE_SECONDS = 1.0
 PART_SECONDS = 90.0
-"""A gang's pods are made, bound and taken away one by one; a node that is unreachable keeps its pod for 28 s of it."""
+"""Pods of a gang are created, bound and deleted one by one. An unreachable node keeps its pod for 28 s of this time."""
 OVERLAP_SECONDS = 90.0
-"""Kueue gives quota back when a cluster is told to go, and its pods go then."""
+"""Kueue releases quota when a cluster is deleted; its pods terminate after that."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The fleet at one moment."""
+    """The fleet at one time."""
 
     seconds: float
     reserved: dict[tuple[str, str], int]
-    """Devices, by team and flavor."""
+    """Devices by team and flavor."""
     bound: dict[str, int]
-    """Devices of nodes that pods hold, by flavor."""
+    """Devices held by pods, by flavor."""
     states: dict[str, int]
-    """Jobs, by state."""
+    """Jobs by state."""
     evictions: int
-    """Until now."""
+    """Number so far."""
 
 
 @dataclass
 class JobStory:
-    """What became of a job."""
+    """Times and end of a job."""
 
     created: float
     admitted: float | None = None
@@ -43,19 +43,19 @@ class JobStory:
 
 @dataclass
 class Verdict:
-    """What was found."""
+    """Result of the evaluation."""
 
     looks: int = 0
     found: list[str] = field(default_factory=list)
-    """Each violation once, with the second and the revision."""
+    """Each violation once, with time and revision."""
     longest_part: tuple[float, str] = (0.0, "")
-    """How long a gang held devices without being whole, and whose it was."""
+    """Longest time for which a gang held devices while incomplete, and the gang."""
     longest_overlap: tuple[float, str] = (0.0, "")
-    """How long pods held devices whose quota had been given back."""
+    """Longest time for which pods held devices whose quota had been released."""
     most_overlap: int = 0
-    """Devices at one moment."""
+    """Number of such devices at one time."""
     most_held: Counter[str] = field(default_factory=Counter)
-    """Devices at one moment that pods held, those of pods on their way out too, by flavor."""
+    """Largest number of devices held by pods at one time, including terminating pods, by flavor."""
     evictions: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
     stories: dict[str, JobStory] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Verdict:
 
 
 def judge(facts: Iterable[Fact], bounds: Bounds) -> Verdict:
-    """Go through the history, revision by revision."""
+    """Evaluate the history, revision by revision."""
     verdict, world = Verdict(), World()
     parts, overlaps, evicted = _Spans(), _Spans(), set[tuple[str, str, str]]()
     told: set[str] = set()
@@ -97,13 +97,13 @@ def judge(facts: Iterable[Fact], bounds: Bounds) -> Verdict:
 
 @dataclass
 class _Spans:
-    """How long something has been so, by name."""
+    """How long a condition has held, by name."""
 
     since: dict[str, float] = field(default_factory=dict)
     longest: tuple[float, str] = (0.0, "")
 
     def keep(self, names: set[str], now: float) -> None:
-        """Let it be so of these, and of no others."""
+        """Set the names for which the condition holds now."""
         for name, began in list(self.since.items()):
             self.longest = max(self.longest, (now - began, name))
             if name not in names:
@@ -132,7 +132,7 @@ def _sample(seconds: float, world: World, bounds: Bounds, evictions: int) -> Sam
 
 
 def leftovers(world: World) -> dict[str, list[str]]:
-    """Name what is still there."""
+    """Return the names of remaining objects, by kind."""
     kinds = {
         Kind.POD.value: sorted(world.pods),
         Kind.CLUSTER.value: sorted(world.clusters),

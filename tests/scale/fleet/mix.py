@@ -1,8 +1,8 @@
-"""The fleet, its three teams and their jobs: all of it follows from a number of jobs and a seed.
+"""The fleet, its three teams and their jobs, all derived from a number of jobs and a seed.
 
-64 nodes of Atlas 900 A3 SuperPoD in two super-pods and 16 of Atlas A2, or a quarter of them, shared through the chart's
-own value `queues`. Jobs ask for one node up to half a super-pod; some in blocks of one super-pod, some whole within
-one. What is drawn is drawn in a fixed order, so that a seed means the same jobs on any machine.
+The fleet has 64 nodes of Atlas 900 A3 SuperPoD in two super-pods and 16 of Atlas A2, or a quarter of them, shared
+through the chart's own value `queues`. Jobs request one node up to half a super-pod, some in blocks of one super-pod,
+some entirely within one. Random values are drawn in a fixed order, so that a seed yields the same jobs on any machine.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tests.scale.shapes import A2, A3_SUPERPOD, PLAIN, SUPER_POD, Hardware
 
 SUPER_PODS = 2
 HEADS_A_NODE = 24
-"""Heads that a small node surely takes: by memory 30 of them."""
+"""Number of heads that certainly fit on a small node; by memory, 30 do."""
 STEP_SECONDS = 4.0
 STEPS = (3, 8)
-"""Fewest and most steps of a run."""
+"""Minimum and maximum number of steps of a run."""
 BLOCKS, WITHIN = 0.6, 0.25
-"""Parts of the jobs that are large enough that ask for blocks, and of those of several nodes, for one super-pod."""
+"""Fraction of sufficiently large jobs that request blocks, and of multi-node jobs that request one super-pod."""
 QUEUE = "cards"
 PRIORITIES = {"background": 100, "normal": 1000, "urgent": 10000}
 FLAVORS = {"a3": ("atlas-a3-superpod", A3_SUPERPOD), "a2": ("atlas-a2", A2)}
 
 
 class Fault(enum.StrEnum):
-    """What befalls a job, once, while it trains."""
+    """A fault that is injected once while a job trains."""
 
     HEAD = "head deleted"
     WORKER = "worker deleted"
@@ -44,14 +44,14 @@ class Fault(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Team:
-    """Shares of a team, as parts of 16 of all cards of a kind."""
+    """Shares of a team, in sixteenths of all cards of a kind."""
 
     name: str
     cards: dict[str, int]
     borrow: dict[str, int]
     lend: dict[str, int]
     weight: int
-    """How often its jobs come."""
+    """Relative frequency of its jobs."""
 
 
 PARTS = 16
@@ -64,7 +64,7 @@ TEAMS = (
 
 @dataclass(frozen=True)
 class FleetJob:
-    """One job, when it comes, and what becomes of it."""
+    """One job, its arrival and its course."""
 
     name: str
     team: str
@@ -72,27 +72,27 @@ class FleetJob:
     nodes: int
     priority: str
     arrives: float
-    """Seconds after the first."""
+    """Seconds after the first job."""
     play: Play
     block: int | None = None
-    """Nodes of one super-pod that belong together."""
+    """Number of nodes that must be in the same super-pod."""
     within: bool = False
-    """Whether one super-pod must hold it whole."""
+    """Whether the job must be entirely within one super-pod."""
     fault: Fault | None = None
 
     @property
     def devices(self) -> int:
-        """Devices of all its nodes."""
+        """Devices on all its nodes."""
         return self.nodes * self.devices_a_node
 
     @property
     def devices_a_node(self) -> int:
-        """Devices of each of its nodes."""
+        """Devices on each of its nodes."""
         return ACCELERATORS[FLAVORS[self.flavor][0]].devices_per_node
 
     @property
     def end(self) -> str:
-        """The reason of the condition Finished."""
+        """Expected reason of the condition Finished."""
         failure = self.play.failure
         return "Failed" if failure is not None and failure.code is ExitCode.BAD_CONFIG else "Succeeded"
 
@@ -117,7 +117,7 @@ class FleetJob:
 
 @dataclass(frozen=True)
 class Fleet:
-    """A fleet and the jobs that come to it."""
+    """A fleet and the jobs submitted to it."""
 
     jobs: int
     seed: int
@@ -128,7 +128,7 @@ class Fleet:
 
     @property
     def unit(self) -> int:
-        """An eighth of a super-pod: the sizes of jobs are multiples of it, and one and two nodes."""
+        """An eighth of a super-pod. Job sizes are multiples of it, and one and two nodes."""
         return self.super_pod_nodes // 8
 
     @property
@@ -137,15 +137,15 @@ class Fleet:
         return {"a3": SUPER_PODS * self.super_pod_nodes, "a2": self.a2_nodes}
 
     def devices(self, flavor: str) -> int:
-        """Devices of a kind in the whole fleet."""
+        """Return the number of devices of a kind in the whole fleet."""
         return self.count[flavor] * ACCELERATORS[FLAVORS[flavor][0]].devices_per_node
 
     def share(self, flavor: str, parts: int) -> int:
-        """Devices that so many parts of a kind are."""
+        """Return the number of devices for a number of sixteenths of a kind."""
         return self.devices(flavor) * parts // PARTS
 
     def nodes(self) -> Iterator[Manifest]:
-        """Give all nodes."""
+        """Yield all nodes."""
         for number in range(SUPER_PODS):
             name, labels = f"sp{number}", A3_SUPERPOD.labels | {SUPER_POD: str(number)}
             yield from replace(A3_SUPERPOD, name=name, labels=labels).nodes(self.super_pod_nodes)
@@ -153,7 +153,7 @@ class Fleet:
         yield from PLAIN.nodes(-(-min(self.jobs, sum(self.count.values())) // HEADS_A_NODE))
 
     def values(self) -> Manifest:
-        """Give the values of the chart."""
+        """Return the values of the chart."""
 
         def cards(parts: dict[str, int]) -> dict[str, int]:
             dies = {flavor: ACCELERATORS[FLAVORS[flavor][0]].dies_per_card for flavor in parts}
@@ -172,8 +172,8 @@ class Fleet:
         return {"queues": {"flavors": flavors, "teams": teams, "priorities": PRIORITIES, "localQueue": QUEUE}}
 
     def draw(self) -> list[FleetJob]:
-        """Give the jobs in the order of their arrival."""
-        # Not for secrets: the same seed must give the same jobs.
+        """Return the jobs in order of arrival."""
+        # Not for secrets: the same seed must yield the same jobs.
         dice = random.Random(self.seed)  # noqa: S311
         arrives, jobs = 0.0, []
         for number in range(self.jobs):
@@ -196,7 +196,7 @@ class Fleet:
         return replace(job, within=nodes > 1 and fate > 1 - WITHIN)
 
     def _with_mishaps(self, jobs: list[FleetJob], dice: random.Random) -> list[FleetJob]:
-        """Let drivers fail, and hardware under others: one of 20 jobs for each kind of driver failure, and of fault."""
+        """Add failing drivers, and hardware faults to other jobs: one of 20 jobs for each kind of failure and fault."""
         each = max(1, self.jobs // 40)
         kinds: list[Fault | ExitCode] = [*Fault, ExitCode.FAILED, ExitCode.BAD_CONFIG]
         chosen = iter(dice.sample(range(self.jobs), each * len(kinds)))

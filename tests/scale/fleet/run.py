@@ -1,7 +1,7 @@
-"""One run of a fleet: the control plane, the queues of the chart, the jobs as they come, faults, and the watches.
+"""One run of a fleet: control plane, the chart's queues, arriving jobs, faults and watches.
 
 API server, scheduler, KubeRay, Kueue and the operator are real; nodes are KWOK's and runs are virtual (plays.py). The
-operator reads the accelerator classes as the chart writes them for these queues.
+operator reads the accelerator classes that the chart writes for these queues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MESSAGE_SHOWN = 120
 
 @dataclass
 class Scene:
-    """A running fleet, and what was seen of it until now."""
+    """A running fleet, and what was observed so far."""
 
     fleet: Fleet
     client: Client
@@ -52,17 +52,17 @@ class Scene:
     began: float = field(default_factory=time.monotonic)
     facts: list[Fact] = field(default_factory=list)
     now: dict[Kind, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in Kind})
-    """The latest of each, by kind and name."""
+    """The latest version of each object, by kind and name."""
     struck: dict[str, str] = field(default_factory=dict)
-    """Which faults came to pass: when and what, by job."""
+    """Injected faults with their time, by job."""
 
     @property
     def seconds(self) -> float:
-        """Since the first job."""
+        """Seconds since the first job."""
         return time.monotonic() - self.began
 
     async def follow(self, kind: Kind) -> None:
-        """Watch a kind, until cancelled."""
+        """Watch a kind until cancelled."""
         async for event, item in self.client.watch(WATCHED[kind]):
             meta = item["metadata"]
             name = f"{meta['namespace']}/{meta['name']}"
@@ -78,17 +78,17 @@ class Scene:
             self.facts.append(Fact(int(meta["resourceVersion"]), self.seconds, kind, name, thing))
 
     def states(self) -> dict[str, State]:
-        """Give what the RLJobs say of themselves, by name without namespace."""
+        """Return the states of the RLJobs, by name without namespace."""
         return {name.partition("/")[2]: state for name, state in self.now[Kind.JOB].items()}
 
     def waiting(self) -> str:
-        """Say what has not ended, for whoever has waited too long."""
+        """Return the jobs that have not ended, for the message of a timeout."""
         left = {name: state for name, state in self.states().items() if not state.end}
         told = [f"{name}: {state.state} {state.message[:MESSAGE_SHOWN]}" for name, state in sorted(left.items())]
         return f"{len(told)} jobs have not ended: " + "; ".join(told)
 
     async def until(self, what: str, seconds: float, reached: Callable[[], bool]) -> None:
-        """Look until it is so; at the deadline, say what waits."""
+        """Wait until the condition holds. At the deadline, fail with the jobs that have not ended."""
         deadline = time.monotonic() + seconds
         while not reached():
             for name, process in self.plane.processes.items():
@@ -99,13 +99,13 @@ class Scene:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def submit(self) -> None:
-        """Create each job when it comes."""
+        """Create each job at its arrival time."""
         for job in self.jobs.values():
             await asyncio.sleep(max(0.0, job.arrives - self.seconds))
             await self.client.ask("POST", f"/apis/{API_VERSION}/namespaces/{job.team}/rljobs", job.manifest)
 
     async def trouble(self) -> None:
-        """Let befall the jobs what the seed says, each once it trains."""
+        """Inject the faults that the seed determines, each when its job trains."""
         due = {job.name: job.fault for job in self.jobs.values() if job.fault is not None}
         async with asyncio.TaskGroup() as group:
             while due:
@@ -125,7 +125,7 @@ class Scene:
 
     @property
     def bounds(self) -> Bounds:
-        """What must hold of these jobs on this fleet."""
+        """Return the invariants of these jobs on this fleet."""
         nodes = list(self.fleet.nodes())
         devices = {n["metadata"]["name"]: _devices(n) for n in nodes}
         marks = {n["metadata"]["name"]: n["metadata"]["labels"] for n in nodes}
@@ -150,7 +150,7 @@ class Scene:
 
 @dataclass
 class Seen:
-    """What came of a run."""
+    """Result of a run."""
 
     fleet: Fleet
     jobs: dict[str, FleetJob]
@@ -158,16 +158,16 @@ class Seen:
     bounds: Bounds
     struck: dict[str, str]
     starts: int
-    """How often the operator was started: once, and whenever it had lost its Lease."""
+    """How often the operator was started: once, and again after each lost Lease."""
     refusals: list[str]
-    """Requests of the operator that no head would take."""
+    """Requests of the operator that heads rejected."""
     seconds: float
-    """Until the last job ended."""
+    """Time until the last job ended."""
     usage: dict[str, Usage]
 
 
 async def run_fleet(fleet: Fleet, patience_seconds: float, say: Callable[[str], None]) -> Seen:
-    """Let all jobs come, wait for their ends, delete them, and wait until nothing is left."""
+    """Submit all jobs, wait for their ends, delete them, and wait until nothing is left."""
     async with _scene(fleet, say) as scene:
         async with background(scene.trouble()):
             await scene.submit()
