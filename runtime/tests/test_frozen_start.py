@@ -13,8 +13,8 @@ import pytest
 
 from rljob_runtime import claims, resume
 from rljob_runtime.checkpoint import ASIDE, BEGUN_FILE, TRACKER_FILE, name_step, new_place
+from rljob_runtime.checkpoint_contents import DEFAULT
 from rljob_runtime.claims import Owner
-from rljob_runtime.contents import DEFAULT
 from rljob_runtime.contract import JobConfig, ResumeMode
 from rljob_runtime.outcomes import FencedError
 from rljob_runtime.preflight import Attempt
@@ -163,5 +163,5 @@ def test_a_process_paused_while_it_chooses_its_start_changes_nothing_of_the_next
         assert contents(folder) == left, f"frozen before call {before}"
         assert old_step_is_somewhere(folder)
         Launcher(folder, follower, 3).start()
-        assert contents(folder) == left, "the next attempt goes on from what was saved"
+        assert contents(folder) == left, "the next attempt continues from the saved step"
     pytest.fail("the choice makes more calls than this test freezes")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime import contents, resume
+from rljob_runtime import checkpoint_contents, resume
 from rljob_runtime.checkpoint import TRACKER_FILE
 from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
 from rljob_runtime.outcomes import RefusedError, StartGoneError, from_error
@@ -56,7 +56,7 @@ def choose(
     needs_critic: bool = False,
     only_evaluates: bool = False,
     saved: int | None = None,
-    loads: frozenset[str] = contents.DEFAULT,
+    loads: frozenset[str] = checkpoint_contents.DEFAULT,
 ) -> resume.Start:
     attempt = Attempt(3, "sums-3", "pod", Path("spool"), saved)
     roles = ("actor", "critic") if needs_critic else ("actor",)
@@ -95,7 +95,7 @@ def test_a_step_beyond_the_last_one_is_another_jobs_and_no_success(make_job: Mak
     error = refusal(make_job(checkpoint_path=str(own), total_steps=40))
     assert error.reason == "CheckpointBeyondEnd"
     assert str(error) == (
-        f"checkpoint.path {own} holds step 60, which is beyond trainer.steps 40: another job has saved it; give this "
+        f"checkpoint.path {own} has step 60, which is beyond trainer.steps 40: another job has saved it; give this "
         "one a checkpoint.path of its own, or set trainer.steps to 60 or more"
     )
     assert choose(make_job(checkpoint_path=str(own), total_steps=40), only_evaluates=True).step == 60
@@ -105,7 +105,7 @@ def test_required_without_a_checkpoint_names_the_path(make_job: MakeJob, own: Pa
     make_step(own, 4, complete=False)
     error = refusal(make_job(checkpoint_path=str(own), resume=ResumeMode.REQUIRED))
     assert error.reason == "CheckpointMissing"
-    assert str(error).startswith(f"checkpoint.resume is Required, but {own} holds no complete checkpoint")
+    assert str(error).startswith(f"checkpoint.resume is Required, but {own} has no complete checkpoint")
 
 
 @pytest.mark.parametrize("mode", ResumeMode)
@@ -119,8 +119,8 @@ def test_what_the_job_had_saved_is_not_trained_again_because_it_is_gone(
     error = refusal(make_job(checkpoint_path=str(own), resume=mode, resume_from=source_of), saved=40)
     assert error.reason == "CheckpointGone"
     assert str(error) == (
-        f"checkpoint.path {own} holds no complete checkpoint of this job, which had saved step 40 there: bring that "
-        "folder back; to start over, create the job anew, or with another checkpoint.path"
+        f"checkpoint.path {own} has no complete checkpoint of this job, which had saved step 40 there: restore that "
+        "folder; to start over, create the job again, or use another checkpoint.path"
     )
     assert (own / "global_step_4").is_dir()
 
@@ -185,7 +185,7 @@ def test_many_steps_are_listed_from_their_end(make_job: MakeJob, own: Path, othe
 
 def test_an_empty_or_absent_source_is_no_reason_to_begin_at_0(make_job: MakeJob, own: Path, other: Path) -> None:
     error = refusal(make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(other))))
-    assert str(error) == f"checkpoint.from: {other} holds no complete checkpoint (global_step_<n>)"
+    assert str(error) == f"checkpoint.from: {other} has no complete checkpoint (global_step_<n>)"
     absent = other / "absent"
     error = refusal(make_job(checkpoint_path=str(own), resume_from=ResumeSource(str(absent))))
     assert str(error) == f"checkpoint.from: {absent} is not a folder of this pod"
@@ -210,7 +210,7 @@ def test_never_sets_earlier_steps_aside_and_deletes_nothing(make_job: MakeJob, o
     start = choose(make_job(checkpoint_path=str(own), resume=ResumeMode.NEVER))
     aside = own / "set-aside-by-sums-uid01-1-attempt-3"
     assert start.folder is None
-    assert str(aside) in start.told
+    assert str(aside) in start.message
     assert sorted(entry.name for entry in own.iterdir()) == [".begun", ".owner", aside.name]
     assert sorted(entry.name for entry in aside.iterdir()) == ["global_step_4", "global_step_6", TRACKER_FILE]
     assert (aside / "global_step_4" / "actor" / "model_world_size_2_rank_1.pt").exists()
@@ -263,7 +263,7 @@ def test_a_step_that_lost_a_part_is_passed_over_and_reported(
     if tracker is not None:
         (own / TRACKER_FILE).write_text(tracker)
     start = choose(make_job(checkpoint_path=str(own)), saved=20)
-    assert (start.folder, start.step, start.told) == (whole, 10, f"the run goes on from step 10 in {own}")
+    assert (start.folder, start.step, start.message) == (whole, 10, f"the run resumes from step 10 in {own}")
     assert (own / TRACKER_FILE).read_text() == "10"
     said = f"rljob: {own}: step 20 has missing or truncated files: actor/model_world_size_2_rank_1.pt; it is skipped\n"
     assert capsys.readouterr().err == ("" if tracker == "10" else said)
@@ -343,7 +343,7 @@ def test_another_number_of_devices_is_refused_with_both_numbers(make_job: MakeJo
     step = make_step(own, 10, devices=4)
     error = refusal(make_job(checkpoint_path=str(own), devices=2))
     assert error.reason == "CheckpointTopology"
-    assert str(error).startswith(f"{step / 'actor'} was written by 4 devices, this job has 2")
+    assert str(error).startswith(f"{step / 'actor'} was written by 4 devices, but this job has 2")
 
 
 def test_a_checkpoint_without_fsdp_shards_is_left_to_its_engine(make_job: MakeJob, own: Path) -> None:
@@ -379,8 +379,8 @@ def test_where_no_step_has_the_model_nothing_is_resumed(make_job: MakeJob, own: 
     assert error.reason == "CheckpointIncomplete"
     assert str(error) == (
         f"{own / made.name} was saved without actor model, which the run would load; start from another step or "
-        "folder. Where only the optimizer is missing, verl.overrides "
-        'actor_rollout_ref.actor.checkpoint.load_contents: ["model"] (and the critic\'s) loads the weights alone'
+        "folder. If only the optimizer is missing, verl.overrides "
+        'actor_rollout_ref.actor.checkpoint.load_contents: ["model"] (and the critic\'s) loads only the weights'
     )
     (own / made.name).rename(own / "aside")
     for source in (ResumeSource(str(other)), ResumeSource(str(other), 20)):
@@ -401,4 +401,4 @@ def test_a_critic_is_resumed_with_its_model_and_optimizer(make_job: MakeJob, own
 
 def test_a_run_that_loads_the_weights_alone_needs_no_optimizer(make_job: MakeJob, own: Path) -> None:
     made = make_step(own, 10, kinds=("model",))
-    assert choose(make_job(checkpoint_path=str(own)), loads=frozenset({contents.MODEL})).folder == made
+    assert choose(make_job(checkpoint_path=str(own)), loads=frozenset({checkpoint_contents.MODEL})).folder == made

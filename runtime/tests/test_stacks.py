@@ -168,9 +168,9 @@ def test_a_process_outside_of_a_run_registers_nothing(tmp_path: Path, monkeypatc
 
 def test_a_process_that_cannot_register_logs_it_and_continues(tmp_path: Path) -> None:
     (tmp_path / "rljob-stacks").write_text("a file in the way")
-    code = "import rljob_runtime.stacks.register as r; r.register(); print('goes on')"
+    code = "import rljob_runtime.stacks.register as r; r.register(); print('continues')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "goes on\n"
+    assert done.stdout == "continues\n"
     assert "this process cannot return its stacks" in done.stderr
 
 

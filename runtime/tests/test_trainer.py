@@ -44,7 +44,9 @@ def test_an_image_that_does_not_decide_is_refused(entries: list[EntryPoint], tol
 
 def test_a_trainer_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "entry_points", lambda group: [THEIRS] if group == trainer.GROUP else [])
-    with pytest.raises(RefusedError, match=r"theirs \(nowhere:Trainer\) cannot be loaded: ModuleNotFoundError"):
+    with pytest.raises(
+        RefusedError, match=r"cannot load the entry point theirs \(nowhere:Trainer\): ModuleNotFoundError"
+    ):
         trainer.load()
 
 

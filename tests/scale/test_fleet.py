@@ -41,7 +41,7 @@ async def seen() -> Seen:
 def tell(seen: Seen) -> Iterator[str]:
     """Yield the injected faults, and then the status messages of all jobs in their order."""
     for name, strike in seen.struck.items():
-        yield f"{name} is struck after {strike}\n"
+        yield f"{name} is hit by a fault after {strike}\n"
     for fact in seen.facts:
         if isinstance(fact.thing, State):
             yield f"{fact.seconds:6.1f} s  {fact.name}: {fact.thing.state} {fact.thing.message}\n"

@@ -279,7 +279,7 @@ def choose_start(launch: Launch) -> None:
     """Tell the trainer where to begin: only now, because an earlier attempt may have saved until a moment ago."""
     trainer, job = launch.trainer, launch.job
     start = resume.choose(job, launch.attempt, trainer.loads, only_evaluates=trainer.only_evaluates(job))
-    print(f"rljob: {start.told}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"rljob: {start.message}", file=sys.stderr, flush=True)  # noqa: T201
     launch.trainer.begin_at(start)
 
 

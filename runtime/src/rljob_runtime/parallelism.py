@@ -1,10 +1,10 @@
-"""How a checkpoint's step was split by Megatron, and whether this attempt may load it.
+"""Record Megatron's parallelism of a checkpoint step, and check whether this attempt can load it.
 
-verl saves Megatron's optimizer so that only another number of data-parallel ranks can load it, and the states of the
-random generators by pipeline and tensor rank (megatron_checkpoint_manager.py, `_build_sharded_state_dict_metadata` and
-`get_rng_state`, 0.9.1): what was split otherwise fails in the load, with the models of all devices already built. So
-each save writes its split into the step's own folder, and the launcher refuses another one first. The weights alone can
-be loaded by any split: who asks verl for no more is let pass.
+verl saves Megatron's optimizer so that it can be loaded only with another number of data-parallel ranks, and the states
+of the random generators by pipeline and tensor rank (megatron_checkpoint_manager.py,
+`_build_sharded_state_dict_metadata` and `get_rng_state`, 0.9.1). With other sizes, loading fails after the models of
+all devices have been built. Each save therefore records its sizes in the step's folder, and the launcher refuses a
+mismatch before the start. The weights alone can be loaded with any sizes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rljob_runtime import contents
+from rljob_runtime import checkpoint_contents
 from rljob_runtime.checkpoint import CRITIC_FOLDER
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.outcomes import RefusedError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 SPLIT_FILE = "parallelism.json"
-"""In a step's folder: how it was split."""
+"""Name of the file in a step's folder with its parallelism."""
 SIZES = (
     "tensor_model_parallel_size",
     "pipeline_model_parallel_size",
@@ -34,13 +34,13 @@ SIZES = (
     "expert_model_parallel_size",
     "expert_tensor_parallel_size",
 )
-"""Keys of verl/trainer/config/engine/megatron.yaml (0.9.1); context parallelism only divides the data's ranks."""
+"""Keys of verl/trainer/config/engine/megatron.yaml (0.9.1). Context parallelism only divides the data ranks."""
 
 
 def require(start: Start, config: DictConfig) -> None:
-    """Refuse to begin with a step of another split (exit 64).
+    """Refuse to start from a step with another parallelism (exit 64).
 
-    A step that does not tell is taken as it is: an older image wrote it.
+    A step without a record was written by an older image and is accepted.
     """
     wanted = split(config)
     if start.folder is not None and wanted and _loads_more_than_weights(config, start.folder):
@@ -48,10 +48,10 @@ def require(start: Start, config: DictConfig) -> None:
 
 
 def note(step: Path, sizes: Mapping[str, int | None], check_owner: Callable[[], None]) -> None:
-    """Write down in a step's folder how it is split; a volume that fails costs the note, never the save.
+    """Record the parallelism in a step's folder. A failing volume loses the record, not the save.
 
-    However long the process is frozen between two of these lines, it writes nothing into a successor's step: a new
-    owner moves the place in which this one saves, with the scratch file.
+    The process may be paused between any two lines: a new owner moves the folder of this save with its scratch file, so
+    nothing is written into a successor's step.
     """
     if not sizes:
         return
@@ -64,11 +64,11 @@ def note(step: Path, sizes: Mapping[str, int | None], check_owner: Callable[[], 
         finally:
             scratch.unlink(missing_ok=True)
     except OSError as error:
-        print(f"rljob: {step} does not tell how it is split: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"rljob: cannot record the parallelism of {step}: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def split(config: DictConfig) -> dict[str, int | None]:
-    """Give the sizes of Megatron's groups by verl's names; empty for another engine."""
+    """Return the sizes of Megatron's groups by verl's names; empty for other engines."""
     actor = config.actor_rollout_ref.actor
     if actor.strategy != "megatron":
         return {}
@@ -77,7 +77,9 @@ def split(config: DictConfig) -> dict[str, int | None]:
 
 def _loads_more_than_weights(config: DictConfig, step: Path) -> bool:
     roles = [config.actor_rollout_ref.actor, *([config.critic] if (step / CRITIC_FOLDER).is_dir() else [])]
-    return any(contents.named(role.checkpoint.load_contents) != {contents.MODEL} for role in roles)
+    return any(
+        checkpoint_contents.named(role.checkpoint.load_contents) != {checkpoint_contents.MODEL} for role in roles
+    )
 
 
 def _expect(wanted: dict[str, int | None], step: Path) -> None:
@@ -90,7 +92,7 @@ def _expect(wanted: dict[str, int | None], step: Path) -> None:
         raise RefusedError(
             ExitCode.BAD_CONFIG,
             "CheckpointTopology",
-            f"{step} was written with {'; '.join(changed)}: Megatron's optimizer and random states can only be loaded "
-            f"by the same split; set trainer.parallelism back, or load the weights alone by verl.overrides "
-            f'{contents.LOAD_KEY}: ["{contents.MODEL}"]',
+            f"{step} was written with {'; '.join(changed)}: Megatron's optimizer and random states can be loaded only "
+            f"with the same parallelism; restore trainer.parallelism, or load only the weights with verl.overrides "
+            f'{checkpoint_contents.LOAD_KEY}: ["{checkpoint_contents.MODEL}"]',
         )

@@ -1,11 +1,10 @@
-"""Where an attempt begins: at the job's own last complete checkpoint, else at `checkpoint.from`, else at step 0.
+"""Choose where an attempt starts: its job's last complete checkpoint, otherwise `checkpoint.from`, otherwise step 0.
 
-The launcher asks once it alone may write into the checkpoint folder, and hands verl an explicit path: verl's own search
+The launcher chooses once it has claimed the checkpoint folder, and passes verl an explicit path: verl's own search
 would follow a tracker file that a crash can damage. A step that lost a part, or was saved without what the run loads,
-is skipped. With `Never`, a job's first attempt sets earlier steps aside, so that every `global_step_<n>` of the folder
-belongs to this job; nothing is deleted.
-A job that had saved something does not begin anew in silence because it is gone. A launcher that was frozen here, and
-comes back when the folder is somebody else's, changes nothing there.
+is skipped. With `Never`, a job's first attempt sets earlier steps aside, so that every `global_step_<n>` in the folder
+belongs to this job; nothing is deleted. A job whose saved steps are gone is refused instead of silently starting again.
+A launcher that was paused here, and resumes when the folder has another owner, changes nothing there.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_runtime import checkpoint, claims, contents
+from rljob_runtime import checkpoint, checkpoint_contents, claims
 from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.claims import Owner
 from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource
@@ -25,34 +24,34 @@ from rljob_runtime.outcomes import RefusedError, StartGoneError
 from rljob_runtime.preflight import Attempt
 
 SHOWN_STEPS = 8
-"""Steps that a message lists at most."""
+"""Maximum number of steps listed in a message."""
 SHOWN_SHARDS = 4
-"""Files of a step that a message lists at most."""
+"""Maximum number of files of a step listed in a message."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where an attempt begins."""
+    """Where an attempt starts."""
 
     folder: Path | None = None
-    """`.../global_step_<n>`; None: step 0."""
+    """`.../global_step_<n>`; None for step 0."""
     step: int = 0
-    told: str = "the run begins at step 0"
+    message: str = "the run starts at step 0"
     """For the log."""
 
 
 @dataclass(frozen=True)
 class Loader:
-    """What the attempt loads from a step, to tell which steps it can resume from."""
+    """What the attempt loads from a step, which determines the steps it can resume from."""
 
     devices: int
-    """FSDP loads the files of exactly as many devices."""
+    """FSDP loads the files of exactly this number of devices."""
     loads: Mapping[str, frozenset[str]]
     """By the folder of each role that the algorithm trains."""
 
     def problem_of(self, made: Path) -> str | None:
         """Return why a step cannot be resumed, as the rest of a sentence; None if it can."""
-        if lacking := list(contents.lacking(made, self.loads)):
+        if lacking := list(checkpoint_contents.lacking(made, self.loads)):
             return f"was saved without {' and '.join(lacking)}"
         broken = checkpoint.broken_shards(made, self.devices)
         more = f" and {len(broken) - SHOWN_SHARDS} more" if len(broken) > SHOWN_SHARDS else ""
@@ -62,8 +61,8 @@ class Loader:
 def choose(job: JobConfig, attempt: Attempt, loads: Mapping[str, frozenset[str]], *, only_evaluates: bool) -> Start:
     """Choose the step to start from; `loads` is what the trainer loads (`Trainer.loads`).
 
-    Raises RefusedError (exit 64) if the folders do not hold what the manifest asks for, FencedError if another attempt
-    or job owns the job's folder by now, and OSError (exit 1, another attempt) for a volume that cannot be read.
+    Raises RefusedError (exit 64) if the folders do not contain what the manifest requires, FencedError if the job's
+    folder has another owner by now, and OSError (exit 1, another attempt) for a volume that cannot be read.
     """
     own = Path(job.checkpoint_path) if job.checkpoint_path else None
     if own is not None and attempt.checkpoint_step is not None:
@@ -76,11 +75,11 @@ def choose(job: JobConfig, attempt: Attempt, loads: Mapping[str, frozenset[str]]
     if own is not None and step is not None:
         if not only_evaluates:
             _check_end(own, job, step)
-        start = Start(step_folder(own, step), step, f"the run goes on from step {step} in {own}")
+        start = Start(step_folder(own, step), step, f"the run resumes from step {step} in {own}")
     elif job.resume_from is not None:
         start = _from_source(job.resume_from, job, loader, only_evaluates=only_evaluates)
     elif job.resume is ResumeMode.REQUIRED:
-        raise _refused(f"checkpoint.resume is Required, but {own} holds no complete checkpoint (global_step_<n>)")
+        raise _refused(f"checkpoint.resume is Required, but {own} has no complete checkpoint (global_step_<n>)")
     else:
         return Start()
     if start.folder is not None:
@@ -103,9 +102,9 @@ def _own_step(folder: Path, owner: Owner, loader: Loader) -> int | None:
 
 
 def _newest_whole(folder: Path, first: int, loader: Loader, field: str, reason: str) -> int:
-    """Return the first step that can be resumed, and report those that cannot; nothing is deleted.
+    """Return the first step that can be resumed, and report those that cannot. Nothing is deleted.
 
-    Without it every attempt would fail while it loads the same step, although an older one is whole.
+    Otherwise every attempt would fail to load the same step, although an older step is whole.
     """
     problems = []
     for step in _candidates(folder, first):
@@ -121,9 +120,9 @@ def _newest_whole(folder: Path, first: int, loader: Loader, field: str, reason: 
 
 
 def _candidates(folder: Path, first: int) -> Iterator[int]:
-    """Give the step to begin from, and then the other complete ones, the newest first.
+    """Yield the preferred step, and then the other complete steps, newest first.
 
-    Those beyond it come last: where the tracker was set back by hand, they are what somebody did not want.
+    Later steps come last: if the tracker was set back by hand, the user does not want them.
     """
     yield first
     steps = checkpoint.complete_steps(folder)
@@ -132,28 +131,28 @@ def _candidates(folder: Path, first: int) -> Iterator[int]:
 
 
 def _check_kept(folder: Path, job: JobConfig, saved_step: int) -> None:
-    """Refuse a folder that has lost what the job saved: another volume may be mounted in its place."""
+    """Refuse a folder that has lost what the job saved. Another volume may be mounted there."""
     if checkpoint.holds_complete(folder) and (job.resume is not ResumeMode.NEVER or _begun(folder, job)):
         return
     raise _refused(
-        f"checkpoint.path {folder} holds no complete checkpoint of this job, which had saved step {saved_step} there: "
-        "bring that folder back; to start over, create the job anew, or with another checkpoint.path",
+        f"checkpoint.path {folder} has no complete checkpoint of this job, which had saved step {saved_step} there: "
+        "restore that folder; to start over, create the job again, or use another checkpoint.path",
         "CheckpointGone",
     )
 
 
 def _check_end(folder: Path, job: JobConfig, step: int) -> None:
-    """Refuse a step beyond the last one: trainer.steps may only grow, so another job has saved it."""
+    """Refuse a step beyond the last one. trainer.steps may only grow, so another job has saved it."""
     if step > job.total_steps:
         raise _refused(
-            f"checkpoint.path {folder} holds step {step}, which is beyond trainer.steps {job.total_steps}: another job "
+            f"checkpoint.path {folder} has step {step}, which is beyond trainer.steps {job.total_steps}: another job "
             f"has saved it; give this one a checkpoint.path of its own, or set trainer.steps to {step} or more",
             "CheckpointBeyondEnd",
         )
 
 
 def _begun(folder: Path, job: JobConfig) -> bool:
-    """Tell whether what the folder holds is this job's own: a restart goes on from there, whatever was before it."""
+    """Return whether the folder's steps belong to this job, so that a restart resumes from them even with `Never`."""
     try:
         return (folder / checkpoint.BEGUN_FILE).read_text() == job.uid
     except FileNotFoundError:
@@ -168,19 +167,19 @@ def _begin_anew(folder: Path, job: JobConfig, owner: Owner) -> Start:
     except FileNotFoundError:
         check_owner()
         raise
-    # Last, or a crash before it would let the next attempt take an earlier job's steps for its own.
+    # Last: after a crash before this line, the next attempt must not take an earlier job's steps for its own.
     claims.begin(folder, owner)
-    return Start(told=f"the run begins at step 0; earlier steps are now in {aside}") if aside else Start()
+    return Start(message=f"the run starts at step 0; earlier steps are now in {aside}") if aside else Start()
 
 
 def set_aside(folder: Path, name: str, check_owner: Callable[[], None]) -> Path | None:
-    """Move the steps of an earlier run, and verl's tracker, into a folder beside them; None if there are none.
+    """Move the steps of an earlier run and verl's tracker into a folder beside them; return None if there are none.
 
-    What an attempt that ended in between has left on its way goes with them.
+    This includes steps whose move was interrupted in an earlier attempt.
     """
     steps = [entry for entry in sorted(folder.iterdir()) if checkpoint.STEP_FOLDER.match(entry.name)]
     if steps:
-        # The tracker first: without it a crash in between leaves steps that nobody resumes from by mistake.
+        # The tracker first: after a crash in between, no attempt resumes from the remaining steps by mistake.
         for entry in (folder / checkpoint.TRACKER_FILE, *steps):
             checkpoint.take_away(entry, checkpoint.ASIDE, check_owner)
     else:
@@ -191,7 +190,7 @@ def set_aside(folder: Path, name: str, check_owner: Callable[[], None]) -> Path 
     aside = folder / f"set-aside-by-{name}"
     aside.mkdir(exist_ok=True)
     for entry in taken:
-        # Of two attempts that ended in between, each may have left the same step.
+        # Two interrupted attempts may each have left the same step.
         named = aside / entry.name
         entry.rename(named.with_name(entry.name + entry.parent.name) if named.exists() else named)
         with contextlib.suppress(OSError):
@@ -200,59 +199,61 @@ def set_aside(folder: Path, name: str, check_owner: Callable[[], None]) -> Path 
 
 
 def _retire_tracker(folder: Path, check_owner: Callable[[], None]) -> None:
-    """Take away a tracker that names no step: the run may come to that number, and would take it for saved."""
+    """Move away a tracker that names no existing step. The run may reach that number and would consider it saved."""
     checkpoint.take_away(folder / checkpoint.TRACKER_FILE, checkpoint.RETIRED, check_owner)
 
 
 @contextlib.contextmanager
 def loading(folder: Path | None) -> Iterator[None]:
-    """Raise StartGoneError for a step that goes, or is cut off, while verl loads it.
+    """Raise StartGoneError if a step disappears or is truncated while verl loads it.
 
-    It may be another job's, which deletes it beyond its `checkpoint.keep`. And where verl finds no mark, it says so in
-    the log and begins with the first prompts again (trainer_base.py, _load_checkpoint, 0.9.1).
+    The step may belong to another job, which deletes steps beyond its `checkpoint.keep`. If verl finds no mark, it logs
+    it and starts again from the first prompts (trainer_base.py, _load_checkpoint, 0.9.1).
     """
     try:
         yield
     finally:
         if folder is not None and not checkpoint.is_complete(folder):
-            raise StartGoneError(f"{folder} went while the run loaded it; the next attempt chooses its beginning anew")
+            raise StartGoneError(
+                f"{folder} disappeared while the run loaded it; the next attempt chooses another start"
+            )
 
 
 def check_topology(folder: Path, devices: int) -> None:
-    """Refuse a checkpoint of FSDP that another number of devices has written: each rank can only load its own part.
+    """Refuse an FSDP checkpoint of another number of devices: each rank can load only its own shard.
 
-    Checkpoints of Megatron hold no such files; they can be loaded by another topology.
+    Megatron checkpoints have no such files and can be loaded with another topology.
     """
     actor = folder / checkpoint.MODEL_FOLDER
     sizes = sorted({ranks for kind, ranks in checkpoint.shards(actor) if kind == "model"})
     if sizes and devices not in sizes:
         written = " and ".join(str(size) for size in sizes)
         raise _refused(
-            f"{actor} was written by {written} devices, this job has {devices}: FSDP can only load it with the same "
-            f"number; set workerGroups to {sizes[-1]} devices, or merge it with verl.model_merger into a model for "
-            "model.path",
+            f"{actor} was written by {written} devices, but this job has {devices}: FSDP can load it only with the "
+            f"same number; set workerGroups to {sizes[-1]} devices, or merge it with verl.model_merger into a model "
+            "for model.path",
             "CheckpointTopology",
         )
 
 
 def check_critic(folder: Path, *, needs_critic: bool) -> None:
-    """Refuse a checkpoint without critic for an algorithm that has one."""
+    """Refuse a checkpoint without a critic for an algorithm that has one."""
     if needs_critic and not (folder / checkpoint.CRITIC_FOLDER).is_dir():
         raise _refused(
-            f"{folder} holds no critic, but algorithm.name PPO resumes one; begin from a checkpoint of a PPO job, or "
-            "set model.path to the merged actor and leave checkpoint.from out",
+            f"{folder} has no critic, but algorithm.name PPO resumes one; start from a checkpoint of a PPO job, or set "
+            "model.path to the merged actor and remove checkpoint.from",
             "CheckpointWithoutCritic",
         )
 
 
 def check_contents(folder: Path, loads: Mapping[str, frozenset[str]]) -> None:
     """Refuse a step that was saved without the model or the optimizer that the run would load."""
-    if lacking := list(contents.lacking(folder, loads)):
+    if lacking := list(checkpoint_contents.lacking(folder, loads)):
         raise _refused(
             f"{folder} was saved without {' and '.join(lacking)}, which the run would load; start from another step "
-            "or folder. Where only the optimizer is missing, verl.overrides "
-            f'{contents.LOAD_KEY}: ["{contents.MODEL}"] (and the '
-            "critic's) loads the weights alone",
+            "or folder. If only the optimizer is missing, verl.overrides "
+            f'{checkpoint_contents.LOAD_KEY}: ["{checkpoint_contents.MODEL}"] (and the '
+            "critic's) loads only the weights",
             "CheckpointIncomplete",
         )
 
@@ -263,23 +264,21 @@ def _from_source(source: ResumeSource, job: JobConfig, loader: Loader, *, only_e
     there = ", ".join(str(step) for step in steps[-SHOWN_STEPS:])
     there = f"the {'last ' if len(steps) > SHOWN_STEPS else ''}complete steps are {there}"
     if not steps:
-        what = (
-            "is not a folder of this pod" if not folder.is_dir() else "holds no complete checkpoint (global_step_<n>)"
-        )
+        what = "is not a folder of this pod" if not folder.is_dir() else "has no complete checkpoint (global_step_<n>)"
         raise _refused(f"checkpoint.from: {folder} {what}")
     step = source.step or _source_step(folder, steps, loader)
     if step not in steps:
         raise _refused(f"checkpoint.from.step: {folder} has no complete step {step}; {there}")
     if step >= job.total_steps and not only_evaluates:
         raise _refused(
-            f"checkpoint.from: step {step} is not before trainer.steps {job.total_steps}, and verl counts on from "
-            f"there; set trainer.steps beyond {step}"
+            f"checkpoint.from: step {step} is not before trainer.steps {job.total_steps}, and verl continues counting "
+            f"from there; set trainer.steps beyond {step}"
         )
-    return Start(step_folder(folder, step), step, f"the run begins with step {step} of {folder}")
+    return Start(step_folder(folder, step), step, f"the run starts from step {step} of {folder}")
 
 
 def _source_step(folder: Path, steps: list[int], loader: Loader) -> int:
-    """Return the step that the source's tracker names, else its newest one, of those that can be resumed."""
+    """Return the step that the source's tracker names, otherwise its newest one, among those that can be resumed."""
     tracked = checkpoint.tracked_step(folder)
     first = tracked if tracked in steps else steps[-1]
     return _newest_whole(folder, first, loader, "checkpoint.from", "CheckpointMissing")

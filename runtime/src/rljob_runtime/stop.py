@@ -77,7 +77,7 @@ def stop_here(spool: Spool, mode: StopMode, wait_seconds: float) -> bool:
 def stop(place: Place, mode: StopMode, wait_seconds: float) -> bool:
     """Request a stop of the current attempt and wait for its end; return True when no attempt is running (any more).
 
-    The time counts from the first request, whoever sent it: a run that the operator has already waited for gets no
+    The time counts from the first request, from any sender: a run that the operator has already waited for gets no
     second grace period when its pods are deleted.
     """
     deadline = time.monotonic() + wait_seconds

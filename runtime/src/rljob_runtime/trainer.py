@@ -1,11 +1,12 @@
-"""The seam between the launcher and what trains: `Trainer`, and which one an image has.
+"""The interface between the launcher and the trainer of an image: `Trainer`.
 
-The launcher checks the place, waits for the cluster, claims the checkpoints, chooses where to begin, watches for stops
-and lost nodes, and names the end. The trainer composes its configuration, connects to Ray, trains and saves. Inside its
-processes it talks to the spool and to the checkpoint folder through `training_attempt.TrainingAttempt`.
+The launcher checks the environment, waits for the cluster, claims the checkpoints, chooses the start, watches for stops
+and lost nodes, and reports the outcome. The trainer composes its configuration, connects to Ray, trains and saves. Its
+processes access the spool and the checkpoint folder through `training_attempt.TrainingAttempt`.
 
-An image decides who trains: a distribution that is installed in it registers a class without arguments in the entry
-point group `rljob_runtime.trainers`. Our own verl trainer is the default; another distribution's goes before it.
+The image determines the trainer: an installed distribution registers a class, created without arguments, in the entry
+point group `rljob_runtime.trainers`. Our own verl trainer is the default; a trainer of another distribution takes
+precedence.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ WORKER_HOOK = "rljob_runtime.worker_setup.set_up"
 
 @dataclass(frozen=True)
 class Setup:
-    """What a trainer is told about its attempt before anything runs."""
+    """What a trainer gets about its attempt before anything runs."""
 
     job: JobConfig
     attempt: int
     spool: Spool
     scratch: Path
-    """Folder on the head for files that nobody needs after the attempt."""
+    """Folder on the head for files that are not needed after the attempt."""
     variables: Mapping[str, str]
     """Environment variables that every process of the run needs."""
 
@@ -53,7 +54,7 @@ class Result:
     evaluation: Mapping[str, float] | None = None
     """Validation metrics of a run that only evaluates."""
     abandoned_step: int | None = None
-    """The step after `step` whose rollout was given up."""
+    """The step after `step` whose rollout was abandoned."""
 
 
 class Trainer(Protocol):
@@ -61,50 +62,50 @@ class Trainer(Protocol):
 
     @property
     def sole_actor(self) -> tuple[str, str]:
-        """Name and namespace of a Ray actor that lives as long as a run does: a second run waits until it is gone."""
+        """Name and namespace of a Ray actor that lives as long as a run. A second run waits until it is gone."""
 
     def only_evaluates(self, job: JobConfig) -> bool:
         """Report whether the job trains nothing."""
 
     def environment(self, job: JobConfig, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the variables that every process of the run needs; what the pod sets wins."""
+        """Return the variables that every process of the run needs; the pod's values take precedence."""
 
     def prepare(self, setup: Setup) -> None:
-        """Compose and check the configuration; raises RefusedError (exit 64) for what can never run."""
+        """Compose and check the configuration. Raises RefusedError (exit 64) for a configuration that can never run."""
 
     def run(self, connected: Callable[[], None]) -> Result:
         """Connect to the Ray cluster, call `connected`, and train to the end.
 
-        What `connected` raises leaves this method unchanged. Every process of the run must have the variables of the
-        setup and call `WORKER_HOOK` when it starts.
+        Exceptions of `connected` propagate unchanged. Every process of the run must have the variables of the setup and
+        call `WORKER_HOOK` when it starts.
         """
 
     @property
     def loads(self) -> Mapping[str, frozenset[str]]:
-        """What it loads of a checkpoint, of `model` and `optimizer`, by the folder of each role that it trains.
+        """Which parts of a checkpoint (`model`, `optimizer`) it loads, by the folder of each role that it trains.
 
-        Asked within `connected`; without the folder `critic` in it, a checkpoint needs none.
+        Read within `connected`. If it lacks the folder `critic`, a checkpoint needs no critic.
         """
 
     def begin_at(self, start: Start) -> None:
-        """Take the step to begin from, within `connected`; raises RefusedError for one that it cannot load."""
+        """Set the step to start from, within `connected`. Raises RefusedError for a step that it cannot load."""
 
     def request_stop(self, mode: StopMode) -> None:
-        """Pass a stop on, from any thread, at any time after `prepare`; the spool holds the same request."""
+        """Forward a stop, from any thread and at any time after `prepare`. The spool contains the same request."""
 
 
 def load() -> Trainer:
-    """Return the image's trainer; raises RefusedError (exit 64) where the image does not decide."""
+    """Return the image's trainer. Raises RefusedError (exit 64) if the image has none or several."""
     entry = choose(entry_points(group=GROUP))
     try:
         made: Trainer = entry.load()()
     except Exception as error:
-        raise _refused(f"the entry point {entry.name} ({entry.value}) cannot be loaded: {error!r}") from error
+        raise _refused(f"cannot load the entry point {entry.name} ({entry.value}): {error!r}") from error
     return made
 
 
 def choose(entries: Iterable[EntryPoint]) -> EntryPoint:
-    """Choose among the installed trainers: the one that is not our default, if there is any."""
+    """Return the installed trainer that is not our default, otherwise the default."""
     by_name = {entry.name: entry for entry in entries}
     others = sorted(by_name.keys() - {DEFAULT})
     if len(others) > 1:
@@ -112,7 +113,7 @@ def choose(entries: Iterable[EntryPoint]) -> EntryPoint:
     try:
         return by_name[others[0] if others else DEFAULT]
     except KeyError:
-        raise _refused("the image has none: install rljob-runtime with its dist-info") from None
+        raise _refused("the image has none; install rljob-runtime with its dist-info") from None
 
 
 def _refused(what: str) -> RefusedError:

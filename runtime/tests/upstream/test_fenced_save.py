@@ -215,7 +215,9 @@ def test_a_step_of_megatron_records_its_parallelism(here: Place) -> None:
 
 def test_a_step_that_disappears_while_verl_loads_it_is_reported(here: Place) -> None:
     done = subprocess.run(here.words("loading"), capture_output=True, text=True, check=False)
-    told = f"{here.checkpoints}/global_step_4 went while the run loaded it; the next attempt chooses its beginning anew"
+    told = (
+        f"{here.checkpoints}/global_step_4 disappeared while the run loaded it; the next attempt chooses another start"
+    )
     assert last_words(done.stdout)[-1:] == [f"told {told}"], done.stderr[-3000:]
 
 

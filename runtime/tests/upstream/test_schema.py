@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime import contents, hydra_config, launcher_overrides, parallelism
+from rljob_runtime import checkpoint_contents, hydra_config, launcher_overrides, parallelism
 from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, OverrideValue, Platform
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.resume import Start
@@ -128,12 +128,18 @@ def test_checkpoints_without_the_model_are_refused_however_they_are_written(
     saving = dataclasses.replace(job(platform, **{"model_engine": engine, key: value}), checkpoint_path="/saves")
     config = hydra_config.compose(saving, SPOOL, SCRATCH)
     with pytest.raises(RefusedError, match="without model"):
-        contents.require(saving, config)
-    contents.require(saving, hydra_config.compose(job(platform, model_engine=engine), SPOOL, SCRATCH))
+        checkpoint_contents.require(saving, config)
+    checkpoint_contents.require(saving, hydra_config.compose(job(platform, model_engine=engine), SPOOL, SCRATCH))
 
 
 def test_what_is_loaded_is_what_is_saved_unless_it_is_set() -> None:
     config = hydra_config.compose(job(), SPOOL, SCRATCH)
-    assert contents.loads(config, needs_critic=True) == {"actor": contents.DEFAULT, "critic": contents.DEFAULT}
+    assert checkpoint_contents.loads(config, needs_critic=True) == {
+        "actor": checkpoint_contents.DEFAULT,
+        "critic": checkpoint_contents.DEFAULT,
+    }
     config.critic.checkpoint.save_contents = ["model"]
-    assert contents.loads(config, needs_critic=True) == {"actor": contents.DEFAULT, "critic": {"model"}}
+    assert checkpoint_contents.loads(config, needs_critic=True) == {
+        "actor": checkpoint_contents.DEFAULT,
+        "critic": {"model"},
+    }

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime import contents
+from rljob_runtime import checkpoint_contents
 from rljob_runtime.launcher_overrides import ROUTER_CONFIG, TRAINER_NAME
 
 
@@ -106,10 +106,10 @@ def test_settings_are_read_as_the_checkpoint_managers_of_verl_read_them(saved: A
         patch.setattr("torch.distributed.get_rank", lambda: 0)
         patch.setattr("torch.distributed.get_world_size", lambda: 1)
         BaseCheckpointManager.__init__(manager, None, None, checkpoint_config=config)
-    read = contents.named(config.load_contents)
-    assert (contents.MODEL in read) == manager.should_save_model == manager.should_load_model
-    assert (contents.OPTIMIZER in read) == manager.should_save_optimizer == manager.should_load_optimizer
-    assert (contents.EXTRA in read) == manager.should_save_extra == manager.should_load_extra
+    read = checkpoint_contents.named(config.load_contents)
+    assert (checkpoint_contents.MODEL in read) == manager.should_save_model == manager.should_load_model
+    assert (checkpoint_contents.OPTIMIZER in read) == manager.should_save_optimizer == manager.should_load_optimizer
+    assert (checkpoint_contents.EXTRA in read) == manager.should_save_extra == manager.should_load_extra
 
 
 def test_the_files_that_tell_what_was_saved_keep_their_names() -> None:
@@ -118,10 +118,12 @@ def test_the_files_that_tell_what_was_saved_keep_their_names() -> None:
     # Not imported: the image for CPUs has no Megatron.
     utils = Path(verl.__path__[0]) / "utils"
     megatron = (utils / "checkpoint" / "megatron_checkpoint_manager.py").read_text()
-    assert f'"{contents.FSDP_FILE}"' in (utils / "checkpoint" / "fsdp_checkpoint_manager.py").read_text()
-    assert f'"{contents.MEGATRON_FILE}"' in (utils / "megatron_utils.py").read_text()
+    assert f'"{checkpoint_contents.FSDP_FILE}"' in (utils / "checkpoint" / "fsdp_checkpoint_manager.py").read_text()
+    assert f'"{checkpoint_contents.MEGATRON_FILE}"' in (utils / "megatron_utils.py").read_text()
     assert '"contents": contents,' in megatron
-    assert all(f'contents["{name}"] = ' in megatron for name in (contents.MODEL, contents.OPTIMIZER))
+    assert all(
+        f'contents["{name}"] = ' in megatron for name in (checkpoint_contents.MODEL, checkpoint_contents.OPTIMIZER)
+    )
 
 
 def test_verl_still_makes_no_baselines_for_remax(base: Any) -> None:

@@ -1,6 +1,6 @@
-"""verl behind the launcher's seam (`trainer.Trainer`): the entry point `verl` of group `rljob_runtime.trainers`.
+"""verl's implementation of `trainer.Trainer`: the entry point `verl` of group `rljob_runtime.trainers`.
 
-verl is imported only when a method is called, so that an image with another trainer needs none.
+verl is imported only when a method is called, so that an image with another trainer does not need it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rljob_runtime import contents, launcher_overrides, parallelism, preflight
+from rljob_runtime import checkpoint_contents, launcher_overrides, parallelism, preflight
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, StopMode
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.resume import Start
@@ -25,7 +25,7 @@ class VerlTrainer:
     """Runs verl with our registered trainer in a task runner on the head."""
 
     sole_actor = ("TransferQueueController", "transfer_queue")
-    """A fixed name (TransferQueue 0.1.11, interface.py): a second run would attach to the first and destroy it."""
+    """A fixed name (TransferQueue 0.1.11, interface.py). A second run would attach to the first and destroy it."""
 
     def __init__(self) -> None:
         self._setup: Setup | None = None
@@ -46,10 +46,10 @@ class VerlTrainer:
 
         job = setup.job
         config = hydra_config.compose(job, setup.spool, setup.scratch)
-        contents.require(job, config)
+        checkpoint_contents.require(job, config)
         require_plugin(job)
         if not preflight.missing_here([required.path for required in job.required_paths]):
-            # verl reads the critic's model here; where it is missing, the check of the paths knows whose fault it is.
+            # verl reads the critic's model here. If it is missing, the path check later reports which nodes lack it.
             hydra_config.validate(config)
         prepare_processes(config, setup.variables)
         self._setup, self._config = setup, config
@@ -70,7 +70,7 @@ class VerlTrainer:
         """See `Trainer`."""
         from verl.trainer.ppo.utils import need_critic
 
-        return contents.loads(self._composed, needs_critic=need_critic(self._composed))
+        return checkpoint_contents.loads(self._composed, needs_critic=need_critic(self._composed))
 
     def begin_at(self, start: Start) -> None:
         """See `Trainer`."""
@@ -98,14 +98,14 @@ class VerlTrainer:
 
 
 def resume_settings(start: Start) -> dict[str, OverrideValue]:
-    """Return verl's keys for the step to begin from."""
+    """Return verl's keys for the step to start from."""
     if start.folder is None:
         return {"trainer.resume_mode": "disable", "trainer.resume_from_path": None}
     return {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": str(start.folder)}
 
 
 def require_plugin(job: JobConfig) -> None:
-    """Refuse to go on with a verl that does not know us: it would compute on the wrong platform."""
+    """Refuse to continue if verl has not loaded our plug-in: it would compute on the wrong platform."""
     import verl  # noqa: F401 - loads the entry points
 
     module = sys.modules.get("rljob_runtime.verl_plugin.plugin")
@@ -115,12 +115,12 @@ def require_plugin(job: JobConfig) -> None:
             ExitCode.BAD_CONFIG,
             "PluginMissing",
             "verl did not load the entry point rljob of group verl.plugins: the image must contain rljob-runtime with "
-            "its dist-info, VERL_USE_EXTERNAL_PLUGINS must not exclude it; a load error is printed above",
+            "its dist-info, and VERL_USE_EXTERNAL_PLUGINS must not exclude it; a load error is printed above",
         )
 
 
 def prepare_processes(config: DictConfig, variables: Mapping[str, str]) -> None:
-    """Let verl's own ray.init hand the variables to every process of the job, and let each tell its stacks."""
+    """Let verl's own ray.init pass the variables to every process of the job, and set our hook for Ray workers."""
     from omegaconf import OmegaConf
 
     runtime_env = "ray_kwargs.ray_init.runtime_env"

@@ -1,4 +1,4 @@
-"""What verl saves of a role and loads again, and whether a run can resume from it.
+"""Contents of a checkpoint: what verl saves and loads for each role, and whether a run can resume from it.
 
 verl 0.9.1 saves and loads the model of a role only if `checkpoint.save_contents` and `load_contents` contain "model",
 and the optimizer only if they contain "optimizer" (verl/utils/checkpoint/checkpoint_manager.py:76,83,119,126). By
@@ -26,20 +26,20 @@ MODEL = "model"
 OPTIMIZER = "optimizer"
 EXTRA = "extra"
 DEFAULT = frozenset({MODEL, OPTIMIZER, EXTRA})
-"""What verl takes for null: verl/utils/checkpoint/checkpoint_manager.py:54-57 (0.9.1)."""
+"""verl's meaning of null: verl/utils/checkpoint/checkpoint_manager.py:54-57 (0.9.1)."""
 NEEDED = {"save_contents": (MODEL, OPTIMIZER), "load_contents": (MODEL,)}
-"""To load the model without its optimizer is allowed: that is how Megatron changes its split (docs/training.md)."""
+"""Loading the model without its optimizer is allowed, to change Megatron's parallelism (docs/training.md)."""
 KEYS = {checkpoint.MODEL_FOLDER: "actor_rollout_ref.actor", checkpoint.CRITIC_FOLDER: "critic"}
 """verl's key of a role, by the folder of its checkpoint."""
 LOAD_KEY = "actor_rollout_ref.actor.checkpoint.load_contents"
-"""The critic has a key of its own."""
+"""The critic has its own key."""
 SHARDS = {"model": MODEL, "optim": OPTIMIZER, "extra_state": EXTRA}
-"""What the kinds of FSDP's shards hold: verl/utils/checkpoint/fsdp_checkpoint_manager.py:316-318 (0.9.1)."""
+"""Contents by kind of FSDP shard: verl/utils/checkpoint/fsdp_checkpoint_manager.py:316-318 (0.9.1)."""
 FSDP_FILE = "fsdp_config.json"
 """Rank 0 of FSDP always writes it: verl/utils/checkpoint/fsdp_checkpoint_manager.py:410 (0.9.1)."""
 MEGATRON_FILE = "ckpt_contents.json"
-"""Rank 0 of Megatron writes it last: verl/utils/megatron_utils.py:1113 (0.9.1). Empty folders tell nothing, since verl
-makes those of all contents (lines 1036-1057)."""
+"""Rank 0 of Megatron writes it last: verl/utils/megatron_utils.py:1113 (0.9.1). Empty folders are not meaningful,
+because verl creates folders for all contents (lines 1036-1057)."""
 
 
 def require(job: JobConfig, config: DictConfig) -> None:
@@ -65,16 +65,16 @@ def loads(config: DictConfig, *, needs_critic: bool) -> dict[str, frozenset[str]
 
 
 def named(value: object) -> frozenset[str]:
-    """Return the contents that verl reads from a setting: it asks `in`, which a text answers too."""
+    """Return the contents that verl reads from a setting. It uses `in`, which also works on a string."""
     if value is None:
         return DEFAULT
     return frozenset(name for name in DEFAULT if name in value) if isinstance(value, Sequence) else frozenset()
 
 
 def lacking(step: Path, wanted: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """Yield what of model and optimizer a step was saved without, although the run would load it.
+    """Yield the parts (model, optimizer) that a step was saved without although the run would load them.
 
-    A role whose files do not tell is left to its engine, which fails if it does not find what it loads.
+    If a role's files do not show their contents, its engine fails when it does not find what it loads.
     """
     for role, names in wanted.items():
         if (found := saved(step / role)) is not None:
@@ -82,7 +82,7 @@ def lacking(step: Path, wanted: Mapping[str, frozenset[str]]) -> Iterator[str]:
 
 
 def saved(folder: Path) -> frozenset[str] | None:
-    """Return what the folder of a role holds; None if its files do not tell.
+    """Return the contents of a role's folder; None if its files do not show them.
 
     Raises OSError for a volume that cannot be read.
     """

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from rljob_runtime import contents
-from rljob_runtime.contents import DEFAULT, MODEL, OPTIMIZER
+from rljob_runtime import checkpoint_contents
+from rljob_runtime.checkpoint_contents import DEFAULT, MODEL, OPTIMIZER
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.outcomes import RefusedError
 from runtime.tests.conftest import MakeJob
@@ -18,8 +18,8 @@ from runtime.tests.conftest import MakeJob
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-EVERYTHING = dict.fromkeys(contents.KEYS, DEFAULT)
-SETTINGS = [(role, field) for role in contents.KEYS for field in contents.NEEDED]
+EVERYTHING = dict.fromkeys(checkpoint_contents.KEYS, DEFAULT)
+SETTINGS = [(role, field) for role in checkpoint_contents.KEYS for field in checkpoint_contents.NEEDED]
 
 
 def config(role: str = "actor", **changed: object) -> DictConfig:
@@ -27,7 +27,7 @@ def config(role: str = "actor", **changed: object) -> DictConfig:
     default = {"save_contents": ["model", "optimizer", "extra"], "load_contents": ["model", "optimizer", "extra"]}
     actor, critic = (
         SimpleNamespace(checkpoint=SimpleNamespace(**(default | (changed if role == name else {}))))
-        for name in contents.KEYS
+        for name in checkpoint_contents.KEYS
     )
     return cast("DictConfig", SimpleNamespace(actor_rollout_ref=SimpleNamespace(actor=actor), critic=critic))
 
@@ -35,28 +35,31 @@ def config(role: str = "actor", **changed: object) -> DictConfig:
 def write_manifest(folder: Path, *listed: str) -> None:
     """Write what Megatron lists of a save."""
     folder.mkdir(parents=True)
-    (folder / contents.MEGATRON_FILE).write_text(json.dumps({"contents": {name: {} for name in listed}}))
+    (folder / checkpoint_contents.MEGATRON_FILE).write_text(json.dumps({"contents": {name: {} for name in listed}}))
 
 
 @pytest.mark.parametrize(("role", "field"), SETTINGS)
 @pytest.mark.parametrize("value", [["optimizer", "extra"], "['optimizer', 'extra']", [], "", 5, {}])
 def test_settings_without_the_model_are_refused(make_job: MakeJob, role: str, field: str, value: object) -> None:
     with pytest.raises(RefusedError) as caught:
-        contents.require(make_job(checkpoint_path="/saves"), config(role, **{field: value}))
+        checkpoint_contents.require(make_job(checkpoint_path="/saves"), config(role, **{field: value}))
     assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "InvalidOverride")
-    assert str(caught.value).startswith(f"{contents.KEYS[role]}.checkpoint.{field} is {value}, without model")
-    contents.require(make_job(), config(role, **{field: value}))
+    assert str(caught.value).startswith(
+        f"{checkpoint_contents.KEYS[role]}.checkpoint.{field} is {value}, without model"
+    )
+    checkpoint_contents.require(make_job(), config(role, **{field: value}))
 
 
-@pytest.mark.parametrize("role", contents.KEYS)
+@pytest.mark.parametrize("role", checkpoint_contents.KEYS)
 def test_the_optimizer_must_be_saved_and_need_not_be_loaded(make_job: MakeJob, role: str) -> None:
     job = make_job(checkpoint_path="/saves")
-    contents.require(job, config(role, load_contents=["model"]))
+    checkpoint_contents.require(job, config(role, load_contents=["model"]))
     with pytest.raises(RefusedError) as caught:
-        contents.require(job, config(role, save_contents=["model", "extra"]))
+        checkpoint_contents.require(job, config(role, save_contents=["model", "extra"]))
     assert str(caught.value) == (
-        f"{contents.KEYS[role]}.checkpoint.save_contents is ['model', 'extra'], without optimizer: an attempt that "
-        "resumes would not continue what was trained; list model and optimizer there, or remove the override"
+        f"{checkpoint_contents.KEYS[role]}.checkpoint.save_contents is ['model', 'extra'], without optimizer: an "
+        "attempt that resumes would not continue what was trained; list model and optimizer there, or remove the "
+        "override"
     )
 
 
@@ -64,12 +67,14 @@ def test_the_optimizer_must_be_saved_and_need_not_be_loaded(make_job: MakeJob, r
     "value", [None, ["model", "optimizer"], ["hf_model", "model", "optimizer"], "[model,optimizer]"]
 )
 def test_settings_with_both_are_accepted(make_job: MakeJob, value: object) -> None:
-    contents.require(make_job(checkpoint_path="/saves"), config(save_contents=value, load_contents=value))
+    checkpoint_contents.require(make_job(checkpoint_path="/saves"), config(save_contents=value, load_contents=value))
 
 
 def test_the_critic_is_loaded_only_by_an_algorithm_that_has_one() -> None:
-    assert contents.loads(config("critic", load_contents=["model"]), needs_critic=False) == {"actor": DEFAULT}
-    loads = contents.loads(config("critic", load_contents=["model"]), needs_critic=True)
+    assert checkpoint_contents.loads(config("critic", load_contents=["model"]), needs_critic=False) == {
+        "actor": DEFAULT
+    }
+    loads = checkpoint_contents.loads(config("critic", load_contents=["model"]), needs_critic=True)
     assert loads == {"actor": DEFAULT, "critic": {MODEL}}
 
 
@@ -90,7 +95,7 @@ def test_fsdps_files_tell_what_was_saved(tmp_path: Path, files: list[str], lacki
         file = tmp_path / "actor" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    assert list(contents.lacking(tmp_path, EVERYTHING)) == lacking
+    assert list(checkpoint_contents.lacking(tmp_path, EVERYTHING)) == lacking
 
 
 @pytest.mark.parametrize(
@@ -105,25 +110,25 @@ def test_megatrons_manifest_tells_what_was_saved(tmp_path: Path, listed: list[st
     write_manifest(tmp_path / "critic", *listed)
     for name in ("model", "optimizer"):  # verl makes the folders of all contents
         (tmp_path / "critic" / name / "dist_ckpt").mkdir(parents=True)
-    assert list(contents.lacking(tmp_path, EVERYTHING)) == lacking
-    assert list(contents.lacking(tmp_path, {"actor": DEFAULT})) == []
+    assert list(checkpoint_contents.lacking(tmp_path, EVERYTHING)) == lacking
+    assert list(checkpoint_contents.lacking(tmp_path, {"actor": DEFAULT})) == []
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"contents": []}', '{"contents": null}'])
 def test_a_manifest_that_tells_nothing_leaves_the_step_to_its_engine(tmp_path: Path, text: str) -> None:
     (tmp_path / "actor").mkdir()
-    (tmp_path / "actor" / contents.MEGATRON_FILE).write_text(text)
-    assert list(contents.lacking(tmp_path, EVERYTHING)) == []
+    (tmp_path / "actor" / checkpoint_contents.MEGATRON_FILE).write_text(text)
+    assert list(checkpoint_contents.lacking(tmp_path, EVERYTHING)) == []
 
 
 def test_a_manifest_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:
     (tmp_path / "actor").mkdir()
-    (tmp_path / "actor" / contents.MEGATRON_FILE).symlink_to("/proc/self/mem")
-    with pytest.raises(OSError, match=contents.MEGATRON_FILE):
-        list(contents.lacking(tmp_path, EVERYTHING))
+    (tmp_path / "actor" / checkpoint_contents.MEGATRON_FILE).symlink_to("/proc/self/mem")
+    with pytest.raises(OSError, match=checkpoint_contents.MEGATRON_FILE):
+        list(checkpoint_contents.lacking(tmp_path, EVERYTHING))
 
 
 def test_only_what_is_loaded_is_asked_for(tmp_path: Path) -> None:
     write_manifest(tmp_path / "actor", "model")
-    assert list(contents.lacking(tmp_path, {"actor": frozenset({MODEL})})) == []
-    assert list(contents.lacking(tmp_path, {"actor": frozenset({OPTIMIZER})})) == ["actor optimizer"]
+    assert list(checkpoint_contents.lacking(tmp_path, {"actor": frozenset({MODEL})})) == []
+    assert list(checkpoint_contents.lacking(tmp_path, {"actor": frozenset({OPTIMIZER})})) == ["actor optimizer"]
