@@ -12,18 +12,18 @@ import pytest
 
 from rljob_runtime.checkpoint import (
     TRACKER_FILE,
+    block_pending_moves,
     broken_shards,
     complete_steps,
+    deletable_steps,
     delete_retired,
-    displace_places,
-    displace_unfinished,
     holds_complete,
     is_complete,
-    name_step,
     new_place,
+    rename_step,
     retire,
+    retire_unfinished_saves,
     step_to_resume,
-    superfluous_steps,
 )
 from rljob_runtime.outcomes import FencedError
 from runtime.tests.fenced_save_process import WHOLE_MARK
@@ -72,7 +72,7 @@ def test_a_mark_that_cannot_be_read_is_neither_whole_nor_cut_off(tmp_path: Path,
     mark = tmp_path / "global_step_4" / "data.pt"
     mark.symlink_to(leads_to)
     (tmp_path / TRACKER_FILE).write_text("99")
-    for ask in (complete_steps, holds_complete, step_to_resume, lambda folder: superfluous_steps(folder, 1, 4, set())):
+    for ask in (complete_steps, holds_complete, step_to_resume, lambda folder: deletable_steps(folder, 1, 4, set())):
         with pytest.raises(OSError, match=r"global_step_4/data\.pt"):
             ask(tmp_path)
     (tmp_path / TRACKER_FILE).write_text("2")
@@ -139,9 +139,9 @@ def test_superfluous_steps_are_neither_among_the_newest_nor_the_trackers(tmp_pat
     for step in (3, 9, 11):
         make_step(tmp_path, step, complete=False)
     (tmp_path / TRACKER_FILE).write_text("2")  # set back by hand
-    assert superfluous_steps(tmp_path, 1, 10, set()) == [3, 4, 8, 9]
-    assert superfluous_steps(tmp_path, 2, 10, set()) == [3, 4, 9]
-    assert superfluous_steps(tmp_path, 2, 4, set()) == [3]
+    assert deletable_steps(tmp_path, 1, 10, set()) == [3, 4, 8, 9]
+    assert deletable_steps(tmp_path, 2, 10, set()) == [3, 4, 9]
+    assert deletable_steps(tmp_path, 2, 4, set()) == [3]
 
 
 def test_a_step_that_lost_a_part_is_no_reason_to_give_up_the_one_before(tmp_path: Path) -> None:
@@ -153,12 +153,12 @@ def test_a_step_that_lost_a_part_is_no_reason_to_give_up_the_one_before(tmp_path
     lost.write_bytes(WHOLE_MARK[:-1])  # its node lost power before it was written
     (tmp_path / TRACKER_FILE).write_text("6")
     whole: set[int] = set()
-    assert superfluous_steps(tmp_path, 1, 6, whole) == [2]
+    assert deletable_steps(tmp_path, 1, 6, whole) == [2]
     assert whole == {4}
     (tmp_path / TRACKER_FILE).write_text("8")
-    assert superfluous_steps(tmp_path, 2, 8, whole) == [2]
-    assert superfluous_steps(tmp_path, 1, 8, whole) == [2, 4, 6]
-    assert superfluous_steps(tmp_path, 2, 8, {6, 8}) == [2, 4]  # known steps are not read again
+    assert deletable_steps(tmp_path, 2, 8, whole) == [2]
+    assert deletable_steps(tmp_path, 1, 8, whole) == [2, 4, 6]
+    assert deletable_steps(tmp_path, 2, 8, {6, 8}) == [2, 4]  # known steps are not read again
 
 
 @pytest.mark.parametrize("damage", [None, "", "x"])
@@ -167,8 +167,8 @@ def test_without_a_tracker_every_step_may_be_needed(tmp_path: Path, damage: str 
         make_step(tmp_path, step)
     if damage is not None:
         (tmp_path / TRACKER_FILE).write_text(damage)
-    assert superfluous_steps(tmp_path, 1, 4, set()) == []
-    assert superfluous_steps(tmp_path / "absent", 1, 4, set()) == []
+    assert deletable_steps(tmp_path, 1, 4, set()) == []
+    assert deletable_steps(tmp_path / "absent", 1, 4, set()) == []
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
@@ -206,7 +206,7 @@ def test_a_step_that_is_taken_away_counts_no_more_before_it_is_deleted(tmp_path:
 
 def test_a_paused_process_takes_nothing_away_from_the_next_owner(tmp_path: Path) -> None:
     make_step(tmp_path, 4)
-    checks = iter([displace_places, None])
+    checks = iter([block_pending_moves, None])
 
     def frozen_in_the_first_check() -> None:
         if (act := next(checks)) is None:
@@ -223,7 +223,7 @@ def test_a_rename_that_is_on_its_way_by_the_places_handle_takes_nothing_away_eit
     (place := tmp_path / ".retired-4.0").mkdir()
     handle = os.open(place, os.O_DIRECTORY)
     try:
-        displace_places(tmp_path)
+        block_pending_moves(tmp_path)
         with pytest.raises(FileNotFoundError):
             os.rename(tmp_path / "global_step_4", "global_step_4", dst_dir_fd=handle)
     finally:
@@ -266,14 +266,14 @@ def test_a_stale_handle_of_the_place_of_a_save_is_the_next_owners_doing_or_an_er
     checks = iter([True, not lost])
     monkeypatch.setattr(Path, "rename", stale)
     with pytest.raises(FencedError if lost else OSError):
-        name_step(tmp_path, 4, place / "global_step_4", check)
+        rename_step(tmp_path, 4, place / "global_step_4", check)
 
 
 def test_a_place_that_is_taken_is_moved(tmp_path: Path) -> None:
     make_step(tmp_path, 4)
     retire(tmp_path, 4, owned)
     (before,) = tmp_path.glob(".retired-*")
-    displace_places(tmp_path)
+    block_pending_moves(tmp_path)
     (after,) = tmp_path.glob(".retired-*")
     assert after != before
     assert (after / "global_step_4" / "data.pt").exists()
@@ -288,7 +288,7 @@ def test_a_place_that_cannot_be_removed_keeps_the_folder_from_its_next_owner(
     (tmp_path / ".retired-4.0").mkdir()
     monkeypatch.setattr(Path, "rmdir", fail)
     with pytest.raises(PermissionError):
-        displace_places(tmp_path)
+        block_pending_moves(tmp_path)
 
 
 def test_places_of_earlier_attempts_and_other_jobs_are_taken_away(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_places_of_earlier_attempts_and_other_jobs_are_taken_away(tmp_path: Path
     foreign = tmp_path / ".saving-by-hand"
     for place in (earlier, own, later, other, foreign):
         make_step(place, 4)
-    displace_unfinished(tmp_path, "a.b", 2)
+    retire_unfinished_saves(tmp_path, "a.b", 2)
     assert [place.exists() for place in (earlier, own, later, other, foreign)] == [False, True, True, False, True]
     assert len(list(tmp_path.glob(".retired-*/global_step_4/data.pt"))) == 2
     assert complete_steps(tmp_path) == []
@@ -309,7 +309,7 @@ def test_a_step_that_is_whole_gets_its_name_in_place_of_one_that_has_it(tmp_path
     make_step(place, 4)
     if left:
         (place / ".nfs0001").touch()
-    name_step(tmp_path, 4, place / "global_step_4", owned)
+    rename_step(tmp_path, 4, place / "global_step_4", owned)
     assert complete_steps(tmp_path) == [4]
     assert place.exists() is left
 
@@ -322,7 +322,7 @@ def test_a_place_that_is_gone_is_the_next_owners_doing_or_an_error(tmp_path: Pat
 
     checks = iter([True, not lost])
     with pytest.raises(FencedError if lost else FileNotFoundError):
-        name_step(tmp_path, 4, new_place(tmp_path, "a", 1) / "global_step_4", check)
+        rename_step(tmp_path, 4, new_place(tmp_path, "a", 1) / "global_step_4", check)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])

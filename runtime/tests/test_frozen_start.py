@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime import claims, resume
-from rljob_runtime.checkpoint import ASIDE, BEGUN_FILE, TRACKER_FILE, name_step, new_place
+from rljob_runtime.checkpoint import ASIDE, BEGUN_FILE, TRACKER_FILE, new_place, rename_step
 from rljob_runtime.checkpoint_contents import DEFAULT
 from rljob_runtime.claims import Owner
 from rljob_runtime.contract import JobConfig, ResumeMode
@@ -86,7 +86,7 @@ class Launcher:
     def train(self, step: int) -> None:
         made = make_step(new_place(self.folder, self.job.uid, self.attempt), step)
         (made / "data.pt").write_bytes((made / "data.pt").read_bytes() + self.job.uid.encode())
-        name_step(self.folder, step, made, lambda: claims.check(self.folder, self.owner))
+        rename_step(self.folder, step, made, lambda: claims.check(self.folder, self.owner))
         claims.publish(self.folder, self.owner, step)
 
 

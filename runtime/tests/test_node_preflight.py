@@ -13,7 +13,7 @@ import pytest
 
 from rljob_runtime import core_binding, hccl, node_preflight, ray_cluster, topology
 from rljob_runtime.contract import CoreBinding, NodeNeeds, Phase, Platform, Progress
-from rljob_runtime.core_binding import Role, Seen
+from rljob_runtime.core_binding import BoundProcess, Role
 from rljob_runtime.node_checks.evaluate import Window
 from rljob_runtime.node_checks.facts import NodeFacts, Request
 from rljob_runtime.node_checks.gather import plan_node
@@ -115,7 +115,7 @@ def test_processes_that_stray_are_counted_and_reported_while_the_trainer_writes(
     started: Spool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started.update_progress(core_binding=CoreBinding(nodes=1, planned_nodes=1))
-    seen = [Seen(Role.TRAINER, 7, "1-19", ""), Seen(Role.ROLLOUT, 8, "1-19", "0,20-39")]
+    seen = [BoundProcess(Role.TRAINER, 7, "1-19", ""), BoundProcess(Role.ROLLOUT, 8, "1-19", "0,20-39")]
     monkeypatch.setattr(ray_cluster, "on_device_nodes", lambda *_: {"10.0.0.1": seen, "10.0.0.2": None})
     node_preflight._look(RUN, started)
     current = started.update_progress(step=4)

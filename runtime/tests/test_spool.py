@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.contract import ContractError, Phase, Progress, SpoolFile, StopMode, StopRequest
-from rljob_runtime.files import in_time, write_atomically
+from rljob_runtime.files import run_with_timeout, write_atomically
 from rljob_runtime.spool import Spool, StepRecord, read_line
 from runtime.tests.conftest import full_volume
 
@@ -71,13 +71,13 @@ def test_a_failed_write_leaves_the_old_content_and_no_scratch(tmp_path: Path, mo
 
 def test_a_volume_that_hangs_is_waited_for_within_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     answered = threading.Event()
-    assert in_time(30.0, answered.set, "lost")
+    assert run_with_timeout(30.0, answered.set, "lost")
     answered.clear()
 
     def hang() -> None:
         answered.wait(30.0)
 
-    assert not in_time(0.05, hang, "it is lost")
+    assert not run_with_timeout(0.05, hang, "it is lost")
     answered.set()
     assert capsys.readouterr().err == "rljob: it is lost: no answer within 0.05 s\n"
 

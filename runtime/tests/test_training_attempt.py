@@ -175,7 +175,7 @@ def test_what_cannot_be_deleted_does_not_end_the_run(
         f"old checkpoints in {checkpoints} are not deleted yet: not yours: .retired-global_step_10."
         in capfd.readouterr().err
     )
-    monkeypatch.setattr("rljob_runtime.checkpoint.superfluous_steps", fail)
+    monkeypatch.setattr("rljob_runtime.checkpoint.deletable_steps", fail)
     save_steps(run, checkpoints, 30)
     assert complete_steps(checkpoints) == [20, 30]
     assert f"old checkpoints in {checkpoints} were not deleted: not yours: checkpoints" in capfd.readouterr().err
@@ -234,7 +234,7 @@ def test_a_deletion_that_breaks_off_leaves_the_next_one_its_turn(
 
     run = keeping(make_job, spool, checkpoints, keep=1)
     with monkeypatch.context() as broken:
-        broken.setattr("rljob_runtime.checkpoint.superfluous_steps", fail)
+        broken.setattr("rljob_runtime.checkpoint.deletable_steps", fail)
         save_steps(run, checkpoints, 20)
     assert complete_steps(checkpoints) == [10, 20]
     save_steps(run, checkpoints, 30)

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from rljob_runtime.files import naming
+from rljob_runtime.files import file_named_in_errors
 
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
 """verl/utils/checkpoint/checkpoint_manager.py, find_latest_ckpt_path (0.9.1)."""
@@ -57,7 +57,7 @@ def holds_complete(folder: Path) -> bool:
     return any(is_complete(step_folder(folder, step)) for step in reversed(_steps(folder)))
 
 
-def superfluous_steps(folder: Path, keep: int, last: int, whole: set[int]) -> list[int]:
+def deletable_steps(folder: Path, keep: int, last: int, whole: set[int]) -> list[int]:
     """Return the steps up to `last` that can be deleted.
 
     The step that the tracker names is kept, and every step from the newest `keep` whole ones on. A complete step that
@@ -81,14 +81,14 @@ def superfluous_steps(folder: Path, keep: int, last: int, whole: set[int]) -> li
 
 def retire(folder: Path, step: int, check_owner: Callable[[], None]) -> None:
     """Move a step away for deletion, if it exists. Processes that still write to its files can do no harm."""
-    take_away(step_folder(folder, step), RETIRED, check_owner)
+    move_away(step_folder(folder, step), RETIRED, check_owner)
 
 
-def take_away(entry: Path, kind: str, check_owner: Callable[[], None]) -> None:
+def move_away(entry: Path, kind: str, check_owner: Callable[[], None]) -> None:
     """Move an entry of a checkpoint folder, if it exists, into a new folder beside it.
 
     A process that is paused between any two lines and loses the folder in the meantime moves nothing: a new owner
-    removes the target folder after it has claimed (`displace_places`), so either the check or the rename fails.
+    removes the target folder after it has claimed (`block_pending_moves`), so either the check or the rename fails.
     """
     for last_try in (False, False, True):
         if not entry.exists():
@@ -105,7 +105,7 @@ def take_away(entry: Path, kind: str, check_owner: Callable[[], None]) -> None:
                 raise
 
 
-def displace_places(folder: Path) -> None:
+def block_pending_moves(folder: Path) -> None:
     """Prevent previous owners from moving further steps away.
 
     An empty folder may be the target of a pending rename. It is removed, not renamed: on NFS the rename refers to its
@@ -131,7 +131,7 @@ def new_place(folder: Path, uid: str, attempt: int) -> Path:
     return folder / f".saving-{uid}.{attempt}.{uuid.uuid4().hex}"
 
 
-def displace_unfinished(folder: Path, uid: str, attempt: int) -> None:
+def retire_unfinished_saves(folder: Path, uid: str, attempt: int) -> None:
     """Move away the folders of unfinished saves of earlier attempts and other jobs, for deletion."""
     for entry in folder.glob(".saving-*"):
         place = PLACE.match(entry.name)
@@ -141,7 +141,7 @@ def displace_unfinished(folder: Path, uid: str, attempt: int) -> None:
                 entry.rename(folder / f"{RETIRED}{uuid.uuid4().hex}")
 
 
-def name_step(folder: Path, step: int, made: Path, check_owner: Callable[[], None]) -> None:
+def rename_step(folder: Path, step: int, made: Path, check_owner: Callable[[], None]) -> None:
     """Rename the folder of a complete step to its final name. Raises FencedError if the folder has another owner.
 
     The process may be paused between any two lines: a new owner moves the source folder away after it has claimed. So
@@ -197,7 +197,7 @@ def is_whole(file: Path) -> bool:
     the same check, but reports a read error as "not a zip file".
     """
     try:
-        with naming(file), file.open("rb") as opened:
+        with file_named_in_errors(file), file.open("rb") as opened:
             opened.seek(max(0, opened.seek(0, os.SEEK_END) - ZIP_END_BYTES - ZIP_COMMENT_BYTES))
             tail = opened.read()
     except (FileNotFoundError, NotADirectoryError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rljob_runtime import checkpoint
 from rljob_runtime.contract import ExitCode, JobConfig
-from rljob_runtime.files import naming
+from rljob_runtime.files import file_named_in_errors
 from rljob_runtime.outcomes import RefusedError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def saved(folder: Path) -> frozenset[str] | None:
         return frozenset(SHARDS[kind] for kind in kinds)
     file = folder / MEGATRON_FILE
     try:
-        with naming(file):
+        with file_named_in_errors(file):
             listed = frozenset(json.loads(file.read_text())["contents"].keys())
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rljob_runtime.checkpoint import BEGUN_FILE, TRACKER_FILE, displace_places, displace_unfinished
+from rljob_runtime.checkpoint import BEGUN_FILE, TRACKER_FILE, block_pending_moves, retire_unfinished_saves
 from rljob_runtime.contract import ExitCode, JobConfig
 from rljob_runtime.files import write_atomically
 from rljob_runtime.outcomes import FencedError, RefusedError
@@ -73,7 +73,7 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ClaimState:
     """The claim as read at one time."""
 
     owner: Owner | None
@@ -239,8 +239,8 @@ def _take(folder: Path, owner: Owner) -> None:
     for name in (TRACKER_FILE, BEGUN_FILE):
         for scratch in folder.glob(f".{name}.*"):
             scratch.unlink(missing_ok=True)
-    displace_places(folder)
-    displace_unfinished(folder, owner.uid, owner.attempt)
+    block_pending_moves(folder)
+    retire_unfinished_saves(folder, owner.uid, owner.attempt)
 
 
 def _judge(folder: Path, owner: Owner, found: Owner | None) -> None:
@@ -251,19 +251,19 @@ def _judge(folder: Path, owner: Owner, found: Owner | None) -> None:
         raise FencedError(f"{folder}: owned by {found or 'nobody'}, not by {owner}; this attempt writes nothing more")
 
 
-def _look(folder: Path) -> Seen:
+def _look(folder: Path) -> ClaimState:
     for again in (True, True, False):
         try:
             # Open first: network file systems fetch fresh attributes from the server when a file is opened.
             with (folder / OWNER_FILE).open("rb") as file:
-                return Seen(_decode(file.read()), os.fstat(file.fileno()).st_mtime)
+                return ClaimState(_decode(file.read()), os.fstat(file.fileno()).st_mtime)
         except FileNotFoundError:
             break
         except OSError as error:
             # NFS: the file was replaced between opening and reading.
             if error.errno != errno.ESTALE or not again:
                 raise
-    return Seen(None, 0.0)
+    return ClaimState(None, 0.0)
 
 
 def _touch(folder: Path, owner: Owner, times: tuple[int, int] | None) -> None:

@@ -43,7 +43,7 @@ class Role(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Seen:
+class BoundProcess:
     """A bound process and the CPUs that the kernel allows its threads."""
 
     role: Role
@@ -133,7 +133,7 @@ def bind_raylet(plan: Plan) -> None:
         _set_threads(pid, mask)
 
 
-def look(run: str) -> list[Seen]:
+def look(run: str) -> list[BoundProcess]:
     """Compare each live process of the run on this node with its plan."""
     found = []
     for file in sorted((root() / run).glob(f"*{RECORD_SUFFIX}")):
@@ -143,7 +143,7 @@ def look(run: str) -> list[Seen]:
                 continue
             role, wanted = file.read_text().split(" ", 1)
             masks = frozenset().union(*(_mask(pid, thread) for thread in _threads(pid)))
-            found.append(Seen(Role(role), pid, wanted, cpu_text(masks - parse_cpus(wanted))))
+            found.append(BoundProcess(Role(role), pid, wanted, cpu_text(masks - parse_cpus(wanted))))
         except (OSError, ValueError):
             continue  # the process has ended
     return found

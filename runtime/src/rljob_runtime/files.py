@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def file_named_in_errors(path: Path) -> Iterator[None]:
     """Add the file's name to an OSError, because errors of a read or write do not contain it."""
     try:
         yield
@@ -31,7 +31,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        with naming(path), scratch.open("wb") as file:
+        with file_named_in_errors(path), scratch.open("wb") as file:
             file.write(data)
             if durable:
                 file.flush()
@@ -61,7 +61,7 @@ def folder_bytes(folder: Path, seconds: float) -> int | None:
     return total
 
 
-def in_time(seconds: float, do: Callable[[], None], otherwise: str = "") -> bool:
+def run_with_timeout(seconds: float, do: Callable[[], None], otherwise: str = "") -> bool:
     """Run `do`, which may hang or fail; return whether it succeeded within `seconds`. Otherwise print `otherwise`."""
     failed: list[OSError] = []
 

@@ -36,7 +36,7 @@ from rljob_runtime import (
 from rljob_runtime import node_preflight as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.contract import ContractError, ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
-from rljob_runtime.files import in_time
+from rljob_runtime.files import run_with_timeout
 from rljob_runtime.mirror import Mirror, own_log
 from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, Verdict, from_error, innermost
 from rljob_runtime.spool import Spool
@@ -442,6 +442,6 @@ def leave(ending: Ending) -> NoReturn:
             sys.stdout.flush()
         if ending.mirror is not None:
             failed = ending.outcome.exit_code != ExitCode.DONE
-            in_time(KEEP_LOGS_SECONDS, functools.partial(ending.mirror.finish, own_log(), failed=failed))
+            run_with_timeout(KEEP_LOGS_SECONDS, functools.partial(ending.mirror.finish, own_log(), failed=failed))
     finally:
         os._exit(ending.outcome.exit_code)

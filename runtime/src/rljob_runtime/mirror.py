@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_runtime.contract import JobConfig
-from rljob_runtime.files import in_time
+from rljob_runtime.files import run_with_timeout
 from rljob_runtime.spool import Spool, StepRecord
 from rljob_runtime.stacks.gather import error_logs
 from rljob_runtime.stacks.register import run_name
@@ -106,7 +106,7 @@ class Mirror:
     def drain(self) -> None:
         """Wait, with a limit, until all records are copied. Otherwise the last records are lost at exit."""
         self._over.set()
-        if not in_time(DRAIN_SECONDS, self._pending.join):
+        if not run_with_timeout(DRAIN_SECONDS, self._pending.join):
             self._log(TimeoutError(f"the volume did not respond within {DRAIN_SECONDS:g} s"))
 
     def _write_steps(self, records: Spool) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from rljob_runtime import core_binding, hccl, ray_cluster
 from rljob_runtime.affinity import DEVICE_CPUS_MIN
 from rljob_runtime.contract import JobConfig, Platform
-from rljob_runtime.files import in_time
+from rljob_runtime.files import run_with_timeout
 from rljob_runtime.node_checks import evaluate, report
 from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
 from rljob_runtime.node_checks.gather import gather
@@ -186,7 +186,7 @@ def _leave_tokens(job: JobConfig) -> tuple[SharedFolder, ...]:
         if path is None or job.nodes < 1:
             continue
         folder = SharedFolder(field, path, f".rljob-preflight-{token}", token)
-        if in_time(FOLDER_SECONDS, functools.partial(_write_token, folder), f"{field} {path} was not checked"):
+        if run_with_timeout(FOLDER_SECONDS, functools.partial(_write_token, folder), f"{field} {path} was not checked"):
             folders.append(folder)
     return tuple(folders)
 
@@ -198,7 +198,9 @@ def _write_token(folder: SharedFolder) -> None:
 
 def _remove_tokens(folders: tuple[SharedFolder, ...]) -> None:
     for folder in folders:
-        in_time(FOLDER_SECONDS, functools.partial((Path(folder.path) / folder.token_name).unlink, missing_ok=True))
+        run_with_timeout(
+            FOLDER_SECONDS, functools.partial((Path(folder.path) / folder.token_name).unlink, missing_ok=True)
+        )
 
 
 def _log(text: str) -> None:

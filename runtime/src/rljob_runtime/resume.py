@@ -69,7 +69,7 @@ def choose(job: JobConfig, attempt: Attempt, loads: Mapping[str, frozenset[str]]
         _check_kept(own, job, attempt.checkpoint_step)
     owner = Owner.of(job, attempt.number)
     if job.resume is ResumeMode.NEVER and (own is None or not _begun(own, job)):
-        return _begin_anew(own, job, owner) if own else Start()
+        return _start_over(own, job, owner) if own else Start()
     loader = Loader(job.devices, loads)
     step = _own_step(own, owner, loader) if own else None
     if own is not None and step is not None:
@@ -159,7 +159,7 @@ def _begun(folder: Path, job: JobConfig) -> bool:
         return False
 
 
-def _begin_anew(folder: Path, job: JobConfig, owner: Owner) -> Start:
+def _start_over(folder: Path, job: JobConfig, owner: Owner) -> Start:
     name = f"{job.cluster_name}-attempt-{owner.attempt}"
     check_owner = functools.partial(claims.check, folder, owner)
     try:
@@ -181,7 +181,7 @@ def set_aside(folder: Path, name: str, check_owner: Callable[[], None]) -> Path 
     if steps:
         # The tracker first: after a crash in between, no attempt resumes from the remaining steps by mistake.
         for entry in (folder / checkpoint.TRACKER_FILE, *steps):
-            checkpoint.take_away(entry, checkpoint.ASIDE, check_owner)
+            checkpoint.move_away(entry, checkpoint.ASIDE, check_owner)
     else:
         _retire_tracker(folder, check_owner)
     taken = sorted(folder.glob(f"{checkpoint.ASIDE}*/*"))
@@ -200,7 +200,7 @@ def set_aside(folder: Path, name: str, check_owner: Callable[[], None]) -> Path 
 
 def _retire_tracker(folder: Path, check_owner: Callable[[], None]) -> None:
     """Move away a tracker that names no existing step. The run may reach that number and would consider it saved."""
-    checkpoint.take_away(folder / checkpoint.TRACKER_FILE, checkpoint.RETIRED, check_owner)
+    checkpoint.move_away(folder / checkpoint.TRACKER_FILE, checkpoint.RETIRED, check_owner)
 
 
 @contextlib.contextmanager

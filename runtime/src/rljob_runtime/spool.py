@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime.contract import ContractError, CoreBinding, Progress, SpoolFile, StopMode, StopRequest
-from rljob_runtime.files import naming, write_atomically
+from rljob_runtime.files import file_named_in_errors, write_atomically
 
 TAIL_BYTES = 256 * 1024
 """A step's line has about 8 kB; this fits the last line even with many times verl's usual hundred metrics."""
@@ -101,7 +101,7 @@ class Spool:
                 "metrics": {k: _json_number(v) for k, v in record.metrics.items()},
             }
         )
-        with naming(path), path.open("ab", buffering=0) as file:
+        with file_named_in_errors(path), path.open("ab", buffering=0) as file:
             rest = memoryview((b"\n" if _is_cut_off(path) else b"") + line.encode() + b"\n")
             while rest:
                 rest = rest[file.write(rest) :]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rljob_runtime import ray_cluster
 from rljob_runtime.contract import STALL_SECONDS, ExitCode, Outcome
-from rljob_runtime.files import in_time
+from rljob_runtime.files import run_with_timeout
 from rljob_runtime.outcomes import bounded
 from rljob_runtime.stacks.frames import summarize
 from rljob_runtime.stacks.gather import Stack, gather
@@ -49,7 +49,7 @@ def outcome_of(name: str, step: int, since: float, targets: Sequence[Path]) -> O
     kept = [
         str(target / FOLDER)
         for target in targets
-        if in_time(WRITE_SECONDS, functools.partial(write, target, line, stacks), "cannot save the stacks")
+        if run_with_timeout(WRITE_SECONDS, functools.partial(write, target, line, stacks), "cannot save the stacks")
     ]
     counted = f"{_count(len(stacks), 'process', 'es')} on {_count(len({stack.node for stack in stacks}), 'node', 's')}"
     where = f"; stacks of {counted} are in {kept[-1]}" if kept and stacks else ""

@@ -22,7 +22,7 @@ from typing import Any
 from rljob_runtime import checkpoint, claims, step_metrics
 from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import JobConfig, Phase, StopMode
-from rljob_runtime.files import folder_bytes, in_time
+from rljob_runtime.files import folder_bytes, run_with_timeout
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError
 from rljob_runtime.spool import STRENGTH, Spool, StepRecord
@@ -111,7 +111,7 @@ class TrainingAttempt:
 
         def drop() -> None:
             try:
-                self._take_away(folder, last)
+                self._move_away(folder, last)
                 checkpoint.delete_retired(folder)
             except FencedError as error:
                 print(f"rljob: old checkpoints in {folder} were not deleted: {error}", file=sys.stderr, flush=True)  # noqa: T201
@@ -121,13 +121,13 @@ class TrainingAttempt:
         pending = f"old checkpoints in {folder} are not deleted yet"
         ends = time.monotonic() + (DELETE_SECONDS if self.stop_mode() is None else DELETE_SECONDS_OF_A_STOP)
         if self._deleting.acquire(timeout=max(0.0, ends - time.monotonic())):
-            in_time(max(0.0, ends - time.monotonic()), drop, pending)
+            run_with_timeout(max(0.0, ends - time.monotonic()), drop, pending)
         else:
             print(f"rljob: {pending}: an earlier deletion is still running", file=sys.stderr, flush=True)  # noqa: T201
 
-    def _take_away(self, folder: Path, last: int) -> None:
+    def _move_away(self, folder: Path, last: int) -> None:
         try:
-            for step in checkpoint.superfluous_steps(folder, self.keep, last, self._whole) if self.keep else ():
+            for step in checkpoint.deletable_steps(folder, self.keep, last, self._whole) if self.keep else ():
                 checkpoint.retire(folder, step, self.check_owner)
         except OSError as error:
             print(f"rljob: old checkpoints in {folder} were not deleted: {error}", file=sys.stderr, flush=True)  # noqa: T201
@@ -143,7 +143,7 @@ class TrainingAttempt:
         Raises FencedError if the folder has another owner.
         """
         folder = made.parent.parent
-        checkpoint.name_step(folder, step, made, self.check_owner)
+        checkpoint.rename_step(folder, step, made, self.check_owner)
         claims.publish(folder, claims.Owner.of(self.job, self.attempt), step)
         return step_folder(folder, step)
 

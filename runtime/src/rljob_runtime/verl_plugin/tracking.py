@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rljob_runtime.files import in_time
+from rljob_runtime.files import run_with_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def finish(logger: Any, *, failed: bool) -> None:  # noqa: ANN401 - verl's Track
             print(f"rljob: {UNFINISHED}: {error!r}", file=sys.stderr, flush=True)  # noqa: T201
 
     context = contextvars.copy_context()  # contains Trackio's run
-    in_time(FINISH_SECONDS, lambda: context.run(end), UNFINISHED)
+    run_with_timeout(FINISH_SECONDS, lambda: context.run(end), UNFINISHED)
 
 
 def _open_mlflow_run(logger: Any) -> str | None:  # noqa: ANN401 - verl's Tracking
