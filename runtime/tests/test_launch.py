@@ -158,7 +158,7 @@ def test_a_spool_that_fails_takes_nothing_from_the_last_line(
     assert (outcome.reason, outcome.message) == (
         ("RunFailed", "RuntimeError: a bug") if error else ("Completed", "trained 40 steps")
     )
-    assert f"rljob: the spool does not show the end {outcome.reason}: " in capsys.readouterr().err
+    assert f"rljob: cannot write the outcome {outcome.reason} to the spool: " in capsys.readouterr().err
 
 
 def test_a_launcher_that_meets_another_one_leaves_its_spool_alone(head: Head) -> None:

@@ -228,7 +228,7 @@ def test_an_aborted_rollout_and_a_drain_lose_no_step(kube: Kube, second_node: st
 def _gave_up_the_rollout_after(step: int, attempt: Manifest) -> None:
     """Hold the run to its own word that the stop met the next step's rollout, and that it did not finish that step."""
     print(f"attempt {attempt['number']}: {attempt['message']}")
-    assert f"the rollout of step {step + 1} given up; step {step} is saved" in attempt["message"]
+    assert f"the rollout of step {step + 1} was abandoned; step {step} is saved" in attempt["message"]
 
 
 def _training(record: Record, attempts: int) -> bool:

@@ -1,8 +1,8 @@
 """`python -m rljob_runtime launch`: the entrypoint of the Ray job, run on the head pod for one attempt.
 
-Checks that this is the intended place, lets the image's trainer (trainer.py) compose its configuration, waits for the
-cluster, claims the checkpoints and trains. However it ends, its last line is one JSON `Outcome`, the spool holds the
-same, and the exit code says whether another attempt makes sense.
+Checks its pod and job.json, lets the image's trainer (trainer.py) compose its configuration, waits for the cluster,
+claims the checkpoints and trains. In every case, the last line of output is a JSON `Outcome`, the spool contains the
+same, and the exit code shows whether another attempt can help.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ from rljob_runtime.stacks import register as stack_register
 from rljob_runtime.trainer import Result, Setup, Trainer
 
 SHUTDOWN_SECONDS = 20.0
-"""Ray's disconnection may hang when the cluster is half gone; the outcome must be printed all the same."""
+"""Disconnecting from Ray may hang if parts of the cluster are gone, but the outcome must be printed."""
 KEEP_LOGS_SECONDS = 5.0
 LEAVE_SECONDS = 3 * KEEP_LOGS_SECONDS
-"""For the thread whose outcome stands to end the process; the log volume takes a third of it at most."""
+"""Time for the thread with the final outcome to end the process; the log volume uses at most a third of it."""
 NODE_POLL_SECONDS = 5.0
-LAST_WORDS_SECONDS = 15.0
+DRIVER_REPORT_SECONDS = 15.0
 SECOND_LOOK_SECONDS = 2.0
-"""The processes of a pod that is killed end one after the other, and the raylet may be the last."""
+"""Time between two checks: the processes of a killed pod end one by one, and the raylet may be the last."""
 HARD_STOP_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for what should be there soon."""
+    """How long to wait for the cluster."""
 
     devices_seconds: float = 300.0
     predecessor_seconds: float = 60.0
     claim: Lease = field(default_factory=Lease)
-    """Of the checkpoint folder."""
+    """For the claim on the checkpoint folder."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One attempt that passed the checks of identity."""
+    """One attempt that passed the identity checks."""
 
     attempt: preflight.Attempt
     job: JobConfig
@@ -76,14 +76,14 @@ class Launch:
     mirror: Mirror
     trainer: Trainer
     nodes: dict[str, str] = field(default_factory=dict)
-    """Nodes of the run with devices, once they are there: address by Ray's id."""
+    """Nodes of the run with devices, once they have joined: Ray's node id -> address."""
     names: dict[str, str] = field(default_factory=dict)
-    """What Kubernetes calls them, by address."""
+    """Names of the Kubernetes nodes, by address."""
     verdict: Verdict = field(default_factory=Verdict)
 
     @cached_property
     def keeper(self) -> Keeper | None:
-        """Keeper of the claim on the checkpoint folder; None for a job without one."""
+        """Renews the claim on the checkpoint folder; None for a job without one."""
         if self.job.checkpoint_path is None:
             return None
         folder, lease = Path(self.job.checkpoint_path), self.patience.claim
@@ -91,30 +91,30 @@ class Launch:
 
     @property
     def owner(self) -> Owner:
-        """Who claims the checkpoint folder."""
+        """The owner with which this attempt claims the checkpoint folder."""
         return Owner.of(self.job, self.attempt.number)
 
     @property
     def run_name(self) -> str:
-        """Name of what the attempt leaves on every node: stacks, CPU plan."""
+        """Name of the attempt's files on every node: stacks, CPU plan."""
         return stack_register.run_name(self.job, self.attempt.number)
 
     @property
     def scratch(self) -> Path:
-        """Folder of the attempt's files that nobody needs afterwards."""
+        """Folder of the attempt's temporary files."""
         return self.spool.attempt_folder(self.attempt.number)
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What remains to be said when an attempt is over."""
+    """The outcome of an attempt, and its log volume."""
 
     outcome: Outcome
     mirror: Mirror | None = None
 
 
 def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
-    """Run one attempt and give its ending; never raises."""
+    """Run one attempt and return its ending. Never raises."""
     spool: Spool | None = None
     job: JobConfig | None = None
     mirror: Mirror | None = None
@@ -126,27 +126,27 @@ def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
         with ray_cluster.head_lock(spool.root, patience.predecessor_seconds):
             mirror = Mirror(job, attempt.number)
             return run_alone(Launch(attempt, job, spool, patience, mirror, trains), environ)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the operator must learn of it
-        # Without the lock, spool and log volume are another launcher's.
+    except BaseException as error:  # noqa: BLE001 - the operator must learn of any failure
+        # Without the lock, spool and log volume belong to another launcher.
         return Ending(failed(error, job, spool), mirror)
 
 
 def run_alone(launch: Launch, environ: Mapping[str, str]) -> Ending:
-    """Run as the head's only launcher; its outcome stands before the lock is free, for then everybody looks for it."""
+    """Run as the head's only launcher. The outcome is published before the lock is released."""
     try:
         begin(launch)
         launch.mirror.follow(own_log())
         outcome = run_claimed(launch, environ)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the outcome
+    except BaseException as error:  # noqa: BLE001 - any exception becomes the outcome
         outcome = failed(error, launch.job, launch.spool)
     end(launch, outcome)
     return Ending(outcome, launch.mirror)
 
 
 def failed(error: BaseException, job: JobConfig | None, spool: Spool | None) -> Outcome:
-    """Name the end of an attempt that raised, with the restart rule that decides about it."""
+    """Return the outcome of an attempt that raised, with the matching restart rule."""
     outcome = from_error(error, last_step=step_in(spool) if spool else 0, disk=spool.root if spool else None)
-    with contextlib.suppress(OSError):  # of a disk that is full: it takes no word
+    with contextlib.suppress(OSError):  # from a full disk, which accepts no output
         if not isinstance(error, RefusedError):
             traceback.print_exception(error)
         if job is not None:
@@ -156,7 +156,7 @@ def failed(error: BaseException, job: JobConfig | None, spool: Spool | None) -> 
 
 
 def begin(launch: Launch) -> None:
-    """Show that the attempt has begun."""
+    """Publish that the attempt has started."""
     spool, attempt = launch.spool, launch.attempt
     for file in (spool.rollout_targets_file, spool.queue_target_file):
         file.unlink(missing_ok=True)
@@ -175,29 +175,29 @@ def begin(launch: Launch) -> None:
 
 
 def end(launch: Launch, outcome: Outcome) -> None:
-    """Show that the attempt has ended; a spool that fails takes nothing from the last line.
+    """Publish that the attempt has ended. A failing spool does not affect the last line of output.
 
-    Whoever comes second changes nothing: the thread that came first is about to end the process.
+    A second caller changes nothing: the thread that called first is about to end the process.
     """
-    stands = launch.verdict.settle(outcome)
-    if stands is not outcome:
+    final = launch.verdict.settle(outcome)
+    if final is not outcome:
         time.sleep(LEAVE_SECONDS)
-        os._exit(stands.exit_code)
+        os._exit(final.exit_code)
     try:
         launch.spool.update_progress(phase=Phase.ENDED, outcome=outcome)
     except (OSError, ContractError) as error:
-        told = f"rljob: the spool does not show the end {outcome.reason}: {error}"
+        message = f"rljob: cannot write the outcome {outcome.reason} to the spool: {error}"
         with contextlib.suppress(OSError):
-            print(told, file=sys.stderr, flush=True)  # noqa: T201
+            print(message, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run_claimed(launch: Launch, environ: Mapping[str, str]) -> Outcome:
-    """Run, and release the claim on the checkpoint folder if nobody can be writing any more."""
+    """Run, and release the claim on the checkpoint folder if no process can still be writing to it."""
     clean = True
     try:
         return run(launch, environ)
     except BaseException as error:
-        # A refusal comes before anything of the run has begun.
+        # A refusal comes before any process of the run has started.
         clean = isinstance(error, RefusedError)
         raise
     finally:
@@ -206,12 +206,12 @@ def run_claimed(launch: Launch, environ: Mapping[str, str]) -> Outcome:
 
 
 def leave_fenced(launch: Launch, error: FencedError) -> NoReturn:
-    """End the process: the checkpoint folder is somebody else's. With its driver gone, Ray ends every actor."""
+    """End the process, because the checkpoint folder has another owner. Ray then ends every actor of the driver."""
     leave_early(launch, from_error(error, last_step=step_of(launch)))
 
 
 def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
-    """Compose, check, wait, train."""
+    """Run the attempt: compose, check, wait for the cluster, train."""
     install_stop_handlers(launch)
     log_rules.require_patterns(launch.job)
     trackers.require_packages(launch.job)
@@ -234,7 +234,7 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
 
 
 def environment(launch: Launch, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that every process of the run needs; what the pod sets wins."""
+    """Return the variables that every process of the run needs; the pod's values take precedence."""
     bound = {core_binding.VARIABLE: launch.run_name} if launch.job.core_binding else {}
     return {
         **{name: environ.get(name, value) for name, value in bound.items()},
@@ -245,7 +245,7 @@ def environment(launch: Launch, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def outcome_of(launch: Launch, result: Result) -> Outcome:
-    """Name the end of a run that ended by itself."""
+    """Return the outcome of a run that ended by itself."""
     if result.matched is not None:
         return result.matched.outcome(saved_step(launch))
     if result.stopped_by is not None:
@@ -258,8 +258,8 @@ def outcome_of(launch: Launch, result: Result) -> Outcome:
 
 
 def prepare_cluster(launch: Launch) -> None:
-    """Do what needs a connection to Ray, before anything of the run exists in the cluster."""
-    # ray.init installs a SIGTERM handler of its own, which aborts.
+    """Check and reserve the cluster after connecting to Ray, before any process of the run exists."""
+    # ray.init installs its own SIGTERM handler, which aborts.
     install_stop_handlers(launch, connected=True)
     ray_cluster.wait_for_nodes(launch.job, launch.patience.devices_seconds)
     launch.names.update(node_work.check(launch.job, launch.run_name, launch.spool))
@@ -276,7 +276,7 @@ def prepare_cluster(launch: Launch) -> None:
 
 
 def choose_start(launch: Launch) -> None:
-    """Tell the trainer where to begin: only now, because an earlier attempt may have saved until a moment ago."""
+    """Set the trainer's start. Only now, because an earlier attempt may have been saving until a moment ago."""
     trainer, job = launch.trainer, launch.job
     start = resume.choose(job, launch.attempt, trainer.loads, only_evaluates=trainer.only_evaluates(job))
     print(f"rljob: {start.message}", file=sys.stderr, flush=True)  # noqa: T201
@@ -284,13 +284,13 @@ def choose_start(launch: Launch) -> None:
 
 
 def install_stop_handlers(launch: Launch, *, connected: bool = False) -> None:
-    """Turn SIGTERM into a stop request; the first call also watches for a stop that cannot wait for the trainer."""
+    """Convert SIGTERM into a stop request. The first call also watches for stops that cannot wait for the trainer."""
 
     def on_term(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's signature
         request = StopRequest(attempt=launch.attempt.number, mode=StopMode.AFTER_STEP)
         launch.spool.request_stop(request)
         if connected:
-            # Not from the handler itself: Ray's client may hold a lock in the interrupted frame.
+            # Not in the handler itself, because Ray's client may hold a lock in the interrupted frame.
             threading.Thread(target=launch.trainer.request_stop, args=(request.mode,), daemon=True).start()
 
     signal.signal(signal.SIGTERM, on_term)
@@ -299,15 +299,15 @@ def install_stop_handlers(launch: Launch, *, connected: bool = False) -> None:
 
 
 def watch_for_hard_stop(launch: Launch) -> None:
-    """End the process when asked to stop at once: with its driver gone, Ray ends every actor of the job.
+    """End the process on a request to stop immediately. Ray then ends every actor of the job.
 
-    A run whose first step has not begun has nothing to save, and its start may outlast any grace period, or never end
-    where pods or the head's Service are being deleted around it: every request ends it.
+    A run whose first step has not started has nothing to save. Its start may take longer than any grace period, or
+    never end if pods or the head's Service are being deleted. Every stop request ends it.
     """
     while True:
         request = launch.spool.stop_request(launch.attempt.number)
         if request is not None and launch.verdict.outcome is not None:
-            return  # the outcome stands, and the process is about to leave
+            return  # the outcome is final, and the process is about to exit
         if request is not None and request.mode is StopMode.STALLED:
             leave_early(launch, stalled(launch))
         if request is not None and not launch.spool.has_begun(launch.attempt.number):
@@ -320,33 +320,33 @@ def watch_for_hard_stop(launch: Launch) -> None:
 
 
 def blame_lost_nodes(nodes: Mapping[str, str], names: Mapping[str, str], error: Exception) -> None:
-    """Raise NodeLostError where a node of the run is gone: what the rest of the run raises then looks like its own."""
+    """Raise NodeLostError if a node of the run is lost, because the resulting errors look like failures of the run."""
     for seconds in (0.0, SECOND_LOOK_SECONDS):
         time.sleep(seconds)
         if lost := gone_among(nodes):
             cause = innermost(error)
-            message = f"the worker at {', '.join(lost)} is gone; then the run raised {type(cause).__name__}: {cause}"
+            message = f"lost the worker at {', '.join(lost)}; then the run raised {type(cause).__name__}: {cause}"
             raise NodeLostError(message, node_work.suspect_of(lost, names)) from error
 
 
 def gone_among(nodes: Mapping[str, str]) -> list[str]:
-    """Ask the nodes themselves; without Ray, nothing is known of them."""
+    """Return the nodes that do not respond; empty if Ray cannot be asked."""
     try:
         return ray_cluster.silent_nodes(nodes)
-    except Exception:  # noqa: BLE001 - Ray raises whatever its transport does, and at the end that it is disconnected
+    except Exception:  # noqa: BLE001 - Ray raises errors of its transport, and at the end that it is disconnected
         return []
 
 
 def watch_for_lost_nodes(launch: Launch) -> None:
-    """End the process when a node of the run is gone: a trainer may wait for ever for what it was to answer."""
+    """End the process when a node of the run is lost. The trainer may otherwise wait forever for its response."""
     while not (lost := lost_among(launch.nodes)):
         time.sleep(NODE_POLL_SECONDS)
-    # The driver may know more of it, and say so by itself.
-    time.sleep(LAST_WORDS_SECONDS)
+    # The driver may report a more specific cause itself.
+    time.sleep(DRIVER_REPORT_SECONDS)
     outcome = Outcome(
         int(ExitCode.ENVIRONMENT),
         NODE_LOST,
-        f"the worker at {', '.join(lost)} is gone, and the run cannot go on without it",
+        f"lost the worker at {', '.join(lost)}, and the run cannot continue without it",
         last_step=step_of(launch),
         suspect=node_work.suspect_of(lost, launch.names),
     )
@@ -354,15 +354,15 @@ def watch_for_lost_nodes(launch: Launch) -> None:
 
 
 def lost_among(nodes: Mapping[str, str]) -> list[str]:
-    """Ask Ray; while it cannot be asked, nothing is known to be lost."""
+    """Return the nodes that are lost according to Ray; empty if Ray cannot be asked."""
     try:
         return ray_cluster.lost_nodes(nodes)
-    except Exception:  # noqa: BLE001 - Ray raises whatever its transport does, and at the end that it is disconnected
+    except Exception:  # noqa: BLE001 - Ray raises errors of its transport, and at the end that it is disconnected
         return []
 
 
 def stalled(launch: Launch) -> Outcome:
-    """Keep the stacks of every process, and give the outcome of a run that makes no step."""
+    """Save the stacks of every process, and return the outcome of a stalled run."""
     progress, record = launch.spool.progress(), launch.spool.last_step(launch.attempt.number)
     step, begun = (progress.step, progress.start_time) if progress else (0, time.time())
     targets = [folder for folder in (launch.scratch, launch.mirror.folder) if folder is not None]
@@ -371,41 +371,41 @@ def stalled(launch: Launch) -> Outcome:
 
 
 def leave_early(launch: Launch, outcome: Outcome) -> NoReturn:
-    """End the process from a thread that watches it."""
+    """End the process from a watching thread."""
     end(launch, outcome)
     leave(Ending(outcome, launch.mirror))
 
 
 def refuse_if_stopped(launch: Launch) -> None:
-    """Do not begin what somebody already asked to stop."""
+    """Raise RefusedError if a stop was already requested."""
     request = launch.spool.stop_request(launch.attempt.number)
     if request is not None:
         raise stopped_before_start()
 
 
 def stopped_before_start() -> RefusedError:
-    """Give the end of a run that was asked to stop before its first step."""
+    """Return the error for a stop request before the first step."""
     return RefusedError(ExitCode.STOPPED, "StoppedBeforeStart", "stopped on request before the first step")
 
 
 def stopped(launch: Launch, step: int, mode: StopMode, abandoned_step: int | None = None) -> Outcome:
-    """Give the outcome of a stop on request, with the step whose rollout was given up for it."""
-    met = f"{mode.value} at step {step}"
+    """Return the outcome of a requested stop, with the step whose rollout was abandoned."""
+    stop = f"{mode.value} at step {step}"
     if abandoned_step is not None:
-        met += f", the rollout of step {abandoned_step} given up"
+        stop += f", the rollout of step {abandoned_step} was abandoned"
     saved = saved_step(launch)
     if saved is None:
-        return Outcome(int(ExitCode.STOPPED), "StoppedWithoutCheckpoint", f"{met}; nothing is saved", last_step=step)
-    return Outcome(int(ExitCode.STOPPED), "Stopped", f"{met}; step {saved} is saved", last_step=step)
+        return Outcome(int(ExitCode.STOPPED), "StoppedWithoutCheckpoint", f"{stop}; nothing is saved", last_step=step)
+    return Outcome(int(ExitCode.STOPPED), "Stopped", f"{stop}; step {saved} is saved", last_step=step)
 
 
 def step_of(launch: Launch) -> int:
-    """Give the last complete step that the spool knows."""
+    """Return the last complete step in the spool."""
     return step_in(launch.spool)
 
 
 def step_in(spool: Spool) -> int:
-    """Give the last complete step; 0 where the spool cannot tell, for an outcome must not fail of that."""
+    """Return the last complete step; 0 if the spool is unreadable, because an outcome must not fail on that."""
     try:
         progress = spool.progress()
     except (OSError, ContractError):
@@ -414,13 +414,13 @@ def step_in(spool: Spool) -> int:
 
 
 def saved_step(launch: Launch) -> int | None:
-    """Give the step of the newest checkpoint that the spool knows."""
+    """Return the step of the newest checkpoint in the spool."""
     progress = launch.spool.progress()
     return progress.checkpoint_step if progress else None
 
 
 def shut_down_ray() -> None:
-    """Disconnect, bounded."""
+    """Disconnect from Ray, with a time limit."""
     import ray
 
     thread = threading.Thread(target=ray.shutdown, daemon=True)
@@ -431,10 +431,10 @@ def shut_down_ray() -> None:
 def leave(ending: Ending) -> NoReturn:
     """Print the outcome as the last line and end the process at once.
 
-    Interpreter teardown would take seconds, and the libraries' exit handlers might print after the last line.
+    The interpreter's shutdown would take seconds, and exit handlers of libraries might print after the last line.
     """
     try:
-        # A full disk, which holds this log, costs neither the log volume its copy nor the exit code.
+        # If the disk with this log is full, the copy on the log volume and the exit code are still correct.
         with contextlib.suppress(OSError):
             sys.stderr.flush()
         with contextlib.suppress(OSError):

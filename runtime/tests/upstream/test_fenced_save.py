@@ -131,7 +131,7 @@ if place == "target":
     rule = StopRule("target", "critic/score/mean", RuleCondition.ABOVE, threshold=0.9)
     for _ in range(2):
         trainer._rules, trainer.total_training_steps, trainer._awake = StopRules([rule]), 40, True
-        trainer._heed_rules(4, {"critic/score/mean": 0.95})
+        trainer._apply_stop_rules(4, {"critic/score/mean": 0.95})
         print("matched", trainer.matched.step, trainer.total_training_steps)
     sys.exit()
 if place == "nan":
@@ -142,7 +142,7 @@ if place == "nan":
         trainer.global_steps, metrics = step, {}
         trainer.step(metrics, {})
         trainer._save_checkpoint()
-        trainer._heed_rules(step, metrics)
+        trainer._apply_stop_rules(step, metrics)
     print("matched", trainer.matched.step, trainer.total_training_steps)
     sys.exit()
 if place == "loading":

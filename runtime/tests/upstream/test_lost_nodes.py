@@ -95,7 +95,7 @@ def test_a_call_fails_before_ray_knows_that_the_node_is_dead_and_the_node_is_ask
     killer.join()
     # The address of the ended node is checked before Ray has counted five failures.
     assert ray_cluster.silent_nodes(nodes) == list(nodes.values())
-    with pytest.raises(NodeLostError, match=r"is gone; then the run raised \w+Error: ") as blamed:
+    with pytest.raises(NodeLostError, match=r"lost the worker at .*; then the run raised \w+Error: ") as blamed:
         blame_lost_nodes(nodes, dict.fromkeys(nodes.values(), "node-7"), caught.value)
     assert blamed.value.suspect == "node-7"
     assert from_error(caught.value).exit_code == ExitCode.ENVIRONMENT

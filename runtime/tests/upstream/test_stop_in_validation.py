@@ -182,7 +182,7 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loop:
 def test_a_validation_that_is_under_way_is_left_within_a_second(
     loop: Loop, mode: StopMode, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from rljob_runtime.verl_plugin.trainer import VALIDATION_LEFT_OUT
+    from rljob_runtime.verl_plugin.trainer import VALIDATION_SKIPPED
 
     asking = threading.Timer(0.3, loop.stop, [mode])
     loop.in_validation = asking.start
@@ -191,7 +191,7 @@ def test_a_validation_that_is_under_way_is_left_within_a_second(
     assert events == ["weights 4", "validates", "aborted", "recorded 4", "asleep", "saved 4 at 4"]
     assert loop.queue.prompts == {}
     assert (loop.trainer.stopped_by, loop.trainer.global_steps) == (mode, 4)
-    assert VALIDATION_LEFT_OUT.format(step=4) in capfd.readouterr().err
+    assert VALIDATION_SKIPPED.format(step=4) in capfd.readouterr().err
 
 
 def test_a_stop_that_came_before_a_validation_leaves_it_out_and_wakes_no_replica(loop: Loop) -> None:

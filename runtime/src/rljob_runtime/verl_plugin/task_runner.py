@@ -1,7 +1,7 @@
 """verl's task runner, pinned to the head pod and reachable while it runs.
 
-`run_ppo` makes a task runner with `.remote()` and calls `.run.remote(config)`; `PinnedTaskRunner` answers to both, so
-that the launcher can place the actor, wait for the cluster once Ray is connected, and keep the result.
+`run_ppo` creates a task runner with `.remote()` and calls `.run.remote(config)`. `PinnedTaskRunner` implements both, so
+that the launcher can place the actor, wait for the cluster after connecting to Ray, and get the result.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 HEAD_RESOURCE = "node:__internal_head__"
-"""Ray's resource of the head node (ray/_common/constants.py): on the head the trainer sees the spool."""
+"""Ray's resource of the head node (ray/_common/constants.py), where the trainer can access the spool."""
 
 
 class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] # the class behind Ray's wrapper
-    """Runs in an actor with two threads, so that a stop is heard while `run` runs."""
+    """Runs in an actor with two threads, so that it accepts stop requests while `run` is executing."""
 
     def __init__(self, job: bytes, attempt: int, spool: str) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] #
         install(self._run)
 
     def run(self, config: DictConfig) -> Result:
-        """Train; the import registers the trainer in this process."""
+        """Train. The import registers the trainer in this process."""
         import rljob_runtime.verl_plugin.trainer  # noqa: F401
 
         logging.getLogger(__name__).warning("trainer runs on %s, pid %d", socket.gethostname(), os.getpid())
@@ -56,7 +56,7 @@ class RLJobTaskRunner(TaskRunnerV1.__ray_actor_class__):  # type: ignore[misc] #
 
 
 class PinnedTaskRunner:
-    """Stands in for the actor class in `run_ppo`."""
+    """Replaces the actor class in `run_ppo`."""
 
     def __init__(self, job: JobConfig, attempt: int, spool: Spool, connected: Callable[[], None]) -> None:
         self._arguments = (job.to_json(), attempt, str(spool.root))
@@ -65,16 +65,16 @@ class PinnedTaskRunner:
         self._result: Any = None
 
     def remote(self) -> PinnedTaskRunner:
-        """Make the actor on the head; `run_ppo` calls this right after it has connected to Ray."""
+        """Create the actor on the head. `run_ppo` calls this right after it has connected to Ray."""
         self._connected()
-        # It must not ask for a CPU: a head may offer none.
+        # It must not request a CPU, because a head may offer none.
         options = {"num_cpus": 0, "max_concurrency": 2, "resources": {HEAD_RESOURCE: 0.001}}
         self._actor = ray.remote(RLJobTaskRunner).options(**options).remote(*self._arguments)
         return self
 
     @property
     def run(self) -> RunMethod:
-        """Give what `run_ppo` calls as `runner.run.remote(config)`."""
+        """Return the object that `run_ppo` calls as `runner.run.remote(config)`."""
         return RunMethod(self)
 
     def start(self, config: DictConfig) -> Any:  # noqa: ANN401 - a Ray object reference
@@ -83,19 +83,19 @@ class PinnedTaskRunner:
         return self._result
 
     def request_stop(self, mode: StopMode) -> None:
-        """Pass a stop on to the actor, if it lives already."""
+        """Forward a stop to the actor, if it exists."""
         if self._actor is not None:
             self._actor.request_stop.remote(mode.value)
 
     def result(self) -> Result:
-        """Give the finished run's result."""
+        """Return the result of the finished run."""
         result: Result = ray.get(self._result)
         return result
 
 
 @dataclass(frozen=True)
 class RunMethod:
-    """Looks like an actor's method."""
+    """Has the interface of an actor's method."""
 
     runner: PinnedTaskRunner
 

@@ -1,8 +1,8 @@
-"""verl's synchronous trainer, which also stops on request or by rule, fences its saves and tells its figures.
+"""verl's synchronous trainer, extended by stops on request or by rule, fenced saves and our own metrics.
 
-Registered under its own name (`trainer.v1.trainer_mode`); everything it changes goes through methods that verl means to
-be overridden, and runtime/tests/upstream checks that they are still there. Order of a step in verl's `fit` (0.9.1):
-on_step_begin, prepare and sample, train, periodic save, on_step_end, validation, _compute_metrics.
+It is registered under its own name (`trainer.v1.trainer_mode`) and only overrides methods that verl intends to be
+overridden; runtime/tests/upstream checks that they exist. Order of a step in verl's `fit` (0.9.1): on_step_begin,
+prepare and sample, train, periodic save, on_step_end, validation, _compute_metrics.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
     from verl.trainer.ppo.v1.replay_buffer import KVBatchMeta, ReplayBuffer
 
 STOP_POLL_SECONDS = 0.2
-"""How often a rollout in progress looks for a stop request."""
-VALIDATION_LEFT_OUT = "rljob: the validation of step {step} is left out: the run was asked to stop"
+"""How often a rollout in progress checks for a stop request."""
+VALIDATION_SKIPPED = "rljob: the validation of step {step} is skipped, because a stop was requested"
 
 
 class StepAbandonedError(BaseException):
-    """Leaves a step that has trained nothing; a BaseException, so that no `except Exception` on the way swallows it."""
+    """Ends a step that has trained nothing. A BaseException, so that no `except Exception` catches it."""
 
 
 class ValidationAbandonedError(BaseException):
-    """Leaves a validation within the loop; a BaseException for the same reason."""
+    """Ends a validation within the loop. A BaseException for the same reason."""
 
 
 @register_trainer(TRAINER_NAME)
 class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
-    """One attempt's trainer."""
+    """The trainer of one attempt."""
 
-    # The base's, which has no types.
+    # Attributes of the base class, which has no types.
     global_steps: int
     total_training_steps: int
     train_dataloader: Any
     checkpoint_callback: Any
     logger: Any = None
-    """verl's Tracking, from its `fit` on."""
+    """verl's Tracking, set by its `fit`."""
 
     def __init__(self, config: DictConfig) -> None:
         self._run = training_attempt.current()
@@ -81,10 +81,10 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self.checkpoint_callback = self._publisher
 
     def _take_over(self, config: DictConfig) -> None:
-        """Take out of verl's configuration what is done here."""
+        """Disable in verl's configuration what this class does itself."""
         self._greedy_baselines = config.algorithm.adv_estimator == remax_baselines.REMAX
         with open_dict(config):
-            # verl compares the mode with the literal "sync" in eight places; another name silently gets async rules.
+            # verl compares the mode with the literal "sync" in eight places. Another name would select async rules.
             config.trainer.v1.trainer_mode = "sync"
             if self._greedy_baselines:
                 config.algorithm.adv_estimator = remax_baselines.ESTIMATOR
@@ -112,14 +112,14 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         return buffer
 
     def _abandon_if_stopped(self, partition_id: str) -> None:
-        """Leave a wait for answers that a stop has made useless."""
+        """End a wait for responses that a stop has made useless."""
         if partition_id == "train" or self._baseline_of:
             if self._run.stop_mode() is StopMode.ABORT_ROLLOUT:
                 raise StepAbandonedError
         elif self._in_loop and self._run.stop_mode() is not None:
             raise ValidationAbandonedError
 
-    # The run from its begin to its end.
+    # The run from start to end.
 
     def _load_checkpoint(self) -> None:
         trainer = self.config.trainer
@@ -128,16 +128,17 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._run.resumed(self.global_steps)
 
     def on_train_begin(self) -> None:
-        """Note that validation before training is over, and tell the exporter where the queue's metrics are."""
+        """Record the end of the validation before training, and publish the address of the queue's metrics."""
         super().on_train_begin()
         self._in_loop = True
         if endpoint := tq.get_metrics_endpoint():
             self._run.spool.write_queue_target(endpoint)
 
     def on_step_begin(self) -> None:
-        """Keep the data's place before this step's prompts are drawn, and start the replicas' clock.
+        """Record the data's position before this step's prompts are drawn, and start the replicas' clock.
 
-        A stop may have come since on_step_end looked: in the weight sync, a validation (which it ends), verl's loggers.
+        A stop may have arrived after the check in on_step_end: during the weight transfer, a validation (which it
+        ends), or verl's loggers.
         """
         self._data_before = self.train_dataloader.state_dict()
         if (mode := self._run.stop_mode()) is not None:
@@ -148,20 +149,20 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._take_window()
 
     def on_step_end(self) -> None:
-        """Read the replicas' clock, then stop here if asked to."""
-        # All answers of the step's rollout have arrived by now, and a validation's have not begun.
+        """Read the replicas' clock, then stop if requested."""
+        # All responses of the step's rollout have arrived by now, and those of a validation have not started.
         self._window = self._take_window()
         mode = self._run.stop_mode()
         self._awake = mode is None
         if mode is None:
             super().on_step_end()
             return
-        # Nobody will generate again, as a validation is left out too: the weights need not be sent to the replicas.
+        # The weights need not be sent to the replicas: nothing is generated any more, and a validation is skipped too.
         self.timing_raw.setdefault("update_weights", 0.0)
         if self.global_steps < self.total_training_steps:
             self.stopped_by = mode
             self._save_once()
-            # Leave through the loop's own condition: the step is still logged and the queue cleared.
+            # End by the loop's own condition, so that the step is logged and the queue cleared.
             self.total_training_steps = self.global_steps
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
@@ -171,7 +172,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         except StepAbandonedError:
             self._abandon_rollout()
             raise
-        # The rules are judged after the periodic save, and broken weights must not take a good checkpoint's place.
+        # The rules are evaluated after the periodic save, but broken weights must not replace a good checkpoint.
         self._nan = self._rules.nan_of(numbers(metrics))
         return batch
 
@@ -199,13 +200,13 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._step_back(StopMode.ABORT_ROLLOUT)
 
     def _step_back(self, mode: StopMode) -> None:
-        """End with step k-1 where step k has trained nothing: the weights are still those of k-1."""
+        """End with step k-1 if step k has trained nothing: the weights are still those of k-1."""
         self._sleep()
         self.stopped_by = mode
         self.global_steps -= 1
         if self.global_steps <= 0 or not self._run.has_begun:
-            return  # nothing was trained: beginning there again is the same
-        # The next attempt must draw step k's prompts, drawn already or not: it gets the data's place from before them.
+            return  # nothing was trained: a restart from the same point is equivalent
+        # The next attempt must draw step k's prompts again, so the data's position from before them is saved.
         dataloader = self.train_dataloader
         self.train_dataloader = types.SimpleNamespace(state_dict=lambda: self._data_before)
         try:
@@ -216,7 +217,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     # Saving.
 
     def _sleep(self) -> None:
-        """Put the replicas to sleep: awake since the weights were sent, they hold device memory that a save needs."""
+        """Put the replicas to sleep. Awake since the weight transfer, they hold device memory that a save needs."""
         self.checkpoint_manager.sleep_replicas()
         self._awake = False
 
@@ -229,7 +230,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self._save_checkpoint()
 
     def _save_checkpoint(self) -> None:
-        """Save as verl does; the fence is asked before the first byte, before verl's mark and before the tracker."""
+        """Save as verl does. Ownership is checked before the first byte, before verl's mark and before the tracker."""
         if self._nan is not None:
             print(f"rljob: step {self.global_steps} is not saved: {self._nan} is NaN", file=sys.stderr, flush=True)  # noqa: T201
             return
@@ -244,7 +245,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self.train_dataloader = dataloader
         self._run.saved(self.global_steps, time.monotonic() - begun)
 
-    # ReMax: each prompt once more, greedily; see remax_baselines.py.
+    # ReMax: each prompt again, sampled greedily; see remax_baselines.py.
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
         count: int = super()._submit_batch_to_rollout(batch)
@@ -279,7 +280,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         tq.kv_clear(keys=batch.keys, partition_id="val")
         self._baseline_of.clear()
 
-    # Figures.
+    # Metrics.
 
     def _val_metrics_update(
         self,
@@ -289,14 +290,14 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         sample_turns: list[Any],
         **options: Any,  # noqa: ANN401 - verl's
     ) -> dict[str, float]:
-        """Add one figure for all of data.validation to verl's, which are by data source."""
+        """Add one metric over all of data.validation to verl's metrics, which are per data source."""
         metrics: dict[str, float] = super()._val_metrics_update(
             data_sources, sample_uids, reward_extra_infos_dict, sample_turns, **options
         )
         return metrics | validation_metrics(reward_extra_infos_dict["reward"])
 
     def _validate(self) -> dict[str, float]:
-        """Record a validation before training as a step of its own; later ones belong to their step."""
+        """Record a validation before training as a separate step. Later validations belong to their step."""
         if self._in_loop:
             return self._validate_unless_stopped()
         metrics: dict[str, float] = super()._validate()
@@ -307,7 +308,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         return metrics
 
     def _validate_unless_stopped(self) -> dict[str, float]:
-        """Validate a step; once a stop is asked give no figures, as the step is trained and a grace may be running."""
+        """Validate a step. After a stop request return no metrics, because a grace period may be running."""
         if self._run.stop_mode() is None:
             try:
                 metrics: dict[str, float] = super()._validate()
@@ -315,7 +316,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
                 self._abandon_validation()
             else:
                 return metrics
-        print(VALIDATION_LEFT_OUT.format(step=self.global_steps), file=sys.stderr, flush=True)  # noqa: T201
+        print(VALIDATION_SKIPPED.format(step=self.global_steps), file=sys.stderr, flush=True)  # noqa: T201
         return {}
 
     def _abandon_validation(self) -> None:
@@ -334,15 +335,15 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         global_steps: int,
         epoch: int,
     ) -> None:
-        """Add our figures to verl's and record the step; this is the last stop before verl's own loggers."""
+        """Add our metrics to verl's and record the step. verl's own loggers run right after this."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
         metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers))
         recorded = numbers(metrics)
         self._run.record(global_steps, recorded)
-        self._heed_rules(global_steps, recorded)
+        self._apply_stop_rules(global_steps, recorded)
 
-    def _heed_rules(self, step: int, metrics: dict[str, float]) -> None:
+    def _apply_stop_rules(self, step: int, metrics: dict[str, float]) -> None:
         """End the run after this step if a stop rule matches."""
         self.matched = self._rules.observe(step, metrics)
         for warning in self._rules.warnings(metrics):
@@ -352,5 +353,5 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
                 if self._awake:
                     self._sleep()
                 self._save_checkpoint()
-            # As in on_step_end: the loop's own condition ends it, after the step was logged.
+            # As in on_step_end, the loop's own condition ends the run after the step was logged.
             self.total_training_steps = step
