@@ -128,7 +128,7 @@ def test_a_foreign_value_is_quoted_up_to_a_bound(phase: object, seen: str) -> No
 
 def test_foreign_keys_are_named_up_to_a_bound() -> None:
     order = {"attempt": 1, "mode": "AfterStep"} | {f"{number:02}" + "x" * 5_000: 1 for number in range(20)}
-    with pytest.raises(ContractError, match="and 12 more; operator and image are of different versions") as caught:
+    with pytest.raises(ContractError, match="and 12 more; operator and image have different versions") as caught:
         StopRequest.from_json(json.dumps(order))
     assert len(str(caught.value)) < 1_000
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import ray
 
-from rljob_runtime import checkpoint, figures, resume, training_attempt
+from rljob_runtime import checkpoint, resume, step_metrics, training_attempt
 from rljob_runtime.contract import JobConfig, StopMode
 from rljob_runtime.spool import Spool
 from rljob_runtime.stop_rules import Match, StopRules
@@ -95,7 +95,7 @@ class ContractTaskRunner:
                 return ended
         return Result(self._step)
 
-    def _rest_of_step(self, begun: float, window: figures.RolloutWindow) -> Result | None:
+    def _rest_of_step(self, begun: float, window: step_metrics.RolloutWindow) -> Result | None:
         """Train, save, stop and record; the result if the run ends with this step."""
         generated = time.monotonic()
         self._all("train", self._step + 1)
@@ -114,7 +114,7 @@ class ContractTaskRunner:
             return Result(self._step, mode, match)
         return None if mode is None else Result(self._step, mode)
 
-    def _rollout(self) -> figures.RolloutWindow:
+    def _rollout(self) -> step_metrics.RolloutWindow:
         """Let all ranks generate; raises AbandonedError when a stop gives the step up."""
         pending = [rank.generate.remote() for rank in self._ranks]
         waiting = pending
@@ -125,23 +125,25 @@ class ContractTaskRunner:
                 raise AbandonedError
             _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=STOP_POLL_SECONDS)
         seconds = ray.get(pending)
-        replicas = {str(rank): figures.ReplicaWindow(0.0, taken, REQUESTS) for rank, taken in enumerate(seconds)}
-        return figures.RolloutWindow(replicas, tail_begin=figures.TAIL * min(seconds))
+        replicas = {str(rank): step_metrics.ReplicaWindow(0.0, taken, REQUESTS) for rank, taken in enumerate(seconds)}
+        return step_metrics.RolloutWindow(replicas, tail_begin=step_metrics.TAIL * min(seconds))
 
-    def _record(self, begun: float, generated: float, updated: float, window: figures.RolloutWindow) -> Match | None:
-        """Record the step with the figures that every trainer gives; the stop rule that it matches, if one does."""
+    def _record(
+        self, begun: float, generated: float, updated: float, window: step_metrics.RolloutWindow
+    ) -> Match | None:
+        """Record the step with the metrics of every trainer; return the stop rule that it matches, if any."""
         count = REQUESTS * len(self._ranks)
         metrics = {
             "training/global_step": float(self._step),
             "critic/score/mean": 1 - 0.9**self._step,
             "prompt_length/mean": float(PROMPT_TOKENS),
             "response_length/mean": float(RESPONSE_TOKENS),
-            figures.VERL_TOKENS: float(count * (PROMPT_TOKENS + RESPONSE_TOKENS)),
+            step_metrics.VERL_TOKENS: float(count * (PROMPT_TOKENS + RESPONSE_TOKENS)),
             "timing_s/gen": generated - begun,
             "timing_s/update_actor": updated - generated,
             "timing_s/step": time.monotonic() - begun,
         }
-        metrics |= self._attempt.own_figures(metrics, window, figures.Batch(count))
+        metrics |= self._attempt.own_metrics(metrics, window, step_metrics.Batch(count))
         self._attempt.record(self._step, metrics)
         return self._rules.observe(self._step, metrics)
 
