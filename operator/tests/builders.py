@@ -10,12 +10,13 @@ from typing import Any
 
 import yaml
 
+from rljob.api.recipes import RecipeLayer
 from rljob.api.status import RLJobStatus
 from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
 from rljob.core.observed import Observed, RayJob, RayJobState
 from rljob.core.plan import Plan
 from rljob.core.reconcile import reconcile
-from rljob.core.spec.recipes import RecipeLayer, recipe_id
+from rljob.core.spec.recipes import recipe_id
 from rljob.launchers import verl
 from rljob.render import configmap
 from rljob.render.names import JobIdentity

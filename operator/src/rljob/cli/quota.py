@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from decimal import Decimal
 from typing import Any
 
+from rljob.api.quantity import quantity
 from rljob.cli.status import table
 
 Manifest = Mapping[str, Any]
@@ -23,7 +23,6 @@ DIES_PER_CARD = "rljob.dev/dies-per-card"
 FORMATS = ("table", "json")
 _CLUSTER = re.compile(r"(?P<job>.+)-[0-9a-z]{5}-[0-9]+")
 """How the operator names RayClusters: <job>-<uid>-<generation>."""
-_SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _UNLIMITED = "-"
 
 
@@ -237,13 +236,8 @@ def _is(workload: Manifest, kind: str) -> bool:
     return (_condition(workload, kind) or {}).get("status") == "True"
 
 
-def _number(quantity: object) -> float:
-    """Read a quantity: of devices it is a whole number, which large ones may be written short."""
-    text = str(quantity)
-    for suffix, factor in sorted(_SUFFIXES.items(), key=lambda entry: -len(entry[0])):
-        if text.endswith(suffix):
-            return float(Decimal(text.removesuffix(suffix)) * factor)
-    return float(Decimal(text))
+def _number(amount: object) -> float:
+    return float(quantity(str(amount)))
 
 
 def _text(number: float) -> str:

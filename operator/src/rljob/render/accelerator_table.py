@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rljob.api.accelerators import AcceleratorFacts, DriverMounts, PodSize
-from rljob.core.validation.arithmetic import quantity
+from rljob.api.quantity import quantity
 from rljob.render.names import is_label_name, is_label_value
 
 ROWS_MAX = 64

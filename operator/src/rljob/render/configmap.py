@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rljob.api.recipes import RecipeLayer, RecipeOrigin
 from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
-from rljob.core.spec.recipes import RecipeLayer, RecipeOrigin
 from rljob.render import labels
 from rljob.render.metadata import canonical_json, child_metadata, digest
 from rljob.render.names import JobIdentity, cluster_name, snapshot_name

@@ -11,8 +11,8 @@ from typing import Any
 
 from rljob.api.accelerators import AcceleratorFacts, DriverMounts, HostPath, HostPathUse, PodSize
 from rljob.api.pods import PodTemplate
+from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.validation.arithmetic import quantity
 from rljob.render.accelerators import ACCELERATORS, facts_of
 
 DRIVER_VOLUME = "rljob-driver"

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.validation.arithmetic import quantity
 from rljob.render import hardware, labels
 from rljob.render.accelerators import facts_of
 from rljob.render.metadata import child_metadata

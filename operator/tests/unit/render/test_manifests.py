@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from builders import IDENTITY, Json, config, group, saving, small_spec, snapshot, typed
 
+from rljob.api.recipes import RecipeLayer, RecipeOrigin
 from rljob.api.v1alpha1 import RecipeKind
-from rljob.core.spec.recipes import RecipeLayer, RecipeOrigin
 from rljob.render import configmap, pods
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.raycluster import build_raycluster, build_token_secret

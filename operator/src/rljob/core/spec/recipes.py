@@ -10,38 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rljob.api.recipes import RecipeLayer, RecipeOrigin
 from rljob.api.v1alpha1 import MAX_RECIPE_DEPTH, NOT_IN_A_RECIPE, RecipeKind
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.spec.merge import Layer, layer, unset_problem
 from rljob.core.validation.violation import Violation
 
 JOB_SOURCE = "job"
-
-
-@dataclass(frozen=True)
-class RecipeOrigin:
-    """What was taken of one recipe: part of the snapshot."""
-
-    kind: RecipeKind
-    name: str
-    uid: str
-    generation: int
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
-
-
-@dataclass(frozen=True)
-class RecipeLayer:
-    """One recipe of a chain as it was read."""
-
-    origin: RecipeOrigin
-    template: Mapping[str, Any]
-    unset: tuple[str, ...]
-
-    def to_layer(self) -> Layer:
-        """Give what `core.spec.merge` lays over the recipe below."""
-        return layer(str(self.origin), self.template, self.unset)
 
 
 @dataclass(frozen=True)
@@ -53,6 +28,11 @@ class Chain:
 
 
 Recipes = Mapping[RecipeId, Manifest]
+
+
+def merge_layer(recipe: RecipeLayer) -> Layer:
+    """Return what `core.spec.merge` lays over the recipe below."""
+    return layer(str(recipe.origin), recipe.template, recipe.unset)
 
 
 def chain_ids(raw_spec: Mapping[str, Any], find: Callable[[RecipeId], Manifest | None]) -> tuple[RecipeId, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rljob.api.recipes import RecipeLayer
 from rljob.api.sources import Initializer
 from rljob.api.status import (
     ConditionStatus,
@@ -26,7 +27,7 @@ from rljob.core.scheduling.gang import asks_cluster, decided_gang
 from rljob.core.spec.checkpoint_source import FIELD, find_source, source_decision
 from rljob.core.spec.decisions import decide
 from rljob.core.spec.mutability import training_hash
-from rljob.core.spec.recipes import RecipeLayer, chain_ids
+from rljob.core.spec.recipes import chain_ids
 from rljob.core.steps.creating import make
 from rljob.core.steps.drift import next_violations
 from rljob.core.steps.finishing import fail

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from rljob.api.accelerators import DriverMounts
+from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
-from rljob.core.validation.arithmetic import next_multiple, quantity
+from rljob.core.validation.arithmetic import next_multiple
 from rljob.core.validation.violation import Check, Violation
 from rljob.render.accelerators import ACCELERATORS, facts_of
 from rljob.render.hardware import driver_mounts, sized

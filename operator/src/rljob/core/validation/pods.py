@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
-from rljob.core.validation.arithmetic import quantity
 from rljob.core.validation.violation import Check, Violation
 from rljob.render.code import CODE_VOLUME, FETCH_CONTAINER
 from rljob.render.hardware import sized

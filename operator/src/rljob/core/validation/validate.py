@@ -17,9 +17,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from rljob.api.base import DNS_LABEL
+from rljob.api.recipes import RecipeLayer
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
-from rljob.core.spec.recipes import JOB_SOURCE, RecipeLayer, Recipes, resolve, unset_violations
+from rljob.core.spec.recipes import JOB_SOURCE, Recipes, merge_layer, resolve, unset_violations
 from rljob.core.validation import accelerator, devices, hccl, lifecycle, patches, pods, secrets, topology
 from rljob.core.validation.unions import union_violations
 from rljob.core.validation.unique_keys import key_violations
@@ -79,7 +80,7 @@ def check(
     unset = raw_spec.get("unset")
     paths = [path for path in unset if isinstance(path, str)] if isinstance(unset, list) else []
     own = layer(JOB_SOURCE, raw_spec, paths)
-    merged = merge([*(recipe.to_layer() for recipe in recipes), own])
+    merged = merge([*map(merge_layer, recipes), own])
     document = values(merged)
     found += (*_depth_violations(document), *_null_violations(document, "spec"))
     try:

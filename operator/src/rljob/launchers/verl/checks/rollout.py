@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.validation.arithmetic import divisors, next_multiple, quantity
+from rljob.core.validation.arithmetic import divisors, next_multiple
 from rljob.core.validation.devices import devices_text
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers import verl
