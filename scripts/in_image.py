@@ -20,7 +20,7 @@ from pathlib import Path
 from rljob.cli.manifests import read_files
 from rljob.cli.render import FIRST_GENERATION, STAND_IN_UID
 from rljob.core.validation.validate import validate
-from rljob.launchers.verl import job_config
+from rljob.launchers import LAUNCHER
 from rljob.render.names import JobIdentity
 from scripts import wheels
 from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture
@@ -147,11 +147,11 @@ def render_jobs(made: Path) -> None:
     (made / JOBS).mkdir(parents=True)
     files = read_files([str(path) for folder in MANIFESTS for path in sorted(folder.rglob("*.yaml"))])
     for job in files.jobs:
-        checked = validate(job.name, job.spec, files.recipes)
+        checked = validate(job.name, job.spec, files.recipes, launcher=LAUNCHER)
         if checked.spec is None:
             raise DemoError(f"{job.source}: {'; '.join(str(violation) for violation in checked.violations)}")
         identity = JobIdentity(namespace=job.namespace, name=job.name, uid=STAND_IN_UID)
-        config = job_config(identity, checked.spec, FIRST_GENERATION)
+        config = LAUNCHER.job_config(identity, checked.spec, FIRST_GENERATION)
         (made / JOBS / f"{job.name}.json").write_bytes(config.to_json())
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from rljob.launchers import verl
+from rljob.launchers.verl.checks.limits import LIMITS
+from rljob.launchers.verl.job import TABLE
 from rljob.render import env
 from rljob_runtime.contract import OverrideValue
 from scripts import recipe_flags
 from scripts.reference import HEADER, table
 
 KEYS = """\
-What the operator writes into job.json. The table is `rljob.launchers.verl.TABLE`; a row without a condition always
+What the operator writes into job.json. The table is `rljob.launchers.verl.job.TABLE`; a row without a condition always
 applies, and an optional field that is not set leaves its key to verl. Keys marked `own` are set by the field only:
 `verl.overrides` with such a key is refused and told which field to use. The others only follow the field, and
 `verl.overrides` may set them. A leading `+` means that verl's schema lacks the key and its code reads it.
 Router, spool, ports and the settings of the CPU platform are the launcher's (`rljob_runtime.launcher_overrides`).
 """
-LIMITS = """\
+REFUSED = """\
 Refused before anything is spent.
 """
 ENVIRONMENT = """\
@@ -39,7 +40,7 @@ def verl_keys_page() -> str:
     """The page on keys."""
     rows = [
         (f"`{row.field}`", f"`{row.key}`", row.when.text, "own" if row.own else "", f"verl/{row.source}")
-        for row in verl.TABLE
+        for row in TABLE
     ]
     variables = [
         (f"`{row.name}`", ", ".join(sorted(platform.value for platform in row.platforms)), row.source)
@@ -51,8 +52,8 @@ def verl_keys_page() -> str:
         KEYS,
         table(("field", "key", "when", "", "source"), rows),
         "## What verl does not do\n",
-        LIMITS,
-        table(("field", "why, and what to do"), [(f"`{limit.field}`", limit.message) for limit in verl.LIMITS]),
+        REFUSED,
+        table(("field", "why, and what to do"), [(f"`{limit.field}`", limit.message) for limit in LIMITS]),
         "## Variables of the operator\n",
         ENVIRONMENT,
         table(("variable", "platforms", "source"), variables),

@@ -16,8 +16,10 @@ from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
 from rljob.core.observed import Observed, RayJob, RayJobState
 from rljob.core.plan import Plan
 from rljob.core.reconcile import reconcile
-from rljob.core.spec.recipes import recipe_id
-from rljob.launchers import verl
+from rljob.core.spec.recipes import Recipes, recipe_id
+from rljob.core.validation import validate as validation
+from rljob.core.validation.validate import Checked
+from rljob.launchers import LAUNCHER
 from rljob.render import configmap
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import Phase, Progress
@@ -104,7 +106,7 @@ def snapshot(spec: Mapping[str, Any] | None = None, *recipes: RecipeLayer, refre
 def config(spec: Mapping[str, Any] | None = None) -> Json:
     """Give the frozen rendering of the first cluster generation."""
     kind = typed(spec)
-    return configmap.build_cluster_config(IDENTITY, kind, 1, verl.job_config(IDENTITY, kind, 1))
+    return configmap.build_cluster_config(IDENTITY, kind, 1, LAUNCHER.job_config(IDENTITY, kind, 1))
 
 
 def cluster(ready: int = 0, **metadata: object) -> Json:
@@ -130,7 +132,12 @@ def status_after(*plans: Plan) -> Json:
 
 def decide(observed: Observed, seconds: float = 0.0) -> Plan:
     """Reconcile so many seconds after NOW."""
-    return reconcile(observed, at(seconds))
+    return reconcile(observed, at(seconds), LAUNCHER)
+
+
+def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None) -> Checked:
+    """Merge, type and check a spec for the launcher of this version."""
+    return validation.validate(name, raw_spec, recipes, launcher=LAUNCHER)
 
 
 def wrote(plan: Plan) -> RLJobStatus:

@@ -17,9 +17,11 @@ from rljob.control.execute import Hooks
 from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
+from rljob.core.launcher import Launcher
 from rljob.core.observed import Manifest, Observed, Unseen
 from rljob.core.plan import Plan, SubmitJob
 from rljob.core.requirements import Head, Needs
+from rljob.launchers import LAUNCHER
 from rljob.render.labels import CLUSTER_GENERATION, INTENT, JOB, JOB_UID
 from rljob_runtime.contract import Progress
 
@@ -53,7 +55,7 @@ class Machine:
             self.ray,
             self.clock,
             TokenKey(b"k" * 32),
-            core=Core(self._needs, self._needs_ray_job, self._reconcile, begins=lambda *_: False),
+            core=Core(LAUNCHER, self._needs, self._needs_ray_job, self._reconcile, begins=lambda *_: False),
             hooks=Hooks(after_write=self._wrote, doubt=self._doubt),
         )
         return self.reconciler
@@ -90,8 +92,8 @@ class Machine:
         del progress, now
         return self.asks_ray_job
 
-    def _reconcile(self, observed: Observed, now: datetime) -> Plan:
-        del now
+    def _reconcile(self, observed: Observed, now: datetime, launcher: Launcher) -> Plan:
+        del now, launcher
         self.seen.append(observed)
         return self.decide(observed)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rljob.cli.records import Record, read_records
-from rljob.cli.report.cluster import run_of
-from rljob.cli.report.run import ReportRun
+from rljob.cli.report.cluster import run_of, settings
+from rljob.cli.report.run import ReportRun, Setting
+from rljob.launchers import LAUNCHER
 from rljob.render.configmap import read_snapshot
 
 FOLDER = Path(__file__).resolve().parent / "fixtures" / "quickstart"
@@ -28,7 +30,8 @@ def manifest(name: str) -> dict[str, Any]:
 def run() -> ReportRun:
     """Give the run as it was."""
     records = read_records(STEPS, 1)
-    return run_of("quickstart", manifest("rljob"), read_snapshot(manifest("snapshot")), records, "a volume", [], NOW)
+    job = manifest("rljob")
+    return run_of("quickstart", job, configuration(job), records, "a volume", [], NOW)
 
 
 def restarted() -> ReportRun:
@@ -51,5 +54,9 @@ def restarted() -> ReportRun:
     job["status"]["usage"] = {"deviceSeconds": 601, "productiveDeviceSeconds": 242}
     first = records[:20]
     second = [Record(2, r.step, r.time + pause - (records[15].time - begin) / 2, r.metrics) for r in records[15:]]
-    snapshot = read_snapshot(manifest("snapshot"))
-    return run_of("quickstart", job, snapshot, [*first, *second], "a volume", [], NOW)
+    return run_of("quickstart", job, configuration(job), [*first, *second], "a volume", [], NOW)
+
+
+def configuration(job: Mapping[str, Any]) -> list[Setting]:
+    """Return the fields that the run used."""
+    return settings(job["spec"], read_snapshot(manifest("snapshot")), LAUNCHER)

@@ -23,6 +23,7 @@ from rljob.cli.records import figure_table, figures
 from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
 from rljob.cli.status import describe, table
+from rljob.launchers import LAUNCHER
 from scripts import product
 from scripts.demo import operator
 from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture, cluster
@@ -134,7 +135,7 @@ def failure(job: Manifest, kubernetes: Kubernetes) -> str:
 def show_result(kubernetes: Kubernetes) -> None:
     """The reward curve, the figures, the report, and where to look next."""
     place = kubectl.Place(NAMESPACE, kubeconfig=kubernetes.kubeconfig, program=kubernetes.kubectl)
-    run = cluster_run(NAME, place, Sources())
+    run = cluster_run(NAME, place, Sources(), LAUNCHER)
     steps = figures(run.records)
     if not steps:
         raise DemoError("the job succeeded but left no step records; that is a defect")

@@ -20,6 +20,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cluster.kinds import POD_GROUP
 from rljob.cluster.manifests import spec_fields
 from rljob.core.validation.validate import validate
+from rljob.launchers import LAUNCHER
 from rljob.render.podgroup import NEWEST_FIELDS, TOPOLOGY, build_pod_group
 from rljob.render.raycluster import build_raycluster
 from tests.cluster import programs
@@ -76,7 +77,7 @@ def fields_of(version: str) -> frozenset[str]:
 
 def spec_of(path: Path, topology: Json) -> RLJobSpec:
     raw = merged(yaml.safe_load(path.read_text())["spec"], {"scheduling": {"topology": topology}})
-    checked = validate("gang", raw, BUILT_IN_RECIPES)
+    checked = validate("gang", raw, BUILT_IN_RECIPES, launcher=LAUNCHER)
     assert checked.spec is not None, checked.violations
     return checked.spec
 

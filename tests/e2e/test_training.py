@@ -12,6 +12,7 @@ import pytest
 from rljob.cli import kubectl
 from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
+from rljob.launchers import LAUNCHER
 from tests.e2e.shared import GRACE_SECONDS, NAME, ROOT, SAVE_EVERY, STEPS, Seen
 from tests.e2e.story import Record
 from tests.kube import Kube, wait_for
@@ -134,7 +135,7 @@ def test_the_status_shows_the_last_record(run: Record) -> None:
 def test_its_report_shows_every_attempt_in_a_browser(kube: Kube, run: Record) -> None:
     """No pod of the run is left: the records are read by a pod made for it, and that one goes too."""
     place = kubectl.Place(kube.namespace, kubeconfig=Path(kube.kubeconfig), program=kube.kubectl)
-    told = cluster_run(NAME, place, Sources())
+    told = cluster_run(NAME, place, Sources(), LAUNCHER)
     assert [record.step for record in told.steps] == list(range(1, STEPS + 1))
     assert len(told.records) == sum(len(lines) for lines in run.attempts)
     assert [attempt.number for attempt in told.attempts] == [1, 2, 3]

@@ -10,7 +10,8 @@ from builders import BUILT_IN_RECIPES, EXAMPLES, Json
 
 from rljob.core.spec.recipes import recipe_id
 from rljob.core.validation.validate import validate
-from rljob.launchers import verl
+from rljob.launchers import LAUNCHER
+from rljob.launchers.verl.job import TABLE, TYPED_KEYS, overrides
 from rljob.render.names import JobIdentity
 from rljob.render.raycluster import build_raycluster
 from scripts import recipe_flags
@@ -27,7 +28,7 @@ def minimal_job(recipe: str) -> Json:
 
 def rendered(recipe: str) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
     """Return job.json's overrides and the variables of head and workers."""
-    spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES).spec
+    spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES, launcher=LAUNCHER).spec
     assert spec is not None
     cluster = build_raycluster(JOB, spec, 1, "digest")["spec"]
     pods = (cluster["headGroupSpec"], cluster["workerGroupSpecs"][0])
@@ -35,12 +36,12 @@ def rendered(recipe: str) -> tuple[dict[str, Any], dict[str, str], dict[str, str
         {entry["name"]: entry.get("value", "") for entry in pod["template"]["spec"]["containers"][0]["env"]}
         for pod in pods
     )
-    return dict(verl.overrides(spec)), head, workers
+    return dict(overrides(spec)), head, workers
 
 
 @pytest.mark.parametrize("recipe", sorted(str(recipe_id(manifest).name) for manifest in BUILT_IN_RECIPES.values()))
 def test_a_recipe_completes_the_few_lines_of_a_job(recipe: str) -> None:
-    assert validate("run", minimal_job(recipe), BUILT_IN_RECIPES).violations == ()
+    assert validate("run", minimal_job(recipe), BUILT_IN_RECIPES, launcher=LAUNCHER).violations == ()
 
 
 @pytest.mark.parametrize("manifest", BUILT_IN_RECIPES.values(), ids=lambda manifest: manifest["metadata"]["name"])
@@ -66,7 +67,7 @@ def test_every_variable_is_set_as_the_page_says(recipe: str) -> None:
 
 @pytest.mark.parametrize("recipe", FLAGSHIPS)
 def test_an_override_of_a_recipe_is_a_flag_of_the_page(recipe: str) -> None:
-    spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES).spec
+    spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES, launcher=LAUNCHER).spec
     assert spec is not None
     assert set(spec.verl.overrides) <= {flag.rendered for flag in FLAGS}
 
@@ -80,6 +81,6 @@ def test_what_is_left_out_has_a_reason() -> None:
 def test_a_flag_stands_once_and_in_a_known_place() -> None:
     names = [flag.name for flag in FLAGS]
     assert {name for name in names if names.count(name) > 1} == set()
-    fields = set(verl.TYPED_KEYS.values()) | {row.field for row in verl.TABLE}
+    fields = set(TYPED_KEYS.values()) | {row.field for row in TABLE}
     places = {flag.place.replace("[]", "[0]") for flag in FLAGS} - set(recipe_flags.WORDS)
     assert places - fields == {"optimizations.skipOldLogProb"}

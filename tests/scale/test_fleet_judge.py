@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from rljob.core.validation.validate import validate
+from rljob.launchers import LAUNCHER
 from rljob.render.accelerator_table import read_table
 from rljob.render.accelerators import ACCELERATORS, built_in_document
 from tests.scale.figures import Usage
@@ -138,7 +139,7 @@ def test_a_seed_means_the_same_jobs_and_each_is_one_that_fits(fleet: Fleet) -> N
     assert any(job.block for job in jobs)
     assert any(job.within for job in jobs)
     for job in jobs:
-        assert validate(job.name, job.manifest["spec"]).violations == ()
+        assert validate(job.name, job.manifest["spec"], launcher=LAUNCHER).violations == ()
     assert len(list(fleet.nodes())) >= sum(fleet.count.values())
 
 

@@ -29,11 +29,13 @@ from rljob.control.builtin_recipes import BuiltIns, owner_label
 from rljob.control.clock import SystemClock
 from rljob.control.execute import Hooks
 from rljob.control.lease import LeaseHolder
+from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.worker import work
 from rljob.core.scheduling.port_blocks import PortPool
 from rljob.handlers import watch
+from rljob.launchers import LAUNCHER
 from rljob.render.accelerators import ACCELERATORS
 from rljob.telemetry.health import HealthServer
 from rljob.telemetry.log import Log, configure
@@ -128,6 +130,7 @@ async def assemble(config: Config) -> AsyncIterator[Operator]:
         ray,
         clock,
         key,
+        core=Core(LAUNCHER),
         metrics=metrics,
         identity=config.identity,
         hooks=hooks,

@@ -2,7 +2,7 @@
 
     clock = FrozenClock()
     cluster, ray = FakeCluster(clock.now), FakeRay()
-    reconciler = Reconciler.build(cluster, ray, clock, TokenKey(b"k" * 32))
+    reconciler = Reconciler.build(cluster, ray, clock, TokenKey(b"k" * 32), core=Core(LAUNCHER))
     cluster.watch(reconciler.feed)
     await reconciler.prime()
     await settle(reconciler)                     # all rounds that are due now

@@ -9,25 +9,25 @@ import sys
 from pathlib import Path
 
 import yaml
-from builders import BUILT_IN_RECIPES, IDENTITY, SPECS_OF_EXAMPLES
+from builders import BUILT_IN_RECIPES, IDENTITY, SPECS_OF_EXAMPLES, validate
 
-from rljob.core.validation.validate import validate
-from rljob.launchers import verl
+from rljob.launchers import LAUNCHER
 from rljob.render import configmap
 from rljob.render.metadata import canonical_json
 
 GENERATION = 1
 IN_ANOTHER_PROCESS = """
 import json, sys
+from rljob.launchers import LAUNCHER
 from rljob.render import configmap
 from rljob.render.metadata import canonical_json
 from rljob.render.names import JobIdentity
-from rljob.launchers import verl
+from rljob.launchers import LAUNCHER
 
 job = JobIdentity(*sys.argv[1:])
 for line in sys.stdin:
     frozen = configmap.read_snapshot(json.loads(line))
-    config = verl.job_config(job, frozen.spec, 1)
+    config = LAUNCHER.job_config(job, frozen.spec, 1)
     print(json.dumps(canonical_json(configmap.build_cluster_config(job, frozen.spec, 1, config))))
 """
 
@@ -39,7 +39,7 @@ def frozen_of(path: Path) -> list[configmap.Snapshot]:
 
 
 def rendered(frozen: configmap.Snapshot) -> str:
-    config = verl.job_config(IDENTITY, frozen.spec, GENERATION)
+    config = LAUNCHER.job_config(IDENTITY, frozen.spec, GENERATION)
     return canonical_json(configmap.build_cluster_config(IDENTITY, frozen.spec, GENERATION, config))
 
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
-from builders import BUILT_IN_RECIPES, EXAMPLES, UID
+from builders import BUILT_IN_RECIPES, EXAMPLES, UID, validate
 
 from rljob.core.context import identity
-from rljob.core.validation.validate import validate
-from rljob.launchers import verl
+from rljob.launchers import LAUNCHER
 from rljob.render import configmap
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.podgroup import NEWEST_FIELDS
@@ -41,7 +40,7 @@ def render(manifest: dict[str, Any]) -> str:
     spec, violations = checked.spec, checked.violations
     assert spec is not None, violations
     block = BLOCK if spec.network.mode == "Host" else None
-    job_config = verl.job_config(job, spec, GENERATION)
+    job_config = LAUNCHER.job_config(job, spec, GENERATION)
     config = configmap.build_cluster_config(
         job, spec, GENERATION, job_config, block=block, pod_group_fields=NEWEST_FIELDS
     )

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from builders import BUILT_IN_RECIPES, EXAMPLES
+from builders import BUILT_IN_RECIPES, EXAMPLES, validate
 
-from rljob.core.validation.validate import validate
 from rljob.render.accelerators import ACCELERATORS, facts_of
 from rljob.render.env import VARIABLES
 from rljob.render.ports import PORTS, RayVariable

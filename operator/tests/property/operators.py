@@ -24,9 +24,11 @@ from rljob.cluster.kinds import CONFIG_MAP, EVENT
 from rljob.cluster.token import TokenKey
 from rljob.control.execute import Hooks
 from rljob.control.lease import RETRY_SECONDS
+from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler, Result
 from rljob.control.resync import Resync
 from rljob.control.store import Key
+from rljob.launchers import LAUNCHER
 from rljob.render import labels
 from rljob.render.configmap import SPEC_KEY
 from rljob.render.metadata import canonical_json
@@ -138,7 +140,7 @@ class Operators:
         """Start it with empty memory; None if it ends at once because the API server does not answer."""
         key = TokenKey(b"k" * 32)
         hooks = Hooks(after_write=self._after_write, doubt=self._doubt)
-        operator = Reconciler.build(self.cluster, self.ray, self.clock, key, hooks=hooks)
+        operator = Reconciler.build(self.cluster, self.ray, self.clock, key, core=Core(LAUNCHER), hooks=hooks)
         self.watch.follow(None)
         try:
             self.loop.run(operator.prime())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import NOW, Json, job, small_spec
+from builders import NOW, Json, job, small_spec, validate
 from corpus import BAD
 from corpus.good import GOOD
 from hypothesis import given, settings
@@ -27,8 +27,8 @@ from rljob.cli.yaml11 import load_all
 from rljob.core.observed import Observed
 from rljob.core.reconcile import reconcile
 from rljob.core.spec.recipes import recipe_id
-from rljob.core.validation.validate import Checked, validate
-from rljob.launchers import verl
+from rljob.core.validation.validate import Checked
+from rljob.launchers import LAUNCHER
 from rljob.render import configmap
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.names import JobIdentity
@@ -76,7 +76,7 @@ def test_no_manifest_crashes_and_what_is_accepted_can_be_made(spec: Json) -> Non
     judge(validate("sums", spec, {recipe_id(recipe): recipe for recipe in RECIPES}))
     # What the API server hands over is JSON; the first round with it must hold as well.
     if is_json(spec):
-        reconcile(Observed(job(spec), snapshot=None), NOW)
+        reconcile(Observed(job(spec), snapshot=None), NOW, LAUNCHER)
 
 
 @settings(max_examples=max(EXAMPLES // 10, 30))
@@ -95,7 +95,7 @@ def judge(checked: Checked) -> None:
     COUNTS["accepted" if checked.spec else "refused"] += 1
     if checked.spec is None:
         return
-    config = verl.job_config(IDENTITY, checked.spec, 1)
+    config = LAUNCHER.job_config(IDENTITY, checked.spec, 1)
     assert configmap.build_cluster_config(IDENTITY, checked.spec, 1, config)
     assert all(build_initializer(IDENTITY, checked.spec, entry) for entry in initializers(checked.spec))
     frozen = configmap.Snapshot(checked.spec, checked.recipes)

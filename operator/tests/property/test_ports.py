@@ -26,10 +26,12 @@ from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.token import TokenKey
 from rljob.control.execute import Hooks
 from rljob.control.port_sweep import sweep
+from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
 from rljob.core import times
 from rljob.core.scheduling.port_blocks import PortPool, read_allocations
+from rljob.launchers import LAUNCHER
 from rljob.render.labels import JOB_UID, PORT_BLOCK, RAY_NODE_TYPE
 from rljob.render.ports import PortBlock
 
@@ -63,6 +65,7 @@ class Ports:
             FakeRay(),
             self.clock,
             TokenKey(b"k" * 32),
+            core=Core(LAUNCHER),
             hooks=Hooks(after_write=self._wrote),
             port_pool=POOL,
         )

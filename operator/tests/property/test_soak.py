@@ -22,9 +22,11 @@ from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, Kind
 from rljob.cluster.token import TokenKey
 from rljob.control.node_cache import NODES_LIMIT
+from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.store import TOMBSTONES
+from rljob.launchers import LAUNCHER
 from rljob.telemetry.events import REMEMBERED
 from rljob.telemetry.metrics import PLACES_MAX
 
@@ -53,7 +55,7 @@ class Soak:
     def __init__(self) -> None:
         self.clock = FrozenClock()
         self.cluster = FakeCluster(self.clock.now)
-        self.operator = Reconciler.build(self.cluster, FakeRay(), self.clock, TokenKey(b"k" * 32))
+        self.operator = Reconciler.build(self.cluster, FakeRay(), self.clock, TokenKey(b"k" * 32), core=Core(LAUNCHER))
         self.resync = Resync(self.operator, 300, "me", settle_seconds=0)
         self.cluster.watch(self.feed)
         self.made = 0

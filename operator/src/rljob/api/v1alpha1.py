@@ -177,6 +177,11 @@ class RLJobSpec(Model):
     verl: Verl = Verl()
     """The rest of verl's configuration."""
 
+    @property
+    def devices(self) -> int:
+        """Return the number of NPU devices of all workers."""
+        return sum(group.nodes * group.devices_per_node for group in self.worker_groups)
+
 
 LIVE_RULES = [
     rule(

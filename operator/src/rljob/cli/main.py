@@ -6,6 +6,7 @@ Exit codes: 0 well, 1 the job is wrong, failed or (`diff`) different, 2 the comm
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import textwrap
 import time
@@ -35,6 +36,7 @@ from rljob.control import accelerator_files
 from rljob.core.spec.decisions import decide
 from rljob.core.spec.recipes import Recipes, complete
 from rljob.core.validation.validate import Checked, check, validate
+from rljob.launchers import LAUNCHER
 from rljob.render import labels
 from rljob.render.accelerators import ACCELERATORS
 from rljob.render.configmap import read_snapshot
@@ -85,7 +87,7 @@ def _render(chosen: argparse.Namespace) -> int:
     for job, checked in _read(chosen):
         if checked.spec is None:
             return FAILED
-        pages.append(render(JobIdentity(job.namespace, job.name, chosen.uid), checked.spec, chosen.part))
+        pages.append(render(JobIdentity(job.namespace, job.name, chosen.uid), checked.spec, chosen.part, LAUNCHER))
     print("\n---\n".join(pages))
     return 0
 
@@ -95,7 +97,7 @@ def _explain(chosen: argparse.Namespace) -> int:
     for _, checked in _read(chosen):
         if checked.spec is None:
             return FAILED
-        page = explain(checked, checked.spec, decide(checked.spec), chosen.path)
+        page = explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions), chosen.path)
         if not page:
             raise UsageError(
                 f"{chosen.path}: no such field here; leave it out to see all, or name one as in trainer.steps"
@@ -139,7 +141,9 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> str:
         raise UsageError(f"{job.name} has not begun, so nothing is frozen yet; `rljob explain` shows what it will take")
     frozen = read_snapshot(kubectl.get_config_map(name, place))
     # Judged as the operator judges an edit: over the recipes that were frozen with the job.
-    now, wanted = (check(job.name, spec, frozen.recipes) for spec in (live.get("spec") or {}, job.spec))
+    now, wanted = (
+        check(job.name, spec, frozen.recipes, launcher=LAUNCHER) for spec in (live.get("spec") or {}, job.spec)
+    )
     if wanted.spec is None:
         raise UsageError("; ".join(map(str, wanted.violations)))
     return against_job(frozen.spec, now.spec or frozen.spec, wanted.spec)
@@ -152,7 +156,7 @@ def _plan(chosen: argparse.Namespace) -> int:
     for job, checked in _judged(read_files(chosen.file), chosen, MemoryCheck.WARN):
         if checked.spec is None:
             return FAILED
-        page, fits = memory_page(job.name, checked.spec, shape, chosen.output)
+        page, fits = memory_page(job.name, checked.spec, shape, chosen.output, LAUNCHER)
         pages.append(page)
         fit = fit and fits
     print("\n\n".join(pages))
@@ -186,7 +190,7 @@ def _gather(chosen: argparse.Namespace) -> ReportRun:
         return local_run((chosen.workdir or Path(".rljob") / chosen.name).absolute())
     since = time.time() - chosen.since * HOUR if chosen.since is not None else None
     place = kubectl.Place(chosen.namespace, chosen.context)
-    return cluster_run(chosen.name, place, Sources(chosen.records, chosen.prometheus, since))
+    return cluster_run(chosen.name, place, Sources(chosen.records, chosen.prometheus, since), LAUNCHER)
 
 
 def _quota(chosen: argparse.Namespace) -> int:
@@ -259,7 +263,9 @@ def _describe(chosen: argparse.Namespace) -> int:
 def _run(chosen: argparse.Namespace) -> int:
     if not chosen.local:
         raise UsageError("`rljob run` is for this machine: add --local, or use `kubectl apply` for a cluster")
-    from rljob.cli.local.command import run_local  # noqa: PLC0415 - the other commands also run on Windows
+    # The other commands also run on Windows.
+    from rljob.cli.local.command import run_local  # noqa: PLC0415 - see above
+    from rljob.cli.local.prepare import Given  # noqa: PLC0415 - see above
 
     files = read_files(chosen.file)
     if len(files.jobs) > 1:
@@ -269,7 +275,9 @@ def _run(chosen: argparse.Namespace) -> int:
     if checked.spec is None:
         return FAILED
     volumes = dict(_volume(text) for text in chosen.volume)
-    return run_local(job.name, checked, files.others, chosen.workdir, volumes, chosen.code)
+    code = chosen.code.absolute() if chosen.code else None
+    given = Given(volumes, code, os.environ, LAUNCHER)
+    return run_local(job.name, checked, files.others, chosen.workdir, given)
 
 
 def _volume(text: str) -> tuple[str, Path]:
@@ -289,7 +297,7 @@ def _judged(
 ) -> Iterator[tuple[JobManifest, Checked]]:
     for job in files.jobs:
         spec = _with_memory_check(job.spec, memory_check) if memory_check else job.spec
-        checked = validate(job.name, spec, _recipes(job, files.recipes, chosen))
+        checked = validate(job.name, spec, _recipes(job, files.recipes, chosen), launcher=LAUNCHER)
         for violation in checked.violations:
             print(f"{job.source}: {job.name or 'RLJob without a name'}: {violation}", file=sys.stderr)
         if checked.spec is not None and memory_check is None:

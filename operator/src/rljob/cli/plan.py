@@ -11,7 +11,8 @@ from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.errors import UsageError
-from rljob.launchers.verl.memory import known_shape, memory_plan
+from rljob.core.launcher import Launcher
+from rljob.core.spec.model_shape import known_shape
 from rljob_runtime.planning.memory import Phase, Plan
 from rljob_runtime.planning.shapes import BUILT_IN, Shape, ShapeError, shape_from_config
 from rljob_runtime.planning.weights import Cut, model_elements
@@ -37,15 +38,15 @@ def read_config(path: Path) -> Shape:
         raise UsageError(f"{path}: {error}") from error
 
 
-def memory_page(name: str, spec: RLJobSpec, shape: Shape | None, output: str) -> tuple[str, bool]:
-    """Give a job's page, and whether everything fits."""
+def memory_page(name: str, spec: RLJobSpec, shape: Shape | None, output: str, launcher: Launcher) -> tuple[str, bool]:
+    """Return a job's page, and whether everything fits."""
     shape = shape or known_shape(spec)
     if shape is None:
         raise UsageError(
             f"{name}: the model's sizes are not known; set model.architecture to one of {', '.join(sorted(BUILT_IN))}, "
             "or give --model-config config.json"
         )
-    plan = memory_plan(spec, shape)
+    plan = launcher.memory_plan(spec, shape)
     if plan is None:
         raise UsageError(f"{name}: class {spec.accelerator.class_} computes in the host's memory; name an Atlas class")
     page = json.dumps(_document(name, plan), indent=2) if output == "json" else _table(name, spec, plan)

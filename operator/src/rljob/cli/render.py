@@ -10,7 +10,7 @@ from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import yaml11
-from rljob.launchers.verl import job_config
+from rljob.core.launcher import Launcher
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.names import JobIdentity
 from rljob.render.podgroup import NEWEST_FIELDS, Gang, build_pod_group, stated_gang
@@ -20,9 +20,9 @@ STAND_IN_UID = "00000000-0000-0000-0000-000000000000"
 FIRST_GENERATION = 1
 
 
-def render(job: JobIdentity, spec: RLJobSpec, part: str) -> str:
-    """Give what is made, one object after another, as YAML, and job.json; or only the RayCluster or job.json."""
-    config = job_config(job, spec, FIRST_GENERATION)
+def render(job: JobIdentity, spec: RLJobSpec, part: str, launcher: Launcher) -> str:
+    """Return every object as YAML and job.json; or only the RayCluster, or only job.json."""
+    config = launcher.job_config(job, spec, FIRST_GENERATION)
     job_json = json.dumps(json.loads(config.to_json()), indent=2, ensure_ascii=False)
     made = build_raycluster(job, spec, FIRST_GENERATION, config.digest())
     cluster = _yaml(made)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rljob.api.status import RLJobStatus
+from rljob.core.launcher import Launcher
 from rljob.core.observed import Manifest, Observed, RayJob, Unseen
 from rljob.core.plan import Plan
 from rljob.core.reconcile import begins, reconcile
@@ -16,10 +17,12 @@ from rljob_runtime.contract import Progress
 
 @dataclass(frozen=True)
 class Core:
-    """What decides; by default the real one."""
+    """What decides: the launcher, and functions that are the real ones unless a test replaces them."""
+
+    launcher: Launcher
 
     needs: Callable[[Manifest, tuple[Manifest, ...], Manifest | None, datetime], Needs] = needs
     needs_ray_job: Callable[[Progress | Unseen, datetime], bool] = needs_ray_job
-    reconcile: Callable[[Observed, datetime], Plan] = reconcile
-    begins: Callable[[Observed, datetime], bool] = begins
+    reconcile: Callable[[Observed, datetime, Launcher], Plan] = reconcile
+    begins: Callable[[Observed, datetime, Launcher], bool] = begins
     needs_evidence: Callable[[Progress | Unseen, RayJob | Unseen | None, RLJobStatus | None], bool] = needs_evidence

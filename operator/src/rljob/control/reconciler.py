@@ -100,7 +100,7 @@ class Reconciler:
         clock: Clock,
         key: TokenKey,
         *,
-        core: Core | None = None,
+        core: Core,
         metrics: Metrics | None = None,
         identity: str = "rljob-operator",
         hooks: Hooks | None = None,
@@ -110,7 +110,7 @@ class Reconciler:
         workers: int = 16,
     ) -> Reconciler:
         """Wire the parts around a cluster and its heads."""
-        metrics, core = metrics or Metrics(), core or Core()
+        metrics = metrics or Metrics()
         hands = {Lane.NEW: max(1, workers // 4), Lane.TO_BEGIN: max(1, workers // 2)}
         store = Store(lambda key: queue.add(key))  # noqa: PLW0108 - the queue comes after it
         line, refusals = Line(store), Refusals()
@@ -212,7 +212,7 @@ class Reconciler:
         job = self.store.job(key)
         if job is None or self.line.lane_of(key) is not Lane.NEW:
             return False
-        if not self.core.begins(self.observer.glance(job), self.clock.now()):
+        if not self.core.begins(self.observer.glance(job), self.clock.now(), self.core.launcher):
             return False
         self.line.join(job)
         return True
@@ -260,8 +260,8 @@ class Reconciler:
         if observed is None:
             return Result.GONE, None
         now = self.clock.now()
-        plan = self.core.reconcile(observed, now)
-        self._note(observed.job, Context(observed, now))
+        plan = self.core.reconcile(observed, now, self.core.launcher)
+        self._note(observed.job, Context(observed, now, self.core.launcher))
         try:
             wrote = await self.executor.execute(observed, plan)
         except StaleError as error:

@@ -16,6 +16,7 @@ from rljob.api.status import Attempt, ConditionStatus, ConditionType, Intent, Re
 from rljob.api.v1alpha1 import MANAGER, RLJobSpec
 from rljob.core import times
 from rljob.core.attempts.classify import restart_of
+from rljob.core.launcher import Launcher
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
 from rljob.core.scheduling.gang import decided_gang
@@ -44,6 +45,7 @@ class Context:
 
     observed: Observed
     now: datetime
+    launcher: Launcher
 
     @cached_property
     def job(self) -> JobIdentity:
@@ -90,7 +92,7 @@ class Context:
 
     def _check(self) -> Checked:
         if self.reads_recipes_anew or self.below is None:
-            return validate(self.job.name, self.raw_spec, self.observed.recipes)
+            return validate(self.job.name, self.raw_spec, self.observed.recipes, launcher=self.launcher)
         return self._over_frozen(self.below)
 
     @cached_property
@@ -101,7 +103,7 @@ class Context:
         return self._over_frozen(self.below)
 
     def _over_frozen(self, frozen: configmap.Snapshot) -> Checked:
-        return check(self.job.name, self.raw_spec, frozen.recipes)
+        return check(self.job.name, self.raw_spec, frozen.recipes, launcher=self.launcher)
 
     @property
     def refresh(self) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from rljob.core.context import Context
+from rljob.core.launcher import Launcher
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
 from rljob.core.steps import (
@@ -91,16 +92,16 @@ STEPS: tuple[Step, ...] = (
 BEFORE_INTENT = STEPS[: STEPS.index(preparing.intend)]
 
 
-def reconcile(observed: Observed, now: datetime) -> Plan:
+def reconcile(observed: Observed, now: datetime, launcher: Launcher) -> Plan:
     """Give the next step; an empty plan means that the world is as it should be."""
-    context = Context(observed=observed, now=now)
+    context = Context(observed=observed, now=now, launcher=launcher)
     for step in STEPS:
         if (plan := step(context)) is not None:
             return plan
     raise AssertionError("the last step always decides")
 
 
-def begins(observed: Observed, now: datetime) -> bool:
+def begins(observed: Observed, now: datetime, launcher: Launcher) -> bool:
     """Whether a job for which nothing was made would go on to `intend`, by what can be seen of it without a request."""
-    context = Context(observed=observed, now=now)
+    context = Context(observed=observed, now=now, launcher=launcher)
     return all(step(context) is None for step in BEFORE_INTENT)

@@ -22,7 +22,7 @@ from rljob.render.names import is_label_name, is_label_value
 
 ROWS_MAX = 64
 RAY_CPUS_PER_DEVICE_MIN = 3
-"""What verl reserves of Ray for each device (max_colocate_count, verl/single_controller/ray/base.py of 0.9.1)."""
+"""CPUs of Ray that the trainer reserves per device (max_colocate_count, verl/single_controller/ray/base.py, 0.9.1)."""
 RAY_CPUS_BESIDE = 3
 """TransferQueue's two storage units a node, and its controller."""
 RESOURCE = r"[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -205,8 +205,9 @@ def _size_problems(place: str, row: AcceleratorFacts, size: PodSize) -> Iterator
     least = RAY_CPUS_PER_DEVICE_MIN * row.devices_per_node + RAY_CPUS_BESIDE
     if not _is_share(cpus, row.devices_per_node) or cpus < least:
         multiple = -(-least // row.devices_per_node) * row.devices_per_node
-        yield Problem(f"{place}.cpu", f"{size.cpu}: each device gets the same number of whole cores, and verl reserves "
-                      f"{least} of Ray; write a multiple of {row.devices_per_node} from {multiple} on")  # fmt: skip
+        yield Problem(f"{place}.cpu", f"{size.cpu}: each device needs the same number of whole cores, and the "
+                      f"trainer reserves {least} of Ray; use a multiple of {row.devices_per_node}, at least "
+                      f"{multiple}")  # fmt: skip
     if quantity(size.shared_memory) >= quantity(size.memory):
         yield Problem(f"{place}.sharedMemory", f"{size.shared_memory} counts as memory, of which there is "
                       f"{size.memory}; raise memory")  # fmt: skip

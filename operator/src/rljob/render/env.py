@@ -33,7 +33,7 @@ ASCEND_LOGS = "/var/run/rljob/ascend-logs"
 """On the pod's own volume: the default is the home folder in the container's layer."""
 
 CANN = "CANN, environment variables"
-VERL_GUIDE = "verl, multi-node guide for Ascend"
+ASCEND_GUIDE = "verl, multi-node guide for Ascend"
 KUBERAY = "KubeRay v1.7.0, ray-operator/controllers/ray/common/pod.go; earlier releases always take 65536"
 ANY = tuple(Platform)
 NPU = (Platform.NPU,)
@@ -112,7 +112,7 @@ VARIABLES = (
     Variable("TASK_QUEUE_ENABLE", "torch_npu", lambda s: "2" if s.rollout.eager else "1"),
     Variable("CUDA_DEVICE_MAX_CONNECTIONS", "Megatron-LM: order of communication and computation", _megatron),
     Variable("VLLM_ASCEND_ENABLE_NZ", "vllm_ascend/worker/worker.py: weights that are updated", lambda _: "0"),
-    Variable("RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES", VERL_GUIDE, lambda _: "1"),
+    Variable("RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES", ASCEND_GUIDE, lambda _: "1"),
     Variable("ASCEND_PROCESS_LOG_PATH", CANN, lambda _: ASCEND_LOGS),
     Variable("RAY_START_ULIMIT_OPEN_FILES", KUBERAY, lambda _: str(OPEN_FILES)),
 )

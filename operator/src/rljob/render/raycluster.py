@@ -30,7 +30,7 @@ OWN_ADDRESS = {"node-ip-address": f"${PodVariable.POD_IP.value}"}
 """On a node with several addresses Ray would take that of the default route, everybody else the node's in Kubernetes;
 KubeRay hands the value to the container's shell (v1.6.2, ray-operator/controllers/ray/common/pod.go)."""
 RAY_RESOURCE = "NPU"
-"""Name of the Ray resource that verl asks for on Ascend (verl/single_controller/ray/base.py)."""
+"""Name of the Ray resource that the trainer requests on Ascend (verl/single_controller/ray/base.py)."""
 
 
 def build_token_secret(job: JobIdentity, generation: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from builders import BUILT_IN_RECIPES, SPECS_OF_EXAMPLES, Json, small_spec, status_finished, status_training
+from builders import BUILT_IN_RECIPES, SPECS_OF_EXAMPLES, Json, small_spec, status_finished, status_training, validate
 from pydantic import BaseModel, ValidationError
 from schema_check import violations
 
@@ -16,7 +16,6 @@ from rljob.api.base import LIST_KEYS, LIST_TYPE, PRESERVE, RULES
 from rljob.api.crd import COLUMNS, build_crds
 from rljob.api.schema import UnsupportedSchemaError, structural_schema
 from rljob.api.v1alpha1 import NOT_IN_A_RECIPE, RLJobSpec
-from rljob.core.validation.validate import validate
 from scripts.generate import crd_text
 
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in build_crds()}

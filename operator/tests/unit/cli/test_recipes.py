@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from builders import Json, small_spec
+from builders import Json, small_spec, validate
 
 from rljob.api.status import Decision
 from rljob.cli import yaml11
 from rljob.cli.explain import explain
 from rljob.cli.main import main
-from rljob.core.validation.validate import validate
 
 API = "rljob.dev/v1alpha1"
 

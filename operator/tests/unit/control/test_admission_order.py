@@ -16,11 +16,15 @@ from machine import cluster_of
 
 from rljob.cluster.kinds import RAY_CLUSTER, RL_RECIPE, RLJOB
 from rljob.cluster.token import TokenKey
+from rljob.control.pure_core import Core
 from rljob.control.queue import Lane
 from rljob.control.reconciler import LOOKS_IN_A_ROW, Reconciler, Result
 from rljob.control.store import Key
 from rljob.control.worker import hold, work
-from rljob.core.validation.validate import Checked, validate
+from rljob.core.launcher import Launcher
+from rljob.core.validation import validate as validation
+from rljob.core.validation.validate import Checked
+from rljob.launchers import LAUNCHER
 from rljob.render.labels import PAUSED
 
 CROWD = 60
@@ -32,7 +36,9 @@ class Scene:
     def __init__(self) -> None:
         self.clock = FrozenClock()
         self.cluster = FakeCluster(self.clock.now)
-        self.reconciler = Reconciler.build(self.cluster, FakeRay(), self.clock, TokenKey(b"k" * 32))
+        self.reconciler = Reconciler.build(
+            self.cluster, FakeRay(), self.clock, TokenKey(b"k" * 32), core=Core(LAUNCHER)
+        )
 
     async def start(self) -> None:
         """Watch from the beginning, as in production."""
@@ -188,9 +194,9 @@ async def test_one_that_is_deleted_leaves_the_line(scene: Scene) -> None:
 async def test_a_job_is_validated_once_until_something_is_frozen(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def counted(name: str, *facts: Any) -> Checked:  # noqa: ANN401 - as the function that it stands for
+    def counted(name: str, *facts: Any, launcher: Launcher) -> Checked:  # noqa: ANN401 - as the function it replaces
         calls.append(name)
-        return validate(name, *facts)
+        return validation.validate(name, *facts, launcher=launcher)
 
     monkeypatch.setattr("rljob.core.context.validate", counted)
     scene.come("sums")

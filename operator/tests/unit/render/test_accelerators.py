@@ -76,7 +76,7 @@ BAD: dict[str, tuple[Json, str, str]] = {
     "a class without name": (
         {"driverMounts": "RuntimeClass", "runtimeClassName": None}, ".runtimeClassName", "is needed with driverMounts"
     ),
-    "too few cores": ({"pod": {"cpu": "16"}}, ".pod.cpu", "write a multiple of 8 from 32 on"),
+    "too few cores": ({"pod": {"cpu": "16"}}, ".pod.cpu", "use a multiple of 8, at least 32"),
     "uneven cores": ({"pod": {"cpu": "100"}}, ".pod.cpu", "the same number of whole cores"),
     "too much shared memory": ({"pod": {"sharedMemory": "2Ti"}}, ".pod.sharedMemory", "counts as memory"),
     "a variable of the plug-in": ({"env": {"ASCEND_VISIBLE_DEVICES": "0"}}, ".env.ASCEND_VISIBLE_DEVICES", "plug-in"),

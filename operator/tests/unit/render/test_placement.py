@@ -6,6 +6,7 @@ import pytest
 from builders import IDENTITY, Json, group, merged, small_spec, typed
 
 from rljob.core.validation.warnings import warnings_of
+from rljob.launchers import LAUNCHER
 from rljob.render.accelerators import SUPER_POD
 from rljob.render.placement import requires_domain
 from rljob.render.raycluster import build_raycluster
@@ -79,6 +80,6 @@ def test_the_users_own_affinity_stays() -> None:
     ],
 )
 def test_blocks_that_affinity_cannot_ask_for_are_told_with_who_can(spec: Json, *, told: bool) -> None:
-    words = [str(warning) for warning in warnings_of(typed(spec)) if "nodesPerSuperPodBlock" in str(warning)]
+    words = [str(warning) for warning in warnings_of(typed(spec), LAUNCHER) if "nodesPerSuperPodBlock" in str(warning)]
     assert len(words) == told
     assert all("scheduling.queueName" in text and "Volcano" in text for text in words)

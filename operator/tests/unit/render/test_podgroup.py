@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import IDENTITY, Json, group, merged, small_spec, typed
 
-from rljob.launchers import verl
+from rljob.launchers import LAUNCHER
 from rljob.render import configmap
 from rljob.render.podgroup import NEWEST_FIELDS, TOPOLOGY, Gang, build_pod_group, stated_gang
 from rljob.render.raycluster import build_raycluster
@@ -151,7 +151,7 @@ def test_what_a_pod_asks_for_is_what_the_scheduler_counts(template: Json, cpu: s
 
 def test_the_group_is_frozen_with_the_cluster_and_only_where_there_is_one() -> None:
     spec = typed(small_spec())
-    config = verl.job_config(IDENTITY, spec, 1)
+    config = LAUNCHER.job_config(IDENTITY, spec, 1)
     assert configmap.read_pod_group(configmap.build_cluster_config(IDENTITY, spec, 1, config)) is None
     frozen = configmap.build_cluster_config(
         IDENTITY, spec, 1, config, gang=Gang.VOLCANO, pod_group_fields=NEWEST_FIELDS

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from builders import IDENTITY, Json, group, merged, small_spec, typed
+from builders import IDENTITY, Json, group, merged, small_spec, typed, validate
 
-from rljob.core.validation.validate import validate
 from rljob.render.accelerator_table import TableError, read_table
 from rljob.render.accelerators import ACCELERATORS, SUPER_POD, built_in_document
 from rljob.render.raycluster import build_raycluster

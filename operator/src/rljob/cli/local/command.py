@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,18 +56,16 @@ def run_local(
     checked: Checked,
     documents: Sequence[Manifest],
     workdir: Path | None,
-    volumes: Mapping[str, Path],
-    code: Path | None,
+    given: Given,
 ) -> int:
-    """Run one valid job; `documents` are those beside it in its files. The exit code."""
+    """Run one valid job and return the exit code; `documents` are the other manifests of its files."""
     if checked.spec is None:
         raise AssertionError("an invalid job is told and not run")
     require_accelerator(checked.spec)
-    require_runtime()
+    require_runtime(given.launcher)
     root = (workdir or Path(".rljob") / name).absolute()
     with held(root) as folder:
         state = folder.state()
-        given = Given(volumes, code.absolute() if code else None, os.environ)
         prepared = prepare(name, checked, read_surroundings(documents), folder, state, given)
         print(f"{name}: a local run in {root}", flush=True)
         for note in prepared.notes:

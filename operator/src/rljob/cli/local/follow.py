@@ -39,7 +39,7 @@ STALLED_SECONDS = IMMEDIATE_SECONDS + STALL_SECONDS
 AT_ONCE = (StopMode.IMMEDIATE, StopMode.STALLED)
 IMPATIENT = 2
 """Interrupts; after a further one, not even the launcher's own immediate stop is waited for."""
-STARTING = "Ray, verl and vLLM start; the first step comes after a minute or two"
+STARTING = "Ray, the trainer and the rollout engine are starting; the first step takes a minute or two"
 RESUMING = "goes on from step {step}"
 
 

@@ -17,9 +17,9 @@ from rljob.cli.local.folder import JobFolder, State, empty, read_state, write_fi
 from rljob.cli.local.initializers import Step
 from rljob.cli.local.translate import VolumeFolder
 from rljob.cli.local.variables import Variables
+from rljob.core.launcher import Launcher
 from rljob.core.spec.merge import values
 from rljob.core.validation.validate import Checked
-from rljob.launchers import verl
 from rljob.render.accelerators import ACCELERATORS
 from rljob.render.code import FETCH_SECONDS, fetch_containers
 from rljob.render.names import JobIdentity
@@ -27,20 +27,20 @@ from rljob_runtime.contract import JobConfig, Platform
 
 NAMESPACE = "default"
 GENERATION = 1
-NEEDED_MODULES = ("rljob_runtime", "ray", "verl", "vllm")
 NPU_DEVICES = "davinci[0-9]*"
 """/dev/davinci0 and on: the device files of Ascend's driver, one a die."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What the user said beside the manifest."""
+    """What comes beside the manifest: the user's options, and the framework that wiring chose."""
 
     volumes: Mapping[str, Path]
     """Folders that stand for volumes."""
     code: Path | None
     """Folder that stands for code.mountPath."""
     environment: Mapping[str, str]
+    launcher: Launcher
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Prepared:
     notes: list[str]
 
 
-def require_runtime() -> None:
+def require_runtime(launcher: Launcher) -> None:
     """Refuse an interpreter without the runtime's packages; nothing is imported, since that takes half a minute."""
-    if missing := [name for name in NEEDED_MODULES if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in launcher.modules if importlib.util.find_spec(name) is None]:
         raise UsageError(
             f"this Python ({sys.executable}) has no {', '.join(missing)}; a local run needs the runtime's packages "
             "beside rljob: `python -m rljob_runtime requirements > cpu.txt`, then `pip install --no-deps -r cpu.txt`"
@@ -69,7 +69,7 @@ def require_accelerator(spec: RLJobSpec, devices: Path = Path("/dev")) -> None:
     """Refuse a job for NPUs on a machine that has fewer."""
     if ACCELERATORS[spec.accelerator.class_].platform is Platform.CPU:
         return
-    found, wanted = len(list(devices.glob(NPU_DEVICES))), verl.devices(spec)
+    found, wanted = len(list(devices.glob(NPU_DEVICES))), spec.devices
     if found < wanted:
         raise UsageError(
             f"spec.accelerator.class {spec.accelerator.class_}: the job needs {wanted} NPU devices, this machine has "
@@ -99,8 +99,9 @@ def prepare(
     if code is not None and not code.is_dir():
         raise UsageError(f"code: {code} is no folder")
     local = translate.localise(spec, mounts, folder, lambda job: checkpoint_of(folder.root, job))
-    # All workers are on one Ray node, which is what the launcher waits for; verl's own keys still say how many.
-    config = replace(verl.job_config(JobIdentity(NAMESPACE, name, state.uid), local, GENERATION), nodes=1)
+    # All workers are on one Ray node, which is what the launcher waits for; the overrides still say how many.
+    config = given.launcher.job_config(JobIdentity(NAMESPACE, name, state.uid), local, GENERATION)
+    config = replace(config, nodes=1)
     prepared = Prepared(
         spec=local,
         config=config,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 MARK = "RLJOB_LOCAL_RUN"
 SEGMENTS = "psm_*"
-"""Shared memory by Python's multiprocessing: verl's weight buckets, which a killed process cannot remove."""
+"""Shared memory by Python's multiprocessing: buckets of weights, which a killed process cannot remove."""
 POLL_SECONDS = 0.1
 SWEEP_SECONDS = 20.0
 """A process that was killed on a busy machine takes its time to give its memory back."""

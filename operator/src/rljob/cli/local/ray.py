@@ -1,6 +1,6 @@
 """The private Ray of a local run: own ports, own temporary folder, 127.0.0.1 only, a token that nobody else has.
 
-One Ray node stands for the head and for all workers of the manifest: verl makes a placement group for each worker,
+One Ray node stands for the head and for all workers of the manifest: the trainer makes a placement group for each,
 and one node can hold them all. `ray start --block` keeps Ray's processes as children, so that they end with it.
 """
 
@@ -18,7 +18,6 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.errors import UsageError
 from rljob.cli.local.processes import Child, Processes, wait_until
 from rljob.cli.local.variables import LOOPBACK
-from rljob.launchers import verl
 from rljob.render.accelerators import ACCELERATORS
 from rljob.render.raycluster import RAY_RESOURCE
 
@@ -56,7 +55,7 @@ class RayPlan:
 
 def plan_ray(spec: RLJobSpec) -> RayPlan:
     """Choose ports and resources: those of all pods together."""
-    devices, per_device = verl.devices(spec), ACCELERATORS[spec.accelerator.class_].ray_cpus_per_device
+    devices, per_device = spec.devices, ACCELERATORS[spec.accelerator.class_].ray_cpus_per_device
     port, client_port = free_ports(2)
     cpus = None if per_device is None else per_device * devices + HEAD_CPUS
     return RayPlan(port, client_port, secrets.token_hex(32), devices, cpus)

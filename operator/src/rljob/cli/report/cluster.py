@@ -30,6 +30,7 @@ from rljob.cli.report.run import (
     status_attempts,
     step_seconds,
 )
+from rljob.core.launcher import Launcher
 from rljob.core.spec.merge import layer, leaves, path_text
 from rljob.core.validation.validate import check
 from rljob.render.configmap import Snapshot, read_snapshot, spec_document
@@ -51,8 +52,8 @@ class Sources:
     """Unix seconds; how far back Prometheus is asked where the RLJob does not tell."""
 
 
-def cluster_run(name: str, place: kubectl.Place, sources: Sources) -> ReportRun:
-    """Gather one job; raises UsageError where nothing of it can be read."""
+def cluster_run(name: str, place: kubectl.Place, sources: Sources, launcher: Launcher) -> ReportRun:
+    """Return the report of one job; raise UsageError where nothing of it can be read."""
     now = time.time()
     try:
         job: Manifest | None = kubectl.get_job(name, place)
@@ -66,20 +67,21 @@ def cluster_run(name: str, place: kubectl.Place, sources: Sources) -> ReportRun:
         raise UsageError(f"{name} is not in the cluster, and {source} holds no record of it")
     if not records:
         notes.append(f"There are no records of steps yet ({source}).")
-    return run_of(name, job, snapshot, records, source, notes, now, place.namespace or "default")
+    configuration = settings(job.get("spec") or {}, snapshot, launcher) if job and snapshot else ()
+    return run_of(name, job, configuration, records, source, notes, now, place.namespace or "default")
 
 
 def run_of(
     name: str,
     job: Manifest | None,
-    snapshot: Snapshot | None,
+    configuration: Sequence[Setting],
     records: Sequence[Record],
     source: str,
     notes: Sequence[str],
     now: float,
     namespace: str = "default",
 ) -> ReportRun:
-    """Join what was read. Pure."""
+    """Join what was read into a report."""
     if job is None:
         attempts = recorded_attempts(records)
         begin = attempts[0].begin if attempts else math.nan
@@ -107,7 +109,7 @@ def run_of(
         held_seconds=float(usage.get("deviceSeconds", 0)) + math.fsum(a.held_seconds for a in running),
         productive_seconds=float(usage.get("productiveDeviceSeconds", 0))
         + math.fsum(a.productive_seconds for a in running if math.isfinite(a.productive_seconds)),
-        settings=settings(job.get("spec") or {}, snapshot) if snapshot is not None else (),
+        settings=configuration,
         decisions=[Setting(str(d["name"]), str(d["value"]), str(d["reason"])) for d in resolved.get("decisions") or ()],
         notes=notes,
     )
@@ -123,9 +125,9 @@ def _with_steps(attempt: Attempt, records: Sequence[Record], devices: int) -> At
     return replace(attempt, productive_seconds=seconds * devices, last_step=last)
 
 
-def settings(raw_spec: Mapping[str, Any], snapshot: Snapshot) -> list[Setting]:
-    """Give every field that the run went by, who set it, and whether the job says something else by now."""
-    checked = check("job", raw_spec, snapshot.recipes)
+def settings(raw_spec: Mapping[str, Any], snapshot: Snapshot, launcher: Launcher) -> list[Setting]:
+    """Return every field that the run used, who set it, and whether the job has been edited since."""
+    checked = check("job", raw_spec, snapshot.recipes, launcher=launcher)
     sources = {path_text(path): leaf.source for path, leaf in leaves(checked.merged.tree)}
     frozen = _fields(snapshot.spec)
     now = _fields(checked.spec) if checked.spec is not None else frozen

@@ -26,9 +26,9 @@ STAGES = (
     ("save_checkpoint", "checkpoint"),
     ("testing", "validation"),
 )
-"""Stages of verl's clock, in their order in a step (verl/trainer/ppo/v1/trainer_base.py, 0.9.1)."""
+"""Stages that the trainer measures, in their order in a step (verl/trainer/ppo/v1/trainer_base.py, 0.9.1)."""
 OUTSIDE = "testing"
-"""Not part of verl's `timing_s/step`."""
+"""Not part of the metric `timing_s/step`."""
 OTHER = "other"
 TIMELINE_POINTS = 200
 SECONDS_AN_HOUR = 3600.0
@@ -144,7 +144,7 @@ def _stages(run: ReportRun) -> Plot:
     return Plot(
         "stages",
         "Where a step's time goes",
-        "Seconds of each stage by verl's clock, one on the other; validation comes on top of the step.",
+        "Seconds of each stage as the trainer measured them, stacked; validation is not part of the step.",
         "s",
         [record.step for record in steps],
         "step",

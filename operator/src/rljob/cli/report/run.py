@@ -139,6 +139,6 @@ def recorded_attempts(records: Sequence[Record], devices: int = 0) -> list[Attem
 
 
 def step_seconds(record: Record) -> float:
-    """How long a step took, by verl's clock; 0 where it does not tell."""
+    """Return how long a step took by the trainer's own clock; 0 where it was not measured."""
     seconds = record.metrics.get(StepMetric.STEP_SECONDS, 0.0)
     return seconds if math.isfinite(seconds) else 0.0

@@ -37,7 +37,6 @@ from rljob.core.steps.starting import freeze, with_cluster, with_cluster_begun
 from rljob.core.validation.accelerator import class_violations
 from rljob.core.validation.violation import Violation
 from rljob.core.validation.warnings import warnings_of
-from rljob.launchers import verl
 from rljob.render import configmap, labels, names
 from rljob.render.accelerators import ACCELERATORS
 from rljob.render.code import build_code_copy, code_digest
@@ -141,7 +140,7 @@ def intend(context: Context) -> Plan | None:
     new = _with_attempts(context, new)
     spec, nodes = _taken_spec(context), context.observed.nodes
     missing = () if isinstance(nodes, Unseen) else missing_hardware(spec, nodes)
-    warnings = "; ".join(str(warning) for warning in (*missing, *warnings_of(spec)))
+    warnings = "; ".join(str(warning) for warning in (*missing, *warnings_of(spec, context.launcher)))
     valid = Reason.VALID_WITH_WARNINGS if warnings else Reason.VALID
     new = context.writer.with_condition(new, ConditionType.VALIDATED, ConditionStatus.TRUE, valid, warnings)
     if status.condition(new, ConditionType.SUSPENDED) is not None:
@@ -264,7 +263,7 @@ def _snapshot_of(context: Context) -> str:
 
 def _resolve(context: Context, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...], snapshot_name: str) -> Resolved:
     facts = ACCELERATORS[spec.accelerator.class_]
-    count, api = verl.devices(spec), context.observed.pod_group_api
+    count, api = spec.devices, context.observed.pod_group_api
     return Resolved(
         snapshot_name=snapshot_name,
         spec_hash=training_hash(spec),
@@ -275,7 +274,7 @@ def _resolve(context: Context, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...]
         code=_resolve_code(spec),
         host_network=True if spec.network.mode == "Host" else None,
         decisions=[
-            *decide(spec, None if isinstance(api, Unseen) else api),
+            *decide(spec, context.launcher.questions, None if isinstance(api, Unseen) else api),
             *source_decision(spec, context.observed.siblings, context.status.resolved),
         ],
         recipes=[

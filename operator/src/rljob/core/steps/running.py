@@ -28,7 +28,6 @@ from rljob.core.steps.finishing import with_attempt
 from rljob.core.steps.node_health import mind_nodes
 from rljob.core.steps.ordering import order_stop
 from rljob.core.steps.restarting import conclude, give_up
-from rljob.launchers import verl
 from rljob.render import labels
 from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import AttemptVariable, ExitCode, Outcome, Phase
@@ -142,7 +141,7 @@ def _submission(context: Context) -> SubmitJob:
         job_uid=context.job.uid,
         cluster_name=intent.cluster_name,
         submission_id=intent.submission_id,
-        entrypoint=verl.ENTRYPOINT,
+        entrypoint=context.launcher.entrypoint,
         environment=tuple((name.value, value) for name, value in environment.items()),
         metadata=(("rljob", f"{context.job.namespace}/{context.job.name}"), ("job-uid", context.job.uid)),
         port=DASHBOARD_PORT if block is None else block.dashboard,

@@ -20,7 +20,6 @@ from rljob.core.steps.finishing import delete_cluster, fail, next_number
 from rljob.core.steps.queue_admission import admission_of, with_admission
 from rljob.core.steps.restarting import give_up
 from rljob.core.validation.accelerator import class_violations
-from rljob.launchers import verl
 from rljob.render import configmap, names
 from rljob.render.accelerators import ACCELERATORS
 from rljob.render.ports import DASHBOARD_PORT, PortBlock
@@ -77,7 +76,7 @@ def freeze(context: Context, spec: RLJobSpec, snapshot: configmap.Snapshot | Non
             return give_up(context, Reason.START_DEADLINE_EXCEEDED, str(unknown[0]))
         return tell(context, context.status, Reason.INVALID_SPEC.value, str(unknown[0]), problem=True)
     generation, name = context.intent.cluster_generation, context.intent.cluster_name
-    config = verl.job_config(context.job, spec, generation, pinned_path(context.resolved))
+    config = context.launcher.job_config(context.job, spec, generation, pinned_path(context.resolved))
     frozen = configmap.build_cluster_config(
         context.job,
         spec,

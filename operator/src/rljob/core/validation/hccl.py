@@ -118,7 +118,7 @@ def _allowed_hosts_are_listed(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
 
 
 def _graphs_take_the_simple_queue(spec: RLJobSpec, pods: Pods) -> Iterator[Violation]:
-    """torch_npu: level 2 cannot be captured; verl gives the rollout its own level where that is set."""
+    """torch_npu cannot capture level 2; VLLM_ASCEND_TASK_QUEUE_ENABLE gives the rollout a level of its own."""
     if "TASK_QUEUE_ENABLE" not in pods.own or spec.rollout.eager or "VLLM_ASCEND_TASK_QUEUE_ENABLE" in pods.own:
         return
     if pods.seen["TASK_QUEUE_ENABLE"] == "2":
@@ -164,7 +164,7 @@ def _rank_tables_are_guesses(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     if "RANK_TABLE_FILE" in pods.own:
         yield Violation(
             pods.field("RANK_TABLE_FILE"),
-            "RANK_TABLE_FILE fixes ranks that verl gives out when it runs, and several groups at that; take it out",
+            "RANK_TABLE_FILE fixes ranks that are assigned at run time, for several process groups; remove it",
         )
 
 

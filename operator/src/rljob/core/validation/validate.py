@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from rljob.api.base import DNS_LABEL
 from rljob.api.recipes import RecipeLayer
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
+from rljob.core.launcher import Launcher
 from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
 from rljob.core.spec.recipes import JOB_SOURCE, Recipes, merge_layer, resolve, unset_violations
 from rljob.core.validation import accelerator, devices, hccl, lifecycle, patches, pods, secrets, topology
@@ -26,21 +27,16 @@ from rljob.core.validation.unions import union_violations
 from rljob.core.validation.unique_keys import key_violations
 from rljob.core.validation.violation import Check, Violation
 from rljob.core.validation.warnings import warnings_of
-from rljob.launchers.verl.checks import batches, memory, overrides, rollout
 
 CHECKS: tuple[Check, ...] = (
     *accelerator.CHECKS,
     *devices.CHECKS,
-    *rollout.CHECKS,
-    *batches.CHECKS,
     *pods.CHECKS,
     *hccl.CHECKS,
     *patches.CHECKS,
     *secrets.CHECKS,
     *lifecycle.CHECKS,
     *topology.CHECKS,
-    *memory.CHECKS,
-    *overrides.CHECKS,
 )
 DEPTH_MAX = 40
 """Levels of a manifest: beyond what any field has, and far from Python's own limit."""
@@ -64,18 +60,23 @@ class Checked:
     """Fields that have no effect in this version, and settings that are doubtful."""
 
 
-def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None) -> Checked:
+def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None, *, launcher: Launcher) -> Checked:
     """Merge, type and check a spec."""
     if too_deep := tuple(_depth_violations(raw_spec)):
         return Checked(None, too_deep)
     chain = resolve(raw_spec, recipes or {})
-    return check(name, raw_spec, chain.layers, chain.violations)
+    return check(name, raw_spec, chain.layers, chain.violations, launcher=launcher)
 
 
 def check(
-    name: str, raw_spec: Mapping[str, Any], recipes: tuple[RecipeLayer, ...], found: tuple[Violation, ...] = ()
+    name: str,
+    raw_spec: Mapping[str, Any],
+    recipes: tuple[RecipeLayer, ...],
+    found: tuple[Violation, ...] = (),
+    *,
+    launcher: Launcher,
 ) -> Checked:
-    """Do so with recipes that are at hand, as those of a snapshot are."""
+    """Check a spec over recipes that are already read, such as those of a snapshot."""
     found += (*_name_violations(name), *unset_violations("spec.unset", raw_spec.get("unset")))
     unset = raw_spec.get("unset")
     paths = [path for path in unset if isinstance(path, str)] if isinstance(unset, list) else []
@@ -93,11 +94,11 @@ def check(
     if unknown := tuple(accelerator.class_violations(spec)):
         return Checked(None, found + unknown, recipes, merged)
     found += (
-        *(violation for judge in CHECKS for violation in judge(spec)),
+        *(violation for judge in (*CHECKS, *launcher.checks) for violation in judge(spec)),
         *union_violations(spec, "spec"),
         *key_violations(spec, "spec"),
     )
-    return Checked(None if found else spec, found, recipes, merged, warnings_of(spec))
+    return Checked(None if found else spec, found, recipes, merged, warnings_of(spec, launcher))
 
 
 def _depth_violations(document: object) -> Iterator[Violation]:

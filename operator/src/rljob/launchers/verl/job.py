@@ -7,7 +7,6 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl import critic, lifecycle, rollout, training
 from rljob.launchers.verl.node_needs import binds_cores, node_needs
 from rljob.launchers.verl.rows import OverrideRow
-from rljob.launchers.verl.sizes import devices
 from rljob.render.accelerators import ACCELERATORS
 from rljob.render.names import JobIdentity, cluster_name
 from rljob_runtime.contract import (
@@ -22,7 +21,6 @@ from rljob_runtime.contract import (
     StopRule,
 )
 
-ENTRYPOINT = "python -m rljob_runtime launch"
 TABLE: tuple[OverrideRow, ...] = (*training.ROWS, *critic.ROWS, *rollout.ROWS, *lifecycle.ROWS)
 TYPED_KEYS = {row.key.lstrip("+"): row.field for row in TABLE if row.own}
 """Keys that `verl.overrides` must leave to a field."""
@@ -54,7 +52,7 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
         cluster_generation=generation,
         platform=facts.platform,
         nodes=sum(group.nodes for group in spec.worker_groups),
-        devices=devices(spec),
+        devices=spec.devices,
         dies_per_card=facts.dies_per_card,
         total_steps=spec.trainer.steps,
         overrides=overrides(spec),

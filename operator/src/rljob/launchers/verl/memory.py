@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.job import overrides
-from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT
-from rljob.launchers.verl.sizes import data_parallel_ranks, devices, micro_batch, mini_batch, uses_megatron
+from rljob.launchers.verl.rollout import BATCHED_TOKENS
+from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
+from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch, mini_batch, uses_megatron
 from rljob.render.accelerators import facts_of
 from rljob.render.hbm import die_memory
 from rljob_runtime.planning.memory import Die, Engine, Plan, Recompute, Rollout, Trainer, plan
-from rljob_runtime.planning.shapes import BUILT_IN, Shape, shape_from_config
+from rljob_runtime.planning.shapes import Shape
 from rljob_runtime.planning.weights import Cut
 
-TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"
 BUFFER_VARIABLE = "HCCL_BUFFSIZE"
 BUFFER_DEFAULT = 200
 """MB, twice a communicator: CANN 9.0, environment variables, HCCL_BUFFSIZE."""
-FRACTION, SEQUENCES, BATCHED_TOKENS = 0.5, 256, 8192
+FRACTION, SEQUENCES = 0.5, 256
 """verl 0.9.1, trainer/config/rollout/rollout.yaml."""
 BUCKET_KEY = f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes"
 BUCKET_MEGABYTES = 2048
@@ -33,13 +33,6 @@ KEPT_EXPERTS = {"level0": 0.3, "level1": 0.1}
 """MindSpeed core_r0.16.0, docs/zh/features/moe-zero-memory.md: over 70 % and 90 % of the experts' activations go."""
 
 Keys = Mapping[str, object]
-
-
-def known_shape(spec: RLJobSpec) -> Shape | None:
-    """Give the shape that the job names, or None; raises ShapeError where model.config cannot be read."""
-    if spec.model.config:
-        return shape_from_config(spec.model.config, "model.config", "the job")
-    return BUILT_IN.get(spec.model.architecture or "")
 
 
 def memory_plan(spec: RLJobSpec, shape: Shape) -> Plan | None:
@@ -79,7 +72,7 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
     recompute, recompute_layers = _recompute(keys) if megatron else (Recompute.UNIFORM, 1)
     return Trainer(
         engine=Engine.MEGATRON if megatron else Engine.FSDP2,
-        devices=devices(spec),
+        devices=spec.devices,
         stage_layers=_stages(shape.layers, sizes.pipeline, keys) if megatron else (shape.layers,),
         tokens=tokens,
         micro_batches=micro_batches,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rljob.launchers.verl.rows import ATLAS, ROLLOUT, OverrideRow, RowCondition, number, whole
 
 ROLLOUT_YAML = "trainer/config/rollout/rollout.yaml"
+BATCHED_TOKENS = 8192
+"""Default of max_num_batched_tokens in rollout.yaml."""
 SERVER = "workers/rollout/vllm_rollout/vllm_async_server.py"
 VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
 """Passed on to vLLM's own arguments (launch_server)."""

@@ -15,6 +15,7 @@ ACTOR = "actor_rollout_ref.actor"
 REF = "actor_rollout_ref.ref"
 ROLLOUT = "actor_rollout_ref.rollout"
 MODEL = "actor_rollout_ref.model"
+TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"
 
 
 @dataclass(frozen=True)

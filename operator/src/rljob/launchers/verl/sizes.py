@@ -6,24 +6,20 @@ from rljob.api.training import TrainerBackend
 from rljob.api.v1alpha1 import RLJobSpec
 
 
-def devices(spec: RLJobSpec) -> int:
-    """NPU devices of the job."""
-    return sum(group.nodes * group.devices_per_node for group in spec.worker_groups)
-
-
 def uses_megatron(spec: RLJobSpec) -> bool:
     """Whether Megatron-Core trains, with MindSpeed's kernels or without."""
     return spec.trainer.backend in (TrainerBackend.MEGATRON, TrainerBackend.MINDSPEED)
 
 
-def data_parallel_ranks(spec: RLJobSpec) -> int:
-    """Shares into which a mini batch is cut; at least 1, also where the sizes do not divide the devices.
-
-    Megatron: devices / (tensor × pipeline × context). FSDP2: devices / sequence (verl's ulysses groups).
-    """
+def model_parallel(spec: RLJobSpec) -> int:
+    """Return the number of devices that share one sample: Megatron's sizes, or verl's Ulysses groups under FSDP2."""
     sizes = spec.trainer.parallelism
-    share = sizes.tensor * sizes.pipeline * sizes.context if uses_megatron(spec) else sizes.sequence
-    return max(devices(spec) // share, 1)
+    return sizes.tensor * sizes.pipeline * sizes.context if uses_megatron(spec) else sizes.sequence
+
+
+def data_parallel_ranks(spec: RLJobSpec) -> int:
+    """Return into how many shares a mini batch is cut; at least 1, even where the sizes do not divide the devices."""
+    return max(spec.devices // model_parallel(spec), 1)
 
 
 def mini_batch(spec: RLJobSpec) -> int:

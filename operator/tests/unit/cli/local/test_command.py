@@ -17,8 +17,8 @@ from builders import group, small_spec
 from dulwich import porcelain
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.cli.local import prepare
 from rljob.cli.main import main
+from rljob.launchers.verl.launcher import VerlLauncher
 
 CODE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"reward.py": "# reward"}}
 CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "disk"}}
@@ -221,7 +221,7 @@ def test_without_the_runtime_the_error_names_the_command(
     runtime: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert runtime.is_dir()
-    monkeypatch.setattr(prepare, "NEEDED_MODULES", ("json", "no_such_package"))
+    monkeypatch.setattr(VerlLauncher, "modules", ("json", "no_such_package"))
     assert run(manifest()) == 2
     told = capsys.readouterr().err
     assert "has no no_such_package" in told

@@ -1,11 +1,10 @@
 """Every bad manifest is refused with one violation: its field, and what to do."""
 
 import pytest
+from builders import validate
 from corpus import BAD
 from corpus.bad import Bad
 from corpus.pods import LITERALS
-
-from rljob.core.validation.validate import validate
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())

@@ -4,7 +4,8 @@ import pytest
 from builders import Json, group, merged, small_spec, typed
 
 from rljob.core.spec.decisions import QUESTIONS, decide
-from rljob.launchers import verl
+from rljob.launchers import LAUNCHER
+from rljob.launchers.verl.job import overrides
 from rljob.render.names import JobIdentity
 
 ATLAS: Json = {"accelerator": {"class": "atlas-a2"}}
@@ -21,7 +22,7 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
     spec = small_spec()
     for change in changes:
         spec = merged(spec, change)
-    return next((made.value, made.reason) for made in decide(typed(spec)) if made.name == name)
+    return next((made.value, made.reason) for made in decide(typed(spec), LAUNCHER.questions) if made.name == name)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +74,11 @@ def test_a_decision_and_its_reason(name: str, changes: tuple[Json, ...], value: 
 def test_a_decision_says_what_is_rendered() -> None:
     disabled = merged(small_spec(ATLAS), {"optimizations": {"coreBinding": "Disabled"}})
     key = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.enable_cpu_binding"
-    assert verl.overrides(typed(disabled))[key] is False
-    assert verl.job_config(IDENTITY, typed(disabled), 1).core_binding is False
-    assert verl.job_config(IDENTITY, typed(small_spec(ATLAS)), 1).core_binding is True
-    assert verl.job_config(IDENTITY, typed(small_spec()), 1).core_binding is False
-    micro = str(verl.overrides(typed())["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"])
+    assert overrides(typed(disabled))[key] is False
+    assert LAUNCHER.job_config(IDENTITY, typed(disabled), 1).core_binding is False
+    assert LAUNCHER.job_config(IDENTITY, typed(small_spec(ATLAS)), 1).core_binding is True
+    assert LAUNCHER.job_config(IDENTITY, typed(small_spec()), 1).core_binding is False
+    micro = str(overrides(typed())["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"])
     assert answer("trainer.microBatchSizePerDevice")[0] == micro
 
 

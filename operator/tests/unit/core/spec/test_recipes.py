@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from builders import Json, small_spec
+from builders import Json, small_spec, validate
 
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.spec.recipes import Recipes, complete, recipe_id, resolve
-from rljob.core.validation.validate import validate
 
 
 def recipe(name: str, template: Json | None = None, below: Json | None = None, **spec: object) -> Json:

@@ -20,6 +20,7 @@ from builders import (
     status_after,
     status_recorded,
     status_training,
+    validate,
     wrote,
 )
 
@@ -27,7 +28,6 @@ from rljob.api.status import RLJobStatus, State
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.observed import Observed, RecipeId
 from rljob.core.plan import CreateObject, Plan
-from rljob.core.validation.validate import validate
 from rljob.render import configmap, labels
 
 WRONG = small_spec({"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 7}})

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from builders import IDENTITY, Json, group, merged, small_spec, typed
+from builders import IDENTITY, Json, group, merged, small_spec, typed, validate
 
-from rljob.core.validation.validate import validate
 from rljob.core.validation.warnings import warnings_of
+from rljob.launchers import LAUNCHER
 from rljob.render.accelerator_table import read_table
 from rljob.render.accelerators import ACCELERATORS, built_in_document
 from rljob.render.ports import PortBlock
@@ -50,7 +50,9 @@ def test_the_container_runtime_needs_a_name_from_somewhere() -> None:
 def test_a_variable_of_the_class_that_the_job_sets_is_told() -> None:
     entries = [{"name": "HCCL_BUFFSIZE", "value": "900"}]
     spec = merged(SPEC, group({"devicesPerNode": 8, "template": {"cpu": "64", "memory": "512Gi", "env": entries}}))
-    assert any("HCCL_BUFFSIZE" in str(warning) and "300" in str(warning) for warning in warnings_of(typed(spec)))
+    assert any(
+        "HCCL_BUFFSIZE" in str(warning) and "300" in str(warning) for warning in warnings_of(typed(spec), LAUNCHER)
+    )
 
 
 def test_ports_of_the_node_reach_ray_and_exporter_and_leave_what_a_patch_adds_alone() -> None:

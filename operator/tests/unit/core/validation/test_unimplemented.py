@@ -16,7 +16,7 @@ from schema_samples import leaves, samples, text, with_value
 import rljob
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.unimplemented import TABLE, Unimplemented, unimplemented_fields
-from rljob.launchers import verl
+from rljob.launchers import LAUNCHER
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.names import JobIdentity
 from rljob.render.raycluster import build_raycluster
@@ -27,9 +27,9 @@ READ_BY_THE_OPERATOR = {
     "managedBy": "core.context.is_ours",
     "recipeRef": "core.spec.recipes",
     "unset": "core.spec.merge",
-    "model.layers": "core.validation.devices",
-    "model.attentionHeads": "core.validation.devices",
-    "model.experts": "core.validation.devices",
+    "model.layers": "launchers.verl.checks.parallelism",
+    "model.attentionHeads": "launchers.verl.checks.parallelism",
+    "model.experts": "launchers.verl.checks.parallelism",
     "model.architecture": "launchers.verl.checks.memory",
     "model.config": "launchers.verl.checks.memory",
     "model.memoryCheck": "launchers.verl.checks.memory",
@@ -56,7 +56,7 @@ READ_BY_THE_OPERATOR = {
     "code.configMap.name": "core.steps.preparing.freeze_code",
     "code.type": "core.validation.unions",
     "rollout.engine": "has one value",
-    "trainer.offload.gradients": "launchers.verl.limits",
+    "trainer.offload.gradients": "launchers.verl.checks.limits",
 }
 """What has an effect that does not show in the rendering, and where."""
 
@@ -135,7 +135,7 @@ def rendered(variant: int) -> str:
 
 def show(document: Mapping[str, object]) -> str:
     spec = RLJobSpec.model_validate(document)
-    made = [build_raycluster(IDENTITY, spec, 1, ""), json.loads(verl.job_config(IDENTITY, spec, 1).to_json())]
+    made = [build_raycluster(IDENTITY, spec, 1, ""), json.loads(LAUNCHER.job_config(IDENTITY, spec, 1).to_json())]
     made += [build_initializer(IDENTITY, spec, initializer) for initializer in initializers(spec)]
     return json.dumps(made)
 

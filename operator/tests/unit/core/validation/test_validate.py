@@ -1,11 +1,10 @@
 """What passes, what is told at once, and names; bad specs one by one stand in `corpus`."""
 
 import pytest
-from builders import Json, group, merged, small_spec
+from builders import Json, group, merged, small_spec, validate
 from corpus.bad import megatron, override
 from corpus.good import GOOD
 
-from rljob.core.validation.validate import validate
 from rljob.core.validation.violation import Violation
 
 

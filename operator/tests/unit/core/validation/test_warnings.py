@@ -1,10 +1,10 @@
 """What is accepted and told about hardware and HCCL."""
 
 import pytest
-from builders import Json, group, merged, small_spec, typed
+from builders import Json, group, merged, small_spec, typed, validate
 
-from rljob.core.validation.validate import validate
 from rljob.core.validation.warnings import warnings_of
+from rljob.launchers import LAUNCHER
 
 A2 = merged(small_spec(group({"devicesPerNode": 8})), {"accelerator": {"class": "atlas-a2"}})
 
@@ -19,7 +19,7 @@ def env(*variables: tuple[str, str], **head: str) -> Json:
 
 def told(spec: Json) -> list[str]:
     assert validate("sums", spec).violations == ()
-    return [str(warning) for warning in warnings_of(typed(spec))]
+    return [str(warning) for warning in warnings_of(typed(spec), LAUNCHER)]
 
 
 def test_a_plain_job_has_nothing_to_tell() -> None:

@@ -3,7 +3,8 @@
 import pytest
 from builders import Json, group, merged, small_spec, typed
 
-from rljob.launchers.verl.memory import _keys, _stages, _trainer, known_shape, memory_plan
+from rljob.core.spec.model_shape import known_shape
+from rljob.launchers.verl.memory import _keys, _stages, _trainer, memory_plan
 from rljob_runtime.planning.memory import Engine, Recompute, Trainer
 from rljob_runtime.planning.shapes import BUILT_IN
 from rljob_runtime.planning.weights import Cut

@@ -6,7 +6,11 @@ from pathlib import PurePosixPath
 import pytest
 from builders import IDENTITY, Json, group, merged, small_spec, typed
 
-from rljob.launchers import verl
+from rljob.core.validation.violation import Violation
+from rljob.launchers.verl.checks.limits import CHECKS as LIMIT_CHECKS
+from rljob.launchers.verl.job import TABLE, TYPED_KEYS, job_config
+from rljob.launchers.verl.job import overrides as overrides_of
+from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch
 from rljob_runtime.contract import JobConfig, LogRule, Platform, ResumeMode, ResumeSource, RuleCondition, StopRule
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
@@ -69,19 +73,23 @@ MEGATRON = merged(
 PPO = {"algorithm": {"name": "PPO", "discount": "0.99", "gaeLambda": "0.95"}, "critic": {"learningRate": "1e-5"}}
 
 
+def limits(spec: Json) -> list[Violation]:
+    return [violation for check in LIMIT_CHECKS for violation in check(typed(spec))]
+
+
 def overrides(spec: Json, **change: Json) -> Json:
-    return dict(verl.overrides(typed(merged(spec, change))))
+    return dict(overrides_of(typed(merged(spec, change))))
 
 
 def test_every_row_names_another_key_a_field_and_a_file_of_verl() -> None:
-    keys = [row.key.lstrip("+") for row in verl.TABLE]
+    keys = [row.key.lstrip("+") for row in TABLE]
     assert len(keys) == len(set(keys))
-    assert all(row.field and PurePosixPath(row.source).suffix in (".py", ".yaml") for row in verl.TABLE)
+    assert all(row.field and PurePosixPath(row.source).suffix in (".py", ".yaml") for row in TABLE)
 
 
 def test_keys_that_only_follow_a_field_are_free_for_overrides() -> None:
     key = f"{REF}.log_prob_micro_batch_size_per_gpu"
-    assert key not in verl.TYPED_KEYS
+    assert key not in TYPED_KEYS
     found = overrides(FULL, verl={"overrides": {key: 8}})
     assert (found[key], found[f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu"]) == (8, 2)
 
@@ -145,8 +153,8 @@ def test_an_override_replaces_a_following_key_whether_the_schema_has_it_or_not()
     ],
 )
 def test_a_field_becomes_its_key(key: str, small: object, full: object) -> None:
-    assert verl.overrides(typed()).get(key) == small
-    assert verl.overrides(typed(FULL)).get(key) == full
+    assert overrides_of(typed()).get(key) == small
+    assert overrides_of(typed(FULL)).get(key) == full
 
 
 def test_megatron_and_mindspeed_are_one_engine_of_verl() -> None:
@@ -260,24 +268,24 @@ def test_an_evaluation_validates_and_trains_nothing() -> None:
 )
 def test_a_mini_batch_is_shared_by_the_data_parallel_ranks(backend: str, sizes: Json, ranks: int, micro: int) -> None:
     spec = typed(merged(ATLAS, {"trainer": {"backend": backend, "parallelism": sizes}}))
-    assert (verl.data_parallel_ranks(spec), verl.micro_batch(spec)) == (ranks, micro)
+    assert (data_parallel_ranks(spec), micro_batch(spec)) == (ranks, micro)
 
 
 def test_a_share_of_less_than_a_sample_is_one() -> None:
     spec = typed(small_spec(merged(group({"nodes": 64, "devicesPerNode": 16}), {"trainer": {"samplesPerPrompt": 2}})))
-    assert verl.micro_batch(spec) == 1
+    assert micro_batch(spec) == 1
 
 
 @pytest.mark.parametrize(
     ("change", "field", "word"),
     [
-        ({"trainer": {"offload": {"gradients": True}}}, "trainer.offload.gradients", "together with the weights"),
+        ({"trainer": {"offload": {"gradients": True}}}, "spec.trainer.offload.gradients", "together with the weights"),
         (
             {
                 "trainer": {"backend": "Megatron"},
                 "verl": {"overrides": {"actor_rollout_ref.model.use_remove_padding": False}},
             },
-            "verl.overrides[actor_rollout_ref.model.use_remove_padding]",
+            "spec.verl.overrides[actor_rollout_ref.model.use_remove_padding]",
             "packed",
         ),
         (
@@ -285,23 +293,22 @@ def test_a_share_of_less_than_a_sample_is_one() -> None:
                 "trainer": {"backend": "MindSpeed"},
                 "verl": {"overrides": {"+critic.megatron.override_transformer_config.moe_zero_memry": "level1"}},
             },
-            "verl.overrides[+critic.megatron.override_transformer_config.moe_zero_memry]",
+            "spec.verl.overrides[+critic.megatron.override_transformer_config.moe_zero_memry]",
             "did you mean moe_zero_memory?",
         ),
     ],
 )
 def test_what_verl_does_not_do_is_said_with_a_way_out(change: Json, field: str, word: str) -> None:
-    [(found, message)] = verl.refusals(typed(small_spec(change)))
-    assert (found, word in message) == (field, True)
+    [found] = limits(small_spec(change))
+    assert (found.field, word in found.message) == (field, True)
 
 
 def test_gradients_that_go_with_the_weights_are_fine() -> None:
-    spec = typed(small_spec({"trainer": {"offload": {"parameters": True, "gradients": True}}}))
-    assert list(verl.refusals(spec)) == []
+    assert limits(small_spec({"trainer": {"offload": {"parameters": True, "gradients": True}}})) == []
 
 
 def test_job_json_tells_the_launcher_all_and_reads_back() -> None:
-    config = verl.job_config(IDENTITY, typed(FULL), 3)
+    config = job_config(IDENTITY, typed(FULL), 3)
     assert (config.platform, config.nodes, config.devices, config.cards) == (Platform.NPU, 8, 128, 64)
     assert (config.cluster_name, config.cluster_generation, config.total_steps) == ("sums-0a1b2-3", 3, 40)
     assert (config.checkpoint_path, config.log_path) == ("/ckpt", "/logs")
@@ -321,7 +328,7 @@ def test_stop_rules_reach_the_launcher() -> None:
             "result": "Succeeded",
         },
     ]
-    assert verl.job_config(IDENTITY, typed(small_spec({"stopRules": rules})), 1).stop_rules == (
+    assert job_config(IDENTITY, typed(small_spec({"stopRules": rules})), 1).stop_rules == (
         StopRule("broken", "critic/score/mean", RuleCondition.IS_NAN),
         StopRule("good", "critic/score/mean", RuleCondition.ABOVE, 0.9, 3, succeeds=True),
     )
@@ -333,7 +340,7 @@ def test_restart_rules_about_the_log_reach_the_launcher_in_their_order() -> None
         {"name": "code", "onExitCodes": [137], "action": "Restart"},
         {"name": "broken", "onLogPattern": "assert", "action": "Fail"},
     ]
-    assert verl.job_config(IDENTITY, typed(small_spec({"restart": {"rules": rules}})), 1).log_rules == (
+    assert job_config(IDENTITY, typed(small_spec({"restart": {"rules": rules}})), 1).log_rules == (
         LogRule("late", "HCCL.*timeout"),
         LogRule("broken", "assert"),
     )
@@ -352,13 +359,13 @@ def test_a_run_begins_from_the_named_checkpoint(
     source: Json | None, earlier: str | None, expected: ResumeSource | None
 ) -> None:
     checkpoint = {"path": "/ckpt", "everySteps": 1, "resume": "Required"} | ({"from": source} if source else {})
-    config = verl.job_config(IDENTITY, typed(small_spec({"checkpoint": checkpoint})), 1, earlier)
+    config = job_config(IDENTITY, typed(small_spec({"checkpoint": checkpoint})), 1, earlier)
     assert (config.resume, config.resume_from) == (ResumeMode.REQUIRED, expected)
 
 
 def test_paths_that_must_exist_are_named_by_their_field() -> None:
     spec = merged(merged(FULL, PPO), {"critic": {"path": "/data/critic"}})
-    paths = verl.job_config(IDENTITY, typed(spec), 1).required_paths
+    paths = job_config(IDENTITY, typed(spec), 1).required_paths
     assert {path.field: path.path for path in paths} == {
         "model.path": "/data/model",
         "reward.path": "/code/reward.py",
@@ -370,8 +377,8 @@ def test_paths_that_must_exist_are_named_by_their_field() -> None:
 
 @pytest.mark.parametrize("spec", [small_spec(), FULL, MEGATRON])
 def test_the_same_spec_always_has_the_same_digest(spec: Json) -> None:
-    assert verl.job_config(IDENTITY, typed(spec), 1).digest() == verl.job_config(IDENTITY, typed(spec), 1).digest()
-    assert not math.isnan(verl.job_config(IDENTITY, typed(spec), 1).cards)
+    assert job_config(IDENTITY, typed(spec), 1).digest() == job_config(IDENTITY, typed(spec), 1).digest()
+    assert not math.isnan(job_config(IDENTITY, typed(spec), 1).cards)
 
 
 @pytest.mark.parametrize(
@@ -393,11 +400,11 @@ def test_what_a_node_must_offer_is_what_its_pod_asks_for(
             "workerGroups": [{"name": "trainer", "nodes": 2, "devicesPerNode": 8, "template": template}],
         }
     )
-    needs = verl.job_config(IDENTITY, typed(spec), 1).needs
+    needs = job_config(IDENTITY, typed(spec), 1).needs
     assert (needs.cpus, needs.shared_memory_bytes) == (cpus, shared_memory)
     assert (needs.whole_node, needs.chips) == (True, ("910B",))
 
 
 def test_a_pod_without_npus_is_not_alone_on_its_node() -> None:
-    needs = verl.job_config(IDENTITY, typed(small_spec()), 1).needs
+    needs = job_config(IDENTITY, typed(small_spec()), 1).needs
     assert (needs.whole_node, needs.chips) == (False, ())

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.arithmetic import divisors, next_factor
-from rljob.core.validation.devices import data_parallel, devices_text, is_fsdp, model_parallel
+from rljob.core.validation.devices import devices_text
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers import verl
+from rljob.launchers.verl.sizes import data_parallel_ranks, mini_batch, model_parallel, uses_megatron
 
 COMPARES_SAMPLES = frozenset({AlgorithmName.GRPO, AlgorithmName.DAPO, AlgorithmName.RLOO})
 """Baselines from the other responses of the prompt: verl/trainer/ppo/core_algos.py."""
@@ -23,7 +23,7 @@ COMPARES_SAMPLES = frozenset({AlgorithmName.GRPO, AlgorithmName.DAPO, AlgorithmN
 
 def _mini_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
     """Every optimizer update of a step has equally many prompts."""
-    batch, mini = spec.trainer.global_batch_size, verl.mini_batch(spec)
+    batch, mini = spec.trainer.global_batch_size, mini_batch(spec)
     if batch % mini:
         yield Violation(
             "spec.trainer.miniBatchSize",
@@ -33,12 +33,12 @@ def _mini_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _batches_divide_over_devices(spec: RLJobSpec) -> Iterator[Violation]:
     """Each rank trains whole samples, and equally many."""
-    ranks = data_parallel(spec)
-    if ranks is None:
-        return  # told by the checks of the sizes
-    fixed = is_fsdp(spec) and spec.trainer.max_tokens_per_device is None
+    if spec.devices % model_parallel(spec):
+        return  # Reported by the checks of the parallel sizes.
+    ranks = data_parallel_ranks(spec)
+    fixed = not uses_megatron(spec) and spec.trainer.max_tokens_per_device is None
     # With batches of a fixed size verl asks for a share per device even where Ulysses joins some.
-    yield from _divides(spec, "globalBatchSize", spec.trainer.global_batch_size, verl.devices(spec) if fixed else ranks)
+    yield from _divides(spec, "globalBatchSize", spec.trainer.global_batch_size, spec.devices if fixed else ranks)
     if spec.trainer.mini_batch_size is not None:
         yield from _divides(spec, "miniBatchSize", spec.trainer.mini_batch_size, ranks)
 
@@ -47,7 +47,7 @@ def _divides(spec: RLJobSpec, field: str, prompts: int, ranks: int) -> Iterator[
     samples = spec.trainer.samples_per_prompt
     if prompts * samples % ranks:
         over = devices_text(spec)
-        if ranks != verl.devices(spec):
+        if ranks != spec.devices:
             over = f"{ranks} data-parallel ranks: {over} / {model_parallel(spec)} that share a sample"
         yield Violation(
             f"spec.trainer.{field}",
@@ -58,9 +58,10 @@ def _divides(spec: RLJobSpec, field: str, prompts: int, ranks: int) -> Iterator[
 
 def _micro_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
     """Passes of a fixed size cut a rank's share evenly; with maxTokensPerDevice verl cuts by tokens."""
-    ranks, micro = data_parallel(spec), spec.trainer.micro_batch_size_per_device
-    samples = verl.mini_batch(spec) * spec.trainer.samples_per_prompt
-    if ranks is None or samples % ranks or micro is None or spec.trainer.max_tokens_per_device is not None:
+    ranks, micro = data_parallel_ranks(spec), spec.trainer.micro_batch_size_per_device
+    samples = mini_batch(spec) * spec.trainer.samples_per_prompt
+    uneven = spec.devices % model_parallel(spec) or samples % ranks
+    if uneven or micro is None or spec.trainer.max_tokens_per_device is not None:
         return
     share = samples // ranks
     if share % micro:
@@ -74,7 +75,7 @@ def _tokens_hold_a_sequence(spec: RLJobSpec) -> Iterator[Violation]:
     """A sequence is never cut over two passes, only over the devices that share it."""
     tokens, longest = spec.trainer.max_tokens_per_device, spec.data.max_prompt_tokens + spec.data.max_response_tokens
     sizes = spec.trainer.parallelism
-    name, share = ("sequence", sizes.sequence) if is_fsdp(spec) else ("context", sizes.context)
+    name, share = ("sequence", sizes.sequence) if not uses_megatron(spec) else ("context", sizes.context)
     if tokens is not None and tokens * share < longest:
         yield Violation(
             "spec.trainer.maxTokensPerDevice",

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from rljob.api.training import MemoryCheck
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.spec.model_shape import known_shape
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.memory import known_shape, memory_plan
+from rljob.launchers.verl.memory import memory_plan
 from rljob_runtime.planning.memory import Phase, PhaseName, Plan
 from rljob_runtime.planning.shapes import BUILT_IN, Shape, ShapeError
 
@@ -78,8 +79,8 @@ def _model_fits(spec: RLJobSpec) -> Iterator[Violation]:
         yield from _excesses(spec)
 
 
-def memory_warnings(spec: RLJobSpec) -> Iterator[Violation]:
-    """Give what comes near the end of the memory, and with memoryCheck Warn what lies beyond."""
+def _memory_is_short(spec: RLJobSpec) -> Iterator[Violation]:
+    """A phase that nearly fills a die is reported, and with memoryCheck Warn one that does not fit."""
     excesses = tuple(_excesses(spec))
     if excesses:
         yield from excesses if spec.model.memory_check is MemoryCheck.WARN else ()
@@ -133,3 +134,4 @@ def _plan(spec: RLJobSpec) -> Plan | None:
 
 
 CHECKS: tuple[Check, ...] = (_shape_is_readable, _shape_is_the_models, _model_fits)
+WARNINGS: tuple[Check, ...] = (_memory_is_short,)

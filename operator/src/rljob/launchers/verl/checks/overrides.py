@@ -12,11 +12,8 @@ from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers import verl
-
-ACTOR = "actor_rollout_ref.actor"
-REF = "actor_rollout_ref.ref"
-ROLLOUT = "actor_rollout_ref.rollout"
+from rljob.launchers.verl.job import TYPED_KEYS
+from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Legacy:
 
 
 _GONE, _SILENT = "verl 0.9.1 has no such key", "verl 0.9.1 takes it and passes it over"
-_SCHEDULE = "+actor_rollout_ref.actor.megatron.override_transformer_config"
+_SCHEDULE = f"+{TRANSFORMER}"
 LEGACY = (
     Legacy("custom_reward_function", _SILENT, "use spec.reward"),
     Legacy("reward_model.reward_manager", _SILENT, "write reward.reward_manager.name"),
@@ -130,23 +127,23 @@ def _keys_are_keys(spec: RLJobSpec) -> Iterator[Violation]:
 def _typed_fields_are_set_once(spec: RLJobSpec) -> Iterator[Violation]:
     """What a field of the spec sets is the operator's to reason about."""
     for field, name, _ in _keys(spec):
-        if (typed := verl.TYPED_KEYS.get(name)) is not None:
+        if (typed := TYPED_KEYS.get(name)) is not None:
             yield Violation(field, f"is set by spec.{typed}; set it there")
-        elif any(known.startswith(f"{name}.") for known in verl.TYPED_KEYS):
+        elif any(known.startswith(f"{name}.") for known in TYPED_KEYS):
             yield Violation(field, f"{name} is a section with fields of its own; name the key that is meant")
 
 
 def _launchers_keys_are_its_own(spec: RLJobSpec) -> Iterator[Violation]:
     """Without them a run would lose its progress, its stop or its place."""
     for field, name, _ in _keys(spec):
-        if name not in verl.TYPED_KEYS and (why := LAUNCHERS_OWN.get(name)) is not None:
+        if name not in TYPED_KEYS and (why := LAUNCHERS_OWN.get(name)) is not None:
             yield Violation(field, f"is the launcher's: {why}; take it out")
 
 
 def _keys_are_of_today(spec: RLJobSpec) -> Iterator[Violation]:
     """Recipes of earlier versions carry keys that nothing reads any more."""
     for field, name, _ in _keys(spec):
-        if name in verl.TYPED_KEYS:
+        if name in TYPED_KEYS:
             continue
         row = next((row for row in LEGACY if name == row.key or name.startswith(f"{row.key}.")), None)
         if row is not None:
@@ -216,11 +213,6 @@ def _variables(spec: RLJobSpec, names: frozenset[str], reason: str) -> Iterator[
             yield Violation(f"spec.workerGroups[0].template.env[{index}]", f"{variable.name}: {reason}")
 
 
-def _verl_can_do_it(spec: RLJobSpec) -> Iterator[Violation]:
-    """The API can say more than today's verl does: the table of `launchers.verl.limits`."""
-    yield from (Violation(f"spec.{field}", message) for field, message in verl.refusals(spec))
-
-
 def _is_override_value(value: object) -> bool:
     if isinstance(value, dict):
         return all(isinstance(key, str) for key in value) and all(map(_is_scalar, value.values()))
@@ -242,5 +234,4 @@ CHECKS: tuple[Check, ...] = (
     _weights_keep_their_layout,
     _saves_are_whole,
     _checkpoints_can_be_resumed,
-    _verl_can_do_it,
 )

@@ -14,15 +14,12 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.arithmetic import divisors, next_multiple
 from rljob.core.validation.devices import devices_text
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers import verl
+from rljob.launchers.verl.rollout import BATCHED_TOKENS
+from rljob.render.accelerator_table import RAY_CPUS_PER_DEVICE_MIN
 from rljob.render.accelerators import facts_of
 from rljob.render.hardware import sized
 
 CAPTURE_SIZES_MAX = 4
-BATCHED_TOKENS = 8192
-"""verl's default of max_num_batched_tokens."""
-CPUS_PER_DEVICE = 3
-"""What verl reserves of Ray for each device (max_colocate_count, verl/single_controller/ray/base.py)."""
 STORAGE_UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 SIZES = "spec.rollout.parallelism"
 
@@ -43,7 +40,7 @@ def _replicas_fill_the_devices(spec: RLJobSpec) -> Iterator[Violation]:
     sizes, group = spec.rollout.parallelism, spec.worker_groups[0]
     if sizes.data == 1 or group.devices_per_node % sizes.tensor:
         return
-    replica, count = sizes.tensor * sizes.data, verl.devices(spec)
+    replica, count = sizes.tensor * sizes.data, spec.devices
     product = f"tensor {sizes.tensor} × data {sizes.data} = {replica}"
     if count % replica:
         yield Violation(
@@ -161,7 +158,7 @@ def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
         return
     # KubeRay rounds the request up and passes it to Ray: generateRayStartCommand of v1.6.2.
     cpus = math.ceil(quantity(cpu))
-    workers, units = CPUS_PER_DEVICE * group.devices_per_node, _storage_units(spec)
+    workers, units = RAY_CPUS_PER_DEVICE_MIN * group.devices_per_node, _storage_units(spec)
     # The units and their controller lie wherever a CPU is left.
     needed = workers + -(-(units + 1) // group.nodes)
     # Each device gets the same number of cores: `hardware`.
@@ -169,7 +166,7 @@ def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
     if cpus < needed:
         yield Violation(
             "spec.workerGroups[0].template.cpu",
-            f"{cpu} gives Ray {cpus} CPUs a node, but verl reserves {CPUS_PER_DEVICE} × devicesPerNode "
+            f"{cpu} gives Ray {cpus} CPUs a node, but verl reserves {RAY_CPUS_PER_DEVICE_MIN} × devicesPerNode "
             f"{group.devices_per_node} = {workers}, and {units} + 1 over {group.nodes} nodes for TransferQueue; with "
             f"fewer it waits without a word; set it to {enough} or more",
         )

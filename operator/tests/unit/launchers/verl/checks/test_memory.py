@@ -1,9 +1,7 @@
 """Refusals and warnings of memory that stand in no row of the corpus."""
 
-from builders import Json, group, merged, small_spec
+from builders import Json, group, merged, small_spec, validate
 from corpus.memory import OFFLOADED, WIDE, on_a3
-
-from rljob.core.validation.validate import validate
 
 TOO_MUCH = merged(on_a3({"tensor": 2}, {"architecture": "Qwen3-32B"}, WIDE, OFFLOADED), {})
 A2 = merged(

@@ -1,4 +1,4 @@
-"""What the API can say and verl 0.9.1 does not do: told before anything is spent, in a table with the reason."""
+"""Settings that the API accepts and verl 0.9.1 does not support, as a table with the reason."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.rows import MODEL
 from rljob.launchers.verl.sizes import uses_megatron
 from rljob_runtime.planning import ascend, megatron
@@ -13,12 +14,12 @@ from rljob_runtime.planning import ascend, megatron
 
 @dataclass(frozen=True)
 class Limit:
-    """One thing that verl does not do."""
+    """A setting that verl does not support."""
 
     field: str
     applies: Callable[[RLJobSpec], bool]
     message: str
-    """What is wrong and what to do."""
+    """What is wrong and how to fix it."""
 
 
 LIMITS = (
@@ -39,9 +40,15 @@ LIMITS = (
 )
 
 
-def refusals(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
-    """Give field and message of everything that verl would not do."""
-    yield from ((limit.field, limit.message) for limit in LIMITS if limit.applies(spec))
+def _table_is_kept(spec: RLJobSpec) -> Iterator[Violation]:
+    yield from (Violation(f"spec.{limit.field}", limit.message) for limit in LIMITS if limit.applies(spec))
+
+
+def _frameworks_know_the_keys(spec: RLJobSpec) -> Iterator[Violation]:
+    """Megatron-Core, MindSpeed and vllm-ascend pass over options that they do not know, or fail after the start."""
     overrides = spec.verl.overrides
     for key, problem in (megatron.unknown_keys(overrides) | ascend.unknown_options(overrides)).items():
-        yield f"verl.overrides[{key}]", problem
+        yield Violation(f"spec.verl.overrides[{key}]", problem)
+
+
+CHECKS: tuple[Check, ...] = (_table_is_kept, _frameworks_know_the_keys)

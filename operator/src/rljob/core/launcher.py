@@ -1,0 +1,53 @@
+"""The seam for training frameworks: what the core, the CLI and the local run ask of one.
+
+`rljob.launchers` implements it. Wiring (`rljob.__main__`, `rljob.cli.main`) passes the implementation in, so that
+nothing below it knows the name of a framework.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.spec.decisions import Question
+from rljob.core.validation.violation import Check
+from rljob.render.names import JobIdentity
+from rljob_runtime.contract import JobConfig
+from rljob_runtime.planning.memory import Plan
+from rljob_runtime.planning.shapes import Shape
+
+
+class Launcher(Protocol):
+    """A training framework. Every member is pure and total for a spec whose types hold and whose class is known."""
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Return the checks of a spec that follow from how the framework works."""
+
+    @property
+    def warnings(self) -> tuple[Check, ...]:
+        """Return the checks whose findings are reported and do not refuse the job."""
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Return the fields that the framework decides where the spec says Auto."""
+
+    @property
+    def entrypoint(self) -> str:
+        """Return the command that Ray runs on the head for every attempt."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Return the Python modules that a run imports; a local run looks for them before it starts anything."""
+
+    def job_config(
+        self, job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path: str | None = None
+    ) -> JobConfig:
+        """Return job.json of a cluster generation.
+
+        `earlier_path` is the checkpoint folder of the job that `checkpoint.from.job` names, or None where that job is
+        not known; the run then begins at step 0.
+        """
+
+    def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
+        """Return the memory that each phase of a step takes of a die; None where the class has no memory of its own."""

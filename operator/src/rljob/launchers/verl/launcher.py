@@ -1,0 +1,42 @@
+"""verl 0.9.1 as the core asks for it."""
+
+from __future__ import annotations
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.spec.decisions import Question
+from rljob.core.validation.violation import Check
+from rljob.launchers.verl.checks import batches, limits, memory, overrides, parallelism, rollout
+from rljob.launchers.verl.decisions import QUESTIONS
+from rljob.launchers.verl.job import job_config
+from rljob.launchers.verl.memory import memory_plan
+from rljob.render.names import JobIdentity
+from rljob_runtime.contract import JobConfig
+from rljob_runtime.planning.memory import Plan
+from rljob_runtime.planning.shapes import Shape
+
+
+class VerlLauncher:
+    """Implements `rljob.core.launcher.Launcher`."""
+
+    checks: tuple[Check, ...] = (
+        *parallelism.CHECKS,
+        *rollout.CHECKS,
+        *batches.CHECKS,
+        *memory.CHECKS,
+        *overrides.CHECKS,
+        *limits.CHECKS,
+    )
+    warnings: tuple[Check, ...] = memory.WARNINGS
+    questions: tuple[Question, ...] = QUESTIONS
+    entrypoint = "python -m rljob_runtime launch"
+    modules = ("rljob_runtime", "ray", "verl", "vllm")
+
+    def job_config(
+        self, job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path: str | None = None
+    ) -> JobConfig:
+        """Return job.json of a cluster generation."""
+        return job_config(job, spec, generation, earlier_path)
+
+    def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
+        """Return the memory that each phase of a step takes of a die."""
+        return memory_plan(spec, shape)
