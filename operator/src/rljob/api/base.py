@@ -23,6 +23,10 @@ MERGE_KEYS = "x-rljob-merge-keys"
 """Keys by which the merge of recipes tells a list's entries apart where server-side apply does not; not in the CRD."""
 
 
+Json = dict[str, Any]
+"""A JSON object that is being built."""
+
+
 class Model(BaseModel):
     """Frozen; camelCase outside, snake_case inside; unknown fields are errors."""
 

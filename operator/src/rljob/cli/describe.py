@@ -8,17 +8,16 @@ quota, pods and nodes cover what the operator does not read or keep. What may no
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rljob.api.status import State
 from rljob.api.v1alpha1 import MANAGER
 from rljob.cli.unschedulable import node_sentences, scheduler_sentences
 from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY, StartReason, diagnose
+from rljob.core.observed import Manifest
 from rljob.render import labels
 
-Manifest = Mapping[str, Any]
 WORDS_LIMIT = 600
 """Characters kept of what another program says."""
 QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (\S+), used: (\S+), limited: ([^\s\"]+)")

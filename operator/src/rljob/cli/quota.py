@@ -15,8 +15,7 @@ from typing import Any
 
 from rljob.api.quantity import quantity
 from rljob.cli.status import table
-
-Manifest = Mapping[str, Any]
+from rljob.core.observed import Manifest
 
 DIES_PER_CARD = "rljob.dev/dies-per-card"
 """Annotation of a ResourceFlavor that the chart made."""

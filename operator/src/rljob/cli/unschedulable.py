@@ -7,8 +7,9 @@ gone or offer fewer devices than they have, which a device plug-in says by `allo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+
+from rljob.core.observed import Manifest
 
 NAMED_NODES = 4
 """Nodes named in a sentence; of more the number is told."""
@@ -30,8 +31,6 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"node\(s\) didn't have free ports", "{count} with one of its ports taken"),
 )
 """What kube-scheduler's plug-ins say (kubernetes v1.36.2, pkg/scheduler/framework/plugins), and what it means."""
-
-Manifest = Mapping[str, Any]
 
 
 def scheduler_sentences(said: str) -> Iterator[str]:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Self, TextIO
 
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
 from rljob.cli.progress_line import Line, progress_line
 from rljob.cli.status import ABSENT, ENDED, describe, failed, progress_bar, table
+from rljob.core.observed import Manifest
 
 INTERRUPTED = 130
 PATIENCE_SECONDS = 300.0
@@ -27,7 +28,6 @@ BAR = 16
 HOLDING = ("Starting", "Training", "Stopping")
 SECOND_SCREEN, FIRST_SCREEN = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 HOME, CLEAR_LINE, CLEAR_BELOW = "\033[H", "\033[K", "\033[J"
-Manifest = Mapping[str, Any]
 Look = tuple[Manifest, str]
 """A job, and what is wrong where it could not be looked at again."""
 

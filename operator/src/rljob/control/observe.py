@@ -32,7 +32,7 @@ from rljob.control.store import Key, Store
 from rljob.control.try_request import seen
 from rljob.control.update_throttle import Samples
 from rljob.core.attempts.recovery import Recalled, recall
-from rljob.core.jitter import fraction
+from rljob.core.jitter import jittered
 from rljob.core.observed import PARTIAL_SECONDS, UNSEEN, Manifest, Observed, PodGroupApi, RayJob, Unseen
 from rljob.core.requirements import running_initializer
 from rljob.core.scheduling.discovery import Nodes
@@ -252,7 +252,7 @@ class Observer:
         shared = self.store.count(sharing) / PROGRESS_WRITES_PER_SECOND
         if shared <= PROGRESS_WRITE_SECONDS:
             return PROGRESS_WRITE_SECONDS
-        return shared * (1 + PROGRESS_SPREAD * fraction(uid))
+        return jittered(shared, uid, PROGRESS_SPREAD)
 
     def _clusters(self, key: Key, uid: str) -> tuple[Manifest, ...]:
         return _controlled_by({uid}, self.store.children(RAY_CLUSTER, key, uid))

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import hashlib
 import heapq
 import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rljob.core.jitter import jittered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -35,8 +36,8 @@ Key = TypeVar("Key")
 
 BACKOFF_FIRST_SECONDS = 0.5
 BACKOFF_LAST_SECONDS = 300.0
-JITTER = 0.2
-"""A delay is stretched by up to this fraction, so that keys that failed together do not return together."""
+RETRY_JITTER = 0.2
+"""Keys that failed together must not return together."""
 
 
 TOGETHER_SECONDS = 0.5
@@ -273,6 +274,5 @@ class KeyQueue(Generic[Key]):
 
 def backoff_seconds(key: str, attempt: int) -> float:
     """Give the delay after the n-th failure in a row, counted from 0; the same for the same key and attempt."""
-    base = min(BACKOFF_FIRST_SECONDS * 2.0 ** min(attempt, 32), BACKOFF_LAST_SECONDS / (1 + JITTER))
-    digest = hashlib.sha256(f"{key}/{attempt}".encode()).digest()
-    return base * (1 + JITTER * int.from_bytes(digest[:4], "big") / 2**32)
+    base = min(BACKOFF_FIRST_SECONDS * 2.0 ** min(attempt, 32), BACKOFF_LAST_SECONDS / (1 + RETRY_JITTER))
+    return jittered(base, f"{key}/{attempt}", RETRY_JITTER)

@@ -16,10 +16,9 @@ from rljob.cluster.kinds import WATCHED, Kind, Watch
 from rljob.control.port_sweep import sweep
 from rljob.control.queue import backoff_seconds
 from rljob.control.reconciler import Reconciler
-from rljob.core.jitter import fraction
+from rljob.core.jitter import fraction, jittered
 from rljob.telemetry.log import Log
 
-JITTER = 0.1
 SETTLE_SECONDS = 10.0
 """Time that an event on its way has to arrive before its absence counts as drift."""
 SPREAD_SECONDS = 30.0
@@ -135,4 +134,5 @@ class Resync:
         self.reconciler.metrics.resync_last_success.set(self.reconciler.clock.now().timestamp())
 
     def _jittered(self, seconds: float) -> float:
-        return seconds * (1 + JITTER * (2 * fraction(f"{self.identity}/{self._runs}") - 1))
+        # From 90 to 110 %, so that the mean interval is the configured one.
+        return jittered(0.9 * seconds, f"{self.identity}/{self._runs}", 0.2 / 0.9)

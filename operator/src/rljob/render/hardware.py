@@ -7,9 +7,8 @@ manager gives it cores of its own: https://kubernetes.io/docs/tasks/administer-c
 
 from __future__ import annotations
 
-from typing import Any
-
 from rljob.api.accelerators import AcceleratorFacts, DriverMounts, HostPath, HostPathUse, PodSize
+from rljob.api.base import Json
 from rljob.api.pods import PodTemplate
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
@@ -21,8 +20,6 @@ WISH_WEIGHT = 100
 """Of 1 to 100; a scheduler weighs it against how empty a node is."""
 SCHEDULE_POLICY = "huawei.com/schedule_policy"
 """Annotation of Ascend-for-Volcano; from 26.1 on it is read on plain pods and on the PodGroup."""
-
-Json = dict[str, Any]
 
 
 def sized(spec: RLJobSpec, template: PodTemplate) -> PodTemplate:

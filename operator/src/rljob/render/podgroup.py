@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from rljob.api.base import Json
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import hardware, labels
@@ -39,7 +40,6 @@ _MODES = {"Required": "hard", "Preferred": "soft"}
 _BINARY = (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 NOTHING = Fraction(0)
-Json = dict[str, Any]
 Amounts = dict[str, Fraction]
 
 

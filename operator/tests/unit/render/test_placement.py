@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import IDENTITY, Json, group, merged, small_spec, typed
 
-from rljob.core.validation.warnings import warnings_of
+from rljob.core.validation.validate import warnings_of
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerators import SUPER_POD
 from rljob.render.placement import requires_domain

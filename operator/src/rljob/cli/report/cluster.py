@@ -31,12 +31,12 @@ from rljob.cli.report.run import (
     step_seconds,
 )
 from rljob.core.launcher import Launcher
+from rljob.core.observed import Manifest
 from rljob.core.spec.merge import layer, leaves, path_text
 from rljob.core.validation.validate import check
 from rljob.render.configmap import Snapshot, read_snapshot, spec_document
 from rljob.render.names import UID_CHARACTERS, JobIdentity
 
-Manifest = Mapping[str, Any]
 CLUSTER = re.compile(rf"((.+)-[0-9a-f]{{{UID_CHARACTERS}}})-\d+")
 """Folder of a RayCluster: the prefix of the job's children, the job's name (render/names.py)."""
 NO_JOB = "The RLJob is gone from the cluster: attempts are reckoned from the records, configuration is not known."

@@ -7,7 +7,7 @@ job's image and mounts, read-only, no device, and a deadline; it is deleted at o
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
 from rljob.cli.records import Record, read_records
+from rljob.core.observed import Manifest
 from rljob.render import labels, pods
 from rljob.render.metadata import owner_reference
 from rljob.render.names import JobIdentity
@@ -35,7 +36,6 @@ _LIST = (
     '${n##*attempt-}"; cat "$f"; fi; done'
 )
 """Prints the step records of every attempt below the folder $0; $1 is a pattern of the folders between."""
-Manifest = Mapping[str, Any]
 
 
 def fetch_records(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> tuple[list[Record], str]:

@@ -14,7 +14,7 @@ from typing import Any
 from rljob.api.lifecycle import Restart, RestartRule
 from rljob.api.status import Attempt, AttemptOutcome, Budget, FailureCause
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.jitter import fraction
+from rljob.core.jitter import jittered
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.node_faults import FaultEffect, NodeFault, class_of, listed
@@ -24,7 +24,7 @@ BACKOFF_SECONDS_MAX = 600.0
 """A further failure of the same kind learns nothing from a longer wait, and the NPUs are free meanwhile."""
 DRIVER_BACKOFF_SECONDS_MAX = 60.0
 """While a driver waits in its own cluster the NPUs stand idle; for longer waits they are given back."""
-JITTER = 0.1
+BACKOFF_JITTER = 0.1
 INFRASTRUCTURE_RESTARTS = 3
 """Without another word: a lost node must wake nobody, and four in a row that save nothing are no bad luck."""
 UNCOUNTED_MAX = 100
@@ -368,4 +368,4 @@ def _scope(failure: Failure, restart: Restart, counted: Budget, wait: float) -> 
 def _backoff(base_seconds: int, tries: int, seed: str) -> float:
     """Give the wait: doubled for each failure in a row, bounded, and not the same for jobs that fail together."""
     seconds = min(base_seconds * 2.0 ** min(max(tries - 1, 0), 32), max(BACKOFF_SECONDS_MAX, base_seconds))
-    return round(seconds * (1 + JITTER * fraction(seed)), 1)
+    return round(jittered(seconds, seed, BACKOFF_JITTER), 1)

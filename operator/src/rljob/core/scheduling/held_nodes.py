@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rljob.core.jitter import fraction
+from rljob.core.jitter import jittered
 from rljob.core.observed import Manifest
 from rljob.core.scheduling.scheduled import placed_time, scheduled_condition
 from rljob.render.labels import RAY_NODE_TYPE
 
-JITTER = 1.0
-"""Of two jobs that hold what the other one lacks, one is to yield first, by more than the time its pods take to go."""
+HOLD_JITTER = 1.0
+"""Of two jobs that hold what the other needs, one yields first, by more than its pods take to terminate."""
 BACKOFF_SECONDS_MAX = 300.0
 """Bound of the pause before the next try, without jitter: half the time that the job has waited so far."""
 WORDS_LIMIT = 300
@@ -64,13 +64,13 @@ def find_holding(pods: Iterable[Manifest], resource: str, room: Mapping[str, int
 
 def bound_seconds(partial_seconds: float, seed: str) -> float:
     """Give how long a cluster may hold some of its nodes; `seed` names job and generation."""
-    return partial_seconds * (1 + JITTER * fraction(f"hold/{seed}"))
+    return jittered(partial_seconds, f"hold/{seed}", HOLD_JITTER)
 
 
 def backoff_seconds(waited_seconds: float, partial_seconds: float, seed: str) -> float:
     """Give the pause before the next try."""
     seconds = min(max(waited_seconds, partial_seconds) / 2, BACKOFF_SECONDS_MAX)
-    return round(seconds * (1 + JITTER * fraction(f"back off/{seed}")), 1)
+    return round(jittered(seconds, f"back off/{seed}", HOLD_JITTER), 1)
 
 
 def worker_seconds(pods: Iterable[Manifest], since: datetime, now: datetime) -> float:

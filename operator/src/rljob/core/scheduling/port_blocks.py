@@ -15,7 +15,6 @@ from typing import Any
 from rljob.render.names import JobIdentity
 from rljob.render.ports import BLOCK_SIZE
 
-Manifest = Mapping[str, Any]
 FIRST_PORT = 20_000
 """Clear of Ray's defaults (up to 19999), of NodePorts (30000 to 32767) and of what Linux gives out by itself."""
 BLOCKS = 256
@@ -105,7 +104,7 @@ def _is_taken(starts: Iterable[int], first: int) -> bool:
     return any(abs(first - start) < BLOCK_SIZE for start in starts)
 
 
-def read_allocations(pool: PortPool, manifest: Manifest | None) -> Allocations:
+def read_allocations(pool: PortPool, manifest: Mapping[str, Any] | None) -> Allocations:
     """Read the ConfigMap; an entry that nobody can read is passed over, and gone with the next change."""
     if manifest is None:
         return Allocations(pool)

@@ -98,11 +98,6 @@ def values(merged: Layer) -> dict[str, Any]:
     return result
 
 
-def origins(merged: Layer) -> dict[Path, str]:
-    """Give for each leaf who set it."""
-    return {path: leaf.source for path, leaf in leaves(merged.tree)}
-
-
 def leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
     """Give every leaf with its path, in the order of the manifest."""
     if isinstance(tree, Leaf):

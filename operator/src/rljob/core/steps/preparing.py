@@ -35,8 +35,8 @@ from rljob.core.steps.partial_allocation import is_waiting_for_devices
 from rljob.core.steps.restarting import with_recalled
 from rljob.core.steps.starting import freeze, with_cluster, with_cluster_begun
 from rljob.core.validation.accelerator import class_violations
+from rljob.core.validation.validate import warnings_of
 from rljob.core.validation.violation import Violation
-from rljob.core.validation.warnings import warnings_of
 from rljob.render import configmap, labels, names
 from rljob.render.accelerators import ACCELERATORS
 from rljob.render.code import build_code_copy, code_digest

@@ -17,6 +17,7 @@ from rljob.api.status import (
 )
 from rljob.core import status, times
 from rljob.core.attempts.classify import is_killed
+from rljob.core.attempts.job_summary import STALLED_STEPS
 from rljob.core.attempts.sanitize import plausible
 from rljob.core.attempts.usage import with_held_before
 from rljob.core.context import LEAVING_POLL_SECONDS, Context, port_block
@@ -40,8 +41,6 @@ POLL_SECONDS_MIN, POLL_SECONDS_MAX = 10.0, 60.0
 """Bounds of the exporter's polling: a tenth of a step."""
 POLLS_PER_WRITE = 5
 """Looking more often than this would find steps that may not be written yet: only many jobs make it matter."""
-STALLED_STEPS = 3
-"""A progress deadline below the length of a step would end every run."""
 DOOMED_SECONDS = 60.0
 """The deletion timestamp has the grace in it: a kubelet that runs kills at that moment."""
 OVER = ("Failed", "Succeeded")

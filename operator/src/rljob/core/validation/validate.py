@@ -23,10 +23,10 @@ from rljob.core.launcher import Launcher
 from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
 from rljob.core.spec.recipes import JOB_SOURCE, Recipes, merge_layer, resolve, unset_violations
 from rljob.core.validation import accelerator, devices, hccl, lifecycle, patches, pods, secrets, topology
+from rljob.core.validation.unimplemented import unimplemented_fields
 from rljob.core.validation.unions import union_violations
 from rljob.core.validation.unique_keys import key_violations
 from rljob.core.validation.violation import Check, Violation
-from rljob.core.validation.warnings import warnings_of
 
 CHECKS: tuple[Check, ...] = (
     *accelerator.CHECKS,
@@ -38,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     *lifecycle.CHECKS,
     *topology.CHECKS,
 )
+WARNINGS: tuple[Check, ...] = (*accelerator.WARNINGS, *hccl.WARNINGS, *topology.WARNINGS)
 DEPTH_MAX = 40
 """Levels of a manifest: beyond what any field has, and far from Python's own limit."""
 NULLS_ALLOWED = frozenset({"spec.verl.overrides", "spec.model.config"})
@@ -99,6 +100,12 @@ def check(
         *key_violations(spec, "spec"),
     )
     return Checked(None if found else spec, found, recipes, merged, warnings_of(spec, launcher))
+
+
+def warnings_of(spec: RLJobSpec, launcher: Launcher) -> tuple[Violation, ...]:
+    """Return fields without effect and doubtful settings of a spec whose class is known."""
+    found = (warning for check in (*WARNINGS, *launcher.warnings) for warning in check(spec))
+    return (*unimplemented_fields(spec), *found)
 
 
 def _depth_violations(document: object) -> Iterator[Violation]:

@@ -9,10 +9,10 @@ from rljob.api.lifecycle import Restart
 from rljob.api.status import Attempt, AttemptOutcome, Budget, FailureCause
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.attempts.classify import (
+    BACKOFF_JITTER,
     BACKOFF_SECONDS_MAX,
     EXIT_CODES,
     INFRASTRUCTURE_RESTARTS,
-    JITTER,
     POD_REASONS,
     REASONS,
     UNCOUNTED_MAX,
@@ -250,9 +250,9 @@ def test_the_wait_doubles_up_to_a_bound_and_differs_from_job_to_job() -> None:
 
     waits = [wait(failures) for failures in range(7)]
     for got, expected in zip(waits, (30, 60, 120, 240, 480, 600, 600), strict=True):
-        assert expected <= got <= expected * (1 + JITTER)
+        assert expected <= got <= expected * (1 + BACKOFF_JITTER)
     assert wait(0) == wait(0) != wait(0, seed="b")
-    assert wait(50) <= BACKOFF_SECONDS_MAX * (1 + JITTER)
+    assert wait(50) <= BACKOFF_SECONDS_MAX * (1 + BACKOFF_JITTER)
     assert wait(0, base=3600) >= 3600
 
 

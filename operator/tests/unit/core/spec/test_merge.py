@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import Json
 
-from rljob.core.spec.merge import layer, merge, origins, parse_path, path_text, unset_problem, values
+from rljob.core.spec.merge import layer, leaves, merge, parse_path, path_text, unset_problem, values
 
 
 def laid(*specs: Json, unset: tuple[str, ...] = ()) -> Json:
@@ -110,7 +110,7 @@ def test_unset_spares_the_jobs_own_value() -> None:
 def test_every_leaf_knows_who_set_it() -> None:
     lower = {"trainer": {"steps": 1, "learningRate": "1"}, "workerGroups": [GROUP]}
     upper = {"trainer": {"steps": 2}, "verl": {"overrides": {"a.b": 1}}}
-    found = origins(merge([layer("recipe", lower), layer("job", upper)]))
+    found = {path: leaf.source for path, leaf in leaves(merge([layer("recipe", lower), layer("job", upper)]).tree)}
     assert {path_text(path): source for path, source in found.items()} == {
         "trainer.steps": "job",
         "trainer.learningRate": "recipe",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from builders import IDENTITY, Json, group, merged, small_spec, typed, validate
 
-from rljob.core.validation.warnings import warnings_of
+from rljob.core.validation.validate import warnings_of
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerator_table import read_table
 from rljob.render.accelerators import ACCELERATORS, built_in_document

@@ -3,7 +3,7 @@
 import pytest
 from builders import Json, group, merged, small_spec, typed, validate
 
-from rljob.core.validation.warnings import warnings_of
+from rljob.core.validation.validate import warnings_of
 from rljob.launchers import LAUNCHER
 
 A2 = merged(small_spec(group({"devicesPerNode": 8})), {"accelerator": {"class": "atlas-a2"}})
