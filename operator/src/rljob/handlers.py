@@ -1,11 +1,13 @@
-"""The watches: kopf delivers events, and the handlers record them; nothing else happens here.
+"""The watches: kopf delivers events and the handlers record them; nothing else happens here.
 
-There is one handler per kind and it has no await, no patch and no result, so it cannot fail or be slow. kopf runs on a
-thread and an event loop of its own, because when it ends it cancels every task of its loop that is younger than itself
-(kopf/_core/reactor/running.py, `run_tasks`). So it can be stopped and started again, which is how a CRD that is
-installed later gets its watch, while the reconcile of running jobs goes on untouched.
+kopf lists each kind in pages and watches it from there, with bookmarks; it lists again after 410 Gone, reconnects after
+errors and silence with backoff, obeys Retry-After, and logs in again when credentials expire (kopf/_cogs/clients).
+Nothing else of kopf is used: no finalizers, peering, annotations, posting or scanning.
 
-Of kopf only watching is used: no finalizers, no peering, no annotations, no posting, no scanning.
+There is one handler per kind. It has no await, no patch and no result, so it can neither fail nor be slow. kopf runs on
+a thread and an event loop of its own, because when it ends it cancels every task of its loop that is younger than
+itself (kopf/_core/reactor/running.py, `run_tasks`). It can therefore be stopped and started again while running jobs
+are still reconciled, which is how a CRD that is installed later gets its watch.
 """
 
 from __future__ import annotations

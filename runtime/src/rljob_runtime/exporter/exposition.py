@@ -1,4 +1,8 @@
-"""Prometheus text exposition format: write families of samples as text, and parse text into families."""
+"""Prometheus text exposition format: write families of samples as text, and parse text into families.
+
+`prometheus_client.parser` is not used here: it takes 17 times as long, decodes labels that are only passed on, drops
+`_total` from the names of counters, and rejects a whole page for one malformed line.
+"""
 
 from __future__ import annotations
 
