@@ -18,8 +18,8 @@ BAD = {
     "batch over ranks": Bad(
         merged(megatron({"tensor": 4}), trainer(globalBatchSize=1, samplesPerPrompt=6)),
         "spec.trainer.globalBatchSize",
-        "over 4 data-parallel ranks: 16 devices (workerGroups[0].nodes 1 × devicesPerNode 16) / 4 that share a sample; "
-        "set globalBatchSize to 2",
+        "over 4 data-parallel ranks: 16 devices (workerGroups[0].nodes 1 × devicesPerNode 16) / 4 that share each "
+        "sample; set globalBatchSize to 2",
     ),
     "micro batch": Bad(
         trainer(microBatchSizePerDevice=3),
@@ -29,13 +29,13 @@ BAD = {
     "tokens for no sequence": Bad(
         trainer(maxTokensPerDevice=512, parallelism={"sequence": 2}),
         "spec.trainer.maxTokensPerDevice",
-        "512 × parallelism.sequence 2 = 1024 tokens hold no sequence of data.maxPromptTokens 1024 + maxResponseTokens "
+        "512 × parallelism.sequence 2 = 1024 tokens cannot hold data.maxPromptTokens 1024 + maxResponseTokens "
         "1024 = 2048; set it to 1024 or more",
     ),
     "a lonely sample": Bad(trainer(samplesPerPrompt=1), "spec.trainer.samplesPerPrompt", "use 2 or more"),
-    "a critic for GRPO": Bad({"critic": {}}, "spec.critic", "goes with algorithm.name PPO, and it is GRPO"),
-    "a filter for GRPO": Bad({"algorithm": {"groupFilter": {}}}, "spec.algorithm.groupFilter", "goes with algorithm.n"),
-    "GAE for GRPO": Bad({"algorithm": {"gaeLambda": "0.9"}}, "spec.algorithm.gaeLambda", "take it out or set PPO"),
+    "a critic for GRPO": Bad({"critic": {}}, "spec.critic", "requires algorithm.name PPO, but it is GRPO"),
+    "a filter for GRPO": Bad({"algorithm": {"groupFilter": {}}}, "spec.algorithm.groupFilter", "requires algorithm.n"),
+    "GAE for GRPO": Bad({"algorithm": {"gaeLambda": "0.9"}}, "spec.algorithm.gaeLambda", "remove the field or set PPO"),
     "an evaluation that never comes": Bad(
         trainer(evaluateEverySteps=41), "spec.trainer.evaluateEverySteps", "41 is more than trainer.steps 40"
     ),

@@ -22,13 +22,13 @@ BAD = {
     "tensor with FSDP2": Bad(
         trainer(parallelism={"tensor": 2}),
         "spec.trainer.parallelism.tensor",
-        "2, but trainer.backend FSDP2 shards weights over all devices and knows no tensor parallelism",
+        "2, but trainer.backend FSDP2 shards weights over all devices and has no tensor parallelism",
     ),
     "context with FSDP2": Bad(
         trainer(parallelism={"context": 2}), "spec.trainer.parallelism.context", "use sequence for long sequences"
     ),
     "expert tensor with FSDP2": Bad(
-        trainer(parallelism={"expertTensor": 2}), "spec.trainer.parallelism.expertTensor", "take it out"
+        trainer(parallelism={"expertTensor": 2}), "spec.trainer.parallelism.expertTensor", "remove it"
     ),
     "Ulysses with Megatron": Bad(
         megatron({"tensor": 2, "sequence": 2}), "spec.trainer.parallelism.sequence", "use context instead"
@@ -47,7 +47,7 @@ BAD = {
     "experts beyond the devices": Bad(
         megatron({"tensor": 4, "expert": 8}),
         "spec.trainer.parallelism.expert",
-        "expert 8 × expertTensor 4, which is tensor where not set × pipeline 1 = 32 does not divide 16 devices",
+        "expert 8 × expertTensor 4 (defaults to tensor) × pipeline 1 = 32 does not divide 16 devices",
     ),
     "experts shared unevenly": Bad(
         megatron({"expert": 16}, experts=24),
@@ -55,7 +55,9 @@ BAD = {
         "16 does not divide model.experts 24; use one of 1, 2, 3, 4, 6, 8, 12, 24",
     ),
     "more stages than layers": Bad(
-        megatron({"pipeline": 16}, layers=8), "spec.trainer.parallelism.pipeline", "16 stages for model.layers 8"
+        megatron({"pipeline": 16}, layers=8),
+        "spec.trainer.parallelism.pipeline",
+        "stages are more than model.layers 8",
     ),
     "stages of unequal layers": Bad(
         megatron({"pipeline": 4}, layers=94),

@@ -22,40 +22,40 @@ KEYS = {
     "override of a section": Bad(
         key("actor_rollout_ref.actor", None),
         "spec.verl.overrides[actor_rollout_ref.actor]",
-        "is a section with fields of its own",
+        "is a section, and fields set some of its keys",
     ),
-    "override of depth": Bad(override(a={"b": {"c": 1}}), "spec.verl.overrides[a]", "dict is no JSON scalar"),
-    "override of lists": Bad(override(a=[[1]]), "spec.verl.overrides[a]", "list is no JSON scalar"),
-    "override of nothing": Bad(key("+", 1), "spec.verl.overrides[+]", "is no key"),
-    "override that deletes": Bad(key("~data.shuffle", None), "spec.verl.overrides[~data.shuffle]", "is no key"),
-    "override of the command line": Bad(key("a=1", 1), "spec.verl.overrides[a=1]", "is no key"),
+    "override of depth": Bad(override(a={"b": {"c": 1}}), "spec.verl.overrides[a]", "dict is not a JSON scalar"),
+    "override of lists": Bad(override(a=[[1]]), "spec.verl.overrides[a]", "list is not a JSON scalar"),
+    "override of nothing": Bad(key("+", 1), "spec.verl.overrides[+]", "is not a key"),
+    "override that deletes": Bad(key("~data.shuffle", None), "spec.verl.overrides[~data.shuffle]", "is not a key"),
+    "override of the command line": Bad(key("a=1", 1), "spec.verl.overrides[a=1]", "is not a key"),
     "override of the launcher's": Bad(
         key("trainer.v1.trainer_mode", "sync"),
         "spec.verl.overrides[trainer.v1.trainer_mode]",
-        "is the launcher's: it selects the trainer that can stop; take it out",
+        "is set by the launcher: it selects the trainer that can stop on request; remove it",
     ),
     "metrics without statistics": Bad(
         key(f"{ROLLOUT}.disable_log_stats", True),
         f"spec.verl.overrides[{ROLLOUT}.disable_log_stats]",
-        "it must be false, or prometheus.enable makes verl refuse to start",
+        "with true, verl refuses to start because of prometheus.enable",
     ),
 }
 LEGACY = {
     name: Bad(key(name, value), f"spec.verl.overrides[{name}]", message)
     for name, value, message in (
-        ("custom_reward_function.path", "/r.py", "passes it over; use spec.reward"),
-        ("reward_model.reward_manager", "dapo", "write reward.reward_manager.name"),
-        ("reward_model.reward_kwargs.max_resp_len", 5, "write reward.reward_kwargs"),
-        ("actor_rollout_ref.actor.load_weight", True, "verl 0.9.1 has no such key; write"),
+        ("custom_reward_function.path", "/r.py", "ignores it; use spec.reward"),
+        ("reward_model.reward_manager", "dapo", "use reward.reward_manager.name"),
+        ("reward_model.reward_kwargs.max_resp_len", 5, "use reward.reward_kwargs"),
+        ("actor_rollout_ref.actor.load_weight", True, "verl 0.9.1 has no such key; use"),
         ("actor_rollout_ref.actor.recompute_old_log_prob", False, "use spec.optimizations.skipOldLogProb"),
         ("actor_rollout_ref.actor.megatron.swap_optimizer", True, "override_transformer_config.swap_optimizer"),
         ("actor_rollout_ref.model.gradient_checkpointing_kwargs.a", 1, "recompute_granularity"),
         (f"{ROLLOUT}.trust_remote_code", True, "use spec.model.trustRemoteCode"),
-        ("algorithm.rollout_is", True, "write algorithm.rollout_correction.rollout_is, such as token"),
-        ("algorithm.rollout_is_threshold", 2.0, "write algorithm.rollout_correction.rollout_is_threshold"),
+        ("algorithm.rollout_is", True, "use algorithm.rollout_correction.rollout_is, such as token"),
+        ("algorithm.rollout_is_threshold", 2.0, "use algorithm.rollout_correction.rollout_is_threshold"),
         ("algorithm.filter_groups.max_num_gen_batches", 10, "use spec.algorithm.groupFilter.maxInflightBatches"),
         ("data.gen_batch_size", 1, "trainer.globalBatchSize decides"),
-        (f"{ROLLOUT}.mode", "sync", "sync: verl 0.9.1 generates asynchronously only"),
+        (f"{ROLLOUT}.mode", "sync", "sync: verl 0.9.1 supports asynchronous rollout only"),
     )
 }
 HARM = {
@@ -63,12 +63,12 @@ HARM = {
         key("actor_rollout_ref.actor.checkpoint.async_save", True)
         | saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}}),
         "spec.verl.overrides[actor_rollout_ref.actor.checkpoint.async_save]",
-        "a save that goes on behind the run can be half and look whole",
+        "an asynchronous checkpoint can look complete while it is not",
     ),
     "experts that move": Bad(
         key(f"{VLLM}.additional_config.eplb_config.dynamic_eplb", True),
         f"spec.verl.overrides[{VLLM}.additional_config.eplb_config.dynamic_eplb]",
-        "EPLB moves experts, and the weight update after it would fill the wrong ones",
+        "EPLB moves experts, and the next weight update would load the wrong ones",
     ),
     "experts that move by a variable": Bad(
         template({"env": [{"name": "DYNAMIC_EPLB", "value": "true"}]}),
@@ -103,7 +103,7 @@ CONTENTS = {
         ("a save without weights by force", f"++{ACTOR_SAVES}", ["optimizer"], "saves checkpoints without model"),
         ("a save without weights as text", f"+{ACTOR_SAVES}", "['optimizer']", "saves checkpoints without model"),
         ("a save without optimizer", ACTOR_SAVES, ["model", "extra"], "saves checkpoints without optimizer"),
-        ("a save of nothing", ACTOR_SAVES, [], "add model and optimizer, or take"),
+        ("a save of nothing", ACTOR_SAVES, [], "add model and optimizer, or remove"),
         ("a save of a switch", ACTOR_SAVES, True, "saves checkpoints without model and optimizer"),
         (
             "a save of one item",

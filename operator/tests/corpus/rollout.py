@@ -44,31 +44,31 @@ BAD = {
     "fewer tokens than sequences": Bad(
         {"rollout": {"maxSequences": 256, "maxBatchedTokens": 128}},
         "spec.rollout.maxBatchedTokens",
-        "128 tokens a pass are fewer than rollout.maxSequences 256; set it to 256 or more",
+        "128 tokens per pass are fewer than rollout.maxSequences 256; set it to 256 or more",
     ),
     "a prompt longer than a pass": Bad(
         {"rollout": {"chunkedPrefill": False}, "data": {"maxResponseTokens": 32768}},
         "spec.rollout.maxBatchedTokens",
         "8192 (verl's default), but chunkedPrefill is off and data.maxPromptTokens 1024 + maxResponseTokens 32768 = "
-        "33792; set it to 33792, or chunkedPrefill on",
+        "33792; set it to 33792, or turn it on",
     ),
     "five graphs": Bad(capture(4, 8, 16, 32, 64), "spec.rollout.captureSizes", "5 sizes, but Ascend runs out of str"),
-    "graphs in eager mode": Bad(capture(4, eager=True), "spec.rollout.captureSizes", "captures no graphs"),
+    "graphs in eager mode": Bad(capture(4, eager=True), "spec.rollout.captureSizes", "no graphs are captured"),
     "no graph for a full batch": Bad(
-        capture(32, 64, maxSequences=256), "spec.rollout.captureSizes", "32, 64 lack rollout.maxSequences 256"
+        capture(32, 64, maxSequences=256), "spec.rollout.captureSizes", "32, 64 do not include rollout.maxSequences 256"
     ),
     "graphs that leave no room for drafts": Bad(
         capture(30, 64, speculative={"method": "NGram"}),
         "spec.rollout.captureSizes",
-        "30: with speculative.tokens 3 sizes are multiples of 3 + 1 = 4; use 32",
+        "30: with speculative.tokens 3 sizes must be multiples of 3 + 1 = 4; use 32",
     ),
     "no tokens to sample from": Bad({"rollout": {"topK": "0"}}, "spec.rollout.topK", "use -1 for all"),
-    "half a token": Bad({"rollout": {"topK": "1.5"}}, "spec.rollout.topK", "1.5 is no number of tokens"),
+    "half a token": Bad({"rollout": {"topK": "1.5"}}, "spec.rollout.topK", "1.5 is not a number of tokens"),
     "too few CPUs for Ray": Bad(
         merged(NPU, group({"devicesPerNode": 16, "template": {"cpu": "48"}})),
         "spec.workerGroups[0].template.cpu",
         "48 gives Ray 48 CPUs a node, but verl reserves 3 × devicesPerNode 16 = 48, and 2 + 1 over 1 nodes for "
-        "TransferQueue; with fewer it waits without a word; set it to 64 or more",
+        "TransferQueue; with fewer the run hangs; set it to 64 or more",
     ),
     "thousandths of CPUs": Bad(
         merged(NPU, template({"cpu": "500m"})), "spec.workerGroups[0].template.cpu", "500m gives Ray 1 CPUs a node"

@@ -2,7 +2,7 @@
 
 verl's V1 trainer reads neither batch size of the critic's own section: its engine takes dynamic micro batches of
 `ppo_infer_max_token_len_per_gpu` tokens unless the engine's section says otherwise (trainer/ppo/v1/trainer_base.py,
-`_setup`; workers/config/engine.py, EngineConfig). So the fields are written where they act.
+`_setup`; workers/config/engine.py, EngineConfig). The fields are therefore written where they take effect.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ STATIC = RowCondition("maxTokensPerDevice is not set", lambda s: not DYNAMIC.hol
 
 
 def critic_path(spec: RLJobSpec) -> str:
-    """Folder with the critic's weights."""
+    """Return the folder with the critic's weights."""
     return (spec.critic and spec.critic.path) or spec.model.path
 
 
 def critic_micro_batch(spec: RLJobSpec) -> int:
-    """Samples of one pass of the critic on a device."""
+    """Return the samples of one pass of the critic on a device."""
     return (spec.critic and spec.critic.micro_batch_size_per_device) or micro_batch(spec)
 
 
@@ -32,7 +32,7 @@ def _learning_rate(spec: RLJobSpec) -> float | None:
 
 
 def _engine_rows(section: str, engine: RowCondition) -> tuple[OverrideRow, ...]:
-    """Give the rows that are written into the section of an engine."""
+    """Return the rows for the section of an engine."""
     here, size = both(PPO, engine), "critic.microBatchSizePerDevice"
     static = both(here, STATIC)
     return (

@@ -1,4 +1,4 @@
-"""What is decided about the trainer and the rollout where the spec says Auto."""
+"""Decisions about the trainer and the rollout where the spec says Auto."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _micro_batch(spec: RLJobSpec) -> Answer:
     if spec.trainer.micro_batch_size_per_device is not None:
         return Answer(size, SET)
     if spec.trainer.max_tokens_per_device is not None:
-        return Answer(size, "a device's share of a mini batch; trainer.maxTokensPerDevice cuts it by tokens instead")
+        return Answer(size, "a device's share of a mini batch; trainer.maxTokensPerDevice splits it by tokens instead")
     return Answer(size, "a device's share of a mini batch")
 
 
@@ -24,27 +24,27 @@ def _skip_old_log_prob(spec: RLJobSpec) -> Answer:
         return Answer("Disabled", SET)
     if updates > 1:
         return Answer("Disabled", f"{updates} updates of a batch: the ratio is not 1 after the first")
-    return Answer("Disabled", "one update of a batch makes the ratio 1, but the runtime cannot leave the pass out yet")
+    return Answer("Disabled", "one update of a batch makes the ratio 1, but the runtime cannot skip the pass yet")
 
 
 def _core_binding(spec: RLJobSpec) -> Answer:
     if spec.optimizations.core_binding is not Switch.AUTO:
         return Answer(spec.optimizations.core_binding.value, SET)
     if not binds_cores(spec):
-        return Answer("Disabled", f"class {spec.accelerator.class_} has no devices to be near to")
-    return Answer("Enabled", "each device gets CPUs near it, planned on its node; /v1/progress has the plan")
+        return Answer("Disabled", f"class {spec.accelerator.class_} has no devices to bind cores to")
+    return Answer("Enabled", "each device gets CPUs close to it, chosen on its node; /v1/progress shows the plan")
 
 
 def _gc_freeze(spec: RLJobSpec) -> Answer:
     if spec.optimizations.gc_freeze is Switch.DISABLED:
         return Answer("Disabled", SET)
-    return Answer("Disabled", "the runtime has no hook in vLLM's engine for it yet")
+    return Answer("Disabled", "the runtime has no hook for it in vLLM's engine yet")
 
 
 def _load_balancer(spec: RLJobSpec) -> Answer:
     if spec.optimizations.load_balancer == "RequestCount":
         return Answer("RequestCount", SET)
-    return Answer("RequestCount", "the runtime's router counts requests; it does not know their tokens yet")
+    return Answer("RequestCount", "the runtime's router counts requests; it cannot count their tokens yet")
 
 
 QUESTIONS = (

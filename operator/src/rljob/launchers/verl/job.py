@@ -1,4 +1,4 @@
-"""All rows together, and job.json."""
+"""All override rows together, and job.json."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from rljob_runtime.contract import (
 
 TABLE: tuple[OverrideRow, ...] = (*training.ROWS, *critic.ROWS, *rollout.ROWS, *lifecycle.ROWS)
 TYPED_KEYS = {row.key.lstrip("+"): row.field for row in TABLE if row.own}
-"""Keys that `verl.overrides` must leave to a field."""
+"""Keys that `verl.overrides` may not set, because a field does."""
 
 
 def overrides(spec: RLJobSpec) -> dict[str, OverrideValue]:
-    """Give every override: the table's, then the user's own."""
+    """Return every override: those of the table, then the user's own."""
     values = {row.key: row.value(spec) for row in TABLE if row.when.holds(spec)}
     taken = {key.lstrip("+") for key in spec.verl.overrides}
     ours: dict[str, OverrideValue] = {
@@ -37,10 +37,10 @@ def overrides(spec: RLJobSpec) -> dict[str, OverrideValue]:
 
 
 def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path: str | None = None) -> JobConfig:
-    """Give job.json of a cluster generation.
+    """Return job.json of a cluster generation.
 
-    `earlier_path` is the checkpoint folder of the job that `checkpoint.from.job` names; whoever can see that job finds
-    it. Without it such a job begins at step 0.
+    `earlier_path` is the checkpoint folder of the job that `checkpoint.from.job` names. Without it such a job begins at
+    step 0.
     """
     facts = ACCELERATORS[spec.accelerator.class_]
     return JobConfig(

@@ -1,4 +1,4 @@
-"""verl 0.9.1 as the core asks for it."""
+"""verl 0.9.1 behind the protocol of the core."""
 
 from __future__ import annotations
 

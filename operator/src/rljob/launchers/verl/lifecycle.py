@@ -6,8 +6,8 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.rows import PPO, OverrideRow, RowCondition
 
 PPO_YAML = "trainer/config/ppo_trainer.yaml"
-BY_LAUNCHER = RowCondition("set by the launcher at each attempt", lambda _: True)
-"""It knows what was saved so far; here the keys are only taken."""
+BY_LAUNCHER = RowCondition("set by the launcher for each attempt", lambda _: True)
+"""The launcher knows what was saved so far; the rows only reserve the keys."""
 
 
 def _keep(spec: RLJobSpec) -> int | None:
@@ -27,7 +27,7 @@ ROWS = (
         PPO_YAML,
         lambda s: s.checkpoint.every_steps if s.checkpoint else -1,
     ),
-    # Our trainer takes the limit out of verl's hands (rljob_runtime/verl_plugin/fenced_save.py).
+    # The trainer plug-in enforces the limit instead of verl (rljob_runtime/verl_plugin/saving.py).
     OverrideRow("trainer.max_actor_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep),
     OverrideRow("trainer.max_critic_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep, PPO),
     OverrideRow("trainer.resume_mode", "checkpoint.resume", PPO_YAML, lambda _: None, BY_LAUNCHER),

@@ -1,7 +1,7 @@
-"""From the keys that verl will get to the layout that `rljob_runtime.planning.memory` reckons with.
+"""From the keys that verl will read to the layout that `rljob_runtime.planning.memory` takes.
 
-It reads the finished overrides, not the fields, so that a key which a user or a recipe sets by hand counts as it acts.
-Never fails: sizes that do not divide are told by other checks, and are rounded here.
+It reads the final overrides instead of the fields, so that a key which a user or a recipe sets directly is counted. It
+never fails: sizes that do not divide are reported by other checks and rounded here.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from rljob_runtime.planning.weights import Cut
 
 BUFFER_VARIABLE = "HCCL_BUFFSIZE"
 BUFFER_DEFAULT = 200
-"""MB, twice a communicator: CANN 9.0, environment variables, HCCL_BUFFSIZE."""
+"""MB, allocated twice per communicator: CANN 9.0, environment variables, HCCL_BUFFSIZE."""
 FRACTION, SEQUENCES = 0.5, 256
 """verl 0.9.1, trainer/config/rollout/rollout.yaml."""
 BUCKET_KEY = f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes"
 BUCKET_MEGABYTES = 2048
 """verl 0.9.1, trainer/config/rollout/rollout.yaml."""
 KEPT_EXPERTS = {"level0": 0.3, "level1": 0.1}
-"""MindSpeed core_r0.16.0, docs/zh/features/moe-zero-memory.md: over 70 % and 90 % of the experts' activations go."""
+"""MindSpeed core_r0.16.0, docs/zh/features/moe-zero-memory.md: frees over 70 % and 90 % of the experts' activations."""
 
 Keys = Mapping[str, object]
 
 
 def memory_plan(spec: RLJobSpec, shape: Shape) -> Plan | None:
-    """Reckon the memory of a job's dies; None where the class has none of its own."""
+    """Return what a job takes of its dies' memory; None where the class has no memory of its own."""
     memory = die_memory(facts_of(spec))
     if memory is None:
         return None
@@ -47,7 +47,7 @@ def memory_plan(spec: RLJobSpec, shape: Shape) -> Plan | None:
 
 
 def _keys(spec: RLJobSpec) -> dict[str, object]:
-    """Give all keys without their plus signs, those of the transformer's node one by one."""
+    """Return all keys without their plus signs, and those of the transformer section one by one."""
     found: dict[str, object] = {key.lstrip("+"): value for key, value in overrides(spec).items()}
     node = found.get(TRANSFORMER)
     if isinstance(node, Mapping):
@@ -84,8 +84,8 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
         host_optimizer=keys.get(f"{TRANSFORMER}.swap_optimizer") is True or keys.get(optimizer) is True,
         offload_weights=weights,
         offload_optimizer=keys.get(f"{ACTOR}.{section}.optimizer_offload") is True,
-        # Under FSDP2 always (workers/engine/fsdp/transformer_impl.py: CPUOffloadPolicy for forward_only); else as the
-        # actor's unless said (trainer/config/ref/megatron_ref.yaml).
+        # Under FSDP2 always (workers/engine/fsdp/transformer_impl.py: CPUOffloadPolicy for forward_only). Otherwise
+        # like the actor unless set (trainer/config/ref/megatron_ref.yaml).
         offload_reference=not megatron or (weights if reference is None else reference is True),
         reference=float(spec.algorithm.kl_coefficient) > 0 or keys.get("algorithm.use_kl_in_reward") is True,
         critic=spec.algorithm.name is AlgorithmName.PPO,
@@ -93,7 +93,7 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
 
 
 def _micro_batches(spec: RLJobSpec) -> tuple[int, int]:
-    """Give the tokens of a micro batch on a die, at most, and the micro batches of a rank's share of an update."""
+    """Return the most tokens of a micro batch on a die, and the micro batches of a rank's share of an update."""
     sizes = spec.trainer.parallelism
     length = spec.data.max_prompt_tokens + spec.data.max_response_tokens
     share = max(1, mini_batch(spec) * spec.trainer.samples_per_prompt // data_parallel_ranks(spec))
@@ -113,7 +113,7 @@ def _recompute(keys: Keys) -> tuple[Recompute, int]:
 
 
 def _stages(layers: int, stages: int, keys: Keys) -> tuple[int, ...]:
-    """Give the layers of each pipeline stage: as the overrides say, else in equal parts."""
+    """Return the layers of each pipeline stage: as the overrides state, else in equal parts."""
     layout = keys.get(f"{TRANSFORMER}.pipeline_model_parallel_layout")
     if isinstance(layout, str):
         return _laid_out(layout, stages)
@@ -134,7 +134,7 @@ def _stages(layers: int, stages: int, keys: Keys) -> tuple[int, ...]:
 
 
 def _laid_out(layout: str, stages: int) -> tuple[int, ...]:
-    """Read Megatron's layout language: stages between bars, `t` a layer, `*n` repeats what stands before.
+    """Parse Megatron's layout string: stages are separated by bars, `t` is a layer, `*n` repeats what precedes it.
 
     With virtual stages a die holds every n-th part: PipelineParallelLayerLayout of Megatron-Core core_r0.16.0.
     """

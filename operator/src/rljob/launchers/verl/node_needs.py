@@ -1,4 +1,4 @@
-"""What every worker node must offer, and whether processes are bound there: for job.json, checked on the nodes."""
+"""What every worker node must offer, and whether processes are bound to CPUs; the launcher checks it on the nodes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ CHIPS = {"910b": ("910B",), "a3": ("Ascend910",)}
 
 
 def binds_cores(spec: RLJobSpec) -> bool:
-    """Tell whether the runtime binds processes to CPUs; without NPUs only if asked for."""
+    """Report whether the runtime binds processes to CPUs; without NPUs only on request."""
     asked = spec.optimizations.core_binding
     npu = facts_of(spec).is_npu
     return asked is Switch.ENABLED or (asked is Switch.AUTO and npu)
 
 
 def node_needs(spec: RLJobSpec) -> NodeNeeds:
-    """Give what each worker node must offer; what manifest and class leave open is not checked."""
+    """Return what each worker node must offer; what neither the manifest nor the class states is not checked."""
     (group,) = spec.worker_groups[:1]
     facts = facts_of(spec)
     template = sized(spec, group.template)
     return NodeNeeds(
-        # Millicores are a share of time, not cores that a node could be checked for.
+        # Millicores are a share of CPU time; there is no number of cores to check.
         cpus=None if (template.cpu or "m").endswith("m") else _whole(template.cpu) or None,
         whole_node=facts.is_npu and group.devices_per_node == facts.devices_per_node,
         shared_memory_bytes=_whole(template.shared_memory),

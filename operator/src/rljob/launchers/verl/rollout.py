@@ -1,4 +1,4 @@
-"""Rows of the generation, and of what vLLM needs on Ascend."""
+"""Rows of the rollout, and of what vLLM needs on Ascend."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ ROWS = (
         ATLAS,
         own=False,
     ),
-    # vllm_ascend/ascend_config.py, v0.23.0: on by default, arm64 only. The runtime binds these workers, as
-    # those of the trainer on the same devices; two who bind would cut the pools twice.
+    # vllm_ascend/ascend_config.py, v0.23.0: on by default, arm64 only. The runtime binds these workers (binding.py)
+    # like those of the trainer on the same devices; binding twice would split the CPU pools twice.
     OverrideRow(
         f"{VLLM}.additional_config.enable_cpu_binding",
         "optimizations.coreBinding",

@@ -1,4 +1,4 @@
-"""What a row of the table is, and the conditions under which rows apply."""
+"""Definition of an override row, and the conditions under which rows apply."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RowCondition:
     """When a row applies."""
 
     text: str
-    """For the reference."""
+    """Shown in the reference."""
     holds: Callable[[RLJobSpec], bool]
 
 
@@ -38,7 +38,7 @@ EVALUATE = RowCondition("trainer.mode Evaluate", lambda s: s.trainer.mode == "Ev
 
 
 def both(first: RowCondition, second: RowCondition) -> RowCondition:
-    """Give the condition that holds when both do."""
+    """Return the condition that holds when both hold."""
     return RowCondition(f"{first.text}; {second.text}", lambda s: first.holds(s) and second.holds(s))
 
 
@@ -47,23 +47,23 @@ class OverrideRow:
     """One Hydra key: which field decides it, and how."""
 
     key: str
-    """As Hydra wants it: with a leading `+` where verl's schema lacks the key and its code takes it."""
+    """In Hydra's grammar: with a leading `+` where verl's schema lacks the key and its code reads it."""
     field: str
     """Path of the manifest's field, for messages."""
     source: str
     """File of verl 0.9.1, below verl/, that defines or reads the key."""
     value: Callable[[RLJobSpec], OverrideValue]
-    """None: the field is not set, so the key is left to verl."""
+    """Returns None where the field is not set, so that verl's default applies."""
     when: RowCondition = ALWAYS
     own: bool = True
-    """False: a default that goes with the field; `verl.overrides` may set the key itself."""
+    """False for a default that follows the field; `verl.overrides` may set the key as well."""
 
 
 def number(text: str | None) -> float | None:
-    """Read a decimal string that may be absent."""
+    """Return the value of a decimal string that may be absent."""
     return None if text is None else float(text)
 
 
 def whole(text: str | None) -> int | None:
-    """Read a decimal string that stands for a whole number."""
+    """Return the value of a decimal string that is a whole number."""
     return None if text is None else int(float(text))

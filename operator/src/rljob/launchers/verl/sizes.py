@@ -7,7 +7,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 
 
 def uses_megatron(spec: RLJobSpec) -> bool:
-    """Whether Megatron-Core trains, with MindSpeed's kernels or without."""
+    """Report whether Megatron-Core trains, with or without MindSpeed's kernels."""
     return spec.trainer.backend in (TrainerBackend.MEGATRON, TrainerBackend.MINDSPEED)
 
 
@@ -18,16 +18,16 @@ def model_parallel(spec: RLJobSpec) -> int:
 
 
 def data_parallel_ranks(spec: RLJobSpec) -> int:
-    """Return into how many shares a mini batch is cut; at least 1, even where the sizes do not divide the devices."""
+    """Return the number of shares of a mini batch; at least 1, even where the sizes do not divide the devices."""
     return max(spec.devices // model_parallel(spec), 1)
 
 
 def mini_batch(spec: RLJobSpec) -> int:
-    """Prompts of an optimizer update."""
+    """Return the prompts of an optimizer update."""
     return spec.trainer.mini_batch_size or spec.trainer.global_batch_size
 
 
 def micro_batch(spec: RLJobSpec) -> int:
-    """Samples of one pass on a device."""
+    """Return the samples of one pass on a device."""
     share = mini_batch(spec) * spec.trainer.samples_per_prompt // data_parallel_ranks(spec)
     return spec.trainer.micro_batch_size_per_device or max(share, 1)

@@ -102,7 +102,7 @@ ALGORITHM_ROWS = (
         DAPO,
     ),
     OverrideRow(f"{ACTOR}.loss_agg_mode", "algorithm.name", ACTOR_YAML, lambda _: "token-mean", DAPO, own=False),
-    # It gives each sample the metric `acc`, by which groups are filtered (experimental/reward_loop/reward_manager).
+    # It adds the metric `acc` to each sample, by which groups are filtered (experimental/reward_loop/reward_manager).
     OverrideRow("reward.reward_manager.name", "algorithm.name", REWARD_YAML, lambda _: "dapo", DAPO, own=False),
 )
 
@@ -110,7 +110,7 @@ BATCH_ROWS = (
     OverrideRow("data.train_batch_size", "trainer.globalBatchSize", DATA_YAML, lambda s: s.trainer.global_batch_size),
     OverrideRow(f"{ACTOR}.ppo_mini_batch_size", "trainer.miniBatchSize", ACTOR_YAML, mini_batch),
     OverrideRow(f"{ACTOR}.ppo_micro_batch_size_per_gpu", "trainer.microBatchSizePerDevice", ACTOR_YAML, micro_batch),
-    # Passes without gradients may be larger than those with; the field is only where they begin.
+    # Passes without gradients may be larger than passes with gradients; the field is only their default.
     OverrideRow(
         f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu",
         "trainer.microBatchSizePerDevice",
@@ -169,7 +169,7 @@ TRAINER_ROWS = (
         lambda s: s.worker_groups[0].devices_per_node,
     ),
     OverrideRow("trainer.total_training_steps", "trainer.steps", PPO_YAML, lambda s: s.trainer.steps),
-    # The step bound ends the run; an epoch has at least one step, so this many epochs always suffice.
+    # The number of steps ends the run. An epoch has at least one step, so this many epochs always suffice.
     OverrideRow("trainer.total_epochs", "trainer.steps", PPO_YAML, lambda s: s.trainer.steps),
     OverrideRow(
         "trainer.test_freq", "trainer.evaluateEverySteps", PPO_YAML, lambda s: s.trainer.evaluate_every_steps or -1

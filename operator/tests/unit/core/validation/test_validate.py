@@ -48,7 +48,7 @@ def test_all_violations_are_told_at_once() -> None:
 def test_a_number_that_json_does_not_know_is_refused() -> None:
     (violation,) = validate("sums", small_spec(override(a=float("nan")))).violations
     assert str(violation) == (
-        "spec.verl.overrides[a]: float is no JSON scalar (a number must be finite), list or map of scalars"
+        "spec.verl.overrides[a]: float is not a JSON scalar, nor a list or map of them (numbers must be finite)"
     )
 
 

@@ -1,1 +1,1 @@
-"""Checks of a spec that follow from how verl works. Pure."""
+"""Checks of a spec that follow from how verl works."""

@@ -1,4 +1,4 @@
-"""Batches and what is learnt from them: prompts, samples, micro batches, tokens, and the algorithm's own parts.
+"""Batches and the algorithm: prompts, samples, micro batches, tokens and the numbers of the update.
 
 Sources: verl 0.9.1, verl/utils/config.py (validate_config), verl/workers/engine_workers.py (a mini batch divides over
 the data-parallel ranks), verl/utils/seqlen_balancing.py (a dynamic micro batch holds at least one sequence).
@@ -18,11 +18,11 @@ from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.sizes import data_parallel_ranks, mini_batch, model_parallel, uses_megatron
 
 COMPARES_SAMPLES = frozenset({AlgorithmName.GRPO, AlgorithmName.DAPO, AlgorithmName.RLOO})
-"""Baselines from the other responses of the prompt: verl/trainer/ppo/core_algos.py."""
+"""Algorithms whose baseline comes from the other responses to the prompt: verl/trainer/ppo/core_algos.py."""
 
 
 def _mini_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
-    """Every optimizer update of a step has equally many prompts."""
+    """Every optimizer update of a step uses the same number of prompts."""
     batch, mini = spec.trainer.global_batch_size, mini_batch(spec)
     if batch % mini:
         yield Violation(
@@ -32,12 +32,12 @@ def _mini_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _batches_divide_over_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """Each rank trains whole samples, and equally many."""
+    """Each rank trains on the same number of whole samples."""
     if spec.devices % model_parallel(spec):
         return  # Reported by the checks of the parallel sizes.
     ranks = data_parallel_ranks(spec)
     fixed = not uses_megatron(spec) and spec.trainer.max_tokens_per_device is None
-    # With batches of a fixed size verl asks for a share per device even where Ulysses joins some.
+    # With batches of a fixed size verl requires a share per device even where Ulysses groups devices.
     yield from _divides(spec, "globalBatchSize", spec.trainer.global_batch_size, spec.devices if fixed else ranks)
     if spec.trainer.mini_batch_size is not None:
         yield from _divides(spec, "miniBatchSize", spec.trainer.mini_batch_size, ranks)
@@ -48,7 +48,7 @@ def _divides(spec: RLJobSpec, field: str, prompts: int, ranks: int) -> Iterator[
     if prompts * samples % ranks:
         over = devices_text(spec)
         if ranks != spec.devices:
-            over = f"{ranks} data-parallel ranks: {over} / {model_parallel(spec)} that share a sample"
+            over = f"{ranks} data-parallel ranks: {over} / {model_parallel(spec)} that share each sample"
         yield Violation(
             f"spec.trainer.{field}",
             f"{prompts} prompts × trainer.samplesPerPrompt {samples} = {prompts * samples} samples do not divide "
@@ -57,7 +57,7 @@ def _divides(spec: RLJobSpec, field: str, prompts: int, ranks: int) -> Iterator[
 
 
 def _micro_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
-    """Passes of a fixed size cut a rank's share evenly; with maxTokensPerDevice verl cuts by tokens."""
+    """Passes of a fixed size divide a rank's share evenly; with maxTokensPerDevice verl splits by tokens."""
     ranks, micro = data_parallel_ranks(spec), spec.trainer.micro_batch_size_per_device
     samples = mini_batch(spec) * spec.trainer.samples_per_prompt
     uneven = spec.devices % model_parallel(spec) or samples % ranks
@@ -72,21 +72,21 @@ def _micro_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _tokens_hold_a_sequence(spec: RLJobSpec) -> Iterator[Violation]:
-    """A sequence is never cut over two passes, only over the devices that share it."""
+    """A sequence is never split over two passes, only over the devices that share it."""
     tokens, longest = spec.trainer.max_tokens_per_device, spec.data.max_prompt_tokens + spec.data.max_response_tokens
     sizes = spec.trainer.parallelism
     name, share = ("sequence", sizes.sequence) if not uses_megatron(spec) else ("context", sizes.context)
     if tokens is not None and tokens * share < longest:
         yield Violation(
             "spec.trainer.maxTokensPerDevice",
-            f"{tokens} × parallelism.{name} {share} = {tokens * share} tokens hold no sequence of data.maxPromptTokens "
+            f"{tokens} × parallelism.{name} {share} = {tokens * share} tokens cannot hold data.maxPromptTokens "
             f"{spec.data.max_prompt_tokens} + maxResponseTokens {spec.data.max_response_tokens} = {longest}; set it to "
             f"{-(-longest // share)} or more",
         )
 
 
 def _samples_have_peers(spec: RLJobSpec) -> Iterator[Violation]:
-    """Without another response there is nothing to compare with."""
+    """A single response has no other to be compared with."""
     name, samples = spec.algorithm.name, spec.trainer.samples_per_prompt
     if samples < 2 and name in COMPARES_SAMPLES and spec.trainer.mode == "Train":
         yield Violation(
@@ -97,7 +97,7 @@ def _samples_have_peers(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _parts_fit_the_algorithm(spec: RLJobSpec) -> Iterator[Violation]:
-    """What another algorithm would read is a mistake here."""
+    """A part that only another algorithm reads is a mistake."""
     name = spec.algorithm.name
     for field, given, wanted in (
         ("critic", spec.critic, AlgorithmName.PPO),
@@ -106,22 +106,23 @@ def _parts_fit_the_algorithm(spec: RLJobSpec) -> Iterator[Violation]:
     ):
         if given is not None and name is not wanted:
             yield Violation(
-                f"spec.{field}", f"goes with algorithm.name {wanted}, and it is {name}; take it out or set {wanted}"
+                f"spec.{field}", f"requires algorithm.name {wanted}, but it is {name}; remove the field or set {wanted}"
             )
 
 
 def _evaluation_happens(spec: RLJobSpec) -> Iterator[Violation]:
-    """An interval beyond the run would never come."""
+    """An evaluation interval longer than the run never passes."""
     every, steps = spec.trainer.evaluate_every_steps, spec.trainer.steps
     if every is not None and every > steps and spec.trainer.mode == "Train":
         yield Violation(
-            "spec.trainer.evaluateEverySteps", f"{every} is more than trainer.steps {steps}, so never; lower it"
+            "spec.trainer.evaluateEverySteps",
+            f"{every} is more than trainer.steps {steps}, so no evaluation would run; lower it",
         )
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What a decimal number may be."""
+    """The allowed range of a decimal number."""
 
     field: str
     value: Callable[[RLJobSpec], str | None]
@@ -147,7 +148,7 @@ BOUNDS = (
 
 
 def _numbers_are_in_bounds(spec: RLJobSpec) -> Iterator[Violation]:
-    """The schema holds the form of a decimal number, not its size."""
+    """The schema checks the format of a decimal number, not its value."""
     for bound in BOUNDS:
         text = bound.value(spec)
         if text is None:

@@ -29,13 +29,13 @@ LIMITS = (
         lambda s: (
             s.trainer.offload.gradients is not None and s.trainer.offload.gradients != s.trainer.offload.parameters
         ),
-        "verl 0.9.1 has no switch of its own for gradients: Megatron releases them together with the weights; leave "
-        "the field out, or set it as offload.parameters",
+        "verl 0.9.1 has no separate switch for gradients: Megatron releases them together with the weights; remove "
+        "the field, or set it to the value of offload.parameters",
     ),
     Limit(
         f"verl.overrides[{MODEL}.use_remove_padding]",
         lambda s: uses_megatron(s) and s.verl.overrides.get(f"{MODEL}.use_remove_padding") is False,
-        "false, but Megatron runs packed sequences only on Ascend (verl issue 5704); take the override out",
+        "false, but on Ascend Megatron supports packed sequences only (verl issue 5704); remove the override",
     ),
 )
 
@@ -45,7 +45,7 @@ def _table_is_kept(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _frameworks_know_the_keys(spec: RLJobSpec) -> Iterator[Violation]:
-    """Megatron-Core, MindSpeed and vllm-ascend pass over options that they do not know, or fail after the start."""
+    """Megatron-Core, MindSpeed and vllm-ascend ignore unknown options, or fail on them after the start."""
     overrides = spec.verl.overrides
     for key, problem in (megatron.unknown_keys(overrides) | ascend.unknown_options(overrides)).items():
         yield Violation(f"spec.verl.overrides[{key}]", problem)

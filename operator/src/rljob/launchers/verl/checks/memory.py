@@ -1,7 +1,7 @@
-"""Does the model fit? Told before a cluster exists, where its shape is known (model.architecture or model.config).
+"""Does the model fit? Checked before a cluster exists, where the model's shape is known.
 
-The plan is `rljob_runtime.planning.memory`; docs/reference/memory.md has its formulas. What exceeds the dies' memory
-is refused, unless model.memoryCheck is Warn; what comes near is a warning.
+The estimate is `rljob_runtime.planning.memory`; docs/reference/memory.md has its formulas. A phase that exceeds the
+memory of a die is refused unless model.memoryCheck is Warn; a phase that nearly fills it is a warning.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NEAR = {
     PhaseName.UPDATE: 0.9,
     PhaseName.TRANSFER: 0.9,
 }
-"""Share of the memory from which on a phase is near its end; the cache of the generation fills what it is given."""
+"""Share of the memory above which a phase is reported; the KV cache of the rollout fills whatever it is given."""
 LARGEST_SHOWN = 3
-SHOW = "`rljob plan memory` shows all"
+SHOW = "`rljob plan memory` shows every part"
 FIELDS = {
     PhaseName.GENERATE: "spec.rollout.memoryFraction",
     PhaseName.LOG_PROBABILITIES: "spec.trainer.parallelism",
@@ -36,14 +36,14 @@ FIXES = {
     PhaseName.GENERATE: "lower it, or offload the trainer (trainer.offload)",
     PhaseName.LOG_PROBABILITIES: "raise tensor, pipeline or context, set trainer.offload.reference, or lower "
     "trainer.maxTokensPerDevice",
-    PhaseName.UPDATE: "raise a size, lower trainer.maxTokensPerDevice, recompute layers, or keep the optimizer on the "
-    "host (swap_optimizer)",
+    PhaseName.UPDATE: "raise a parallel size, lower trainer.maxTokensPerDevice, recompute layers, or keep the "
+    "optimizer on the host (swap_optimizer)",
     PhaseName.TRANSFER: "raise tensor or expert, or offload more of the trainer (trainer.offload)",
 }
 
 
 def _shape_is_readable(spec: RLJobSpec) -> Iterator[Violation]:
-    """A name that no table has would switch the check off without a word."""
+    """An unknown name would silently disable the check."""
     if spec.model.architecture is not None and spec.model.architecture not in BUILT_IN:
         yield Violation(
             "spec.model.architecture",
@@ -56,7 +56,7 @@ def _shape_is_readable(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _shape_is_the_models(spec: RLJobSpec) -> Iterator[Violation]:
-    """Both places would be believed by different checks."""
+    """Different checks read the field and the shape, so they must agree."""
     shape = _shape(spec)
     if shape is None:
         return
@@ -69,12 +69,12 @@ def _shape_is_the_models(spec: RLJobSpec) -> Iterator[Violation]:
     for name, given, known in sizes:
         if given is not None and given != known:
             yield Violation(
-                f"spec.model.{name}", f"{given}, but {shape.name} has {known or 'none'}; set it so, or leave it out"
+                f"spec.model.{name}", f"{given}, but {shape.name} has {known or 'none'}; correct the field or remove it"
             )
 
 
 def _model_fits(spec: RLJobSpec) -> Iterator[Violation]:
-    """A job that runs out of memory does so after all its dies were taken."""
+    """A job runs out of memory only after it has taken all of its dies."""
     if spec.model.memory_check is MemoryCheck.REFUSE:
         yield from _excesses(spec)
 
@@ -88,7 +88,8 @@ def _memory_is_short(spec: RLJobSpec) -> Iterator[Violation]:
         for phase in plan.phases:
             if phase.bytes > NEAR[phase.name] * plan.die.memory_bytes:
                 yield Violation(
-                    FIELDS[phase.name], f"{_seen(phase, plan)}, which leaves little; {FIXES[phase.name]}; {SHOW}"
+                    FIELDS[phase.name],
+                    f"{_seen(phase, plan)}, which leaves little headroom; {FIXES[phase.name]}; {SHOW}",
                 )
 
 
@@ -99,7 +100,7 @@ def _excesses(spec: RLJobSpec) -> Iterator[Violation]:
     if plan.kv_bytes < plan.kv_bytes_needed:
         yield Violation(
             "spec.rollout.memoryFraction",
-            f"leaves {max(0, plan.kv_bytes) / GIB:.2f} GiB of a die for the KV cache beside weights and work, "
+            f"leaves {max(0, plan.kv_bytes) / GIB:.2f} GiB of a die for the KV cache beside weights and activations, "
             f"but one sequence of {plan.sequence_tokens} tokens takes {plan.kv_bytes_needed / GIB:.2f} GiB; raise it, "
             f"raise rollout.parallelism.tensor or expert, or lower data.maxResponseTokens; {SHOW}",
         )
@@ -107,7 +108,7 @@ def _excesses(spec: RLJobSpec) -> Iterator[Violation]:
         if phase.bytes > plan.die.memory_bytes:
             yield Violation(
                 FIELDS[phase.name],
-                f"{_seen(phase, plan)}; {FIXES[phase.name]}; {SHOW}; model.memoryCheck Warn lets it pass",
+                f"{_seen(phase, plan)}; {FIXES[phase.name]}; {SHOW}; or set model.memoryCheck to Warn",
             )
 
 

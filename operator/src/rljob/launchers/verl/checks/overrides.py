@@ -1,6 +1,6 @@
-"""verl.overrides: what a typed field or the launcher sets, what verl 0.9.1 no longer reads, and what harms a run.
+"""verl.overrides: keys that a typed field or the launcher sets, keys that verl 0.9.1 ignores, and harmful settings.
 
-Keys that verl renamed or passes over silently are refused with the rewrite, since a run would go on without them.
+Keys that verl renamed or silently ignores are refused with the replacement, since a run would continue without them.
 Sources: verl/trainer/config and main_ppo.py of verl 0.9.1; vllm issue 55228; vllm-ascend worker.py (wake_up).
 """
 
@@ -18,38 +18,38 @@ from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 
 @dataclass(frozen=True)
 class Legacy:
-    """A key of earlier versions of verl, or a section of them."""
+    """A key of earlier versions of verl, or a section of keys."""
 
     key: str
     why: str
     rewrite: str
 
 
-_GONE, _SILENT = "verl 0.9.1 has no such key", "verl 0.9.1 takes it and passes it over"
+_GONE, _SILENT = "verl 0.9.1 has no such key", "verl 0.9.1 accepts it and ignores it"
 _SCHEDULE = f"+{TRANSFORMER}"
 LEGACY = (
     Legacy("custom_reward_function", _SILENT, "use spec.reward"),
-    Legacy("reward_model.reward_manager", _SILENT, "write reward.reward_manager.name"),
-    Legacy("reward_model.reward_kwargs", _SILENT, "write reward.reward_kwargs"),
-    Legacy("reward_model", _SILENT, "write reward.reward_model"),
-    Legacy(f"{ACTOR}.load_weight", _GONE, "write actor_rollout_ref.rollout.load_format: dummy for random weights"),
-    Legacy(f"{REF}.load_weight", _GONE, "take it out"),
+    Legacy("reward_model.reward_manager", _SILENT, "use reward.reward_manager.name"),
+    Legacy("reward_model.reward_kwargs", _SILENT, "use reward.reward_kwargs"),
+    Legacy("reward_model", _SILENT, "use reward.reward_model"),
+    Legacy(f"{ACTOR}.load_weight", _GONE, "use actor_rollout_ref.rollout.load_format: dummy for random weights"),
+    Legacy(f"{REF}.load_weight", _GONE, "remove it"),
     Legacy(f"{ACTOR}.recompute_old_log_prob", _GONE, "use spec.optimizations.skipOldLogProb"),
-    Legacy(f"{ACTOR}.megatron.swap_optimizer", _GONE, f"write {_SCHEDULE}.swap_optimizer"),
-    Legacy(f"{ACTOR}.megatron.fix_router", _GONE, f"write {_SCHEDULE}.fix_router"),
+    Legacy(f"{ACTOR}.megatron.swap_optimizer", _GONE, f"use {_SCHEDULE}.swap_optimizer"),
+    Legacy(f"{ACTOR}.megatron.fix_router", _GONE, f"use {_SCHEDULE}.fix_router"),
     Legacy(
         f"{ACTOR}.megatron.pipeline_parallel_num_layer_list",
         _GONE,
-        f"write {_SCHEDULE}.pipeline_model_parallel_layout",
+        f"use {_SCHEDULE}.pipeline_model_parallel_layout",
     ),
     Legacy(
         "actor_rollout_ref.model.gradient_checkpointing_kwargs",
         _GONE,
-        f"write {_SCHEDULE}.recompute_granularity, recompute_method and recompute_num_layers",
+        f"use {_SCHEDULE}.recompute_granularity, recompute_method and recompute_num_layers",
     ),
     Legacy(f"{ROLLOUT}.trust_remote_code", _GONE, "use spec.model.trustRemoteCode"),
     *(
-        Legacy(f"algorithm.{name}", "verl 0.9.1 moved it", f"write algorithm.rollout_correction.{new}")
+        Legacy(f"algorithm.{name}", "verl 0.9.1 moved it", f"use algorithm.rollout_correction.{new}")
         for name, new in (
             ("rollout_is", "rollout_is, such as token"),
             ("rollout_is_threshold", "rollout_is_threshold"),
@@ -61,20 +61,20 @@ LEGACY = (
     ),
     Legacy(
         "algorithm.filter_groups.max_num_gen_batches",
-        "verl 0.9.1 passes it over with a warning",
+        "verl 0.9.1 ignores it with a warning",
         "use spec.algorithm.groupFilter.maxInflightBatches",
     ),
-    Legacy("data.gen_batch_size", "verl 0.9.1 overrides it", "take it out: trainer.globalBatchSize decides"),
+    Legacy("data.gen_batch_size", "verl 0.9.1 overrides it", "remove it; trainer.globalBatchSize decides"),
 )
 """https://github.com/volcengine/verl: checked by composing the configuration of 0.9.1."""
 
 LAUNCHERS_OWN = {
-    "trainer.use_v1": "the stop and the metrics hang on verl's V1 trainer",
-    "trainer.v1.trainer_mode": "it selects the trainer that can stop",
-    f"{ROLLOUT}.router_config_path": "it selects the router that times the replicas",
+    "trainer.use_v1": "stopping and metrics depend on verl's V1 trainer",
+    "trainer.v1.trainer_mode": "it selects the trainer that can stop on request",
+    f"{ROLLOUT}.router_config_path": "it selects the router that measures the replicas",
     f"{ROLLOUT}.prometheus.enable": "the exporter finds vLLM's metrics through it",
     f"{ROLLOUT}.prometheus.file": "the exporter reads it",
-    f"{ROLLOUT}.disable_log_stats": "it must be false, or prometheus.enable makes verl refuse to start",
+    f"{ROLLOUT}.disable_log_stats": "with true, verl refuses to start because of prometheus.enable",
     "transfer_queue.backend.SimpleStorage.required_node_resource": "the head has no CPUs for storage units",
     "ray_kwargs.ray_init.address": "the job runs in the cluster of its own pods",
 }
@@ -96,7 +96,7 @@ EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "VLLM_ENABLE_EPLB"})
 
 
 def _keys(spec: RLJobSpec) -> Iterator[tuple[str, str, object]]:
-    """Give field, plain key and value of every setting: verl merges a map, so a map sets the keys below it."""
+    """Yield field, plain key and value of every setting; a map sets the keys below it, because verl merges maps."""
     for key, value in spec.verl.overrides.items():
         field, plain = f"spec.verl.overrides[{key}]", key.lstrip("+")
         if isinstance(value, dict) and value:
@@ -106,42 +106,42 @@ def _keys(spec: RLJobSpec) -> Iterator[tuple[str, str, object]]:
 
 
 def _values_are_plain(spec: RLJobSpec) -> Iterator[Violation]:
-    """job.json and Hydra take scalars, lists of them and one level of maps."""
+    """job.json and Hydra accept scalars, lists of scalars and one level of maps."""
     for key, value in spec.verl.overrides.items():
         if not _is_override_value(value):
             yield Violation(
                 f"spec.verl.overrides[{key}]",
-                f"{type(value).__name__} is no JSON scalar (a number must be finite), list or map of scalars",
+                f"{type(value).__name__} is not a JSON scalar, nor a list or map of them (numbers must be finite)",
             )
 
 
 def _keys_are_keys(spec: RLJobSpec) -> Iterator[Violation]:
-    """A deletion or a group of Hydra's grammar is not a value."""
+    """A deletion or a group in Hydra's grammar is not a value."""
     for key in spec.verl.overrides:
         if not key.lstrip("+") or key.startswith("~") or "=" in key or key != key.strip():
             yield Violation(
-                f"spec.verl.overrides[{key}]", "is no key; write one such as actor_rollout_ref.actor.entropy_coeff"
+                f"spec.verl.overrides[{key}]", "is not a key; use one such as actor_rollout_ref.actor.entropy_coeff"
             )
 
 
 def _typed_fields_are_set_once(spec: RLJobSpec) -> Iterator[Violation]:
-    """What a field of the spec sets is the operator's to reason about."""
+    """The operator reasons about what a field of the spec sets, so nothing else may set it."""
     for field, name, _ in _keys(spec):
         if (typed := TYPED_KEYS.get(name)) is not None:
             yield Violation(field, f"is set by spec.{typed}; set it there")
         elif any(known.startswith(f"{name}.") for known in TYPED_KEYS):
-            yield Violation(field, f"{name} is a section with fields of its own; name the key that is meant")
+            yield Violation(field, f"{name} is a section, and fields set some of its keys; name the single key")
 
 
 def _launchers_keys_are_its_own(spec: RLJobSpec) -> Iterator[Violation]:
-    """Without them a run would lose its progress, its stop or its place."""
+    """Without these keys a run could not report progress, stop on request or find its cluster."""
     for field, name, _ in _keys(spec):
         if name not in TYPED_KEYS and (why := LAUNCHERS_OWN.get(name)) is not None:
-            yield Violation(field, f"is the launcher's: {why}; take it out")
+            yield Violation(field, f"is set by the launcher: {why}; remove it")
 
 
 def _keys_are_of_today(spec: RLJobSpec) -> Iterator[Violation]:
-    """Recipes of earlier versions carry keys that nothing reads any more."""
+    """Recipes for earlier versions of verl contain keys that nothing reads any more."""
     for field, name, _ in _keys(spec):
         if name in TYPED_KEYS:
             continue
@@ -151,15 +151,15 @@ def _keys_are_of_today(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _rollout_is_asynchronous(spec: RLJobSpec) -> Iterator[Violation]:
-    """The schema takes `sync`, the engine raises."""
+    """The schema accepts `sync`, and the engine raises."""
     for field, name, value in _keys(spec):
         if name == f"{ROLLOUT}.mode" and value != "async":
-            yield Violation(field, f"{value!s:.32}: verl 0.9.1 generates asynchronously only; take it out")
+            yield Violation(field, f"{value!s:.32}: verl 0.9.1 supports asynchronous rollout only; remove it")
 
 
 def _experts_stay_in_place(spec: RLJobSpec) -> Iterator[Violation]:
-    """After a rebalance the next weight update loads experts into the wrong places, silently (vllm#55228)."""
-    reason = "EPLB moves experts, and the weight update after it would fill the wrong ones; turn it off"
+    """After a rebalance the next weight update silently loads experts into the wrong places (vllm#55228)."""
+    reason = "EPLB moves experts, and the next weight update would load the wrong ones; turn it off"
     for field, name, value in _keys(spec):
         if "eplb" in name.lower() and name.split(".")[-1] in ("dynamic_eplb", "enable_eplb") and value not in OFF:
             yield Violation(field, reason)
@@ -167,7 +167,7 @@ def _experts_stay_in_place(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _weights_keep_their_layout(spec: RLJobSpec) -> Iterator[Violation]:
-    """vllm-ascend refuses to wake up with weights in NZ layout, or generates garbage (vllm-ascend#5747)."""
+    """With weights in NZ layout vllm-ascend refuses to wake up, or generates garbage (vllm-ascend#5747)."""
     reason = "weights in NZ layout do not survive a weight update; set it to 0"
     for field, name, value in _keys(spec):
         if name.split(".")[-1].lower() in NZ_NAMES and value not in OFF:
@@ -176,8 +176,8 @@ def _weights_keep_their_layout(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _saves_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
-    """Verl marks an asynchronous save before its shards are written: a crash in the first one leaves half of it."""
-    reason = "a save that goes on behind the run can be half and look whole; take it out, or spec.checkpoint"
+    """An asynchronous save is marked before its shards are written: a crash in the first one leaves it incomplete."""
+    reason = "an asynchronous checkpoint can look complete while it is not; remove it, or spec.checkpoint"
     for field, name, value in _keys(spec):
         if spec.checkpoint is not None and name in ASYNC_SAVES and value not in OFF:
             yield Violation(field, reason)
@@ -198,7 +198,7 @@ def _checkpoints_can_be_resumed(spec: RLJobSpec) -> Iterator[Violation]:
                 yield Violation(
                     field,
                     f"{does} checkpoints without {' and '.join(lacking)}, so a restart would not continue what was "
-                    f"trained; add {' and '.join(lacking)}, or take the override or spec.checkpoint out",
+                    f"trained; add {' and '.join(lacking)}, or remove the override or spec.checkpoint",
                 )
 
 

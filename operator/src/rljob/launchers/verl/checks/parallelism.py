@@ -25,37 +25,37 @@ LAYOUT_KEYS = frozenset(
         "noop_layers",
     }
 )
-"""Keys of Megatron's transformer configuration that give layers to stages unevenly."""
+"""Keys of Megatron's transformer configuration that assign layers to stages."""
 
 
 def _fsdp_knows_no_model_parallelism(spec: RLJobSpec) -> Iterator[Violation]:
-    """FSDP2 would pass the sizes over without a word."""
+    """FSDP2 silently ignores these sizes."""
     sizes = spec.trainer.parallelism
     if uses_megatron(spec):
         return
     given = ("tensor", sizes.tensor), ("pipeline", sizes.pipeline), ("context", sizes.context), ("expert", sizes.expert)
     for name, size in (*given, ("expertTensor", sizes.expert_tensor or 1)):
         if size > 1:
-            fix = "use sequence for long sequences" if name == "context" else "take it out"
+            fix = "use sequence for long sequences" if name == "context" else "remove it"
             yield Violation(
                 f"{PARALLELISM}.{name}",
-                f"{size}, but trainer.backend FSDP2 shards weights over all devices and knows no {name} parallelism; "
+                f"{size}, but trainer.backend FSDP2 shards weights over all devices and has no {name} parallelism; "
                 f"{fix}, or set trainer.backend to Megatron or MindSpeed",
             )
 
 
 def _ulysses_belongs_to_fsdp(spec: RLJobSpec) -> Iterator[Violation]:
-    """Megatron splits sequences by its context size."""
+    """Megatron splits sequences by the context size."""
     size = spec.trainer.parallelism.sequence
     if size > 1 and uses_megatron(spec):
         yield Violation(
             f"{PARALLELISM}.sequence",
-            f"{size}: Ulysses is of FSDP2, and trainer.backend is {spec.trainer.backend}; use context instead",
+            f"{size}: Ulysses requires FSDP2, but trainer.backend is {spec.trainer.backend}; use context instead",
         )
 
 
 def _sequence_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """A mesh of data × sequence ranks is made (verl/workers/engine/fsdp)."""
+    """FSDP2 builds a mesh of data × sequence ranks (verl/workers/engine/fsdp)."""
     size, count = spec.trainer.parallelism.sequence, spec.devices
     if not uses_megatron(spec) and count % size:
         yield Violation(
@@ -64,7 +64,7 @@ def _sequence_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _model_parallel_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """Data-parallel ranks take what is left, and nothing may be left over."""
+    """The devices that remain per sample group are data-parallel ranks, and their number must be whole."""
     sizes, group = spec.trainer.parallelism, spec.worker_groups[0]
     inner = model_parallel(spec)
     if uses_megatron(spec) and spec.devices % inner:
@@ -77,14 +77,14 @@ def _model_parallel_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _experts_divide_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """Megatron lays a second grid over the same devices for the experts."""
+    """Megatron builds a second grid over the same devices for the experts."""
     sizes, count = spec.trainer.parallelism, spec.devices
     if not uses_megatron(spec) or sizes.expert == 1:
         return
     inner_tensor = sizes.expert_tensor or sizes.tensor
     inner = sizes.expert * inner_tensor * sizes.pipeline
     if count % inner:
-        default = "" if sizes.expert_tensor else ", which is tensor where not set"
+        default = "" if sizes.expert_tensor else " (defaults to tensor)"
         yield Violation(
             f"{PARALLELISM}.expert",
             f"expert {sizes.expert} × expertTensor {inner_tensor}{default} × pipeline {sizes.pipeline} = {inner} does "
@@ -102,18 +102,18 @@ def _experts_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _layers_fill_the_stages(spec: RLJobSpec) -> Iterator[Violation]:
-    """Stages hold equally many layers, unless overrides say which."""
+    """Stages hold the same number of layers, unless overrides state another layout."""
     layers, stages = spec.model.layers, spec.trainer.parallelism.pipeline
     if not uses_megatron(spec) or layers is None or stages == 1:
         return
     given = _layout(spec)
     if stages > layers:
-        yield Violation(f"{PARALLELISM}.pipeline", f"{stages} stages for model.layers {layers}; lower it")
+        yield Violation(f"{PARALLELISM}.pipeline", f"{stages} stages are more than model.layers {layers}; lower it")
     elif not given and layers % stages:
         yield Violation(
             f"{PARALLELISM}.pipeline",
-            f"{stages} stages do not divide model.layers {layers}; use one of {divisors(layers)}, or say the uneven "
-            f"ones in verl.overrides: +{TRANSFORMER}.num_layers_in_first_pipeline_stage and "
+            f"{stages} stages do not divide model.layers {layers}; use one of {divisors(layers)}, or set an uneven "
+            f"layout in verl.overrides: +{TRANSFORMER}.num_layers_in_first_pipeline_stage and "
             "num_layers_in_last_pipeline_stage",
         )
     elif given:
@@ -121,7 +121,7 @@ def _layers_fill_the_stages(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _layout(spec: RLJobSpec) -> dict[str, object]:
-    """Find the overrides that give layers to stages."""
+    """Return the overrides that assign layers to stages."""
     found: dict[str, object] = {}
     for key, value in spec.verl.overrides.items():
         plain = key.lstrip("+")
@@ -146,9 +146,9 @@ def _uneven_stages(given: dict[str, object], layers: int, stages: int) -> Iterat
         return
     ends = [given[name] for name in sorted(given) if name.startswith("num_layers_in_")]
     if set(given) - {"num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"}:
-        return  # the layout is said in Megatron's own language
+        return  # The layout string of Megatron is checked by Megatron.
     if not all(_is_count(end) for end in ends):
-        return  # verl's schema refuses it by its type
+        return  # verl's schema refuses the type.
     left, inner = layers - sum(int(str(end)) for end in ends), stages - len(ends)
     if left < inner or (left % inner if inner > 0 else left):
         yield Violation(
@@ -163,7 +163,7 @@ def _is_count(value: object) -> bool:
 
 
 def _heads_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
-    """Attention is split by heads in Megatron's tensor ranks and in Ulysses."""
+    """Megatron's tensor ranks and Ulysses split attention by heads."""
     heads, sizes = spec.model.attention_heads, spec.trainer.parallelism
     if heads is None:
         return

@@ -1,4 +1,4 @@
-"""The generation: replicas on devices, batches of the engine, captured graphs, and Ray's CPUs beneath all of it.
+"""The rollout: replicas on devices, batches of the engine, captured graphs, and the CPUs that Ray needs for it.
 
 Sources: verl 0.9.1, verl/workers/rollout/replica.py and verl/workers/config/rollout.py; vLLM's scheduler configuration;
 vllm-ascend issues 9564 and 9596 (graph capture runs out of streams).
@@ -25,7 +25,7 @@ SIZES = "spec.rollout.parallelism"
 
 
 def _tensor_divides_a_node(spec: RLJobSpec) -> Iterator[Violation]:
-    """Tensor parallelism over the network would be slower than fewer, larger replicas."""
+    """A replica whose tensor ranks span nodes would be limited by the network."""
     group, tensor = spec.worker_groups[0], spec.rollout.parallelism.tensor
     if group.devices_per_node % tensor:
         yield Violation(
@@ -36,7 +36,7 @@ def _tensor_divides_a_node(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _replicas_fill_the_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """Replicas lie side by side: several in a node, or each on several whole nodes."""
+    """A node holds several whole replicas, or a replica takes several whole nodes."""
     sizes, group = spec.rollout.parallelism, spec.worker_groups[0]
     if sizes.data == 1 or group.devices_per_node % sizes.tensor:
         return
@@ -51,12 +51,12 @@ def _replicas_fill_the_devices(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(
             f"{SIZES}.data",
             f"{product} neither divides workerGroups[0].devicesPerNode {group.devices_per_node} nor is a multiple of "
-            f"it, so replicas would share nodes by halves; use one of {divisors(group.devices_per_node)}",
+            f"it, so replicas would share nodes; use one of {divisors(group.devices_per_node)}",
         )
 
 
 def _experts_take_the_replica(spec: RLJobSpec) -> Iterator[Violation]:
-    """An engine has no expert size of its own: expert parallelism is off, or over the whole replica."""
+    """An engine has no separate expert size: expert parallelism is off or spans the whole replica."""
     sizes = spec.rollout.parallelism
     replica = sizes.tensor * sizes.data
     if sizes.expert not in (1, replica):
@@ -67,7 +67,7 @@ def _experts_take_the_replica(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _heads_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
-    """Attention is split by heads."""
+    """Tensor ranks split attention by heads."""
     heads, tensor = spec.model.attention_heads, spec.rollout.parallelism.tensor
     if heads is not None and heads % tensor:
         yield Violation(
@@ -76,17 +76,17 @@ def _heads_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _batched_tokens_hold_the_sequences(spec: RLJobSpec) -> Iterator[Violation]:
-    """A decoding pass takes a token of every sequence."""
+    """A decoding pass takes one token of every sequence."""
     tokens, sequences = spec.rollout.max_batched_tokens or BATCHED_TOKENS, spec.rollout.max_sequences
     if sequences is not None and tokens < sequences:
         yield Violation(
             "spec.rollout.maxBatchedTokens",
-            f"{tokens} tokens a pass are fewer than rollout.maxSequences {sequences}; set it to {sequences} or more",
+            f"{tokens} tokens per pass are fewer than rollout.maxSequences {sequences}; set it to {sequences} or more",
         )
 
 
 def _batched_tokens_hold_a_prompt(spec: RLJobSpec) -> Iterator[Violation]:
-    """Without chunks a whole sequence must fit one pass, also one that is taken up again after an abort."""
+    """Without chunked prefill a whole sequence must fit into one pass, even one that resumes after an abort."""
     tokens = spec.rollout.max_batched_tokens or BATCHED_TOKENS
     longest = spec.data.max_prompt_tokens + spec.data.max_response_tokens
     if spec.rollout.chunked_prefill is False and tokens < longest:
@@ -94,40 +94,42 @@ def _batched_tokens_hold_a_prompt(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(
             "spec.rollout.maxBatchedTokens",
             f"{tokens}{default}, but chunkedPrefill is off and data.maxPromptTokens {spec.data.max_prompt_tokens} + "
-            f"maxResponseTokens {spec.data.max_response_tokens} = {longest}; set it to {longest}, or chunkedPrefill on",
+            f"maxResponseTokens {spec.data.max_response_tokens} = {longest}; set it to {longest}, or turn it on",
         )
 
 
 def _capture_sizes_are_few(spec: RLJobSpec) -> Iterator[Violation]:
-    """Each size takes streams in every layer, and a device has about 1,900."""
+    """Each size takes streams in every layer, and a device has about 1,900 of them."""
     sizes = spec.rollout.capture_sizes
     if len(sizes) > CAPTURE_SIZES_MAX:
         yield Violation(
             "spec.rollout.captureSizes",
             f"{len(sizes)} sizes, but Ascend runs out of streams beyond {CAPTURE_SIZES_MAX}; an eighth, a quarter, a "
-            "half and all of maxSequences is usual",
+            "half and all of maxSequences are usual",
         )
 
 
 def _capture_sizes_are_graphs(spec: RLJobSpec) -> Iterator[Violation]:
     """Eager mode captures nothing."""
     if spec.rollout.capture_sizes and spec.rollout.eager:
-        yield Violation("spec.rollout.captureSizes", "rollout.eager is on, which captures no graphs; take one out")
+        yield Violation(
+            "spec.rollout.captureSizes", "rollout.eager is on, so no graphs are captured; remove one of the two"
+        )
 
 
 def _capture_sizes_reach_the_full_batch(spec: RLJobSpec) -> Iterator[Violation]:
-    """A batch larger than every graph runs without one."""
+    """A batch larger than every captured size runs without a graph."""
     sizes, sequences = spec.rollout.capture_sizes, spec.rollout.max_sequences
     if sizes and sequences is not None and sequences not in sizes:
         listed = ", ".join(map(str, sizes))
         yield Violation(
             "spec.rollout.captureSizes",
-            f"{listed} lack rollout.maxSequences {sequences}: full batches would run without a graph; add it",
+            f"{listed} do not include rollout.maxSequences {sequences}, so full batches run without a graph; add it",
         )
 
 
 def _capture_sizes_fit_the_drafts(spec: RLJobSpec) -> Iterator[Violation]:
-    """Speculation decodes one token and its drafts for every sequence of a pass."""
+    """Speculative decoding processes one token and its drafts for every sequence of a pass."""
     draft = spec.rollout.speculative
     unit = draft.tokens + 1
     wrong = [size for size in spec.rollout.capture_sizes if size % unit]
@@ -135,23 +137,23 @@ def _capture_sizes_fit_the_drafts(spec: RLJobSpec) -> Iterator[Violation]:
         listed, fixed = ", ".join(map(str, wrong)), ", ".join(str(next_multiple(size, unit)) for size in wrong)
         yield Violation(
             "spec.rollout.captureSizes",
-            f"{listed}: with speculative.tokens {draft.tokens} sizes are multiples of {draft.tokens} + 1 = {unit}; "
+            f"{listed}: with speculative.tokens {draft.tokens} sizes must be multiples of {draft.tokens} + 1 = {unit}; "
             f"use {fixed}",
         )
 
 
 def _top_k_is_whole(spec: RLJobSpec) -> Iterator[Violation]:
-    """The schema takes a text, because the value may be negative."""
+    """The schema accepts any number as text, because the value may be negative."""
     text = spec.rollout.top_k
     if text is None:
         return
     number = float(text)
     if not number.is_integer() or (number < 1 and number != -1):
-        yield Violation("spec.rollout.topK", f"{text} is no number of tokens; use -1 for all, or 1 and more")
+        yield Violation("spec.rollout.topK", f"{text} is not a number of tokens; use -1 for all, or 1 or more")
 
 
 def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
-    """CPUs of Ray are reserved, and verl waits for ever, without a word, when they are not there (verl#7656)."""
+    """The trainer reserves CPUs of Ray, and hangs silently where there are too few (verl#7656)."""
     group = spec.worker_groups[0]
     cpu = sized(spec, group.template).cpu
     if cpu is None or facts_of(spec).ray_cpus_per_device is not None:
@@ -159,7 +161,7 @@ def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
     # KubeRay rounds the request up and passes it to Ray: generateRayStartCommand of v1.6.2.
     cpus = math.ceil(quantity(cpu))
     workers, units = RAY_CPUS_PER_DEVICE_MIN * group.devices_per_node, _storage_units(spec)
-    # The units and their controller lie wherever a CPU is left.
+    # Ray places the units and their controller wherever a CPU is free.
     needed = workers + -(-(units + 1) // group.nodes)
     # Each device gets the same number of cores: `hardware`.
     enough = next_multiple(needed, group.devices_per_node)
@@ -168,12 +170,12 @@ def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
             "spec.workerGroups[0].template.cpu",
             f"{cpu} gives Ray {cpus} CPUs a node, but verl reserves {RAY_CPUS_PER_DEVICE_MIN} × devicesPerNode "
             f"{group.devices_per_node} = {workers}, and {units} + 1 over {group.nodes} nodes for TransferQueue; with "
-            f"fewer it waits without a word; set it to {enough} or more",
+            f"fewer the run hangs; set it to {enough} or more",
         )
 
 
 def _storage_units(spec: RLJobSpec) -> int:
-    """Read the units of TransferQueue: the override, or two a node as the launcher fills in."""
+    """Return the storage units of TransferQueue: the override, or the launcher's default of two per node."""
     for key, value in spec.verl.overrides.items():
         if key.lstrip("+") == STORAGE_UNITS_KEY and isinstance(value, int):
             return max(value, 1)

@@ -23,7 +23,7 @@ def test_the_refusal_names_phase_parts_and_fixes() -> None:
     (violation,) = validate("sums", small_spec(TOO_MUCH)).violations
     assert "of a die's 64 GiB" in violation.message
     assert "swap_optimizer" in violation.message
-    assert violation.message.endswith("`rljob plan memory` shows all; model.memoryCheck Warn lets it pass")
+    assert violation.message.endswith("`rljob plan memory` shows every part; or set model.memoryCheck to Warn")
 
 
 def test_memory_check_warn_lets_pass_what_does_not_fit() -> None:
