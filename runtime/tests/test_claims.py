@@ -153,7 +153,7 @@ def test_a_claim_of_the_first_runtime_is_read_and_ages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"uid": "job"}', '{"attempt": "x", "uid": 1}'])
 def test_a_damaged_claim_is_void(tmp_path: Path, damage: str) -> None:
     (tmp_path / OWNER_FILE).write_text(damage)
-    with pytest.raises(FencedError, match="owned by nobody"):
+    with pytest.raises(FencedError, match="owned by no attempt"):
         check(tmp_path, HERE)
     claim(tmp_path, HERE)
     check(tmp_path, HERE)

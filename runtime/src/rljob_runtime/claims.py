@@ -248,7 +248,9 @@ def _judge(folder: Path, owner: Owner, found: Owner | None) -> None:
         # An older attempt was paused within its own `claim`; the higher attempt keeps the folder.
         _take(folder, owner)
     elif found != owner:
-        raise FencedError(f"{folder}: owned by {found or 'nobody'}, not by {owner}; this attempt writes nothing more")
+        raise FencedError(
+            f"{folder}: owned by {found or 'no attempt'}, not by {owner}; this attempt writes nothing more"
+        )
 
 
 def _look(folder: Path) -> ClaimState:
