@@ -58,6 +58,8 @@ CHECK = (
         ),
         # Three to five minutes; a first run on a slow machine compiles KWOK and Kueue beside it.
         30,
+        # It computes while the stages of the cluster mostly wait.
+        lane="unit",
     ),
 )
 
@@ -155,8 +157,9 @@ FULL = (
         (*PYTEST, "-m", "integration", "--durations=8", "--ignore=tests/scale/test_volcano.py", "tests/scale"),
         30,
         lane="scale",
-        # Beside what mostly waits: beside a training run, which takes every core, requests time out and are counted.
+        # Beside what mostly waits: beside what takes every core, requests time out and are counted.
         after=("programs", "kwok"),
+        settles=("unit", "seams"),
     ),
     Stage(
         "e2e",
