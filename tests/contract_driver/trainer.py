@@ -8,9 +8,11 @@ from typing import Any
 
 import ray
 
+from rljob_runtime.checkpoint import MODEL_FOLDER
+from rljob_runtime.checkpoint_contents import MODEL, OPTIMIZER
 from rljob_runtime.contract import JobConfig, StopMode
 from rljob_runtime.resume import Start
-from rljob_runtime.trainer import WORKER_HOOK, Result, Setup
+from rljob_runtime.trainer import WORKER_HOOK, Result, Setup, Trainer
 from tests.contract_driver.loop import ContractTaskRunner
 from tests.contract_driver.settings import Settings
 
@@ -60,9 +62,9 @@ class ContractTrainer:
         return result
 
     @property
-    def needs_critic(self) -> bool:
-        """See `Trainer`: there is none."""
-        return False
+    def loads(self) -> Mapping[str, frozenset[str]]:
+        """See `Trainer`: each rank loads both files that it saves, and there is no critic."""
+        return {MODEL_FOLDER: frozenset({MODEL, OPTIMIZER})}
 
     def begin_at(self, start: Start) -> None:
         """See `Trainer`."""
@@ -73,3 +75,6 @@ class ContractTrainer:
         with self._lock:
             if self._runner is not None:
                 self._runner.request_stop.remote(mode.value)
+
+
+_: type[Trainer] = ContractTrainer  # mypy compares the two
