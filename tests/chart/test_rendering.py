@@ -6,6 +6,7 @@ RLJOB_WRITE_GOLDEN=1 writes the golden files anew; they are reviewed as code.
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 import yaml
 
 from rljob.render.accelerators import built_in_document
-from tests.chart.helm import CHART, NAMESPACE, ROOT, VALUES, Manifest, helm, pick, render
+from tests.chart.helm import CHART, NAMESPACE, RELEASE, ROOT, VALUES, Manifest, helm, pick, render
 
 GOLDEN = Path(__file__).parent / "golden"
 PROFILES = ("default", "everything", "namespaced", "bare", "queues")
@@ -56,6 +57,21 @@ def test_crds_are_rendered_as_generated_and_kept_at_uninstall(plural: str) -> No
     rendered = pick(render(), "CustomResourceDefinition", f"{plural}.rljob.dev")
     assert rendered["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
     assert rendered == yaml.safe_load((ROOT / f"crds/{plural}.rljob.dev.yaml").read_text())
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_release_fits_into_its_secret(profile: str) -> None:
+    """The API server rejects Secrets of more than 1 MiB, and Helm keeps chart and manifests of a release in one."""
+    answer = helm(
+        *("install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=client", "--output", "json"),
+        *values_of(profile),
+    )
+    assert answer.code == 0, answer.stderr
+    release = json.loads(answer.stdout)
+    assert {"chart", "manifest"} <= set(release)
+    # As encodeRelease does in Helm 4.2.4, pkg/storage/driver/util.go.
+    text = json.dumps(release, separators=(",", ":")).encode()
+    assert len(base64.b64encode(gzip.compress(text, 9))) < 900_000
 
 
 def test_no_rule_has_a_wildcard() -> None:

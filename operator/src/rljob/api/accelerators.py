@@ -1,4 +1,4 @@
-"""Rows of the accelerator table: what an admin may say of a hardware class, in the chart value `accelerators`."""
+"""Rows of the accelerator table: what an administrator sets per hardware class in the chart value `accelerators`."""
 
 from __future__ import annotations
 
@@ -13,50 +13,51 @@ from rljob_runtime.contract import Platform
 
 
 class DriverMounts(enum.StrEnum):
-    """How the driver of the node comes into a pod."""
+    """How the node's driver is made available in a pod."""
 
     HOST_PATH = "HostPath"
-    """The pod mounts the node's driver: works with every container runtime, and beside Ascend's own too."""
+    """The pod mounts the node's driver. Works with every container runtime, including Ascend's own."""
     RUNTIME_CLASS = "RuntimeClass"
-    """Ascend Docker Runtime, chosen by a RuntimeClass, mounts it; the pod adds only what that leaves out."""
+    """Ascend Docker Runtime, selected by a RuntimeClass, mounts the driver; the pod mounts only what the runtime leaves
+    out."""
     NONE = "None"
-    """Nothing is mounted: for namespaces that forbid hostPath, with a runtime that does it all."""
+    """The pod mounts nothing. For namespaces that forbid hostPath, with a container runtime that mounts everything."""
 
 
 class HostPathUse(enum.StrEnum):
-    """In which pods a path of the node is mounted."""
+    """Which pods mount a path of the node."""
 
     ALWAYS = "Always"
     WITHOUT_RUNTIME = "WithoutRuntime"
-    """Only with HostPath: Ascend Docker Runtime mounts it by itself."""
+    """Mounted only with HostPath, because Ascend Docker Runtime mounts it itself."""
     SEVERAL_NODES = "SeveralNodes"
-    """Only in jobs of more than one node."""
+    """Mounted only in jobs with more than one node."""
 
 
 class HostPath(Model):
-    """A path of the node that worker pods mount read-only at the same place."""
+    """A path of the node that worker pods mount read-only at the same path."""
 
     path: Path
-    """On the node and in the pod."""
+    """Path on the node and in the pod."""
     type: Annotated[str, Field(pattern=r"^(Directory|File|FileOrCreate)$")]
-    """As core/v1 has it: what must be there before the pod starts."""
+    """Type of the hostPath volume as in core/v1: what must exist before the pod starts."""
     use: HostPathUse = HostPathUse.ALWAYS
-    """In which pods."""
+    """Which pods mount the path."""
 
 
 class PodSize(Model):
-    """What a worker pod asks for where its template says nothing."""
+    """Resources of a worker pod whose template does not set them."""
 
     cpu: Quantity
-    """Cores; a whole number and a multiple of the devices."""
+    """CPU cores: a whole number and a multiple of the number of devices."""
     memory: Quantity
-    """With /dev/shm."""
+    """Memory, including /dev/shm."""
     shared_memory: Quantity
     """Size of /dev/shm."""
 
 
 class Minimum(Model):
-    """The oldest software of the node that works; compared in each pod before a run begins."""
+    """The oldest supported software of the node. Each pod compares it with what is installed before a run starts."""
 
     driver: Text | None = None
     firmware: Text | None = None
@@ -68,55 +69,56 @@ Labels = Annotated[dict[str, list[Annotated[str, Field(max_length=63)]]], Field(
 
 
 class AcceleratorFacts(Model):
-    """One row."""
+    """One row of the table."""
 
     description: Text
-    """Which hardware."""
+    """Hardware that the class stands for."""
     platform: Platform
-    """npu: torch_npu and HCCL; cpu: gloo on the processors, with the same Ray resource."""
+    """npu: torch_npu and HCCL. cpu: gloo on the processors, with the same Ray resource."""
     resource: Annotated[str, Field(max_length=317)]
-    """Extended resource of the device plug-in."""
+    """Extended resource that the device plug-in advertises."""
     devices_per_node: Count
-    """Devices (dies) that the plug-in offers on a node."""
+    """Number of devices (dies) that the plug-in advertises per node."""
     dies_per_card: Count = 1
-    """Dies of a card; the plug-in gives out whole cards, or one die."""
+    """Number of dies per card. The plug-in allocates whole cards, or single dies."""
     ray_cpus_per_device: Annotated[Count | None, Field(alias="rayCPUsPerDevice")] = None
-    """Logical CPUs that Ray offers for each device; none: Ray counts the container's own."""
+    """Logical CPUs that Ray offers per device. Unset, Ray counts the container's CPUs."""
     schedule_policy: Text | None = None
-    """Ascend-for-Volcano's policy, as annotation huawei.com/schedule_policy."""
+    """Policy of Ascend-for-Volcano, set as the annotation huawei.com/schedule_policy."""
     labels: StringMap = {}
     """Labels of every Ray pod."""
     annotations: StringMap = {}
-    """Annotations of every Ray pod and of the RayCluster, from which KubeRay makes the PodGroup."""
+    """Annotations of every Ray pod and of the RayCluster, from which KubeRay creates the PodGroup."""
     head_annotations: StringMap = {}
-    """Further ones of the head pod, which holds no NPU."""
+    """Additional annotations of the head pod, which holds no NPU."""
     node_labels: Labels = {}
-    """Labels of the nodes of this class: one of the values, or with none any value."""
+    """Labels of the nodes of this class, each with its accepted values. An empty list accepts any value."""
     super_pod_label: LabelName | None = None
-    """Label whose value nodes of one super-pod share: what scheduling.topology.nodesPerSuperPodBlock counts by."""
+    """Label whose value is shared by the nodes of one super-pod; scheduling.topology.nodesPerSuperPodBlock counts by
+    it."""
     topology_levels: Annotated[list[LabelName], Field(max_length=16)] = []
-    """Labels from the widest domain to the node, by which Kueue places pods; the chart writes those of queues.flavors.
-    None: Kueue counts cards and leaves places to the scheduler."""
+    """Node labels from the widest domain down to the node, by which Kueue places pods. The chart writes those of
+    queues.flavors. If empty, Kueue counts cards and leaves placement to the scheduler."""
     driver_mounts: DriverMounts = DriverMounts.HOST_PATH
-    """Where accelerator.driverMounts of the job is Auto."""
+    """Value used when accelerator.driverMounts of the job is Auto."""
     runtime_class_name: ObjectName | None = None
     """RuntimeClass of worker pods with driverMounts RuntimeClass."""
     host_paths: Annotated[list[HostPath], Field(max_length=16)] = []
-    """What of the node's driver the pods mount."""
+    """Paths of the node's driver that the pods mount."""
     image_suffix: Annotated[str, Field(max_length=32)] | None = None
-    """Word by which tags of images name this hardware."""
+    """Part of an image tag that identifies this hardware."""
     env: StringMap = {}
-    """Variables of every Ray pod; those of the job win."""
+    """Environment variables of every Ray pod. Variables of the job take precedence."""
     pod: PodSize | None = None
-    """Size of a worker pod; none: what the template says, and nothing else."""
+    """Default size of a worker pod. Unset, only the template applies."""
     minimum: Minimum = Minimum()
-    """Software of the node."""
+    """Oldest supported software of the node."""
     hbm_gib_per_die: Annotated[Count | None, Field(alias="hbmGiBPerDie")] = None
-    """Device memory of a die in GiB."""
+    """Device memory per die, in GiB."""
     sources: StringMap = {}
-    """Field of this row -> where its value comes from."""
+    """Source of each value: field of this row -> where its value comes from."""
 
     @property
     def is_npu(self) -> bool:
-        """Whether a job of this class computes on NPUs."""
+        """Return whether a job of this class computes on NPUs."""
         return self.platform is Platform.NPU

@@ -1,8 +1,8 @@
-"""Ground of the API types: the model base class, bounded scalar types and the markers that the CRD generator reads.
+"""Foundation of the API types: the model base class, bounded scalar types and the markers that the CRD generator reads.
 
-Every string, list and map is bounded, because the API server estimates the cost of CEL rules from the bounds.
-Defaults and required fields live in these types and are left out of the CRD: a recipe may supply any field, so both
-apply after the merge.
+Every string, list and map is bounded, because the API server estimates the cost of CEL rules from the bounds. Defaults
+and required fields live in these types and are left out of the CRD: a recipe may supply any field, so both apply after
+the merge.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ LIST_TYPE = "x-kubernetes-list-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
 RULES = "x-kubernetes-validations"
 MERGE_KEYS = "x-rljob-merge-keys"
-"""Keys by which the merge of recipes tells a list's entries apart where server-side apply does not; not in the CRD."""
+"""Keys that identify a list's entries when recipes are merged, where server-side apply has none. Not written to the
+CRD."""
 
 
 Json = dict[str, Any]
@@ -28,17 +29,17 @@ Json = dict[str, Any]
 
 
 class Model(BaseModel):
-    """Frozen; camelCase outside, snake_case inside; unknown fields are errors."""
+    """Base class of the API types: frozen, camelCase outside, snake_case inside, and unknown fields are errors."""
 
     REPLACED_WHOLE: ClassVar[bool] = False
-    """A recipe's value and a job's value of this type are alternatives: the job's one replaces the recipe's."""
+    """Values of this type are alternatives: the job's value replaces the recipe's as a whole."""
     EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ()
-    """Fields of a union, as the manifest names them; held by CEL and by `core.validation.unions`."""
+    """Fields of a union, by their manifest names. Enforced by CEL and by `core.validation.unions`."""
     AT_MOST_ONE_OF: ClassVar[tuple[str, ...]] = ()
     MEMBERS_BY_TYPE: ClassVar[Mapping[str, str]] = {}
-    """Value of the discriminator `type` -> the field that goes with it."""
+    """Value of the discriminator `type` -> the field that belongs to it."""
     CEL: ClassVar[tuple[JsonValue, ...]] = ()
-    """Further rules that only the API server checks, or that the core repeats in words of its own."""
+    """Additional rules that only the API server checks, or that the core checks with a message of its own."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -51,7 +52,7 @@ class Model(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Add the CEL rules."""
+        """Add the CEL rules to the schema."""
         schema = handler.resolve_ref_schema(handler(core))
         if rules := [*cls._union_rules(), *cls.CEL]:
             schema[RULES] = rules
@@ -71,7 +72,7 @@ class Model(BaseModel):
 
 
 def rule(expression: str, message: str) -> JsonValue:
-    """One CEL rule with its message."""
+    """Return one CEL rule with its message."""
     return {"rule": expression, "message": message}
 
 
@@ -81,14 +82,14 @@ def keyed_by(*keys: str) -> dict[str, Any]:
 
 
 ATOMIC = {LIST_TYPE: "atomic"}
-"""Marks a list that is replaced whole."""
+"""Marks a list that is replaced as a whole."""
 
 
 class Switch(enum.StrEnum):
-    """What to do about an optimisation."""
+    """Setting of an optimization."""
 
     AUTO = "Auto"
-    """The operator decides once, and records the reason."""
+    """The operator decides once and records the reason."""
     ENABLED = "Enabled"
     DISABLED = "Disabled"
 
@@ -96,7 +97,7 @@ class Switch(enum.StrEnum):
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 Label = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
-"""DNS-1035 label."""
+"""A DNS-1035 label."""
 ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
 Text = Annotated[str, Field(max_length=1024)]
 Path = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^/")]
@@ -105,14 +106,14 @@ Count = Annotated[int, Field(ge=1, le=2_147_483_647, json_schema_extra={"format"
 NonNegative = Annotated[int, Field(ge=0, le=2_147_483_647, json_schema_extra={"format": "int32"})]
 Long = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
 Decimal = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$")]
-"""A number with a fraction, as text: the API conventions of Kubernetes forbid floats."""
+"""A decimal number as a string, because Kubernetes API conventions forbid floats."""
 SignedDecimal = Annotated[str, Field(max_length=32, pattern=r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$")]
-"""The same, negative too."""
+"""A decimal number as a string, possibly negative."""
 Metric = Annotated[str, Field(max_length=32, pattern=r"^(NaN|[-+]?(Inf|[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?))$")]
-"""A measured number as text."""
+"""A measured number as a string."""
 Quantity = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")]
 """A Kubernetes quantity such as 500m or 12Gi."""
 Time = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
-"""RFC 3339, UTC."""
+"""An RFC 3339 time in UTC."""
 Anything = Annotated[Any, WithJsonSchema({PRESERVE: True})]
-"""A JSON value; checked by the core, not by the schema."""
+"""A JSON value that the core checks instead of the schema."""

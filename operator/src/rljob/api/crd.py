@@ -1,6 +1,6 @@
 """The CustomResourceDefinitions, generated from the types; `make generate` writes them to crds/.
 
-Printer columns are what a user sees of a job in `kubectl get rlj`: the first row suffices to know how it goes.
+The first printer columns show a job's health in `kubectl get rlj`; details are in the wide columns.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RECIPE_COLUMNS = [
 
 @dataclass(frozen=True)
 class CrdFacts:
-    """What tells one kind from the others."""
+    """The properties that distinguish the CRDs from each other."""
 
     kind: str
     plural: str
@@ -54,17 +54,23 @@ class CrdFacts:
 RLJOB_FACTS = CrdFacts("RLJob", "rljobs", "Namespaced", "rlj", "RLJob trains one model by reinforcement learning.")
 RECIPE_FACTS = (
     CrdFacts("RLRecipe", "rlrecipes", "Namespaced", "rlr", "RLRecipe holds defaults for the RLJobs of its namespace."),
-    CrdFacts("ClusterRLRecipe", "clusterrlrecipes", "Cluster", "crlr", "ClusterRLRecipe holds defaults for RLJobs."),
+    CrdFacts(
+        "ClusterRLRecipe",
+        "clusterrlrecipes",
+        "Cluster",
+        "crlr",
+        "ClusterRLRecipe holds defaults for RLJobs of every namespace.",
+    ),
 )
 
 
 def build_crds() -> tuple[dict[str, Any], ...]:
-    """Give every CRD of the group as a manifest."""
+    """Return every CRD of the group as a manifest."""
     return (build_rljob_crd(), *(build_recipe_crd(facts) for facts in RECIPE_FACTS))
 
 
 def build_rljob_crd() -> dict[str, Any]:
-    """Give the CRD of RLJob."""
+    """Return the CRD of RLJob."""
     spec = structural_schema(RLJobSpec)
     spec[RULES] = [*spec.get(RULES, ()), *LIVE_RULES]
     schema = _object_schema(RLJOB_FACTS, {"spec": spec, "status": structural_schema(RLJobStatus)})
@@ -73,7 +79,7 @@ def build_rljob_crd() -> dict[str, Any]:
 
 
 def build_recipe_crd(facts: CrdFacts) -> dict[str, Any]:
-    """Give the CRD of one kind of recipe."""
+    """Return the CRD of one kind of recipe."""
     spec = structural_schema(RecipeSpec)
     template = spec["properties"]["template"]
     for name in NOT_IN_A_RECIPE:

@@ -1,4 +1,4 @@
-"""How a job lives: queueing, network, checkpoints, restarts, stopping, deadlines, cleaning up, records."""
+"""The lifecycle of a job: queueing, network, checkpoints, restarts, stopping, deadlines, cleanup and logs."""
 
 from __future__ import annotations
 
@@ -13,110 +13,119 @@ ClassName = Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class Topology(Model):
-    """Which nodes belong together."""
+    """Placement of the worker pods relative to each other."""
 
     nodes_per_super_pod_block: Count | None = None
-    """Nodes of one super-pod that are given out together."""
+    """Number of nodes per super-pod that are allocated as one block. Unset, blocks are not required."""
     level: Annotated[str, Field(min_length=1, max_length=316)] | None = None
-    """Node label of the domain that should hold the whole job."""
+    """Node label of the domain that should contain the whole job."""
     mode: Literal["Required", "Preferred"] = "Preferred"
-    """Required: rather wait than spread."""
+    """Required: wait until the domain has room. Preferred: spread the job if the domain has no room. Defaults to
+    Preferred."""
 
 
 class Scheduling(Model):
-    """How the job is queued and placed."""
+    """How the job is queued and scheduled."""
 
     queue_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """LocalQueue of Kueue; with gang Volcano, a Queue of Volcano."""
+    """Name of the Kueue LocalQueue, or of the Volcano Queue if gang is Volcano. Unset, the job is not queued."""
     workload_priority_class_name: ClassName | None = None
-    """Kueue's priority, for the order in the queue only."""
+    """Kueue WorkloadPriorityClass, which affects only the order in the queue."""
     priority_class_name: ClassName | None = None
-    """Priority of the pods."""
+    """PriorityClass of the pods."""
     gang: Literal["Auto", "None", "Volcano", "Kueue"] = "Auto"
-    """Who starts all pods or none."""
+    """Scheduler that starts all pods of the job together. Auto: Kueue if queueName is set, else Volcano if the cluster
+    serves PodGroups and the accelerator class has a schedulePolicy, else none. Defaults to Auto."""
     topology: Topology = Topology()
-    """Which nodes belong together."""
+    """Placement of the worker pods relative to each other."""
 
 
 class HcclNetwork(Model):
-    """Collective communication of Ascend; bounds as HCCL's environment variables have them."""
+    """HCCL, the collective communication library of Ascend. Bounds are those of HCCL's environment variables."""
 
     socket_interface: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """Network interface of HCCL and gloo; default: theirs."""
+    """Network interface for HCCL and gloo. Unset, each library chooses."""
     connect_timeout_seconds: Annotated[int, Field(ge=120, le=7200, json_schema_extra={"format": "int32"})] | None = None
-    """HCCL_CONNECT_TIMEOUT: how long ranks wait for each other."""
+    """HCCL_CONNECT_TIMEOUT: seconds that ranks wait for each other when they connect. Unset, HCCL's default applies."""
     exec_timeout_seconds: (
         Annotated[int, Field(ge=1, le=2_147_483_647, json_schema_extra={"format": "int32"})] | None
     ) = None
-    """HCCL_EXEC_TIMEOUT: how long a collective may take."""
+    """HCCL_EXEC_TIMEOUT: seconds that a collective operation may take. Unset, HCCL's default applies."""
 
 
 class Network(Model):
-    """Networking of the pods."""
+    """Network settings of the pods."""
 
     mode: Literal["Pod", "Host"] = "Pod"
-    """Host: the pods share the node's network, as HCCL on some fabrics needs."""
+    """Pod: each pod has its own network. Host: pods share the node's network, which HCCL requires on some fabrics.
+    Defaults to Pod."""
     hccl: HcclNetwork = HcclNetwork()
-    """Collective communication."""
+    """Settings of the collective communication library."""
 
 
 class Checkpoint(Model):
-    """Where and how often the trainer saves, and where it begins."""
+    """Where and how often the trainer saves checkpoints, and what the run starts from."""
 
     path: Path
-    """Folder on a volume that every pod mounts."""
+    """Checkpoint folder, on a volume that every pod mounts."""
     volume: Label | None = None
-    """The volume that holds path; default: the one whose mount path is its longest beginning."""
+    """Name of the volume that holds path. Defaults to the volume with the longest mount path that is a prefix of path.
+    """
     every_steps: Count
-    """Steps between saves."""
+    """Number of steps between checkpoints."""
     keep: Count | None = None
-    """Checkpoints kept; default: all."""
+    """Number of checkpoints to keep. Defaults to all."""
     resume: Literal["Auto", "Never", "Required"] = "Auto"
-    """Auto: from the last complete checkpoint, if any. Required: fail rather than begin at step 0."""
+    """Auto: resume from the last complete checkpoint, if there is one. Never: start at step 0. Required: fail instead
+    of starting at step 0. Defaults to Auto."""
     from_: Annotated[CheckpointSource | None, Field(alias="from")] = None
-    """Begin from another job's checkpoint, as long as this job has none of its own."""
+    """Checkpoint of another job to start from, used while this job has none of its own."""
 
 
 class RestartRule(Model):
-    """What to do about one kind of failure; the first rule that matches decides."""
+    """Action for one kind of failure. The first rule that matches applies."""
 
     REPLACED_WHOLE: ClassVar[bool] = True
     EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ("onExitCodes", "onLogPattern", "onReason", "onFault")
 
     name: Label
-    """Its name in status and events."""
+    """Name of the rule in status and events."""
     on_exit_codes: Annotated[
         list[Annotated[int, Field(ge=1, le=255, json_schema_extra={"format": "int32"})]],
         Field(max_length=16, json_schema_extra=ATOMIC),
     ] = []
     """Exit codes of the driver."""
     on_log_pattern: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Regular expression (RE2's syntax) that a line of the failed driver's log matches, in its last 16 MiB."""
+    """Regular expression (RE2 syntax) that is matched against each line in the last 16 MiB of the failed driver's log.
+    """
     on_reason: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Reason of the attempt's end."""
+    """Reason with which the attempt ended."""
     on_fault: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """Class of an NPU fault."""
     action: Literal["Fail", "Restart", "RestartWithoutCounting", "ExcludeNodeAndRestart", "Stop"]
-    """What is done; a node is excluded for a day, if one is known."""
+    """Action to take. ExcludeNodeAndRestart excludes the faulty node for one day, if it is known.
+    RestartWithoutCounting does not count against maxRestarts and maxInfrastructureRestarts."""
 
 
 class Restart(Model):
-    """How failures are answered."""
+    """How failures are handled."""
 
     max_restarts: NonNegative = 0
-    """Restarts after failures of the run itself."""
+    """Maximum number of restarts after failures of the run itself. Defaults to 0."""
     max_infrastructure_restarts: NonNegative | None = None
-    """Restarts after losses of pods, nodes and devices; default: 3 with `checkpoint`, else none."""
+    """Maximum number of restarts after losses of pods, nodes or devices. Defaults to 3 with `checkpoint`, otherwise to
+    0."""
     scope: Literal["Auto", "Driver", "Cluster"] = "Auto"
-    """What begins anew."""
+    """What a restart replaces. Driver: only the driver, where the cluster is intact. Cluster: the whole RayCluster.
+    Auto: the driver after the first failure of the run itself, otherwise the cluster. Defaults to Auto."""
     backoff_seconds: Count = 30
-    """Wait before the first restart; doubled for each further one."""
+    """Seconds to wait before the first restart, doubled for each further restart. Defaults to 30."""
     rules: Annotated[list[RestartRule], Field(max_length=16, json_schema_extra=keyed_by("name"))] = []
-    """Exceptions from the above."""
+    """Rules that take precedence over the budgets and the scope above."""
 
 
 class StopRule(Model):
-    """When the run ends by its own figures."""
+    """A condition on the run's metrics that ends the run."""
 
     REPLACED_WHOLE: ClassVar[bool] = True
     CEL: ClassVar[tuple[JsonValue, ...]] = (
@@ -127,61 +136,65 @@ class StopRule(Model):
     )
 
     name: Label
-    """Its name in status and events."""
+    """Name of the rule in status and events."""
     metric: Annotated[str, Field(min_length=1, max_length=253)]
-    """A metric of verl or of the operator, such as critic/score/mean or actor/entropy."""
+    """Metric of verl or of the operator, such as critic/score/mean or actor/entropy."""
     condition: Literal["IsNaN", "Above", "Below"]
-    """What is looked for; NaN is neither above nor below."""
+    """Comparison that ends the run. NaN is neither above nor below any threshold."""
     threshold: SignedDecimal | None = None
-    """What it is compared with."""
+    """Value that the metric is compared with, for Above and Below only."""
     for_steps: Count = 1
-    """Steps in a row for which it must hold."""
+    """Number of consecutive steps for which the condition must hold. Defaults to 1."""
     result: Literal["Succeeded", "Failed"] = "Failed"
-    """What such an end means: a target was reached, or the run went astray."""
+    """Result of a run that this rule ends: Succeeded for a target that was reached, Failed for a run that diverged.
+    Defaults to Failed."""
 
 
 class Stop(Model):
     """How a run is stopped on request."""
 
     mode: Literal["Auto", "AfterStep", "AbortRollout", "Immediate"] = "Auto"
-    """AfterStep: finish the step. AbortRollout: give up the generation. Auto: AfterStep, but AbortRollout where a
-    measured step does not fit graceSeconds and is mostly rollout; pods that are taken away ask for AfterStep."""
+    """AfterStep: finish the current step. AbortRollout: cancel the generation and save the last step. Immediate: do not
+    save. Auto: AfterStep, or AbortRollout if a measured step does not fit into graceSeconds and consists mostly of
+    rollout; pods that are evicted or preempted always ask for AfterStep. Defaults to Auto."""
     grace_seconds: Count = 300
-    """How long saving may take before the pods are killed."""
+    """Seconds that the run may take to save before its pods are killed. Defaults to 300."""
     require_checkpoint: bool = False
-    """Hold the deletion of the job until a checkpoint is saved or graceSeconds passed."""
+    """Delay the deletion of the job until a checkpoint is saved or graceSeconds have passed. Defaults to false."""
 
 
 class Deadlines(Model):
-    """Bounds on waiting."""
+    """Upper bounds on waiting."""
 
     start_seconds: Count = 1800
-    """From the intent to the first sign of the driver."""
+    """Seconds from the decision to start an attempt until the driver reports for the first time. Defaults to 1800."""
     active_seconds: Count | None = None
-    """Of all attempts together, each from its submission to its end."""
+    """Seconds that all attempts together may take, each measured from its submission to its end. Unset, there is no
+    bound."""
     progress_seconds: Count = 14400
-    """Between two steps, but never less than three usual ones; before the first, at least startSeconds."""
+    """Seconds that may pass between two steps, but never less than three times the usual step. Before the first step,
+    at least startSeconds apply. Defaults to 14400."""
 
 
 class Cleanup(Model):
-    """What remains after the end."""
+    """What is kept after the run has ended."""
 
     cluster_after_seconds: NonNegative = 0
-    """How long the RayCluster, and so its NPUs, outlives the run."""
+    """Seconds that the RayCluster, including its NPUs, is kept after the run. Defaults to 0."""
     job_after_seconds: NonNegative | None = None
-    """How long the RLJob itself outlives its end; default: for ever."""
+    """Seconds that the RLJob is kept after it has finished. Unset, it is never deleted."""
     keep_on_failure: bool = False
-    """Keep the cluster of a failed job for clusterAfterSeconds, and only that one."""
+    """Keep only the cluster of a failed job for clusterAfterSeconds. Defaults to false."""
 
 
 class Observability(Model):
-    """Where records outlive the pods."""
+    """Records that outlive the pods."""
 
     log_path: Path | None = None
-    """Folder on a volume: step records, the driver's log and what else explains an end are mirrored to
-    `<logPath>/<cluster>/attempt-<n>/`."""
+    """Folder on a volume. Step records, the driver's log and other files that explain how an attempt ended are mirrored
+    to `<logPath>/<cluster>/attempt-<n>/`. Unset, nothing is mirrored."""
     trackers: Annotated[
         list[Literal["tensorboard", "wandb", "swanlab", "mlflow", "clearml", "trackio", "rl_insight"]],
         Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = []
-    """Experiment trackers of verl, beside the operator's own records; keys come through secretRefs."""
+    """Experiment trackers of verl, in addition to the operator's own records. Provide their keys with secretRefs."""

@@ -1,6 +1,6 @@
-"""The narrow part of a pod that a user may set: typed, so that the core can reason about it and the CRD stays small.
+"""The subset of a pod that a user may set: typed, so that the core can reason about it and the CRD stays small.
 
-What Kubernetes itself checks when the RayCluster is made (affinity, containers beside ours) is passed on as it is.
+What Kubernetes itself checks when the RayCluster is created (affinity, additional containers) is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rljob.api.base import (
 )
 
 KubernetesObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object", PRESERVE: True})]
-"""A part of a pod as core/v1 writes it; the API server checks it when the RayCluster is made."""
+"""Part of a pod as in core/v1. The API server validates it when the RayCluster is created."""
 _NAME = {"type": "string", "maxLength": 63, "description": "Its name."}
 _NAMED = {"type": "object", "properties": {"name": _NAME}, PRESERVE: True}
 Container = Annotated[dict[str, Any], WithJsonSchema(_NAMED)]
@@ -33,33 +33,33 @@ EnvName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA
 
 
 class KeySelector(Model):
-    """A key of a Secret or ConfigMap of the job's namespace."""
+    """A key of a Secret or ConfigMap in the job's namespace."""
 
     name: ObjectName
     """Name of the object."""
     key: Annotated[str, Field(min_length=1, max_length=253)]
-    """Key in its data."""
+    """Key in the object's data."""
 
 
 class FieldSelector(Model):
     """A field of the pod."""
 
     field_path: Annotated[str, Field(min_length=1, max_length=253)]
-    """As in the downward API: status.podIP, metadata.name, spec.nodeName."""
+    """Path of the field as in the downward API, such as status.podIP, metadata.name or spec.nodeName."""
 
 
 class EnvSource(Model):
-    """Where a variable's value comes from; exactly one."""
+    """Source of a variable's value. Exactly one field must be set."""
 
     REPLACED_WHOLE: ClassVar[bool] = True
     EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ("secretKeyRef", "configMapKeyRef", "fieldRef")
 
     secret_key_ref: KeySelector | None = None
-    """From a Secret."""
+    """Key of a Secret."""
     config_map_key_ref: KeySelector | None = None
-    """From a ConfigMap."""
+    """Key of a ConfigMap."""
     field_ref: FieldSelector | None = None
-    """From the pod."""
+    """Field of the pod."""
 
 
 class EnvVar(Model):
@@ -71,179 +71,180 @@ class EnvVar(Model):
     name: EnvName
     """Name of the variable."""
     value: Annotated[str, Field(max_length=4096)] | None = None
-    """Its value; a secret belongs into valueFrom or secretRefs."""
+    """Value of the variable. Provide secrets with valueFrom or secretRefs instead."""
     value_from: EnvSource | None = None
-    """Where the value comes from."""
+    """Source of the value."""
 
 
 class ObjectReference(Model):
-    """An object of the job's namespace."""
+    """A reference to an object in the job's namespace."""
 
     name: ObjectName
-    """Its name."""
+    """Name of the object."""
 
 
 class EnvFromSource(Model):
-    """All keys of a Secret or ConfigMap as variables."""
+    """A Secret or ConfigMap whose keys all become variables."""
 
     REPLACED_WHOLE: ClassVar[bool] = True
     EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ("secretRef", "configMapRef")
 
     prefix: Annotated[str, Field(max_length=253)] | None = None
-    """Put before each key."""
+    """Prefix added to each key."""
     secret_ref: ObjectReference | None = None
-    """A Secret."""
+    """Secret to read."""
     config_map_ref: ObjectReference | None = None
-    """A ConfigMap."""
+    """ConfigMap to read."""
 
 
 class ClaimSource(Model):
-    """A PersistentVolumeClaim of the job's namespace."""
+    """A PersistentVolumeClaim in the job's namespace."""
 
     claim_name: ObjectName
     """Name of the claim."""
     read_only: bool = False
-    """Mount it read-only."""
+    """Mount the volume read-only. Defaults to false."""
 
 
 class HostPathSource(Model):
     """A folder of the node."""
 
     path: Path
-    """Folder on the node."""
+    """Path of the folder on the node."""
     type: Literal["Directory", "DirectoryOrCreate"] = "Directory"
-    """Whether it must be there."""
+    """Directory: the folder must exist. DirectoryOrCreate: it is created if missing. Defaults to Directory."""
 
 
 class EmptyDirSource(Model):
     """Scratch space of the pod."""
 
     medium: Literal["", "Memory"] = ""
-    """Memory: a tmpfs that counts as the container's memory."""
+    """Memory: use a tmpfs, which counts against the container's memory. Defaults to the node's disk."""
     size_limit: Quantity | None = None
-    """Upper bound; beyond it the pod is evicted."""
+    """Maximum size. The pod is evicted when it is exceeded."""
 
 
 class NFSSource(Model):
     """An NFS export."""
 
     server: ObjectName
-    """Host name or address."""
+    """Host name or address of the server."""
     path: Path
-    """Exported folder."""
+    """Path of the export."""
     read_only: bool = False
-    """Mount it read-only."""
+    """Mount the volume read-only. Defaults to false."""
 
 
 class Volume(Model):
-    """A volume and exactly one source."""
+    """A volume with exactly one source."""
 
     REPLACED_WHOLE: ClassVar[bool] = True
     EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ("persistentVolumeClaim", "configMap", "hostPath", "emptyDir", "nfs")
 
     name: Label
-    """Name for volumeMounts."""
+    """Name that volumeMounts refer to."""
     persistent_volume_claim: ClaimSource | None = None
-    """A claim; ReadWriteMany where several nodes write."""
+    """PersistentVolumeClaim. It must be ReadWriteMany if several nodes write to it."""
     config_map: ObjectReference | None = None
-    """A ConfigMap, one file a key."""
+    """ConfigMap, mounted as one file per key."""
     host_path: HostPathSource | None = None
-    """A folder of each node."""
+    """Folder of each node."""
     empty_dir: EmptyDirSource | None = None
-    """Scratch space, gone with the pod."""
+    """Scratch space that is deleted with the pod."""
     nfs: NFSSource | None = None
-    """An NFS export."""
+    """NFS export."""
 
 
 class VolumeMount(Model):
-    """Where a volume appears in the containers."""
+    """Where a volume is mounted in the containers."""
 
     REPLACED_WHOLE: ClassVar[bool] = True
 
     name: Label
-    """A volume."""
+    """Name of the volume."""
     mount_path: Path
-    """Folder in the containers."""
+    """Path in the containers."""
     sub_path: Text | None = None
-    """Folder in the volume."""
+    """Folder in the volume. Defaults to the volume's root."""
     read_only: bool = False
-    """Mount it read-only."""
+    """Mount the volume read-only. Defaults to false."""
 
 
 class Toleration(Model):
     """A taint that the pods tolerate."""
 
     key: Text | None = None
-    """Key of the taint; none with operator Exists: every taint."""
+    """Key of the taint. Unset with operator Exists, every taint is tolerated."""
     operator: Literal["Exists", "Equal"] = "Exists"
-    """Exists: any value."""
+    """Exists: tolerate any value. Equal: tolerate only value. Defaults to Exists."""
     value: Text | None = None
-    """Value of the taint, with operator Equal."""
+    """Value of the taint, for operator Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """None: every effect."""
+    """Effect of the taint. Unset, every effect is tolerated."""
     toleration_seconds: Long | None = None
-    """How long a NoExecute taint is tolerated."""
+    """Seconds that a NoExecute taint is tolerated. Unset, it is tolerated forever."""
 
 
 class PodSecurityContext(Model):
-    """Who the containers run as."""
+    """Users and groups of the pod's containers."""
 
     run_as_user: Long | None = None
-    """User id."""
+    """User ID of the containers."""
     run_as_group: Long | None = None
-    """Group id."""
+    """Group ID of the containers."""
     run_as_non_root: bool | None = None
-    """Refuse to start as root."""
+    """Refuse to start containers that would run as root."""
     fs_group: Long | None = None
-    """Group that owns the volumes."""
+    """Group ID that owns the volumes."""
     supplemental_groups: Annotated[list[Long], Field(max_length=16, json_schema_extra=ATOMIC)] = []
-    """Further groups, such as that of the NPU's device files."""
+    """Additional group IDs, such as the group of the NPU's device files."""
 
 
 StringMap = Annotated[dict[str, Annotated[str, Field(max_length=1024)]], Field(max_length=64)]
 
 
 class PodTemplate(Model):
-    """What a user may set on the pods of the head or of a worker group."""
+    """Settings of the head pod or of a worker group's pods."""
 
     cpu: Quantity | None = None
-    """CPU request; the limit is left open."""
+    """CPU request. No limit is set."""
     memory: Quantity | None = None
     """Memory request and limit."""
     shared_memory: Quantity | None = None
-    """Size of /dev/shm: Ray's object store and weight buckets live there; it counts as memory."""
+    """Size of /dev/shm, which holds Ray's object store and weight buckets. Counts as memory of the container."""
     env: Annotated[list[EnvVar], Field(max_length=128, json_schema_extra=keyed_by("name"))] = []
-    """Variables of the Ray container."""
+    """Environment variables of the Ray container."""
     env_from: Annotated[list[EnvFromSource], Field(max_length=16, json_schema_extra=ATOMIC)] = []
-    """Secrets and ConfigMaps whose keys become variables of the Ray container."""
+    """Secrets and ConfigMaps whose keys become environment variables of the Ray container."""
     volumes: Annotated[list[Volume], Field(max_length=32, json_schema_extra=keyed_by("name"))] = []
-    """On the worker group: mounted in the head and the initializers too, since all must see the same paths."""
+    """Volumes of the pods. Volumes of the worker group are also mounted in the head and the initializers, because all
+    of them must see the same paths."""
     volume_mounts: Annotated[list[VolumeMount], Field(max_length=32, json_schema_extra=keyed_by("mountPath"))] = []
-    """Where the volumes appear."""
+    """Mount paths of the volumes."""
     node_selector: StringMap = {}
     """Labels that a node must have."""
     affinity: KubernetesObject | None = None
-    """As core/v1 Affinity."""
+    """Affinity as in core/v1."""
     tolerations: Annotated[
         list[Toleration], Field(max_length=32, json_schema_extra=ATOMIC | {MERGE_KEYS: ["key", "effect"]})
     ] = []
-    """Taints that the pods tolerate; a recipe's are kept, those of the same key and effect replaced."""
+    """Taints that the pods tolerate. A recipe's tolerations are kept, except those with the same key and effect."""
     labels: StringMap = {}
-    """Labels of the pods; the operator's own win."""
+    """Labels of the pods. The operator's own labels take precedence."""
     annotations: StringMap = {}
     """Annotations of the pods."""
     security_context: PodSecurityContext | None = None
-    """Who the containers run as."""
+    """Users and groups of the pod's containers."""
     init_containers: ContainerList = []
-    """Containers as in core/v1 that run to their end before Ray starts."""
+    """Containers as in core/v1 that run to completion before Ray starts."""
     sidecars: ContainerList = []
-    """Containers as in core/v1 that run beside Ray; they start before it and are restarted when they end."""
+    """Containers as in core/v1 that run beside Ray. They start before Ray and are restarted when they exit."""
 
 
 class PodSpecPatch(Model):
-    """Strategic merge patches of the rendered pods: the way out where no field exists."""
+    """Strategic merge patches of the rendered pods, for settings that have no field."""
 
     head: KubernetesObject | None = None
-    """Patch of the head pod's spec; its Ray container is named ray-head."""
+    """Patch of the head pod's spec. Its Ray container is named ray-head."""
     workers: KubernetesObject | None = None
-    """Patch of every worker pod's spec; the Ray container is named ray-worker."""
+    """Patch of every worker pod's spec. Its Ray container is named ray-worker."""

@@ -1,7 +1,7 @@
-"""From pydantic's JSON schema to the structural OpenAPI v3 schema that a CRD allows.
+"""Conversion of pydantic's JSON schema to the structural OpenAPI v3 schema that a CRD requires.
 
-pydantic emits references, nullable unions, titles, defaults and numeric exclusive bounds; the API server refuses the
-first two and a recipe must be able to leave out what has a default. This module is a pure function over the schema.
+pydantic emits references, nullable unions, titles, defaults and numeric exclusive bounds. The API server rejects the
+first two, and a recipe must be able to omit fields that have a default. This module is a pure function of the schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class UnsupportedSchemaError(TypeError):
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """Give the structural schema of a model, without defaults and required fields."""
+    """Return the structural schema of a model, without defaults and required fields."""
     raw = model.model_json_schema(by_alias=True, mode="validation")
     return _convert(raw, raw.get("$defs", {}), model.__name__)
 
@@ -47,7 +47,7 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str)
         else:
             result[key] = value
     if keys := result.get(LIST_KEYS):
-        # The API server needs the keys of a map-list to be there.
+        # The API server requires the keys of a map-list in every entry.
         result["items"] = result["items"] | {"required": list(keys)}
     if "allOf" in result or "oneOf" in result:
         raise UnsupportedSchemaError(f"{path}: unions have no structural form; use one type or base.Anything")
@@ -57,7 +57,7 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str)
 def _member(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str, name: str) -> Schema:
     result = _convert(node, definitions, f"{path}.{name}")
     if "description" in result:
-        # As Kubernetes' own API conventions ask of field comments.
+        # Kubernetes API conventions ask that a field's comment starts with its name.
         result["description"] = f"{name}: {result['description']}"
     return result
 

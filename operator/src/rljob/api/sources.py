@@ -1,4 +1,4 @@
-"""What a job brings along beside its image: code, initializers, secrets, helper services, an earlier checkpoint."""
+"""What a job uses in addition to its image: code, initializers, secrets, helper services and an earlier checkpoint."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class CodeClaim(Model):
     """A folder of a PersistentVolumeClaim."""
 
     claim_name: ObjectName
-    """A claim of the job's namespace."""
+    """Name of the claim, in the job's namespace."""
     sub_path: Annotated[str, Field(max_length=1024)] | None = None
-    """Folder in the volume; default: its root."""
+    """Folder in the volume. Defaults to the volume's root."""
 
 
 class GitSource(Model):
-    """One commit of a Git repository, fetched by every pod before Ray starts."""
+    """One commit of a Git repository, which every pod fetches before Ray starts."""
 
     url: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^(https?|git|file)://[^@]+$")]
-    """Address of the repository, without credentials: those come through secretRef."""
+    """URL of the repository, without credentials. Provide credentials with secretRef."""
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$", max_length=40)]
-    """Full commit hash: a branch could move between two pods."""
+    """Full commit hash. Branches and tags are not accepted, because they could move between two pods."""
     sub_path: Annotated[str, Field(max_length=1024)] | None = None
-    """Folder in the repository; default: its root."""
+    """Folder in the repository. Defaults to the repository's root."""
     secret_ref: ObjectReference | None = None
     """Secret of type kubernetes.io/basic-auth for a private repository."""
 
 
 class Code(Model):
-    """Where reward functions and scripts come from, beside the image."""
+    """Source of reward functions and scripts that are not in the image."""
 
     REPLACED_WHOLE: ClassVar[bool] = True
     MEMBERS_BY_TYPE: ClassVar[Mapping[str, str]] = {
@@ -47,73 +47,78 @@ class Code(Model):
     }
 
     type: Literal["Image", "ConfigMap", "PVC", "Git"] = "Image"
-    """Which of the sources holds the code."""
+    """Source that holds the code. Image: the image contains it, and the other sources are not set. Defaults to Image.
+    """
     config_map: ObjectReference | None = None
-    """A ConfigMap of the job's namespace, one file a key; copied when the job begins, so later edits do no harm."""
+    """ConfigMap in the job's namespace, mounted as one file per key. It is copied when the job starts, so later edits
+    have no effect on the job."""
     persistent_volume_claim: CodeClaim | None = None
-    """A folder of a volume, mounted read-only."""
+    """Folder of a volume, mounted read-only."""
     git: GitSource | None = None
-    """A commit."""
+    """Commit of a Git repository."""
     mount_path: Path = "/code"
-    """Where the code appears in every container."""
+    """Path of the code in every container. Defaults to /code."""
 
 
 class Initializer(Model):
-    """A Job that runs to its end before any NPU is held: downloads, conversions, data preparation."""
+    """A Job that runs to completion before any NPU is allocated, for downloads, conversions and data preparation."""
 
     name: Label
-    """Its name among the initializers."""
+    """Name of the initializer, unique in the list."""
     command: Annotated[list[Word], Field(min_length=1, max_length=64, json_schema_extra=ATOMIC)]
-    """Program and arguments."""
+    """Program and arguments to run."""
     image: ObjectName | None = None
-    """Default: runtime.image."""
+    """Image to run. Defaults to runtime.image."""
     creates: Path | None = None
-    """What the command makes, last of all: where it is there already, the command is skipped."""
+    """Path that the command creates as its last step. If the path exists already, the command is skipped."""
     env: Annotated[list[EnvVar], Field(max_length=64, json_schema_extra=keyed_by("name"))] = []
-    """Further variables; those of the worker group are set too."""
+    """Additional environment variables. The variables of the worker group are set too."""
     cpu: Quantity | None = None
     """CPU request."""
     memory: Quantity | None = None
     """Memory request and limit."""
     retries: NonNegative = 2
-    """Further tries after a failure."""
+    """Number of retries after a failure. Defaults to 2."""
     timeout_seconds: Count = 3600
-    """Bound on all tries together."""
+    """Seconds that all tries together may take. Defaults to 3600."""
 
 
 class SecretItem(Model):
-    """One key as a variable."""
+    """A key of a Secret that becomes an environment variable."""
 
     key: Annotated[str, Field(min_length=1, max_length=253)]
     """Key in the Secret's data."""
     env: EnvName
-    """Name of the variable."""
+    """Name of the environment variable."""
 
 
 class SecretReference(Model):
-    """A Secret whose keys become variables of the Ray containers and initializers: tracker keys, hub tokens."""
+    """A Secret whose keys become variables of the Ray containers and initializers, such as tracker keys."""
 
     name: ObjectName
-    """A Secret of the job's namespace."""
+    """Name of the Secret, in the job's namespace."""
     items: Annotated[list[SecretItem], Field(max_length=32, json_schema_extra=keyed_by("env"))] = []
-    """Which keys, under which names; default: all keys under their own names."""
+    """Keys to use and the variables that they become. Defaults to all keys under their own names."""
 
 
 class Service(Model):
-    """A helper beside Ray in every pod, such as a code sandbox or a reward model: always at localhost:<port>."""
+    """A helper that runs beside Ray in every pod, such as a code sandbox or a reward model.
+
+    It is reachable at localhost:<port>.
+    """
 
     name: Label
-    """Its name among the services."""
+    """Name of the service, unique in the list."""
     image: ObjectName
     """Image of the container."""
     command: Command = []
-    """Default: the image's."""
+    """Command of the container. Defaults to the image's command."""
     args: Command = []
     """Arguments of the command."""
     port: Annotated[int, Field(ge=1, le=65_535, json_schema_extra={"format": "int32"})]
-    """Where it listens; Ray starts once it accepts connections."""
+    """Port that the service listens on. Ray starts when the port accepts connections."""
     env: Annotated[list[EnvVar], Field(max_length=64, json_schema_extra=keyed_by("name"))] = []
-    """Variables."""
+    """Environment variables of the container."""
     cpu: Quantity | None = None
     """CPU request."""
     memory: Quantity | None = None
@@ -121,14 +126,14 @@ class Service(Model):
 
 
 class CheckpointSource(Model):
-    """A checkpoint to begin from."""
+    """A checkpoint to start from."""
 
     REPLACED_WHOLE: ClassVar[bool] = True
     EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ("job", "path")
 
     job: Annotated[str, Field(min_length=1, max_length=40)] | None = None
-    """An RLJob of the same namespace; its checkpoint.path is read."""
+    """Name of an RLJob in the same namespace, whose checkpoint.path is read."""
     path: Path | None = None
-    """A checkpoint folder of verl, with global_step_<n> in it."""
+    """Checkpoint folder of verl, which contains global_step_<n>."""
     step: Count | None = None
-    """Default: the last complete one."""
+    """Step to start from. Defaults to the last complete one."""

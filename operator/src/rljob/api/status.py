@@ -1,7 +1,7 @@
-"""RLJob v1alpha1: the status that the operator writes, and nobody else.
+"""RLJob v1alpha1: the status, which only the operator writes.
 
 `state` and `reason` are summaries for people and never an input; the operator itself reads `intent`, `resolved`,
-`conditions` and `attempts`. All of it stays below 16 kB.
+`conditions` and `attempts`. The whole status stays below 16 kB.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Word = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[
 
 
 class StatusModel(Model):
-    """Part of the status: fields of another operator version are passed over, so that an upgrade can be undone."""
+    """Part of the status. Fields of another operator version are ignored, so that an upgrade can be rolled back."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class ConditionType(enum.StrEnum):
-    """Types of conditions; True is the good news, except for Degraded, PendingChanges, both drifts, and Paused."""
+    """Types of conditions. True is the normal state, except for Degraded, PendingChanges, both drifts, and Paused."""
 
     VALIDATED = "Validated"
     INITIALIZED = "Initialized"
@@ -51,20 +51,20 @@ class ConditionStatus(enum.StrEnum):
 
 
 class Condition(StatusModel):
-    """As metav1.Condition."""
+    """A condition with the fields of metav1.Condition."""
 
     type: Word
-    """What the condition is about."""
+    """Type of the condition."""
     status: ConditionStatus
     """True, False or Unknown."""
     reason: Word
-    """A word of the reference."""
+    """Reason for the status, one of the reasons in the reference."""
     message: Message = ""
-    """The reason for people."""
+    """Human-readable explanation."""
     last_transition_time: Time
-    """When status changed last."""
+    """Time at which status changed last."""
     observed_generation: Long | None = None
-    """Generation of the spec that was judged."""
+    """Generation of the spec that the condition was computed from."""
 
 
 class State(enum.StrEnum):
@@ -85,94 +85,95 @@ class State(enum.StrEnum):
 
 
 class Decision(StatusModel):
-    """A value that the operator chose, and why."""
+    """A value that the operator chose, with the reason."""
 
     name: Text
-    """Field of the spec."""
+    """Path of the field in the spec."""
     value: Text
-    """What was chosen."""
+    """Value that the operator chose."""
     reason: Text
-    """Why."""
+    """Reason for the choice."""
 
 
 class ResolvedCode(StatusModel):
-    """Where the user's code comes from, and which code it is."""
+    """The source and the version of the user's code."""
 
     type: Word
-    """As code.type."""
+    """Value of code.type."""
     config_map: ObjectName | None = None
-    """The ConfigMap that is copied."""
+    """ConfigMap that is copied."""
     digest: Text | None = None
-    """SHA-256 over the sorted data of the copied ConfigMap, or the commit; none: it cannot be known."""
+    """SHA-256 over the sorted data of the copied ConfigMap, or the Git commit. Unset if the version cannot be
+    determined."""
 
 
 class ResolvedRecipe(StatusModel):
-    """A recipe as it was taken."""
+    """A recipe as it was read when the job started."""
 
     kind: RecipeKind
-    """RLRecipe or ClusterRLRecipe."""
+    """Kind of the recipe: RLRecipe or ClusterRLRecipe."""
     name: ObjectName
-    """Its name."""
+    """Name of the recipe."""
     uid: Text
-    """Which one of this name."""
+    """UID of the recipe."""
     generation: Long
-    """Which version of it."""
+    """Generation of the recipe."""
     hash: Text
-    """SHA-256 of its template and unset."""
+    """SHA-256 of the recipe's template and unset."""
 
 
 class Resolved(StatusModel):
-    """What was fixed when the job began, or when it took another spec."""
+    """What was fixed when the job started, or when it adopted a changed spec."""
 
     snapshot_name: ObjectName
-    """ConfigMap with the merged spec and the recipes below it."""
+    """ConfigMap with the merged spec and the recipes that it is based on."""
     spec_hash: Text
-    """Hash of what a running job does not read again."""
+    """Hash of the part of the spec that a running job does not read again."""
     nodes: Count
-    """Worker pods."""
+    """Number of worker pods."""
     devices: Count
-    """NPU devices (dies) of all workers."""
+    """Number of NPU devices (dies) of all workers."""
     cards: Metric
-    """Cards of all workers."""
+    """Number of cards of all workers."""
     initializers: Annotated[list[ObjectName], Field(max_length=9, json_schema_extra=ATOMIC)] = []
-    """Names of the Jobs that run first; with code in Git, one fetches it."""
+    """Names of the Jobs that run before the cluster is created, including the one that fetches code from Git."""
     code: ResolvedCode | None = None
-    """The user's code."""
+    """The source and the version of the user's code."""
     base_snapshot: ObjectName | None = None
-    """The snapshot whose recipes this one stands on; absent where recipes were read anew."""
+    """Snapshot from which the recipes were taken. Unset if the recipes were read again."""
     recipes: Annotated[list[ResolvedRecipe], Field(max_length=4, json_schema_extra=ATOMIC)] = []
-    """What the spec stands on, the lowest first."""
+    """Recipes that the spec is based on, the base recipe first."""
     host_network: bool | None = None
-    """Whether the pods share the nodes' network, and so need ports of their own."""
+    """Whether the pods share the nodes' network and therefore need ports of their own."""
     decisions: Annotated[list[Decision], Field(max_length=32, json_schema_extra=ATOMIC)] = []
-    """Every value that was Auto."""
+    """Values that the operator chose for fields set to Auto."""
 
 
 class Intent(StatusModel):
-    """What the operator is about to do, written before it does it."""
+    """What the operator is about to do, recorded before it acts."""
 
     cluster_generation: Count
-    """Counts the clusters of this job."""
+    """Number of the cluster, counted from 1 over the life of the job."""
     cluster_name: ObjectName
-    """RayCluster, its Secret and its ConfigMap."""
+    """Name of the RayCluster, of its Secret and of its ConfigMap."""
     time: Time
-    """When it was written."""
+    """Time at which the intent was recorded."""
     start_deadline: Time
-    """The driver must show itself by then."""
+    """Time by which the driver must have reported."""
     start_seconds: Count | None = None
-    """By deadlines.startSeconds."""
+    """Value of deadlines.startSeconds that startDeadline was computed from."""
     cluster_uid: Text | None = Field(default=None, alias="clusterUID")
-    """Known once the RayCluster exists."""
+    """UID of the RayCluster, once it exists."""
     attempt: NonNegative = 0
-    """0: nothing is submitted yet."""
+    """Number of the attempt. 0: nothing has been submitted yet."""
     submission_id: ObjectName | None = None
-    """Ray job of the attempt."""
+    """ID of the attempt's Ray job."""
     head_pod_uid: Text | None = Field(default=None, alias="headPodUID")
-    """The only pod that may run the attempt."""
+    """UID of the only pod that may run the attempt."""
     head_node: ObjectName | None = None
-    """Where that pod runs."""
+    """Node of that pod."""
     ended: bool = False
-    """Its cluster and pods are gone for good."""
+    """Whether the cluster and its pods are gone for good."""
 
 
 class AttemptOutcome(enum.StrEnum):
@@ -181,284 +182,287 @@ class AttemptOutcome(enum.StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     LOST = "Lost"
-    """Its cluster or head pod is gone, or the start failed."""
+    """The cluster or the head pod is gone, or the start failed."""
     STOPPED = "Stopped"
-    """On request."""
+    """The attempt was stopped on request."""
     PREEMPTED = "Preempted"
-    """Its pods were taken for somebody else."""
+    """The pods were evicted in favor of another workload."""
 
 
 class FailureCause(enum.StrEnum):
-    """Whose failure the end of an attempt is: each has a budget of its own, or none."""
+    """Category of a failure. Each category has its own budget, or none."""
 
     CONFIGURATION = "Configuration"
-    """Of the manifest: another attempt would fail alike."""
+    """A failure of the manifest. Another attempt would fail in the same way."""
     USER = "User"
-    """Of the run itself; restart.maxRestarts bounds these."""
+    """A failure of the run itself, bounded by restart.maxRestarts."""
     INFRASTRUCTURE = "Infrastructure"
-    """Of pods, nodes, devices or Ray; restart.maxInfrastructureRestarts bounds these."""
+    """A failure of pods, nodes, devices or Ray, bounded by restart.maxInfrastructureRestarts."""
     PREEMPTION = "Preemption"
-    """Nobody's: the pods were given to somebody else. Not counted against any budget."""
+    """The pods were evicted in favor of another workload. Not counted against any budget."""
 
 
 class Attempt(StatusModel):
     """One run of the driver, or a start that failed."""
 
     number: Count
-    """1 for the first."""
+    """Number of the attempt, counted from 1."""
     cluster_name: ObjectName
-    """Where it ran."""
+    """RayCluster that the attempt ran in."""
     submission_id: ObjectName
-    """Ray job."""
+    """ID of the attempt's Ray job."""
     submitted_time: Time
-    """When Ray took it; of a failed start, when its cluster began."""
+    """Time at which Ray accepted the job. For a start that failed, the time at which its cluster was started."""
     start_time: Time | None = None
-    """When the launcher began."""
+    """Time at which the launcher started."""
     end_time: Time | None = None
-    """When its end was seen."""
+    """Time at which the operator saw the end of the attempt."""
     outcome: AttemptOutcome | None = None
-    """How it ended."""
+    """How the attempt ended. Unset while it runs."""
     reason: Word | None = None
-    """Why, in a word."""
+    """Reason for the end, one of the reasons in the reference."""
     message: Message | None = None
-    """Why, for people."""
+    """Human-readable explanation of the end."""
     cause: FailureCause | None = None
-    """Whose failure it was; none where it did not fail."""
+    """Category of the failure. Unset if the attempt did not fail."""
     node: ObjectName | None = None
-    """The node to which the failure points."""
+    """Node that the failure points to."""
     resumed_from_step: NonNegative = 0
-    """The checkpoint that it began with; 0: none."""
+    """Step of the checkpoint that the attempt resumed from. 0: none."""
     last_step: NonNegative = 0
-    """The last step that was seen."""
+    """Last step that the operator saw."""
     device_seconds: Long | None = None
-    """Devices times seconds held; while it runs: by its start."""
+    """Devices held, in device-seconds. While the attempt runs: devices held since its start."""
     productive_device_seconds: Long | None = None
-    """Of these, for steps that no later attempt repeated."""
+    """Part of deviceSeconds spent on steps that no later attempt repeated."""
     card_seconds: Long | None = None
-    """deviceSeconds in cards; one of Atlas A3 has two devices."""
+    """Cards held, in card-seconds. A card of Atlas A3 has two devices."""
     productive_card_seconds: Long | None = None
-    """productiveDeviceSeconds in cards."""
+    """productiveDeviceSeconds in card-seconds."""
 
 
 class Progress(StatusModel):
-    """The last step that was seen."""
+    """Progress of the run, from the last step that the operator saw."""
 
     step: NonNegative = 0
-    """Steps done."""
+    """Number of completed steps."""
     total_steps: NonNegative = 0
-    """Steps of the whole run."""
+    """Number of steps of the whole run."""
     summary: Text = ""
-    """step/totalSteps"""
+    """Progress as step/totalSteps, such as 12/40."""
     reward: Metric | None = None
-    """Its mean score."""
+    """Mean score of the step."""
     response_tokens_mean: Metric | None = None
-    """Mean length of the responses."""
+    """Mean length of the responses, in tokens."""
     tokens_per_second_per_card: Metric | None = None
-    """Throughput of the whole step."""
+    """Throughput of the whole step, in tokens per second per card."""
     first_dp_idle_ratio: Metric | None = Field(default=None, alias="firstDPIdleRatio")
-    """Share of the rollout that the first replica to finish then waits."""
+    """Fraction of the rollout during which the first replica to finish waits for the others."""
     cluster_idle_ratio: Metric | None = None
-    """Share of the rollout that all replicas together wait."""
+    """Fraction of the rollout during which replicas wait, averaged over all replicas."""
     step_seconds: Metric | None = None
-    """Its duration."""
+    """Duration of the step, in seconds."""
     median_step_seconds: Metric | None = None
-    """Median duration of the attempt's steps, with saving and validation."""
+    """Median duration of the attempt's steps in seconds, including saving and validation."""
     median_rollout_seconds: Metric | None = None
-    """Median duration of the attempt's rollouts, first request to last answer."""
+    """Median duration of the attempt's rollouts in seconds, from the first request to the last response."""
     eta: Time | None = None
-    """When the run will be through at this pace."""
+    """Time at which the run is expected to finish at the current pace."""
     observed_time: Time | None = None
-    """When the trainer recorded the step."""
+    """Time at which the trainer recorded the step."""
 
 
 class InitializerStatus(StatusModel):
-    """What the running initializer says."""
+    """State of the running initializer."""
 
     name: Text
-    """Its name in the spec."""
+    """Name of the initializer in the spec."""
     line: Text = ""
-    """The last line of its log."""
+    """Last line of its log."""
     observed_time: Time
-    """When it was read."""
+    """Time at which the log was read."""
 
 
 class StopStatus(StatusModel):
-    """A stop under way."""
+    """A stop in progress."""
 
     reason: Word
-    """What asked for it."""
+    """Reason for the stop."""
     mode: Word
-    """How the trainer is asked."""
+    """How the trainer is asked to stop."""
     decision: Text = ""
-    """Why it is asked so."""
+    """Why this mode was chosen."""
     requested_time: Time
-    """When it began."""
+    """Time at which the stop was requested."""
     deadline: Time
-    """The run is ended then."""
+    """Time at which the run is killed if it has not stopped."""
     message: Message = ""
-    """The reason for people."""
+    """Human-readable explanation."""
     fault: Word | None = None
-    """Class of the fault."""
+    """Class of the NPU fault that caused the stop."""
     nodes: Annotated[list[ObjectName], Field(max_length=8, json_schema_extra=ATOMIC)] = []
-    """Nodes at fault, the worst first."""
+    """Faulty nodes, the most severe first."""
 
 
 class EndingStatus(StatusModel):
-    """What Ray said of the driver's end, until the exporter, which knows more, answers."""
+    """The driver's end as reported by Ray, kept until the exporter answers with more detail."""
 
     time: Time
-    """When Ray said so."""
+    """Time at which Ray reported the end."""
     deadline: Time
-    """From then on Ray's word alone counts."""
+    """Time after which the operator acts on Ray's report alone."""
     exit_code: Annotated[int, Field(ge=-2_147_483_647, le=2_147_483_647, json_schema_extra={"format": "int32"})]
-    """Of the driver."""
+    """Exit code of the driver."""
     reason: Word | None = None
-    """Why, in a word."""
+    """Reason for the end, one of the reasons in the reference."""
     message: Message = ""
-    """Why, for people."""
+    """Human-readable explanation."""
     rule: Text | None = None
-    """The rule of the manifest that matched."""
+    """Name of the restart rule that matched."""
     last_step: NonNegative = 0
-    """The last step that was known then."""
+    """Last step that was known at the end."""
     unruled_exit_code: (
         Annotated[int, Field(ge=-2_147_483_647, le=2_147_483_647, json_schema_extra={"format": "int32"})] | None
     ) = None
-    """Where a restart rule matched: the exit code without it."""
+    """Exit code without the restart rule, if a rule matched."""
     nodes: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=8, json_schema_extra=ATOMIC)] = []
-    """Nodes at fault, the worst first."""
+    """Faulty nodes, the most severe first."""
     suspect: Annotated[str, Field(max_length=253)] | None = None
-    """The node that was lost."""
+    """Node that was lost."""
 
 
 class CheckpointStatus(StatusModel):
-    """The last checkpoint that was seen."""
+    """The last checkpoint that the operator saw."""
 
     step: NonNegative
-    """The step that it holds."""
+    """Step of the checkpoint."""
     path: Text
     """Folder of the checkpoints."""
     saved_time: Time
-    """When it was complete."""
+    """Time at which the checkpoint was complete."""
     seconds: Metric | None = None
-    """How long the trainer stood still for it."""
+    """Seconds for which training paused to save it."""
     bytes: Long | None = None
-    """Its size."""
+    """Size of the checkpoint, in bytes."""
 
 
 class Counters(StatusModel):
-    """Attempts that did not end well, by cause, over the life of the job."""
+    """Number of attempts that did not end well, by cause, over the life of the job."""
 
     user_failures: NonNegative = 0
-    """Failures of the run itself."""
+    """Number of failures of the run itself."""
     infrastructure_failures: NonNegative = 0
-    """Losses of pods, nodes, devices, and of Ray."""
+    """Number of losses of pods, nodes, devices or Ray."""
     preemptions: NonNegative = 0
-    """Pods given to somebody else."""
+    """Number of preemptions and evictions in favor of other workloads."""
 
 
 class Budget(StatusModel):
-    """Failures since the last one before which a newer checkpoint had been saved."""
+    """Failures counted against the limits on restarts.
+
+    A failure starts a new count if a checkpoint was saved since the previous one.
+    """
 
     user_failures: NonNegative = 0
-    """Counted against restart.maxRestarts."""
+    """Number of failures counted against restart.maxRestarts."""
     infrastructure_failures: NonNegative = 0
-    """Counted against restart.maxInfrastructureRestarts."""
+    """Number of failures counted against restart.maxInfrastructureRestarts."""
     uncounted: NonNegative = 0
-    """Restarts by a rule with RestartWithoutCounting; bounded all the same."""
+    """Number of restarts by a rule with RestartWithoutCounting. These are bounded separately."""
     since_step: NonNegative = 0
-    """The newest checkpoint at the last failure."""
+    """Step of the newest checkpoint at the last failure."""
 
 
 class ExcludedNode(StatusModel):
-    """A node that the next cluster generations avoid."""
+    """A node that the next clusters of the job avoid."""
 
     name: ObjectName
-    """Label kubernetes.io/hostname."""
+    """Value of the node's label kubernetes.io/hostname."""
     reason: Word
-    """The failure that it is blamed for."""
+    """Reason of the failure that is attributed to the node."""
     until: Time
-    """From then on it is used again, or earlier, when its fault is gone."""
+    """Time until which the node is avoided. It is used again earlier if its fault disappears."""
     message: Text | None = None
-    """The fault, for people."""
+    """Human-readable description of the fault."""
 
 
 class Usage(StatusModel):
-    """What the job held, and what it got out of it; attempts that have ended."""
+    """What the job has held and used, over all attempts that have ended."""
 
     attempt_seconds: Long = 0
-    """Of all attempts, from submission to end."""
+    """Duration of all attempts in seconds, each from submission to end."""
     device_seconds: Long = 0
-    """Devices times the seconds of all attempts."""
+    """Devices held by all attempts, in device-seconds."""
     productive_device_seconds: Long = 0
-    """Of these, for steps that no later attempt repeated."""
+    """Part of deviceSeconds spent on steps that no later attempt repeated."""
     card_seconds: Long = 0
-    """deviceSeconds in cards."""
+    """deviceSeconds in card-seconds."""
     productive_card_seconds: Long = 0
-    """productiveDeviceSeconds in cards."""
+    """productiveDeviceSeconds in card-seconds."""
     goodput: Metric | None = None
-    """productiveDeviceSeconds / deviceSeconds."""
+    """productiveDeviceSeconds divided by deviceSeconds."""
 
 
 class NetworkStatus(StatusModel):
-    """What the job has of the nodes' network."""
+    """Ports of the nodes that are reserved for the job."""
 
     port_block: Count
-    """First of the ports that are this job's alone on every node, with network.mode Host."""
+    """First of the ports that are reserved for this job on every node, with network.mode Host."""
 
 
 class RayClusterStatus(StatusModel):
-    """Where to look."""
+    """The current RayCluster."""
 
     name: ObjectName
     """Name of the RayCluster."""
     dashboard_url: Text | None = Field(default=None, alias="dashboardURL")
-    """Ray's dashboard, inside the cluster."""
+    """URL of Ray's dashboard inside the cluster."""
 
 
 class RLJobStatus(StatusModel):
-    """What is known of the job."""
+    """The observed state of the job."""
 
     observed_generation: Long = 0
-    """Generation of the spec that was seen last."""
+    """Generation of the spec that the operator saw last."""
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=keyed_by("type"))] = []
-    """What is known."""
+    """Conditions of the job."""
     state: State = State.PENDING
     """Summary of the conditions."""
     reason: Word | None = None
-    """Why, in a word."""
+    """Reason for the state, one of the reasons in the reference."""
     message: Message | None = None
-    """Why, for people."""
+    """Human-readable explanation of the state."""
     restarts: NonNegative = 0
-    """Attempts that took the place of one that did not end well."""
+    """Number of attempts that replaced one that did not end well."""
     resolved: Resolved | None = None
-    """What was fixed when the job began."""
+    """What was fixed when the job started."""
     intent: Intent | None = None
-    """What the operator is about."""
+    """What the operator is about to do."""
     initializer: InitializerStatus | None = None
-    """The initializer that runs."""
+    """State of the running initializer."""
     attempts: Annotated[list[Attempt], Field(max_length=10, json_schema_extra=ATOMIC)] = []
-    """The last ten."""
+    """The last ten attempts."""
     progress: Progress | None = None
-    """The last step that was seen."""
+    """Progress of the run, from the last step that the operator saw."""
     checkpoint: CheckpointStatus | None = None
-    """The last checkpoint that was seen."""
+    """The last checkpoint that the operator saw."""
     stop: StopStatus | None = None
-    """A stop under way."""
+    """A stop in progress."""
     ending: EndingStatus | None = None
-    """An end that Ray has told and the exporter not yet."""
+    """The driver's end as reported by Ray, kept until the exporter answers with more detail."""
     counters: Counters = Counters()
-    """Attempts that did not end well."""
+    """Number of attempts that did not end well, by cause."""
     budget: Budget = Budget()
-    """What the bounds on restarts are compared with."""
+    """Failures that are compared with the limits on restarts."""
     next_attempt_time: Time | None = None
-    """The next attempt waits until then."""
+    """Time before which the next attempt does not start."""
     excluded_nodes: Annotated[list[ExcludedNode], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []
-    """Nodes that the next cluster generations avoid."""
+    """Nodes that the next clusters of the job avoid."""
     usage: Usage = Usage()
-    """What the job held."""
+    """What the job has held and used."""
     network: NetworkStatus | None = None
-    """What the job has of the nodes' network, until it is finished and its pods are gone."""
+    """Ports reserved for the job, until it is finished and its pods are gone."""
     ray_cluster: RayClusterStatus | None = None
-    """Where to look."""
+    """The current RayCluster."""
     finished_time: Time | None = None
-    """When the job ended."""
+    """Time at which the job finished."""

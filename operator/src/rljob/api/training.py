@@ -1,7 +1,7 @@
-"""The learning part of an RLJob: model, data, reward, algorithm, trainer, rollout and their optimisations.
+"""The training part of an RLJob: model, data, reward, algorithm, trainer, rollout and optimizations.
 
-Typed is what the operator computes with; every other setting of verl goes through `verl.overrides`. A field that is
-not set is left to the default of verl 0.9.1, unless its text says another one.
+Typed fields are those that the operator computes with; every other setting of verl goes through `verl.overrides`. A
+field that is not set keeps the default of verl 0.9.1, unless its description states another default.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pydantic import Field
 from rljob.api.base import ATOMIC, Anything, Count, Decimal, Model, Path, SignedDecimal, Switch
 
 Factor = Annotated[int, Field(ge=1, le=65_536, json_schema_extra={"format": "int32"})]
-"""A parallel size."""
+"""Size of one dimension of parallelism."""
 
 
 class MemoryCheck(enum.StrEnum):
-    """What becomes of a job whose model does not fit."""
+    """What happens to a job whose model does not fit into device memory."""
 
     REFUSE = "Refuse"
     WARN = "Warn"
@@ -28,132 +28,135 @@ class ModelSource(Model):
     """The model to train."""
 
     path: Path
-    """Folder with the Hugging Face files."""
+    """Folder with the model's Hugging Face files."""
     layers: Count | None = None
-    """Transformer layers, for the arithmetic of pipeline stages."""
+    """Number of transformer layers, used to validate pipeline stages."""
     attention_heads: Count | None = None
-    """Attention heads, for the arithmetic of tensor and context sizes."""
+    """Number of attention heads, used to validate tensor and context sizes."""
     experts: Count | None = None
-    """Experts of a mixture-of-experts layer, for the arithmetic of expert parallelism."""
+    """Number of experts per mixture-of-experts layer, used to validate expert parallelism."""
     trust_remote_code: bool | None = None
-    """Run the Python files that lie beside the weights."""
+    """Run the Python files that are stored with the weights."""
     architecture: Annotated[str, Field(max_length=63)] | None = None
-    """A model whose memory is planned, such as Qwen3-235B-A22B."""
+    """Name of a built-in architecture, such as Qwen3-235B-A22B, for which the operator plans memory."""
     config: Annotated[dict[str, Anything], Field(max_length=256)] = {}
-    """Or its config.json."""
+    """Content of the model's config.json, as an alternative to architecture."""
     memory_check: MemoryCheck = MemoryCheck.REFUSE
-    """What if a die's memory is exceeded."""
+    """What to do if the plan exceeds a die's memory: Refuse the job, or Warn. Defaults to Refuse."""
 
 
 class Data(Model):
-    """Prompts."""
+    """The prompts to train and validate on."""
 
     train: Annotated[list[Path], Field(min_length=1, max_length=64, json_schema_extra=ATOMIC)]
-    """Parquet files."""
+    """Parquet files with the training prompts."""
     validation: Annotated[list[Path], Field(max_length=64, json_schema_extra=ATOMIC)] = []
-    """Parquet files; default: those of train."""
+    """Parquet files with the validation prompts. Defaults to the files of train."""
     max_prompt_tokens: Count = 1024
-    """Longest prompt."""
+    """Maximum length of a prompt, in tokens. Defaults to 1024."""
     max_response_tokens: Count = 1024
-    """Longest response."""
+    """Maximum length of a response, in tokens. Defaults to 1024."""
 
 
 class Reward(Model):
-    """The rule that scores a response."""
+    """The function that scores a response."""
 
     path: Path
-    """Python file."""
+    """Path of the Python file."""
     function: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "compute_score"
-    """Function in that file, with verl's signature (data_source, solution_str, ground_truth, extra_info)."""
+    """Name of a function in that file, with verl's signature (data_source, solution_str, ground_truth, extra_info).
+    Defaults to compute_score."""
 
 
 class AlgorithmName(enum.StrEnum):
-    """Learning rules."""
+    """Algorithms for reinforcement learning."""
 
     GRPO = "GRPO"
     DAPO = "DAPO"
-    """GRPO with a filter for prompts whose responses all score alike, a higher upper clip and the loss per token."""
+    """GRPO that filters prompts whose responses all score alike, with a higher upper clip and a token-level loss."""
     PPO = "PPO"
-    """Generalised advantage estimation with a critic."""
+    """Generalized advantage estimation with a critic."""
     REINFORCE_PLUS_PLUS = "ReinforcePlusPlus"
     RLOO = "RLOO"
     REMAX = "ReMax"
-    """The baseline is the score of a greedy answer to the same prompt, which is generated beside the others."""
+    """The baseline is the score of a greedy response to the same prompt, generated together with the others."""
 
 
 class GroupFilter(Model):
-    """Which prompts DAPO leaves out."""
+    """The prompts that DAPO filters out."""
 
     metric: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*$")] = "acc"
-    """`reward`, or a key of what the reward function returns; responses that are all equal in it teach nothing."""
+    """`reward`, or a key of the reward function's result. Groups of responses that are equal in this metric are
+    filtered out. Defaults to acc."""
     max_inflight_batches: Count | None = None
-    """Generation batches under way at a time while prompts are replaced."""
+    """Maximum number of generation batches in flight while filtered prompts are replaced."""
 
 
 class Algorithm(Model):
-    """The learning rule."""
+    """The reinforcement learning algorithm."""
 
     name: AlgorithmName = AlgorithmName.GRPO
-    """How advantages are estimated."""
+    """Algorithm that estimates advantages. Defaults to GRPO."""
     kl_coefficient: Decimal = "0"
-    """Weight of the KL loss against the reference policy; 0 leaves the reference model out."""
+    """Weight of the KL loss against the reference policy. 0 disables the reference model. Defaults to 0."""
     clip_ratio_low: Decimal | None = None
-    """Lower clip of the probability ratio; verl: 0.2."""
+    """Lower clip of the probability ratio. Defaults to verl's 0.2."""
     clip_ratio_high: Decimal | None = None
-    """Upper clip of the probability ratio; verl: 0.2, DAPO: 0.28."""
+    """Upper clip of the probability ratio. Defaults to verl's 0.2, and to 0.28 for DAPO."""
     entropy_coefficient: Decimal | None = None
-    """Weight of the entropy bonus; verl: 0."""
+    """Weight of the entropy bonus. Defaults to verl's 0."""
     discount: Decimal | None = None
-    """Discount of later rewards (gamma); verl: 1."""
+    """Discount factor of later rewards (gamma). Defaults to verl's 1."""
     gae_lambda: Decimal | None = None
-    """Trade of bias against variance in PPO's advantages; verl: 1."""
+    """Lambda of generalized advantage estimation, which trades bias against variance in PPO. Defaults to verl's 1."""
     group_filter: GroupFilter | None = None
-    """Only with DAPO."""
+    """Filter of prompt groups, for DAPO only."""
 
 
 class Critic(Model):
     """The value model of PPO."""
 
     path: Path | None = None
-    """Folder with the Hugging Face files; default: model.path."""
+    """Folder with the critic's Hugging Face files. Defaults to model.path."""
     learning_rate: Decimal | None = None
-    """Of the critic's optimizer; verl: 1e-5."""
+    """Learning rate of the critic's optimizer. Defaults to verl's 1e-5."""
     micro_batch_size_per_device: Count | None = None
-    """Samples of one pass on a device; default: trainer.microBatchSizePerDevice."""
+    """Number of samples per forward and backward pass on a device. Defaults to trainer.microBatchSizePerDevice."""
 
 
 class TrainerParallelism(Model):
-    """How the training model is spread; what is left of the devices is data parallelism."""
+    """How the model is sharded for training. The remaining factor of the devices is data parallelism."""
 
     tensor: Factor = 1
-    """Devices that share each layer."""
+    """Number of devices that share each layer. Defaults to 1."""
     pipeline: Factor = 1
-    """Stages of layers."""
+    """Number of pipeline stages. Defaults to 1."""
     context: Factor = 1
-    """Devices that share a sequence in ring attention."""
+    """Number of devices that share a sequence by ring attention. Defaults to 1."""
     expert: Factor = 1
-    """Devices that share the experts."""
+    """Number of devices that share the experts. Defaults to 1."""
     expert_tensor: Factor | None = None
-    """Devices that share each expert; Megatron's default is tensor."""
+    """Number of devices that share each expert. Defaults to Megatron's value, which is tensor."""
     sequence: Factor = 1
-    """Devices that share a sequence by Ulysses, with FSDP2 only."""
+    """Number of devices that share a sequence by Ulysses, for FSDP2 only. Defaults to 1."""
 
 
 class Offload(Model):
-    """What lives in host memory while it is not needed."""
+    """What is kept in host memory while it is not in use."""
 
     parameters: bool | None = None
-    """Weights of the actor."""
+    """Offload the weights of the actor."""
     gradients: bool | None = None
-    """Gradients, with Megatron and MindSpeed only; verl moves them with the weights, so it must equal parameters."""
+    """Offload the gradients, for Megatron and MindSpeed only. verl moves them together with the weights, so the value
+    must equal parameters."""
     optimizer: bool | None = None
-    """State of the optimizer."""
+    """Offload the state of the optimizer."""
     reference: bool | None = None
-    """Weights of the reference model."""
+    """Offload the weights of the reference model."""
 
 
 class TrainerBackend(enum.StrEnum):
-    """Engines of the update."""
+    """Training backends."""
 
     FSDP2 = "FSDP2"
     MEGATRON = "Megatron"
@@ -162,102 +165,105 @@ class TrainerBackend(enum.StrEnum):
 
 
 class Trainer(Model):
-    """The update."""
+    """How the policy is updated."""
 
     backend: TrainerBackend = TrainerBackend.FSDP2
-    """Engine of the update."""
+    """Training backend. Defaults to FSDP2."""
     mode: Literal["Train", "Evaluate"] = "Train"
-    """Evaluate: one pass over data.validation and the end; nothing is trained."""
+    """Train: train the model. Evaluate: run one pass over data.validation and finish without training. Defaults to
+    Train."""
     steps: Count
-    """Steps of the whole run; may grow while the job runs, for its next attempt."""
+    """Number of steps of the whole run. It may be increased while the job runs; the next attempt uses the new value."""
     global_batch_size: Count
-    """Prompts of a step."""
+    """Number of prompts per step."""
     mini_batch_size: Count | None = None
-    """Prompts of an optimizer update; default: globalBatchSize."""
+    """Number of prompts per optimizer update. Defaults to globalBatchSize."""
     micro_batch_size_per_device: Count | None = None
-    """Samples of one forward and backward pass on a device; default: all of the device's share of a mini batch."""
+    """Number of samples per forward and backward pass on a device. Defaults to the device's whole share of a mini
+    batch."""
     max_tokens_per_device: Count | None = None
-    """Turns on dynamic micro batches with this many tokens on a device at a time."""
+    """Maximum number of tokens per forward and backward pass on a device. If set, enables dynamic micro batches."""
     samples_per_prompt: Count = 8
-    """Responses of a prompt: the group of GRPO."""
+    """Number of responses per prompt, which is the group size of GRPO. Defaults to 8."""
     learning_rate: Decimal = "1e-6"
-    """Of the actor's optimizer."""
+    """Learning rate of the actor's optimizer. Defaults to 1e-6."""
     gradient_clip: Decimal | None = None
-    """Largest norm of the gradient; verl: 1."""
+    """Maximum norm of the gradient. Defaults to verl's 1."""
     parallelism: TrainerParallelism = TrainerParallelism()
-    """How the model is spread."""
+    """How the model is sharded for training."""
     offload: Offload = Offload()
-    """What lives in host memory."""
+    """What is kept in host memory while it is not in use."""
     evaluate_every_steps: Count | None = None
-    """Steps between passes over data.validation; default: none."""
+    """Number of steps between passes over data.validation. Unset, there are no such passes."""
     evaluate_before_training: bool | None = None
-    """One pass over data.validation before the first step."""
+    """Run one pass over data.validation before the first step."""
 
 
 class RolloutParallelism(Model):
-    """How a replica of the engine is spread; what is left of the devices is further replicas."""
+    """How one replica of the engine is sharded. The remaining factor of the devices is the number of replicas."""
 
     tensor: Factor = 1
-    """Devices that share each layer."""
+    """Number of devices that share each layer. Defaults to 1."""
     data: Factor = 1
-    """Data-parallel ranks of one replica."""
+    """Number of data-parallel ranks per replica. Defaults to 1."""
     expert: Factor = 1
-    """Devices that share the experts: 1, or tensor × data."""
+    """Number of devices that share the experts: 1, or tensor × data. Defaults to 1."""
 
 
 class SpeculativeDecoding(Model):
-    """Draft tokens without a draft model: one would be stale after each step."""
+    """Speculative decoding without a draft model, because a draft model would be out of date after each step."""
 
     method: Literal["None", "NGram", "Suffix"] = "None"
-    """NGram and Suffix look drafts up in the text so far."""
+    """NGram and Suffix propose tokens from the text generated so far. None disables speculation. Defaults to None."""
     tokens: Count = 3
-    """Draft tokens of a step."""
+    """Number of tokens proposed per decoding step. Defaults to 3."""
 
 
 class Rollout(Model):
-    """The generation."""
+    """How responses are generated."""
 
     engine: Literal["vLLM"] = "vLLM"
-    """Engine of the generation."""
+    """Inference engine. Defaults to vLLM."""
     parallelism: RolloutParallelism = RolloutParallelism()
-    """How a replica is spread."""
+    """How one replica of the engine is sharded."""
     max_sequences: Count | None = None
-    """Sequences that a replica decodes at a time; default: the engine's."""
+    """Maximum number of sequences that a replica decodes at the same time. Defaults to the engine's value."""
     max_batched_tokens: Count | None = None
-    """Tokens of one forward pass of a replica."""
+    """Maximum number of tokens per forward pass of a replica. Defaults to verl's value."""
     memory_fraction: Decimal | None = None
-    """Share of a device's memory for weights and KV cache; verl: 0.5."""
+    """Fraction of a device's memory for weights and KV cache. Defaults to verl's 0.5."""
     capture_sizes: Annotated[list[Count], Field(max_length=16, json_schema_extra=ATOMIC)] = []
-    """Batch sizes whose graphs are captured."""
+    """Batch sizes for which graphs are captured. Defaults to the engine's list."""
     eager: bool | None = None
-    """No graphs."""
+    """Disable graph capture (eager mode)."""
     chunked_prefill: bool | None = None
-    """Split long prompts over several passes."""
+    """Split long prompts over several forward passes."""
     temperature: Decimal | None = None
-    """Of the sampling; verl: 1."""
+    """Sampling temperature. Defaults to verl's 1.0."""
     top_p: Decimal | None = None
-    """Share of probability to sample from; verl: 1."""
+    """Cumulative probability of the tokens to sample from. Defaults to verl's 1.0."""
     top_k: SignedDecimal | None = None
-    """Tokens to sample from; -1: all."""
+    """Number of most likely tokens to sample from; -1 samples from all tokens."""
     speculative: SpeculativeDecoding = SpeculativeDecoding()
-    """Draft tokens."""
+    """Speculative decoding."""
 
 
 class Optimizations(Model):
-    """What makes a job faster; Auto is decided once, with its reason in status.resolved.decisions."""
+    """Optimizations of a run. Auto is decided once, and status.resolved.decisions records the reason."""
 
     skip_old_log_prob: Switch = Switch.AUTO
-    """Leave out the pass for the old log-probabilities where one update per batch makes the ratio 1."""
+    """Skip the forward pass for old log-probabilities where a single update per batch makes the ratio 1. Defaults to
+    Auto."""
     core_binding: Switch = Switch.AUTO
-    """Bind each worker to cores near its device."""
+    """Bind each worker to CPU cores near its device. Auto enables it on NPUs. Defaults to Auto."""
     gc_freeze: Switch = Switch.AUTO
-    """Keep Python's garbage collector out of decoding."""
+    """Keep Python's garbage collector from running during decoding. Defaults to Auto."""
     load_balancer: Literal["Auto", "TokenAware", "RequestCount"] = "Auto"
-    """How requests are given to replicas."""
+    """How requests are distributed over the replicas. Defaults to Auto."""
 
 
 class Verl(Model):
-    """The rest of verl's configuration."""
+    """Settings of verl that have no field."""
 
     overrides: Annotated[dict[str, Anything], Field(max_length=256)] = {}
-    """Hydra key -> JSON scalar or list; keys that a typed field sets are refused."""
+    """Hydra key -> JSON scalar or list. Keys that a typed field sets are rejected."""

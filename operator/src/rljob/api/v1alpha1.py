@@ -1,7 +1,7 @@
-"""RLJob v1alpha1: the spec that a user writes, and the recipes that give it its defaults.
+"""RLJob v1alpha1: the spec that a user writes, and the recipes that supply its defaults.
 
-Statements about a field stand under it and reach the CRD. Types hold bounds and defaults; arithmetic across fields is
-`core.validation.validate`, so that all violations are told at once.
+The docstring of a field is its description in the CRD. Types hold bounds and defaults. Arithmetic across fields is in
+`core.validation.validate`, so that all violations are reported together.
 """
 
 from __future__ import annotations
@@ -45,137 +45,141 @@ MANAGER = f"{GROUP}/operator"
 
 
 class RecipeKind(enum.StrEnum):
-    """Where a recipe lives."""
+    """Kinds of recipes."""
 
     RL_RECIPE = "RLRecipe"
-    """In the job's namespace."""
+    """A recipe in the job's namespace."""
     CLUSTER_RL_RECIPE = "ClusterRLRecipe"
 
 
 class RecipeReference(Model):
-    """A recipe."""
+    """A reference to a recipe."""
 
     kind: RecipeKind = RecipeKind.CLUSTER_RL_RECIPE
-    """RLRecipe of the same namespace, or ClusterRLRecipe."""
+    """RLRecipe: a recipe in the same namespace. ClusterRLRecipe: a recipe for all namespaces. Defaults to
+    ClusterRLRecipe."""
     name: ObjectName
-    """Its name."""
+    """Name of the recipe."""
 
 
 class Runtime(Model):
-    """The image and how it is pulled."""
+    """The image of the Ray pods and how it is pulled."""
 
     image: ObjectName
     """Image of the Ray pods."""
     ray_version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] = "2.60.0"
-    """Version of Ray in the image."""
+    """Version of Ray in the image. Defaults to 2.60.0."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    """When the image is pulled."""
+    """When the image is pulled. Defaults to IfNotPresent."""
     image_pull_secrets: Annotated[list[ObjectName], Field(max_length=8, json_schema_extra=ATOMIC)] = []
-    """Secrets of the job's namespace for the registry."""
+    """Secrets in the job's namespace with credentials for the registry."""
     service_account_name: ObjectName | None = None
-    """Service account of the pods; its token is not mounted."""
+    """Service account of the pods. Its token is not mounted."""
     runtime_class_name: ObjectName | None = None
     """RuntimeClass of the worker pods, such as ascend."""
 
 
 class Accelerator(Model):
-    """The hardware."""
+    """The hardware to run on."""
 
     class_: Annotated[Label, Field(alias="class")]
-    """A row of the accelerator table: resource name, devices of a node, dies of a card, mounts, labels."""
+    """Row of the accelerator table, which sets the resource name, devices per node, dies per card, mounts and labels.
+    """
     driver_mounts: Literal["Auto", "HostPath", "RuntimeClass", "None"] = "Auto"
-    """How the node's driver comes into the worker pods. Auto: RuntimeClass where runtime.runtimeClassName is set, else
-    as the table says."""
+    """How the node's driver is made available in the worker pods. Auto: RuntimeClass if runtime.runtimeClassName is
+    set, otherwise as the accelerator table states. Defaults to Auto."""
 
 
 class Head(Model):
-    """The pod with Ray's head, the driver and the exporter; it holds no NPU."""
+    """The head pod, which runs Ray's head, the driver and the exporter. It holds no NPU."""
 
     template: PodTemplate = PodTemplate()
-    """What is set on the pod."""
+    """Settings of the head pod."""
 
 
 class WorkerGroup(Model):
-    """Pods that train and generate, one a node."""
+    """Pods that train and generate, one per node."""
 
     name: Label
-    """Its name among the groups."""
+    """Name of the group."""
     nodes: Count = 1
-    """Pods, one a node."""
+    """Number of pods, one per node. Defaults to 1."""
     devices_per_node: Count
-    """NPU devices (dies) of each pod."""
+    """Number of NPU devices (dies) per pod."""
     template: PodTemplate = PodTemplate()
-    """What is set on the pods."""
+    """Settings of the group's pods."""
 
 
 UnsetPath = Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class RLJobSpec(Model):
-    """What to train, on what, until when."""
+    """What to train, on which hardware, and when to stop."""
 
     recipe_ref: RecipeReference | None = None
-    """A recipe whose fields this spec completes and overrides."""
+    """Recipe that supplies the fields that this spec does not set."""
     unset: Annotated[list[UnsetPath], Field(max_length=64, json_schema_extra=ATOMIC)] = []
-    """Fields of the recipe to leave out, such as rollout.captureSizes or workerGroups[trainer].template.env[FOO]."""
+    """Fields of the recipe to remove, such as rollout.captureSizes or workerGroups[trainer].template.env[FOO]."""
     managed_by: Annotated[str, Field(min_length=1, max_length=253)] = MANAGER
-    """Who runs the job; this operator leaves alone what names another one."""
+    """Controller that runs the job. This operator ignores jobs that name another controller. Defaults to
+    rljob.dev/operator."""
     suspend: bool = False
-    """True frees the NPUs; false goes on with the spec that the job started with."""
+    """If true, the run is stopped with a checkpoint and its NPUs are released. Set it back to false to resume with the
+    spec that the job started with. Defaults to false."""
     runtime: Runtime
-    """The image and how it is pulled."""
+    """The image of the Ray pods and how it is pulled."""
     scheduling: Scheduling = Scheduling()
-    """How the job is queued and placed."""
+    """How the job is queued and scheduled."""
     accelerator: Accelerator
-    """The hardware."""
+    """The hardware to run on."""
     head: Head = Head()
-    """The pod with Ray's head."""
+    """The head pod."""
     worker_groups: Annotated[list[WorkerGroup], Field(min_length=1, max_length=1, json_schema_extra=keyed_by("name"))]
-    """Exactly one: trainer and rollout share its devices."""
+    """Worker groups. Exactly one is supported; trainer and rollout share its devices."""
     pod_spec_patch: PodSpecPatch = PodSpecPatch()
-    """Patches of the rendered pods."""
+    """Strategic merge patches of the rendered pods."""
     services: Annotated[list[Service], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []
-    """Helpers beside Ray in every pod."""
+    """Helpers that run beside Ray in every pod."""
     code: Code = Code()
-    """Where reward functions come from."""
+    """Source of reward functions and scripts that are not in the image."""
     initializers: Annotated[list[Initializer], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []
-    """Run one after another before the cluster exists."""
+    """Jobs that run one after another before the cluster is created."""
     secret_refs: Annotated[list[SecretReference], Field(max_length=16, json_schema_extra=keyed_by("name"))] = []
-    """Secrets whose keys become variables."""
+    """Secrets whose keys become environment variables."""
     model: ModelSource
     """The model to train."""
     data: Data
-    """Prompts."""
+    """The prompts to train and validate on."""
     reward: Reward
-    """The rule that scores a response."""
+    """The function that scores a response."""
     algorithm: Algorithm = Algorithm()
-    """The learning rule."""
+    """The reinforcement learning algorithm."""
     critic: Critic | None = None
-    """The value model, with PPO only."""
+    """The value model, for PPO only."""
     trainer: Trainer
-    """The update."""
+    """How the policy is updated."""
     rollout: Rollout = Rollout()
-    """The generation."""
+    """How responses are generated."""
     optimizations: Optimizations = Optimizations()
-    """What makes it faster."""
+    """Optimizations of a run."""
     network: Network = Network()
-    """Networking of the pods."""
+    """Network settings of the pods."""
     checkpoint: Checkpoint | None = None
-    """Where and how often the trainer saves."""
+    """Where and how often the trainer saves checkpoints."""
     restart: Restart = Restart()
-    """How failures are answered."""
+    """How failures are handled."""
     stop_rules: Annotated[list[StopRule], Field(max_length=16, json_schema_extra=keyed_by("name"))] = []
-    """When the run ends by its own figures."""
+    """Conditions on the run's metrics that end the run."""
     deadlines: Deadlines = Deadlines()
-    """Bounds on waiting."""
+    """Upper bounds on waiting."""
     stop: Stop = Stop()
     """How a run is stopped on request."""
     cleanup: Cleanup = Cleanup()
-    """What remains after the end."""
+    """What is kept after the run has ended."""
     observability: Observability = Observability()
-    """Where records outlive the pods."""
+    """Records that outlive the pods."""
     verl: Verl = Verl()
-    """The rest of verl's configuration."""
+    """Settings of verl that have no field."""
 
     @property
     def devices(self) -> int:
@@ -187,7 +191,7 @@ LIVE_RULES = [
     rule(
         "has(self.managedBy) == has(oldSelf.managedBy)"
         " && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
-        "managedBy cannot change; create the job anew",
+        "managedBy is immutable; recreate the job to change it",
     ),
     rule(
         "!has(self.trainer) || !has(self.trainer.steps) || !has(oldSelf.trainer)"
@@ -195,27 +199,27 @@ LIVE_RULES = [
         "trainer.steps may grow, not shrink; use a stop rule or suspend to end a run early",
     ),
 ]
-"""Rules on the change of RLJob.spec; a recipe may change in every way."""
+"""Rules on changes of RLJob.spec. A recipe may change in any way."""
 
 NOT_IN_A_RECIPE = frozenset({"recipeRef", "unset", "managedBy", "suspend"})
-"""Fields of RLJob.spec that belong to one job."""
+"""Fields of RLJob.spec that belong to a single job."""
 
 
 class RecipeSpec(Model):
-    """Defaults for jobs: a part of RLJob.spec that was tried on some hardware."""
+    """Defaults for jobs: a part of RLJob.spec that was tested on specific hardware."""
 
     description: Annotated[str, Field(max_length=4096)] = ""
-    """What the recipe is for."""
+    """Purpose of the recipe."""
     hardware: Text = ""
-    """What it was made for, such as 8 nodes of Atlas A3."""
+    """Hardware that the recipe is written for, such as 8 nodes of Atlas A3."""
     source: Text = ""
-    """Where its figures come from."""
+    """Source of the recipe's values."""
     recipe_ref: RecipeReference | None = None
-    """A recipe below this one; at most four deep."""
+    """Recipe that this one is based on. At most four recipes can be chained."""
     unset: Annotated[list[UnsetPath], Field(max_length=64, json_schema_extra=ATOMIC)] = []
-    """Fields of the recipe below to leave out."""
+    """Fields of the base recipe to remove."""
     template: RLJobSpec
-    """A part of RLJob.spec."""
+    """Part of RLJob.spec that the recipe supplies."""
 
 
 MAX_RECIPE_DEPTH = 4
@@ -223,10 +227,10 @@ MAX_RECIPE_DEPTH = 4
 NAME_RULES = [
     rule(
         f"size(self.metadata.name) <= {MAX_NAME_LENGTH}",
-        f"metadata.name is longer than {MAX_NAME_LENGTH} characters; names of pods are made from it",
+        f"metadata.name is longer than {MAX_NAME_LENGTH} characters, but pod names are derived from it",
     ),
     rule(
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-        "metadata.name must be lower-case letters, digits and '-', beginning with a letter (DNS-1035)",
+        "metadata.name must consist of lower-case letters, digits and '-', and start with a letter (DNS-1035)",
     ),
 ]
