@@ -1,8 +1,8 @@
 """Run tests and benchmarks where verl, vLLM and Ray are: in the runtime image, as pods of the local cluster.
 
-`python -m scripts.in_image SUITE …`; the stages `seams` and `local` of `make test`, `make test-image` and `make
-tap-cost` run it. The image holds no test tools, so pytest, at the locked version, is mounted from this machine, as the
-tests are.
+`python -m scripts.in_image SUITE …` runs in the stage `seams` of `make test`, the stage `local` of `make acceptance`,
+`make test-image` and `make tap-cost`. The image holds no test tools, so pytest, at the locked version, is mounted from
+this machine, as the tests are.
 """
 
 from __future__ import annotations
