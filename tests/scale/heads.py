@@ -20,7 +20,7 @@ from typing import Any
 from aiohttp import web
 
 from rljob.cluster.token import TokenKey
-from rljob.core.context import port_block
+from rljob.core.manifest_facts import port_block
 from rljob.render import labels
 from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import AttemptVariable, ContractError, Phase, Port, Progress, StopRequest

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from builders import BUILT_IN_RECIPES, EXAMPLES, UID, validate
 
-from rljob.core.context import identity
+from rljob.core.manifest_facts import identity
 from rljob.launchers import LAUNCHER
 from rljob.render import configmap
 from rljob.render.initializer import build_initializer, initializers

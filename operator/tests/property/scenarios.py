@@ -20,7 +20,7 @@ from rljob.api.status import ConditionType, State
 from rljob.cluster.kinds import EVENT, KINDS, POD_GROUP, RAY_CLUSTER
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
-from rljob.core.steps.finishing import LOST
+from rljob.core.transitions.attempts import LOST
 from rljob_runtime.contract import ExitCode, Phase
 
 Act = Callable[[World], None]

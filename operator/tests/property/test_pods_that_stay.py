@@ -14,7 +14,7 @@ from rljob.api.status import AttemptOutcome, State
 from rljob.cluster.kinds import POD, RAY_CLUSTER
 from rljob.core import times
 from rljob.core.reasons import Reason
-from rljob.core.steps.running import DOOMED_SECONDS
+from rljob.core.steps.following import DOOMED_SECONDS
 from rljob.core.steps.stopping import HURRY_SECONDS, STUCK_SECONDS
 
 

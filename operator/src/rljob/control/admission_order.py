@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rljob.cluster.kinds import RAY_CLUSTER
 from rljob.control.queue import Lane
 from rljob.control.store import Key, Store
-from rljob.core.context import is_paused
+from rljob.core.manifest_facts import is_paused
 
 if TYPE_CHECKING:
     from rljob.core.observed import Manifest

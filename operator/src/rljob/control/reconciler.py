@@ -30,7 +30,8 @@ from rljob.control.pure_core import Core
 from rljob.control.queue import KeyQueue, Lane
 from rljob.control.refusals import Refusals
 from rljob.control.store import Key, Store
-from rljob.core.context import Context, is_finished, is_ours
+from rljob.core.context import Context
+from rljob.core.manifest_facts import is_finished, is_ours
 from rljob.core.observed import PARTIAL_SECONDS
 from rljob.core.plan import EventNote, EventType
 from rljob.core.reasons import Reason

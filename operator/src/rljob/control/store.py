@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
 from rljob.cluster.manifests import controller_uid, interned, without_fields
-from rljob.core.context import is_finished, port_block
+from rljob.core.manifest_facts import is_finished, port_block
 from rljob.core.observed import KubeRayWork, Manifest, RecipeId
 from rljob.core.scheduling.port_blocks import Holder, recorded_block
 from rljob.core.spec.recipes import chain_ids, reference_id

@@ -1,8 +1,7 @@
-"""The parsed form of Observed that the steps read: identity, status, intended cluster, writer."""
+"""The parsed form of `Observed` that the steps read: identity, status, intended cluster, status writer."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,27 +12,27 @@ from pydantic import ValidationError
 
 from rljob.api.lifecycle import Cleanup, Deadlines, Restart, Stop
 from rljob.api.status import Attempt, ConditionStatus, ConditionType, Intent, Resolved, RLJobStatus
-from rljob.api.v1alpha1 import MANAGER, RLJobSpec
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import times
 from rljob.core.attempts.classify import restart_of
+from rljob.core.attempts.sanitize import plausible
 from rljob.core.launcher import Launcher
+from rljob.core.manifest_facts import identity, intended_cluster, is_deleted
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
 from rljob.core.scheduling.gang import decided_gang
 from rljob.core.scheduling.node_faults import NodeFault, node_faults_of
+from rljob.core.spec.mutability import change_violations
 from rljob.core.spec.recipes import reference_id
 from rljob.core.status import Writer, condition, document, read_status
 from rljob.core.validation.validate import Checked, check, validate
+from rljob.core.validation.violation import Violation
 from rljob.render import configmap, labels
 from rljob.render.accelerators import ACCELERATORS, facts_of
 from rljob.render.names import JobIdentity
 from rljob.render.podgroup import Gang, stated_gang
 from rljob.render.ports import PortBlock
-
-LEAVING_POLL_SECONDS = 2.0
-"""Between two questions to a head that is being deleted."""
-LOOK_AGAIN_SECONDS = 5.0
-"""When a fact could not be had: soon, but not at once."""
+from rljob_runtime.contract import Progress
 
 C = TypeVar("C")
 T = TypeVar("T", Deadlines, Cleanup, Stop, Restart)
@@ -41,7 +40,7 @@ T = TypeVar("T", Deadlines, Cleanup, Stop, Restart)
 
 @dataclass(frozen=True)
 class Context:
-    """One look at one job."""
+    """What one round knows of one job."""
 
     observed: Observed
     now: datetime
@@ -49,7 +48,7 @@ class Context:
 
     @cached_property
     def job(self) -> JobIdentity:
-        """Which job."""
+        """Namespace, name and uid of the job."""
         return identity(self.observed.job)
 
     @cached_property
@@ -69,7 +68,7 @@ class Context:
 
     @property
     def suspend(self) -> bool:
-        """Whether the job is to hold no NPU; counts even where the rest of the spec is broken."""
+        """Whether the job must hold no NPU; it counts even if the rest of the spec is invalid."""
         return self.raw_spec.get("suspend") is True
 
     @property
@@ -78,7 +77,7 @@ class Context:
         return self.status.intent is not None and not self.status.intent.ended
 
     def once(self, name: str, compute: Callable[[], C]) -> C:
-        """Compute what follows from spec, snapshots and recipes alone only when one of these has changed."""
+        """Return a value that depends on spec, snapshots and recipes alone, computed once until these change."""
         memo = self.observed.memo
         if name not in memo:
             memo[name] = compute()
@@ -97,13 +96,21 @@ class Context:
 
     @cached_property
     def live(self) -> Checked:
-        """The spec over the recipes that the running job stands on: for what takes effect at once."""
+        """The spec merged over the recipes of the running job: for fields that take effect at once."""
         if self.below is None or not self.reads_recipes_anew:
             return self.checked
         return self._over_frozen(self.below)
 
     def _over_frozen(self, frozen: configmap.Snapshot) -> Checked:
         return check(self.job.name, self.raw_spec, frozen.recipes, launcher=self.launcher)
+
+    @cached_property
+    def next_violations(self) -> tuple[Violation, ...]:
+        """What is wrong with the spec that the next cluster generation would take."""
+        wanted, frozen = self.checked, self.frozen_spec
+        if wanted.spec is None or frozen is None:
+            return wanted.violations
+        return tuple(change_violations(frozen, wanted.spec))
 
     @property
     def refresh(self) -> str | None:
@@ -112,7 +119,7 @@ class Context:
 
     @property
     def reads_recipes_anew(self) -> bool:
-        """Whether the next cluster generation takes the recipes as they are now: only when the user says so."""
+        """Whether the next cluster generation takes the recipes as they are now: only when the user asks for it."""
         if self.below is None:
             return True
         taken = self.below.recipes[-1].origin if self.below.recipes else None
@@ -123,21 +130,26 @@ class Context:
 
     @property
     def intent(self) -> Intent:
-        """The intent; only steps behind `intend` ask for it."""
+        """The intent; only steps after `intend` may ask for it."""
         if self.status.intent is None:
             raise AssertionError("a step asked for the intent before there was one")
         return self.status.intent
 
     @property
     def resolved(self) -> Resolved:
-        """What was fixed; written together with the intent."""
+        """What was resolved; it is written together with the intent."""
         if self.status.resolved is None:
             raise AssertionError("a step asked for what was resolved before there was an intent")
         return self.status.resolved
 
     @property
+    def is_late(self) -> bool:
+        """Whether the start deadline has passed."""
+        return self.now >= times.from_text(self.intent.start_deadline)
+
+    @property
     def open_attempt(self) -> Attempt | None:
-        """The intended attempt while it has no end."""
+        """The intended attempt until it ends."""
         return self.attempt if self.attempt is not None and self.attempt.end_time is None else None
 
     @property
@@ -148,9 +160,9 @@ class Context:
 
     @property
     def head_is_leaving(self) -> bool:
-        """Whether the head pod is being deleted: it saves, and tells of its end for a few seconds only."""
+        """Whether the head pod is being deleted: the run saves, and the exporter answers for a few seconds only."""
         pod = self.observed.head_pod
-        return pod is not None and "deletionTimestamp" in pod["metadata"]
+        return pod is not None and is_deleted(pod)
 
     @property
     def attempt(self) -> Attempt | None:
@@ -161,18 +173,30 @@ class Context:
         return next((entry for entry in self.status.attempts if entry.submission_id == wanted), None)
 
     @cached_property
+    def answer(self) -> Progress | None:
+        """The exporter's answer, cut to plausible values; None if it did not answer."""
+        return None if isinstance(self.observed.progress, Unseen) else plausible(self.observed.progress, self.now)
+
+    @cached_property
     def cluster(self) -> Manifest | None:
         """The RayCluster of the intended generation."""
         return intended_cluster(self.status, self.observed.clusters)
 
+    def could_begin(self, cluster: Manifest) -> datetime:
+        """Return when the cluster was created, or admitted by its queue if that was later."""
+        begun, admitted = cluster["metadata"]["creationTimestamp"], condition(self.status, ConditionType.ADMITTED)
+        if admitted is not None and admitted.status == ConditionStatus.TRUE:
+            begun = max(begun, admitted.last_transition_time)
+        return times.from_text(begun)
+
     @cached_property
     def frozen(self) -> configmap.Snapshot | None:
-        """What the job goes by; None where the snapshot is not there, not asked for or not ours."""
+        """The snapshot that the job uses; None if it does not exist, was not read or is not ours."""
         return self.once("frozen", lambda: self._snapshot(self.observed.snapshot))
 
     @cached_property
     def below(self) -> configmap.Snapshot | None:
-        """Whose recipes the spec is laid over: the job's snapshot, or the one before while that is yet to be made."""
+        """Whose recipes the spec is merged over: the job's snapshot, or the one before until that is made."""
         return self.frozen or self._snapshot(self.observed.base_snapshot)
 
     def _snapshot(self, found: Manifest | Unseen | None) -> configmap.Snapshot | None:
@@ -185,12 +209,12 @@ class Context:
 
     @property
     def frozen_spec(self) -> RLJobSpec | None:
-        """The spec that the job goes by."""
+        """The spec that the job uses."""
         return self.frozen.spec if self.frozen else None
 
     @cached_property
     def frozen_cluster(self) -> Manifest | None:
-        """The RayCluster to make; None where its ConfigMap is not there, not asked for or not ours."""
+        """The RayCluster to create; None if its ConfigMap does not exist, was not read or is not ours."""
         found = self.observed.config
         if not isinstance(found, dict) or not self.made(found):
             return None
@@ -200,12 +224,12 @@ class Context:
             named = (manifest["kind"], metadata["namespace"], metadata["name"])
         except (KeyError, TypeError, ValueError):
             return None
-        # Whoever may write ConfigMaps must not make the operator create anything else with its own rights.
+        # A user with write access to ConfigMaps must not make the operator create anything else with its own rights.
         return manifest if named == ("RayCluster", self.job.namespace, self.intent.cluster_name) else None
 
     @cached_property
     def frozen_pod_group(self) -> Manifest | None:
-        """The PodGroup to make before the cluster; None where Volcano has no say. Read with as little trust as that."""
+        """The PodGroup to create before the cluster; None without Volcano. It is trusted as little as the cluster."""
         found = self.observed.config
         if self.frozen_cluster is None or not isinstance(found, dict):
             return None
@@ -221,7 +245,7 @@ class Context:
 
     @property
     def gang(self) -> Gang:
-        """Who starts all pods or none, as was decided when the job began."""
+        """Which scheduler starts all pods together, as decided when the job began."""
         if (decided := decided_gang(self.resolved)) is not None:
             return decided
         return Gang.NONE if self.frozen_spec is None else stated_gang(self.frozen_spec)
@@ -231,64 +255,72 @@ class Context:
         """The PodGroup of the intended generation."""
         return next((g for g in self.observed.pod_groups if g["metadata"]["name"] == self.intent.cluster_name), None)
 
+    @property
+    def reserved_ports(self) -> PortBlock | None:
+        """The ports that this generation is rendered with; `reserve_ports` recorded them."""
+        spec, network = self.frozen_spec, self.status.network
+        if spec is None or spec.network.mode != "Host" or network is None:
+            return None
+        return PortBlock(network.port_block)
+
     def made(self, manifest: Manifest) -> bool:
-        """Whether this job controls an object; the chart's policies let nobody else write such a reference."""
+        """Report whether this job controls an object; the chart's policies let nobody else write such a reference."""
         owners = manifest["metadata"].get("ownerReferences") or ()
         mine = {"kind": "RLJob", "uid": self.job.uid, "controller": True}.items()
         return any(mine <= owner.items() for owner in owners)
 
     @property
     def _at_once(self) -> RLJobSpec | None:
-        """The spec with what takes effect at once; a broken edit falls back to what the job began with."""
+        """The spec for fields that take effect at once; an invalid edit falls back to what the job began with."""
         return self.live.spec or self.frozen_spec
 
     @property
     def deadlines(self) -> Deadlines:
-        """Deadlines may change while the job runs."""
+        """`spec.deadlines`, which may change while the job runs."""
         return self._at_once.deadlines if self._at_once else _section(self.observed.job, "deadlines", Deadlines())
 
     @property
     def cleanup(self) -> Cleanup:
-        """As deadlines."""
+        """`spec.cleanup`, which may change while the job runs."""
         return self._at_once.cleanup if self._at_once else _section(self.observed.job, "cleanup", Cleanup())
 
     @property
     def stop(self) -> Stop:
-        """As deadlines."""
+        """`spec.stop`, which may change while the job runs."""
         return self._at_once.stop if self._at_once else _section(self.observed.job, "stop", Stop())
 
     @property
     def restart(self) -> Restart:
-        """As deadlines."""
+        """`spec.restart`, which may change while the job runs."""
         return restart_of(self._at_once) if self._at_once else _section(self.observed.job, "restart", Restart())
 
     @property
     def restarts_by_itself(self) -> bool:
-        """Whether the next attempt is the operator's own doing, and not the user's."""
+        """Whether the operator, and not the user, starts the next attempt."""
         return self.status.next_attempt_time is not None
 
     @cached_property
     def node_faults(self) -> tuple[NodeFault, ...] | Unseen:
-        """What is wrong with the nodes of the running attempt, the worst first; unseen: one of them was not read."""
+        """The faults of the running attempt's nodes, the worst first; unseen if one of the nodes was not read."""
         held, looks, spec = self.observed.held, self.observed.looks, self.frozen_spec
         if isinstance(held, Unseen) or spec is None or spec.accelerator.class_ not in ACCELERATORS:
             return Unseen.UNSEEN
         found = node_faults_of(held, looks, facts_of(spec).resource, spec.worker_groups[0].devices_per_node)
-        # That nothing is wrong can be said only of what was looked at whole.
+        # Only if every node was read can it be said that none has a fault.
         return found if found or all(place.node in looks for place in held) else Unseen.UNSEEN
 
     def timed_anew(self) -> Intent:
-        """Give the intent with the clock of startSeconds beginning now."""
+        """Return the intent with its start deadline counted from now."""
         return self.timed(self.intent, self.now)
 
     def timed(self, intent: Intent, begin: datetime) -> Intent:
-        """Give an intent with that clock beginning then."""
+        """Return an intent with its start deadline counted from `begin`."""
         seconds = self.deadlines.start_seconds
         deadline = times.to_text(begin + timedelta(seconds=seconds))
         return intent.model_copy(update={"start_deadline": deadline, "start_seconds": seconds})
 
     def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None, rests: bool = False) -> Plan:
-        """Plan a status write, or nothing where it would change nothing."""
+        """Plan a status write, or none if it would change nothing."""
         same = status is self.status or document(status) == document(self.status)
         if same and "status" in self.observed.job:
             return Plan(requeue_after_seconds=requeue)
@@ -300,59 +332,3 @@ def _section(job: Manifest, name: str, default: T) -> T:
         return type(default).model_validate((job.get("spec") or {}).get(name) or {})
     except ValidationError:
         return default
-
-
-def identity(job: Manifest) -> JobIdentity:
-    """Read which job a manifest is."""
-    metadata: dict[str, Any] = job["metadata"]
-    return JobIdentity(namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])
-
-
-def is_ours(job: Manifest) -> bool:
-    """Whether the job is for this operator; a job of another one is not even validated."""
-    return ((job.get("spec") or {}).get("managedBy") or MANAGER) == MANAGER
-
-
-def is_paused(job: Manifest) -> bool:
-    """Whether the user wants the operator to keep its hands off the job; a deletion goes on all the same."""
-    annotations = job["metadata"].get("annotations") or {}
-    return annotations.get(labels.PAUSED) == "true" and "deletionTimestamp" not in job["metadata"]
-
-
-def port_block(manifest: Manifest) -> PortBlock | None:
-    """Read which ports a cluster or a pod of it was rendered with; None: the defaults, on a network of its own."""
-    text = (manifest["metadata"].get("annotations") or {}).get(labels.PORT_BLOCK, "")
-    return PortBlock(int(text)) if re.fullmatch("[0-9]{4,5}", str(text)) and 1024 <= int(text) <= 65535 else None
-
-
-def is_finished(job: Manifest) -> bool:
-    """Whether a job's condition Finished is True, whatever else its status holds."""
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(entry.get("type") == ConditionType.FINISHED and entry.get("status") == "True" for entry in conditions)
-
-
-def is_held(job: Manifest) -> bool:
-    """Whether our finalizer holds the job."""
-    return labels.STOP_FINALIZER in (job["metadata"].get("finalizers") or ())
-
-
-def could_begin(context: Context, cluster: Manifest) -> datetime:
-    """Give when the cluster could begin: made, or let go by its queue."""
-    begun, admitted = cluster["metadata"]["creationTimestamp"], condition(context.status, ConditionType.ADMITTED)
-    if admitted is not None and admitted.status == ConditionStatus.TRUE:
-        begun = max(begun, admitted.last_transition_time)
-    return times.from_text(begun)
-
-
-def intended_cluster(status: RLJobStatus, clusters: tuple[Manifest, ...]) -> Manifest | None:
-    """Find the RayCluster of the intended generation."""
-    if status.intent is None:
-        return None
-    name = status.intent.cluster_name
-    return next((cluster for cluster in clusters if cluster["metadata"]["name"] == name), None)
-
-
-def generation_of(cluster: Manifest) -> int:
-    """Read a cluster's generation from its label; 0 where somebody removed it."""
-    text = str(cluster["metadata"].get("labels", {}).get(labels.CLUSTER_GENERATION, "0"))
-    return int(text) if text.isdigit() else 0

@@ -1,8 +1,8 @@
-"""The one entry point: given all that was seen of an RLJob, what is to be done next.
+"""The one entry point: given all that was seen of an RLJob, decide what to do next.
 
-Contract: total, deterministic, no I/O. The order of STEPS is the life of a job, read from the end: what is finished
-stays finished, what is not valid is not begun, and each later step relies on what the earlier ones let pass. The first
-step that has something to do, or must wait, decides.
+Contract: total, deterministic, no I/O. The order of STEPS is the life of a job, read from the end: a finished job stays
+finished, an invalid job does not begin, and each later step relies on what the earlier ones let pass. The first step
+that has something to do, or must wait, decides.
 """
 
 from __future__ import annotations
@@ -20,81 +20,94 @@ from rljob.core.steps import (
     drift,
     driver_exit,
     finishing,
+    following,
+    freezing,
+    generation,
     host_ports,
+    initializing,
     kuberay,
     node_health,
     orphan_clusters,
     partial_allocation,
     paused,
     pod_groups,
-    preparing,
+    recovering,
     restarting,
-    running,
     starting,
     stopping,
+    submitting,
+    validating,
 )
 
 Step = Callable[[Context], Plan | None]
 
-STEPS: tuple[Step, ...] = (
+BEFORE_INTENT: tuple[Step, ...] = (
     finishing.leave_foreign,  # another operator's
     paused.keep_off,  # the user's annotation
-    deleting.let_go,  # our finalizer, when it has done its work
-    deleting.save_first,  # a deleted job that it holds
+    deleting.let_go,  # our finalizer, when it is no longer needed
+    stopping.stop_deleted,  # a deleted job that our finalizer holds
     finishing.leave_deleted,  # garbage collection does the rest
-    attempt_records.keep_evidence,  # of an attempt that ended, before its pods go
+    attempt_records.keep_evidence,  # of an attempt that ended, before its pods are gone
     host_ports.release_ports,  # before the job may be deleted
-    pod_groups.release_groups,  # of generations that are over
+    pod_groups.release_groups,  # of ended generations
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
-    finishing.give_up_refused,  # a name belongs to somebody else
-    orphan_clusters.free_strays,  # of a leader that woke too late
-    preparing.recall,  # what it goes by; after a lost status: did it begin already?
-    preparing.finish_again,
-    preparing.await_recipes,
-    preparing.validate_spec,  # nothing begins with a wrong spec
-    drift.tell_changes,  # the job goes on with the spec that it began with
+    finishing.give_up_refused,  # a child's name belongs to an object of somebody else
+    orphan_clusters.delete_orphans,  # of a former leader that woke up late
+    recovering.recall,  # the snapshot; after a lost status: did the job begin already?
+    recovering.finish_again,
+    validating.await_recipes,
+    validating.validate_spec,  # nothing begins with an invalid spec
+    drift.report_changes,  # the job keeps the spec that it began with
     stopping.begin_suspension,  # spec.suspend
     stopping.begin_preemption,
     stopping.await_end,  # a stop always completes
     stopping.tear_down,
-    stopping.hold,  # free until spec.suspend is false
+    stopping.hold,  # until spec.suspend is false
     restarting.end_overdue,  # deadlines.activeSeconds, between attempts
     restarting.back_off,
-    node_health.return_nodes,  # their faults are gone
+    node_health.return_nodes,  # whose faults are gone
     node_health.await_nodes,
     partial_allocation.await_devices,
-    preparing.await_source,  # checkpoint.from.job
-    preparing.intend,  # write down names and numbers before anything is made
+    validating.await_source,  # checkpoint.from.job
+)
+"""What may keep a job from beginning."""
+
+STEPS: tuple[Step, ...] = (
+    *BEFORE_INTENT,
+    generation.intend,  # write names and numbers before anything is created
     starting.move_deadline,  # deadlines.startSeconds was edited
-    driver_exit.take_rays_word,  # with its head gone, nobody knows better
-    starting.find_lost_cluster,  # our cluster was there and is gone
-    preparing.freeze_spec,
-    preparing.freeze_code,
-    preparing.initialize,  # before any NPU is held
+    driver_exit.close_without_head,  # with the head gone, Ray's report is the last one
+    starting.find_lost_cluster,  # the cluster existed and is gone
+    freezing.freeze_spec,
+    freezing.freeze_code,
+    initializing.initialize,  # before any NPU is held
     deleting.hold,  # stop.requireCheckpoint
     host_ports.reserve_ports,
     host_ports.recover_ports,
     pod_groups.await_volcano,
-    starting.freeze_cluster,
+    freezing.freeze_cluster,
     starting.create_cluster,
     starting.find_replaced_cluster,
-    kuberay.await_kuberay,  # away, it has not looked at the cluster
-    partial_allocation.release,  # some nodes are held, and the others are somebody else's
+    kuberay.await_kuberay,  # it is away and has not seen the cluster
+    partial_allocation.release,  # some nodes are held, and other jobs have the rest
     starting.await_pods,
     starting.intend_attempt,
-    running.find_lost_head,
-    running.submit,
-    running.record_submission,
-    running.find_dead_head,
-    running.follow,
+    following.find_lost_head,
+    submitting.submit,
+    submitting.record_submission,
+    following.find_killed_ray,
+    driver_exit.close_ended,
+    driver_exit.await_report,  # Ray reported the end before the exporter
+    following.find_lost_driver,
+    following.hold_deadlines,
+    node_health.act_on_faults,
+    following.follow,
 )
-
-BEFORE_INTENT = STEPS[: STEPS.index(preparing.intend)]
 
 
 def reconcile(observed: Observed, now: datetime, launcher: Launcher) -> Plan:
-    """Give the next step; an empty plan means that the world is as it should be."""
-    context = Context(observed=observed, now=now, launcher=launcher)
+    """Return the next step; an empty plan means that the world is as it should be."""
+    context = Context(observed, now, launcher)
     for step in STEPS:
         if (plan := step(context)) is not None:
             return plan
@@ -102,6 +115,6 @@ def reconcile(observed: Observed, now: datetime, launcher: Launcher) -> Plan:
 
 
 def begins(observed: Observed, now: datetime, launcher: Launcher) -> bool:
-    """Whether a job for which nothing was made would go on to `intend`, by what can be seen of it without a request."""
-    context = Context(observed=observed, now=now, launcher=launcher)
+    """Report whether a job without children would reach `intend`, by what can be seen of it without a request."""
+    context = Context(observed, now, launcher)
     return all(step(context) is None for step in BEFORE_INTENT)

@@ -11,20 +11,22 @@ from datetime import datetime
 
 from rljob.api.status import ConditionType, Intent, RLJobStatus
 from rljob.core import status, times
-from rljob.core.context import identity, intended_cluster, is_held, is_ours, is_paused, port_block
-from rljob.core.observed import UNSEEN, Manifest, RayJob, RayJobState, Unseen
-from rljob.core.steps.attempt_records import just_ended
-from rljob.core.steps.kuberay import is_taken_up, is_waiting_for_kuberay, may_be_refused
-from rljob.core.steps.node_health import is_waiting_for_nodes, returning_nodes
-from rljob.core.steps.partial_allocation import is_waiting_for_devices
-from rljob.core.steps.running import is_silent
-from rljob.core.steps.starting import (
+from rljob.core.manifest_facts import (
     age_seconds,
     cluster_is_ready,
-    is_waiting_for_queue,
-    pods_every_seconds,
-    quiet_seconds,
+    identity,
+    intended_cluster,
+    is_held,
+    is_ours,
+    is_paused,
+    port_block,
 )
+from rljob.core.observed import UNSEEN, Manifest, RayJob, RayJobState, Unseen
+from rljob.core.polling import pods_every_seconds, quiet_seconds
+from rljob.core.reasons import Reason
+from rljob.core.steps.attempt_records import just_ended
+from rljob.core.steps.kuberay import is_taken_up, is_waiting_for_kuberay, may_be_refused
+from rljob.core.steps.node_health import returning_nodes
 from rljob.render import labels, names
 from rljob.render.evidence import key_of
 from rljob.render.ports import DASHBOARD_PORT
@@ -173,8 +175,8 @@ def _of_phase(
 ) -> Needs:
     intent = current.intent
     if intent is None or intent.ended:
-        waits, avoided = is_waiting_for_nodes(current), returning_nodes(current)
-        taken = is_waiting_for_devices(current)
+        waits, avoided = status.is_waiting_for(current, Reason.WAITING_FOR_NODES), returning_nodes(current)
+        taken = status.is_waiting_for(current, Reason.WAITING_FOR_DEVICES)
         return Needs(
             siblings=True, nodes=True, fresh_nodes=waits or taken, look_at=avoided, taken=taken, pod_groups=True
         )
@@ -190,7 +192,7 @@ def _of_phase(
         waits = cluster["spec"].get("suspend", False) or quiet_seconds(cluster, now) > 0
         # KubeRay's first word is one of the watches.
         away = is_waiting_for_kuberay(current) and not is_taken_up(cluster, head_pod, UNSEEN)
-        if waits or is_waiting_for_queue(current):
+        if waits or status.is_waiting_for(current, Reason.WAITING_FOR_QUEUE):
             return Needs()
         if away:
             return Needs(cluster_events=True)
@@ -268,7 +270,7 @@ def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Mani
         return Needs()
     # Ray may be silent when the attempt is closed on what it said: its pods are looked at meanwhile.
     ends = f"{labels.RAY_CLUSTER}={intent.cluster_name}" if current.ending is not None else None
-    head, ask = _head(job, intent, head_pod), submitted or is_silent(current)
+    head, ask = _head(job, intent, head_pod), submitted or status.is_silent(current)
     return Needs(
         head=head,
         progress=ask,

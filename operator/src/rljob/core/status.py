@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from rljob.api.status import Condition, ConditionStatus, ConditionType, RLJobStatus, State
 from rljob.core import times
 from rljob.core.observed import Manifest
+from rljob.core.reasons import Reason
 
 MESSAGE_LIMIT = 2000
 """Bytes: the whole status has a limit in bytes."""
@@ -75,6 +76,18 @@ def is_true(status: RLJobStatus, kind: ConditionType) -> bool:
     """Whether a condition is True."""
     found = condition(status, kind)
     return found is not None and found.status is ConditionStatus.TRUE
+
+
+def is_waiting_for(status: RLJobStatus, reason: str) -> bool:
+    """Report whether the cluster is not ready for this reason, by the last status write."""
+    found = condition(status, ConditionType.CLUSTER_READY)
+    return found is not None and found.reason == reason
+
+
+def is_silent(status: RLJobStatus) -> bool:
+    """Report whether the head does not answer, by the last status write."""
+    found = condition(status, ConditionType.PROGRESSING)
+    return found is not None and found.reason == Reason.HEAD_SILENT
 
 
 @dataclass(frozen=True)

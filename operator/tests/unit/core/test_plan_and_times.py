@@ -6,7 +6,8 @@ import pytest
 from builders import NOW, UID, Json, cluster, job, small_spec
 
 from rljob.core import times
-from rljob.core.context import Context, generation_of
+from rljob.core.context import Context
+from rljob.core.manifest_facts import generation_of
 from rljob.core.observed import Observed, RayJobState
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.launchers import LAUNCHER

@@ -1,8 +1,8 @@
-"""Keeping what an ended attempt left, before its pods are gone: one write to the job's evidence.
+"""Keep the evidence of an ended attempt, before its pods are gone: one write to the job's evidence ConfigMap.
 
-The closed attempt in the status is the intent, the entry in the ConfigMap its own proof: nothing else is remembered.
-It is a courtesy with a deadline: an attempt that ended longer ago is not looked at any more, and what fails meanwhile
-holds the next step up no longer than that.
+The closed attempt in the status is the intent, and the entry in the ConfigMap its own proof: nothing else is kept.
+Evidence is best effort with a deadline: an attempt that ended longer ago is not looked at any more, and a failure
+meanwhile delays the next step no longer than that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECORD_SECONDS = 60.0
 
 
 def just_ended(current: RLJobStatus, now: datetime) -> Attempt | None:
-    """Give the last attempt if its end is so young that it is worth a look at what it left."""
+    """Return the last attempt if it ended so recently that its evidence is still collected."""
     last = current.attempts[-1] if current.attempts else None
     if last is None or last.end_time is None or now >= times.after(last.end_time, RECORD_SECONDS):
         return None
@@ -29,7 +29,7 @@ def just_ended(current: RLJobStatus, now: datetime) -> Attempt | None:
 
 
 def keep_evidence(context: Context) -> Plan | None:
-    """Write down what the last attempt left, once."""
+    """Record the evidence of the last attempt, once."""
     attempt, found = just_ended(context.status, context.now), context.observed.evidence
     if attempt is None or isinstance(found, Unseen):
         return None

@@ -1,7 +1,7 @@
-"""Telling what a running job does not take: edits of its spec, edits of its recipes, another renderer.
+"""Report what a running job does not take: edits of its spec, edits of its recipes, another renderer.
 
-Each is a condition that is True while there is something to tell, written once when that begins, changes or ends, and
-nothing else is ever done about it: the children of a running job are not touched.
+Each is a condition that is True while there is something to report. It is written when that begins, changes or ends,
+and has no other effect: the children of a running job are not touched.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from rljob.core.context import Context
 from rljob.core.observed import RecipeId
 from rljob.core.plan import Plan
 from rljob.core.reasons import Reason
-from rljob.core.spec.mutability import change_violations, differences, listed, training_hash
-from rljob.core.validation.violation import Violation
+from rljob.core.spec.mutability import differences, listed, training_hash
 from rljob.render import labels
 
 TAKES_EFFECT = "the next cluster generation takes it: set spec.suspend to true, and then to false"
@@ -25,74 +24,66 @@ REFRESH = f"set the annotation {labels.REFRESH} to a new value for the next clus
 
 
 @dataclass(frozen=True)
-class News:
-    """What a condition has to say: True with its words, or False without."""
+class Report:
+    """A condition to report: True with a message, or False without."""
 
     reason: Reason = Reason.UP_TO_DATE
     message: str = ""
 
     @property
     def value(self) -> ConditionStatus:
-        """True while there is something to tell."""
+        """True while there is something to report."""
         return ConditionStatus.FALSE if self.reason is Reason.UP_TO_DATE else ConditionStatus.TRUE
 
 
-NOTHING = News()
+NOTHING = Report()
 
 
-def tell_changes(context: Context) -> Plan | None:
-    """Bring the three conditions up to date in one write, or do nothing."""
+def report_changes(context: Context) -> Plan | None:
+    """Update the three conditions in one write, or do nothing."""
     if context.status.resolved is None:
         return None
     new = context.status
-    for kind, news in (
+    for kind, report in (
         (ConditionType.PENDING_CHANGES, _pending_changes(context)),
         (ConditionType.RECIPE_DRIFT, _recipe_drift(context)),
         (ConditionType.RENDERER_DRIFT, _renderer_drift(context)),
     ):
-        new = _with_news(context, new, kind, news)
+        new = _with_report(context, new, kind, report)
     plan = context.write(new)
     return None if plan.empty else plan
 
 
-def _with_news(context: Context, current: RLJobStatus, kind: ConditionType, news: News | None) -> RLJobStatus:
-    """Set a condition where it says something else than before; None: nothing can be said now."""
+def _with_report(context: Context, current: RLJobStatus, kind: ConditionType, report: Report | None) -> RLJobStatus:
+    """Return the status with the condition if it differs; None: it cannot be judged now."""
     told = status.condition(current, kind)
-    if news is None or (told is None and news == NOTHING):
+    if report is None or (told is None and report == NOTHING):
         return current
     before = (told.status, told.reason, told.message) if told else None
-    if before == (news.value, news.reason, status.bounded(news.message)):
+    if before == (report.value, report.reason, status.bounded(report.message)):
         return current
-    return context.writer.with_condition(current, kind, news.value, news.reason, news.message)
+    return context.writer.with_condition(current, kind, report.value, report.reason, report.message)
 
 
-def next_violations(context: Context) -> tuple[Violation, ...]:
-    """Give what is wrong with the spec that the next cluster generation would take."""
-    wanted, frozen = context.checked, context.frozen_spec
-    if wanted.spec is None or frozen is None:
-        return wanted.violations
-    return tuple(change_violations(frozen, wanted.spec))
-
-
-def _pending_changes(context: Context) -> News | None:
+def _pending_changes(context: Context) -> Report | None:
     wanted, frozen = context.checked.spec, context.frozen_spec
-    if violations := next_violations(context):
-        return News(Reason.INVALID_SPEC, f"{GOES_ON}: " + "; ".join(map(str, violations)))
+    if violations := context.next_violations:
+        return Report(Reason.INVALID_SPEC, f"{GOES_ON}: " + "; ".join(map(str, violations)))
     if wanted is None:
-        raise AssertionError("a spec without violations is there")
+        raise AssertionError("a spec without violations exists")
     if frozen is None:
-        # Between the intent and the snapshot, or with a snapshot that somebody deleted.
+        # Between the intent and the snapshot, or after somebody deleted the snapshot.
         same = training_hash(wanted) == context.resolved.spec_hash
-        return NOTHING if same else News(Reason.SPEC_CHANGED, f"{GOES_ON}; {TAKES_EFFECT}")
+        return NOTHING if same else Report(Reason.SPEC_CHANGED, f"{GOES_ON}; {TAKES_EFFECT}")
     changes = context.once("differences", lambda: differences(frozen, wanted))
-    return News(Reason.SPEC_CHANGED, f"{listed(changes)}; {TAKES_EFFECT}") if changes else NOTHING
+    return Report(Reason.SPEC_CHANGED, f"{listed(changes)}; {TAKES_EFFECT}") if changes else NOTHING
 
 
-def _recipe_drift(context: Context) -> News | None:
+def _recipe_drift(context: Context) -> Report | None:
     if any(taken.kind in context.observed.unreadable for taken in context.resolved.recipes):
         return None
     changes = [text for taken in context.resolved.recipes for text in _change(context, taken)]
-    return News(Reason.RECIPE_CHANGED, f"{'; '.join(changes)}; {GOES_ON}; {REFRESH}") if changes else NOTHING
+    return Report(Reason.RECIPE_CHANGED, f"{'; '.join(changes)}; {GOES_ON}; {REFRESH}") if changes else NOTHING
 
 
 def _change(context: Context, taken: ResolvedRecipe) -> Iterator[str]:
@@ -106,13 +97,13 @@ def _change(context: Context, taken: ResolvedRecipe) -> Iterator[str]:
         yield f"{recipe} changed from generation {taken.generation} to {found['metadata'].get('generation')}"
 
 
-def _renderer_drift(context: Context) -> News | None:
+def _renderer_drift(context: Context) -> Report | None:
     if context.cluster is None:
         return None
     made_by = (context.cluster["metadata"].get("annotations") or {}).get(labels.RENDERER)
     if made_by in (None, labels.RENDERER_VERSION):
         return NOTHING
-    return News(
+    return Report(
         Reason.RENDERER_CHANGED,
         f"the running cluster was rendered by version {made_by}, this operator renders by version "
         f"{labels.RENDERER_VERSION}; {TAKES_EFFECT}",

@@ -1,27 +1,29 @@
-"""Ports on the nodes' network: a block of the job's own before anything is rendered with it, and back at the end.
+"""Ports on the nodes' network: a block of the job's own before anything is rendered with it, released at the end.
 
-The intent of the cluster generation stands in the status before a block is reserved; the block stands in the status
-before the RayCluster is rendered with it, and is compared with the ConfigMap once more in that round.
+The intent of the cluster generation is in the status before a block is reserved. The block is in the status before the
+RayCluster is rendered with it, and is compared with the ConfigMap once more in that round.
 """
 
 from __future__ import annotations
 
 from rljob.api.status import ConditionType, NetworkStatus
-from rljob.core import status, times
-from rljob.core.context import LOOK_AGAIN_SECONDS, Context, port_block
+from rljob.core import status
+from rljob.core.context import Context
+from rljob.core.manifest_facts import port_block
 from rljob.core.observed import Unseen
 from rljob.core.plan import Plan, WriteAllocations
+from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.port_blocks import BLOCKS
-from rljob.core.steps.restarting import give_up
-from rljob.core.steps.starting import tell, with_cluster_begun
+from rljob.core.transitions.conclusions import give_up
+from rljob.core.transitions.conditions import report_not_ready, with_cluster_begun
 
 WAIT_SECONDS = 30.0
-"""A block comes free when another job ends."""
+"""A block becomes free when another job ends."""
 
 
 def reserve_ports(context: Context) -> Plan | None:
-    """Have a block before the cluster is frozen; frozen ones keep theirs."""
+    """Reserve a block before the cluster is frozen; a frozen cluster keeps its block."""
     spec = context.frozen_spec
     if spec is None or spec.network.mode != "Host" or context.cluster is not None or context.frozen_cluster is not None:
         return None
@@ -30,7 +32,7 @@ def reserve_ports(context: Context) -> Plan | None:
         return _ask_for_blocks(context)
     held = seen.block_of(context.job.uid)
     if held is None:
-        # After a loss of the ConfigMap: the block that it had, unless somebody else was faster.
+        # After a loss of the ConfigMap: the block that the job had, unless another job was faster.
         wanted = recorded if recorded is not None and seen.can_have(context.job.uid, recorded) else seen.free()
         if wanted is None:
             return _await_block(context, len(seen.held))
@@ -39,19 +41,19 @@ def reserve_ports(context: Context) -> Plan | None:
 
 
 def _ask_for_blocks(context: Context) -> Plan:
-    """Wait for the answer; a job that an operator without blocks began has not asked yet."""
+    """Wait for the answer; a job that began under an operator without blocks has not asked yet."""
     resolved = context.status.resolved
     if resolved is not None and resolved.host_network is None:
         asking = resolved.model_copy(update={"host_network": True})
         return context.write(context.status.model_copy(update={"resolved": asking}))
-    if context.now >= times.from_text(context.intent.start_deadline) and not _waits(context):
+    if context.is_late and not status.is_waiting_for(context.status, Reason.WAITING_FOR_PORTS):
         message = "the ConfigMap of port blocks cannot be read; the operator's role needs get and update on it"
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, message)
     return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
 
 
 def recover_ports(context: Context) -> Plan | None:
-    """After a loss of the status, read from the cluster which ports it has."""
+    """After a loss of the status, read the ports from the cluster."""
     if context.cluster is None or context.status.network is not None:
         return None
     block = port_block(context.cluster)
@@ -59,7 +61,7 @@ def recover_ports(context: Context) -> Plan | None:
 
 
 def release_ports(context: Context) -> Plan | None:
-    """Give the block back when the job is finished and the last pod that may listen is gone."""
+    """Release the block when the job is finished and the last pod that may listen is gone."""
     if context.status.network is None or not status.is_true(context.status, ConditionType.FINISHED):
         return None
     if context.observed.clusters:
@@ -82,21 +84,18 @@ def _recorded(context: Context) -> int | None:
 
 def _write(context: Context, first: int) -> Plan:
     new = context.status.model_copy(update={"network": NetworkStatus(port_block=first)})
-    if not _waits(context):
+    if not status.is_waiting_for(context.status, Reason.WAITING_FOR_PORTS):
         return context.write(new)
-    # The clock of startSeconds begins here: others may have had the ports for days.
+    # startSeconds counts from here: others may have had the ports for days.
     return context.write(with_cluster_begun(context, new.model_copy(update={"intent": context.timed_anew()})))
 
 
-def _waits(context: Context) -> bool:
-    told = status.condition(context.status, ConditionType.CLUSTER_READY)
-    return told is not None and told.reason == Reason.WAITING_FOR_PORTS
-
-
 def _await_block(context: Context, holders: int) -> Plan:
-    """Say so, for as long as it takes: the job holds nothing, and blocks come free as others end."""
+    """Report the wait, for as long as it takes: the job holds nothing, and blocks become free as others end."""
     message = (
         f"all blocks of ports for network.mode Host are taken, by {holders} jobs; the job waits for one of them to end "
         f"(chart value hostPorts.blocks, by default {BLOCKS})"
     )
-    return tell(context, context.status, Reason.WAITING_FOR_PORTS.value, message, problem=True, seconds=WAIT_SECONDS)
+    return report_not_ready(
+        context, context.status, Reason.WAITING_FOR_PORTS.value, message, problem=True, seconds=WAIT_SECONDS
+    )

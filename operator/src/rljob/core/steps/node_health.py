@@ -1,7 +1,7 @@
-"""The hardware under a run: told when it is degraded, left when it is at fault, waited for when nothing else is there.
+"""The hardware of a run: reported when it is degraded, left when it is at fault, waited for when there is no other.
 
-Nothing here evicts a pod or touches a node: drains, taints and resets are Kubernetes' and the plug-in's own business.
-A run is stopped only where another attempt may follow; otherwise it goes on as long as it can.
+Nothing here evicts a pod or changes a node: drains, taints and resets are up to Kubernetes and the device plug-in. A
+run is stopped only if another attempt may follow; otherwise it continues as long as it can.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.discovery import Room, room_for
 from rljob.core.scheduling.node_faults import CLASSES, NODE_CORDONED, FaultEffect, NodeFault, listed, node_faults
-from rljob.core.steps.ordering import order_stop
+from rljob.core.transitions.conclusions import EXCLUDED_SECONDS
+from rljob.core.transitions.conditions import without_node_faults
+from rljob.core.transitions.stop_order import order_stop
 from rljob.render.accelerators import ACCELERATORS, facts_of
 
 WAIT_SECONDS = 15.0
-"""Between two looks at nodes that are waited for."""
-EXCLUDED_SECONDS = 24 * 3600
-"""A day: time for somebody to look at the node; afterwards it gets another chance."""
+"""Interval between two looks at nodes that the job waits for."""
 BLAMED_SECONDS = 300.0
-"""How long mere blame keeps all other devices waiting: within a minute or two Kubernetes (kube-controller-manager
---node-monitor-grace-period, 50 s) or the device plug-in say what is wrong with a node."""
+"""How long mere blame of a node keeps all other devices waiting: within a minute or two Kubernetes
+(kube-controller-manager --node-monitor-grace-period, 50 s) or the device plug-in reports what is wrong with a node."""
 NODES_NAMED = 4
 RETURNING = frozenset(row.reason for row in CLASSES.values() if row.effect >= FaultEffect.AVOIDS)
-"""Reasons to avoid a node that may be seen to be gone; other blame lasts until its time is over."""
+"""Reasons to avoid a node whose end can be observed; other blame lasts until it expires."""
 
 
-def mind_nodes(context: Context) -> Plan | None:
-    """Tell what is wrong with the nodes of a run, and stop it where it must not go on; None: go on."""
+def act_on_faults(context: Context) -> Plan | None:
+    """Report the faults of a run's nodes, and stop a run that must not continue on them."""
     node_faults = context.node_faults
     if isinstance(node_faults, Unseen):
         return None
     told = status.condition(context.status, ConditionType.DEGRADED)
     acting = _acting(context, node_faults)
-    goes_on = _why_it_goes_on(context, acting)
-    if (plan := _tell(context, told, node_faults, goes_on)) is not None:
+    continues = _why_it_continues(context, acting)
+    if (plan := _report(context, told, node_faults, continues)) is not None:
         return plan
-    if not acting or goes_on or told is None:
+    if not acting or continues or told is None:
         return None
     lasts = context.now - times.from_text(told.last_transition_time)
     if lasts < timedelta(seconds=acting[0].row.wait_seconds):
@@ -53,7 +53,7 @@ def mind_nodes(context: Context) -> Plan | None:
 
 
 def _acting(context: Context, node_faults: Sequence[NodeFault]) -> tuple[NodeFault, ...]:
-    """Give what a run is stopped for: what the user has a rule for, then what is bad enough."""
+    """Return the faults that a run is stopped for: first those that a restart rule names, then the severe ones."""
     ruled = {node_fault: fault_rule(context.restart.rules, node_fault.name) is not None for node_fault in node_faults}
     found = [
         node_fault for node_fault in node_faults if ruled[node_fault] or node_fault.row.effect >= FaultEffect.RESTARTS
@@ -61,8 +61,8 @@ def _acting(context: Context, node_faults: Sequence[NodeFault]) -> tuple[NodeFau
     return tuple(sorted(found, key=lambda node_fault: not ruled[node_fault]))
 
 
-def _why_it_goes_on(context: Context, acting: Sequence[NodeFault]) -> str:
-    """Say why no attempt would follow that anybody asked for: a run on bad hardware is worth more than none."""
+def _why_it_continues(context: Context, acting: Sequence[NodeFault]) -> str:
+    """Return why no attempt would follow a stop: a run on bad hardware is worth more than none. Empty if one would."""
     if not acting:
         return ""
     rule = fault_rule(context.restart.rules, acting[0].name)
@@ -75,49 +75,33 @@ def _why_it_goes_on(context: Context, acting: Sequence[NodeFault]) -> str:
     return f"the run goes on as long as it can, since {verdict.why or 'restart.maxInfrastructureRestarts is 0'}"
 
 
-def _tell(context: Context, told: Condition | None, node_faults: Sequence[NodeFault], goes_on: str) -> Plan | None:
-    """Bring the condition Degraded up to date."""
+def _report(context: Context, told: Condition | None, node_faults: Sequence[NodeFault], continues: str) -> Plan | None:
+    """Update the condition Degraded."""
     if not node_faults:
         if told is None or told.status is ConditionStatus.FALSE:
             return None
         new = without_node_faults(context, context.status)
         return context.write(new, EventNote(EventType.NORMAL, Reason.HEALTHY, f"no more: {told.message}"))
     reason, message = node_faults[0].row.reason, listed(node_faults)
-    message = status.bounded(f"{message}; {goes_on}" if goes_on else message)
+    message = status.bounded(f"{message}; {continues}" if continues else message)
     known = told is not None and told.status is ConditionStatus.TRUE
     same = told is not None and known and told.reason == reason
     if same and told is not None and told.message == message:
         return None
-    # A reason counts from when it was first seen: how long a fault lasts decides what follows.
+    # The transition time is when a reason was first seen: how long a fault lasts decides what follows.
     base = context.status if same else without_node_faults(context, context.status)
     new = context.writer.with_condition(base, ConditionType.DEGRADED, ConditionStatus.TRUE, reason, message)
     events = () if same else (EventNote(EventType.WARNING, reason, message),)
     return context.write(new, *events)
 
 
-def without_node_faults(context: Context, current: RLJobStatus) -> RLJobStatus:
-    """Take the condition Degraded back, where it was told."""
-    if not status.is_true(current, ConditionType.DEGRADED):
-        return current
-    return context.writer.with_condition(current, ConditionType.DEGRADED, ConditionStatus.FALSE, Reason.HEALTHY)
-
-
-# Before the next generation.
-
-
 def returning_nodes(current: RLJobStatus) -> tuple[str, ...]:
-    """Name the nodes that are avoided for something that may have ended."""
+    """Return the nodes that are avoided for a fault that may have ended."""
     return tuple(entry.name for entry in current.excluded_nodes if entry.reason in RETURNING)
 
 
-def is_waiting_for_nodes(current: RLJobStatus) -> bool:
-    """Whether that was the last word."""
-    told = status.condition(current, ConditionType.CLUSTER_READY)
-    return told is not None and told.reason == Reason.WAITING_FOR_NODES
-
-
 def return_nodes(context: Context) -> Plan | None:
-    """Use nodes again whose faults are gone, before the next generation is made."""
+    """Use nodes again whose faults are gone, before the next generation begins."""
     spec = context.frozen_spec
     if context.active or spec is None or spec.accelerator.class_ not in ACCELERATORS:
         return None
@@ -136,23 +120,27 @@ def return_nodes(context: Context) -> Plan | None:
 
 
 def _keeps_out(context: Context, node_fault: NodeFault) -> bool:
-    """Whether a node with this fault stays avoided: what a rule ends runs for would end the next one too."""
-    # Off a cordoned node the scheduler keeps by itself.
+    """Report whether a node with this fault stays avoided: a fault that stopped a run by a rule would stop the next."""
+    # The scheduler avoids a cordoned node by itself.
     ruled = node_fault.name != NODE_CORDONED and fault_rule(context.restart.rules, node_fault.name) is not None
     return ruled or node_fault.row.effect >= FaultEffect.AVOIDS
 
 
 def await_nodes(context: Context) -> Plan | None:
-    """Begin no generation that cannot start without the nodes at fault: it would only burn the budget.
+    """Begin no generation that cannot start without the nodes at fault: it would only use up the budget.
 
-    Where the cluster has too few nodes of the class altogether the pods wait, so that somebody may add some.
+    If the cluster has too few nodes of the class altogether, the pods wait, so that somebody may add some.
     """
     spec = context.checked.spec or context.frozen_spec
     if context.active or context.status.intent is None or spec is None or spec.accelerator.class_ not in ACCELERATORS:
         return None
     nodes = context.observed.nodes
     if isinstance(nodes, Unseen):
-        return Plan(requeue_after_seconds=WAIT_SECONDS) if is_waiting_for_nodes(context.status) else None
+        return (
+            Plan(requeue_after_seconds=WAIT_SECONDS)
+            if status.is_waiting_for(context.status, Reason.WAITING_FOR_NODES)
+            else None
+        )
     avoided = {node.name: node for node in context.status.excluded_nodes if times.from_text(node.until) > context.now}
     room, wanted = room_for(spec, nodes, avoided), spec.worker_groups[0].nodes
     if room is None or len(room.all) < wanted or len(room.usable) >= wanted:
@@ -165,13 +153,13 @@ def await_nodes(context: Context) -> Plan | None:
     )
     state = State.RESTARTING if context.restarts_by_itself else State.PENDING
     new = context.writer.summarised(new, state, Reason.WAITING_FOR_NODES, message)
-    first = not is_waiting_for_nodes(context.status)
+    first = not status.is_waiting_for(context.status, Reason.WAITING_FOR_NODES)
     events = (EventNote(EventType.WARNING, Reason.WAITING_FOR_NODES, message),) if first else ()
     return context.write(new, *events, requeue=WAIT_SECONDS)
 
 
 def _use_doubtful(context: Context) -> Plan | None:
-    """Give up blame after a while: a doubtful node is better than none."""
+    """Use blamed nodes again after a while: a doubtful node is better than none."""
     doubted = {
         entry.name
         for entry in context.status.excluded_nodes
@@ -186,12 +174,12 @@ def _use_doubtful(context: Context) -> Plan | None:
 
 
 def _doubted_until(context: Context, entry: ExcludedNode) -> datetime:
-    """Give until when a node is done without: longer for what a check has found than for mere blame.
+    """Return until when a node is avoided: longer for the finding of a check than for mere blame.
 
-    Nobody but the next attempt finds out whether a check would go well again.
+    Only the next attempt shows whether the check would pass again.
     """
     start = context.deadlines.start_seconds
-    # Of blame alone there is no message (`restarting._excluded`).
+    # Mere blame has no message (`transitions.conclusions`).
     patience = start if entry.message else min(start, BLAMED_SECONDS)
     return times.from_text(entry.until) - timedelta(seconds=EXCLUDED_SECONDS - patience)
 

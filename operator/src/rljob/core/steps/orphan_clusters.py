@@ -1,21 +1,23 @@
-"""Clusters that nobody wants: a leader that was paused in a write may send it after its successor has gone on.
+"""Clusters of no generation: a leader that was paused during a create may send it after its successor took over.
 
-No precondition of the API server can refuse such a create. The cluster it makes belongs to a generation that has ended,
-so it is deleted again, whatever state the job is in; next to a cluster that runs, `starting.create_cluster` does so.
+No precondition of the API server can refuse such a create. The cluster belongs to a generation that has ended, so it is
+deleted again, whatever state the job is in. Next to a running cluster, `starting.create_cluster` does the same.
 """
 
 from __future__ import annotations
 
-from rljob.core.context import LOOK_AGAIN_SECONDS, Context
+from rljob.core.context import Context
+from rljob.core.manifest_facts import is_deleted
 from rljob.core.plan import Plan
-from rljob.core.steps.finishing import delete_cluster
+from rljob.core.polling import LOOK_AGAIN_SECONDS
+from rljob.core.transitions.children import delete_cluster
 
 
-def free_strays(context: Context) -> Plan | None:
-    """Delete what is there between two cluster generations, when nothing may be."""
+def delete_orphans(context: Context) -> Plan | None:
+    """Delete the clusters that exist between two cluster generations, when there may be none."""
     if context.status.intent is None or context.active:
         return None
-    strays = [cluster for cluster in context.observed.clusters if "deletionTimestamp" not in cluster["metadata"]]
+    orphans = [cluster for cluster in context.observed.clusters if not is_deleted(cluster)]
     return (
-        Plan(effects=tuple(map(delete_cluster, strays)), requeue_after_seconds=LOOK_AGAIN_SECONDS) if strays else None
+        Plan(effects=tuple(map(delete_cluster, orphans)), requeue_after_seconds=LOOK_AGAIN_SECONDS) if orphans else None
     )

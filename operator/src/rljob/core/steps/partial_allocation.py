@@ -1,47 +1,41 @@
-"""All nodes or none, without a queue: what holds only some of its nodes gives all of them back, waits, and tries again.
+"""All nodes or none, without a queue: a job that holds only some of its nodes releases them, waits, and tries again.
 
-The order to release is written down first and carried out by the same teardown as a suspension; the next cluster
-generation follows when its time has come and, as far as this operator knows, enough devices are free. None of it is an
-attempt or a failure. A job may so wait for days behind another one: `deadlines.startSeconds` counts anew for every
-generation, and ends only what the nodes of the cluster could never hold.
+The order to release is recorded first and carried out by the same teardown as a suspension. The next cluster generation
+begins when its time has come and, as far as this operator knows, enough devices are free. None of this is an attempt or
+a failure. A job may wait in this way for days: `deadlines.startSeconds` counts anew for every generation, and ends only
+jobs that the nodes of the cluster could never hold.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State, StopStatus
+from rljob.api.status import ConditionStatus, ConditionType, State, StopStatus
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import status, times
 from rljob.core.context import Context
 from rljob.core.jitter import fraction
+from rljob.core.manifest_facts import cluster_is_ready
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.discovery import devices_in_all, workers_in_all
 from rljob.core.scheduling.held_nodes import Holding, backoff_seconds, bound_seconds, find_holding
 from rljob.core.scheduling.kueue import is_queued
-from rljob.core.steps.restarting import give_up
-from rljob.core.steps.starting import cluster_is_ready
+from rljob.core.transitions.conclusions import give_up
 from rljob.render.accelerators import ACCELERATORS, facts_of
 from rljob.render.placement import requires_domain
 from rljob.render.podgroup import Gang
 from rljob_runtime.contract import StopMode
 
 LOOK_SECONDS_MAX = 60.0
-"""Bound of the pause between two looks at what is free, without jitter: a tenth of the time that the job has waited."""
+"""Upper bound of the interval between two looks at free devices, without jitter: a tenth of the job's wait."""
 TRUSTED_SECONDS = 3600.0
-"""A look counts clusters of jobs and nodes of a class as a whole. Where that is wrong, a job loses an hour, no more."""
-
-
-def is_waiting_for_devices(current: RLJobStatus) -> bool:
-    """Whether that was the last word."""
-    told = status.condition(current, ConditionType.CLUSTER_READY)
-    return told is not None and told.reason == Reason.WAITING_FOR_DEVICES
+"""Free devices are counted by clusters and nodes of a class. If the count is wrong, a job loses an hour at most."""
 
 
 def release(context: Context) -> Plan | None:
-    """Give back everything when a part was held for too long, or nothing was had by the start deadline."""
+    """Release all nodes when only some were held for too long, or none by the start deadline."""
     pods, spec = context.observed.pods, context.frozen_spec
     if (
         context.intent.attempt > 0
@@ -56,25 +50,25 @@ def release(context: Context) -> Plan | None:
     found = find_holding(pods, resource, {node.name: node.devices.get(resource, 0) // each for node in items})
     if found is None or _may_hold(context, found):
         return None
-    # Of domains it is not known how many nodes each has.
+    # How many nodes each topology domain has is not known.
     room = None if isinstance(nodes, Unseen) or requires_domain(spec) else workers_in_all(spec, nodes)
-    # Nodes that could not be read just now are no reason to end what rightly waits.
+    # Nodes that could not be read just now are no reason to end a justified wait.
     if room is None and not isinstance(nodes, Unseen) and _waited_seconds(context) >= context.deadlines.start_seconds:
         why = f"{_numbers(context, found)}; whether the cluster has such nodes is not known"
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, why)
     if room is not None and room < spec.worker_groups[0].nodes:
-        # Nobody uses what is not there: that ends at the start deadline.
+        # The cluster lacks such nodes, so nobody will free them: the start deadline applies.
         return None
     return _release(context, found)
 
 
 def _has_gang(context: Context) -> bool:
-    """Whether somebody starts all pods or none; decided once, when the job began."""
+    """Report whether a scheduler starts all pods together; decided once, when the job began."""
     return (context.cluster is not None and is_queued(context.cluster)) or context.gang is not Gang.NONE
 
 
 def _may_hold(context: Context, found: Holding) -> bool:
-    if context.now >= times.from_text(context.intent.start_deadline):
+    if context.is_late:
         return False
     bound = bound_seconds(context.observed.partial_seconds, context.intent.cluster_name)
     return found.since is None or context.now < found.since + timedelta(seconds=bound)
@@ -94,7 +88,7 @@ def _release(context: Context, found: Holding) -> Plan:
 
 
 def _numbers(context: Context, found: Holding) -> str:
-    """Say how much of a cluster has nodes."""
+    """Return how many pods of the cluster have nodes."""
     groups = context.cluster["spec"]["workerGroupSpecs"] if context.cluster is not None else ()
     wanted = 1 + sum(int(group.get("replicas", 0)) for group in groups)
     have, wait = "has a node" if found.placed == 1 else "have nodes", "waits" if found.waiting == 1 else "wait"
@@ -102,7 +96,7 @@ def _numbers(context: Context, found: Holding) -> str:
 
 
 def _waited_seconds(context: Context) -> float:
-    """Give for how long the job has had no whole cluster; one that lost a pod between two drivers had it until now."""
+    """Return for how long the job has had no complete cluster; 0 if it lost a pod between two drivers."""
     told = status.condition(context.status, ConditionType.CLUSTER_READY)
     if told is None or told.status is ConditionStatus.TRUE:
         return 0.0
@@ -110,14 +104,19 @@ def _waited_seconds(context: Context) -> float:
 
 
 def await_devices(context: Context) -> Plan | None:
-    """Make no cluster while others have the devices; where that cannot be known, or not be true, just try."""
+    """Create no cluster while other jobs have the devices; if that is unknown, or may be wrong, try."""
     begin, spec = context.status.next_attempt_time, context.checked.spec or context.frozen_spec
-    if context.active or begin is None or not is_waiting_for_devices(context.status) or spec is None:
+    if (
+        context.active
+        or begin is None
+        or not status.is_waiting_for(context.status, Reason.WAITING_FOR_DEVICES)
+        or spec is None
+    ):
         return None
     if spec.accelerator.class_ not in ACCELERATORS or context.now >= times.after(begin, TRUSTED_SECONDS):
         return None
     if spec.scheduling.priority_class_name is not None:
-        # Its pods may take the place of others', which the look knows nothing of.
+        # Its pods may preempt others, which the count does not know.
         return None
     message = _missing_devices(context, spec)
     if not message:
@@ -131,7 +130,7 @@ def await_devices(context: Context) -> Plan | None:
 
 
 def _missing_devices(context: Context, spec: RLJobSpec) -> str:
-    """Say that others have too many devices of the class; empty where enough may be free."""
+    """Return that other jobs have too many devices of the class; empty if enough may be free."""
     nodes, taken, group = context.observed.nodes, context.observed.taken, spec.worker_groups[0]
     if isinstance(nodes, Unseen) or isinstance(taken, Unseen) or workers_in_all(spec, nodes) is None:
         return ""

@@ -1,14 +1,15 @@
-"""The annotation rljob.dev/paused: the operator keeps its hands off a job, and says so.
+"""The annotation rljob.dev/paused: the operator leaves the job alone and reports so.
 
-For repairs by hand and for debugging: nothing is made, deleted, submitted, asked or counted, and the run goes on as it
-is. Deadlines go on as well: what they demand is done when the pause ends. A deletion is not held up.
+For repairs by hand and for debugging: nothing is created, deleted, submitted, requested or counted, and the run
+continues. Deadlines are not paused: what they demand is done when the pause ends. A deletion is not delayed.
 """
 
 from __future__ import annotations
 
 from rljob.api.status import ConditionStatus, ConditionType
 from rljob.core import status
-from rljob.core.context import Context, is_paused
+from rljob.core.context import Context
+from rljob.core.manifest_facts import is_paused
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
 from rljob.render.labels import PAUSED
@@ -17,7 +18,7 @@ MESSAGE = f'the annotation {PAUSED} is "true": nothing is done for this job unti
 
 
 def keep_off(context: Context) -> Plan | None:
-    """Do nothing for a paused job, once that is said; unsay it when the pause ends."""
+    """Do nothing for a paused job after reporting the pause; report its end."""
     paused, told = is_paused(context.observed.job), status.is_true(context.status, ConditionType.PAUSED)
     if paused == told:
         return Plan() if paused else None

@@ -1,26 +1,28 @@
-"""Volcano's PodGroup: whether one can be made, and its end with the cluster generation that it was made for.
+"""Volcano's PodGroup: whether one can be created, and its deletion with the cluster generation that it belongs to.
 
 It is created right before the RayCluster, by the same plan (`starting.create_cluster`). Its owner is the RLJob, since
-it comes before the cluster; so what ends with a generation is deleted here: a group without pods would still reserve
+it exists before the cluster; so it is deleted here when a generation ends: a group without pods would still reserve
 room in its queue.
 """
 
 from __future__ import annotations
 
 from rljob.api.status import ConditionType, State
-from rljob.core import status, times
-from rljob.core.context import LOOK_AGAIN_SECONDS, Context
+from rljob.core import status
+from rljob.core.context import Context
+from rljob.core.manifest_facts import is_deleted
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import DeleteObject, Plan
+from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.gang import unavailable
-from rljob.core.steps.restarting import give_up
-from rljob.core.steps.starting import tell
+from rljob.core.transitions.conclusions import give_up
+from rljob.core.transitions.conditions import report_not_ready
 from rljob.render.podgroup import API_VERSION, Gang
 
 
 def release_groups(context: Context) -> Plan | None:
-    """Delete the PodGroups of generations that are over, when their clusters are gone."""
+    """Delete the PodGroups of ended generations once their clusters are gone."""
     if context.status.intent is None:
         return None
     living = {cluster["metadata"]["name"] for cluster in context.observed.clusters}
@@ -29,7 +31,7 @@ def release_groups(context: Context) -> Plan | None:
     over = [
         group
         for group in context.observed.pod_groups
-        if group["metadata"]["name"] not in living and "deletionTimestamp" not in group["metadata"]
+        if group["metadata"]["name"] not in living and not is_deleted(group)
     ]
     return Plan(effects=tuple(map(_delete, over)), requeue_after_seconds=LOOK_AGAIN_SECONDS) if over else None
 
@@ -40,7 +42,7 @@ def _delete(group: Manifest) -> DeleteObject:
 
 
 def await_volcano(context: Context) -> Plan | None:
-    """Say so when no PodGroup can be made of the kind that the job needs, and wait no longer than for a start."""
+    """Report that the PodGroup that the job needs cannot be created, and wait until the start deadline."""
     if context.cluster is not None or context.frozen_cluster is not None or context.gang is not Gang.VOLCANO:
         return None
     api = context.observed.pod_group_api
@@ -49,6 +51,8 @@ def await_volcano(context: Context) -> Plan | None:
     message = "" if context.frozen_spec is None else unavailable(context.frozen_spec, api)
     if not message:
         return None
-    if context.now >= times.from_text(context.intent.start_deadline):
+    if context.is_late:
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, message)
-    return tell(context, context.status, Reason.GANG_UNAVAILABLE.value, message, problem=True, state=State.PENDING)
+    return report_not_ready(
+        context, context.status, Reason.GANG_UNAVAILABLE.value, message, problem=True, state=State.PENDING
+    )

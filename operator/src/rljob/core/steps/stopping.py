@@ -1,7 +1,7 @@
-"""A run that is to stop: it is asked to save, its attempt is closed, and its cluster goes or waits.
+"""Stop a run: it is asked to save, its attempt is closed, and its cluster is deleted or waits.
 
-A stop is written down with its deadline before anything is asked, and it always completes, even if what asked for it is
-taken back meanwhile. What follows depends on the reason: a suspended job waits for its user, a preempted one for its
+A stop is recorded with its deadline before anything is asked, and it always completes, even if the reason for it is
+withdrawn meanwhile. What follows depends on the reason: a suspended job waits for its user, a preempted one for its
 queue, a stalled one is judged as any failure, and one beyond its active deadline has failed.
 """
 
@@ -20,30 +20,33 @@ from rljob.api.status import (
 )
 from rljob.core import status, times
 from rljob.core.attempts.classify import Failure, at_fault
-from rljob.core.context import LEAVING_POLL_SECONDS, LOOK_AGAIN_SECONDS, Context, port_block
+from rljob.core.context import Context
+from rljob.core.manifest_facts import is_deleted, is_held, is_suspended, port_block
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan, ShortenGracePeriod, StopRun
+from rljob.core.polling import LEAVING_POLL_SECONDS, LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.kueue import find_eviction
 from rljob.core.scheduling.node_faults import UNKNOWN
-from rljob.core.steps.driver_exit import await_last_word, outcome_seen
-from rljob.core.steps.finishing import close_attempt, delete_cluster, end
-from rljob.core.steps.ordering import order_stop
-from rljob.core.steps.queue_admission import with_admission
-from rljob.core.steps.restarting import conclude, counted, without_attempt
-from rljob.core.steps.running import progress_seen, with_progress
+from rljob.core.transitions.attempts import close_attempt, counted, without_attempt
+from rljob.core.transitions.children import delete_cluster
+from rljob.core.transitions.conclusions import conclude, end
+from rljob.core.transitions.driver_exit import await_exporter, outcome_seen
+from rljob.core.transitions.progress import with_progress
+from rljob.core.transitions.queue_admission import with_admission
+from rljob.core.transitions.stop_order import order_stop
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
 
-GOES_ON = frozenset({Reason.RESTARTING, Reason.WAITING_FOR_DEVICES})
-"""Reasons to free the NPUs after which the next cluster generation follows by itself."""
+CONTINUES = frozenset({Reason.RESTARTING, Reason.WAITING_FOR_DEVICES})
+"""Reasons to free the NPUs after which the next cluster generation begins by itself."""
 
 HURRY_SECONDS = 10.0
-"""A pod whose Ray has not begun goes by itself within this time, and what the kubelet says of it is not older."""
+"""A pod whose Ray has not started ends by itself within this time, and the kubelet's report of it is not older."""
 STUCK_SECONDS = 120.0
-"""After the end of its grace a pod is gone within seconds of the kubelet's kill; unmounting may take longer."""
+"""A pod is gone within seconds of the kubelet's kill at the end of its grace period; unmounting may take longer."""
 SIGNALLED = 128
-"""A shell's exit status of a program that a signal ended is this and the signal's number (POSIX, `sh`); Python's is
-the number negated (subprocess.Popen.returncode)."""
+"""A shell reports the death of a program by a signal as this number plus the signal's (POSIX, `sh`); Python reports
+the negated number (subprocess.Popen.returncode)."""
 
 
 def begin_suspension(context: Context) -> Plan | None:
@@ -53,20 +56,27 @@ def begin_suspension(context: Context) -> Plan | None:
     return order_stop(context, Reason.SUSPENDED)
 
 
-def begin_preemption(context: Context) -> Plan | None:
-    """Notice that somebody else suspended the cluster under a run: its pods are going, and their hooks ask it to save.
+def stop_deleted(context: Context) -> Plan | None:
+    """Stop the run of a job that is being deleted; once its attempt is closed, `deleting.let_go` follows."""
+    if not is_deleted(context.observed.job) or not is_held(context.observed.job):
+        return None
+    return await_end(context) if context.status.stop is not None else order_stop(context, Reason.DELETED)
 
-    Kueue does so when it takes a workload's quota back, and turns it round when it admits the workload again.
+
+def begin_preemption(context: Context) -> Plan | None:
+    """Stop a run whose cluster was suspended from outside: its pods are terminating, and their hooks ask it to save.
+
+    Kueue does so when it takes back the quota of a workload, and resumes the cluster when it admits the workload again.
     """
     if context.status.stop is not None or not context.active or context.intent.attempt == 0 or context.cluster is None:
         return None
-    if not context.cluster["spec"].get("suspend", False):
+    if not is_suspended(context.cluster):
         return None
     live = context.observed.live_cluster
     if isinstance(live, Unseen):
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
-    if live is None or not live["spec"].get("suspend", False):
-        # The store is behind: no run is stopped on the watch's word alone.
+    if live is None or not is_suspended(live):
+        # The store is behind: no run is stopped by the watch alone.
         return None
     evicted = find_eviction(context.observed.workload)
     told = evicted.message if evicted else f"RayCluster {context.intent.cluster_name} was suspended from outside"
@@ -80,15 +90,14 @@ def await_end(context: Context) -> Plan | None:
         return None
     if context.open_attempt is None:
         return _end_unrecorded(context, stop)
-    answer = progress_seen(context)
-    outcome = outcome_seen(context, answer)
-    current = with_progress(context, answer)
+    answer, outcome = context.answer, outcome_seen(context)
+    current = with_progress(context)
     if outcome is not None and outcome.exit_code == ExitCode.DONE:
         return end(current, context, outcome)
-    if outcome is None and (plan := await_last_word(context)) is not None:
+    if outcome is None and (plan := await_exporter(context)) is not None:
         return plan
     if outcome is None and context.head_is_intended and context.now < times.from_text(stop.deadline):
-        # A hook may have asked before, and more gently; the spool keeps the strongest of all.
+        # A hook may have asked before, and more gently; the spool keeps the strongest request.
         asked = answer is None or (answer.phase is Phase.STOPPING and stop.mode == StopMode.AFTER_STEP)
         again = LEAVING_POLL_SECONDS if context.head_is_leaving else LOOK_AGAIN_SECONDS
         return Plan(effects=() if asked else (_request(context, stop),), requeue_after_seconds=again)
@@ -96,9 +105,9 @@ def await_end(context: Context) -> Plan | None:
 
 
 def _end_unrecorded(context: Context, stop: StopStatus) -> Plan | None:
-    """Use the number of an attempt up that was intended, and perhaps submitted; None where there is none."""
+    """Use up the number of an attempt that was intended, and perhaps submitted; None if there is none."""
     if stop.reason == Reason.PREEMPTED:
-        # Its pods go, but the cluster keeps its place in the queue.
+        # Its pods are deleted, but the cluster keeps its place in the queue.
         return _preempted(context, stop, context.status, None)
     new = _closed(context, stop, context.status, None)
     return None if new == context.status else context.write(new)
@@ -133,7 +142,7 @@ def _ended(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Ou
     if stop.reason == Reason.PREEMPTED:
         return _preempted(context, stop, current, outcome)
     if stop.reason == Reason.DEVICE_FAULT:
-        # However the run ended meanwhile: on such a device it says nothing of the run.
+        # However the run ended meanwhile: on such a device the outcome proves nothing about the run.
         failure = at_fault(stop.fault or UNKNOWN, tuple(stop.nodes), _joined(stop, outcome))
         told = Outcome(failure.exit_code, failure.reason, failure.message, last_step=status.last_step(current))
         return conclude(context, current, told, failure)
@@ -141,7 +150,7 @@ def _ended(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Ou
 
 
 def _signalled(outcome: Outcome) -> bool:
-    """Tell whether a signal ended the driver: the kernel's word of its death says nothing of why no step came."""
+    """Report whether a signal ended the driver: that does not explain why no step came."""
     return outcome.exit_code < 0 or outcome.exit_code > SIGNALLED
 
 
@@ -150,7 +159,7 @@ def _joined(stop: StopStatus, outcome: Outcome | None) -> str:
 
 
 def _closed(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> RLJobStatus:
-    """Close the attempt; one that failed on the way says so, and the next one begins at its last checkpoint."""
+    """Return the status with the attempt closed; one that failed meanwhile is recorded as failed."""
     if outcome is None or outcome.exit_code == ExitCode.STOPPED:
         message = outcome.message if outcome else "its time to save was over, or there was nothing to wait for"
         stopped = Outcome(ExitCode.STOPPED, stop.reason, message, last_step=status.last_step(current))
@@ -159,8 +168,8 @@ def _closed(context: Context, stop: StopStatus, current: RLJobStatus, outcome: O
 
 
 def _preempted(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Plan:
-    """Close the attempt and wait in the same cluster, which its queue starts again; nothing is judged or budgeted."""
-    # Kueue's word may come after the news that it suspended the cluster.
+    """Close the attempt and wait in the same cluster, which its queue starts again; it costs no budget."""
+    # Kueue's reason may arrive after the suspension of the cluster.
     evicted = find_eviction(context.observed.workload)
     stop = stop.model_copy(update={"message": status.bounded(evicted.message)}) if evicted else stop
     reason, cause = (evicted.reason, evicted.cause) if evicted else (Reason.PREEMPTED, FailureCause.PREEMPTION)
@@ -191,41 +200,43 @@ def tear_down(context: Context) -> Plan | None:
     live = context.observed.live_cluster
     if isinstance(live, dict) and context.made(live):
         known.setdefault(live["metadata"]["uid"], live)
-    doomed = tuple(delete_cluster(c) for c in known.values() if "deletionTimestamp" not in c["metadata"])
+    doomed = tuple(delete_cluster(c) for c in known.values() if not is_deleted(c))
     if doomed:
         return Plan(effects=doomed, requeue_after_seconds=LOOK_AGAIN_SECONDS)
-    # What was not looked at counts as there.
+    # What was not read counts as existing.
     if known or isinstance(live, Unseen) or isinstance(context.observed.pods, Unseen) or context.observed.pods:
-        return _tell_what_stays(context)
+        return _report_what_stays(context)
     new = context.status.model_copy(
         update={"stop": None, "ray_cluster": None, "intent": context.intent.model_copy(update={"ended": True})}
     )
-    goes_on = stop.reason in GOES_ON
-    word = Reason(stop.reason) if goes_on else Reason.SUSPENDED
+    continues = stop.reason in CONTINUES
+    word = Reason(stop.reason) if continues else Reason.SUSPENDED
     for kind in (ConditionType.ADMITTED, ConditionType.CLUSTER_READY, ConditionType.PROGRESSING):
         told = status.condition(new, kind)
         if told is not None:
-            new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told.message if goes_on else "")
-    if goes_on and new.reason == Reason.POD_STUCK:
+            new = context.writer.with_condition(
+                new, kind, ConditionStatus.FALSE, word, told.message if continues else ""
+            )
+    if continues and new.reason == Reason.POD_STUCK:
         new = context.writer.summarised(new, new.state, word)
-    new = new if goes_on else _suspended(context, new)
+    new = new if continues else _suspended(context, new)
     return context.write(new, EventNote(EventType.NORMAL, word, "the NPUs are free"))
 
 
-def _tell_what_stays(context: Context) -> Plan:
-    """Wait, and name what should long be gone: its processes may live, so nothing begins beside it."""
+def _report_what_stays(context: Context) -> Plan:
+    """Wait, and name what should be gone: its processes may be alive, so nothing begins beside it."""
     pods = () if isinstance(context.observed.pods, Unseen) else context.observed.pods
-    if hurried := tuple(_hurry(pod) for pod in pods if _waits_for_nothing(pod, context.now)):
-        return Plan(effects=hurried, requeue_after_seconds=LOOK_AGAIN_SECONDS)
+    if shortened := tuple(_shorten(pod) for pod in pods if _has_nothing_to_save(pod, context.now)):
+        return Plan(effects=shortened, requeue_after_seconds=LOOK_AGAIN_SECONDS)
     stuck = next((pod for pod in pods if _is_stuck(pod, context.now)), None)
-    message = _told_of_pod(stuck) if stuck is not None else _told_of_what_nobody_ends(context, pods)
+    message = _stuck_message(stuck) if stuck is not None else _orphan_message(context, pods)
     if message is None or context.status.reason == Reason.POD_STUCK:
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     new = context.writer.summarised(context.status, context.status.state, Reason.POD_STUCK, message)
     return context.write(new, EventNote(EventType.WARNING, Reason.POD_STUCK, message), requeue=LOOK_AGAIN_SECONDS)
 
 
-def _told_of_pod(stuck: Manifest) -> str:
+def _stuck_message(stuck: Manifest) -> str:
     node = (stuck.get("spec") or {}).get("nodeName") or "no node"
     name, since = stuck["metadata"]["name"], stuck["metadata"]["deletionTimestamp"]
     return (
@@ -235,8 +246,8 @@ def _told_of_pod(stuck: Manifest) -> str:
     )
 
 
-def _told_of_what_nobody_ends(context: Context, pods: tuple[Manifest, ...]) -> str | None:
-    """Name a cluster that a finalizer holds, or a pod that outlives its cluster (--cascade=orphan): not ours to end."""
+def _orphan_message(context: Context, pods: tuple[Manifest, ...]) -> str | None:
+    """Name a cluster that a finalizer holds, or a pod that outlives its cluster (--cascade=orphan)."""
     live, stop = context.observed.live_cluster, context.status.stop
     left = list(context.observed.clusters) + ([live] if isinstance(live, dict) else [])
     for cluster in left:
@@ -250,7 +261,7 @@ def _told_of_what_nobody_ends(context: Context, pods: tuple[Manifest, ...]) -> s
             )
     if left or isinstance(live, Unseen) or stop is None or context.now < times.after(stop.deadline, STUCK_SECONDS):
         return None
-    orphan = next((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), None)
+    orphan = next((pod for pod in pods if not is_deleted(pod)), None)
     if orphan is None:
         return None
     return (
@@ -260,11 +271,11 @@ def _told_of_what_nobody_ends(context: Context, pods: tuple[Manifest, ...]) -> s
     )
 
 
-def _waits_for_nothing(pod: Manifest, now: datetime) -> bool:
-    """Whether a pod that goes has nothing to save, and uses up its grace all the same.
+def _has_nothing_to_save(pod: Manifest, now: datetime) -> bool:
+    """Report whether a terminating pod has nothing to save, and uses up its grace period all the same.
 
-    A bash that is process 1 of its container loses a SIGTERM that comes before its trap, as in an init container that
-    began 7 ms before it (seen). No container begins in a pod that goes, so one that has not begun never will.
+    A bash that is process 1 of its container loses a SIGTERM that arrives before its trap, as seen in an init container
+    that started 7 ms earlier. No container starts in a terminating pod, so one that has not started never will.
     """
     metadata, containers = pod["metadata"], (pod.get("status") or {}).get("containerStatuses") or ()
     ends, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds") or 0
@@ -273,28 +284,28 @@ def _waits_for_nothing(pod: Manifest, now: datetime) -> bool:
     return bool(containers) and all("waiting" in (told.get("state") or {}) for told in containers)
 
 
-def _hurry(pod: Manifest) -> ShortenGracePeriod:
+def _shorten(pod: Manifest) -> ShortenGracePeriod:
     metadata = pod["metadata"]
     return ShortenGracePeriod(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
 def _is_stuck(pod: Manifest, now: datetime) -> bool:
-    # The timestamp is that of the deletion and the grace together: the moment at which the kubelet kills.
+    # The timestamp includes the grace period: it is the moment at which the kubelet kills.
     ends = pod["metadata"].get("deletionTimestamp")
     return ends is not None and now >= times.after(ends, STUCK_SECONDS)
 
 
 def hold(context: Context) -> Plan | None:
-    """Make nothing for a job that is to wait."""
+    """Create nothing for a suspended job."""
     lost = context.status.intent is None and context.observed.clusters
-    # After a lost status, what runs is written down anew first, and then stopped like any run.
+    # After a lost status, a run is first recorded again and then stopped like any other.
     if not context.suspend or context.active or lost:
         return None
     return context.write(_suspended(context, context.status))
 
 
 def _suspended(context: Context, current: RLJobStatus) -> RLJobStatus:
-    # Whoever resumes it, it is the user: an automatic restart that was due is none any more.
+    # Only the user resumes the job: a restart that was due no longer counts as automatic.
     new = current.model_copy(update={"next_attempt_time": None})
     new = context.writer.with_condition(new, ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
     return context.writer.summarised(new, State.SUSPENDED, Reason.SUSPENDED, "set spec.suspend to false to go on")

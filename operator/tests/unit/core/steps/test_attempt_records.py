@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from builders import CLUSTER_NAME, Json, at, cluster, decide, job, pod, running, status_finished, status_training
 
-from rljob.core.context import identity
+from rljob.core.manifest_facts import identity
 from rljob.core.observed import UNSEEN, Observed
 from rljob.core.plan import DeleteObject, KeepEvidence
 from rljob.core.requirements import Evidence, needs

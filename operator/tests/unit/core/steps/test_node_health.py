@@ -33,7 +33,7 @@ from rljob.core.plan import Plan, StopRun
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.discovery import NodeFacts, Nodes
 from rljob.core.scheduling.node_faults import DeviceFault, Held, NodeLook
-from rljob.core.steps.node_health import EXCLUDED_SECONDS
+from rljob.core.transitions.conclusions import EXCLUDED_SECONDS
 from rljob_runtime.contract import Outcome, Phase
 
 NPU = "huawei.com/Ascend910"

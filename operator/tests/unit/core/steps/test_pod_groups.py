@@ -36,7 +36,7 @@ from rljob.core.context import Context
 from rljob.core.observed import Observed, PodGroupApi
 from rljob.core.plan import CreateObject, DeleteObject, Plan
 from rljob.core.requirements import needs
-from rljob.core.steps.queue_admission import admission_of
+from rljob.core.transitions.queue_admission import admission_of
 from rljob.launchers import LAUNCHER
 from rljob.render import configmap
 from rljob.render.podgroup import GROUP_NAME, Gang

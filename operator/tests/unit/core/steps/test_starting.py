@@ -30,9 +30,9 @@ from builders import (
 
 from rljob.api.status import State
 from rljob.core import times
+from rljob.core.manifest_facts import cluster_is_ready, pod_is_ready
 from rljob.core.observed import UNSEEN, KubeRayWork, Manifest, Observed, Unseen
 from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Plan
-from rljob.core.steps.starting import cluster_is_ready, pod_is_ready
 from rljob.render import configmap
 from rljob_runtime.contract import Phase, Progress
 

@@ -1,8 +1,8 @@
-"""What the queue says of the cluster, kept in the condition Admitted.
+"""What the queue reports about the cluster, kept in the condition Admitted.
 
-With Kueue, the cluster was made suspended, and Kueue alone turns that round: when there is quota for all of it, and
-back when the pods have to go. With Volcano, the pods are there, and none gets a node before all can have one. The wait
-itself is `starting.await_pods`; the time in the queue counts against no deadline.
+With Kueue, the cluster is created suspended, and only Kueue changes that: it resumes the cluster once there is quota
+for all of it, and suspends it again when the pods have to go. With Volcano, the pods exist, and none gets a node before
+all can have one. The wait itself is `starting.await_pods`; the time in the queue counts against no deadline.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from rljob.core.scheduling.gang import judge_group
 from rljob.core.scheduling.kueue import Admission, is_queued, judge_admission
 
 NO_WORKLOAD_SECONDS = 30
-"""A Workload comes within a second of its cluster; one that is not there by now is worth a word."""
+"""Kueue creates a Workload within a second of its cluster; one that is missing for so long is worth reporting."""
 
 
 def with_admission(context: Context, current: RLJobStatus, *, started: bool = False) -> RLJobStatus:
-    """Give the status with what is known of the admission of the intended cluster; `started`: all pods are ready."""
+    """Return the status with the admission of the intended cluster; `started`: all pods are ready."""
     seen = admission_of(context, started=started)
     if seen is None:
         return current
     if seen.value is ConditionStatus.TRUE and status.is_true(current, ConditionType.ADMITTED):
-        # Said once: where its quota comes from does not change while it runs.
+        # Reported once: where the quota comes from does not change while the cluster runs.
         return current
     return context.writer.with_condition(current, ConditionType.ADMITTED, seen.value, seen.reason, seen.message)
 
 
 def admission_of(context: Context, *, started: bool = False) -> Admission | None:
-    """Say what Kueue, or else Volcano, says of the intended cluster; None: neither has a word."""
+    """Return what Kueue or Volcano reports about the intended cluster; None if neither manages it."""
     cluster = context.cluster
     if cluster is None:
         return None

@@ -19,7 +19,7 @@ from builders import (
 )
 
 from rljob.api.status import State
-from rljob.core.context import identity
+from rljob.core.manifest_facts import identity
 from rljob.core.observed import Observed, Refusal, RefusalCause
 from rljob.core.plan import CreateObject, CreateToken, Plan
 from rljob.render.names import code_name

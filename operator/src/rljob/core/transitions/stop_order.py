@@ -1,4 +1,4 @@
-"""Writing down that a run is to stop: why, how, and until when it may save. Carried out by `stopping`."""
+"""The order to stop a run: why, how, and until when it may save. The step module `stopping` carries it out."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rljob.core.reasons import Reason
 from rljob_runtime.contract import STALL_SECONDS, StopMode
 
 STALLED_GRACE_SECONDS = round(STALL_SECONDS) + 40
-"""For the stacks, and for two polls of a head that answers slowly."""
+"""Time to dump the stacks, and for two polls of a head that answers slowly."""
 
 ENDED_GRACE_SECONDS = 10
-"""For a head that is asked to end its run at once: two polls."""
+"""Time for two polls of a head that must end its run at once."""
 ENDS_JOB = frozenset({Reason.ACTIVE_DEADLINE_EXCEEDED, Reason.DEVICE_FAULT})
 """Reasons after which the cluster may stay, by `cleanup.clusterAfterSeconds`."""
 
@@ -27,7 +27,7 @@ NODES_MAX = 8
 def order_stop(
     context: Context, reason: Reason, message: str = "", *, fault: str | None = None, nodes: tuple[str, ...] = ()
 ) -> Plan:
-    """Write down that the run is to stop for this reason, or for a fault of these nodes; one order at a time."""
+    """Record that the run is to stop for this reason, or for a fault of these nodes; one order at a time."""
     choice, grace = _how(context, reason)
     deadline = times.to_text(context.now + timedelta(seconds=grace))
     stop = StopStatus(
@@ -49,13 +49,13 @@ def order_stop(
         kind, word = ConditionType.PROGRESSING, reason
     new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told if grace else message)
     new = context.writer.summarised(new, State.STOPPING, word, told)
-    wished = reason in (Reason.SUSPENDED, Reason.DELETED)
-    event = EventType.NORMAL if wished else EventType.WARNING
+    requested = reason in (Reason.SUSPENDED, Reason.DELETED)
+    event = EventType.NORMAL if requested else EventType.WARNING
     return context.write(new, EventNote(event, word, told))
 
 
 def _how(context: Context, reason: Reason) -> tuple[Choice, int]:
-    """Give how the trainer is asked, and the seconds that it gets."""
+    """Return how the trainer is asked to stop, and the seconds that it gets."""
     if reason is Reason.PROGRESS_DEADLINE_EXCEEDED:
         return Choice(StopMode.STALLED, "no step comes: the stacks are kept first"), STALLED_GRACE_SECONDS
     choice = choose_mode(context.stop, context.status.progress, context.status.checkpoint)
@@ -64,7 +64,7 @@ def _how(context: Context, reason: Reason) -> tuple[Choice, int]:
     if runs and saves and choice.mode is not StopMode.IMMEDIATE:
         return choice, context.stop.grace_seconds
     if runs and reason in ENDS_JOB and context.cleanup.cluster_after_seconds:
-        # Nothing else would end it in a cluster that stays.
+        # Nothing else would end the run in a cluster that stays.
         return Choice(StopMode.IMMEDIATE, "its cluster may stay, and the run must not"), ENDED_GRACE_SECONDS
     return choice, 0
 

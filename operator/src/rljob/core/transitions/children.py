@@ -1,7 +1,7 @@
-"""Making the children of a job before its cluster runs: what the cluster's rules forbid for now is told, and tried on.
+"""Create and delete children of a job. A refusal that may pass is reported, and the creation is tried again.
 
-A quota comes free and a policy is mended, so such a child is asked for again, with the queue's backoff, until the start
-deadline. A wrong manifest or a taken name stays what it is: those end the job (`finishing.give_up_refused`).
+A quota is freed and a policy is corrected, so a refused child is requested again, with the queue's backoff, until the
+start deadline. An invalid manifest or a taken name does not change: those end the job (`finishing.give_up_refused`).
 """
 
 from __future__ import annotations
@@ -9,59 +9,58 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob.api.status import Condition, ConditionStatus, ConditionType, State
-from rljob.core import status, times
+from rljob.core import status
 from rljob.core.context import Context
-from rljob.core.observed import Refusal, RefusalCause
-from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
+from rljob.core.observed import Manifest, Refusal, RefusalCause
+from rljob.core.plan import CreateObject, CreateToken, DeleteObject, EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.steps.restarting import give_up
+from rljob.core.transitions.conclusions import give_up
 
 Creation = CreateObject | CreateToken
 
 
-def make(context: Context, *children: Creation) -> Plan:
-    """Make children, after it is told that one of them was refused."""
-    return tell_refused(context, *children) or Plan(effects=still_to_make(context, *children))
+def create(context: Context, *children: Creation) -> Plan:
+    """Create children, after reporting that one of them was refused."""
+    return report_refused(context, *children) or Plan(effects=still_to_create(context, *children))
 
 
-def still_to_make(context: Context, *children: Creation) -> tuple[Creation, ...]:
-    """Give the child that was refused and those after it: it was asked for when the ones before it had been made.
+def still_to_create(context: Context, *children: Creation) -> tuple[Creation, ...]:
+    """Return the child that was refused and those after it: those before it exist.
 
-    A quota that is used up refuses what is there as well, so that these would hide what is missing.
+    A quota that is used up also refuses names that exist, so those would hide what is missing.
     """
     denied = {_words_about(refusal) for refusal in _denied(context)}
     first = next((index for index, child in enumerate(children) if _about(child) in denied), 0)
     return children[first:]
 
 
-def tell_refused(context: Context, *children: Creation) -> Plan | None:
-    """Tell once that one of these children was refused; give up at the start deadline."""
+def report_refused(context: Context, *children: Creation) -> Plan | None:
+    """Report once that one of these children was refused; give up at the start deadline."""
     wanted = {_about(child) for child in children}
     refusal = next((refusal for refusal in _denied(context) if _words_about(refusal) in wanted), None)
-    return None if refusal is None else _tell(context, refusal)
+    return None if refusal is None else _report(context, refusal)
 
 
 def _denied(context: Context) -> Iterator[Refusal]:
     return (refusal for refusal in context.observed.refusals if refusal.cause is RefusalCause.DENIED)
 
 
-def is_told_of_another(context: Context, *children: Creation) -> bool:
-    """Whether the last word is about a child that was refused, and is made by now, since these come after it."""
+def reports_another(context: Context, *children: Creation) -> bool:
+    """Report whether the condition is about an earlier child that was refused, and exists by now."""
     told = _told(context)
     return told is not None and not told.message.startswith(tuple(map(_about, children)))
 
 
-def _tell(context: Context, refusal: Refusal) -> Plan | None:
+def _report(context: Context, refusal: Refusal) -> Plan | None:
     about, told = _words_about(refusal), _told(context)
     known = told is not None and told.message.startswith(about)
-    # Each refusal may have other words, as of what is used of a quota: the first ones tell all.
+    # Each refusal may have another text, with other figures of a quota: the first one says it all.
     message = told.message if told is not None and known else about + refusal.why
-    late = context.now >= times.from_text(context.intent.start_deadline)
-    if late and known:
+    if context.is_late and known:
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, f"{Reason.CHILD_REFUSED}: {message}")
     kind, state = _place(context)
     # An initializer before this child may have taken hours.
-    new = context.status.model_copy(update={"intent": context.timed_anew()}) if late else context.status
+    new = context.status.model_copy(update={"intent": context.timed_anew()}) if context.is_late else context.status
     new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, Reason.CHILD_REFUSED, message)
     new = context.writer.summarised(new, state, Reason.CHILD_REFUSED, message)
     plan = context.write(new, EventNote(EventType.WARNING, Reason.CHILD_REFUSED, status.bounded(message)))
@@ -75,7 +74,7 @@ def _told(context: Context) -> Condition | None:
 
 
 def _place(context: Context) -> tuple[ConditionType, State]:
-    """Say which condition tells of it, and in which state the job is."""
+    """Return the condition that reports a refused child, and the state of the job."""
     if status.is_true(context.status, ConditionType.INITIALIZED):
         return ConditionType.CLUSTER_READY, State.STARTING
     return ConditionType.INITIALIZED, State.PENDING
@@ -87,3 +86,15 @@ def _about(child: Creation) -> str:
 
 def _words_about(refusal: Refusal) -> str:
     return f"{refusal.kind} {refusal.name}: "
+
+
+def delete_cluster(cluster: Manifest) -> DeleteObject:
+    """Return the deletion of one RayCluster, bound to its uid."""
+    metadata = cluster["metadata"]
+    return DeleteObject(
+        api_version=str(cluster.get("apiVersion", "ray.io/v1")),
+        kind="RayCluster",
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+    )

@@ -1,0 +1,236 @@
+"""From the submission to the end of the driver: record its steps, hold its deadlines, notice losses."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from rljob.api.lifecycle import Deadlines
+from rljob.api.status import Attempt, Condition, ConditionStatus, ConditionType, RLJobStatus, State
+from rljob.core import status, times
+from rljob.core.attempts.classify import is_killed
+from rljob.core.context import Context
+from rljob.core.observed import Manifest, Unseen
+from rljob.core.plan import EventNote, EventType, Plan
+from rljob.core.polling import (
+    HEAD_POLL_SECONDS_MAX,
+    HEAD_POLL_SECONDS_MIN,
+    LEAVING_POLL_SECONDS,
+    SILENCE_REPORTED_SECONDS,
+    SUBMIT_POLL_SECONDS,
+)
+from rljob.core.reasons import Reason
+from rljob.core.transitions.conclusions import conclude, give_up
+from rljob.core.transitions.conditions import report_silence
+from rljob.core.transitions.driver_exit import outcome_seen
+from rljob.core.transitions.progress import latest_checkpoint, with_progress
+from rljob.core.transitions.stop_order import order_stop
+from rljob_runtime.contract import ExitCode, Outcome, Phase
+from rljob_runtime.contract import Progress as Answer
+
+POLLS_PER_WRITE = 5
+"""More frequent polls would find steps that may not be written yet; it matters only with many jobs."""
+STALLED_STEPS = 3
+"""A progress deadline below the length of a step would end every run."""
+DOOMED_SECONDS = 60.0
+"""The deletion timestamp includes the grace period: a running kubelet kills the pod at that moment."""
+OVER = ("Failed", "Succeeded")
+"""Phases of a pod whose containers have ended (restartPolicy Never)."""
+
+
+def find_lost_head(context: Context) -> Plan | None:
+    """Give the attempt up when the pod that held the driver is gone: Ray's state, and the driver, died with it."""
+    pod = context.observed.head_pod
+    if pod is not None and pod["metadata"]["uid"] == context.intent.head_pod_uid:
+        return _find_ended_head(context, pod)
+    living = context.observed.pods
+    # As for the cluster, only a live LIST proves a loss.
+    if isinstance(living, Unseen) or any(p["metadata"]["uid"] == context.intent.head_pod_uid for p in living):
+        return Plan(requeue_after_seconds=SUBMIT_POLL_SECONDS)
+    gone = "is gone" if pod is None else "was replaced"
+    return give_up(
+        context, Reason.HEAD_LOST, f"the head pod of {context.intent.cluster_name} {gone}, and the driver with it"
+    )
+
+
+def _find_ended_head(context: Context, pod: Manifest) -> Plan | None:
+    """Give the attempt up when the pod exists but its containers have ended, or must have by now.
+
+    A pod on a node that is off stays as long as its Node object, and one that failed stays as long as KubeRay is away:
+    every other NPU of the job would wait for it.
+    """
+    silent = isinstance(context.observed.progress, Unseen) and isinstance(context.observed.ray_job, Unseen)
+    # Ray's report of an end counts for more than how the pod ends.
+    if not silent or context.status.ending is not None:
+        return None
+    phase, ends = (pod.get("status") or {}).get("phase"), pod["metadata"].get("deletionTimestamp")
+    if phase in OVER:
+        seen = f"has ended ({phase})"
+    elif ends is not None and context.now >= times.after(ends, DOOMED_SECONDS):
+        seen = f"should be gone since {ends} and does not answer"
+    else:
+        return None
+    return give_up(
+        context, Reason.HEAD_LOST, f"the head pod of {context.intent.cluster_name} {seen}: the driver is lost"
+    )
+
+
+def find_killed_ray(context: Context) -> Plan | None:
+    """Give the attempt up when the kernel killed Ray on the head, before KubeRay deletes the pod that shows why."""
+    pod = context.observed.head_pod
+    if pod is None or not is_killed(pod) or context.status.ending is not None or outcome_seen(context) is not None:
+        return None
+    current = with_progress(context)
+    message = f"Ray on the head of {context.intent.cluster_name} was killed"
+    outcome = Outcome(ExitCode.FAILED, Reason.HEAD_LOST, message, last_step=status.last_step(current))
+    return conclude(context, current, outcome)
+
+
+def find_lost_driver(context: Context) -> Plan | None:
+    """Give the attempt up when Ray has forgotten the submission."""
+    if context.observed.ray_job is not None:
+        return None
+    return give_up(context, Reason.DRIVER_LOST, f"Ray no longer knows the submission {_attempt(context).submission_id}")
+
+
+def hold_deadlines(context: Context) -> Plan | None:
+    """Stop a run that exceeds deadlines.activeSeconds or deadlines.progressSeconds."""
+    overdue = _overdue(context, _attempt(context), context.answer)
+    return None if overdue is None else order_stop(context, *overdue)
+
+
+def follow(context: Context) -> Plan:
+    """Record the steps of a run, and the silence of its head."""
+    answer = context.answer
+    if answer is None:
+        return _await_answer(context)
+    wait = _poll_seconds(context, answer)
+    if _worth_writing(context, answer):
+        return _write_progress(context, answer, wait)
+    return Plan(requeue_after_seconds=wait)
+
+
+def _attempt(context: Context) -> Attempt:
+    if context.attempt is None:
+        raise AssertionError("record_submission lets none pass")
+    return context.attempt
+
+
+def _await_answer(context: Context) -> Plan:
+    """Report a silent head; give the run up only when all of it is silent for as long as a step may take.
+
+    The operator may have been away, or its network path to the head may be blocked: neither justifies ending a
+    training run.
+    """
+    told = status.condition(context.status, ConditionType.PROGRESSING)
+    if told is not None and told.reason == Reason.HEAD_SILENT:
+        mute, limit = _mute_since(context, told), timedelta(seconds=context.deadlines.progress_seconds)
+        if mute is not None and context.now >= mute + limit:
+            return give_up(context, Reason.HEAD_SILENT, f"the head pod has not answered since {times.to_text(mute)}")
+        return Plan(requeue_after_seconds=HEAD_POLL_SECONDS_MIN)
+    # Not counted from the last step: a step may take hours, and one unanswered request in it would be reported.
+    silence = context.observed.silence
+    if silence is None or not _lasts(context, silence.since):
+        return Plan(requeue_after_seconds=HEAD_POLL_SECONDS_MIN)
+    return report_silence(context, "the exporter in the head pod does not answer; the run may well go on")
+
+
+def _mute_since(context: Context, told: Condition) -> datetime | None:
+    """Return since when neither exporter nor Ray answers; None while Ray answers, or may answer in a moment."""
+    silence = context.observed.silence
+    if silence is None or silence.mute_since is None or not _lasts(context, silence.mute_since):
+        return None
+    # If Ray answered while the exporter did not, only the silence of both counts. For the time before the operator was
+    # restarted, the condition's transition time counts.
+    vouched = silence.mute_since > silence.since
+    return silence.mute_since if vouched else times.from_text(told.last_transition_time)
+
+
+def _lasts(context: Context, since: datetime) -> bool:
+    return context.now - since >= timedelta(seconds=SILENCE_REPORTED_SECONDS)
+
+
+def _overdue(context: Context, attempt: Attempt, answer: Answer | None) -> tuple[Reason, str] | None:
+    deadlines, submitted = context.deadlines, times.from_text(attempt.submitted_time)
+    before = timedelta(seconds=context.status.usage.attempt_seconds)
+    if deadlines.active_seconds and context.now - submitted + before >= timedelta(seconds=deadlines.active_seconds):
+        return Reason.ACTIVE_DEADLINE_EXCEEDED, f"deadlines.activeSeconds {deadlines.active_seconds} passed"
+    if answer is None:
+        return None
+    written = times.from_text(observed) if (observed := _observed_time(context.status)) else submitted
+    last = max(times.from_unix(answer.observed_time), written, submitted)
+    limit, name = _patience(deadlines, answer)
+    if context.now >= last + timedelta(seconds=limit):
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, f"no step since {times.to_text(last)}: {name} passed"
+    return None
+
+
+def _patience(deadlines: Deadlines, answer: Answer) -> tuple[float, str]:
+    """Return how long a run may be without a step, and the name of that limit."""
+    floor, start = deadlines.progress_seconds, deadlines.start_seconds
+    if answer.phase is Phase.STARTING and start > floor:
+        # The time to load a model is unrelated to the length of a step.
+        return start, f"deadlines.startSeconds {start}"
+    usual = STALLED_STEPS * (answer.median_step_seconds or answer.step_seconds or 0.0)
+    if usual > floor:
+        return usual, f"{STALLED_STEPS} times the usual step, {usual:.0f} s,"
+    return floor, f"deadlines.progressSeconds {floor}"
+
+
+def _observed_time(current: RLJobStatus) -> str | None:
+    return current.progress.observed_time if current.progress else None
+
+
+def _poll_seconds(context: Context, answer: Answer) -> float:
+    if context.head_is_leaving:
+        return LEAVING_POLL_SECONDS
+    least = max(HEAD_POLL_SECONDS_MIN, context.observed.progress_write_seconds / POLLS_PER_WRITE)
+    return min(max((answer.step_seconds or 0.0) / 10, least), HEAD_POLL_SECONDS_MAX)
+
+
+def _worth_writing(context: Context, answer: Answer) -> bool:
+    """Report whether to write: transitions at once, steps and checkpoints every `progress_write_seconds` each."""
+    old = context.status.progress
+    if answer.step == 0:
+        return status.is_silent(context.status)
+    if old is None or old.observed_time is None or not _is_training(context):
+        return True
+    saved, told = latest_checkpoint(context, answer), context.status.checkpoint
+    # A checkpoint that is not recorded is lost for the budget, and for usage, if the head is lost.
+    if saved is not None and saved != told and (told is None or _may_be_written(context, told.saved_time)):
+        return True
+    if answer.step == old.step and saved == told:
+        return False
+    # Measured against now: a step that is followed by a long one must not stay unwritten until that one ends.
+    return _may_be_written(context, old.observed_time) or answer.step == answer.total_steps
+
+
+def _may_be_written(context: Context, last: str) -> bool:
+    return (context.now - times.from_text(last)).total_seconds() >= context.observed.progress_write_seconds
+
+
+def _is_training(context: Context) -> bool:
+    progressing = status.condition(context.status, ConditionType.PROGRESSING)
+    return progressing is not None and progressing.reason == Reason.TRAINING
+
+
+def _write_progress(context: Context, answer: Answer, wait: float) -> Plan:
+    new = with_progress(context)
+    message = f"step {answer.step}/{answer.total_steps}"
+    # The condition reports the transition only; a message with the step would make every step one.
+    reason, state = (Reason.TRAINING, State.TRAINING) if answer.step else (Reason.SUBMITTED, State.STARTING)
+    new = context.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, reason)
+    new = context.writer.summarised(new, state, reason)
+    # The first step is in the condition; an event only follows the warning about a silent head.
+    events = (
+        (EventNote(EventType.NORMAL, reason, f"seen again: {message}"),) if status.is_silent(context.status) else ()
+    )
+    return context.write(new, *events, requeue=wait, rests=_may_rest(context))
+
+
+def _may_rest(context: Context) -> bool:
+    """Report whether the next look can wait: one at once would only ask the head again for the same answer.
+
+    A head that is being deleted soon says nothing more, and after a new checkpoint a run may be worth stopping on a
+    degraded device.
+    """
+    return not context.head_is_leaving and not status.is_true(context.status, ConditionType.DEGRADED)

@@ -1,0 +1,110 @@
+"""Run the initializers, before any NPU is held."""
+
+from __future__ import annotations
+
+from rljob.api.sources import Initializer
+from rljob.api.status import ConditionStatus, ConditionType, InitializerStatus, RLJobStatus, State
+from rljob.core import status, times
+from rljob.core.attempts.start_diagnosis import PROBLEMS, diagnose
+from rljob.core.context import Context
+from rljob.core.observed import Manifest, Unseen
+from rljob.core.plan import CreateObject, EventNote, EventType, Plan
+from rljob.core.polling import LOOK_AGAIN_SECONDS
+from rljob.core.reasons import Reason
+from rljob.core.transitions.children import create
+from rljob.core.transitions.conclusions import fail
+from rljob.core.transitions.conditions import with_cluster_begun
+from rljob.render import labels, names
+from rljob.render.initializer import SKIPPED, build_initializer, initializers
+
+INITIALIZER_POLL_SECONDS = 3.0
+LINE_CHARACTERS = 200
+"""Characters kept of an initializer's last line: it is part of a condition's message."""
+
+
+def initialize(context: Context) -> Plan | None:
+    """Run the initializers one after another; when the last one succeeds, the cluster can begin."""
+    if status.is_true(context.status, ConditionType.INITIALIZED) or context.cluster is not None:
+        return None
+    spec = context.frozen_spec
+    if spec is None:
+        raise AssertionError("freeze_spec lets no job without a snapshot pass")
+    for initializer in initializers(spec):
+        name = names.initializer_name(context.job, initializer.name)
+        if name not in context.observed.initializers:
+            return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
+        found = context.observed.initializers[name]
+        if found is None:
+            return create(context, CreateObject(build_initializer(context.job, spec, initializer)))
+        if not _has_condition(found, "Complete"):
+            return _await_initializer(context, initializer, found)
+    return _initialized(context)
+
+
+def _await_initializer(context: Context, initializer: Initializer, found: Manifest) -> Plan:
+    pods = context.observed.pods if not isinstance(context.observed.pods, Unseen) else ()
+    # The selector matches the pods of all initializers; a failed try of an earlier one is irrelevant for this one.
+    diagnosis = diagnose(pod for pod in pods if pod["metadata"]["labels"][labels.INITIALIZER] == initializer.name)
+    problem = diagnosis.reason in PROBLEMS
+    if (failure := _has_condition(found, "Failed")) is not None:
+        message = f"initializer {initializer.name}: {failure}" + (f"; {diagnosis.message}" if problem else "")
+        return fail(context, Reason.INITIALIZER_FAILED, message)
+    reason = diagnosis.reason.value if problem else Reason.INITIALIZER_RUNNING.value
+    brief = f"initializer {initializer.name}" + (f": {diagnosis.message}" if problem else " is running")
+    told = status.condition(context.status, ConditionType.INITIALIZED)
+    # A further line of the log deserves no event.
+    known = told is not None and told.reason == reason and told.message.startswith(brief)
+    note = EventNote(EventType.WARNING if problem else EventType.NORMAL, reason, brief)
+    running = _heard(context, initializer)
+    message = brief if problem or not running or not running.line else f"{brief}: {running.line}"
+    new = context.status.model_copy(update={"initializer": running})
+    new = context.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.FALSE, reason, message)
+    new = context.writer.summarised(new, State.INITIALIZING, reason, message)
+    return context.write(new, *(() if known else (note,)), requeue=INITIALIZER_POLL_SECONDS)
+
+
+def _heard(context: Context, initializer: Initializer) -> InitializerStatus | None:
+    """Return the initializer's last line: that of its log now, or the one recorded before."""
+    told = context.status.initializer
+    if told is not None and told.name != initializer.name:
+        told = None
+    log = context.observed.initializer_log
+    line = "" if isinstance(log, Unseen) else last_line(log)
+    if not line or (told is not None and told.line == line):
+        return told
+    return InitializerStatus(name=initializer.name, line=line, observed_time=times.to_text(context.now))
+
+
+def last_line(log: str) -> str:
+    """Return the last line that is not empty; a progress bar writes many texts into one line, one over the other."""
+    lines = [" ".join("".join(c if c.isprintable() else " " for c in line).split()) for line in log.splitlines()]
+    return next((line[:LINE_CHARACTERS] for line in reversed(lines) if line), "")
+
+
+def _initialized(context: Context) -> Plan:
+    # startSeconds counts from here: an initializer has its own limit.
+    new: RLJobStatus = context.status.model_copy(update={"intent": context.timed_anew(), "initializer": None})
+    new = context.writer.with_condition(
+        new, ConditionType.INITIALIZED, ConditionStatus.TRUE, Reason.INITIALIZED, _skipped(context)
+    )
+    return context.write(with_cluster_begun(context, new))
+
+
+def _skipped(context: Context) -> str:
+    """Return which initializers found their work done, by the termination messages of their containers."""
+    pods = context.observed.pods if not isinstance(context.observed.pods, Unseen) else ()
+    said = set()
+    for pod in pods:
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            message = str(((container.get("state") or {}).get("terminated") or {}).get("message") or "").strip()
+            if message.startswith(SKIPPED):
+                said.add(f"{pod['metadata']['labels'][labels.INITIALIZER]} {message}")
+    return "; ".join(sorted(said))
+
+
+def _has_condition(job: Manifest, kind: str) -> str | None:
+    """Return the text of a Job's condition that is True, or None."""
+    for entry in job.get("status", {}).get("conditions") or ():
+        if entry["type"] == kind and entry["status"] == "True":
+            return f"{entry.get('reason', kind)}: {entry.get('message', '')}".rstrip(": ")
+    return None

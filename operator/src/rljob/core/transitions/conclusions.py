@@ -1,0 +1,178 @@
+"""What follows an attempt that ended: another one, in the same or in a new cluster, or the end of the job.
+
+The verdict is written with its counters and with the time before which nothing begins. A new cluster begins only when
+every pod of the old one is gone, by the same teardown as for a suspension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from rljob.api.status import (
+    AttemptOutcome,
+    ConditionStatus,
+    ConditionType,
+    ExcludedNode,
+    FailureCause,
+    RLJobStatus,
+    State,
+    StopStatus,
+)
+from rljob.core import status, times
+from rljob.core.attempts.classify import Action, Failure, Verdict, classify, judge, with_doubt, with_node_faults
+from rljob.core.attempts.evidence import killed_pods
+from rljob.core.context import Context
+from rljob.core.observed import Manifest, Unseen
+from rljob.core.plan import EventNote, EventType, Plan
+from rljob.core.reasons import Reason
+from rljob.core.transitions.attempts import LOST, close_attempt, counted, without_attempt
+from rljob_runtime.contract import ExitCode, Outcome, StopMode
+
+EXCLUDED_MAX = 8
+EXCLUDED_MESSAGE_BYTES = 200
+EXCLUDED_SECONDS = 24 * 3600
+"""A day: time for somebody to look at the node; afterwards it gets another chance."""
+BLAMED_TWICE = 2
+
+
+def fail(context: Context, reason: Reason, message: str) -> Plan:
+    """Finish as Failed for a reason that the operator found itself."""
+    outcome = Outcome(ExitCode.FAILED, reason.value, message, last_step=status.last_step(context.status))
+    return end(context.status, context, outcome)
+
+
+def end(
+    current: RLJobStatus, context: Context, outcome: Outcome, *, failure: Failure | None = None, stopped: bool = False
+) -> Plan:
+    """Finish with an outcome; `current` already holds the last progress. Stopped: a restart rule ended the job."""
+    succeeded = outcome.exit_code == ExitCode.DONE
+    state = State.SUCCEEDED if succeeded else State.STOPPED if stopped else State.FAILED
+    word = outcome.reason or (Reason.SUCCEEDED if succeeded else Reason.DRIVER_FAILED)
+    new = close_attempt(current, context, replace(outcome, reason=word), _result(outcome, word), failure)
+    new = new.model_copy(update={"finished_time": times.to_text(context.now), "stop": None, "next_attempt_time": None})
+    if status.condition(new, ConditionType.PROGRESSING) is not None:
+        new = context.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.FALSE, word)
+    # Finished has one of few reasons, so that scripts can wait for it; the cause is in the message.
+    message = outcome.message if succeeded or not outcome.message else f"{word}: {outcome.message}"
+    new = context.writer.with_condition(new, ConditionType.FINISHED, ConditionStatus.TRUE, state.value, message)
+    new = context.writer.summarised(new, state, word, outcome.message)
+    kind = EventType.NORMAL if succeeded else EventType.WARNING
+    return context.write(
+        new, EventNote(kind, word, status.bounded(outcome.message or f"the job {state.value.lower()}"))
+    )
+
+
+def _result(outcome: Outcome, word: str) -> AttemptOutcome:
+    if outcome.exit_code == ExitCode.DONE:
+        return AttemptOutcome.SUCCEEDED
+    return AttemptOutcome.LOST if word in LOST else AttemptOutcome.FAILED
+
+
+def give_up(context: Context, reason: Reason, message: str) -> Plan:
+    """Conclude an attempt or a start that the operator itself finds lost."""
+    outcome = Outcome(ExitCode.FAILED, reason.value, message, last_step=status.last_step(context.status))
+    return conclude(context, context.status, outcome)
+
+
+def conclude(context: Context, current: RLJobStatus, outcome: Outcome, failure: Failure | None = None) -> Plan:
+    """Decide what follows an end that is no success; `current` already holds the last progress."""
+    saved = current.checkpoint.step if current.checkpoint else 0
+    seed = f"{context.job.uid}/{context.intent.cluster_name}/{context.intent.attempt}"
+    known = failure or _understood(context, outcome)
+    failure = _doubted(context, current, outcome, known) if failure is None else known
+    verdict = judge(failure, context.restart, current.budget, saved, seed)
+    if verdict.action is Action.FAIL and failure is not known:
+        # The benefit of the doubt must not cost what the run's own budget still allows.
+        failure = known
+        verdict = judge(failure, context.restart, current.budget, saved, seed)
+    counters = counted(current.counters, failure.cause)
+    judged = current.model_copy(update={"counters": counters, "budget": verdict.budget})
+    told = f"{failure.message} ({verdict.why})" if verdict.why else failure.message
+    final = replace(outcome, reason=failure.reason, message=told)
+    if verdict.action in (Action.FAIL, Action.STOP):
+        return end(judged, context, final, failure=failure, stopped=verdict.action is Action.STOP)
+    return _restart(context, judged, final, verdict)
+
+
+def _understood(context: Context, outcome: Outcome) -> Failure:
+    node_faults = () if isinstance(context.node_faults, Unseen) else context.node_faults
+    killed = (
+        killed_pods(context.observed.cluster_events, context.attempt.submitted_time)
+        if context.attempt is not None
+        else ()
+    )
+    failure = with_node_faults(classify(outcome, _pods(context), killed), node_faults)
+    if failure.node is None and failure.reason == Reason.HEAD_LOST:
+        return replace(failure, node=context.intent.head_node)
+    return failure
+
+
+def _doubted(context: Context, current: RLJobStatus, outcome: Outcome, failure: Failure) -> Failure:
+    return with_doubt(failure, current.attempts, outcome.last_step) if context.open_attempt is not None else failure
+
+
+def _pods(context: Context) -> Iterable[Manifest]:
+    pods, head = () if isinstance(context.observed.pods, Unseen) else context.observed.pods, context.observed.head_pod
+    # KubeRay may have deleted the head since the watch delivered it.
+    if (
+        head is None
+        or not context.head_is_intended
+        or any(p["metadata"]["uid"] == context.intent.head_pod_uid for p in pods)
+    ):
+        return pods
+    return (*pods, head)
+
+
+def _restart(context: Context, current: RLJobStatus, outcome: Outcome, verdict: Verdict) -> Plan:
+    failure, begin = verdict.failure, context.now + timedelta(seconds=verdict.wait_seconds)
+    new = close_attempt(current, context, outcome, _result_of(failure), failure)
+    new = new.model_copy(
+        update={
+            "restarts": current.restarts + 1,
+            "next_attempt_time": times.to_text(begin),
+            "excluded_nodes": _excluded(context, new, verdict),
+        }
+    )
+    # A run that had to be stopped casts doubt on its cluster, however it ended meanwhile.
+    if verdict.action is Action.RESTART_DRIVER and context.status.stop is None:
+        new, where = new.model_copy(update={"intent": without_attempt(context, begin)}), "in the same cluster"
+    else:
+        now = times.to_text(context.now)
+        stop = StopStatus(reason=Reason.RESTARTING, mode=StopMode.IMMEDIATE.value, requested_time=now, deadline=now)
+        new, where = new.model_copy(update={"stop": stop}), "in a new cluster"
+    message = f"{failure.reason}: {outcome.message}; goes on {where} at {times.to_text(begin)}"
+    new = context.writer.with_condition(
+        new, ConditionType.PROGRESSING, ConditionStatus.FALSE, Reason.RESTARTING, message
+    )
+    new = context.writer.summarised(new, State.RESTARTING, failure.reason, message)
+    return context.write(new, EventNote(EventType.WARNING, Reason.RESTARTING, status.bounded(message)))
+
+
+def _result_of(failure: Failure) -> AttemptOutcome:
+    """Return the outcome of an attempt that another one follows."""
+    if failure.cause is FailureCause.PREEMPTION:
+        return AttemptOutcome.PREEMPTED
+    return AttemptOutcome.LOST if failure.reason in LOST else AttemptOutcome.FAILED
+
+
+def _excluded(context: Context, current: RLJobStatus, verdict: Verdict) -> list[ExcludedNode]:
+    """Return the nodes to avoid: those that failed a check, that a rule blames, or that were blamed twice."""
+    node, reason = verdict.failure.node, verdict.failure.reason
+    kept = [entry for entry in current.excluded_nodes if times.from_text(entry.until) > context.now]
+    if reason == Reason.START_DEADLINE_EXCEEDED:
+        # Too few nodes may be left, and a doubtful node is better than none.
+        return []
+    if node is None:
+        return kept
+    until = times.to_text(context.now + timedelta(seconds=EXCLUDED_SECONDS))
+    if unfit := verdict.failure.unfit[:EXCLUDED_MAX]:
+        why = status.bounded(verdict.failure.message, EXCLUDED_MESSAGE_BYTES) or None
+        added = [ExcludedNode(name=name, reason=reason, until=until, message=why) for name in unfit]
+        return [*(entry for entry in kept if entry.name not in unfit), *added][-EXCLUDED_MAX:]
+    blamed = sum(entry.node == node and entry.cause is FailureCause.INFRASTRUCTURE for entry in current.attempts)
+    if not verdict.exclude and blamed < BLAMED_TWICE:
+        return kept
+    others = [entry for entry in kept if entry.name != node]
+    return [*others, ExcludedNode(name=node, reason=reason, until=until)][-EXCLUDED_MAX:]

@@ -1,0 +1,75 @@
+"""Conditions that several steps set: why the cluster is not ready, that it begins, that its nodes are healthy again."""
+
+from __future__ import annotations
+
+from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
+from rljob.core import status
+from rljob.core.context import Context
+from rljob.core.manifest_facts import intended_cluster
+from rljob.core.plan import EventNote, EventType, Plan
+from rljob.core.polling import HEAD_POLL_SECONDS_MIN, pod_poll_seconds
+from rljob.core.reasons import Reason
+from rljob.render.ports import DASHBOARD_PORT
+
+
+def report_not_ready(
+    context: Context,
+    current: RLJobStatus,
+    reason: str,
+    message: str,
+    *,
+    problem: bool = False,
+    seconds: float | None = None,
+    state: State = State.STARTING,
+) -> Plan:
+    """Report why the cluster is not ready, and look again."""
+    new = context.writer.with_condition(
+        with_cluster(context, current), ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message
+    )
+    new = context.writer.summarised(new, state, reason, message)
+    # Normal progress is in the condition; an event is for what somebody should look at.
+    events = (EventNote(EventType.WARNING, reason, message),) if problem else ()
+    return context.write(new, *events, requeue=seconds or pod_poll_seconds(context.cluster, context.now))
+
+
+def with_cluster(context: Context, current: RLJobStatus) -> RLJobStatus:
+    """Return the status with the uid of the cluster, if it exists: from then on its absence is a loss.
+
+    The uid is written with the first status write after the creation. Until then nothing runs in the cluster, and one
+    that disappears is created again.
+    """
+    cluster, intent = intended_cluster(current, context.observed.clusters), current.intent
+    if cluster is None or intent is None:
+        return current
+    block, name = context.reserved_ports, intent.cluster_name
+    port = DASHBOARD_PORT if block is None else block.dashboard
+    url = f"http://{name}-head-svc.{context.job.namespace}.svc:{port}"
+    return current.model_copy(
+        update={
+            "intent": intent.model_copy(update={"cluster_uid": cluster["metadata"]["uid"]}),
+            "ray_cluster": RayClusterStatus(name=name, dashboard_url=url),
+        }
+    )
+
+
+def with_cluster_begun(context: Context, current: RLJobStatus, message: str = "") -> RLJobStatus:
+    """Return the status with the cluster reported as starting: one write for that and for what allows it to start."""
+    reason = Reason.CLUSTER_STARTING
+    new = context.writer.with_condition(current, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason)
+    return context.writer.summarised(new, State.STARTING, reason, message)
+
+
+def without_node_faults(context: Context, current: RLJobStatus) -> RLJobStatus:
+    """Return the status with the condition Degraded set to False, if it was True."""
+    if not status.is_true(current, ConditionType.DEGRADED):
+        return current
+    return context.writer.with_condition(current, ConditionType.DEGRADED, ConditionStatus.FALSE, Reason.HEALTHY)
+
+
+def report_silence(context: Context, message: str) -> Plan:
+    """Report that the head does not answer, and ask again."""
+    new = context.writer.with_condition(
+        context.status, ConditionType.PROGRESSING, ConditionStatus.UNKNOWN, Reason.HEAD_SILENT, message
+    )
+    new = new.model_copy(update={"reason": Reason.HEAD_SILENT, "message": message})
+    return context.write(new, EventNote(EventType.WARNING, Reason.HEAD_SILENT, message), requeue=HEAD_POLL_SECONDS_MIN)

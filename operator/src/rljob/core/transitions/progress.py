@@ -1,0 +1,79 @@
+"""Progress of the run in the status: the exporter's figures and the last checkpoint."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from rljob.api.status import CheckpointStatus, ConditionStatus, ConditionType, Progress, RLJobStatus
+from rljob.core import status, times
+from rljob.core.attempts.usage import with_held_before
+from rljob.core.context import Context
+from rljob.core.reasons import Reason
+from rljob_runtime.contract import Progress as Answer
+
+
+def with_progress(context: Context) -> RLJobStatus:
+    """Return the status with the exporter's figures, if it answered."""
+    answer = context.answer
+    # A run that only evaluates has a score and no step.
+    if answer is None or (answer.step == 0 and answer.reward is None):
+        return context.status
+    return _with_checkpoint(context, _with_figures(context, answer), answer)
+
+
+def _with_checkpoint(context: Context, current: RLJobStatus, answer: Answer) -> RLJobStatus:
+    saved = latest_checkpoint(context, answer)
+    if saved is None or saved == context.status.checkpoint:
+        return current
+    new = current.model_copy(update={"checkpoint": saved})
+    # The step is in status.checkpoint: in the message it would make every checkpoint a transition.
+    return context.writer.with_condition(
+        new, ConditionType.CHECKPOINTED, ConditionStatus.TRUE, Reason.CHECKPOINT_SAVED, saved.path
+    )
+
+
+def latest_checkpoint(context: Context, answer: Answer) -> CheckpointStatus | None:
+    """Return the last known checkpoint: the one that the exporter reports, or that of an earlier attempt."""
+    spec, told = context.frozen_spec, context.status.checkpoint
+    if answer.checkpoint_step is None or spec is None or spec.checkpoint is None:
+        return told
+    if told is not None and (told.step, told.path) == (answer.checkpoint_step, spec.checkpoint.path):
+        return told
+    return CheckpointStatus(
+        step=answer.checkpoint_step,
+        path=spec.checkpoint.path,
+        saved_time=times.to_text(times.from_unix(answer.checkpoint_time or answer.observed_time)),
+        seconds=status.metric(answer.checkpoint_seconds),
+        bytes=answer.checkpoint_bytes,
+    )
+
+
+def _with_figures(context: Context, answer: Answer) -> RLJobStatus:
+    remaining = (answer.total_steps - answer.step) * (answer.step_seconds or 0.0)
+    observed = times.from_unix(answer.observed_time)
+    progress = Progress(
+        step=answer.step,
+        total_steps=answer.total_steps,
+        summary=f"{answer.step}/{answer.total_steps}",
+        reward=status.metric(answer.reward),
+        response_tokens_mean=status.metric(answer.response_tokens_mean),
+        tokens_per_second_per_card=status.metric(answer.tokens_per_second_per_card),
+        first_dp_idle_ratio=status.metric(answer.first_dp_idle_ratio),
+        cluster_idle_ratio=status.metric(answer.cluster_idle_ratio),
+        step_seconds=status.metric(answer.step_seconds),
+        median_step_seconds=status.metric(answer.median_step_seconds),
+        median_rollout_seconds=status.metric(answer.median_rollout_seconds),
+        eta=times.to_text(observed + timedelta(seconds=remaining)) if answer.step < answer.total_steps else None,
+        observed_time=times.to_text(observed),
+    )
+    attempt = context.attempt
+    if attempt is None:
+        raise AssertionError("progress was asked for before the submission was recorded")
+    told: dict[str, object] = {}
+    if attempt.start_time is None and answer.start_time:
+        told["start_time"] = times.to_text(times.from_unix(answer.start_time))
+    if answer.resumed_from_step is not None:
+        told["resumed_from_step"] = answer.resumed_from_step
+    attempt = with_held_before(context.status.attempts, context.observed.held, context.resolved)
+    attempts = [*context.status.attempts[:-1], attempt.model_copy(update=told)]
+    return context.status.model_copy(update={"progress": progress, "attempts": attempts})
