@@ -13,9 +13,10 @@ import yaml
 from rljob.api.recipes import RecipeLayer
 from rljob.api.status import RLJobStatus
 from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
-from rljob.core.observed import Observed, RayJob, RayJobState
+from rljob.core.observed import Manifest, Observed, RayJob, RayJobState
 from rljob.core.plan import Plan
-from rljob.core.reconcile import reconcile
+from rljob.core.reconcile import reconcile, required
+from rljob.core.requirements import Requirements, Watched
 from rljob.core.spec.recipes import Recipes, recipe_id
 from rljob.core.validation import validate as validation
 from rljob.core.validation.validate import Checked
@@ -51,6 +52,11 @@ def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
         else:
             result[key] = copy.deepcopy(value)
     return result
+
+
+def requests(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime) -> Requirements:
+    """Return the requests that the next decision about a job depends on."""
+    return required(Watched(job, clusters, head_pod, now))
 
 
 def small_spec(change: Mapping[str, Any] | None = None) -> Json:

@@ -20,7 +20,7 @@ from rljob.control.store import Key
 from rljob.core.launcher import Launcher
 from rljob.core.observed import Manifest, Observed, Unseen
 from rljob.core.plan import Plan, SubmitJob
-from rljob.core.requirements import Head, Needs
+from rljob.core.requirements import Head, Requirements
 from rljob.launchers import LAUNCHER
 from rljob.render.labels import CLUSTER_GENERATION, INTENT, JOB, JOB_UID
 from rljob_runtime.contract import Progress
@@ -41,7 +41,7 @@ class Machine:
         self.seen: list[Observed] = []
         """What each round observed."""
         self.decide: Decide = lambda _: Plan()
-        self.wanted = Needs()
+        self.wanted = Requirements()
         self.asks_ray_job = True
         self.after_write: Callable[[str], None] = self.written.append
         self.doubts = 0
@@ -55,7 +55,7 @@ class Machine:
             self.ray,
             self.clock,
             TokenKey(b"k" * 32),
-            core=Core(LAUNCHER, self._needs, self._needs_ray_job, self._reconcile, begins=lambda *_: False),
+            core=Core(LAUNCHER, self._required, self._needs_ray_job, self._reconcile, begins=lambda *_: False),
             hooks=Hooks(after_write=self._wrote, doubt=self._doubt),
         )
         return self.reconciler
@@ -85,7 +85,7 @@ class Machine:
         """Give the reasons of the Kubernetes events."""
         return [item["reason"] for item in self.cluster.objects(EVENT)]
 
-    def _needs(self, *_: object) -> Needs:
+    def _required(self, *_: object) -> Requirements:
         return self.wanted
 
     def _needs_ray_job(self, progress: Progress | Unseen, now: datetime) -> bool:

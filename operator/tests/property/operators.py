@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from builders import Json
@@ -28,6 +29,12 @@ from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler, Result
 from rljob.control.resync import Resync
 from rljob.control.store import Key
+from rljob.core.context import Context
+from rljob.core.launcher import Launcher
+from rljob.core.observed import Observed
+from rljob.core.plan import Plan
+from rljob.core.reconcile import STEPS
+from rljob.core.requirements import Watched
 from rljob.launchers import LAUNCHER
 from rljob.render import labels
 from rljob.render.configmap import SPEC_KEY
@@ -45,6 +52,16 @@ START_AGAIN_SECONDS = 10.0
 """The kubelet's first pause before it starts a container again."""
 ROUNDS_OF_AN_EX_LEADER = 5
 """More than it gets before it asks for its Lease: a clock that was paused with it lets it write as long as that."""
+
+
+def reconcile_as_declared(observed: Observed, now: datetime, launcher: Launcher) -> Plan:
+    """Reconcile, and check that a step decides if its requirements say that it does in any case."""
+    context, seen = Context(observed, now, launcher), Watched(observed.job, observed.clusters, observed.head_pod, now)
+    for step in STEPS:
+        if (plan := step(context)) is not None:
+            return plan
+        assert not step.requires(seen).decides, f"{step.decide} does not decide"
+    raise AssertionError("the last step always decides")
 
 
 class CrashError(Exception):
@@ -140,7 +157,8 @@ class Operators:
         """Start it with empty memory; None if it ends at once because the API server does not answer."""
         key = TokenKey(b"k" * 32)
         hooks = Hooks(after_write=self._after_write, doubt=self._doubt)
-        operator = Reconciler.build(self.cluster, self.ray, self.clock, key, core=Core(LAUNCHER), hooks=hooks)
+        core = Core(LAUNCHER, reconcile=reconcile_as_declared)
+        operator = Reconciler.build(self.cluster, self.ray, self.clock, key, core=core, hooks=hooks)
         self.watch.follow(None)
         try:
             self.loop.run(operator.prime())

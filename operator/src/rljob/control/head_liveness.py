@@ -11,7 +11,7 @@ from rljob_runtime.contract import Progress
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rljob.core.requirements import Needs
+    from rljob.core.requirements import Requirements
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,16 @@ class Silences:
     """By uid of the job."""
 
     def take(
-        self, uid: str, now: datetime, needs: Needs, progress: Progress | Unseen, ray_job: RayJob | Unseen | None
+        self,
+        uid: str,
+        now: datetime,
+        asked: Requirements,
+        progress: Progress | Unseen,
+        ray_job: RayJob | Unseen | None,
     ) -> Silence | None:
         """Remember one more look at a head; None where its exporter answers, or was not asked."""
         known = self.by_uid.pop(uid, None)
-        if not needs.progress or not isinstance(progress, Unseen):
+        if not asked.progress or not isinstance(progress, Unseen):
             return None
         mute = (known.mute_since if known else None) or now
         self.by_uid[uid] = Silence(known.since if known else now, mute if isinstance(ray_job, Unseen) else None)

@@ -34,7 +34,7 @@ from rljob.control.update_throttle import Samples
 from rljob.core.attempts.recovery import Recalled, recall
 from rljob.core.jitter import jittered
 from rljob.core.observed import PARTIAL_SECONDS, UNSEEN, Manifest, Observed, PodGroupApi, RayJob, Unseen
-from rljob.core.requirements import running_initializer
+from rljob.core.requirements import Watched, running_initializer
 from rljob.core.scheduling.discovery import Nodes
 from rljob.core.scheduling.node_faults import Held, NodeLook, read_held
 from rljob.core.scheduling.port_blocks import Allocations, PortPool, read_allocations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
 
     from rljob.api.v1alpha1 import RecipeKind
-    from rljob.core.requirements import Evidence, Head, Needs
+    from rljob.core.requirements import Evidence, Head, Requirements
 
 PODS_LIMIT = 500
 """Enough to say why a cluster of 64 nodes does not start; the diagnosis needs samples, not a census."""
@@ -119,9 +119,10 @@ class Observer:
         uid, namespace, left = job["metadata"]["uid"], key.namespace, Recalled()
         clusters = self._clusters(key, uid)
         head_pod, former_heads = self._heads(job, clusters)
-        needs = self.core.needs(job, clusters, head_pod, now)
+        watched = Watched(job, clusters, head_pod, now)
+        required = self.core.required(watched)
         latest: Manifest | Unseen | None = UNSEEN
-        if needs.recall:
+        if required.recall:
             found = await self._recall(job)
             latest, left = (UNSEEN, Recalled()) if isinstance(found, Unseen) else (found.snapshot, found)
             clusters = self._clusters(key, uid)
@@ -129,29 +130,31 @@ class Observer:
             self.own.drop(uid)
         async with asyncio.TaskGroup() as group:
             start = group.create_task
-            snapshot = start(self._snapshot(needs.snapshot_name, job))
-            config = start(self._own(needs.config_name, job))
-            live_cluster = start(self._get(needs.cluster_name, namespace, RAY_CLUSTER))
-            pods = start(self._pods(needs, job, now))
-            code = start(self._get(needs.code_name, namespace))
-            code_copy = start(self._get(needs.code_copy_name, namespace))
-            initializers = start(self._initializers(needs.initializer_names, namespace))
-            head = start(self._ask_head(needs, job, now))
-            nodes = start(self._nodes(needs))
-            allocations = start(self._allocations(needs.allocations, uid))
-            pod_group_api = start(self._pod_group_api(needs))
+            snapshot = start(self._snapshot(required.snapshot_name, job))
+            config = start(self._own(required.config_name, job))
+            live_cluster = start(self._get(required.cluster_name, namespace, RAY_CLUSTER))
+            pods = start(self._pods(required, job, now))
+            code = start(self._get(required.code_name, namespace))
+            code_copy = start(self._get(required.code_copy_name, namespace))
+            initializers = start(self._initializers(required.initializer_names, namespace))
+            head = start(self._ask_head(required, job, now))
+            nodes = start(self._nodes(required))
+            allocations = start(self._allocations(required.allocations, uid))
+            pod_group_api = start(self._pod_group_api(required))
         (progress, ray_job), seen_pods = head.result(), pods.result()
-        if (unexplained := self.core.needs_evidence(progress, ray_job, needs.status)) and isinstance(seen_pods, Unseen):
+        if (unexplained := self.core.needs_evidence(progress, ray_job, watched.status)) and isinstance(
+            seen_pods, Unseen
+        ):
             # KubeRay soon replaces a pod that failed, so they are looked at together with the end that they explain.
             seen_pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={_intent(job).get('clusterName')}", namespace)
-        ended = unexplained or (needs.held and needs.head is None)
-        cluster_events = await self._cluster_events(needs, job, ended=ended)
-        held, looks = await self._hardware(needs, job, now, fresh=ended)
-        evidence, seen_pods, warnings = await self._evidence(needs.evidence, namespace, seen_pods)
+        ended = unexplained or (required.held and required.head is None)
+        cluster_events = await self._cluster_events(required, job, ended=ended)
+        held, looks = await self._hardware(required, job, now, fresh=ended)
+        evidence, seen_pods, warnings = await self._evidence(required.evidence, namespace, seen_pods)
         return self._with_memo(
             Observed(
                 job=job,
-                status=needs.status,
+                status=watched.status,
                 clusters=clusters,
                 head_pod=head_pod,
                 former_heads=former_heads,
@@ -162,29 +165,29 @@ class Observer:
                 pod_group_api=pod_group_api.result(),
                 pods=seen_pods,
                 config=config.result(),
-                snapshot=latest if needs.recall else snapshot.result(),
-                base_snapshot=await self._own(needs.base_snapshot_name if snapshot.result() is None else None, job),
+                snapshot=latest if required.recall else snapshot.result(),
+                base_snapshot=await self._own(required.base_snapshot_name if snapshot.result() is None else None, job),
                 last_generation=left.last_generation,
                 attempts=left.attempts,
                 final=left.final,
                 code=code.result(),
                 code_copy=code_copy.result(),
                 initializers=initializers.result(),
-                initializer_log=await self._log(seen_pods, namespace) if needs.initializer_log else UNSEEN,
+                initializer_log=await self._log(seen_pods, namespace) if required.initializer_log else UNSEEN,
                 ray_job=ray_job,
                 progress=progress,
-                silence=self.silences.take(uid, now, needs, progress, ray_job),
+                silence=self.silences.take(uid, now, required, progress, ray_job),
                 evidence=evidence,
                 warnings=warnings,
                 cluster_events=cluster_events,
                 nodes=nodes.result(),
-                taken=self.store.devices_taken(uid) if needs.taken else UNSEEN,
+                taken=self.store.devices_taken(uid) if required.taken else UNSEEN,
                 held=held,
                 looks=looks,
                 allocations=allocations.result(),
                 refusals=self.refusals.of(job),
                 recipes=self.store.recipes(job),
-                siblings=self.store.siblings(job) if needs.siblings else {},
+                siblings=self.store.siblings(job) if required.siblings else {},
                 unreadable=dict(self._unreadable()),
                 progress_write_seconds=self._write_seconds(uid, POD),
                 partial_seconds=self.partial_seconds,
@@ -229,8 +232,8 @@ class Observer:
         shown = self.groups.take(uid, kept.get(name), now, self._write_seconds(uid, RAY_CLUSTER))
         return tuple((kept | ({name: shown} if shown else {})).values())
 
-    async def _pod_group_api(self, needs: Needs) -> PodGroupApi | Unseen:
-        return await self.pod_groups.api() if needs.pod_groups and self.pod_groups is not None else UNSEEN
+    async def _pod_group_api(self, required: Requirements) -> PodGroupApi | Unseen:
+        return await self.pod_groups.api() if required.pod_groups and self.pod_groups is not None else UNSEEN
 
     def _with_memo(self, observed: Observed) -> Observed:
         """Hand on what was computed from the same inputs: most rounds of a running job bring nothing but progress."""
@@ -321,17 +324,17 @@ class Observer:
         found = await asyncio.gather(*(get(name) for name in names))
         return {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
 
-    async def _nodes(self, needs: Needs) -> Nodes | Unseen:
-        return await self.nodes.get(fresh=needs.fresh_nodes) if needs.nodes and self.nodes is not None else UNSEEN
+    async def _nodes(self, required: Requirements) -> Nodes | Unseen:
+        return await self.nodes.get(fresh=required.fresh_nodes) if required.nodes and self.nodes is not None else UNSEEN
 
     async def _hardware(
-        self, needs: Needs, job: Manifest, now: datetime, *, fresh: bool
+        self, required: Requirements, job: Manifest, now: datetime, *, fresh: bool
     ) -> tuple[tuple[Held, ...] | Unseen, dict[str, NodeLook]]:
         """Look at the nodes of a run, or at those that a job stays away from."""
-        if self.looks is None or not (needs.held or needs.look_at):
+        if self.looks is None or not (required.held or required.look_at):
             return UNSEEN, {}
-        if not needs.held:
-            return UNSEEN, await self.looks.look(needs.look_at)
+        if not required.held:
+            return UNSEEN, await self.looks.look(required.look_at)
         held = await self._held(self.looks.lists, job, now)
         if isinstance(held, Unseen):
             return UNSEEN, {}
@@ -373,14 +376,14 @@ class Observer:
         recorded = [entry for entry in self.store.port_blocks() if entry[1].uid != uid]
         return read_allocations(pool, found).with_recorded(recorded)
 
-    async def _pods(self, needs: Needs, job: Manifest, now: datetime) -> tuple[Manifest, ...] | Unseen:
-        metadata, every = job["metadata"], needs.pods_every_seconds
-        if (selector := needs.pods_selector) is None:
+    async def _pods(self, required: Requirements, job: Manifest, now: datetime) -> tuple[Manifest, ...] | Unseen:
+        metadata, wanted = job["metadata"], required.pods
+        if wanted is None:
             return UNSEEN
-        ask = partial(self._list_pods, selector, metadata["namespace"])
-        if needs.pods_decide:
+        ask = partial(self._list_pods, wanted.selector, metadata["namespace"])
+        if wanted.decide:
             return await self.pod_lists.decide(ask)
-        return await self.pod_lists.diagnose(metadata["uid"], now, every, ask)
+        return await self.pod_lists.diagnose(metadata["uid"], now, wanted.every_seconds, ask)
 
     async def _list_pods(self, selector: str, namespace: str) -> tuple[Manifest, ...] | Unseen:
         listing = await seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
@@ -397,12 +400,12 @@ class Observer:
             pods = await self._list_pods(f"{RAY_CLUSTER_LABEL}={wanted.cluster_name}", namespace)
         return found, pods, await self.event_lists.warnings(namespace)
 
-    async def _cluster_events(self, needs: Needs, job: Manifest, *, ended: bool) -> tuple[Manifest, ...]:
+    async def _cluster_events(self, required: Requirements, job: Manifest, *, ended: bool) -> tuple[Manifest, ...]:
         """Read what KubeRay says of the intended cluster."""
         name, namespace = str(_intent(job).get("clusterName")), job["metadata"]["namespace"]
         if ended:
             return await self.event_lists.about(namespace, name)
-        return await self.event_lists.refusals(namespace, name) if needs.cluster_events else ()
+        return await self.event_lists.refusals(namespace, name) if required.cluster_events else ()
 
     async def _log(self, pods: tuple[Manifest, ...] | Unseen, namespace: str) -> str | Unseen:
         """Read the end of the running initializer's log; only the pods say which one runs."""
@@ -417,16 +420,16 @@ class Observer:
             raise Unavailable(f"{RAY_CLUSTER.resource} is not served, so nothing is known of this job's cluster")
 
     async def _ask_head(
-        self, needs: Needs, job: Manifest, now: datetime
+        self, required: Requirements, job: Manifest, now: datetime
     ) -> tuple[Progress | Unseen, RayJob | Unseen | None]:
         """Ask the exporter, and the job API only if a question is left."""
-        head, submission_id = needs.head, needs.ray_job_id
+        head, submission_id = required.head, required.ray_job_id
         if head is None:
             return UNSEEN, UNSEEN
         progress: Progress | Unseen = UNSEEN
-        if needs.progress:
+        if required.progress:
             progress = _about(await seen("progress", lambda: self.ray.progress(head)), head, job)
-        if submission_id is None or (needs.progress and not self.core.needs_ray_job(progress, now)):
+        if submission_id is None or (required.progress and not self.core.needs_ray_job(progress, now)):
             return progress, UNSEEN
         return progress, await seen("ray job", lambda: self.ray.job(head, submission_id))
 

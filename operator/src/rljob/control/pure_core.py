@@ -1,4 +1,4 @@
-"""The functions of the pure core that the machinery calls, as one value that tests may replace."""
+"""The functions of the pure core that `control` calls, as one value that tests can replace."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import datetime
 
 from rljob.api.status import RLJobStatus
 from rljob.core.launcher import Launcher
-from rljob.core.observed import Manifest, Observed, RayJob, Unseen
+from rljob.core.observed import Observed, RayJob, Unseen
 from rljob.core.plan import Plan
-from rljob.core.reconcile import begins, reconcile
-from rljob.core.requirements import Needs, needs, needs_evidence, needs_ray_job
+from rljob.core.reconcile import begins, reconcile, required
+from rljob.core.requirements import Requirements, Watched, needs_evidence, needs_ray_job
 from rljob_runtime.contract import Progress
 
 
@@ -21,7 +21,7 @@ class Core:
 
     launcher: Launcher
 
-    needs: Callable[[Manifest, tuple[Manifest, ...], Manifest | None, datetime], Needs] = needs
+    required: Callable[[Watched], Requirements] = required
     needs_ray_job: Callable[[Progress | Unseen, datetime], bool] = needs_ray_job
     reconcile: Callable[[Observed, datetime, Launcher], Plan] = reconcile
     begins: Callable[[Observed, datetime, Launcher], bool] = begins

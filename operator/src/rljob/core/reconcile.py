@@ -7,13 +7,14 @@ that has something to do, or must wait, decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 
 from rljob.core.context import Context
 from rljob.core.launcher import Launcher
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
+from rljob.core.requirements import NOTHING, Requirements, Watched
+from rljob.core.step import Step
 from rljob.core.steps import (
     attempt_records,
     deleting,
@@ -38,8 +39,6 @@ from rljob.core.steps import (
     submitting,
     validating,
 )
-
-Step = Callable[[Context], Plan | None]
 
 BEFORE_INTENT: tuple[Step, ...] = (
     finishing.leave_foreign,  # another operator's
@@ -103,6 +102,18 @@ STEPS: tuple[Step, ...] = (
     node_health.act_on_faults,
     following.follow,
 )
+
+
+def required(seen: Watched) -> Requirements:
+    """Return the requests of the steps that may decide, up to the first one that decides in any case."""
+    total = NOTHING
+    for step in STEPS:
+        wanted = step.requires(seen)
+        if wanted is not NOTHING:
+            total |= wanted
+        if wanted.decides:
+            break
+    return total
 
 
 def reconcile(observed: Observed, now: datetime, launcher: Launcher) -> Plan:

@@ -1,45 +1,113 @@
-"""Which facts the next decision about an RLJob needs beyond those that watches deliver.
+"""Requests that the next decision about an RLJob depends on, beyond what watches deliver.
 
-`control` asks this before it makes any request, so that a job that waits for nothing costs no request.
+Each step declares them (`core.step`), and `core.reconcile` gathers those of the steps that may decide. `control` asks
+before it makes any request, so that a job that waits for nothing costs no request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import cached_property
+from typing import Any
 
-from rljob.api.status import ConditionType, Intent, RLJobStatus
+from rljob.api.status import Attempt, ConditionType, Intent, Resolved, RLJobStatus
 from rljob.core import status, times
-from rljob.core.manifest_facts import (
-    age_seconds,
-    cluster_is_ready,
-    identity,
-    intended_cluster,
-    is_held,
-    is_ours,
-    is_paused,
-    port_block,
-)
-from rljob.core.observed import UNSEEN, Manifest, RayJob, RayJobState, Unseen
+from rljob.core.manifest_facts import cluster_is_ready, identity, intended_cluster, is_suspended, port_block
+from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.polling import pods_every_seconds, quiet_seconds
 from rljob.core.reasons import Reason
-from rljob.core.steps.attempt_records import just_ended
-from rljob.core.steps.kuberay import is_taken_up, is_waiting_for_kuberay, may_be_refused
-from rljob.core.steps.node_health import returning_nodes
-from rljob.render import labels, names
-from rljob.render.evidence import key_of
+from rljob.render import labels
+from rljob.render.names import JobIdentity
 from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import ExitCode, Phase, Port, Progress
 
 SILENT_SECONDS = 60.0
-"""A step record this old makes the job API worth a question: a killed driver leaves no word."""
+"""If the last step was recorded so long ago, the job API is asked too: a killed driver leaves no report."""
 
 NO_EVIDENCE = frozenset({ExitCode.DONE, ExitCode.BAD_CONFIG})
 """Ends that the launcher explains by itself."""
 
-LOG_SECONDS = 10.0
-"""Shortest time between two looks at the log of an initializer."""
+
+@dataclass(frozen=True)
+class Watched:
+    """What watches deliver of one job: known before any request is made."""
+
+    job: Manifest
+    clusters: tuple[Manifest, ...]
+    head_pod: Manifest | None
+    now: datetime
+
+    @cached_property
+    def status(self) -> RLJobStatus:
+        """What the operator wrote last."""
+        return status.read_status(self.job)
+
+    @property
+    def identity(self) -> JobIdentity:
+        """Namespace, name and uid of the job."""
+        return identity(self.job)
+
+    @property
+    def suspend(self) -> bool:
+        """Whether the job must hold no NPU."""
+        return (self.job.get("spec") or {}).get("suspend") is True
+
+    @property
+    def began(self) -> bool:
+        """Whether there is an intent; without one the status is new, or was lost."""
+        return self.status.intent is not None
+
+    @property
+    def active(self) -> bool:
+        """Whether a cluster generation is under way."""
+        return self.status.intent is not None and not self.status.intent.ended
+
+    @property
+    def finished(self) -> bool:
+        """Whether the condition Finished is True."""
+        return status.is_true(self.status, ConditionType.FINISHED)
+
+    @property
+    def intent(self) -> Intent:
+        """The intent; only steps after `intend` may ask for it."""
+        if self.status.intent is None:
+            raise AssertionError("a step asked for the intent before there was one")
+        return self.status.intent
+
+    @property
+    def resolved(self) -> Resolved:
+        """What was resolved; it is written together with the intent."""
+        if self.status.resolved is None:
+            raise AssertionError("a step asked for what was resolved before there was an intent")
+        return self.status.resolved
+
+    @cached_property
+    def cluster(self) -> Manifest | None:
+        """The RayCluster of the intended generation."""
+        return intended_cluster(self.status, self.clusters)
+
+    @property
+    def late(self) -> bool:
+        """Whether the start deadline has passed."""
+        return self.now >= times.from_text(self.intent.start_deadline)
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The record of the intended attempt; None until Ray knows the submission."""
+        wanted = self.intent.submission_id
+        return next((entry for entry in self.status.attempts if entry.submission_id == wanted), None)
+
+    @property
+    def open_attempt(self) -> Attempt | None:
+        """The intended attempt until it ends."""
+        return self.attempt if self.attempt is not None and self.attempt.end_time is None else None
+
+    @property
+    def head_is_intended(self) -> bool:
+        """Whether the head pod is the one that runs the attempt."""
+        return self.head_pod is not None and self.head_pod["metadata"]["uid"] == self.intent.head_pod_uid
 
 
 @dataclass(frozen=True)
@@ -56,7 +124,7 @@ class Head:
 
 @dataclass(frozen=True)
 class LogSource:
-    """A container that runs."""
+    """A running container."""
 
     pod: str
     container: str
@@ -64,25 +132,36 @@ class LogSource:
 
 @dataclass(frozen=True)
 class Evidence:
-    """An ended attempt that may not be written down yet."""
+    """An ended attempt that may not be recorded yet."""
 
     name: str
     """GET this ConfigMap."""
     key: str
-    """Without this key, LIST the pods of the cluster and the warnings of the namespace."""
+    """If this key is missing, LIST the pods of the cluster and the warnings of the namespace."""
     cluster_name: str
 
 
 @dataclass(frozen=True)
-class Needs:
-    """Requests to make before `reconcile`."""
+class Pods:
+    """LIST pods (at most 500)."""
+
+    selector: str
+    every_seconds: float = 0.0
+    """Not if they were listed less than this ago for the same job."""
+    decide: bool = False
+    """NPUs are held, or kept from their next use, until they were listed: no diagnosis has priority over this."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """Requests to make before `reconcile`; `a | b` has those of both."""
 
     snapshot_name: str | None = None
     """GET this ConfigMap, unless it is known: it never changes."""
     base_snapshot_name: str | None = None
-    """As snapshot_name; only where that one is not there."""
+    """GET this ConfigMap if the snapshot does not exist."""
     recall: bool = False
-    """LIST the job's ConfigMaps, and its RayClusters if there are any: the status is new, or lost."""
+    """LIST the job's ConfigMaps, and its RayClusters if there are any: the status is new, or was lost."""
     siblings: bool = False
     """The other RLJobs of the namespace, from the store."""
     config_name: str | None = None
@@ -90,7 +169,7 @@ class Needs:
     cluster_events: bool = False
     """LIST the events about the intended RayCluster."""
     cluster_name: str | None = None
-    """GET this RayCluster: a loss is never taken from the watch's word alone."""
+    """GET this RayCluster: a loss is never concluded from the watch alone."""
     code_name: str | None = None
     """GET this ConfigMap of the user."""
     code_copy_name: str | None = None
@@ -98,17 +177,12 @@ class Needs:
     initializer_names: tuple[str, ...] = ()
     """GET these Jobs."""
     initializer_log: bool = False
-    """Ask for the log that `running_initializer` names among the pods."""
-    pods_selector: str | None = None
-    """LIST pods by this label selector (at most 500)."""
-    pods_every_seconds: float = 0.0
-    """Unless they were listed less than this ago for the same."""
-    pods_decide: bool = False
-    """NPUs are held, or kept from their next use, until they were listed: no diagnosis goes before."""
+    """Read the log of the container that `running_initializer` finds among the pods."""
+    pods: Pods | None = None
     nodes: bool = False
     """The cluster's nodes, from a cache."""
     fresh_nodes: bool = False
-    """They are waited for: a cache of minutes would be too old."""
+    """The job waits for nodes: a cache of minutes would be too old."""
     taken: bool = False
     """The devices of the other jobs' clusters, from the store."""
     held: bool = False
@@ -120,195 +194,117 @@ class Needs:
     pod_groups: bool = False
     """What is served of Volcano's PodGroup, from a cache."""
     head: Head | None = None
-    """Set when the exporter or the job API is to be asked."""
+    """Set if the exporter or the job API is asked."""
     progress: bool = False
-    """Ask the exporter; then ask the job API too if `needs_ray_job` says so."""
+    """Ask the exporter; then ask the job API too if `needs_ray_job` requires it."""
     ray_job_id: str | None = None
-    """The submission to ask the job API for: at once without `progress`, else if `needs_ray_job`."""
+    """The submission to ask the job API for: at once without `progress`, else if `needs_ray_job` requires it."""
     evidence: Evidence | None = None
     """What an attempt left that has just ended."""
-    status: RLJobStatus | None = field(default=None, compare=False, repr=False)
-    """No request: the job's status as it was read on the way, for whoever decides next."""
+    decides: bool = field(default=False, compare=False)
+    """No request: the step, or one before it, decides whatever the answers are, so that no later step is reached."""
+
+    def __or__(self, other: Requirements) -> Requirements:
+        """Return the requests of both."""
+        return Requirements(**{name: getattr(other, name) or getattr(self, name) for name in _NAMES})
 
 
-def needs(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime) -> Needs:
-    """Give the requests for one job."""
-    current = status.read_status(job)
-    return replace(_needs(job, current, clusters, head_pod, now), status=current)
+_NAMES = tuple(entry.name for entry in fields(Requirements))
+NOTHING = Requirements()
+DECIDES = Requirements(decides=True)
 
 
-def _needs(
-    job: Manifest, current: RLJobStatus, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime
-) -> Needs:
-    if not is_ours(job) or is_paused(job) or ("deletionTimestamp" in job["metadata"] and not is_held(job)):
-        return Needs()
-    if current.intent is None or current.resolved is None:
-        return Needs(recall=True, siblings=True, nodes=True, pod_groups=True)
-    # What the job goes by is known in every phase.
-    snapshot, base, left = current.resolved.snapshot_name, current.resolved.base_snapshot, _evidence(job, current, now)
-    if status.is_true(current, ConditionType.FINISHED):
-        asked = Needs(snapshot_name=snapshot if clusters or _may_expire(job) else None, evidence=left)
-        if current.network is None or clusters:
-            return asked
-        # Its ports are given back when no Ray pod may listen on them; pods of initializers stay and have none.
-        ray = f"{labels.JOB_UID}={identity(job).uid},{labels.RAY_NODE_TYPE}"
-        return replace(asked, pods_selector=ray, pods_decide=True, allocations=True)
-    asked = _of_phase(job, current, clusters, head_pod, now)
-    return replace(asked, snapshot_name=snapshot, base_snapshot_name=base, evidence=left)
+def snapshot(seen: Watched) -> Requirements:
+    """Require what the job uses; after a lost status, what is left of its earlier life."""
+    if not seen.began:
+        return Requirements(recall=True)
+    return Requirements(snapshot_name=seen.resolved.snapshot_name, base_snapshot_name=seen.resolved.base_snapshot)
 
 
-def _evidence(job: Manifest, current: RLJobStatus, now: datetime) -> Evidence | None:
-    ended = just_ended(current, now)
-    if ended is None or "deletionTimestamp" in job["metadata"]:
-        return None
-    return Evidence(names.evidence_name(identity(job)), key_of(ended.number), ended.cluster_name)
+def starting_pods(seen: Watched) -> Requirements:
+    """Require the pods of a cluster that starts, once they are worth a request, and nodes to explain them."""
+    cluster = seen.cluster
+    if (
+        seen.intent.attempt > 0
+        or cluster is None
+        or cluster_is_ready(cluster, seen.head_pod)
+        or is_quiet(seen, cluster)
+    ):
+        return NOTHING
+    # The last LIST explains why the start fails.
+    every = 0.0 if seen.late else pods_every_seconds(cluster, seen.now)
+    return Requirements(pods=Pods(cluster_pods(seen), every, decide=seen.late), nodes=True)
 
 
-def _may_expire(job: Manifest) -> bool:
-    """Whether cleanup.jobAfterSeconds may be set: by the job, or by a recipe below it."""
-    spec = job.get("spec") or {}
-    return bool(spec.get("recipeRef")) or (spec.get("cleanup") or {}).get("jobAfterSeconds") is not None
+def is_quiet(seen: Watched, cluster: Manifest) -> bool:
+    """Report whether a cluster is so young, or waits in a queue, that its pods are not worth a request."""
+    if is_suspended(cluster) or quiet_seconds(cluster, seen.now) > 0:
+        return True
+    return status.is_waiting_for(seen.status, Reason.WAITING_FOR_QUEUE)
 
 
-def _of_phase(
-    job: Manifest, current: RLJobStatus, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime
-) -> Needs:
-    intent = current.intent
-    if intent is None or intent.ended:
-        waits, avoided = status.is_waiting_for(current, Reason.WAITING_FOR_NODES), returning_nodes(current)
-        taken = status.is_waiting_for(current, Reason.WAITING_FOR_DEVICES)
-        return Needs(
-            siblings=True, nodes=True, fresh_nodes=waits or taken, look_at=avoided, taken=taken, pod_groups=True
-        )
-    cluster = intended_cluster(current, clusters)
-    if current.stop is not None:
-        return _stopping(job, current, intent, clusters, head_pod)
-    if cluster is None:
-        return _before_cluster(job, current, now)
-    if intent.attempt == 0:
-        if head_pod is not None and cluster_is_ready(cluster, head_pod):
-            # After a lost status it may know of attempts of which nothing else tells.
-            return Needs(head=_head(job, intent, head_pod), progress=True)
-        waits = cluster["spec"].get("suspend", False) or quiet_seconds(cluster, now) > 0
-        # KubeRay's first word is one of the watches.
-        away = is_waiting_for_kuberay(current) and not is_taken_up(cluster, head_pod, UNSEEN)
-        if waits or status.is_waiting_for(current, Reason.WAITING_FOR_QUEUE):
-            return Needs()
-        if away:
-            return Needs(cluster_events=True)
-        pods, late = f"{labels.RAY_CLUSTER}={intent.cluster_name}", now >= times.from_text(intent.start_deadline)
-        # The last look says why it ends.
-        every = 0.0 if late else pods_every_seconds(cluster, now)
-        untouched = may_be_refused(cluster, head_pod, age_seconds(cluster, now), late=late)
-        return Needs(
-            pods_selector=pods, pods_every_seconds=every, pods_decide=late, nodes=True, cluster_events=untouched
-        )
-    asked = _at_head(job, current, intent, head_pod)
-    return replace(asked, cluster_name=intent.cluster_name) if cluster["spec"].get("suspend", False) else asked
+def cluster_pods(seen: Watched) -> str:
+    """Return the selector of all pods of the intended cluster."""
+    return f"{labels.RAY_CLUSTER}={seen.intent.cluster_name}"
 
 
-def _stopping(
-    job: Manifest, current: RLJobStatus, intent: Intent, clusters: tuple[Manifest, ...], head_pod: Manifest | None
-) -> Needs:
-    """While an attempt is open its end counts, afterwards that nothing is left."""
-    runs = any(a.submission_id == intent.submission_id and a.end_time is None for a in current.attempts)
-    if runs:
-        return _at_head(job, current, intent, head_pod)
-    gone = None if clusters else intent.cluster_name
-    pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}"
-    return Needs(cluster_name=gone, pods_selector=pods, pods_decide=gone is not None)
-
-
-def _before_cluster(job: Manifest, current: RLJobStatus, now: datetime) -> Needs:
-    if current.intent is None or current.resolved is None:
-        raise AssertionError("read_status gives both or none")
-    if current.intent.cluster_uid is not None:
-        return Needs(cluster_name=current.intent.cluster_name)
-    me = identity(job)
-    ready = status.is_true(current, ConditionType.INITIALIZED)
-    awaited = () if ready else tuple(current.resolved.initializers)
-    pods = f"{labels.JOB_UID}={me.uid},{labels.INITIALIZER}"
-    code = current.resolved.code
-    if code is not None and code.config_map is not None and code.digest is None:
-        # What comes after the copy is not asked for before it is there.
-        return Needs(
-            code_name=code.config_map,
-            code_copy_name=names.code_name(me),
-        )
-    return Needs(
-        allocations=ready and current.resolved.host_network is True,
-        config_name=current.intent.cluster_name if ready else None,
-        pod_groups=ready,
-        initializer_names=awaited,
-        pods_selector=pods if awaited else None,
-        initializer_log=bool(awaited) and _is_log_due(current, now),
+def intended_head(seen: Watched) -> Requirements:
+    """Require the answers of the head that runs the intended attempt, or the pods that prove its loss."""
+    submitted, head_pod = seen.attempt is not None, seen.head_pod
+    if head_pod is None or not seen.head_is_intended:
+        return Requirements(pods=Pods(cluster_pods(seen), decide=True), held=submitted)
+    if not (head_pod.get("status") or {}).get("podIP"):
+        return NOTHING
+    # Ray may be silent when the attempt is closed by its earlier report, so the pods are listed meanwhile.
+    ends = seen.status.ending is not None
+    return Requirements(
+        head=head_of(seen, head_pod),
+        progress=submitted or status.is_silent(seen.status),
+        ray_job_id=seen.intent.submission_id,
+        pods=Pods(cluster_pods(seen), decide=True) if ends else None,
+        held=submitted,
     )
 
 
-def _is_log_due(current: RLJobStatus, now: datetime) -> bool:
-    """A line is read, and so written, at most every LOG_SECONDS."""
-    told = current.initializer
-    return told is None or now >= times.after(told.observed_time, LOG_SECONDS)
+def head_of(seen: Watched, head_pod: Manifest) -> Head:
+    """Return how to reach the head pod of the intended cluster."""
+    return Head(
+        pod_ip=str(head_pod["status"]["podIP"]),
+        pod_uid=head_pod["metadata"]["uid"],
+        job_uid=seen.identity.uid,
+        cluster_name=seen.intent.cluster_name,
+        **head_ports(head_pod),
+    )
+
+
+def head_ports(head_pod: Manifest) -> dict[str, int]:
+    """Return the ports of `Head` that differ from the defaults."""
+    block = port_block(head_pod)
+    return {} if block is None else {"dashboard_port": block.dashboard, "api_port": block.api}
 
 
 def running_initializer(pods: Iterable[Manifest]) -> LogSource | None:
-    """Choose whose log to read: the container that runs, the one that fetches the code included."""
+    """Return the running container whose log to read, the one that fetches the code included."""
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
-        found = pod.get("status") or {}
+        found: dict[str, Any] = pod.get("status") or {}
         for container in (*(found.get("initContainerStatuses") or ()), *(found.get("containerStatuses") or ())):
             if "running" in (container.get("state") or {}):
                 return LogSource(pod["metadata"]["name"], container["name"])
     return None
 
 
-def _at_head(job: Manifest, current: RLJobStatus, intent: Intent, head_pod: Manifest | None) -> Needs:
-    submitted = any(attempt.submission_id == intent.submission_id for attempt in current.attempts)
-    if head_pod is None or head_pod["metadata"]["uid"] != intent.head_pod_uid:
-        pods = f"{labels.RAY_CLUSTER}={intent.cluster_name}"
-        return Needs(pods_selector=pods, pods_decide=True, held=submitted)
-    if not (head_pod.get("status") or {}).get("podIP"):
-        return Needs()
-    # Ray may be silent when the attempt is closed on what it said: its pods are looked at meanwhile.
-    ends = f"{labels.RAY_CLUSTER}={intent.cluster_name}" if current.ending is not None else None
-    head, ask = _head(job, intent, head_pod), submitted or status.is_silent(current)
-    return Needs(
-        head=head,
-        progress=ask,
-        ray_job_id=intent.submission_id,
-        pods_selector=ends,
-        pods_decide=ends is not None,
-        held=submitted,
-    )
-
-
-def _head(job: Manifest, intent: Intent, head_pod: Manifest) -> Head:
-    return Head(
-        pod_ip=str(head_pod["status"]["podIP"]),
-        pod_uid=head_pod["metadata"]["uid"],
-        job_uid=identity(job).uid,
-        cluster_name=intent.cluster_name,
-        **head_ports(head_pod),
-    )
-
-
-def head_ports(head_pod: Manifest) -> dict[str, int]:
-    """Give the ports of `Head` that are not the usual ones."""
-    block = port_block(head_pod)
-    return {} if block is None else {"dashboard_port": block.dashboard, "api_port": block.api}
-
-
 def needs_evidence(progress: Progress | Unseen, ray_job: RayJob | Unseen | None, current: RLJobStatus | None) -> bool:
-    """Say whether an attempt ended in a way that its pods may explain."""
+    """Report whether an attempt ended in a way that its pods may explain."""
     if not isinstance(progress, Unseen) and progress.phase is Phase.ENDED and progress.outcome is not None:
         if progress.outcome.exit_code == ExitCode.STOPPED:
-            # Unless the operator stops the run, a pod's hook asked for it, and the pod says why it had to go.
+            # Unless the operator stops the run, a pod's hook asked for it, and the pod shows why it was deleted.
             return current is None or current.stop is None
         return progress.outcome.exit_code not in NO_EVIDENCE
     return isinstance(ray_job, RayJob) and ray_job.state in (RayJobState.FAILED, RayJobState.STOPPED)
 
 
 def needs_ray_job(progress: Progress | Unseen, now: datetime) -> bool:
-    """Say whether the exporter's answer leaves a question that only the job API can answer."""
+    """Report whether the exporter's answer leaves a question that only the job API can answer."""
     if isinstance(progress, Unseen) or progress.phase in (Phase.IDLE, Phase.STARTING):
         return True
     if progress.phase is Phase.ENDED:

@@ -6,9 +6,9 @@ from builders import SUBMISSION_ID, answer, at
 
 from rljob.control.head_liveness import Silences
 from rljob.core.observed import UNSEEN, RayJob, RayJobState, Silence, Unseen
-from rljob.core.requirements import Needs
+from rljob.core.requirements import Requirements
 
-ASKED = Needs(progress=True)
+ASKED = Requirements(progress=True)
 RUNNING = RayJob(SUBMISSION_ID, RayJobState.RUNNING)
 
 
@@ -24,7 +24,7 @@ def test_a_head_is_mute_from_rays_first_silence_after_its_last_answer_on() -> No
 
 
 def test_an_answer_of_the_exporter_or_no_question_ends_the_silence() -> None:
-    for needs, progress in ((ASKED, answer()), (Needs(), UNSEEN)):
+    for needs, progress in ((ASKED, answer()), (Requirements(), UNSEEN)):
         silences = Silences()
         silences.take("uid", at(0), ASKED, UNSEEN, UNSEEN)
         assert silences.take("uid", at(1), needs, progress, UNSEEN) is None

@@ -16,7 +16,7 @@ from rljob.control.observe import PROGRESS_SPREAD
 from rljob.control.pod_lists import DECISIVE_LISTS_AT_ONCE, POD_LISTS_AT_ONCE
 from rljob.core.jitter import fraction
 from rljob.core.observed import UNSEEN, Manifest, Silence, Unseen
-from rljob.core.requirements import Evidence, Needs
+from rljob.core.requirements import Evidence, Pods, Requirements
 from rljob_runtime.contract import Phase, Progress
 
 
@@ -36,7 +36,9 @@ async def test_a_job_that_needs_nothing_costs_no_request(machine: Machine) -> No
 
 async def test_what_is_not_there_is_none_and_what_fails_is_unseen(machine: Machine) -> None:
     await start_with_head(machine)
-    machine.wanted = Needs(snapshot_name="none", config_name="conf", initializer_names=("prepare",), pods_selector="")
+    machine.wanted = Requirements(
+        snapshot_name="none", config_name="conf", initializer_names=("prepare",), pods=Pods("")
+    )
     seen = await observe(machine)
     assert seen.snapshot is None
     assert seen.config not in (None, UNSEEN)
@@ -53,7 +55,7 @@ async def test_what_is_not_there_is_none_and_what_fails_is_unseen(machine: Machi
 
 async def test_the_users_code_and_its_copy_are_asked_for(machine: Machine) -> None:
     await start_with_head(machine)
-    machine.wanted = Needs(code_name="conf", code_copy_name="none")
+    machine.wanted = Requirements(code_name="conf", code_copy_name="none")
     seen = await observe(machine)
     assert seen.code not in (None, UNSEEN)
     assert seen.code_copy is None
@@ -61,7 +63,7 @@ async def test_the_users_code_and_its_copy_are_asked_for(machine: Machine) -> No
 
 async def test_the_log_is_that_of_the_initializer_that_runs(machine: Machine) -> None:
     await start_with_head(machine)
-    machine.wanted = Needs(pods_selector="kind=initializer", initializer_log=True)
+    machine.wanted = Requirements(pods=Pods("kind=initializer"), initializer_log=True)
     assert (await observe(machine)).initializer_log is UNSEEN
     metadata = {"namespace": "team", "name": "prepare-1", "labels": {"kind": "initializer"}}
     running = {"containerStatuses": [{"name": "initializer", "state": {"running": {}}}]}
@@ -70,16 +72,16 @@ async def test_the_log_is_that_of_the_initializer_that_runs(machine: Machine) ->
     assert (await observe(machine)).initializer_log is UNSEEN
     machine.cluster.logs["team", "prepare-1", "initializer"] = "half\n"
     assert (await observe(machine)).initializer_log == "half\n"
-    machine.wanted = Needs(pods_selector="kind=initializer")
+    machine.wanted = Requirements(pods=Pods("kind=initializer"))
     assert (await observe(machine)).initializer_log is UNSEEN
-    machine.wanted = Needs(initializer_log=True)
+    machine.wanted = Requirements(initializer_log=True)
     assert (await observe(machine)).initializer_log is UNSEEN
 
 
 async def test_the_head_is_asked_for_progress_and_then_for_the_job(machine: Machine) -> None:
     job, head = await start_with_head(machine)
     await machine.ray.submit(submission(job, head.pod_uid))
-    machine.wanted = Needs(head=head, progress=True, ray_job_id="c1-1")
+    machine.wanted = Requirements(head=head, progress=True, ray_job_id="c1-1")
     seen = await observe(machine)
     assert isinstance(seen.progress, Progress)
     assert seen.progress.phase is Phase.IDLE
@@ -88,21 +90,21 @@ async def test_the_head_is_asked_for_progress_and_then_for_the_job(machine: Mach
 
 async def test_the_job_api_is_left_alone_when_progress_says_enough(machine: Machine) -> None:
     _, head = await start_with_head(machine)
-    machine.wanted = Needs(head=head, progress=True, ray_job_id="c1-1")
+    machine.wanted = Requirements(head=head, progress=True, ray_job_id="c1-1")
     machine.asks_ray_job = False
     assert (await observe(machine)).ray_job is UNSEEN
 
 
 async def test_a_submission_that_the_head_does_not_know_is_none(machine: Machine) -> None:
     _, head = await start_with_head(machine)
-    machine.wanted = Needs(head=head, ray_job_id="c1-1")
+    machine.wanted = Requirements(head=head, ray_job_id="c1-1")
     assert (await observe(machine)).ray_job is None
 
 
 @pytest.mark.parametrize("change", [{"pod_uid": "another"}, {"submission_id": "c1-0"}])
 async def test_progress_of_another_pod_or_submission_is_dropped(machine: Machine, change: dict[str, str]) -> None:
     _, head = await start_with_head(machine)
-    machine.wanted = Needs(head=head, progress=True)
+    machine.wanted = Requirements(head=head, progress=True)
     right = Progress(pod_uid=head.pod_uid, phase=Phase.TRAINING, submission_id="c1-1", step=3)
     machine.ray.heads["10.0.0.1"].progress = right
     assert (await observe(machine)).progress == right
@@ -112,7 +114,7 @@ async def test_progress_of_another_pod_or_submission_is_dropped(machine: Machine
 
 async def test_a_head_that_still_tells_of_the_attempt_before_is_idle_and_not_silent(machine: Machine) -> None:
     _, head = await start_with_head(machine)
-    machine.wanted = Needs(head=head, progress=True)
+    machine.wanted = Requirements(head=head, progress=True)
     ended = Progress(pod_uid=head.pod_uid, phase=Phase.ENDED, attempt=1, submission_id="c1-1", step=3)
     machine.ray.heads["10.0.0.1"].progress = ended
     assert (await observe(machine)).progress == ended
@@ -125,7 +127,7 @@ async def test_a_head_that_still_tells_of_the_attempt_before_is_idle_and_not_sil
 @pytest.mark.parametrize("error", [HeadUnreachable("young"), HeadNonsense("garbage")])
 async def test_a_head_that_does_not_answer_is_unseen(machine: Machine, error: HeadUnreachable) -> None:
     _, head = await start_with_head(machine)
-    machine.wanted = Needs(head=head, progress=True)
+    machine.wanted = Requirements(head=head, progress=True)
     machine.asks_ray_job = False
     machine.ray.faults.append(error)
     assert (await observe(machine)).progress is UNSEEN
@@ -177,11 +179,11 @@ async def test_a_snapshot_is_read_once(machine: Machine) -> None:
     made = machine.cluster.put(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, "data": data}
     )
-    machine.wanted = Needs(snapshot_name="s")
+    machine.wanted = Requirements(snapshot_name="s")
     assert (await observe(machine)).snapshot == made
     machine.cluster.faults.append(fail_calls("get", CONFIG_MAP, Unavailable("asked again"), times=9))
     assert (await observe(machine)).snapshot == made
-    machine.wanted = Needs(snapshot_name="another")
+    machine.wanted = Requirements(snapshot_name="another")
     assert (await observe(machine)).snapshot is UNSEEN
     machine.cluster.remove(RLJOB, *KEY)
     machine.reconciler.forget_gone()
@@ -195,7 +197,7 @@ async def test_of_a_frozen_cluster_only_the_snapshot_is_kept(machine: Machine) -
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned(job) | {"name": "s"}, "immutable": True}
         | {"data": data}
     )
-    machine.wanted = Needs(snapshot_name="s", config_name="s")
+    machine.wanted = Requirements(snapshot_name="s", config_name="s")
     for _ in range(2):
         seen = await observe(machine)
         assert isinstance(seen.snapshot, dict)
@@ -208,7 +210,7 @@ async def test_what_may_change_is_read_each_time(machine: Machine, change: dict[
     job = await machine.start()
     metadata = owned(job) | {"name": "s"} | change.pop("metadata", {})
     machine.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True} | change)
-    machine.wanted = Needs(snapshot_name="s")
+    machine.wanted = Requirements(snapshot_name="s")
     await observe(machine)
     assert machine.reconciler.observer.snapshots == {}
 
@@ -247,7 +249,7 @@ def left(job: Manifest, name: str, intent: str) -> dict[str, Any]:
 
 async def test_what_a_job_left_is_found_with_a_cluster_that_no_watch_told_of(machine: Machine) -> None:
     job = await machine.start()
-    machine.wanted = Needs(recall=True)
+    machine.wanted = Requirements(recall=True)
     assert (await observe(machine)).snapshot is None
     made = machine.cluster.put(left(job, "s", "spec/1"))
     machine.cluster.put(left(job, "c", "cluster/2"))
@@ -264,7 +266,7 @@ async def test_what_a_job_left_is_found_with_a_cluster_that_no_watch_told_of(mac
 async def test_a_job_of_which_it_is_not_known_what_it_left_is_not_judged(machine: Machine, kind: Kind) -> None:
     job = await machine.start()
     machine.cluster.put(left(job, "c", "cluster/1"))
-    machine.wanted = Needs(recall=True)
+    machine.wanted = Requirements(recall=True)
     machine.cluster.faults.append(fail_calls("list", kind, Unavailable("down"), times=1))
     assert (await observe(machine)).snapshot is UNSEEN
 
@@ -272,7 +274,7 @@ async def test_a_job_of_which_it_is_not_known_what_it_left_is_not_judged(machine
 async def test_the_snapshot_below_is_read_while_the_next_one_is_not_there(machine: Machine) -> None:
     job = await machine.start()
     below = machine.cluster.put(left(job, "s1", "spec/1"))
-    machine.wanted = Needs(snapshot_name="s2", base_snapshot_name="s1")
+    machine.wanted = Requirements(snapshot_name="s2", base_snapshot_name="s1")
     seen = await observe(machine)
     assert (seen.snapshot, seen.base_snapshot) == (None, below)
     machine.cluster.put(left(job, "s2", "spec/2"))
@@ -331,22 +333,22 @@ async def test_what_was_computed_for_a_job_that_is_gone_is_forgotten(machine: Ma
 
 async def test_pods_are_unseen_when_all_jobs_together_have_looked_often_enough(machine: Machine) -> None:
     await start_with_head(machine)
-    machine.wanted = Needs(pods_selector="")
+    machine.wanted = Requirements(pods=Pods(""))
     looks = [isinstance((await observe(machine)).pods, tuple) for _ in range(POD_LISTS_AT_ONCE + 1)]
     assert looks == [True] * POD_LISTS_AT_ONCE + [False]
-    machine.wanted = Needs(pods_selector="", pods_decide=True)
+    machine.wanted = Requirements(pods=Pods("", decide=True))
     looks = [isinstance((await observe(machine)).pods, tuple) for _ in range(DECISIVE_LISTS_AT_ONCE + 1)]
     assert looks == [True] * DECISIVE_LISTS_AT_ONCE + [False], "a lost head waits for no diagnosis"
-    machine.wanted = Needs(pods_selector="")
+    machine.wanted = Requirements(pods=Pods(""))
     machine.clock.advance(1.0)
     assert isinstance((await observe(machine)).pods, tuple)
 
 
 async def test_a_config_map_that_was_made_after_the_job_was_listed_costs_no_request(machine: Machine) -> None:
     job = await machine.start()
-    machine.wanted = Needs(recall=True)
+    machine.wanted = Requirements(recall=True)
     await observe(machine)
-    machine.wanted = Needs(config_name="c1")
+    machine.wanted = Requirements(config_name="c1")
     machine.cluster.faults.append(fail_calls("get", CONFIG_MAP, Unavailable("asked"), times=9))
     assert (await observe(machine)).config is None
     made = machine.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned(job)})
@@ -358,7 +360,7 @@ async def test_a_config_map_that_was_made_after_the_job_was_listed_costs_no_requ
 
 async def test_a_silence_begins_with_the_first_question_in_vain_and_ends_with_an_answer(machine: Machine) -> None:
     _, head = await start_with_head(machine)
-    machine.wanted = Needs(head=head, progress=True)
+    machine.wanted = Requirements(head=head, progress=True)
     began = machine.clock.now()
     machine.ray.heads["10.0.0.1"].reachable = False
     assert (await observe(machine)).silence == Silence(began, began)
@@ -374,9 +376,9 @@ async def test_a_silence_begins_with_the_first_question_in_vain_and_ends_with_an
 async def test_a_head_that_nobody_asks_is_not_silent(machine: Machine) -> None:
     _, head = await start_with_head(machine)
     machine.ray.heads["10.0.0.1"].reachable = False
-    machine.wanted = Needs(head=head, progress=True)
+    machine.wanted = Requirements(head=head, progress=True)
     await observe(machine)
-    machine.wanted = Needs()
+    machine.wanted = Requirements()
     assert (await observe(machine)).silence is None
     assert machine.reconciler.observer.silences.by_uid == {}
 
@@ -384,7 +386,7 @@ async def test_a_head_that_nobody_asks_is_not_silent(machine: Machine) -> None:
 async def test_the_silence_of_a_job_that_is_gone_is_forgotten(machine: Machine) -> None:
     _, head = await start_with_head(machine)
     machine.ray.heads["10.0.0.1"].reachable = False
-    machine.wanted = Needs(head=head, progress=True)
+    machine.wanted = Requirements(head=head, progress=True)
     await observe(machine)
     machine.reconciler.observer.keep_only(set())
     assert machine.reconciler.observer.silences.by_uid == {}
@@ -404,7 +406,7 @@ async def test_what_an_ended_attempt_left_is_looked_at_until_it_is_written_down(
     job, _ = await start_with_head(machine)
     machine.cluster.put(event_of("bad"))
     machine.cluster.put(event_of("good", "Normal"))
-    machine.wanted = Needs(evidence=Evidence("left", "attempt-1.json", "c1"))
+    machine.wanted = Requirements(evidence=Evidence("left", "attempt-1.json", "c1"))
     seen = await observe(machine)
     assert seen.evidence is None
     assert not isinstance(seen.warnings, Unseen)
@@ -425,19 +427,22 @@ async def test_what_kuberay_says_of_the_cluster_is_read_after_a_bad_end_or_on_de
         about = {"regarding": {"kind": "RayCluster", "name": name}}
         machine.cluster.put(event_of(f"of-{name}", "Normal") | about)
         machine.cluster.put(event_of(f"bad-{name}") | about | {"reason": "InvalidRayClusterSpec"})
-    machine.wanted = Needs()
+    machine.wanted = Requirements()
     assert (await observe(machine)).cluster_events == ()
-    for wanted, names in ((Needs(held=True), ["bad-c1", "of-c1"]), (Needs(cluster_events=True), ["bad-c1"])):
+    for wanted, names in (
+        (Requirements(held=True), ["bad-c1", "of-c1"]),
+        (Requirements(cluster_events=True), ["bad-c1"]),
+    ):
         machine.wanted = wanted
         assert [event["metadata"]["name"] for event in (await observe(machine)).cluster_events] == names
-    machine.wanted = Needs(held=True)
+    machine.wanted = Requirements(held=True)
     machine.cluster.faults.append(fail_calls("list", EVENT, Forbidden("no"), times=1))
     assert (await observe(machine)).cluster_events == ()
 
 
 async def test_evidence_that_cannot_be_read_costs_no_further_request(machine: Machine) -> None:
     await start_with_head(machine)
-    machine.wanted = Needs(evidence=Evidence("left", "attempt-1.json", "c1"))
+    machine.wanted = Requirements(evidence=Evidence("left", "attempt-1.json", "c1"))
     machine.cluster.faults.append(fail_calls("get", CONFIG_MAP, Unavailable("down"), times=1))
     seen = await observe(machine)
     assert (seen.evidence, seen.pods, seen.warnings) == (UNSEEN, UNSEEN, UNSEEN)
@@ -445,7 +450,7 @@ async def test_evidence_that_cannot_be_read_costs_no_further_request(machine: Ma
 
 async def test_evidence_without_its_warnings_is_evidence(machine: Machine) -> None:
     await start_with_head(machine)
-    machine.wanted = Needs(evidence=Evidence("left", "attempt-1.json", "c1"))
+    machine.wanted = Requirements(evidence=Evidence("left", "attempt-1.json", "c1"))
     machine.cluster.faults.append(fail_calls("list", EVENT, Forbidden("no"), times=1))
     seen = await observe(machine)
     assert (seen.evidence, seen.warnings) == (None, UNSEEN)

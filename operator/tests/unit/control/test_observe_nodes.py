@@ -9,7 +9,7 @@ from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import POD, RAY_CLUSTER, RLJOB
 from rljob.control.node_looks import FRESH_SECONDS, KEEP_SECONDS
 from rljob.core.observed import UNSEEN, Manifest
-from rljob.core.requirements import Needs
+from rljob.core.requirements import Requirements
 
 NPU = "huawei.com/Ascend910"
 
@@ -46,7 +46,7 @@ async def start_on_nodes(machine: Machine, offered: int = 8) -> list[str]:
         asked.append(f"{call.verb} {call.kind.plural}")
 
     machine.cluster.gate = note
-    machine.wanted = Needs(held=True)
+    machine.wanted = Requirements(held=True)
     return asked
 
 
@@ -106,7 +106,7 @@ async def test_pods_that_cannot_be_listed_hide_the_nodes(machine: Machine) -> No
 
 async def test_nodes_that_a_job_avoids_are_looked_at_by_name(machine: Machine) -> None:
     asked = await start_on_nodes(machine)
-    machine.wanted = Needs(look_at=("n2",))
+    machine.wanted = Requirements(look_at=("n2",))
     seen = await observe(machine)
     assert (seen.held, list(seen.looks)) == (UNSEEN, ["n2"])
     assert "list pods" not in asked

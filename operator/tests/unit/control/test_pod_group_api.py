@@ -16,7 +16,7 @@ from rljob.control.observe import PROGRESS_WRITE_SECONDS
 from rljob.control.pod_group_api import KEEP_SECONDS
 from rljob.control.store import Key, Store
 from rljob.core.observed import UNSEEN, Manifest, Observed, PodGroupApi, Unseen
-from rljob.core.requirements import Needs
+from rljob.core.requirements import Requirements
 from rljob.render.labels import JOB, JOB_UID
 from rljob.render.metadata import child_metadata
 
@@ -39,7 +39,7 @@ async def seen(machine: Machine) -> Observed:
 
 
 async def api(machine: Machine) -> PodGroupApi | Unseen:
-    machine.wanted = Needs(pod_groups=True)
+    machine.wanted = Requirements(pod_groups=True)
     return (await seen(machine)).pod_group_api
 
 

@@ -14,6 +14,7 @@ from builders import (
     job,
     merged,
     pod,
+    requests,
     small_spec,
     status_begun,
     status_finished,
@@ -26,7 +27,15 @@ from builders import (
 
 from rljob.core import times
 from rljob.core.observed import UNSEEN, Unseen
-from rljob.core.requirements import Head, LogSource, Needs, needs, needs_evidence, needs_ray_job, running_initializer
+from rljob.core.requirements import (
+    Head,
+    LogSource,
+    Pods,
+    Requirements,
+    needs_evidence,
+    needs_ray_job,
+    running_initializer,
+)
 from rljob.core.status import read_status
 from rljob_runtime.contract import Outcome, Phase, Progress
 
@@ -38,35 +47,68 @@ PREPARED = "sums-0a1b2-spec-1"
 HEAD = Head(pod_ip="10.0.0.9", pod_uid="head-uid", job_uid=job()["metadata"]["uid"], cluster_name=CLUSTER_NAME)
 
 
-def asked(status: Json | None, *clusters: Json, head: Json | None = None, spec: Json | None = None) -> Needs:
-    return needs(job(spec, status), clusters, head, NOW)
+def asked(status: Json | None, *clusters: Json, head: Json | None = None, spec: Json | None = None) -> Requirements:
+    return requests(job(spec, status), clusters, head, NOW)
 
 
 def test_a_new_job_asks_whether_it_began_already() -> None:
-    assert asked(None) == Needs(recall=True, siblings=True, nodes=True, pod_groups=True)
+    assert asked(None) == Requirements(recall=True, siblings=True, nodes=True, pod_groups=True)
 
 
 def test_a_job_that_is_deleted_or_finished_asks_nothing() -> None:
-    assert needs(job(deletionTimestamp="2026-01-01T00:00:00Z"), (), None, NOW) == Needs()
-    assert needs(job(status=status_finished()), (), None, at(60)) == Needs()
+    assert requests(job(deletionTimestamp="2026-01-01T00:00:00Z"), (), None, NOW) == Requirements()
+    assert requests(job(status=status_finished()), (), None, at(60)) == Requirements()
 
 
-def test_a_deleted_job_that_may_save_first_asks_as_one_that_runs() -> None:
-    leaving = job(status=status_submitted(), deletionTimestamp=times.to_text(NOW), finalizers=["rljob.dev/stop"])
-    held = needs(leaving, (cluster(),), pod(), NOW)
-    assert held == asked(status_submitted(), cluster(), head=pod())
-    assert held.progress
+STOP = {
+    "reason": "Deleted",
+    "mode": "AfterStep",
+    "requestedTime": times.to_text(NOW),
+    "deadline": times.to_text(at(60)),
+}
+
+
+@pytest.mark.parametrize("stop", [None, STOP], ids=["before the stop", "stopping"])
+def test_a_deleted_job_that_may_save_first_asks_its_head_once_the_stop_is_ordered(stop: Json | None) -> None:
+    status = merged(status_submitted(), {"stop": stop} if stop else {})
+    leaving = job(status=status, deletionTimestamp=times.to_text(NOW), finalizers=["rljob.dev/stop"])
+    held = requests(leaving, (cluster(),), pod(), NOW)
+    running = asked(status_submitted(), cluster(), head=pod())
+    assert running.progress
+    assert held == (running if stop else Requirements(snapshot_name=SNAPSHOT))
+
+
+def test_a_job_whose_stop_is_ordered_in_this_round_asks_for_nothing_more() -> None:
+    status = status_submitted()
+    assert requests(job({"suspend": True}, status), (cluster(),), pod(), NOW) == Requirements(snapshot_name=SNAPSHOT)
+
+
+def test_a_suspended_job_that_holds_nothing_asks_for_nothing_more() -> None:
+    ended = merged(status_begun(), {"intent": {"ended": True}})
+    assert requests(job({"suspend": True}, ended), (), None, NOW) == Requirements(snapshot_name=SNAPSHOT)
+
+
+def test_a_finished_job_whose_intent_is_lost_is_recalled_only_if_it_may_be_cleaned_up() -> None:
+    finished = {name: value for name, value in status_finished().items() if name not in ("intent", "resolved")}
+    assert requests(job(status=finished), (), None, NOW) == Requirements()
+    assert requests(job({"cleanup": {"jobAfterSeconds": 60}}, finished), (), None, NOW) == Requirements(recall=True)
+    assert requests(job(status=finished), (cluster(),), None, NOW) == Requirements(recall=True)
+
+
+def test_between_two_generations_clusters_that_nobody_wants_are_deleted_without_a_request() -> None:
+    ended = merged(status_begun(), {"intent": {"ended": True}})
+    assert requests(job(status=ended), (cluster(),), None, NOW) == Requirements(snapshot_name=SNAPSHOT)
 
 
 def test_a_finished_job_with_a_cluster_asks_how_long_to_keep_it() -> None:
-    assert needs(job(status=status_finished()), (cluster(),), None, at(60)) == Needs(snapshot_name=SNAPSHOT)
+    assert requests(job(status=status_finished()), (cluster(),), None, at(60)) == Requirements(snapshot_name=SNAPSHOT)
 
 
 def test_initializers_are_asked_for_until_all_are_complete() -> None:
-    assert asked(status_begun(SPEC), spec=SPEC) == Needs(
+    assert asked(status_begun(SPEC), spec=SPEC) == Requirements(
         snapshot_name=PREPARED,
         initializer_names=("sums-0a1b2-prepare",),
-        pods_selector=f"rljob.dev/job-uid={HEAD.job_uid},rljob.dev/initializer",
+        pods=Pods(f"rljob.dev/job-uid={HEAD.job_uid},rljob.dev/initializer"),
         initializer_log=True,
     )
 
@@ -75,12 +117,12 @@ def test_initializers_are_asked_for_until_all_are_complete() -> None:
 def test_a_log_is_read_again_after_ten_seconds(seconds: float, *, due: bool) -> None:
     told = {"name": "prepare", "line": "3 of 9", "observedTime": "2026-01-01T12:00:00Z"}
     status = status_begun(SPEC) | {"initializer": told}
-    assert needs(job(SPEC, status), (), None, at(seconds)).initializer_log is due
+    assert requests(job(SPEC, status), (), None, at(seconds)).initializer_log is due
 
 
 def test_the_code_is_looked_for_before_anything_else_starts() -> None:
     spec = merged(SPEC, {"code": {"type": "ConfigMap", "configMap": {"name": "rewards"}}})
-    assert asked(status_begun(spec), spec=spec) == Needs(
+    assert asked(status_begun(spec), spec=spec) == Requirements(
         snapshot_name=PREPARED, code_name="rewards", code_copy_name="sums-0a1b2-code"
     )
     frozen = status_begun(spec)
@@ -110,26 +152,28 @@ def test_the_log_is_that_of_the_container_that_runs(status: Json, found: LogSour
 
 
 def test_the_frozen_rendering_is_asked_for_before_the_cluster_is_there() -> None:
-    assert asked(status_initialized()) == Needs(snapshot_name=SNAPSHOT, config_name=CLUSTER_NAME, pod_groups=True)
+    assert asked(status_initialized()) == Requirements(
+        snapshot_name=SNAPSHOT, config_name=CLUSTER_NAME, pod_groups=True
+    )
 
 
 def test_a_cluster_that_is_gone_is_looked_for() -> None:
-    assert asked(status_recorded()) == Needs(snapshot_name=SNAPSHOT, cluster_name=CLUSTER_NAME)
+    assert asked(status_recorded()) == Requirements(snapshot_name=SNAPSHOT, cluster_name=CLUSTER_NAME)
 
 
 def test_a_status_without_its_resolved_part_counts_as_lost() -> None:
     broken = status_begun()
     del broken["resolved"]
-    assert asked(broken) == Needs(recall=True, siblings=True, nodes=True, pod_groups=True)
+    assert asked(broken) == Requirements(recall=True, siblings=True, nodes=True, pod_groups=True)
 
 
 def test_pods_are_asked_for_until_all_are_ready() -> None:
-    assert asked(status_recorded(), cluster()) == Needs(
-        snapshot_name=SNAPSHOT, pods_selector=f"ray.io/cluster={CLUSTER_NAME}", pods_every_seconds=6.0, nodes=True
+    assert asked(status_recorded(), cluster()) == Requirements(
+        snapshot_name=SNAPSHOT, pods=Pods(f"ray.io/cluster={CLUSTER_NAME}", 6.0), nodes=True
     )
-    late = needs(job(status=status_recorded()), (cluster(),), None, at(1800))
-    assert (late.pods_selector, late.pods_every_seconds) == (f"ray.io/cluster={CLUSTER_NAME}", 0.0)
-    assert asked(status_recorded(), cluster(ready=1), head=pod()) == Needs(
+    late = requests(job(status=status_recorded()), (cluster(),), None, at(1800))
+    assert late.pods == Pods(f"ray.io/cluster={CLUSTER_NAME}", 0.0, decide=True)
+    assert asked(status_recorded(), cluster(ready=1), head=pod()) == Requirements(
         snapshot_name=SNAPSHOT, head=HEAD, progress=True
     )
 
@@ -138,25 +182,25 @@ def test_pods_of_a_cluster_that_is_young_or_waits_in_a_queue_are_not_asked_for()
     young, queued = cluster(creationTimestamp="2026-01-01T11:59:51Z"), cluster()
     queued["spec"]["suspend"] = True
     for waits in (young, queued):
-        assert asked(status_recorded(), waits) == Needs(snapshot_name=SNAPSHOT)
+        assert asked(status_recorded(), waits) == Requirements(snapshot_name=SNAPSHOT)
 
 
 def test_an_intended_submission_is_asked_for_at_the_intended_head() -> None:
-    assert asked(status_intended(), cluster(ready=1), head=pod()) == Needs(
+    assert asked(status_intended(), cluster(ready=1), head=pod()) == Requirements(
         snapshot_name=SNAPSHOT, head=HEAD, ray_job_id=SUBMISSION_ID
     )
 
 
 def test_a_running_job_is_followed_at_the_exporter() -> None:
     found = asked(status_submitted(), cluster(ready=1), head=pod())
-    assert found == Needs(snapshot_name=SNAPSHOT, head=HEAD, progress=True, ray_job_id=SUBMISSION_ID, held=True)
+    assert found == Requirements(snapshot_name=SNAPSHOT, head=HEAD, progress=True, ray_job_id=SUBMISSION_ID, held=True)
 
 
 def test_before_the_next_generation_nodes_that_may_be_well_again_are_looked_at() -> None:
     until = times.to_text(at(60))
     avoided = [{"name": name, "reason": reason, "until": until} for name, reason in AVOIDED.items()]
     ended = merged(status_begun(SPEC), {"intent": {"ended": True}, "excludedNodes": avoided})
-    wanted = Needs(snapshot_name=PREPARED, siblings=True, nodes=True, look_at=("n1", "n3"), pod_groups=True)
+    wanted = Requirements(snapshot_name=PREPARED, siblings=True, nodes=True, look_at=("n1", "n3"), pod_groups=True)
     assert asked(ended) == wanted
     waits = {"type": "ClusterReady", "status": "False", "reason": "WaitingForNodes", "lastTransitionTime": until}
     assert asked(merged(ended, {"conditions": [waits]})) == replace(wanted, fresh_nodes=True)
@@ -168,11 +212,11 @@ def test_before_the_next_generation_nodes_that_may_be_well_again_are_looked_at()
 def test_a_head_that_the_watch_lacks_is_looked_for(head: Json | None) -> None:
     found = asked(status_submitted(), cluster(ready=1), head=head)
     pods = f"ray.io/cluster={CLUSTER_NAME}"
-    assert found == Needs(snapshot_name=SNAPSHOT, pods_selector=pods, pods_decide=True, held=True)
+    assert found == Requirements(snapshot_name=SNAPSHOT, pods=Pods(pods, decide=True), held=True)
 
 
 def test_a_head_without_address_is_not_asked() -> None:
-    assert asked(status_submitted(), cluster(ready=1), head=pod(podIP=None)) == Needs(snapshot_name=SNAPSHOT)
+    assert asked(status_submitted(), cluster(ready=1), head=pod(podIP=None)) == Requirements(snapshot_name=SNAPSHOT)
 
 
 OUTCOME = Outcome(exit_code=0, reason="Done", message="")
@@ -222,5 +266,5 @@ def test_a_job_api_that_is_silent_before_the_submission_has_the_exporter_asked()
         if told["type"] == "ClusterReady":
             quiet["conditions"] = [*quiet["conditions"], {**told, "type": "Progressing", "reason": "HeadSilent"}]
             break
-    found = [needs(job(status=status), (cluster(ready=1),), pod(), at(60)) for status in (before, quiet)]
+    found = [requests(job(status=status), (cluster(ready=1),), pod(), at(60)) for status in (before, quiet)]
     assert [(need.progress, need.ray_job_id) for need in found] == [(False, SUBMISSION_ID), (True, SUBMISSION_ID)]

@@ -15,7 +15,9 @@ from rljob.core.attempts.evidence import evidence_of
 from rljob.core.context import Context
 from rljob.core.observed import Unseen
 from rljob.core.plan import KeepEvidence, Plan
-from rljob.render import evidence
+from rljob.core.requirements import NOTHING, Evidence, Requirements, Watched
+from rljob.core.step import step
+from rljob.render import evidence, names
 
 RECORD_SECONDS = 60.0
 
@@ -28,6 +30,15 @@ def just_ended(current: RLJobStatus, now: datetime) -> Attempt | None:
     return last
 
 
+def _evidence(seen: Watched) -> Requirements:
+    ended = just_ended(seen.status, seen.now)
+    if ended is None or not seen.began:
+        return NOTHING
+    name = names.evidence_name(seen.identity)
+    return Requirements(evidence=Evidence(name, evidence.key_of(ended.number), ended.cluster_name))
+
+
+@step(_evidence)
 def keep_evidence(context: Context) -> Plan | None:
     """Record the evidence of the last attempt, once."""
     attempt, found = just_ended(context.status, context.now), context.observed.evidence

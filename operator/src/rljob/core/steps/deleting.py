@@ -8,21 +8,31 @@ not hang.
 
 from __future__ import annotations
 
-from rljob.api.status import ConditionType
+from rljob.api.status import ConditionType, RLJobStatus
 from rljob.core import status
 from rljob.core.context import Context
 from rljob.core.manifest_facts import is_deleted, is_held
-from rljob.core.observed import Unseen
+from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import Plan, SetFinalizers
 from rljob.core.polling import LOOK_AGAIN_SECONDS
+from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched, snapshot
+from rljob.core.step import step
 from rljob.render.labels import FORCE_DELETE, STOP_FINALIZER
 
 
+def _required_checkpoint(seen: Watched) -> Requirements:
+    """Require the snapshot while a run may be saved: spec.stop.requireCheckpoint may be part of it."""
+    if not is_held(seen.job):
+        return NOTHING
+    return snapshot(seen) if _has_a_run(seen.status, seen.job) and not _forced(seen.job) else DECIDES
+
+
+@step(_required_checkpoint)
 def let_go(context: Context) -> Plan | None:
     """Remove the finalizer when there is nothing to wait for, or when the user forces it."""
     if not is_held(context.observed.job):
         return None
-    if _has_a_run(context) and not _forced(context):
+    if _has_a_run(context.status, context.observed.job) and not _forced(context.observed.job):
         if isinstance(context.observed.snapshot, Unseen):
             # Whether a checkpoint is required may be part of what could not be read.
             return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
@@ -32,22 +42,25 @@ def let_go(context: Context) -> Plan | None:
     return Plan(effects=(SetFinalizers(kept),))
 
 
+@step()
 def hold(context: Context) -> Plan | None:
     """Set the finalizer before there is anything that could be lost."""
-    if is_held(context.observed.job) or not context.stop.require_checkpoint or _forced(context):
+    if is_held(context.observed.job) or not context.stop.require_checkpoint or _forced(context.observed.job):
         return None
     return Plan(effects=(SetFinalizers((*_finalizers(context), STOP_FINALIZER)),))
 
 
-def _has_a_run(context: Context) -> bool:
+def _has_a_run(current: RLJobStatus, job: Manifest) -> bool:
     """Report whether something may be saved: while a run may start, and after the deletion only an existing one."""
-    if status.is_true(context.status, ConditionType.FINISHED) or not context.active:
+    intent = current.intent
+    if status.is_true(current, ConditionType.FINISHED) or intent is None or intent.ended:
         return False
-    return context.open_attempt is not None or not is_deleted(context.observed.job)
+    runs = any(entry.submission_id == intent.submission_id and entry.end_time is None for entry in current.attempts)
+    return runs or not is_deleted(job)
 
 
-def _forced(context: Context) -> bool:
-    return (context.observed.job["metadata"].get("annotations") or {}).get(FORCE_DELETE) == "true"
+def _forced(job: Manifest) -> bool:
+    return (job["metadata"].get("annotations") or {}).get(FORCE_DELETE) == "true"
 
 
 def _finalizers(context: Context) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from rljob.core.observed import RecipeId
 from rljob.core.plan import Plan
 from rljob.core.reasons import Reason
 from rljob.core.spec.mutability import differences, listed, training_hash
+from rljob.core.step import step
 from rljob.render import labels
 
 TAKES_EFFECT = "the next cluster generation takes it: set spec.suspend to true, and then to false"
@@ -39,6 +40,7 @@ class Report:
 NOTHING = Report()
 
 
+@step()
 def report_changes(context: Context) -> Plan | None:
     """Update the three conditions in one write, or do nothing."""
     if context.status.resolved is None:

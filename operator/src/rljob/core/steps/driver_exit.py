@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from rljob.core.context import Context
 from rljob.core.plan import Plan
+from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched, intended_head
+from rljob.core.step import step
 from rljob.core.transitions.driver_exit import await_exporter, close, outcome_by_ray, outcome_seen
 from rljob.core.transitions.progress import with_progress
 
 
+def _pods_of_lost_head(seen: Watched) -> Requirements:
+    """Require the pods that may explain the end that Ray reported."""
+    if seen.status.ending is None or seen.head_is_intended:
+        return NOTHING
+    return DECIDES if seen.cluster is None else intended_head(seen) | DECIDES
+
+
+@step(_pods_of_lost_head)
 def close_without_head(context: Context) -> Plan | None:
     """Close the attempt by Ray's report of its end when the head pod, and the exporter with it, is gone."""
     if context.status.ending is None or context.head_is_intended:
@@ -18,12 +28,14 @@ def close_without_head(context: Context) -> Plan | None:
     return close(context, context.status, outcome)
 
 
+@step(intended_head)
 def close_ended(context: Context) -> Plan | None:
     """Close the attempt once its outcome is known."""
     outcome = outcome_seen(context)
     return None if outcome is None else close(context, with_progress(context), outcome)
 
 
+@step(intended_head)
 def await_report(context: Context) -> Plan | None:
     """Wait for the exporter's report of an end that only Ray has reported."""
     return await_exporter(context)

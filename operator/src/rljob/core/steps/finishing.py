@@ -10,24 +10,54 @@ from rljob.api.v1alpha1 import API_VERSION
 from rljob.core import status, times
 from rljob.core.context import Context
 from rljob.core.manifest_facts import is_deleted, is_ours
-from rljob.core.observed import RefusalCause, Unseen
+from rljob.core.observed import Manifest, RefusalCause, Unseen
 from rljob.core.plan import DeleteObject, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
+from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched
+from rljob.core.step import step
 from rljob.core.transitions.children import delete_cluster
 from rljob.core.transitions.conclusions import fail
 
 
+def _foreign(seen: Watched) -> Requirements:
+    return NOTHING if is_ours(seen.job) else DECIDES
+
+
+@step(_foreign)
 def leave_foreign(context: Context) -> Plan | None:
     """Do nothing for a job that names another operator in managedBy."""
     return None if is_ours(context.observed.job) else Plan()
 
 
+def _deleted(seen: Watched) -> Requirements:
+    return DECIDES if is_deleted(seen.job) else NOTHING
+
+
+@step(_deleted)
 def leave_deleted(context: Context) -> Plan | None:
     """Do nothing for a job that is being deleted: garbage collection frees what it held."""
     return Plan() if is_deleted(context.observed.job) else None
 
 
+def _kept_cluster(seen: Watched) -> Requirements:
+    """Require the snapshot, which may hold spec.cleanup, if there is anything to clean up."""
+    if not seen.finished:
+        return NOTHING
+    if not seen.clusters and not _may_expire(seen.job):
+        return DECIDES
+    if not seen.began:
+        return Requirements(recall=True, decides=True)
+    return Requirements(snapshot_name=seen.resolved.snapshot_name, decides=True)
+
+
+def _may_expire(job: Manifest) -> bool:
+    """Report whether cleanup.jobAfterSeconds may be set: by the job, or by a recipe below it."""
+    spec = job.get("spec") or {}
+    return bool(spec.get("recipeRef")) or (spec.get("cleanup") or {}).get("jobAfterSeconds") is not None
+
+
+@step(_kept_cluster)
 def clean_up(context: Context) -> Plan | None:
     """Delete the clusters of a finished job, and later the job, after the times in spec.cleanup."""
     if not status.is_true(context.status, ConditionType.FINISHED):
@@ -68,6 +98,7 @@ def _delete_job(context: Context) -> DeleteObject:
     )
 
 
+@step()
 def give_up_refused(context: Context) -> Plan | None:
     """End a job with a child that can never be created: no retry can help."""
     first = next((r for r in context.observed.refusals if r.cause is not RefusalCause.DENIED), None)

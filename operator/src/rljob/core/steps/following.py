@@ -19,6 +19,8 @@ from rljob.core.polling import (
     SUBMIT_POLL_SECONDS,
 )
 from rljob.core.reasons import Reason
+from rljob.core.requirements import DECIDES, Requirements, Watched, intended_head
+from rljob.core.step import step
 from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
 from rljob.core.transitions.driver_exit import outcome_seen
@@ -37,6 +39,11 @@ OVER = ("Failed", "Succeeded")
 """Phases of a pod whose containers have ended (restartPolicy Never)."""
 
 
+def _living_head(seen: Watched) -> Requirements:
+    return intended_head(seen) if seen.head_is_intended else intended_head(seen) | DECIDES
+
+
+@step(_living_head)
 def find_lost_head(context: Context) -> Plan | None:
     """Give the attempt up when the pod that held the driver is gone: Ray's state, and the driver, died with it."""
     pod = context.observed.head_pod
@@ -74,6 +81,7 @@ def _find_ended_head(context: Context, pod: Manifest) -> Plan | None:
     )
 
 
+@step(intended_head)
 def find_killed_ray(context: Context) -> Plan | None:
     """Give the attempt up when the kernel killed Ray on the head, before KubeRay deletes the pod that shows why."""
     pod = context.observed.head_pod
@@ -85,6 +93,7 @@ def find_killed_ray(context: Context) -> Plan | None:
     return conclude(context, current, outcome)
 
 
+@step(intended_head)
 def find_lost_driver(context: Context) -> Plan | None:
     """Give the attempt up when Ray has forgotten the submission."""
     if context.observed.ray_job is not None:
@@ -92,12 +101,14 @@ def find_lost_driver(context: Context) -> Plan | None:
     return give_up(context, Reason.DRIVER_LOST, f"Ray no longer knows the submission {_attempt(context).submission_id}")
 
 
+@step(intended_head)
 def hold_deadlines(context: Context) -> Plan | None:
     """Stop a run that exceeds deadlines.activeSeconds or deadlines.progressSeconds."""
     overdue = _overdue(context, _attempt(context), context.answer)
     return None if overdue is None else order_stop(context, *overdue)
 
 
+@step(intended_head)
 def follow(context: Context) -> Plan:
     """Record the steps of a run, and the silence of its head."""
     answer = context.answer

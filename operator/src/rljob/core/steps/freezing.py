@@ -10,9 +10,11 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
+from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched
 from rljob.core.spec.checkpoint_source import pinned_path
 from rljob.core.spec.code import code_to_copy, resolve_code
 from rljob.core.spec.mutability import training_hash
+from rljob.core.step import step
 from rljob.core.transitions.children import create
 from rljob.core.transitions.conclusions import fail, give_up
 from rljob.core.transitions.conditions import report_not_ready
@@ -22,6 +24,7 @@ from rljob.render.code import build_code_copy, code_digest
 from rljob.render.raycluster import build_token_secret
 
 
+@step()
 def freeze_spec(context: Context) -> Plan | None:
     """Create the snapshot, together with the cluster's if possible; once the cluster exists nothing needs it."""
     if context.cluster is not None or context.frozen_spec is not None:
@@ -46,6 +49,19 @@ def freeze_spec(context: Context) -> Plan | None:
     )
 
 
+def _code(seen: Watched) -> Requirements:
+    """Require the user's ConfigMap and our copy; until that exists, nothing that comes after it is read."""
+    if seen.cluster is not None:
+        return NOTHING
+    if seen.resolved.code is None:
+        return DECIDES
+    name = code_to_copy(seen.resolved)
+    if name is None:
+        return NOTHING
+    return Requirements(code_name=name, code_copy_name=names.code_name(seen.identity), decides=True)
+
+
+@step(_code)
 def freeze_code(context: Context) -> Plan | None:
     """Copy the user's ConfigMap and record its digest; the pods mount the copy only."""
     spec, resolved = context.frozen_spec, context.status.resolved
@@ -87,6 +103,13 @@ def _await_code(context: Context, name: str) -> Plan:
     return context.write(new, EventNote(EventType.WARNING, Reason.CODE_MISSING, message), requeue=LOOK_AGAIN_SECONDS)
 
 
+def _config(seen: Watched) -> Requirements:
+    if seen.cluster is not None:
+        return NOTHING
+    return Requirements(config_name=seen.intent.cluster_name, pod_groups=True)
+
+
+@step(_config)
 def freeze_cluster(context: Context) -> Plan | None:
     """Create the token and the frozen rendering; the cluster is created from that rendering only."""
     if context.cluster is not None or context.frozen_cluster is not None:

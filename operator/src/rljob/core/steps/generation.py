@@ -12,12 +12,14 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
+from rljob.core.requirements import NOTHING, Requirements, Watched
 from rljob.core.scheduling.discovery import missing_hardware
 from rljob.core.scheduling.gang import asks_cluster, decided_gang
 from rljob.core.spec.checkpoint_source import source_decision
 from rljob.core.spec.code import code_to_copy, resolve_code
 from rljob.core.spec.decisions import decide
 from rljob.core.spec.mutability import training_hash
+from rljob.core.step import step
 from rljob.core.transitions.attempts import with_recalled
 from rljob.core.transitions.conditions import with_cluster, with_cluster_begun
 from rljob.core.validation.validate import warnings_of
@@ -27,6 +29,12 @@ from rljob.render.initializer import initializers
 from rljob.render.podgroup import Gang
 
 
+def _next(seen: Watched) -> Requirements:
+    """Require what the decisions of the next generation depend on."""
+    return NOTHING if seen.active else Requirements(siblings=True, nodes=True, pod_groups=True, decides=True)
+
+
+@step(_next)
 def intend(context: Context) -> Plan | None:
     """Record what will be created. A lost status is rebuilt from the children: the generation never decreases."""
     if context.active:

@@ -14,14 +14,23 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import Plan, WriteAllocations
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
+from rljob.core.requirements import NOTHING, Pods, Requirements, Watched
 from rljob.core.scheduling.port_blocks import BLOCKS
+from rljob.core.step import step
 from rljob.core.transitions.conclusions import give_up
 from rljob.core.transitions.conditions import report_not_ready, with_cluster_begun
+from rljob.render import labels
 
 WAIT_SECONDS = 30.0
 """A block becomes free when another job ends."""
 
 
+def _allocations(seen: Watched) -> Requirements:
+    wanted = seen.cluster is None and seen.resolved.host_network is True
+    return Requirements(allocations=True) if wanted else NOTHING
+
+
+@step(_allocations)
 def reserve_ports(context: Context) -> Plan | None:
     """Reserve a block before the cluster is frozen; a frozen cluster keeps its block."""
     spec = context.frozen_spec
@@ -52,6 +61,7 @@ def _ask_for_blocks(context: Context) -> Plan:
     return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
 
 
+@step()
 def recover_ports(context: Context) -> Plan | None:
     """After a loss of the status, read the ports from the cluster."""
     if context.cluster is None or context.status.network is not None:
@@ -60,6 +70,15 @@ def recover_ports(context: Context) -> Plan | None:
     return None if block is None else _write(context, block.first)
 
 
+def _listeners(seen: Watched) -> Requirements:
+    """Require the Ray pods, which may listen on the ports; pods of initializers stay and have none."""
+    if seen.status.network is None or not seen.finished or seen.clusters:
+        return NOTHING
+    selector = f"{labels.JOB_UID}={seen.identity.uid},{labels.RAY_NODE_TYPE}"
+    return Requirements(pods=Pods(selector, decide=True), allocations=True, decides=True)
+
+
+@step(_listeners)
 def release_ports(context: Context) -> Plan | None:
     """Release the block when the job is finished and the last pod that may listen is gone."""
     if context.status.network is None or not status.is_true(context.status, ConditionType.FINISHED):

@@ -11,6 +11,8 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
+from rljob.core.requirements import DECIDES, NOTHING, Pods, Requirements, Watched
+from rljob.core.step import step
 from rljob.core.transitions.children import create
 from rljob.core.transitions.conclusions import fail
 from rljob.core.transitions.conditions import with_cluster_begun
@@ -18,10 +20,28 @@ from rljob.render import labels, names
 from rljob.render.initializer import SKIPPED, build_initializer, initializers
 
 INITIALIZER_POLL_SECONDS = 3.0
+LOG_SECONDS = 10.0
+"""Shortest interval between two reads of an initializer's log: a new line is also a status write."""
 LINE_CHARACTERS = 200
 """Characters kept of an initializer's last line: it is part of a condition's message."""
 
 
+def _jobs(seen: Watched) -> Requirements:
+    """Require the initializers' Jobs and pods, and from time to time the log of the one that runs."""
+    if status.is_true(seen.status, ConditionType.INITIALIZED) or seen.cluster is not None:
+        return NOTHING
+    if not seen.resolved.initializers:
+        return DECIDES
+    told = seen.status.initializer
+    return Requirements(
+        initializer_names=tuple(seen.resolved.initializers),
+        pods=Pods(f"{labels.JOB_UID}={seen.identity.uid},{labels.INITIALIZER}"),
+        initializer_log=told is None or seen.now >= times.after(told.observed_time, LOG_SECONDS),
+        decides=True,
+    )
+
+
+@step(_jobs)
 def initialize(context: Context) -> Plan | None:
     """Run the initializers one after another; when the last one succeeds, the cluster can begin."""
     if status.is_true(context.status, ConditionType.INITIALIZED) or context.cluster is not None:

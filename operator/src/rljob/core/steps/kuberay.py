@@ -10,11 +10,13 @@ from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus
 from rljob.core import status
 from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY, StartReason
 from rljob.core.context import Context
-from rljob.core.manifest_facts import is_suspended
+from rljob.core.manifest_facts import age_seconds, is_suspended
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import Plan
 from rljob.core.polling import pod_poll_seconds
 from rljob.core.reasons import Reason
+from rljob.core.requirements import NOTHING, Requirements, Watched, is_quiet, starting_pods
+from rljob.core.step import step
 from rljob.core.transitions.conclusions import fail
 from rljob.core.transitions.conditions import report_not_ready, with_cluster_begun
 from rljob.core.transitions.queue_admission import admission_of, with_admission
@@ -28,6 +30,19 @@ WAIT_SECONDS = 300.0
 """Interval between two looks for such an event; everything else of KubeRay is watched."""
 
 
+def _refusal_events(seen: Watched) -> Requirements:
+    """Require the events about a cluster that KubeRay may have refused: nothing else shows a refusal."""
+    cluster = seen.cluster
+    if seen.intent.attempt > 0 or cluster is None or is_quiet(seen, cluster) or is_taken_up(cluster, seen.head_pod, ()):
+        return NOTHING
+    if is_waiting_for_kuberay(seen.status):
+        # The pods are not read: KubeRay's first reaction is watched.
+        return Requirements(cluster_events=True, decides=True)
+    untouched = seen.late or age_seconds(cluster, seen.now) >= REFUSAL_SECONDS
+    return starting_pods(seen) | Requirements(cluster_events=untouched)
+
+
+@step(_refusal_events)
 def await_kuberay(context: Context) -> Plan | None:
     """At the start deadline, wait for a KubeRay that is away; startSeconds counts from when it is back."""
     if context.intent.attempt > 0 or context.cluster is None or is_suspended(context.cluster):
@@ -58,11 +73,6 @@ def is_taken_up(cluster: Manifest, head_pod: Manifest | None, pods: tuple[Manife
     # Until the pods are ready the state stays "suspended", but KubeRay records which generation it has seen.
     known = state.get("observedGeneration", 0) >= cluster["metadata"].get("generation", 1)
     return bool(pods) or head_pod is not None or (bool(state) and (state.get("state") != "suspended" or known))
-
-
-def may_be_refused(cluster: Manifest, head_pod: Manifest | None, age_seconds: float, *, late: bool) -> bool:
-    """Report whether KubeRay may have refused a cluster, which only an event shows."""
-    return not is_taken_up(cluster, head_pod, ()) and (late or age_seconds >= REFUSAL_SECONDS)
 
 
 def _refusal(context: Context, cluster: Manifest) -> str | None:

@@ -16,8 +16,10 @@ from rljob.core.context import Context
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
+from rljob.core.requirements import NOTHING, Requirements, Watched, intended_head
 from rljob.core.scheduling.discovery import Room, room_for
 from rljob.core.scheduling.node_faults import CLASSES, NODE_CORDONED, FaultEffect, NodeFault, listed, node_faults
+from rljob.core.step import step
 from rljob.core.transitions.conclusions import EXCLUDED_SECONDS
 from rljob.core.transitions.conditions import without_node_faults
 from rljob.core.transitions.stop_order import order_stop
@@ -33,6 +35,7 @@ RETURNING = frozenset(row.reason for row in CLASSES.values() if row.effect >= Fa
 """Reasons to avoid a node whose end can be observed; other blame lasts until it expires."""
 
 
+@step(intended_head)
 def act_on_faults(context: Context) -> Plan | None:
     """Report the faults of a run's nodes, and stop a run that must not continue on them."""
     node_faults = context.node_faults
@@ -100,6 +103,12 @@ def returning_nodes(current: RLJobStatus) -> tuple[str, ...]:
     return tuple(entry.name for entry in current.excluded_nodes if entry.reason in RETURNING)
 
 
+def _avoided_nodes(seen: Watched) -> Requirements:
+    """Require a look at the nodes whose faults may be gone, between two generations."""
+    return Requirements(look_at=returning_nodes(seen.status)) if seen.began and not seen.active else NOTHING
+
+
+@step(_avoided_nodes)
 def return_nodes(context: Context) -> Plan | None:
     """Use nodes again whose faults are gone, before the next generation begins."""
     spec = context.frozen_spec
@@ -126,6 +135,13 @@ def _keeps_out(context: Context, node_fault: NodeFault) -> bool:
     return ruled or node_fault.row.effect >= FaultEffect.AVOIDS
 
 
+def _nodes(seen: Watched) -> Requirements:
+    if seen.active or not seen.began:
+        return NOTHING
+    return Requirements(nodes=True, fresh_nodes=status.is_waiting_for(seen.status, Reason.WAITING_FOR_NODES))
+
+
+@step(_nodes)
 def await_nodes(context: Context) -> Plan | None:
     """Begin no generation that cannot start without the nodes at fault: it would only use up the budget.
 

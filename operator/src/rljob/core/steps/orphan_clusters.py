@@ -10,9 +10,17 @@ from rljob.core.context import Context
 from rljob.core.manifest_facts import is_deleted
 from rljob.core.plan import Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
+from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched, snapshot
+from rljob.core.step import step
 from rljob.core.transitions.children import delete_cluster
 
 
+def _orphans(seen: Watched) -> Requirements:
+    orphaned = seen.began and not seen.active and not all(map(is_deleted, seen.clusters))
+    return snapshot(seen) | DECIDES if orphaned else NOTHING
+
+
+@step(_orphans)
 def delete_orphans(context: Context) -> Plan | None:
     """Delete the clusters that exist between two cluster generations, when there may be none."""
     if context.status.intent is None or context.active:

@@ -19,9 +19,11 @@ from rljob.core.manifest_facts import cluster_is_ready
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
+from rljob.core.requirements import NOTHING, Requirements, Watched, starting_pods
 from rljob.core.scheduling.discovery import devices_in_all, workers_in_all
 from rljob.core.scheduling.held_nodes import Holding, backoff_seconds, bound_seconds, find_holding
 from rljob.core.scheduling.kueue import is_queued
+from rljob.core.step import step
 from rljob.core.transitions.conclusions import give_up
 from rljob.render.accelerators import ACCELERATORS, facts_of
 from rljob.render.placement import requires_domain
@@ -34,6 +36,7 @@ TRUSTED_SECONDS = 3600.0
 """Free devices are counted by clusters and nodes of a class. If the count is wrong, a job loses an hour at most."""
 
 
+@step(starting_pods)
 def release(context: Context) -> Plan | None:
     """Release all nodes when only some were held for too long, or none by the start deadline."""
     pods, spec = context.observed.pods, context.frozen_spec
@@ -103,6 +106,12 @@ def _waited_seconds(context: Context) -> float:
     return (context.now - times.from_text(told.last_transition_time)).total_seconds()
 
 
+def _free_devices(seen: Watched) -> Requirements:
+    waits = seen.began and not seen.active and status.is_waiting_for(seen.status, Reason.WAITING_FOR_DEVICES)
+    return Requirements(nodes=True, fresh_nodes=True, taken=True) if waits else NOTHING
+
+
+@step(_free_devices)
 def await_devices(context: Context) -> Plan | None:
     """Create no cluster while other jobs have the devices; if that is unknown, or may be wrong, try."""
     begin, spec = context.status.next_attempt_time, context.checked.spec or context.frozen_spec

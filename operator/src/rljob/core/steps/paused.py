@@ -12,11 +12,19 @@ from rljob.core.context import Context
 from rljob.core.manifest_facts import is_paused
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
+from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched
+from rljob.core.step import step
 from rljob.render.labels import PAUSED
 
 MESSAGE = f'the annotation {PAUSED} is "true": nothing is done for this job until it is removed'
 
 
+def _paused(seen: Watched) -> Requirements:
+    paused, told = is_paused(seen.job), status.is_true(seen.status, ConditionType.PAUSED)
+    return DECIDES if paused or told else NOTHING
+
+
+@step(_paused)
 def keep_off(context: Context) -> Plan | None:
     """Do nothing for a paused job after reporting the pause; report its end."""
     paused, told = is_paused(context.observed.job), status.is_true(context.status, ConditionType.PAUSED)

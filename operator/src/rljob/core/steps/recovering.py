@@ -7,9 +7,12 @@ from rljob.core.context import Context
 from rljob.core.observed import Unseen
 from rljob.core.plan import Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
+from rljob.core.requirements import snapshot
+from rljob.core.step import step
 from rljob.core.transitions.attempts import with_recalled
 
 
+@step(snapshot)
 def recall(context: Context) -> Plan | None:
     """Wait for the snapshot before anything is decided: which spec the job uses, and whether it began at all."""
     found, resolved = context.observed.snapshot, context.status.resolved
@@ -18,6 +21,7 @@ def recall(context: Context) -> Plan | None:
     return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS) if isinstance(found, Unseen) else None
 
 
+@step()
 def finish_again(context: Context) -> Plan | None:
     """Record again that the job had finished, if its status was lost: it is never started again."""
     final, ended = context.observed.final, context.observed.attempts

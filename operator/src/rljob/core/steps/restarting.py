@@ -6,9 +6,11 @@ from rljob.core import times
 from rljob.core.context import Context
 from rljob.core.plan import Plan
 from rljob.core.reasons import Reason
+from rljob.core.step import step
 from rljob.core.transitions.conclusions import fail
 
 
+@step()
 def end_overdue(context: Context) -> Plan | None:
     """Start no attempt when deadlines.activeSeconds leaves no time for it: its NPUs would be held in vain."""
     limit, used = context.deadlines.active_seconds, context.status.usage.attempt_seconds
@@ -18,6 +20,7 @@ def end_overdue(context: Context) -> Plan | None:
     return fail(context, Reason.ACTIVE_DEADLINE_EXCEEDED, told)
 
 
+@step()
 def back_off(context: Context) -> Plan | None:
     """Wait until the next attempt is due; the old cluster is gone by now, or waits for its next driver."""
     begin = context.status.next_attempt_time

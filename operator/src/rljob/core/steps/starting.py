@@ -14,7 +14,9 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS, pod_poll_seconds, quiet_seconds
 from rljob.core.reasons import Reason
+from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched, head_of, starting_pods
 from rljob.core.scheduling.discovery import missing_hardware
+from rljob.core.step import step
 from rljob.core.transitions.attempts import next_number
 from rljob.core.transitions.children import delete_cluster, report_refused, reports_another, still_to_create
 from rljob.core.transitions.conclusions import give_up
@@ -35,6 +37,13 @@ MEMORY_SECONDS = 60.0
 MEMORY_POLL_SECONDS = 2.0
 
 
+def _live_cluster(seen: Watched) -> Requirements:
+    if seen.cluster is not None or seen.intent.cluster_uid is None:
+        return NOTHING
+    return Requirements(cluster_name=seen.intent.cluster_name, decides=True)
+
+
+@step(_live_cluster)
 def find_lost_cluster(context: Context) -> Plan | None:
     """Give the attempt up when its cluster is gone."""
     if context.cluster is not None or context.intent.cluster_uid is None:
@@ -48,6 +57,13 @@ def find_lost_cluster(context: Context) -> Plan | None:
     )
 
 
+def _frozen_cluster(seen: Watched) -> Requirements:
+    if any(cluster["metadata"]["name"] != seen.intent.cluster_name for cluster in seen.clusters):
+        return DECIDES
+    return NOTHING if seen.cluster is not None else Requirements(config_name=seen.intent.cluster_name, decides=True)
+
+
+@step(_frozen_cluster)
 def create_cluster(context: Context) -> Plan | None:
     """Create the cluster, after every other one of this job is gone: never two at a time."""
     others = [c for c in context.observed.clusters if c["metadata"]["name"] != context.intent.cluster_name]
@@ -75,6 +91,7 @@ def create_cluster(context: Context) -> Plan | None:
     return Plan(effects=still_to_create(context, *children))
 
 
+@step()
 def find_replaced_cluster(context: Context) -> Plan | None:
     """Give the attempt up when another cluster has the name of its cluster."""
     if context.cluster is None or context.intent.cluster_uid in (None, context.cluster["metadata"]["uid"]):
@@ -84,6 +101,13 @@ def find_replaced_cluster(context: Context) -> Plan | None:
     )
 
 
+def _pods(seen: Watched) -> Requirements:
+    if seen.intent.attempt > 0 or seen.cluster is None or cluster_is_ready(seen.cluster, seen.head_pod):
+        return NOTHING
+    return starting_pods(seen) | DECIDES
+
+
+@step(_pods)
 def await_pods(context: Context) -> Plan | None:
     """Wait for every pod, report what delays them, and give up at the deadline."""
     if (
@@ -157,6 +181,7 @@ def _wait_in_queue(context: Context, current: RLJobStatus) -> Plan:
     return report_not_ready(context, current, Reason.WAITING_FOR_QUEUE.value, message, state=State.QUEUED)
 
 
+@step()
 def move_deadline(context: Context) -> Plan | None:
     """Apply an edit of deadlines.startSeconds to the start under way, counted from when that start began."""
     intent, wanted = context.intent, context.deadlines.start_seconds
@@ -207,6 +232,14 @@ def _await_memory(context: Context) -> Plan | None:
     return None
 
 
+def _head(seen: Watched) -> Requirements:
+    """Require the exporter's answer: after a lost status it may know of attempts that nothing else shows."""
+    if seen.intent.attempt > 0 or seen.head_pod is None:
+        return NOTHING
+    return Requirements(head=head_of(seen, seen.head_pod), progress=True, decides=True)
+
+
+@step(_head)
 def intend_attempt(context: Context) -> Plan | None:
     """Record which submission will go to which head pod."""
     if context.intent.attempt > 0 or context.cluster is None or context.observed.head_pod is None:

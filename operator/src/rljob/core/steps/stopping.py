@@ -26,8 +26,10 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan, ShortenGracePeriod, StopRun
 from rljob.core.polling import LEAVING_POLL_SECONDS, LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
+from rljob.core.requirements import DECIDES, NOTHING, Pods, Requirements, Watched, cluster_pods, intended_head
 from rljob.core.scheduling.kueue import find_eviction
 from rljob.core.scheduling.node_faults import UNKNOWN
+from rljob.core.step import step
 from rljob.core.transitions.attempts import close_attempt, counted, without_attempt
 from rljob.core.transitions.children import delete_cluster
 from rljob.core.transitions.conclusions import conclude, end
@@ -49,6 +51,11 @@ SIGNALLED = 128
 the negated number (subprocess.Popen.returncode)."""
 
 
+def _suspension(seen: Watched) -> Requirements:
+    return DECIDES if seen.suspend and seen.active and seen.status.stop is None else NOTHING
+
+
+@step(_suspension)
 def begin_suspension(context: Context) -> Plan | None:
     """Stop a run whose user wants the NPUs back."""
     if not context.suspend or not context.active or context.status.stop is not None:
@@ -56,6 +63,13 @@ def begin_suspension(context: Context) -> Plan | None:
     return order_stop(context, Reason.SUSPENDED)
 
 
+def _end_of_deleted(seen: Watched) -> Requirements:
+    if not is_deleted(seen.job) or not is_held(seen.job):
+        return NOTHING
+    return DECIDES if seen.status.stop is None else intended_head(seen) | DECIDES
+
+
+@step(_end_of_deleted)
 def stop_deleted(context: Context) -> Plan | None:
     """Stop the run of a job that is being deleted; once its attempt is closed, `deleting.let_go` follows."""
     if not is_deleted(context.observed.job) or not is_held(context.observed.job):
@@ -63,6 +77,14 @@ def stop_deleted(context: Context) -> Plan | None:
     return await_end(context) if context.status.stop is not None else order_stop(context, Reason.DELETED)
 
 
+def _live_cluster(seen: Watched) -> Requirements:
+    """Require a live read of a cluster that is suspended under an attempt: the store may be behind."""
+    if not seen.active or seen.status.stop is not None or seen.intent.attempt == 0 or seen.cluster is None:
+        return NOTHING
+    return Requirements(cluster_name=seen.intent.cluster_name) if is_suspended(seen.cluster) else NOTHING
+
+
+@step(_live_cluster)
 def begin_preemption(context: Context) -> Plan | None:
     """Stop a run whose cluster was suspended from outside: its pods are terminating, and their hooks ask it to save.
 
@@ -83,6 +105,14 @@ def begin_preemption(context: Context) -> Plan | None:
     return order_stop(context, Reason.PREEMPTED, told)
 
 
+def _end(seen: Watched) -> Requirements:
+    """Require the head's answers while the attempt is open: its end counts."""
+    if seen.status.stop is None or seen.open_attempt is None:
+        return NOTHING
+    return intended_head(seen) | DECIDES
+
+
+@step(_end)
 def await_end(context: Context) -> Plan | None:
     """Ask the run to stop until it has ended or its time is over, then close its attempt."""
     stop = context.status.stop
@@ -191,6 +221,19 @@ def _preempted(context: Context, stop: StopStatus, current: RLJobStatus, outcome
     return context.write(new, EventNote(EventType.NORMAL, Reason.PREEMPTED, told.message or stop.reason))
 
 
+def _what_stays(seen: Watched) -> Requirements:
+    """Require proof that nothing is left of the cluster, once the watch shows none."""
+    if seen.status.stop is None:
+        return NOTHING
+    gone = not seen.clusters
+    return Requirements(
+        cluster_name=seen.intent.cluster_name if gone else None,
+        pods=Pods(cluster_pods(seen), decide=gone),
+        decides=True,
+    )
+
+
+@step(_what_stays)
 def tear_down(context: Context) -> Plan | None:
     """Delete the clusters, and wait until no pod is left: only then are the NPUs free."""
     stop = context.status.stop
@@ -295,6 +338,12 @@ def _is_stuck(pod: Manifest, now: datetime) -> bool:
     return ends is not None and now >= times.after(ends, STUCK_SECONDS)
 
 
+def _held(seen: Watched) -> Requirements:
+    # After a lost status, the clusters are not known yet.
+    return DECIDES if seen.suspend and seen.began and not seen.active else NOTHING
+
+
+@step(_held)
 def hold(context: Context) -> Plan | None:
     """Create nothing for a suspended job."""
     lost = context.status.intent is None and context.observed.clusters

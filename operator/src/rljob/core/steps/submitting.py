@@ -12,6 +12,8 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
 from rljob.core.polling import HEAD_POLL_SECONDS_MIN, SILENCE_REPORTED_SECONDS, SUBMIT_POLL_SECONDS
 from rljob.core.reasons import Reason
+from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched, intended_head
+from rljob.core.step import step
 from rljob.core.transitions.attempts import with_attempt
 from rljob.core.transitions.conclusions import give_up
 from rljob.core.transitions.conditions import report_silence
@@ -23,6 +25,7 @@ SUBMIT_SECONDS_MIN = 60.0
 """A cluster that became ready just before startSeconds passed still gets this time, or its NPUs were held in vain."""
 
 
+@step(intended_head)
 def submit(context: Context) -> Plan | None:
     """Submit the intended attempt to the intended pod, unless Ray or the exporter already knows it."""
     if context.attempt is not None:
@@ -84,6 +87,11 @@ def _submission(context: Context) -> SubmitJob:
     )
 
 
+def _unrecorded(seen: Watched) -> Requirements:
+    return DECIDES if seen.attempt is None else NOTHING
+
+
+@step(_unrecorded)
 def record_submission(context: Context) -> Plan | None:
     """Record that Ray has the submission: from now on its absence is a loss."""
     if context.attempt is not None:

@@ -7,8 +7,10 @@ from rljob.core import status
 from rljob.core.context import Context
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
+from rljob.core.requirements import NOTHING, Requirements, Watched
 from rljob.core.spec.checkpoint_source import FIELD, find_source
 from rljob.core.spec.recipes import chain_ids
+from rljob.core.step import step
 from rljob.core.validation.accelerator import class_violations
 from rljob.core.validation.violation import Violation
 
@@ -16,6 +18,7 @@ SOURCE_POLL_SECONDS = 30.0
 """The other job is looked up in the store, so this costs no request."""
 
 
+@step()
 def await_recipes(context: Context) -> Plan | None:
     """Report that a recipe of the job is of a kind that cannot be read, and wait."""
     if not _takes_spec(context) or not context.reads_recipes_anew:
@@ -27,6 +30,7 @@ def await_recipes(context: Context) -> Plan | None:
     return _refuse(context, Reason.RECIPE_UNREADABLE, message)
 
 
+@step()
 def validate_spec(context: Context) -> Plan | None:
     """Refuse an invalid spec with every violation; a cluster generation that began keeps its frozen spec."""
     violations = context.next_violations
@@ -43,6 +47,11 @@ def _lost_class(context: Context) -> tuple[Violation, ...]:
     return () if spec is None or context.active else tuple(class_violations(spec))
 
 
+def _siblings(seen: Watched) -> Requirements:
+    return NOTHING if seen.active else Requirements(siblings=True)
+
+
+@step(_siblings)
 def await_source(context: Context) -> Plan | None:
     """Wait for the job whose checkpoint this one starts from: starting at step 0 instead would waste the NPUs."""
     lost = context.status.intent is None

@@ -13,6 +13,7 @@ from builders import (
     job,
     pod,
     reasons,
+    requests,
     seen,
     small_spec,
     snapshot,
@@ -24,7 +25,6 @@ from builders import (
 
 from rljob.api.status import RLJobStatus
 from rljob.core.observed import Observed, PodGroupApi
-from rljob.core.requirements import needs
 from rljob.core.scheduling.discovery import NodeFacts, Nodes
 from rljob.render.accelerator_table import read_table
 from rljob.render.accelerators import ACCELERATORS, built_in_document
@@ -70,9 +70,9 @@ def test_a_pod_that_finds_no_node_is_told_what_the_nodes_are() -> None:
 
 
 def test_nodes_are_asked_for_when_a_generation_begins_and_while_pods_wait() -> None:
-    assert needs(job(), (), None, NOW).nodes
-    assert needs(job(status=status_recorded()), (cluster(),), None, NOW).nodes
-    assert not needs(job(status=status_initialized()), (), None, NOW).nodes
+    assert requests(job(), (), None, NOW).nodes
+    assert requests(job(status=status_recorded()), (cluster(),), None, NOW).nodes
+    assert not requests(job(status=status_initialized()), (), None, NOW).nodes
 
 
 def test_a_job_whose_class_was_taken_away_waits_for_it_before_it_begins(lab: Json) -> None:
@@ -129,4 +129,4 @@ def test_a_job_that_an_operator_without_blocks_began_asks_for_one() -> None:
     plan = decide(Observed(job(spec, status), snapshot=snapshot(spec), config=None))
     assert plan.status is not None
     assert plan.status["resolved"]["hostNetwork"] is True
-    assert needs(job(spec, dict(plan.status)), (), None, NOW).allocations
+    assert requests(job(spec, dict(plan.status)), (), None, NOW).allocations

@@ -7,12 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import CLUSTER_NAME, Json, at, cluster, decide, job, pod, running, status_finished, status_training
+from builders import (
+    CLUSTER_NAME,
+    Json,
+    at,
+    cluster,
+    decide,
+    job,
+    pod,
+    requests,
+    running,
+    status_finished,
+    status_training,
+)
 
 from rljob.core.manifest_facts import identity
 from rljob.core.observed import UNSEEN, Observed
 from rljob.core.plan import DeleteObject, KeepEvidence
-from rljob.core.requirements import Evidence, needs
+from rljob.core.requirements import Evidence
 from rljob.render.names import evidence_name
 
 
@@ -60,14 +72,14 @@ def test_an_attempt_that_runs_leaves_nothing_yet() -> None:
 
 
 def asked(seconds: float = 0, rljob: Json | None = None) -> Evidence | None:
-    return needs(rljob or job(status=status_finished()), (cluster(),), None, at(seconds)).evidence
+    return requests(rljob or job(status=status_finished()), (cluster(),), None, at(seconds)).evidence
 
 
 def test_it_is_asked_for_within_a_minute_of_the_end() -> None:
     name = evidence_name(identity(job()))
     assert asked(59) == Evidence(name, "attempt-1.json", CLUSTER_NAME)
     assert asked(60) is None
-    assert needs(job(status=status_training()), (cluster(),), pod(), at(0)).evidence is None
+    assert requests(job(status=status_training()), (cluster(),), pod(), at(0)).evidence is None
 
 
 def test_nothing_is_kept_of_a_job_that_is_being_deleted() -> None:

@@ -14,6 +14,7 @@ from builders import (
     job,
     merged,
     pod,
+    requests,
     running,
     saving,
     small_spec,
@@ -27,7 +28,7 @@ from builders import (
 from rljob.api.status import State
 from rljob.core.observed import UNSEEN, Observed, RayJob, RayJobState, Unseen
 from rljob.core.plan import Plan
-from rljob.core.requirements import needs
+from rljob.core.requirements import Pods
 from rljob_runtime.contract import Outcome, Phase, Progress
 
 DONE = RayJob(SUBMISSION_ID, RayJobState.SUCCEEDED)
@@ -108,8 +109,8 @@ def test_a_success_is_none_the_less_for_the_loss_of_its_pods(head: Json | None, 
 
 def test_while_the_last_word_is_waited_for_the_pods_are_looked_at() -> None:
     seen = world(told())
-    asked = needs(seen.job, seen.clusters, seen.head_pod, at(1))
-    assert (asked.progress, asked.pods_selector) == (True, "ray.io/cluster=sums-0a1b2-1")
+    asked = requests(seen.job, seen.clusters, seen.head_pod, at(1))
+    assert (asked.progress, asked.pods) == (True, Pods("ray.io/cluster=sums-0a1b2-1", decide=True))
 
 
 def test_a_stop_waits_for_the_last_word_too() -> None:

@@ -10,6 +10,7 @@ from builders import (
     decide,
     job,
     reasons,
+    requests,
     running,
     seen,
     small_spec,
@@ -20,7 +21,7 @@ from builders import (
 
 from rljob.core.observed import Observed, RayJob, RayJobState, Refusal, RefusalCause
 from rljob.core.plan import DeleteObject, Plan
-from rljob.core.requirements import Needs, needs
+from rljob.core.requirements import Requirements
 from rljob_runtime.contract import Outcome, Phase
 
 DELETION = DeleteObject("ray.io/v1", "RayCluster", "team", "sums-0a1b2-1", "cluster-uid")
@@ -39,7 +40,7 @@ def test_a_job_that_is_deleted_is_left_alone() -> None:
 def test_a_job_of_another_operator_is_left_alone_and_costs_no_request() -> None:
     theirs = job(small_spec({"managedBy": "example.com/other"}))
     assert decide(Observed(theirs, clusters=(cluster(),), snapshot=None)) == Plan()
-    assert needs(theirs, (cluster(),), None, NOW) == Needs()
+    assert requests(theirs, (cluster(),), None, NOW) == Requirements()
 
 
 def test_the_cluster_of_a_finished_job_is_deleted_by_its_uid() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import Json, at, cluster, decide, job, merged, pod, reasons, seen, status_initialized, wrote
+from builders import Json, at, cluster, decide, job, merged, pod, reasons, requests, seen, status_initialized, wrote
 
 from rljob.api.status import State
 from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY
 from rljob.core.observed import UNSEEN, Unseen
 from rljob.core.plan import Plan
-from rljob.core.requirements import needs
 
 LATE = 1800
 HOURS = 10_800
@@ -44,8 +43,8 @@ def test_at_the_start_deadline_the_job_waits_on_and_says_for_whom() -> None:
 @pytest.mark.parametrize("pods", [(), UNSEEN], ids=["looked at", "not looked at"])
 def test_it_is_told_once_and_then_only_its_events_are_asked_for(pods: tuple[Json, ...] | Unseen) -> None:
     assert waiting(HOURS, status_away(), pods=pods) == Plan(requeue_after_seconds=300.0)
-    asked = needs(job(status=status_away()), (untouched(),), None, at(HOURS))
-    assert (asked.pods_selector, asked.cluster_events) == (None, True)
+    asked = requests(job(status=status_away()), (untouched(),), None, at(HOURS))
+    assert (asked.pods, asked.cluster_events) == (None, True)
 
 
 def test_before_the_deadline_nothing_changes() -> None:
@@ -64,9 +63,9 @@ def refusal(uid: str = "cluster-uid", reason: str = "InvalidRayClusterSpec") -> 
 
 def test_a_cluster_that_kuberay_refuses_is_not_waited_for() -> None:
     """It has no status either: only an event tells."""
-    assert not needs(job(status=status_initialized()), (untouched(),), None, at(869)).cluster_events
-    assert needs(job(status=status_initialized()), (untouched(),), None, at(870)).cluster_events
-    assert not needs(job(status=status_initialized()), (cluster(),), None, at(LATE)).cluster_events
+    assert not requests(job(status=status_initialized()), (untouched(),), None, at(869)).cluster_events
+    assert requests(job(status=status_initialized()), (untouched(),), None, at(870)).cluster_events
+    assert not requests(job(status=status_initialized()), (cluster(),), None, at(LATE)).cluster_events
     for status, seconds in ((status_initialized(), 900), (status_initialized(), LATE), (status_away(), HOURS)):
         told = wrote(waiting(seconds, status, cluster_events=(refusal(),)))
         assert (told.state, told.reason) == (State.FAILED, "InvalidManifest")
@@ -104,8 +103,8 @@ def test_the_clock_begins_when_kuberay_is_back(facts: Json) -> None:
 
 
 def test_what_is_there_is_asked_for_when_kuberay_is_back() -> None:
-    asked = needs(job(status=status_away()), (untouched(),), pod(ready=False), at(HOURS))
-    assert asked.pods_selector is not None
+    asked = requests(job(status=status_away()), (untouched(),), pod(ready=False), at(HOURS))
+    assert asked.pods is not None
 
 
 def test_a_queue_has_the_word_while_it_holds_the_cluster_back() -> None:

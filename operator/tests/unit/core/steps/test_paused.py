@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from builders import NOW, Json, cluster, decide, job, reasons, running, seen, status_after, status_submitted
+from builders import NOW, Json, cluster, decide, job, reasons, requests, running, seen, status_after, status_submitted
 
 from rljob.core.observed import Observed
-from rljob.core.requirements import Needs, needs
+from rljob.core.requirements import Requirements
 from rljob.render.labels import PAUSED
 
 YES = {PAUSED: "true"}
@@ -31,7 +31,7 @@ def test_then_nothing_is_done_and_nothing_is_asked() -> None:
     plan = decide(running(job=paused), seconds=10_000_000)
     assert plan.empty
     assert plan.requeue_after_seconds is None
-    assert needs(paused, (cluster(),), None, NOW) == Needs()
+    assert requests(paused, (cluster(),), None, NOW) == Requirements()
 
 
 def test_a_job_that_is_created_paused_makes_nothing() -> None:

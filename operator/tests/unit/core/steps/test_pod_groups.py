@@ -19,6 +19,7 @@ from builders import (
     merged,
     pod,
     reasons,
+    requests,
     seen,
     small_spec,
     snapshot,
@@ -35,7 +36,6 @@ from rljob.core.attempts.job_summary import standing
 from rljob.core.context import Context
 from rljob.core.observed import Observed, PodGroupApi
 from rljob.core.plan import CreateObject, DeleteObject, Plan
-from rljob.core.requirements import needs
 from rljob.core.transitions.queue_admission import admission_of
 from rljob.launchers import LAUNCHER
 from rljob.render import configmap
@@ -204,7 +204,7 @@ def test_a_young_cluster_may_be_let_go_before_anybody_is_told() -> None:
 
 def test_pods_of_a_waiting_job_are_not_looked_at() -> None:
     queued = job(status=status_after(waiting(group())))
-    assert needs(queued, (cluster(),), head(), NOW).pods_selector is None
+    assert requests(queued, (cluster(),), head(), NOW).pods is None
 
 
 @pytest.mark.parametrize(

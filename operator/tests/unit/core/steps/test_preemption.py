@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from builders import NOW, Json, cluster, decide, job, running, status_submitted, wrote
+from builders import NOW, Json, cluster, decide, job, requests, running, status_submitted, wrote
 
 from rljob.core.observed import UNSEEN, Observed, Unseen
-from rljob.core.requirements import needs
 
 
 def suspended() -> Json:
@@ -18,9 +17,9 @@ def world(live: Json | Unseen | None) -> Observed:
 
 
 def test_the_live_cluster_is_asked_for() -> None:
-    asked = needs(job(status=status_submitted()), (suspended(),), None, NOW)
+    asked = requests(job(status=status_submitted()), (suspended(),), None, NOW)
     assert asked.cluster_name == suspended()["metadata"]["name"]
-    assert needs(job(status=status_submitted()), (cluster(ready=1),), None, NOW).cluster_name is None
+    assert requests(job(status=status_submitted()), (cluster(ready=1),), None, NOW).cluster_name is None
 
 
 def test_a_preemption_stops_the_run() -> None:

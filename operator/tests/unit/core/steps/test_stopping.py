@@ -17,6 +17,7 @@ from builders import (
     merged,
     pod,
     reasons,
+    requests,
     running,
     saving,
     seen,
@@ -32,7 +33,7 @@ from rljob.core import times
 from rljob.core.attempts.recovery import recall
 from rljob.core.observed import UNSEEN, Observed
 from rljob.core.plan import CreateObject, DeleteObject, Plan, StopRun
-from rljob.core.requirements import Needs, needs
+from rljob.core.requirements import Pods, Requirements
 from rljob.render import configmap
 from rljob_runtime.contract import Outcome, Phase, StopMode
 
@@ -210,13 +211,13 @@ def test_what_is_still_ended_by_somebody_is_not_told() -> None:
 
 
 def test_a_stop_asks_for_the_run_and_then_for_what_is_left() -> None:
-    asked = needs(job(HELD, status_after(begun())), (cluster(ready=1),), pod(), NOW)
+    asked = requests(job(HELD, status_after(begun())), (cluster(ready=1),), pod(), NOW)
     assert asked.head is not None
     assert (asked.progress, asked.ray_job_id) == (True, SUBMISSION_ID)
     selector = f"ray.io/cluster={CLUSTER_NAME}"
-    after = needs(job(HELD, closed()), (), None, at(60))
-    assert after == Needs(
-        snapshot_name=CLUSTER_NAME, cluster_name=CLUSTER_NAME, pods_selector=selector, pods_decide=True
+    after = requests(job(HELD, closed()), (), None, at(60))
+    assert after == Requirements(
+        snapshot_name=CLUSTER_NAME, cluster_name=CLUSTER_NAME, pods=Pods(selector, decide=True)
     )
 
 
