@@ -10,7 +10,6 @@ from property.world import KEY, World
 
 from rljob.api.status import State
 from rljob.cluster.kinds import RAY_CLUSTER
-from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def world() -> Iterator[World]:
 
 def test_a_kuberay_that_is_away_for_hours_costs_no_attempt(world: World) -> None:
     world.kuberay_is_up = False
-    world.until(lambda w: w.status.message == KUBERAY_AWAY)
+    world.until(lambda w: w.status.reason == "WaitingForKubeRay")
     before = list(world.words)
     end = world.clock.monotonic() + 3 * 3600
     world.until(lambda w: w.clock.monotonic() > end)
@@ -36,7 +35,7 @@ def test_a_kuberay_that_is_away_for_hours_costs_no_attempt(world: World) -> None
 
 def test_a_kuberay_that_comes_back_and_makes_no_pods_has_the_usual_time(world: World) -> None:
     world.kuberay_is_up = False
-    world.until(lambda w: w.status.message == KUBERAY_AWAY)
+    world.until(lambda w: w.status.reason == "WaitingForKubeRay")
     owner = world.ray_cluster
     assert owner is not None
     looked = {"state": "", "observedGeneration": 1}

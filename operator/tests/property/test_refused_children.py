@@ -56,21 +56,21 @@ def live(world: World, seconds: float) -> None:
 def test_a_job_waits_for_the_quota_and_says_so_once(world: World, child: str) -> None:
     refuse(world, child, 1200)
     live(world, 300)
-    assert world.status.reason == "ChildRefused"
+    assert world.status.reason == f"{child}Refused"
     assert "exceeded quota" in str(world.status.message)
     words, tried = list(world.words), world.tried
     live(world, 600)
     assert world.words == words
     assert world.tried > tried
     world.until(lambda w: w.submission is not None)
-    assert world.status.reason != "ChildRefused"
-    assert "ChildRefused" not in {entry.reason for entry in world.status.conditions}
+    assert world.status.reason != f"{child}Refused"
+    assert f"{child}Refused" not in {entry.reason for entry in world.status.conditions}
     world.run_driver(40)
     world.end_driver(0)
     world.until(lambda w: w.is_finished)
     assert (world.status.state, world.status.restarts) == (State.SUCCEEDED, 0)
     events = [item["reason"] for item in world.cluster.objects(EVENT)]
-    assert (events.count("ChildRefused"), events.count("ReconcileError")) == (1, 0)
+    assert (events.count(f"{child}Refused"), events.count("ReconcileError")) == (1, 0)
 
 
 def test_a_quota_that_stays_used_up_ends_the_job_within_its_budget(world: World, child: str) -> None:

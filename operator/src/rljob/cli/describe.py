@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from rljob.api.status import State
 from rljob.api.v1alpha1 import MANAGER
 from rljob.cli.unschedulable import node_sentences, scheduler_sentences
-from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY, StartReason, diagnose
+from rljob.core.attempts.start_diagnosis import StartReason, diagnose
 from rljob.core.observed import Manifest
+from rljob.core.reasons import Reason
 from rljob.render import labels
 
 WORDS_LIMIT = 600
@@ -259,7 +260,7 @@ def _until(world: World) -> Iterator[str]:
         yield f"It stays away from {', '.join(excluded)}."
     if status.get("state") == State.RESTARTING and status.get("nextAttemptTime"):
         yield f"The next attempt begins at {status['nextAttemptTime']}."
-    elif status.get("message") == KUBERAY_AWAY:
+    elif status.get("reason") == Reason.WAITING_FOR_KUBERAY:
         yield "It waits for KubeRay without a deadline."
     elif status.get("state") == State.STARTING and cluster is not None and not world.is_queued:
         otherwise = "Where too few nodes have them, it" if world.lacks_devices else "It"

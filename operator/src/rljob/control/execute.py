@@ -36,8 +36,8 @@ from rljob.core.plan import (
     SubmitJob,
     WriteAllocations,
 )
-from rljob.core.reasons import Reason
 from rljob.core.status import MESSAGE_LIMIT
+from rljob.core.transitions.children import REFUSED
 from rljob.render.labels import CLUSTER_GENERATION, INTENT, JOB_UID
 from rljob.render.raycluster import TOKEN_KEY
 from rljob.telemetry.events import EventRecorder
@@ -70,14 +70,18 @@ class StaleError(Exception):
 
 
 class DeniedError(errors.ClusterError):
-    """The cluster's rules let a child not be made for now: tried again with backoff, and told by the core."""
+    """A quota, a permission or an admission policy refuses a child: tried again with backoff, reported by the core."""
 
     transient = True
 
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
     @property
     def reason(self) -> str:
-        """The word that the job's status has for it."""
-        return Reason.CHILD_REFUSED.value
+        """The reason in the job's status."""
+        return REFUSED[self.kind].value
 
 
 @dataclass(frozen=True)
@@ -222,7 +226,7 @@ class Executor:
                 # A quota that is used up is judged before the name.
                 raise errors.AlreadyExists(str(error)) from error
             self.refusals.remember(job, Refusal(kind, name, str(error), RefusalCause.DENIED))
-            raise DeniedError(str(error)) from error
+            raise DeniedError(kind, str(error)) from error
         self.refusals.forget(job, kind, name)
         return made
 

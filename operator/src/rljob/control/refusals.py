@@ -22,9 +22,13 @@ class Refusals:
         self._by_uid: dict[str, tuple[int, tuple[Refusal, ...]]] = {}
 
     def remember(self, job: Manifest, refusal: Refusal) -> None:
-        """Keep a refusal for this generation of the job: the last one of each child."""
-        self.forget(job, refusal.kind, refusal.name)
-        self._by_uid[_uid(job)] = (_generation(job), (*self.of(job), refusal)[-PER_JOB:])
+        """Keep a refusal for this generation of the job: the first one of each child and cause.
+
+        Each try may be refused with other figures of a quota, and each text would be a status write.
+        """
+        known = self.of(job)
+        if all(_about(refusal) != _about(each) for each in known):
+            self._by_uid[_uid(job)] = (_generation(job), (*known, refusal)[-PER_JOB:])
 
     def forget(self, job: Manifest, kind: str, name: str) -> None:
         """Drop what was said of a child."""
@@ -40,6 +44,10 @@ class Refusals:
     def keep_only(self, uids: set[str]) -> None:
         """Forget jobs that are gone."""
         self._by_uid = {uid: kept for uid, kept in self._by_uid.items() if uid in uids}
+
+
+def _about(refusal: Refusal) -> tuple[str, str, str]:
+    return refusal.kind, refusal.name, refusal.cause
 
 
 def _uid(job: Manifest) -> str:

@@ -33,6 +33,9 @@ class Reason(enum.StrEnum):
     INITIALIZED = "InitializersComplete"
     CLUSTER_STARTING = "ClusterStarting"
     """The RayCluster is made and its pods start: nothing is known to be in the way."""
+    WAITING_FOR_KUBERAY = "WaitingForKubeRay"
+    """The start deadline passed and KubeRay has not looked at the RayCluster: it does not run, or does not watch the
+    namespace. The job holds nothing and waits without a deadline."""
     CLUSTER_READY = "AllPodsReady"
     WAITING_FOR_QUEUE = "WaitingForQueue"
     """The queue has not admitted the cluster; the message holds the words of Kueue or Volcano."""
@@ -92,9 +95,17 @@ class Reason(enum.StrEnum):
     """A child's name belongs to an object of somebody else."""
     INVALID_MANIFEST = "InvalidManifest"
     """The API server refuses a child as invalid; the message holds its words."""
-    CHILD_REFUSED = "ChildRefused"
-    """A quota, a permission or admission keeps the operator from making a child; the message holds the API server's
-    first words. Tried again until deadlines.startSeconds."""
+    CONFIG_MAP_REFUSED = "ConfigMapRefused"
+    """A quota, a permission or an admission policy keeps the operator from creating a ConfigMap of the job; the message
+    quotes the API server. Tried again until deadlines.startSeconds."""
+    SECRET_REFUSED = "SecretRefused"  # noqa: S105 - a reason, no password
+    """As ConfigMapRefused, for the Secret with the token of the Ray cluster."""
+    JOB_REFUSED = "JobRefused"
+    """As ConfigMapRefused, for the Job of an initializer."""
+    POD_GROUP_REFUSED = "PodGroupRefused"
+    """As ConfigMapRefused, for Volcano's PodGroup."""
+    RAY_CLUSTER_REFUSED = "RayClusterRefused"
+    """As ConfigMapRefused, for the RayCluster."""
     RECONCILE_ERROR = "ReconcileError"
     """Of events only: the operator cannot go on with the job, for what the message says, and tries again."""
     RECIPE_UNREADABLE = "RecipeUnreadable"

@@ -115,6 +115,15 @@ class Writer:
         ordered = sorted((*kept, new), key=_rank)
         return status.model_copy(update={"conditions": ordered, "observed_generation": self.generation})
 
+    def with_changed(
+        self, status: RLJobStatus, kind: ConditionType, value: ConditionStatus, reason: str, message: str = ""
+    ) -> RLJobStatus:
+        """Set a condition if it would read differently; an edit of the spec alone is no reason to write it."""
+        old = condition(status, kind)
+        if old is not None and (old.status, old.reason, old.message) == (value, reason, bounded(message)):
+            return status
+        return self.with_condition(status, kind, value, reason, message)
+
     def summarised(self, status: RLJobStatus, state: State, reason: str, message: str = "") -> RLJobStatus:
         """Set the summaries for people."""
         return status.model_copy(

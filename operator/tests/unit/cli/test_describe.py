@@ -12,7 +12,6 @@ from builders import UID, job
 from rljob.cli.describe import World, why
 from rljob.cli.main import main
 from rljob.cli.unschedulable import scheduler_sentences
-from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY
 from rljob.render.labels import KUEUE_QUEUE, PAUSED
 
 Json = dict[str, Any]
@@ -252,7 +251,7 @@ def test_what_takes_its_time_is_said_to() -> None:
         told(world(clusters=[cluster()]))
         == f"KubeRay has made no pod of it yet: does it run, or has it many to make? {END}"
     )
-    away = world({"message": KUBERAY_AWAY}, clusters=[cluster()])
+    away = world({"reason": "WaitingForKubeRay"}, clusters=[cluster()])
     assert told(away).endswith("has it many to make? It waits for KubeRay without a deadline.")
     slow = world({"message": "pod w-0 waits for ray-worker"}, clusters=[cluster()], pods=[pod("w-0")])
     assert told(slow) == f"pod w-0 waits for its containers. pod w-0 waits for ray-worker. {END}"

@@ -266,7 +266,7 @@ async def test_what_the_clusters_rules_forbid_is_no_fault_of_the_manifest(
     machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, error, times=1))
     with pytest.raises(DeniedError) as raised:
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
-    assert (raised.value.reason, raised.value.transient) == ("ChildRefused", True)
+    assert (raised.value.reason, raised.value.transient) == ("RayClusterRefused", True)
     (refusal,) = machine.reconciler.refusals.of(seen.job)
     assert refusal == Refusal("RayCluster", "c1", str(error), RefusalCause.DENIED)
 

@@ -30,14 +30,11 @@ class StartReason(enum.StrEnum):
     POD_STARTING = "PodStarting"
     """Scheduled, pulling images or waiting for readiness, their own or KubeRay's count: nothing is wrong so far."""
     NO_PODS = "NoPods"
-    """Nobody made the pods: KubeRay does not run, or does not watch the namespace. A cluster that it never looked at is
-    waited for without a deadline."""
+    """KubeRay has created no pods: it does not run, does not watch the namespace, or has many clusters to create."""
     PODS_REFUSED = "PodsRefused"
     """KubeRay could not make pods, as where the namespace's quota is used up; the message holds its words."""
 
 
-KUBERAY_AWAY = "no pod exists yet: KubeRay has not looked at the RayCluster; deadlines.startSeconds begins when it does"
-"""The message of NoPods from the start deadline on, told once: the mark of a wait without a deadline."""
 PROBLEMS = frozenset(StartReason) - {StartReason.POD_STARTING, StartReason.NO_PODS}
 """Reasons that deserve a warning event at once."""
 

@@ -61,10 +61,7 @@ def _with_report(context: Context, current: RLJobStatus, kind: ConditionType, re
     told = status.condition(current, kind)
     if report is None or (told is None and report == NOTHING):
         return current
-    before = (told.status, told.reason, told.message) if told else None
-    if before == (report.value, report.reason, status.bounded(report.message)):
-        return current
-    return context.writer.with_condition(current, kind, report.value, report.reason, report.message)
+    return context.writer.with_changed(current, kind, report.value, report.reason, report.message)
 
 
 def _pending_changes(context: Context) -> Report | None:

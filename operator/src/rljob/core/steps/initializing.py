@@ -36,7 +36,7 @@ def _jobs(seen: Watched) -> Requirements:
     return Requirements(
         initializer_names=tuple(seen.resolved.initializers),
         pods=Pods(f"{labels.JOB_UID}={seen.identity.uid},{labels.INITIALIZER}"),
-        initializer_log=told is None or seen.now >= times.after(told.observed_time, LOG_SECONDS),
+        initializer_log=told is None or not told.line or seen.now >= times.after(told.observed_time, LOG_SECONDS),
         decides=True,
     )
 
@@ -71,26 +71,23 @@ def _await_initializer(context: Context, initializer: Initializer, found: Manife
         return fail(context, Reason.INITIALIZER_FAILED, message)
     reason = diagnosis.reason.value if problem else Reason.INITIALIZER_RUNNING.value
     brief = f"initializer {initializer.name}" + (f": {diagnosis.message}" if problem else " is running")
-    told = status.condition(context.status, ConditionType.INITIALIZED)
-    # A further line of the log deserves no event.
-    known = told is not None and told.reason == reason and told.message.startswith(brief)
+    told, before = status.condition(context.status, ConditionType.INITIALIZED), context.status.initializer
+    # A further line of the log, or another pod with the same problem, deserves no event.
+    known = told is not None and told.reason == reason and before is not None and before.name == initializer.name
     note = EventNote(EventType.WARNING if problem else EventType.NORMAL, reason, brief)
     running = _heard(context, initializer)
-    message = brief if problem or not running or not running.line else f"{brief}: {running.line}"
+    message = brief if problem or not running.line else f"{brief}: {running.line}"
     new = context.status.model_copy(update={"initializer": running})
     new = context.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.FALSE, reason, message)
     new = context.writer.summarised(new, State.INITIALIZING, reason, message)
     return context.write(new, *(() if known else (note,)), requeue=INITIALIZER_POLL_SECONDS)
 
 
-def _heard(context: Context, initializer: Initializer) -> InitializerStatus | None:
-    """Return the initializer's last line: that of its log now, or the one recorded before."""
-    told = context.status.initializer
-    if told is not None and told.name != initializer.name:
-        told = None
-    log = context.observed.initializer_log
+def _heard(context: Context, initializer: Initializer) -> InitializerStatus:
+    """Return the initializer that runs with its last line: that of its log now, or the one recorded before."""
+    told, log = context.status.initializer, context.observed.initializer_log
     line = "" if isinstance(log, Unseen) else last_line(log)
-    if not line or (told is not None and told.line == line):
+    if told is not None and told.name == initializer.name and line in ("", told.line):
         return told
     return InitializerStatus(name=initializer.name, line=line, observed_time=times.to_text(context.now))
 

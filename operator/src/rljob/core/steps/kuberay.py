@@ -6,9 +6,8 @@ fails as any other start.
 
 from __future__ import annotations
 
-from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus
+from rljob.api.status import ConditionStatus
 from rljob.core import status
-from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY, StartReason
 from rljob.core.context import Context
 from rljob.core.manifest_facts import age_seconds, is_suspended
 from rljob.core.observed import Manifest, Unseen
@@ -21,6 +20,7 @@ from rljob.core.transitions.conclusions import fail
 from rljob.core.transitions.conditions import report_not_ready, with_cluster_begun
 from rljob.core.transitions.queue_admission import admission_of, with_admission
 
+AWAY = "KubeRay has not looked at the RayCluster, so no pod exists; deadlines.startSeconds counts from when it does"
 INVALID = "InvalidRayCluster"
 """Prefix of the reason of KubeRay's event about a cluster that it refuses; such a cluster gets no status (v1.6.2,
 raycluster_controller.go, rayClusterReconcile)."""
@@ -35,7 +35,7 @@ def _refusal_events(seen: Watched) -> Requirements:
     cluster = seen.cluster
     if seen.intent.attempt > 0 or cluster is None or is_quiet(seen, cluster) or is_taken_up(cluster, seen.head_pod, ()):
         return NOTHING
-    if is_waiting_for_kuberay(seen.status):
+    if status.is_waiting_for(seen.status, Reason.WAITING_FOR_KUBERAY):
         # The pods are not read: KubeRay's first reaction is watched.
         return Requirements(cluster_events=True, decides=True)
     untouched = seen.late or age_seconds(cluster, seen.now) >= REFUSAL_SECONDS
@@ -47,7 +47,7 @@ def await_kuberay(context: Context) -> Plan | None:
     """At the start deadline, wait for a KubeRay that is away; startSeconds counts from when it is back."""
     if context.intent.attempt > 0 or context.cluster is None or is_suspended(context.cluster):
         return None
-    waits = is_waiting_for_kuberay(context.status)
+    waits = status.is_waiting_for(context.status, Reason.WAITING_FOR_KUBERAY)
     if is_taken_up(context.cluster, context.observed.head_pod, context.observed.pods):
         return _begin(context) if waits else None
     if (refused := _refusal(context, context.cluster)) is not None:
@@ -58,13 +58,7 @@ def await_kuberay(context: Context) -> Plan | None:
         return None
     if isinstance(context.observed.pods, Unseen):
         return Plan(requeue_after_seconds=pod_poll_seconds(context.cluster, context.now))
-    return report_not_ready(context, with_admission(context, context.status), StartReason.NO_PODS.value, KUBERAY_AWAY)
-
-
-def is_waiting_for_kuberay(current: RLJobStatus) -> bool:
-    """Report whether the job waits for KubeRay without a deadline, by the last status write."""
-    told = status.condition(current, ConditionType.CLUSTER_READY)
-    return told is not None and (told.reason, told.message) == (StartReason.NO_PODS, KUBERAY_AWAY)
+    return report_not_ready(context, with_admission(context, context.status), Reason.WAITING_FOR_KUBERAY.value, AWAY)
 
 
 def is_taken_up(cluster: Manifest, head_pod: Manifest | None, pods: tuple[Manifest, ...] | Unseen) -> bool:

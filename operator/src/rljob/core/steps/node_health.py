@@ -86,16 +86,14 @@ def _report(context: Context, told: Condition | None, node_faults: Sequence[Node
         new = without_node_faults(context, context.status)
         return context.write(new, EventNote(EventType.NORMAL, Reason.HEALTHY, f"no more: {told.message}"))
     reason, message = node_faults[0].row.reason, listed(node_faults)
-    message = status.bounded(f"{message}; {continues}" if continues else message)
+    message = f"{message}; {continues}" if continues else message
     known = told is not None and told.status is ConditionStatus.TRUE
     same = told is not None and known and told.reason == reason
-    if same and told is not None and told.message == message:
-        return None
     # The transition time is when a reason was first seen: how long a fault lasts decides what follows.
     base = context.status if same else without_node_faults(context, context.status)
-    new = context.writer.with_condition(base, ConditionType.DEGRADED, ConditionStatus.TRUE, reason, message)
-    events = () if same else (EventNote(EventType.WARNING, reason, message),)
-    return context.write(new, *events)
+    new = context.writer.with_changed(base, ConditionType.DEGRADED, ConditionStatus.TRUE, reason, message)
+    events = () if same else (EventNote(EventType.WARNING, reason, status.bounded(message)),)
+    return None if new is context.status else context.write(new, *events)
 
 
 def returning_nodes(current: RLJobStatus) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ start deadline. An invalid manifest or a taken name does not change: those end t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from rljob.api.status import Condition, ConditionStatus, ConditionType, State
+from rljob.api.status import ConditionStatus, ConditionType, State
 from rljob.core import status
 from rljob.core.context import Context
 from rljob.core.observed import Manifest, Refusal, RefusalCause
@@ -17,6 +17,15 @@ from rljob.core.reasons import Reason
 from rljob.core.transitions.conclusions import give_up
 
 Creation = CreateObject | CreateToken
+
+REFUSED: Mapping[str, Reason] = {
+    "ConfigMap": Reason.CONFIG_MAP_REFUSED,
+    "Secret": Reason.SECRET_REFUSED,
+    "Job": Reason.JOB_REFUSED,
+    "PodGroup": Reason.POD_GROUP_REFUSED,
+    "RayCluster": Reason.RAY_CLUSTER_REFUSED,
+}
+"""Why a job waits, by the kind of the child that was refused."""
 
 
 def create(context: Context, *children: Creation) -> Plan:
@@ -29,15 +38,15 @@ def still_to_create(context: Context, *children: Creation) -> tuple[Creation, ..
 
     A quota that is used up also refuses names that exist, so those would hide what is missing.
     """
-    denied = {_words_about(refusal) for refusal in _denied(context)}
-    first = next((index for index, child in enumerate(children) if _about(child) in denied), 0)
+    denied = {(refusal.kind, refusal.name) for refusal in _denied(context)}
+    first = next((index for index, child in enumerate(children) if _name(child) in denied), 0)
     return children[first:]
 
 
 def report_refused(context: Context, *children: Creation) -> Plan | None:
-    """Report once that one of these children was refused; give up at the start deadline."""
-    wanted = {_about(child) for child in children}
-    refusal = next((refusal for refusal in _denied(context) if _words_about(refusal) in wanted), None)
+    """Report that one of these children was refused; give up at the start deadline."""
+    wanted = {_name(child) for child in children}
+    refusal = next((refusal for refusal in _denied(context) if (refusal.kind, refusal.name) in wanted), None)
     return None if refusal is None else _report(context, refusal)
 
 
@@ -46,31 +55,28 @@ def _denied(context: Context) -> Iterator[Refusal]:
 
 
 def reports_another(context: Context, *children: Creation) -> bool:
-    """Report whether the condition is about an earlier child that was refused, and exists by now."""
-    told = _told(context)
-    return told is not None and not told.message.startswith(tuple(map(_about, children)))
+    """Report whether the condition is about a child of another kind that was refused, and exists by now."""
+    told = _reported(context)
+    return told is not None and told not in {REFUSED[child.manifest["kind"]] for child in children}
 
 
 def _report(context: Context, refusal: Refusal) -> Plan | None:
-    about, told = _words_about(refusal), _told(context)
-    known = told is not None and told.message.startswith(about)
-    # Each refusal may have another text, with other figures of a quota: the first one says it all.
-    message = told.message if told is not None and known else about + refusal.why
-    if context.is_late and known:
-        return give_up(context, Reason.START_DEADLINE_EXCEEDED, f"{Reason.CHILD_REFUSED}: {message}")
+    reason, message = REFUSED[refusal.kind], f"{refusal.kind} {refusal.name}: {refusal.why}"
+    if context.is_late and _reported(context) is reason:
+        return give_up(context, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
     kind, state = _place(context)
     # An initializer before this child may have taken hours.
     new = context.status.model_copy(update={"intent": context.timed_anew()}) if context.is_late else context.status
-    new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, Reason.CHILD_REFUSED, message)
-    new = context.writer.summarised(new, state, Reason.CHILD_REFUSED, message)
-    plan = context.write(new, EventNote(EventType.WARNING, Reason.CHILD_REFUSED, status.bounded(message)))
+    new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, reason, message)
+    new = context.writer.summarised(new, state, reason, message)
+    plan = context.write(new, EventNote(EventType.WARNING, reason, status.bounded(message)))
     return None if plan.empty else plan
 
 
-def _told(context: Context) -> Condition | None:
-    kind, _ = _place(context)
-    told = status.condition(context.status, kind)
-    return told if told is not None and told.reason == Reason.CHILD_REFUSED else None
+def _reported(context: Context) -> Reason | None:
+    """Return the refusal that the status reports."""
+    told = status.condition(context.status, _place(context)[0])
+    return next((reason for reason in REFUSED.values() if told is not None and told.reason == reason), None)
 
 
 def _place(context: Context) -> tuple[ConditionType, State]:
@@ -80,12 +86,8 @@ def _place(context: Context) -> tuple[ConditionType, State]:
     return ConditionType.INITIALIZED, State.PENDING
 
 
-def _about(child: Creation) -> str:
-    return f"{child.manifest['kind']} {child.manifest['metadata']['name']}: "
-
-
-def _words_about(refusal: Refusal) -> str:
-    return f"{refusal.kind} {refusal.name}: "
+def _name(child: Creation) -> tuple[str, str]:
+    return child.manifest["kind"], child.manifest["metadata"]["name"]
 
 
 def delete_cluster(cluster: Manifest) -> DeleteObject:

@@ -128,7 +128,14 @@ def test_the_words_of_an_earlier_initializer_are_not_those_of_this_one() -> None
     told = {"name": "earlier", "line": "half", "observedTime": "2026-01-01T12:00:00Z"}
     plan = hearing(UNSEEN, told)
     assert wrote(plan).message == "initializer prepare is running"
-    assert wrote(plan).initializer is None
+    said = wrote(plan).initializer
+    assert said is not None
+    assert (said.name, said.line) == ("prepare", "")
+
+
+def test_an_initializer_after_another_is_told_by_an_event() -> None:
+    plan = hearing(UNSEEN, {"name": "earlier", "line": "half", "observedTime": "2026-01-01T12:00:00Z"})
+    assert [note.message for note in plan.events] == ["initializer prepare is running"]
 
 
 def test_a_long_line_is_cut() -> None:

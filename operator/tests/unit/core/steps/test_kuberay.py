@@ -8,9 +8,9 @@ import pytest
 from builders import Json, at, cluster, decide, job, merged, pod, reasons, requests, seen, status_initialized, wrote
 
 from rljob.api.status import State
-from rljob.core.attempts.start_diagnosis import KUBERAY_AWAY
 from rljob.core.observed import UNSEEN, Unseen
 from rljob.core.plan import Plan
+from rljob.core.steps.kuberay import AWAY
 
 LATE = 1800
 HOURS = 10_800
@@ -35,8 +35,8 @@ def status_away() -> Json:
 
 def test_at_the_start_deadline_the_job_waits_on_and_says_for_whom() -> None:
     plan = waiting(LATE)
-    assert (wrote(plan).state, wrote(plan).reason, wrote(plan).message) == (State.STARTING, "NoPods", KUBERAY_AWAY)
-    assert reasons(plan)["ClusterReady"] == ("False", "NoPods")
+    assert (wrote(plan).state, wrote(plan).reason, wrote(plan).message) == (State.STARTING, "WaitingForKubeRay", AWAY)
+    assert reasons(plan)["ClusterReady"] == ("False", "WaitingForKubeRay")
     assert plan.events == ()
 
 
@@ -74,7 +74,7 @@ def test_a_cluster_that_kuberay_refuses_is_not_waited_for() -> None:
 
 def test_words_about_another_cluster_or_of_another_kind_are_none() -> None:
     for other in (refusal("former"), refusal(reason="CreatedWorkload")):
-        assert wrote(waiting(LATE, cluster_events=(other,))).message == KUBERAY_AWAY
+        assert wrote(waiting(LATE, cluster_events=(other,))).message == AWAY
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_a_queue_has_the_word_while_it_holds_the_cluster_back() -> None:
     let_go = merged(held, {"spec": {"suspend": False}})
     admitted = waiting(HOURS, dict(queued.status or {}), clusters=(let_go,))
     assert (wrote(admitted).reason, wrote(admitted).message) == ("NoPods", "no pod exists yet")
-    assert wrote(waiting(HOURS + LATE, dict(admitted.status or {}), clusters=(let_go,))).message == KUBERAY_AWAY
+    assert wrote(waiting(HOURS + LATE, dict(admitted.status or {}), clusters=(let_go,))).message == AWAY
 
 
-@pytest.mark.parametrize(("seen", "message"), [(1, KUBERAY_AWAY), (2, "NoPods: no pod exists yet")])
+@pytest.mark.parametrize(("seen", "message"), [(1, AWAY), (2, "NoPods: no pod exists yet")])
 def test_what_kuberay_says_of_a_suspended_cluster_is_nothing_once_its_queue_let_it_go(seen: int, message: str) -> None:
     held = untouched()
     held["spec"]["suspend"] = True
