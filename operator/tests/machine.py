@@ -92,8 +92,8 @@ class Machine:
         del progress, now
         return self.asks_ray_job
 
-    def _reconcile(self, observed: Observed, now: datetime, launcher: Launcher) -> Plan:
-        del now, launcher
+    def _reconcile(self, observed: Observed, now: datetime, launcher: Launcher, derived: dict[str, Any]) -> Plan:
+        del now, launcher, derived
         self.seen.append(observed)
         return self.decide(observed)
 

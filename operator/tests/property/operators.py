@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from builders import Json
 from doubles.clock import FrozenClock
@@ -54,9 +54,10 @@ ROUNDS_OF_AN_EX_LEADER = 5
 """More than it gets before it asks for its Lease: a clock that was paused with it lets it write as long as that."""
 
 
-def reconcile_as_declared(observed: Observed, now: datetime, launcher: Launcher) -> Plan:
+def reconcile_as_declared(observed: Observed, now: datetime, launcher: Launcher, derived: dict[str, Any]) -> Plan:
     """Reconcile, and check that a step decides if its requirements say that it does in any case."""
-    context, seen = Context(observed, now, launcher), Watched(observed.job, observed.clusters, observed.head_pod, now)
+    context = Context(observed, now, launcher, derived)
+    seen = Watched(observed.job, observed.clusters, observed.head_pod, now)
     for step in STEPS:
         if (plan := step(context)) is not None:
             return plan

@@ -41,8 +41,8 @@ BOUNDED = {
     "executor.recorder._posted": REMEMBERED,
     "executor.recorder._of_job": REMEMBERED,
     "ledger._places": PLACES_MAX + 1,
-    "observer.nodes._nodes.items": NODES_LIMIT,
-    "observer.pod_groups._api.fields": POD_GROUP_FIELDS,
+    "observer.requests.nodes._nodes.items": NODES_LIMIT,
+    "observer.requests.pod_groups._api.fields": POD_GROUP_FIELDS,
 }
 """What remembers jobs that are gone, and how many entries at most."""
 OUTSIDE = ("cluster", "ray", "metrics", "clock", "loop", "key", "core")
@@ -130,4 +130,4 @@ def test_the_count_sees_what_is_kept_for_jobs(runner: asyncio.Runner) -> None:
     soak.cluster.put({**head, "spec": small_spec()})
     runner.run(live(soak.operator, soak.clock, 60))
     grown = {path for path, size in sizes(soak.operator) if size > before.get(path, 0)}
-    assert {"observer.store._by_key", "observer.snapshots", "queue._due"} <= grown
+    assert {"observer.store._by_key", "observer.requests.memories.by_uid", "queue._due"} <= grown

@@ -9,10 +9,11 @@ change, leaves the line and is looked at anew; whatever else is written to it do
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rljob.cluster.kinds import RAY_CLUSTER
+from rljob.control.job_memory import JobMemories
 from rljob.control.queue import Lane
 from rljob.control.store import Key, Store
 from rljob.core.manifest_facts import is_paused
@@ -26,8 +27,7 @@ class Line:
     """Who stands in line."""
 
     store: Store
-    seen: dict[str, Hashable] = field(default_factory=dict)
-    """By uid of a job that was looked at and may begin: what was seen."""
+    memories: JobMemories
 
     def lane_of(self, key: Key) -> Lane:
         """Give the lane of a job: one that has a cluster although its status is lost may have NPUs."""
@@ -37,23 +37,18 @@ class Line:
         metadata = job["metadata"]
         if self.store.children(RAY_CLUSTER, key, metadata["uid"]):
             return Lane.BEGUN
-        seen = self.seen.get(metadata["uid"])
+        seen = self.memories.of(job).admission
         return Lane.TO_BEGIN if seen is not None and seen == self._facts(job) else Lane.NEW
 
     def join(self, job: Manifest) -> None:
         """Let a job stand in line as it is now."""
-        self.seen[job["metadata"]["uid"]] = self._facts(job)
+        self.memories.of(job).admission = self._facts(job)
 
     def _facts(self, job: Manifest) -> Hashable:
         """Read what a look depends on."""
         metadata, recipes = job["metadata"], self.store.recipes(job)
         below = frozenset((recipe, *_spec_of(found)) for recipe, found in recipes.items())
         return metadata.get("generation"), metadata.get("deletionTimestamp"), is_paused(job), below
-
-    def keep_only(self, uids: set[str]) -> None:
-        """Forget jobs that are gone."""
-        for uid in self.seen.keys() - uids:
-            del self.seen[uid]
 
 
 def _spec_of(found: Manifest) -> tuple[str, int]:

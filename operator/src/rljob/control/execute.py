@@ -19,8 +19,7 @@ from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB, SECRET, WAT
 from rljob.cluster.manifests import annotation, controller_uid, same_json, without_nulls
 from rljob.cluster.port import Cluster, RayApi
 from rljob.cluster.token import TokenKey
-from rljob.control.configmap_cache import OwnConfigMaps
-from rljob.control.refusals import Refusals
+from rljob.control.job_memory import JobMemories
 from rljob.control.store import Store
 from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
 from rljob.core.plan import (
@@ -91,11 +90,10 @@ class Executor:
     cluster: Cluster
     ray: RayApi
     store: Store
-    refusals: Refusals
+    memories: JobMemories
     recorder: EventRecorder
     key: TokenKey
     metrics: Metrics
-    own: OwnConfigMaps
     hooks: Hooks = Hooks()
 
     async def execute(self, observed: Observed, plan: Plan) -> bool:
@@ -211,7 +209,7 @@ class Executor:
         if kind in _WATCHED_KINDS:
             self.store.learn(kind, made)
         if kind is CONFIG_MAP:
-            self.own.made(job["metadata"]["uid"], made)
+            self.memories.of(job).add_config_map(made)
         self.hooks.after_write(f"create {kind.kind}")
 
     async def _post(self, job: Manifest, manifest: Manifest) -> Manifest:
@@ -225,9 +223,9 @@ class Executor:
             if await self._is_there(manifest):
                 # A quota that is used up is judged before the name.
                 raise errors.AlreadyExists(str(error)) from error
-            self.refusals.remember(job, Refusal(kind, name, str(error), RefusalCause.DENIED))
+            self.memories.of(job).refuse(job, Refusal(kind, name, str(error), RefusalCause.DENIED))
             raise DeniedError(kind, str(error)) from error
-        self.refusals.forget(job, kind, name)
+        self.memories.of(job).permit(kind, name)
         return made
 
     async def _is_there(self, manifest: Manifest) -> bool:
@@ -343,7 +341,7 @@ class Executor:
         self.store.learn(RLJOB, live)
 
     def _refuse(self, job: Manifest, refusal: Refusal) -> NoReturn:
-        self.refusals.remember(job, refusal)
+        self.memories.of(job).refuse(job, refusal)
         log.warning("An effect can never work", object_kind=refusal.kind, name=refusal.name, why=refusal.why)
         raise StaleError(refusal.why)
 

@@ -9,11 +9,12 @@ a share of its time, so that they do not hold up the starts that they diagnose.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self, TypeVar
 
 from rljob.cluster.limiter import TimeShare, TokenBucket
+from rljob.control.job_memory import JobMemory
 from rljob.core.observed import UNSEEN, Unseen
 
 POD_LISTS_PER_SECOND = 4.0
@@ -33,13 +34,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PodLists:
-    """The bound of all, and when each job's pods were listed last."""
+    """The bounds of all jobs together."""
 
     bucket: TokenBucket
     time: TimeShare
     decisive: TokenBucket
-    last: dict[str, datetime] = field(default_factory=dict)
-    """By uid of the job; only of those that are not to be listed at every look."""
 
     @classmethod
     def bounded(cls, monotonic: Callable[[], float]) -> Self:
@@ -55,15 +54,15 @@ class PodLists:
         return await ask() if self.decisive.try_take() else UNSEEN
 
     async def diagnose(
-        self, uid: str, now: datetime, every_seconds: float, ask: Callable[[], Awaitable[T | Unseen]]
+        self, job: JobMemory, now: datetime, every_seconds: float, ask: Callable[[], Awaitable[T | Unseen]]
     ) -> T | Unseen:
         """List a job's pods if that may be now; then they count as listed."""
-        last = self.last.get(uid)
+        last = job.pods_listed
         if every_seconds and last is not None and now - last < timedelta(seconds=every_seconds):
             return UNSEEN
         if not (self.time.has_room() and self.bucket.try_take()):
             return UNSEEN
         if every_seconds:
-            self.last[uid] = now
+            job.pods_listed = now
         with self.time.timed():
             return await ask()

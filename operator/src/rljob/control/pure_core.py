@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from rljob.api.status import RLJobStatus
 from rljob.core.launcher import Launcher
@@ -23,6 +24,6 @@ class Core:
 
     required: Callable[[Watched], Requirements] = required
     needs_ray_job: Callable[[Progress | Unseen, datetime], bool] = needs_ray_job
-    reconcile: Callable[[Observed, datetime, Launcher], Plan] = reconcile
-    begins: Callable[[Observed, datetime, Launcher], bool] = begins
+    reconcile: Callable[[Observed, datetime, Launcher, dict[str, Any]], Plan] = reconcile
+    begins: Callable[[Observed, datetime, Launcher, dict[str, Any]], bool] = begins
     needs_evidence: Callable[[Progress | Unseen, RayJob | Unseen | None, RLJobStatus | None], bool] = needs_evidence

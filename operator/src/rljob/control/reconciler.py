@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -18,9 +18,9 @@ from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, WATCHED, Kind, Watc
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.admission_order import Line
 from rljob.control.clock import Clock
-from rljob.control.configmap_cache import OwnConfigMaps
 from rljob.control.event_lists import EventLists
 from rljob.control.execute import Executor, Hooks, StaleError
+from rljob.control.job_memory import JobMemories
 from rljob.control.node_cache import NodeCache
 from rljob.control.node_looks import NodeLooks
 from rljob.control.observe import Observer
@@ -28,7 +28,7 @@ from rljob.control.pod_group_api import PodGroups
 from rljob.control.pod_lists import PodLists
 from rljob.control.pure_core import Core
 from rljob.control.queue import KeyQueue, Lane
-from rljob.control.refusals import Refusals
+from rljob.control.requests import Requests
 from rljob.control.store import Key, Store
 from rljob.core.context import Context
 from rljob.core.manifest_facts import is_finished, is_ours
@@ -81,7 +81,7 @@ class Reconciler:
     executor: Executor
     store: Store
     queue: KeyQueue[Key]
-    refusals: Refusals
+    memories: JobMemories
     core: Core
     clock: Clock
     metrics: Metrics
@@ -114,19 +114,28 @@ class Reconciler:
         metrics = metrics or Metrics()
         hands = {Lane.NEW: max(1, workers // 4), Lane.TO_BEGIN: max(1, workers // 2)}
         store = Store(lambda key: queue.add(key))  # noqa: PLW0108 - the queue comes after it
-        line, refusals = Line(store), Refusals()
+        memories = JobMemories()
+        line = Line(store, memories)
         queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics, line.lane_of, hands, attrgetter("namespace"))
         for watch in WATCHED:
             metrics.store_objects.labels(watch.kind.resource).set_function(partial(store.count, watch.kind))
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)
-        own = OwnConfigMaps()
-        executor = Executor(cluster, ray, store, refusals, recorder, key, metrics, own, hooks or Hooks())
-        lists = PodLists.bounded(clock.monotonic), EventLists(cluster, clock.monotonic)
-        observer = Observer(cluster, ray, store, refusals, core, *lists, own=own, port_pool=port_pool or PortPool())
-        looks = NodeLooks(cluster, clock.monotonic, device_info_namespace)
-        nodes, groups = NodeCache(cluster, clock.monotonic), PodGroups(cluster, store, clock.monotonic)
-        observer = replace(observer, nodes=nodes, looks=looks, pod_groups=groups, partial_seconds=partial_seconds)
-        made = cls(cluster, observer, executor, store, queue, refusals, core, clock, metrics, Ledger(metrics), line)
+        executor = Executor(cluster, ray, store, memories, recorder, key, metrics, hooks or Hooks())
+        requests = Requests(
+            cluster,
+            ray,
+            store,
+            core,
+            memories,
+            PodLists.bounded(clock.monotonic),
+            EventLists(cluster, clock.monotonic),
+            NodeCache(cluster, clock.monotonic),
+            NodeLooks(cluster, clock.monotonic, device_info_namespace),
+            PodGroups(cluster, store, clock.monotonic),
+            port_pool or PortPool(),
+        )
+        observer = Observer(store, core, requests, memories, partial_seconds)
+        made = cls(cluster, observer, executor, store, queue, memories, core, clock, metrics, Ledger(metrics), line)
         metrics.before_exposition = made.account
         return made
 
@@ -213,7 +222,9 @@ class Reconciler:
         job = self.store.job(key)
         if job is None or self.line.lane_of(key) is not Lane.NEW:
             return False
-        if not self.core.begins(self.observer.glance(job), self.clock.now(), self.core.launcher):
+        observed = self.observer.glance(job)
+        derived = self.memories.of(job).derived(observed)
+        if not self.core.begins(observed, self.clock.now(), self.core.launcher, derived):
             return False
         self.line.join(job)
         return True
@@ -245,10 +256,8 @@ class Reconciler:
     def forget_gone(self) -> None:
         """Drop what is remembered of jobs that are gone."""
         uids = self.store.uids(RLJOB)
-        self.refusals.keep_only(uids)
-        self.observer.keep_only(uids)
+        self.memories.keep_only(uids)
         self.ledger.keep_only(uids)
-        self.line.keep_only(uids)
 
     def _note(self, job: Manifest, context: Context | None = None) -> None:
         if is_ours(job):
@@ -261,8 +270,9 @@ class Reconciler:
         if observed is None:
             return Result.GONE, None
         now = self.clock.now()
-        plan = self.core.reconcile(observed, now, self.core.launcher)
-        self._note(observed.job, Context(observed, now, self.core.launcher))
+        launcher, derived = self.core.launcher, self.memories.of(observed.job).derived(observed)
+        plan = self.core.reconcile(observed, now, launcher, derived)
+        self._note(observed.job, Context(observed, now, launcher, derived))
         try:
             wrote = await self.executor.execute(observed, plan)
         except StaleError as error:

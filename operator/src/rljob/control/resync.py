@@ -83,7 +83,7 @@ class Resync:
         self.reconciler.forget_gone()
         if not silent:
             # Only a store that is whole can say that a job is gone.
-            await sweep(self.reconciler.cluster, store, self.reconciler.observer.port_pool)
+            await sweep(self.reconciler.cluster, store, self.reconciler.observer.requests.port_pool)
         if silent:
             return False
         await asyncio.sleep(self.settle_seconds)

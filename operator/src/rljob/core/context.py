@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
@@ -45,6 +45,8 @@ class Context:
     observed: Observed
     now: datetime
     launcher: Launcher
+    derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What earlier rounds derived from spec, snapshots and recipes alone; empty once one of these has changed."""
 
     @cached_property
     def job(self) -> JobIdentity:
@@ -78,10 +80,9 @@ class Context:
 
     def once(self, name: str, compute: Callable[[], C]) -> C:
         """Return a value that depends on spec, snapshots and recipes alone, computed once until these change."""
-        memo = self.observed.memo
-        if name not in memo:
-            memo[name] = compute()
-        found: C = memo[name]
+        if name not in self.derived:
+            self.derived[name] = compute()
+        found: C = self.derived[name]
         return found
 
     @cached_property

@@ -213,5 +213,3 @@ class Observed:
     """Shortest time between two status writes that only tell of a further step."""
     partial_seconds: float = PARTIAL_SECONDS
     """How long a cluster may hold some of its nodes while the others are somebody else's, without jitter."""
-    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What earlier rounds computed from spec, snapshots and recipes alone: the same dict while these are the same."""

@@ -8,6 +8,7 @@ that has something to do, or must wait, decides.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from rljob.core.context import Context
 from rljob.core.launcher import Launcher
@@ -116,16 +117,19 @@ def required(seen: Watched) -> Requirements:
     return total
 
 
-def reconcile(observed: Observed, now: datetime, launcher: Launcher) -> Plan:
-    """Return the next step; an empty plan means that the world is as it should be."""
-    context = Context(observed, now, launcher)
+def reconcile(observed: Observed, now: datetime, launcher: Launcher, derived: dict[str, Any] | None = None) -> Plan:
+    """Return the next step; an empty plan means that the world is as it should be.
+
+    `derived` keeps what follows from spec, snapshots and recipes alone between rounds in which these are the same.
+    """
+    context = Context(observed, now, launcher, {} if derived is None else derived)
     for step in STEPS:
         if (plan := step(context)) is not None:
             return plan
     raise AssertionError("the last step always decides")
 
 
-def begins(observed: Observed, now: datetime, launcher: Launcher) -> bool:
+def begins(observed: Observed, now: datetime, launcher: Launcher, derived: dict[str, Any] | None = None) -> bool:
     """Report whether a job without children would reach `intend`, by what can be seen of it without a request."""
-    context = Context(observed, now, launcher)
+    context = Context(observed, now, launcher, {} if derived is None else derived)
     return all(step(context) is None for step in BEFORE_INTENT)

@@ -30,6 +30,11 @@ from rljob.render.labels import PAUSED
 CROWD = 60
 
 
+def in_line(reconciler: Reconciler) -> set[str]:
+    """Return the uids of the jobs that were found ready to begin."""
+    return {uid for uid, memory in reconciler.memories.by_uid.items() if memory.admission is not None}
+
+
 class Scene:
     """The whole operator over fakes, and jobs that come while it looks."""
 
@@ -75,7 +80,7 @@ class Scene:
         """Let a crowd come, and look at each of it."""
         for number in range(CROWD):
             self.come(f"job-{number}")
-        while len(self.reconciler.line.seen) < CROWD:
+        while len(in_line(self.reconciler)) < CROWD:
             await self.take(1)
 
 
@@ -149,7 +154,7 @@ async def test_one_whose_recipe_breaks_in_line_is_told_at_once(scene: Scene) -> 
     for number in range(CROWD):
         scene.come(f"job-{number}")
     last = scene.come("last", recipeRef={"kind": RL_RECIPE.kind, "name": "base"})
-    while len(scene.reconciler.line.seen) <= CROWD:
+    while len(in_line(scene.reconciler)) <= CROWD:
         await scene.take(1)
     scene.cluster.remove(RL_RECIPE, "team", "base")
     await scene.take(2)
@@ -169,9 +174,9 @@ async def test_a_crowd_of_looks_leaves_the_loop_to_others(scene: Scene) -> None:
     seen = [0]
     workers = asyncio.create_task(work(scene.reconciler, 16))
     async with asyncio.timeout(30):
-        while len(scene.reconciler.line.seen) < CROWD:
+        while len(in_line(scene.reconciler)) < CROWD:
             await asyncio.sleep(0)
-            seen.append(len(scene.reconciler.line.seen))
+            seen.append(len(in_line(scene.reconciler)))
     answered.set()
     workers.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -186,9 +191,9 @@ async def test_one_that_is_deleted_leaves_the_line(scene: Scene) -> None:
     scene.cluster.remove(RLJOB, *last)
     await settle(scene.reconciler)
     assert scene.begun() == CROWD - 1
-    assert set(scene.reconciler.line.seen) == uids
+    assert in_line(scene.reconciler) == uids
     scene.reconciler.forget_gone()
-    assert set(scene.reconciler.line.seen) == scene.reconciler.store.uids(RLJOB)
+    assert in_line(scene.reconciler) == scene.reconciler.store.uids(RLJOB)
 
 
 async def test_a_job_is_validated_once_until_something_is_frozen(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,10 @@ def deletion(manifest: Manifest) -> DeleteObject:
     return DeleteObject(RAY_CLUSTER.api_version, RAY_CLUSTER.kind, *KEY[:1], "c1", manifest["metadata"]["uid"])
 
 
+def refusals(machine: Machine, seen: Observed) -> tuple[Refusal, ...]:
+    return machine.reconciler.memories.of(seen.job).refusals(seen.job)
+
+
 async def test_a_pod_that_goes_is_hurried_and_may_be_gone_already(machine: Machine) -> None:
     seen = await observed(machine)
     machine.cluster.lingering.add(POD)
@@ -123,7 +127,7 @@ async def test_a_creation_whose_answer_was_lost_is_adopted(machine: Machine) -> 
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
     assert await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
     assert len(machine.cluster.objects(RAY_CLUSTER)) == 1
-    assert machine.reconciler.refusals.of(seen.job) == ()
+    assert refusals(machine, seen) == ()
 
 
 async def test_no_cluster_is_made_beside_one_of_which_no_watch_told(machine: Machine) -> None:
@@ -159,7 +163,7 @@ async def test_an_object_of_another_owner_is_refused_and_left_alone(machine: Mac
     there = machine.cluster.put(foreign)
     with pytest.raises(StaleError):
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
-    (refusal,) = machine.reconciler.refusals.of(seen.job)
+    (refusal,) = refusals(machine, seen)
     assert (refusal.kind, refusal.name) == ("RayCluster", "c1")
     assert machine.cluster.objects(RAY_CLUSTER) == (there,)
 
@@ -169,7 +173,7 @@ async def test_an_object_of_another_intent_is_refused(machine: Machine) -> None:
     machine.cluster.put(cluster_of(seen.job, intent="7"))
     with pytest.raises(StaleError):
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
-    assert "another intent" in machine.reconciler.refusals.of(seen.job)[0].why
+    assert "another intent" in refusals(machine, seen)[0].why
 
 
 async def test_a_manifest_that_the_server_finds_invalid_is_refused(machine: Machine) -> None:
@@ -177,7 +181,7 @@ async def test_a_manifest_that_the_server_finds_invalid_is_refused(machine: Mach
     machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, Invalid("spec.x"), times=1))
     with pytest.raises(StaleError):
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
-    refusal = machine.reconciler.refusals.of(seen.job)[0]
+    refusal = refusals(machine, seen)[0]
     assert "spec.x" in refusal.why
     assert refusal.cause is RefusalCause.INVALID
 
@@ -223,7 +227,7 @@ async def test_an_object_that_is_leaving_is_waited_for(machine: Machine) -> None
     machine.cluster.remove(RAY_CLUSTER, KEY.namespace, "c1")
     with pytest.raises(Conflict):
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
-    assert machine.reconciler.refusals.of(seen.job) == ()
+    assert refusals(machine, seen) == ()
 
 
 async def test_the_token_is_derived_here_and_its_secret_is_made_once(machine: Machine) -> None:
@@ -246,9 +250,9 @@ async def test_a_token_that_may_not_be_made_is_remembered_until_it_is(machine: M
     for _ in range(2):
         with pytest.raises(DeniedError):
             await carry_out(machine, seen, token)
-        assert machine.reconciler.refusals.of(seen.job) == (Refusal("Secret", "c1", "quota", RefusalCause.DENIED),)
+        assert refusals(machine, seen) == (Refusal("Secret", "c1", "quota", RefusalCause.DENIED),)
     assert await carry_out(machine, seen, token)
-    assert machine.reconciler.refusals.of(seen.job) == ()
+    assert refusals(machine, seen) == ()
 
 
 WEBHOOK = 'create /apis/ray.io/v1/namespaces/team/rayclusters: 400 admission webhook "v.example" denied the request: no'
@@ -267,7 +271,7 @@ async def test_what_the_clusters_rules_forbid_is_no_fault_of_the_manifest(
     with pytest.raises(DeniedError) as raised:
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
     assert (raised.value.reason, raised.value.transient) == ("RayClusterRefused", True)
-    (refusal,) = machine.reconciler.refusals.of(seen.job)
+    (refusal,) = refusals(machine, seen)
     assert refusal == Refusal("RayCluster", "c1", str(error), RefusalCause.DENIED)
 
 
@@ -276,7 +280,7 @@ async def test_what_is_there_is_not_refused_by_a_quota_that_is_used_up(machine: 
     await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
     machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, Forbidden("exceeded quota"), times=1))
     await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
-    assert machine.reconciler.refusals.of(seen.job) == ()
+    assert refusals(machine, seen) == ()
 
 
 async def test_what_a_webhook_finds_invalid_stays_invalid(machine: Machine) -> None:
@@ -284,7 +288,7 @@ async def test_what_a_webhook_finds_invalid_stays_invalid(machine: Machine) -> N
     machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, Invalid(WEBHOOK.replace("400", "422")), times=1))
     with pytest.raises(StaleError):
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
-    assert machine.reconciler.refusals.of(seen.job)[0].cause is RefusalCause.INVALID
+    assert refusals(machine, seen)[0].cause is RefusalCause.INVALID
 
 
 async def test_a_deletion_is_not_done_when_the_job_has_changed(machine: Machine) -> None:
@@ -410,7 +414,7 @@ async def test_already_exists_for_a_name_that_is_free_again_is_looked_at_anew(ma
     machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, AlreadyExists("c1"), times=1))
     with pytest.raises(StaleError):
         await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
-    assert machine.reconciler.refusals.of(seen.job) == ()
+    assert refusals(machine, seen) == ()
 
 
 async def test_a_head_that_does_not_take_a_stop_fails_no_round_and_asks_for_no_hurry(machine: Machine) -> None:

@@ -12,12 +12,21 @@ from machine import KEY, Machine, cluster_of, head_of, observe, owned, rljob, st
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
-from rljob.control.observe import PROGRESS_SPREAD
+from rljob.control.job_memory import JobMemory
 from rljob.control.pod_lists import DECISIVE_LISTS_AT_ONCE, POD_LISTS_AT_ONCE
+from rljob.control.store_reads import PROGRESS_JITTER
 from rljob.core.jitter import fraction
-from rljob.core.observed import UNSEEN, Manifest, Silence, Unseen
+from rljob.core.observed import UNSEEN, Manifest, Observed, Silence, Unseen
 from rljob.core.requirements import Evidence, Pods, Requirements
 from rljob_runtime.contract import Phase, Progress
+
+
+def memory(machine: Machine) -> JobMemory:
+    return machine.reconciler.memories.of(machine.job())
+
+
+def derived(machine: Machine, seen: Observed) -> dict[str, Any]:
+    return memory(machine).derived(seen)
 
 
 async def test_a_job_that_is_gone_is_none(machine: Machine) -> None:
@@ -185,9 +194,7 @@ async def test_a_snapshot_is_read_once(machine: Machine) -> None:
     assert (await observe(machine)).snapshot == made
     machine.wanted = Requirements(snapshot_name="another")
     assert (await observe(machine)).snapshot is UNSEEN
-    machine.cluster.remove(RLJOB, *KEY)
-    machine.reconciler.forget_gone()
-    assert machine.reconciler.observer.snapshots == {}
+    assert memory(machine).snapshot == made
 
 
 async def test_of_a_frozen_cluster_only_the_snapshot_is_kept(machine: Machine) -> None:
@@ -212,7 +219,7 @@ async def test_what_may_change_is_read_each_time(machine: Machine, change: dict[
     machine.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True} | change)
     machine.wanted = Requirements(snapshot_name="s")
     await observe(machine)
-    assert machine.reconciler.observer.snapshots == {}
+    assert memory(machine).snapshot is None
 
 
 async def test_recipes_are_seen_without_a_request(machine: Machine) -> None:
@@ -289,7 +296,7 @@ async def test_the_more_jobs_run_the_more_seldom_each_tells_of_a_further_step(
     cluster = machine.cluster.put(cluster_of(job))
     for number in range(heads):
         machine.reconciler.store.put(POD, machine.cluster.put(head_of(cluster, f"head-{number}")))
-    spread = 1 + (PROGRESS_SPREAD * fraction(job["metadata"]["uid"]) if heads > 180 else 0.0)
+    spread = 1 + (PROGRESS_JITTER * fraction(job["metadata"]["uid"]) if heads > 180 else 0.0)
     assert (await observe(machine)).progress_write_seconds == pytest.approx(seconds * spread)
 
 
@@ -305,30 +312,30 @@ async def test_what_was_computed_is_handed_on_until_its_inputs_change(machine: M
     machine.cluster.put(recipe("base"))
     machine.cluster.put(rljob() | {"spec": rljob()["spec"] | {"recipeRef": {"name": "base"}}})
     await machine.start()
-    first = (await observe(machine)).memo
+    first = derived(machine, await observe(machine))
     first["checked"] = "a lot"
     machine.cluster.edit(RLJOB, *KEY, lambda job: job.update(status={"state": "Training"}))
-    assert (await observe(machine)).memo is first
+    assert derived(machine, await observe(machine)) is first
     changes = (
         (RLJOB, *KEY, lambda job: job["spec"].update(suspend=True)),
         (RLJOB, *KEY, lambda job: job["metadata"].update(annotations={"rljob.dev/refresh": "1"})),
         (CLUSTER_RL_RECIPE, "", "base", lambda found: found["spec"].update(description="another")),
     )
     for kind, namespace, name, change in changes:
-        before = (await observe(machine)).memo
+        before = derived(machine, await observe(machine))
         machine.cluster.edit(kind, namespace, name, change)
-        after = (await observe(machine)).memo
+        after = derived(machine, await observe(machine))
         assert after is not before
         assert after == {}
 
 
-async def test_what_was_computed_for_a_job_that_is_gone_is_forgotten(machine: Machine) -> None:
+async def test_what_is_remembered_of_a_job_that_is_gone_is_forgotten(machine: Machine) -> None:
     await machine.start()
     await observe(machine)
-    assert len(machine.reconciler.observer.memos) == 1
+    assert len(machine.reconciler.memories.by_uid) == 1
     machine.cluster.remove(RLJOB, *KEY)
     machine.reconciler.forget_gone()
-    assert machine.reconciler.observer.memos == {}
+    assert machine.reconciler.memories.by_uid == {}
 
 
 async def test_pods_are_unseen_when_all_jobs_together_have_looked_often_enough(machine: Machine) -> None:
@@ -352,7 +359,7 @@ async def test_a_config_map_that_was_made_after_the_job_was_listed_costs_no_requ
     machine.cluster.faults.append(fail_calls("get", CONFIG_MAP, Unavailable("asked"), times=9))
     assert (await observe(machine)).config is None
     made = machine.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned(job)})
-    machine.reconciler.executor.own.made(job["metadata"]["uid"], made)
+    memory(machine).add_config_map(made)
     assert (await observe(machine)).config == made
     machine.reconciler.store.put(RAY_CLUSTER, machine.cluster.put(cluster_of(job)))
     assert (await observe(machine)).config is UNSEEN
@@ -380,16 +387,9 @@ async def test_a_head_that_nobody_asks_is_not_silent(machine: Machine) -> None:
     await observe(machine)
     machine.wanted = Requirements()
     assert (await observe(machine)).silence is None
-    assert machine.reconciler.observer.silences.by_uid == {}
-
-
-async def test_the_silence_of_a_job_that_is_gone_is_forgotten(machine: Machine) -> None:
-    _, head = await start_with_head(machine)
-    machine.ray.heads["10.0.0.1"].reachable = False
     machine.wanted = Requirements(head=head, progress=True)
-    await observe(machine)
-    machine.reconciler.observer.keep_only(set())
-    assert machine.reconciler.observer.silences.by_uid == {}
+    now = machine.clock.now()
+    assert (await observe(machine)).silence == Silence(now, now)
 
 
 def left_by(job: Manifest, name: str, **data: str) -> dict[str, Any]:

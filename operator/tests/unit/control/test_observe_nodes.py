@@ -92,9 +92,6 @@ async def test_pods_that_are_going_do_not_make_it_forget_where_they_were(machine
     seen = await observe(machine)
     assert isinstance(seen.held, tuple)
     assert {place.node for place in seen.held} == {"n1", "n2"}
-    machine.cluster.remove(RLJOB, *KEY)
-    machine.reconciler.forget_gone()
-    assert machine.reconciler.observer.holdings == {}
 
 
 async def test_pods_that_cannot_be_listed_hide_the_nodes(machine: Machine) -> None:

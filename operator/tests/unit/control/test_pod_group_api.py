@@ -12,9 +12,9 @@ from machine import KEY, Machine
 
 from rljob.cluster.errors import Forbidden, Unavailable
 from rljob.cluster.kinds import POD_GROUP, RLJOB
-from rljob.control.observe import PROGRESS_WRITE_SECONDS
 from rljob.control.pod_group_api import KEEP_SECONDS
 from rljob.control.store import Key, Store
+from rljob.control.store_reads import PROGRESS_WRITE_SECONDS
 from rljob.core.observed import UNSEEN, Manifest, Observed, PodGroupApi, Unseen
 from rljob.core.requirements import Requirements
 from rljob.render.labels import JOB, JOB_UID
@@ -146,11 +146,3 @@ async def test_mere_words_are_passed_on_from_time_to_time_and_all_else_at_once(
     assert await after(change) == first["status"] | words | change
     machine.clock.advance(timedelta(seconds=PROGRESS_WRITE_SECONDS).total_seconds())
     assert (await after(words))["conditions"] == words["conditions"]
-
-
-async def test_what_was_shown_of_a_job_that_is_gone_is_forgotten(machine: Machine) -> None:
-    machine.cluster.put(group(await begin(machine)))
-    await seen(machine)
-    assert machine.reconciler.observer.groups.by_uid
-    machine.reconciler.observer.keep_only(set())
-    assert machine.reconciler.observer.groups.by_uid == {}

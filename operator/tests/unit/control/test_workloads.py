@@ -11,8 +11,8 @@ from machine import KEY, Machine, cluster_of
 
 from rljob.cluster.errors import Forbidden
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, WORKLOAD
-from rljob.control.observe import PROGRESS_WRITE_SECONDS
 from rljob.control.store import Key, Store
+from rljob.control.store_reads import PROGRESS_WRITE_SECONDS
 from rljob.core.observed import UNSEEN, Manifest, Unseen
 
 
@@ -86,13 +86,6 @@ async def test_what_changes_is_passed_on_at_once_and_mere_words_from_time_to_tim
     assert await say(machine, "2 more needed", "Inadmissible") == "4 more needed"
     machine.clock.advance(timedelta(seconds=PROGRESS_WRITE_SECONDS).total_seconds())
     assert message_of(await seen(machine)) == "2 more needed"
-
-
-async def test_what_was_shown_of_a_job_that_is_gone_is_forgotten(machine: Machine) -> None:
-    machine.cluster.put(workload(await begin(machine)))
-    await seen(machine)
-    machine.reconciler.observer.keep_only(set())
-    assert machine.reconciler.observer.workloads.by_uid == {}
 
 
 def test_a_workload_queues_the_job_of_its_cluster_once_that_is_known() -> None:

@@ -1,0 +1,261 @@
+"""The requests that `core.requirements` names: each gives an answer, None for "not there", or UNSEEN.
+
+Each is bounded by its adapter. A request that fails gives UNSEEN and not None: "could not be read" must never be taken
+for "does not exist". An answer of a head about another pod or submission than the intended ones is dropped here, in one
+place for the real and the fake adapter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from rljob.cluster.errors import NotFound
+from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, Kind
+from rljob.cluster.limiter import TokenBucket
+from rljob.cluster.manifests import controller_uid, interned
+from rljob.cluster.port import Cluster, RayApi
+from rljob.control.event_lists import EventLists
+from rljob.control.job_memory import Holding, JobMemories
+from rljob.control.node_cache import NodeCache
+from rljob.control.node_looks import KEEP_SECONDS, NodeLooks
+from rljob.control.pod_group_api import PodGroups
+from rljob.control.pod_lists import PodLists
+from rljob.control.pure_core import Core
+from rljob.control.store import Store
+from rljob.control.store_reads import controlled_by, intent_of
+from rljob.control.try_request import seen
+from rljob.core.attempts.recovery import Recalled, recall
+from rljob.core.observed import UNSEEN, Manifest, PodGroupApi, RayJob, Unseen
+from rljob.core.requirements import running_initializer
+from rljob.core.scheduling.discovery import Nodes
+from rljob.core.scheduling.node_faults import Held, NodeLook, read_held
+from rljob.core.scheduling.port_blocks import Allocations, PortPool, read_allocations
+from rljob.render.configmap import snapshot_part
+from rljob.render.evidence import has_entry
+from rljob.render.labels import JOB_UID
+from rljob.render.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
+from rljob.telemetry.log import Log
+from rljob_runtime.contract import Phase, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from rljob.core.requirements import Evidence, Head, Requirements
+
+PODS_LIMIT = 500
+"""Enough to explain why a cluster of 64 nodes does not start: the diagnosis needs samples, not all pods."""
+LOG_LINES = 5
+"""The last one may be empty, or the end of a stack."""
+
+log = Log(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Makes the requests for one job at a time."""
+
+    cluster: Cluster
+    ray: RayApi
+    store: Store
+    core: Core
+    memories: JobMemories
+    pod_lists: PodLists
+    event_lists: EventLists
+    nodes: NodeCache
+    looks: NodeLooks
+    pod_groups: PodGroups
+    port_pool: PortPool = field(default_factory=PortPool)
+
+    async def recall(self, job: Manifest) -> Recalled | Unseen:
+        """Find what an earlier life left of a job; its clusters go into the store, which may not know of them yet."""
+        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
+        selector = f"{JOB_UID}={uid}"
+        maps = await seen("what the job left", lambda: self.cluster.list(CONFIG_MAP, namespace, selector))
+        if isinstance(maps, Unseen):
+            return UNSEEN
+        mine = controlled_by({uid}, maps.items)
+        self.memories.of(job).list_config_maps(mine)
+        found = recall(uid, mine)
+        if found.last_generation > 0:
+            clusters = await seen("clusters", lambda: _or_none(self.cluster.list(RAY_CLUSTER, namespace, selector)))
+            if isinstance(clusters, Unseen):
+                return UNSEEN
+            for cluster in clusters.items if clusters else ():
+                self.store.learn(RAY_CLUSTER, cluster)
+        return found
+
+    async def snapshot(self, name: str | None, job: Manifest) -> Manifest | Unseen | None:
+        """Read a snapshot once: an immutable object of this job's own never changes."""
+        memory = self.memories.of(job)
+        if memory.snapshot is not None and memory.snapshot["metadata"]["name"] == name:
+            return memory.snapshot
+        found = await self.own(name, job)
+        if not isinstance(found, dict):
+            return found
+        part = interned(snapshot_part(found))
+        if found.get("immutable") and controller_uid(found) == job["metadata"]["uid"]:
+            memory.snapshot = part
+        return part
+
+    async def own(self, name: str | None, job: Manifest) -> Manifest | Unseen | None:
+        """Return a ConfigMap of the job's own, without a request if its absence or content is known."""
+        known = UNSEEN if name is None else self.memories.of(job).config_map(name)
+        return await self.get(name, job["metadata"]["namespace"]) if isinstance(known, Unseen) else known
+
+    async def get(self, name: str | None, namespace: str, kind: Kind = CONFIG_MAP) -> Manifest | Unseen | None:
+        """Read one object by its name."""
+        if name is None:
+            return UNSEEN
+        return await seen(kind.resource, lambda: _or_none(self.cluster.get(kind, namespace, name)))
+
+    async def initializers(self, names: tuple[str, ...], namespace: str) -> dict[str, Manifest | None]:
+        """Read the Jobs of initializers; those that could not be read are missing."""
+
+        async def get(name: str) -> Manifest | Unseen | None:
+            return await seen("initializer", lambda: _or_none(self.cluster.get(JOB, namespace, name)))
+
+        found = await asyncio.gather(*(get(name) for name in names))
+        return {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
+
+    async def node_list(self, required: Requirements) -> Nodes | Unseen:
+        """Return the cluster's nodes."""
+        return await self.nodes.get(fresh=required.fresh_nodes) if required.nodes else UNSEEN
+
+    async def pod_group_api(self, required: Requirements) -> PodGroupApi | Unseen:
+        """Return what is served of Volcano's PodGroup."""
+        return await self.pod_groups.api() if required.pod_groups else UNSEEN
+
+    async def hardware(
+        self, required: Requirements, job: Manifest, now: datetime, *, fresh: bool
+    ) -> tuple[tuple[Held, ...] | Unseen, dict[str, NodeLook]]:
+        """Look at the nodes of a run, or at those that a job avoids."""
+        if not required.held:
+            return UNSEEN, await self.looks.look(required.look_at) if required.look_at else {}
+        held = await self._held(self.looks.lists, job, now)
+        if isinstance(held, Unseen):
+            return UNSEEN, {}
+        found = await self.looks.look((place.node for place in held), fresh=fresh)
+        if any(look.offered != look.capacity for look in found.values()):
+            # Which devices of a pod are unhealthy is known from the pod alone.
+            held = await self._held(self.looks.lists, job, now, again=True)
+        return held, found
+
+    async def _held(
+        self, lists: TokenBucket, job: Manifest, now: datetime, *, again: bool = False
+    ) -> tuple[Held, ...] | Unseen:
+        memory, intent = self.memories.of(job), intent_of(job)
+        known = memory.holding
+        if known is not None and known.submission_id != intent.get("submissionId"):
+            known = None
+        if known is not None and (not again or (now - known.listed_at).total_seconds() < KEEP_SECONDS):
+            return known.held
+        before: tuple[Held, ...] | Unseen = known.held if known else UNSEEN
+        if not lists.try_take():
+            return before
+        selector = f"{RAY_CLUSTER_LABEL}={intent.get('clusterName')}"
+        pods = await self.list_pods(selector, job["metadata"]["namespace"])
+        held = () if isinstance(pods, Unseen) else read_held(pods)
+        if not held or (known is not None and len(held) < len(known.held)):
+            # Pods that are being deleted show less than was known of them.
+            return before
+        memory.holding = Holding(str(intent.get("submissionId")), held, now)
+        return held
+
+    async def allocations(self, required: Requirements, uid: str) -> Allocations | Unseen:
+        """Read who has which ports; if the ConfigMap is lost, the statuses of the other jobs count."""
+        if not required.allocations:
+            return UNSEEN
+        pool = self.port_pool
+        found = await self.get(pool.name, pool.namespace)
+        if isinstance(found, Unseen):
+            return UNSEEN
+        recorded = [entry for entry in self.store.port_blocks() if entry[1].uid != uid]
+        return read_allocations(pool, found).with_recorded(recorded)
+
+    async def pods(self, required: Requirements, job: Manifest, now: datetime) -> tuple[Manifest, ...] | Unseen:
+        """List pods, as far as the bounds on LISTs allow it."""
+        wanted = required.pods
+        if wanted is None:
+            return UNSEEN
+        ask = partial(self.list_pods, wanted.selector, job["metadata"]["namespace"])
+        if wanted.decide:
+            return await self.pod_lists.decide(ask)
+        return await self.pod_lists.diagnose(self.memories.of(job), now, wanted.every_seconds, ask)
+
+    async def list_pods(self, selector: str, namespace: str) -> tuple[Manifest, ...] | Unseen:
+        """List pods now."""
+        listing = await seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
+        return listing if isinstance(listing, Unseen) else listing.items
+
+    async def evidence(
+        self, wanted: Evidence | None, namespace: str, pods: tuple[Manifest, ...] | Unseen
+    ) -> tuple[Manifest | Unseen | None, tuple[Manifest, ...] | Unseen, tuple[Manifest, ...] | Unseen]:
+        """Read the evidence of attempts; if the last one is missing in it, also pods and warnings."""
+        found = await self.get(wanted.name if wanted else None, namespace)
+        if wanted is None or isinstance(found, Unseen) or (found is not None and has_entry(found, wanted.key)):
+            return found, pods, UNSEEN
+        if isinstance(pods, Unseen):
+            pods = await self.list_pods(f"{RAY_CLUSTER_LABEL}={wanted.cluster_name}", namespace)
+        return found, pods, await self.event_lists.warnings(namespace)
+
+    async def cluster_events(self, required: Requirements, job: Manifest, *, ended: bool) -> tuple[Manifest, ...]:
+        """Read KubeRay's events about the intended cluster."""
+        name, namespace = str(intent_of(job).get("clusterName")), job["metadata"]["namespace"]
+        if ended:
+            return await self.event_lists.about(namespace, name)
+        return await self.event_lists.refusals(namespace, name) if required.cluster_events else ()
+
+    async def initializer_log(
+        self, required: Requirements, pods: tuple[Manifest, ...] | Unseen, namespace: str
+    ) -> str | Unseen:
+        """Read the end of the running initializer's log; only the pods show which one runs."""
+        source = None if not required.initializer_log or isinstance(pods, Unseen) else running_initializer(pods)
+        if source is None:
+            return UNSEEN
+        return await seen("log", lambda: self.cluster.log_tail(namespace, source.pod, source.container, LOG_LINES))
+
+    async def head(
+        self, required: Requirements, job: Manifest, now: datetime
+    ) -> tuple[Progress | Unseen, RayJob | Unseen | None]:
+        """Ask the exporter, and the job API only if a question is left."""
+        head, submission_id = required.head, required.ray_job_id
+        if head is None:
+            return UNSEEN, UNSEEN
+        progress: Progress | Unseen = UNSEEN
+        if required.progress:
+            progress = _about(await seen("progress", lambda: self.ray.progress(head)), head, job)
+        if submission_id is None or (required.progress and not self.core.needs_ray_job(progress, now)):
+            return progress, UNSEEN
+        return progress, await seen("ray job", lambda: self.ray.job(head, submission_id))
+
+
+def _about(progress: Progress | Unseen, head: Head, job: Manifest) -> Progress | Unseen:
+    """Drop an answer about another pod or submission; a head that has seen no attempt names none."""
+    if isinstance(progress, Unseen):
+        return UNSEEN
+    intent = intent_of(job)
+    submissions = ("", intent.get("submissionId", progress.submission_id))
+    if progress.pod_uid == head.pod_uid and progress.submission_id in submissions:
+        return progress
+    if progress.pod_uid == head.pod_uid and progress.attempt < intent.get("attempt", 0):
+        # The pod still reports the attempt before: it answers, and of this one there is nothing to report yet.
+        return Progress(pod_uid=progress.pod_uid, phase=Phase.IDLE)
+    log.warning(
+        "Dropped an answer about another pod or submission",
+        pod_uid=progress.pod_uid,
+        submission_id=progress.submission_id,
+        wanted_pod_uid=head.pod_uid,
+    )
+    return UNSEEN
+
+
+async def _or_none(request: Awaitable[T]) -> T | None:
+    try:
+        return await request
+    except NotFound:
+        return None
