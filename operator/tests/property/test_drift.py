@@ -90,7 +90,7 @@ def test_deleted_and_restored_recipes_are_told_and_never_taken(world: World) -> 
     assert "RLRecipe ours was deleted;" in news(world)["RecipeDrift"][1]
     world.cluster.put(made)
     world.settle()
-    assert "RLRecipe ours was deleted and made anew" in news(world)["RecipeDrift"][1]
+    assert "RLRecipe ours was deleted and created again" in news(world)["RecipeDrift"][1]
     assert children(world) == before
 
 

@@ -1,7 +1,7 @@
-"""Reads tables of accelerator classes from files: what the chart mounts into the operator, or a user names to `rljob`.
+"""Reads tables of accelerator classes from files: those that the chart mounts, or that a user passes to `rljob`.
 
-Each is laid over the built-in table in the order of the files' names. A table that cannot be used ends the operator at
-its start with every field and its fix: a job must not be judged by half a table.
+Each is merged over the built-in table in the order of the file names. The operator does not start with an invalid table
+and reports every wrong field with its fix: a job must not be judged by half a table.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ SUFFIXES = (".yaml", ".yml")
 
 
 class AcceleratorsError(ValueError):
-    """A table that cannot be used; a line a problem."""
+    """A table is invalid; the message has one line per problem."""
 
 
 def read_folder(folder: Path) -> dict[str, AcceleratorFacts]:
-    """Read every table of a folder; raises AcceleratorsError."""
+    """Read every table of a folder; raise AcceleratorsError if one is invalid."""
     return read_files(sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES))
 
 
 def read_files(paths: Iterable[Path]) -> dict[str, AcceleratorFacts]:
-    """Read tables, the last one on top; raises AcceleratorsError."""
+    """Read tables, merged in this order; raise AcceleratorsError if one is invalid."""
     listed = list(paths)
     layers = [built_in_document(), *(layer for path in listed for layer in _layers(path))]
     try:

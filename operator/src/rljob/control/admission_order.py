@@ -1,9 +1,9 @@
-"""The line of jobs that wait for their turn to begin, and which lane of the queue a job waits in.
+"""The order in which new jobs begin, and which lane of the queue a job waits in.
 
-To make a job's objects takes five requests, and a thousand jobs that come at once take the API server a minute or two.
-To look at a job takes none: each is looked at when it comes, so that a wrong spec or a suspension is answered at once,
-and only those that would go on to make something stand in line. One that is edited, paused or deleted, or whose recipes
-change, leaves the line and is looked at anew; whatever else is written to it does not cost it its place.
+To create a job's objects takes five requests, and a thousand jobs that arrive at once take the API server a minute or
+two. To look at a job takes none: each is looked at when it arrives, so that an invalid spec or a suspension is answered
+at once, and only jobs that would create something wait for their turn. A job that is edited, paused or deleted, or
+whose recipes change, is looked at again; no other change costs it its place.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """Who stands in line."""
+    """The jobs that wait for their turn to begin."""
 
     store: Store
     memories: JobMemories
 
     def lane_of(self, key: Key) -> Lane:
-        """Give the lane of a job: one that has a cluster although its status is lost may have NPUs."""
+        """Return the lane of a job: one with a cluster may have NPUs although its status is lost."""
         job = self.store.job(key)
         if job is None or (job.get("status") or {}).get("intent"):
             return Lane.BEGUN
@@ -41,11 +41,11 @@ class Line:
         return Lane.TO_BEGIN if seen is not None and seen == self._facts(job) else Lane.NEW
 
     def join(self, job: Manifest) -> None:
-        """Let a job stand in line as it is now."""
+        """Let a job wait for its turn, in its present form."""
         self.memories.of(job).admission = self._facts(job)
 
     def _facts(self, job: Manifest) -> Hashable:
-        """Read what a look depends on."""
+        """Return what a look at the job depends on."""
         metadata, recipes = job["metadata"], self.store.recipes(job)
         below = frozenset((recipe, *_spec_of(found)) for recipe, found in recipes.items())
         return metadata.get("generation"), metadata.get("deletionTimestamp"), is_paused(job), below

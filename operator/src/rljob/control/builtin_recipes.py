@@ -1,8 +1,8 @@
-"""The recipes that come with a release: applied when the operator begins to lead, removed when a release drops them.
+"""The recipes of a release: applied when the operator becomes the leader, deleted when a release no longer has them.
 
-Helm cannot install objects of a CRD that it installs itself, so the chart brings them as files. Server-side apply owns
-what the files say and nothing else; a recipe of the same name that somebody else made is left alone. Jobs stand on what
-they took, so neither an upgrade nor a removal reaches them.
+Helm cannot install objects of a CRD that it installs itself, so the chart ships them as files. Server-side apply owns
+the fields in the files and nothing else; a recipe of the same name that somebody else created is left alone. Running
+jobs keep the recipes that they took, so neither an upgrade nor a removal affects them.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ class BuiltIns:
     cluster: Cluster
     folder: Path
     owner: str
-    """The installation: another one's built-ins are not ours to remove."""
+    """The installation: recipes of another one are never deleted."""
 
     async def keep(self) -> None:
-        """Bring the cluster up to the release, with patience; ends when that is done."""
-        while not await self.once():  # noqa: ASYNC110 - nobody tells when a later try will do better
+        """Apply the recipes, retrying until that succeeds."""
+        while not await self.once():  # noqa: ASYNC110 - nothing signals when a retry may succeed
             await asyncio.sleep(RETRY_SECONDS)
 
     async def once(self) -> bool:
-        """Try it; False if the API server did not answer and a later try may do better."""
+        """Apply the recipes once; return False if a later try may succeed."""
         recipes = read(self.folder, self.owner)
         try:
             for recipe in recipes:
                 await self._apply(recipe)
             await self._remove_others({recipe["metadata"]["name"] for recipe in recipes})
         except OutsideError as error:
-            log.warning("The built-in recipes could not be applied", reason=error.reason, error=str(error))
+            log.warning("Built-in recipes could not be applied", reason=error.reason, error=str(error))
             return not error.transient and not isinstance(error, NotFound)
-        log.info("Built-in recipes are applied", recipes=len(recipes))
+        log.info("Applied the built-in recipes", recipes=len(recipes))
         return True
 
     async def _apply(self, recipe: Manifest) -> None:
@@ -62,7 +62,7 @@ class BuiltIns:
         except NotFound:
             there = None
         if there is not None and (there["metadata"].get("labels") or {}).get(BUILT_IN) != self.owner:
-            log.warning("A recipe of somebody else has the name of a built-in one and is left alone", name=name)
+            log.warning("A recipe with the name of a built-in one has another owner and is left alone", name=name)
             return
         await self.cluster.apply(recipe)
 
@@ -75,22 +75,22 @@ class BuiltIns:
                     await self.cluster.delete(CLUSTER_RL_RECIPE, "", metadata["name"], metadata["uid"])
                 except (NotFound, Conflict):
                     continue
-                log.info("A built-in recipe is not part of this release any more", name=metadata["name"])
+                log.info("Deleted a built-in recipe that this release no longer has", name=metadata["name"])
 
 
 def owner_label(namespace: str, name: str) -> str:
-    """Name an installation such that it fits a label, of at most 63 characters."""
+    """Return a label value for an installation, at most 63 characters long."""
     text = f"{namespace}.{name}"
     return text if len(text) <= LABEL_CHARACTERS else hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def read(folder: Path, owner: str) -> list[dict[str, Any]]:
-    """Read the files of a release; one that holds something else than a ClusterRLRecipe is told and passed over."""
+    """Read the files of a release; log and skip documents that are not a ClusterRLRecipe."""
     recipes = []
     for path in sorted(folder.glob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             if not isinstance(document, dict) or document.get("kind") != CLUSTER_RL_RECIPE.kind:
-                log.warning("Not a ClusterRLRecipe", file=path.name)
+                log.warning("Skipped a document that is not a ClusterRLRecipe", file=path.name)
                 continue
             metadata = document["metadata"]
             marked = {**metadata, "labels": {**(metadata.get("labels") or {}), BUILT_IN: owner}}

@@ -1,4 +1,4 @@
-"""The only place where the machinery learns the time, so that tests decide it.
+"""The only source of time in `control`, so that tests can set it.
 
 Wall-clock time goes into decisions and statuses; monotonic time measures waits and never jumps.
 """
@@ -11,13 +11,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings of time."""
+    """Wall-clock and monotonic time."""
 
     def now(self) -> datetime:
         """Wall-clock time in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that only grow."""
+        """Seconds that never go back."""
 
 
 class SystemClock:

@@ -1,8 +1,8 @@
-"""What events say: about a cluster whose attempt has ended, and about clusters that KubeRay does not touch.
+"""Lists events: about a cluster whose attempt has ended, and about clusters that KubeRay does not touch.
 
-Events have no index and no watch cache: the API server reads all of a namespace for each LIST, whatever it selects. An
-attempt that ended needs those about itself, now. While a thousand clusters wait for KubeRay, a LIST for each of them
-would be what they wait for: KubeRay's refusals are read once a namespace, for all jobs that ask.
+Events have no index and no watch cache: the API server reads all events of a namespace for each LIST, whatever it
+selects. An attempt that ended needs the events about itself at once. If a thousand clusters wait for KubeRay, a LIST
+for each would slow down what they wait for, so KubeRay's refusals are listed once per namespace for all jobs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rljob.control.try_request import seen
 from rljob.core.observed import UNSEEN, Manifest, Unseen
 
 KEEP_SECONDS = 30.0
-"""KubeRay's word of a cluster that it refuses stays true: only another manifest changes it."""
+"""A refusal by KubeRay stays true: only another manifest changes it."""
 REST = 20.0
-"""For so many times as long as it took a namespace is not read again."""
+"""A namespace is not listed again for this many times the duration of the last LIST."""
 LONGEST_REST_SECONDS = 600.0
 """An event lives for an hour (kube-apiserver --event-ttl)."""
 FORGET_SECONDS = 3600.0
-"""After this without a question what was read of a namespace is forgotten."""
+"""A namespace that nobody asks for is forgotten after this time."""
 LIMIT = 500
-"""Of what explains an end, which needs no census; of clusters that are refused each has its word."""
+"""Enough to explain an end; refusals are listed without a limit, since each cluster needs its own."""
 REFUSALS = ("InvalidRayClusterMetadata", "InvalidRayClusterSpec", "InvalidRayClusterStatus")
 """KubeRay's reasons for refusing a cluster: ray-operator/controllers/ray/utils/constant.go, v1.6.2."""
 
@@ -45,16 +45,16 @@ class EventLists:
     _read: dict[str, _Read] = field(default_factory=dict)
 
     async def about(self, namespace: str, cluster_name: str) -> tuple[Manifest, ...]:
-        """Read what is said of a RayCluster now; what cannot be read explains nothing."""
+        """List the events about a RayCluster now; empty if they cannot be read."""
         listed = await self._list(namespace, f"regarding.kind=RayCluster,regarding.name={cluster_name}")
         return () if isinstance(listed, Unseen) else listed
 
     async def warnings(self, namespace: str) -> tuple[Manifest, ...] | Unseen:
-        """Read a namespace's warnings now."""
+        """List a namespace's warnings now."""
         return await self._list(namespace, "type=Warning")
 
     async def refusals(self, namespace: str, cluster_name: str) -> tuple[Manifest, ...]:
-        """Give why KubeRay refuses a RayCluster, as it was read lately; while that is read, as it was before."""
+        """Return why KubeRay refuses a RayCluster by the last LIST; while one is under way, by the one before."""
         begun = self.monotonic()
         known = self._read.get(namespace, _Read(begun))
         if known.until <= begun:
@@ -71,7 +71,7 @@ class EventLists:
         return self._read[namespace].by_cluster.get(cluster_name, ())
 
     async def _list_refusals(self, namespace: str) -> tuple[Manifest, ...] | Unseen:
-        """List by reason: the warnings of a busy namespace are more than the limit."""
+        """List by reason: a busy namespace has more warnings than the limit."""
         found: tuple[Manifest, ...] = ()
         for reason in REFUSALS:
             listed = await self._list(namespace, f"regarding.kind=RayCluster,reason={reason}", limit=None)

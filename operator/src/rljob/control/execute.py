@@ -1,8 +1,8 @@
-"""Carries out a Plan, one write at a time, such that each may be the last.
+"""Carries out a Plan, one write at a time; the process may end after any of them.
 
-Every write is safe to repeat: names are deterministic, creation adopts what an earlier life of this operator made,
-deletion names a uid, a submission has an id, a status names the version that it was decided on. What the server answers
-goes into the store, so that the next round sees our own writes before any watch tells of them.
+Every write is safe to repeat: names are deterministic, creation adopts what an earlier process created, deletion names
+a uid, a submission has an id, and a status names the version that it was decided on. Answers of the server go into the
+store, so that the next round sees our own writes before any watch delivers them.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ from rljob.telemetry.log import Log, redact
 from rljob.telemetry.metrics import Metrics
 
 _ADMISSION = re.compile(r': 400 admission webhook "[^"]*" denied the request|failed calling webhook')
-"""A webhook that says no without a code of its own, or that does not answer: k8s.io/apiserver,
+"""A webhook that denies without a code of its own, or that does not answer: k8s.io/apiserver,
 pkg/admission/plugin/webhook/errors/statuserror.go and pkg/admission/plugin/webhook/mutating/dispatcher.go."""
 _WATCHED_KINDS = frozenset(watch.kind for watch in WATCHED)
 
 log = Log(__name__)
 
 AfterWrite = Callable[[str], None]
-"""Called with a word on each write that was committed; what it raises stops the executor there."""
+"""Called with a description of each committed write; an exception that it raises stops the executor there."""
 Doubt = Callable[[], None]
-"""Called when a job has a status that this process did not write: another one may lead."""
+"""Called when a job has a status that this process did not write: another process may be the leader."""
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """Who is told of what, besides the log."""
+    """Callbacks of the executor."""
 
     after_write: AfterWrite = lambda _: None
     doubt: Doubt = lambda: None
 
 
 class StaleError(Exception):
-    """The world is not the observed one any more: nothing is wrong, look again."""
+    """The world has changed since it was observed; this is normal, and the round runs again."""
 
 
 class DeniedError(errors.ClusterError):
@@ -97,12 +97,12 @@ class Executor:
     hooks: Hooks = Hooks()
 
     async def execute(self, observed: Observed, plan: Plan) -> bool:
-        """Carry out a plan; whether the world may have changed. Raises StaleError and errors of the outside."""
+        """Carry out a plan; report whether the world may have changed. Raise StaleError and errors of requests."""
         if plan.status is not None:
             return await self._write_status(observed.job, plan)
         for effect in plan.effects:
             await self._carry_out(observed.job, effect)
-        # A request to stop shows in the head's answers, in its own time: there is nothing to look at at once.
+        # A request to stop shows later in the head's answers, so there is nothing to look at now.
         return any(not isinstance(effect, StopRun) for effect in plan.effects)
 
     async def _write_status(self, job: Manifest, plan: Plan) -> bool:
@@ -111,9 +111,9 @@ class Executor:
             return False
         written = await self._written(job, self.cluster.apply_status({**_same(job), "status": desired}))
         if desired != written.get("status", {}):
-            # The CRD's schema does not know a field, or another writer owns one: a round would never settle.
+            # The CRD's schema lacks a field, or another writer owns one: a round would never settle.
             self.metrics.status_differs.inc()
-            log.warning("The server keeps another status than was sent", **_name(job))
+            log.warning("The API server stored another status than was sent", **_name(job))
         self.hooks.after_write("status")
         for note in plan.events:
             await self.recorder.record(written, note)
@@ -125,12 +125,12 @@ class Executor:
         wanted["metadata"]["finalizers"] = list(effect.finalizers)
         written = await self._written(job, self.cluster.set_finalizers(wanted))
         if "deletionTimestamp" in written["metadata"] and not effect.finalizers:
-            # The answer is the last that was seen of it.
+            # The object is deleted with its last finalizer.
             self.store.vanished(RLJOB, job["metadata"]["uid"])
         self.hooks.after_write("finalizers")
 
     async def _written(self, job: Manifest, write: Awaitable[Manifest]) -> Manifest:
-        """Await a write of the job itself; one that has changed or gone meanwhile is looked at again."""
+        """Await a write of the job itself; raise StaleError if the job changed or disappeared meanwhile."""
         with self.store.answer_first(job["metadata"]["uid"]):
             try:
                 written = await write
@@ -152,7 +152,7 @@ class Executor:
             case DeleteObject():
                 await self._delete(job, effect)
             case ShortenGracePeriod():
-                await self._hurry(job, effect)
+                await self._shorten(job, effect)
             case SubmitJob():
                 await self.ray.submit(effect)
                 self.hooks.after_write("submit")
@@ -166,29 +166,29 @@ class Executor:
                 await self._set_finalizers(job, effect)
 
     async def _write_allocations(self, manifest: Manifest) -> None:
-        """Compare and swap: who comes second looks again."""
+        """Write if nobody else did meanwhile."""
         try:
             if "resourceVersion" in manifest["metadata"]:
                 await self.cluster.replace(manifest)
             else:
                 await self.cluster.create(manifest)
         except (errors.AlreadyExists, errors.Conflict, errors.NotFound) as error:
-            raise StaleError("somebody else changed the blocks of ports") from error
+            raise StaleError("another process changed the port blocks") from error
         self.hooks.after_write("ports")
 
     async def _stop(self, run: StopRun) -> None:
-        """Ask, and leave the rest to the deadline: a head that does not answer must not put off the next look."""
+        """Request the stop; if the head does not answer, the deadline applies and the next round is not delayed."""
         try:
             await self.ray.stop(run)
         except errors.RayError as error:
-            log.info("The head was not reached with the request to stop", reason=error.reason, error=str(error))
+            log.info("The request to stop did not reach the head", reason=error.reason, error=str(error))
         else:
             self.hooks.after_write("stop")
 
     async def _keep_evidence(self, manifest: Manifest) -> None:
-        """Write the evidence as it was read, or look again."""
+        """Write the evidence if it is still as it was read."""
         found = "resourceVersion" in manifest["metadata"]
-        # Whoever may read ConfigMaps need not be trusted with what a container printed at its end.
+        # Readers of ConfigMaps may not be trusted with everything that a container printed.
         shown = {**manifest, "data": {key: _without_secrets(text) for key, text in manifest["data"].items()}}
         try:
             await (self.cluster.replace(shown) if found else self.cluster.create(shown))
@@ -213,7 +213,7 @@ class Executor:
         self.hooks.after_write(f"create {kind.kind}")
 
     async def _post(self, job: Manifest, manifest: Manifest) -> Manifest:
-        """Make a child; a refusal that may pass is remembered until it has."""
+        """Create a child; a refusal that may pass is remembered until it has."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         try:
             made = await self.cluster.create(manifest)
@@ -221,7 +221,7 @@ class Executor:
             if not is_denied(error):
                 raise
             if await self._is_there(manifest):
-                # A quota that is used up is judged before the name.
+                # A used-up quota is checked before the name.
                 raise errors.AlreadyExists(str(error)) from error
             self.memories.of(job).refuse(job, Refusal(kind, name, str(error), RefusalCause.DENIED))
             raise DeniedError(kind, str(error)) from error
@@ -229,7 +229,7 @@ class Executor:
         return made
 
     async def _is_there(self, manifest: Manifest) -> bool:
-        """Whether an object has the name; of a Secret, which this operator may not read, nothing is known."""
+        """Report whether the name is taken; False for a Secret, which this operator may not read."""
         kind, metadata = kind_of(manifest), manifest["metadata"]
         if kind is SECRET:
             return False
@@ -240,32 +240,32 @@ class Executor:
         return True
 
     async def _expect_alone(self, job: Manifest, cluster: Manifest) -> None:
-        """Look again when an earlier generation has a cluster of which no watch told: two would hold twice the NPUs.
+        """Raise StaleError if an earlier generation still has a cluster that no watch delivered.
 
-        A leader that was paused in the middle of its create makes one when it wakes; a watch may have died unnoticed.
+        A leader that was paused in the middle of a create sends it when it resumes; a watch may have ended unnoticed.
         """
         metadata, uid = cluster["metadata"], job["metadata"]["uid"]
         if metadata.get("labels", {}).get(CLUSTER_GENERATION) == "1":
-            # There is no earlier one, and a thousand jobs that begin would each ask.
+            # There is no earlier one, and a thousand new jobs would each make this request.
             return
         found = await self.cluster.list(RAY_CLUSTER, metadata["namespace"], f"{JOB_UID}={uid}")
         others = [o for o in found.items if controller_uid(o) == uid and o["metadata"]["name"] != metadata["name"]]
         for other in others:
             self.store.learn(RAY_CLUSTER, other)
         if others:
-            raise StaleError("a cluster of an earlier generation is there")
+            raise StaleError("a cluster of an earlier generation exists")
 
     async def _adopt(self, job: Manifest, manifest: Manifest) -> Manifest:
-        """Give the object that has the name, if an earlier life of this operator made it for the same intent."""
+        """Return the object with the name, if an earlier process created it for the same intent."""
         kind, metadata = kind_of(manifest), manifest["metadata"]
         try:
             found = await self.cluster.get(kind, metadata["namespace"], metadata["name"])
         except errors.NotFound as error:
-            raise StaleError(f"{kind.kind} {metadata['name']} was there and is gone") from error
+            raise StaleError(f"{kind.kind} {metadata['name']} existed and is gone") from error
         if controller_uid(found) != controller_uid(manifest):
             self._refuse(job, Refusal(kind.kind, metadata["name"], "the name belongs to an object of another owner"))
         if annotation(found, INTENT) != annotation(manifest, INTENT):
-            self._refuse(job, Refusal(kind.kind, metadata["name"], f"it was made for another intent ({INTENT})"))
+            self._refuse(job, Refusal(kind.kind, metadata["name"], f"it was created for another intent ({INTENT})"))
         if found["metadata"].get("deletionTimestamp"):
             raise errors.Conflict(f"{kind.kind} {metadata['name']} is being deleted; waiting for its name")
         return found
@@ -276,12 +276,12 @@ class Executor:
         try:
             await self._post(job, {**effect.manifest, "data": data})
         except errors.AlreadyExists:
-            # The token is a function of our key: made by an earlier life it is the same, made by another it is useless.
+            # The token is derived from our key: one that an earlier process created is the same.
             return
         self.hooks.after_write("create Secret")
 
     async def _delete(self, job: Manifest, effect: DeleteObject) -> None:
-        """Delete after a live read of the job: destruction is never decided on an old world."""
+        """Delete after a live read of the job: nothing is deleted by an outdated observation."""
         await self._confirm(job)
         kind = kind_named(effect.api_version, effect.kind)
         try:
@@ -292,7 +292,7 @@ class Executor:
             await self._refresh(effect)
         self.hooks.after_write(f"delete {effect.kind}")
 
-    async def _hurry(self, job: Manifest, effect: ShortenGracePeriod) -> None:
+    async def _shorten(self, job: Manifest, effect: ShortenGracePeriod) -> None:
         await self._confirm(job)
         try:
             await self.cluster.delete(POD, effect.namespace, effect.name, effect.uid, grace_seconds=1)
@@ -312,7 +312,7 @@ class Executor:
             raise StaleError("the job has changed since it was observed")
 
     async def _refresh(self, effect: DeleteObject) -> None:
-        """Let the store know what became of a deleted object, or the next round would delete it again."""
+        """Update the store after a deletion, or the next round would delete the object again."""
         kind = kind_named(effect.api_version, effect.kind)
         try:
             live = await self.cluster.get(kind, effect.namespace, effect.name)
@@ -331,9 +331,9 @@ class Executor:
             self.store.vanished(RLJOB, seen["uid"])
 
     def _learn_changed(self, job: Manifest, live: Manifest) -> None:
-        """Take over a job that is not the observed one any more.
+        """Store a job that has changed since it was observed.
 
-        A leader that was paused would go on with the new job and its old memory of everything else, as if it led.
+        A leader that was paused would continue with the new job and its outdated memory of everything else.
         """
         same = live["metadata"]["uid"] == job["metadata"]["uid"]
         if same and not same_json(live.get("status", {}), job.get("status", {})):
@@ -342,17 +342,17 @@ class Executor:
 
     def _refuse(self, job: Manifest, refusal: Refusal) -> NoReturn:
         self.memories.of(job).refuse(job, refusal)
-        log.warning("An effect can never work", object_kind=refusal.kind, name=refusal.name, why=refusal.why)
+        log.warning("A child cannot be created", object_kind=refusal.kind, name=refusal.name, why=refusal.why)
         raise StaleError(refusal.why)
 
 
 def is_denied(error: errors.ClusterError) -> bool:
-    """Whether the cluster's rules are in the way of a child, and nothing of its own."""
+    """Report whether a permission, a quota or an admission policy refuses a child, and not its own content."""
     return isinstance(error, errors.Forbidden) or _ADMISSION.search(str(error)) is not None
 
 
 def _without_secrets(text: str) -> str:
-    """Hide in a JSON text what looks like a secret."""
+    """Redact what looks like a secret in a JSON text."""
 
     def shown(value: Any) -> Any:  # noqa: ANN401 - JSON
         if isinstance(value, dict):
@@ -364,12 +364,12 @@ def _without_secrets(text: str) -> str:
     try:
         return json.dumps(shown(json.loads(text)), indent=1, ensure_ascii=False)
     except ValueError:
-        # Somebody edited it by hand: it is no entry of ours.
+        # Somebody edited it by hand, so it is no entry of ours.
         return ""
 
 
 def _same(job: Manifest) -> dict[str, Any]:
-    """The job at the version that was observed: the preconditions of a write."""
+    """Return the identity of the job at the observed version: the preconditions of a write."""
     metadata = {name: job["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
     return {"apiVersion": RLJOB.api_version, "kind": RLJOB.kind, "metadata": metadata}
 

@@ -1,11 +1,11 @@
-"""One operator at a time: a Lease that is taken, renewed, and given back.
+"""Leader election: a Lease that is acquired, renewed and released.
 
 The durations are those of controller-runtime. A holder that cannot renew for 10 s stops being the leader, 5 s before
-anybody else may take the Lease, measured on monotonic clocks: another's renewal is timed from when *we* saw it change,
-so clocks that disagree do no harm. Losing it ends the process; there is no way back into a half-known world.
+anybody else may take the Lease. Both are measured on monotonic clocks, and another holder's renewal is timed from when
+*we* saw it change, so clock skew does no harm. Losing the Lease ends the process: its view of the world is outdated.
 
-A machine that is paused may stop its monotonic clock, too: who wakes on it still believes in its Lease. What tells it
-is a status that it did not write (`doubt`); then it writes nothing more until it has renewed the Lease.
+If a machine is paused, its monotonic clock may stop too, and a process that resumes still takes itself for the leader.
+It notices by a status that it did not write (`doubt`), and then writes nothing until it has renewed the Lease.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LeaseHolder:
     """On our monotonic clock, and 5 s before anybody else may take it."""
     _doubts: int = 0
     _doubts_settled: int = 0
-    """How many of them a renewal has followed that began later."""
+    """How many doubts were followed by a renewal that began after them."""
     _seen: tuple[str, float] = field(default=("", 0.0))
     """The other holder's record, and when it last changed on our clock."""
 
@@ -67,7 +67,7 @@ class LeaseHolder:
         log.info("Lease acquired", lease=self.name, identity=self.identity)
 
     async def hold(self) -> NoReturn:
-        """Renew for ever; raises LeaseLostError when that fails for too long or another holds it."""
+        """Renew forever; raise LeaseLostError if that fails for too long or another process holds the Lease."""
         while True:
             await asyncio.sleep(RETRY_SECONDS)
             began, doubts = self.clock.monotonic(), self._doubts
@@ -77,28 +77,28 @@ class LeaseHolder:
                 self._held_until, self._doubts_settled = began + RENEW_DEADLINE_SECONDS, doubts
 
     def expect_held(self) -> None:
-        """Refuse a write when the Lease may be another's by now.
+        """Refuse a write if another process may hold the Lease by now.
 
-        A process that was paused wakes with a request in hand, and sends it before `hold` has its turn.
+        A process that was paused resumes in the middle of a request, and sends it before `hold` runs again.
         """
         if self.clock.monotonic() >= self._held_until:
             raise Unavailable(f"not sent: Lease {self.namespace}/{self.name} was not renewed in time")
         if self._doubts_settled < self._doubts:
-            raise Unavailable(f"not sent: Lease {self.namespace}/{self.name} is to be renewed first")
+            raise Unavailable(f"not sent: Lease {self.namespace}/{self.name} must be renewed first")
 
     def doubt(self) -> None:
-        """Hold all writes until the next renewal: a leader alone writes statuses, and somebody else wrote one.
+        """Block all writes until the next renewal: only a leader writes statuses, and somebody else wrote one.
 
-        Where it was a restored backup, or our own write whose answer was lost, that costs RETRY_SECONDS at most.
+        If it was a restored backup, or our own write whose answer was lost, that costs RETRY_SECONDS at most.
         """
         self._doubts += 1
-        log.warning("A status is not the one that was written last; renewing the Lease before any write")
+        log.warning("A status was written by another process; renewing the Lease before any write")
 
     async def release(self) -> None:
-        """Give the Lease back, so that a successor need not wait; best effort."""
+        """Release the Lease, so that a successor need not wait; best effort."""
         self.metrics.leader.set(0)
         self._held_until = float("-inf")
-        if self._lease is not None and await self._try(self._give_back, REQUEST_SECONDS):
+        if self._lease is not None and await self._try(self._release, REQUEST_SECONDS):
             log.info("Lease released", lease=self.name)
 
     async def _try(self, step: Callable[[], Awaitable[bool]], seconds: float) -> bool:
@@ -130,7 +130,7 @@ class LeaseHolder:
             self._lose(f"held by {spec.get('holderIdentity')!r}")
         return await self._replace(lease, spec.get("leaseTransitions", 0))
 
-    async def _give_back(self) -> bool:
+    async def _release(self) -> bool:
         lease = await self.cluster.get(LEASE, self.namespace, self.name)
         if (lease.get("spec") or {}).get("holderIdentity") != self.identity:
             return False
@@ -147,7 +147,7 @@ class LeaseHolder:
         return True
 
     def _expired(self, spec: Manifest) -> bool:
-        """Whether the other holder's record has stood still for as long as it promised to renew."""
+        """Report whether the other holder has not renewed for as long as it promised to."""
         record = f"{spec.get('holderIdentity')}/{spec.get('renewTime')}"
         now = self.clock.monotonic()
         if self._seen[0] != record:

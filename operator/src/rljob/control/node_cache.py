@@ -1,8 +1,8 @@
-"""The cluster's nodes, read seldom and kept small: for the question whether the hardware that a job names is there.
+"""The cluster's nodes, listed rarely and kept small, to check that the hardware that a job names exists.
 
-One LIST serves all jobs for five minutes, or for one while a job waits for nodes; a cluster of more than a thousand
-nodes is read in part and then not judged.
-An installation for one namespace may not read nodes: then nothing is known of them, and nothing is said.
+One LIST serves all jobs for five minutes, or for one minute while a job waits for nodes. A cluster of more than a
+thousand nodes is read in part and then not judged. An installation for one namespace may not read nodes; then nothing
+is known of them, and nothing is reported.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ NODES_LIMIT = 1000
 KEEP_SECONDS = 300.0
 FRESH_SECONDS = 60.0
 RETRY_SECONDS = 10.0
-"""After a read in vain: a job that is to begin meanwhile would begin without a look at what is there."""
+"""After a failed read: a job that begins meanwhile begins without a check of its hardware."""
 
 log = Log(__name__)
 
 
 @dataclass
 class NodeCache:
-    """What was last read."""
+    """The nodes as they were last read."""
 
     cluster: Cluster
     monotonic: Callable[[], float]
     _nodes: Nodes | Unseen = UNSEEN
     _read_at: float = float("-inf")
-    _in_vain: bool = False
+    _failed: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Jobs that begin together share one request."""
 
     async def get(self, *, fresh: bool = False) -> Nodes | Unseen:
-        """Give the nodes; fresh: for a job that waits for some of them."""
+        """Return the nodes; fresh: for a job that waits for some of them."""
         async with self._lock:
-            keep = RETRY_SECONDS if self._in_vain else FRESH_SECONDS if fresh else KEEP_SECONDS
+            keep = RETRY_SECONDS if self._failed else FRESH_SECONDS if fresh else KEEP_SECONDS
             if self.monotonic() - self._read_at >= keep:
                 self._nodes = await self._read()
-                self._in_vain = self._nodes is UNSEEN
+                self._failed = self._nodes is UNSEEN
                 self._read_at = self.monotonic()
             return self._nodes
 
@@ -53,7 +53,7 @@ class NodeCache:
         try:
             listing = await self.cluster.list(NODE, None, "", NODES_LIMIT)
         except Forbidden as error:
-            # A job that waits for nodes would wait for this answer too, for ever.
+            # A job that waits for nodes would wait forever for this answer too.
             log.info("Nodes may not be read", error=str(error))
             return Nodes((), complete=False)
         except OutsideError as error:

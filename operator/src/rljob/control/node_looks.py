@@ -1,8 +1,8 @@
-"""Looks at the nodes that jobs hold, and only at those: by name, seldom, and bounded over all jobs together.
+"""Reads the nodes that jobs hold, and only those: by name, rarely, and bounded over all jobs together.
 
-Every node is read at most twice a minute, however many jobs ask, with the ConfigMap in which MindCluster's plug-in says
-how its devices are. Neither right is needed: where one is missing that is said once, and then nothing is known. What
-could not be read lately is not there, and nothing follows from it.
+Every node is read at most twice a minute, however many jobs ask, together with the ConfigMap in which MindCluster's
+plug-in reports the health of its devices. Neither permission is required: a missing one is logged once, and then
+nothing is known. A node that could not be read lately is left out, and nothing follows from that.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rljob.core.scheduling.node_faults import DEVICE_INFO_PREFIX, NodeLook, read
 from rljob.telemetry.log import Log
 
 KEEP_SECONDS = 30.0
-"""The plug-in tells of a fault within 5 s; a job must not cost more than two requests a minute and node."""
+"""The plug-in reports a fault within 5 s; a job must not cost more than two requests per minute and node."""
 FRESH_SECONDS = 3.0
-"""When a run has just ended, and a fault may explain it."""
+"""Used when a run has just ended, and a fault may explain it."""
 STALE_SECONDS = 400.0
-"""What is older says nothing any more."""
+"""Older results are discarded."""
 LOOKS_PER_SECOND = 3.0
 LOOKS_AT_ONCE = 40
 """Node reads per second for all jobs together, two requests each: a thousand nodes are read every 333 s, the nodes of a
@@ -35,9 +35,9 @@ With six progress writes per second beside them, the operator stays below 20 req
 """
 LISTS_PER_SECOND = 2.0
 LISTS_AT_ONCE = 20
-"""LISTs of pods for where a run is, once an attempt; those by which a start is diagnosed have a budget of their own."""
+"""LISTs of pods to find the nodes of a run, once per attempt; those that diagnose a start have their own budget."""
 FORBIDDEN_SECONDS = 600.0
-"""A right that is missing is asked for again: somebody may have granted it."""
+"""A missing permission is tried again after this time: somebody may have granted it."""
 NODES_KEPT = 2000
 
 log = Log(__name__)
@@ -54,16 +54,16 @@ class _Seen:
 
 @dataclass
 class NodeLooks:
-    """What was last seen of nodes."""
+    """Nodes as they were last read."""
 
     cluster: Cluster
     monotonic: Callable[[], float]
     device_info_namespace: str
-    """Where the plug-in keeps its ConfigMaps; empty: they are not read."""
+    """Where the plug-in keeps its ConfigMaps; empty to read none."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _forbidden_until: dict[Kind, float] = field(default_factory=dict)
     lists: TokenBucket = field(init=False)
-    """For whoever has to find the nodes first."""
+    """For callers that have to find the nodes first."""
     _looks: TokenBucket = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,11 +72,11 @@ class NodeLooks:
         self._looks = TokenBucket(LOOKS_PER_SECOND, LOOKS_AT_ONCE, self.monotonic)
 
     async def look(self, names: Iterable[str], *, fresh: bool = False) -> dict[str, NodeLook]:
-        """Give what is known of nodes; those of which nothing is known are missing."""
-        # The oldest first: of more nodes than may be read at once each has its turn.
+        """Return what is known of nodes; unknown ones are left out."""
+        # The oldest first: if there are more nodes than may be read at once, each gets its turn.
         wanted = sorted(set(names), key=lambda name: (self._seen[name].time if name in self._seen else -1.0, name))
         keep = FRESH_SECONDS if fresh else KEEP_SECONDS
-        # Mostly there is none, and a task for each would cost more than all of this.
+        # Usually none is due, and a task for each would cost more than this check.
         due = [name for name in wanted if self._is_due(name, keep)]
         await asyncio.gather(*map(self._refresh, due))
         now = self.monotonic()
@@ -95,12 +95,12 @@ class NodeLooks:
         if isinstance(node, Unseen):
             return
         if node is None:
-            # Its pods go with it, and that is what counts.
+            # Its pods are deleted with it, and that is what counts.
             self._seen.pop(name, None)
             return
         info = await self._device_info(name)
         if isinstance(info, Unseen):
-            # Half a look would say that a fault is gone.
+            # Without the ConfigMap, a fault would seem to be gone.
             return
         self._seen[name] = _Seen(read_node(name, node, info, device_resources()), now)
         if len(self._seen) > NODES_KEPT:
@@ -122,10 +122,8 @@ class NodeLooks:
             return None
         except Forbidden as error:
             if kind not in self._forbidden_until:
-                log.warning(
-                    "May not be read, so faults of nodes are not seen in it", kind=kind.resource, error=str(error)
-                )
+                log.warning("Node faults are not detected: reading is forbidden", kind=kind.resource, error=str(error))
             self._forbidden_until[kind] = self.monotonic() + FORBIDDEN_SECONDS
         except OutsideError as error:
-            log.info("Could not look at a node", kind=kind.resource, name=name, reason=error.reason, error=str(error))
+            log.info("A node could not be read", kind=kind.resource, name=name, reason=error.reason, error=str(error))
         return Unseen.UNSEEN

@@ -1,7 +1,7 @@
-"""What the API server serves of Volcano's PodGroup, asked when a job begins and kept for a minute.
+"""What the API server serves of Volcano's PodGroup, read when a job begins and kept for a minute.
 
-Which fields there are decides what may be asked of Volcano: the API server drops a field that its CRD does not know,
-and the job would run without what it asked for.
+Only fields that the CRD has may be used: the API server drops unknown fields silently, and the job would run without
+what it asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = Log(__name__)
 
 @dataclass
 class PodGroups:
-    """What was last read."""
+    """The PodGroup API as it was last read."""
 
     cluster: Cluster
     store: Store
@@ -35,7 +35,7 @@ class PodGroups:
     """Jobs that begin together share one request."""
 
     async def api(self) -> PodGroupApi | Unseen:
-        """Give it; unseen: ask again."""
+        """Return the API; unseen if it could not be read."""
         if POD_GROUP in self.store.forbidden:
             return PodGroupApi(problem=f"the operator may not list {POD_GROUP.resource}")
         async with self._lock:
@@ -48,7 +48,7 @@ class PodGroups:
             return PodGroupApi(await self.cluster.spec_fields(POD_GROUP))
         except NotFound:
             if POD_GROUP in self.store.served:
-                # A server that has just begun to serve does not publish its CRDs yet.
+                # A server that has just started does not publish the schemas of its CRDs yet.
                 return UNSEEN
             return PodGroupApi(problem=f"the API server does not serve {POD_GROUP.resource}")
         except Forbidden as error:

@@ -1,9 +1,9 @@
-"""How often pods are listed: of all jobs together within a bound, and of one that starts no oftener than it is worth.
+"""How often pods are listed: bounded for all jobs together, and for one that starts at a growing interval.
 
-The observer asks for each LIST; one that it may not make leaves the pods unseen. Those that prove a loss, or that
-nothing is left of a cluster, have a bound of their own: NPUs wait for them, and a thousand jobs that start ask for more
-diagnoses than there are. The API server goes through all pods of the namespace for each: those that only diagnose take
-a share of its time, so that they do not hold up the starts that they diagnose.
+A LIST that exceeds a bound is not sent and leaves the pods unseen. LISTs that prove a loss, or that nothing is left of
+a cluster, have a bound of their own: NPUs wait for them, and a thousand jobs that start request more diagnoses than the
+bound allows. The API server scans all pods of the namespace for each LIST, so diagnoses are limited to a share of its
+time and do not delay the starts that they diagnose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rljob.core.observed import UNSEEN, Unseen
 
 POD_LISTS_PER_SECOND = 4.0
 POD_LISTS_AT_ONCE = 40
-"""LISTs of pods, of all jobs together: when hundreds start at once, their diagnosis must not hold up their start."""
+"""LISTs of pods of all jobs together: when hundreds start at once, diagnosing them must not delay their start."""
 TIME_SHARE = 0.25
 TIME_IN_HAND_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
@@ -27,7 +27,7 @@ LONGEST_PAUSE_SECONDS = 60.0
 API server has no CPU to spare (docs/design/0015)."""
 DECISIVE_LISTS_PER_SECOND = 20.0
 DECISIVE_LISTS_AT_ONCE = 40
-"""The same of those that decide: as many as jobs begin, and a fifth of what the limiter grants."""
+"""The same for LISTs that decide: as many as jobs begin, and a fifth of what the request limiter allows."""
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class PodLists:
 
     @classmethod
     def bounded(cls, monotonic: Callable[[], float]) -> Self:
-        """Begin with full buckets."""
+        """Create the bounds with full buckets."""
         return cls(
             TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, monotonic),
             TimeShare(TIME_SHARE, TIME_IN_HAND_SECONDS, LONGEST_PAUSE_SECONDS, monotonic),
@@ -50,13 +50,13 @@ class PodLists:
         )
 
     async def decide(self, ask: Callable[[], Awaitable[T | Unseen]]) -> T | Unseen:
-        """List what proves something."""
+        """List pods for a proof."""
         return await ask() if self.decisive.try_take() else UNSEEN
 
     async def diagnose(
         self, job: JobMemory, now: datetime, every_seconds: float, ask: Callable[[], Awaitable[T | Unseen]]
     ) -> T | Unseen:
-        """List a job's pods if that may be now; then they count as listed."""
+        """List a job's pods for a diagnosis, unless the last LIST is too recent or a bound is reached."""
         last = job.pods_listed
         if every_seconds and last is not None and now - last < timedelta(seconds=every_seconds):
             return UNSEEN

@@ -1,7 +1,7 @@
-"""Sweeps the blocks of ports that jobs left behind, when no pod of theirs can still listen on them.
+"""Releases the port blocks of deleted jobs, once none of their pods can listen on them.
 
-A job that ends by itself gives its block back in its own rounds; one that is deleted has no more rounds. Called after
-each resync, by the one operator that leads.
+A job that finishes releases its block in its own rounds; a deleted job has no more rounds. The leading operator calls
+this after each resync.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = Log(__name__)
 
 
 async def sweep(cluster: Cluster, store: Store, pool: PortPool) -> int:
-    """Take back what nobody uses; gives how many blocks. A request that fails leaves it to the next sweep."""
+    """Release unused blocks; return how many. After a failed request the next sweep tries again."""
     try:
         found = read_allocations(pool, await cluster.get(CONFIG_MAP, pool.namespace, pool.name))
         living = store.port_claimants()
@@ -29,19 +29,21 @@ async def sweep(cluster: Cluster, store: Store, pool: PortPool) -> int:
     except NotFound:
         return 0
     except Conflict:
-        log.info("The blocks of ports changed during the sweep; the next one looks again")
+        log.info("Port blocks changed during the sweep; the next sweep tries again")
         return 0
     except OutsideError as error:
-        log.warning("Blocks of ports could not be swept", reason=error.reason, error=str(error))
+        log.warning("Unused port blocks could not be released", reason=error.reason, error=str(error))
         return 0
     for holder in gone:
         if holder.uid in swept:
-            log.info("A deleted job's block of ports is free", job=f"{holder.namespace}/{holder.name}", uid=holder.uid)
+            log.info(
+                "Released the port block of a deleted job", job=f"{holder.namespace}/{holder.name}", uid=holder.uid
+            )
     return len(swept)
 
 
 async def _is_quiet(cluster: Cluster, holder: Holder) -> bool:
-    """Whether no pod of it is left; of one in a namespace that cannot be read it is not known."""
+    """Report whether no pod of the job is left; False if its namespace cannot be read."""
     try:
         listing = await cluster.list(POD, holder.namespace, f"{JOB_UID}={holder.uid},{RAY_NODE_TYPE}", 1)
     except OutsideError as error:

@@ -1,7 +1,7 @@
-"""One round of one job: observe, reconcile, execute. Also the whole operator without its processes.
+"""One round of one job: observe, reconcile, execute.
 
-In production `__main__` feeds it from watches and lets the workers of `worker.py` call `round`; tests drive the same
-object by hand with frozen time (`operator/tests/doubles`).
+In production `__main__` feeds it from watches and the workers of `worker.py` call `round`; tests drive the same object
+with frozen time (`operator/tests/doubles`).
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ if TYPE_CHECKING:
     from rljob.core.observed import Manifest
 
 ROUNDS_IN_A_ROW = 20
-"""Twice what the core promises; a job that still writes is put on backoff instead of burning the API server."""
+"""Twice what the core promises; a job that still writes is put on backoff instead of overloading the API server."""
 
 LOOKS_IN_A_ROW = 8
-"""Of some milliseconds each: with one at a time, a look would wait for all that others do meanwhile."""
+"""Looks before the event loop runs other work: each takes milliseconds, and yielding after each would delay them."""
 
 log = Log(__name__)
 
 
 class Result(enum.StrEnum):
-    """What a round came to."""
+    """The result of a round."""
 
     SETTLED = "settled"
     """Nothing to write."""
     WROTE = "wrote"
     STALE = "stale"
-    """The world had moved on; nothing is wrong."""
+    """The world had changed since it was observed; this is normal."""
     GONE = "gone"
     """The job does not exist any more."""
     RESTING = "resting"
-    """Put off: the job did not settle for many rounds, and the echo of its own writes must not bring it back."""
+    """Delayed: the job did not settle for many rounds, and the events of its own writes must not bring it back."""
     LINED_UP = "lined_up"
-    """All is well with a job that came; it waits for its turn to begin."""
+    """A new job is valid and waits for its turn to begin."""
 
 
 @dataclass
@@ -91,10 +91,10 @@ class Reconciler:
     """Rounds in a row that did not settle."""
     _resting_until: dict[Key, float] = field(default_factory=dict)
     _looks: int = 0
-    """At jobs that came."""
+    """Looks at new jobs."""
 
     @classmethod
-    def build(  # noqa: PLR0913 - all that is wired, by name
+    def build(  # noqa: PLR0913 - everything that is wired, by name
         cls,
         cluster: Cluster,
         ray: RayApi,
@@ -110,10 +110,10 @@ class Reconciler:
         partial_seconds: float = PARTIAL_SECONDS,
         workers: int = 16,
     ) -> Reconciler:
-        """Wire the parts around a cluster and its heads."""
+        """Create all parts around a cluster and its heads."""
         metrics = metrics or Metrics()
         hands = {Lane.NEW: max(1, workers // 4), Lane.TO_BEGIN: max(1, workers // 2)}
-        store = Store(lambda key: queue.add(key))  # noqa: PLW0108 - the queue comes after it
+        store = Store(lambda key: queue.add(key))  # noqa: PLW0108 - the queue is created after it
         memories = JobMemories()
         line = Line(store, memories)
         queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics, line.lane_of, hands, attrgetter("namespace"))
@@ -140,7 +140,7 @@ class Reconciler:
         return made
 
     def feed(self, event: str, kind: Kind, manifest: Manifest) -> None:
-        """Take a watch event: record it, and queue the job that it is about."""
+        """Store the object of a watch event, and queue its job."""
         self.metrics.watch_events.labels(kind.resource, event.lower()).inc()
         self.metrics.watch_last_event.labels(kind.resource).set(self.clock.now().timestamp())
         if event == "DELETED":
@@ -149,10 +149,10 @@ class Reconciler:
             self.store.put(kind, manifest)
 
     async def prime(self, namespace: str | None = None) -> None:
-        """Fill the store from LISTs before any watch."""
+        """Fill the store from LISTs before any watch starts."""
         served, forbidden = set(), set()
         recipes = tuple(watch for watch in WATCHED if watch.kind in RECIPES.values())
-        # Recipes first: a job that comes asks for what it stands on, a recipe that comes asks for every job on it.
+        # Recipes first: a new job looks up its recipes, and a new recipe would have to look up every job.
         for watches in (recipes, tuple(watch for watch in WATCHED if watch not in recipes)):
             async with asyncio.TaskGroup() as group:
                 asked = [(watch, group.create_task(self._merge_listed(watch, namespace))) for watch in watches]
@@ -165,19 +165,19 @@ class Reconciler:
                         tell("Kind is not served; is its CRD installed?", kind=watch.kind.resource)
                     case Forbidden() if watch.optional:
                         forbidden.add(watch.kind)
-                        log.warning("Kind may not be read; jobs that need it will say so", kind=watch.kind.resource)
+                        log.warning("Kind may not be read; jobs that need it report it", kind=watch.kind.resource)
                     case error if not watch.addition:
                         raise error
                     case error:
-                        # Behind a conversion webhook that is down, say: training must not wait for another operator.
+                        # Its conversion webhook may be down: training must not wait for another operator.
                         kind = watch.kind.resource
-                        log.warning("Kind could not be listed; begins without it", kind=kind, error=str(error))
-        # What the first LIST brings was never missed.
+                        log.warning("Kind could not be listed; starting without it", kind=kind, error=str(error))
+        # What the first LIST brings was not lost by a watch.
         self.store.unconfirmed()
         self.store.served, self.store.forbidden = frozenset(served), frozenset(forbidden)
 
     async def _merge_listed(self, watch: Watch, namespace: str | None) -> ClusterError | None:
-        """Take one kind into the store as soon as it is listed; gives what was the matter."""
+        """Store one kind as soon as it is listed; return the error if that failed."""
         try:
             listing = await self.cluster.list(watch.kind, namespace, watch.label_selector)
         except ClusterError as error:
@@ -186,7 +186,7 @@ class Reconciler:
         return None
 
     async def round(self, key: Key) -> Result:
-        """Run one round; asks the queue for the next one, if there is to be one. Raises what the outside raises."""
+        """Run one round and queue the next one, if there is one. Errors of requests are raised."""
         rest = self._resting_until.get(key, 0.0) - self.clock.monotonic()
         if rest > 0:
             self.queue.add_after(key, rest)
@@ -196,7 +196,7 @@ class Reconciler:
             self.queue.add(key)
             self._looks += 1
             if self._looks % LOOKS_IN_A_ROW == 0:
-                # Nothing else gives the loop back: a thousand in a row would hold up all answers and events.
+                # Nothing else yields to the event loop: a thousand looks in a row would delay all answers and events.
                 await asyncio.sleep(0)
             return Result.LINED_UP
         result, after = await self._round(key)
@@ -218,7 +218,7 @@ class Reconciler:
         return result
 
     def _lines_up(self, key: Key) -> bool:
-        """Look at a job that came; whether it is to wait for its turn. Any other is answered at once."""
+        """Look at a new job; report whether it has to wait for its turn. Any other is answered at once."""
         job = self.store.job(key)
         if job is None or self.line.lane_of(key) is not Lane.NEW:
             return False
@@ -230,20 +230,20 @@ class Reconciler:
         return True
 
     async def warn(self, key: Key, message: str) -> None:
-        """Tell the owner of a job that its reconcile fails."""
+        """Report to the owner of a job that its reconcile fails."""
         job = self.store.job(key)
         if job is not None:
             await self.executor.recorder.record(job, EventNote(EventType.WARNING, Reason.RECONCILE_ERROR, message))
 
     def account(self) -> None:
-        """Bring the metrics of all jobs up to date."""
+        """Update the metrics of all jobs."""
         jobs = (job for key in self.store.job_keys() if (job := self.store.job(key)) is not None and is_ours(job))
         self.ledger.refresh(((job, self._queue_of(job)) for job in jobs), self.clock.now())
 
     def _queue_of(self, job: Manifest) -> str | None:
-        """Name the queue that the job's clusters wait in; None where none is there to tell.
+        """Return the queue of the job's clusters; None if it is unknown.
 
-        A recipe may name it, which the job does not show.
+        A recipe may name the queue; then only a cluster shows it.
         """
         metadata = job["metadata"]
         key = Key(metadata["namespace"], metadata["name"])
@@ -254,14 +254,14 @@ class Reconciler:
         return str(named) if named else None
 
     def forget_gone(self) -> None:
-        """Drop what is remembered of jobs that are gone."""
+        """Forget the jobs that are gone."""
         uids = self.store.uids(RLJOB)
         self.memories.keep_only(uids)
         self.ledger.keep_only(uids)
 
     def _note(self, job: Manifest, context: Context | None = None) -> None:
         if is_ours(job):
-            # What a finished job was allowed is of no interest, and would have to be computed.
+            # The restart budget of a finished job is not needed, and would have to be computed.
             restart = context.restart if context is not None and not is_finished(job) else None
             self.ledger.note(job, self._queue_of(job), self.clock.now(), restart)
 
@@ -276,10 +276,10 @@ class Reconciler:
         try:
             wrote = await self.executor.execute(observed, plan)
         except StaleError as error:
-            log.info("Looking again", job=key, why=str(error))
+            log.info("The world changed during the round; running it again", job=key, why=str(error))
             return Result.STALE, None
         if wrote and plan.status is not None and (job := self.store.job(key)) is not None:
-            # A job may be gone before anybody asks for metrics.
+            # The job may be gone before the next scrape.
             self._note(job)
         if wrote:
             return Result.WROTE, plan.requeue_after_seconds if plan.rests else None

@@ -1,12 +1,12 @@
-"""What the operator knows of the cluster without asking: every watched object, as new as was ever seen.
+"""What the operator knows of the cluster without a request: every watched object in its newest known version.
 
-It is primed by an own LIST before any watch starts, fed by watch events, by the answers to our own writes and by the
-LIST of every resync. These sources race, so the store believes the higher resourceVersion: an event older than the
-object that we just wrote is ignored, doubled events change nothing, and a deletion that was seen is not undone by an
-older event. It never decides; destructive steps read live.
+It is filled by a LIST before any watch starts, then by watch events, by the answers to our own writes and by the LIST
+of every resync. These sources race, so the higher resourceVersion wins: an event older than the object that we just
+wrote is ignored, duplicate events change nothing, and a deletion is not undone by an older event. The store never
+decides; destructive steps read live.
 
-resourceVersions are compared as numbers, which Kubernetes guarantees for one kind of one cluster (KEP-5504) and which
-etcd always made true. A version that is no number is believed.
+resourceVersions are compared as numbers, which Kubernetes guarantees for one kind in one cluster (KEP-5504) and which
+was always true with etcd. A version that is not a number is taken as newer.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from rljob.cluster.port import Listing
 
 TOMBSTONES = 10_000
-"""Deletions remembered between two resyncs; beyond it the oldest are forgotten and the next LIST settles the rest."""
+"""Deletions remembered between two resyncs; beyond that the oldest are forgotten, and the next LIST corrects them."""
 
-_FOR_EVER = "for ever"
+_FOREVER = "forever"
 """The tombstone of a uid that a live read did not find."""
 
 
 class Key(NamedTuple):
-    """Which RLJob, or which recipe; a ClusterRLRecipe has no namespace."""
+    """Namespace and name of an RLJob or a recipe; a ClusterRLRecipe has no namespace."""
 
     namespace: str
     name: str
@@ -51,7 +51,7 @@ class Key(NamedTuple):
 
 
 class DriftKind(enum.StrEnum):
-    """What a LIST found that no watch had told."""
+    """What a LIST found that no watch had delivered."""
 
     MISSED_ADD = "missed_add"
     MISSED_UPDATE = "missed_update"
@@ -60,7 +60,7 @@ class DriftKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Drift:
-    """One object that the store had wrong at a resync."""
+    """One object that was outdated in the store at a resync."""
 
     kind: Kind
     drift: DriftKind
@@ -69,15 +69,15 @@ class Drift:
 
 
 class Store:
-    """Watched objects by kind and uid; `changed` hears of every job whose world changed."""
+    """Watched objects by kind and uid; `changed` is called for every job whose objects changed."""
 
     def __init__(self, changed: Callable[[Key], None]) -> None:
         self.served: frozenset[Kind] = frozenset()
-        """Kinds that the last LIST found served and readable; of the others, nothing can be said."""
+        """Kinds that the last LIST found served and readable; of the others nothing is known."""
         self.forbidden: frozenset[Kind] = frozenset()
         """Optional kinds that this operator may not read."""
         self.kuberay = KubeRayWork()
-        """How far KubeRay is with the RayClusters that were ever held."""
+        """How far KubeRay is, by all RayClusters that were ever in the store."""
         self._changed = changed
         self._objects: dict[Kind, dict[str, Manifest]] = defaultdict(dict)
         self._by_key: dict[tuple[Kind, Key], set[str]] = defaultdict(set)
@@ -86,7 +86,7 @@ class Store:
         self._put_off: dict[str, list[Callable[[], bool]]] = {}
 
     def put(self, kind: Kind, manifest: Manifest) -> bool:
-        """Take an object from an event; whether it was news."""
+        """Store an object from an event; report whether it was new."""
         uid, version = _uid(manifest), _version(manifest)
         if uid in self._put_off:
             self._put_off[uid].append(partial(self.put, kind, manifest))
@@ -96,7 +96,7 @@ class Store:
 
     @contextlib.contextmanager
     def answer_first(self, uid: str) -> Iterator[None]:
-        """Put off events about an object until the answer to a write of it is learned: an echo often comes before."""
+        """Delay events about an object until the answer to our write is stored: the event often arrives first."""
         self._put_off[uid] = []
         try:
             yield
@@ -105,17 +105,17 @@ class Store:
                 take()
 
     def learn(self, kind: Kind, manifest: Manifest) -> None:
-        """Take an object from the answer to our own request; who asked knows already, so no job is queued."""
+        """Store an object from the answer to our own request; no job is queued, since the caller knows it already."""
         with self._quietly():
             self._put(kind, _uid(manifest), _version(manifest), manifest)
 
     def vanished(self, kind: Kind, uid: str) -> None:
-        """Take the news of a live read that an object is gone: a uid never returns. No job is queued."""
+        """Remove an object that a live read did not find: a uid never returns. No job is queued."""
         with self._quietly():
-            self._remove(kind, uid, _FOR_EVER)
+            self._remove(kind, uid, _FOREVER)
 
     def remove(self, kind: Kind, manifest: Manifest) -> bool:
-        """Take a deletion from an event; whether it was news."""
+        """Remove an object by an event; report whether it was stored."""
         uid, version = _uid(manifest), _version(manifest)
         if uid in self._put_off:
             self._put_off[uid].append(partial(self.remove, kind, manifest))
@@ -124,20 +124,20 @@ class Store:
         return self._remove(kind, uid, version)
 
     def merge(self, kind: Kind, listing: Listing) -> list[Drift]:
-        """Take a whole LIST; gives what the store had wrong, until an event confirms it (`unconfirmed`)."""
+        """Store a whole LIST; return what was outdated, and keep it until an event confirms it (`unconfirmed`)."""
         drifts: list[Drift] = []
         held = self._objects[kind]
         for manifest in listing.items:
             known = _uid(manifest) in held
             news = self._put(kind, _uid(manifest), _version(manifest), manifest)
-            # Of what is put off, a watch may well have told.
+            # A watch may have delivered what is delayed.
             if news and _uid(manifest) not in self._put_off:
                 drift = DriftKind.MISSED_UPDATE if known else DriftKind.MISSED_ADD
                 drifts.append(Drift(kind, drift, _uid(manifest), owner_key(kind, manifest)))
         listed = {_uid(manifest) for manifest in listing.items}
         for uid in [uid for uid in held if uid not in listed]:
             manifest = held[uid]
-            # Made after the LIST was taken: absent from it, and yet there.
+            # It was created after the LIST was taken, so it exists although the LIST lacks it.
             if _newer(_version(manifest), listing.resource_version):
                 continue
             drifts.append(Drift(kind, DriftKind.MISSED_DELETE, uid, owner_key(kind, manifest)))
@@ -146,50 +146,50 @@ class Store:
         return drifts
 
     def unconfirmed(self) -> list[Drift]:
-        """Give, once, the drifts that no event has confirmed since their merge: a watch had lost them."""
+        """Return, once, the drifts that no event has confirmed since their merge: a watch had lost them."""
         drifts = list(self._unconfirmed.values())
         self._unconfirmed.clear()
         return drifts
 
     def job(self, key: Key) -> Manifest | None:
-        """Give the RLJob, or None."""
+        """Return the RLJob, or None."""
         return self._named(RLJOB, key)
 
     def siblings(self, job: Manifest) -> Mapping[str, Manifest]:
-        """Give the other RLJobs of the job's namespace by name."""
+        """Return the other RLJobs of the job's namespace by name."""
         return Siblings(self, job["metadata"]["namespace"], job["metadata"]["name"])
 
     def recipes(self, job: Manifest) -> dict[RecipeId, Manifest]:
-        """Give every recipe that a job stands on, or stood on when its spec was frozen, as far as it is there."""
+        """Return the existing recipes that a job uses, or used when its spec was frozen."""
         found = {recipe: self._recipe(job, recipe) for recipe in self._recipe_ids(job)}
         return {recipe: manifest for recipe, manifest in found.items() if manifest is not None}
 
     def children(self, kind: Kind, key: Key, job_uid: str | None = None) -> tuple[Manifest, ...]:
-        """Give the objects of a kind that carry the job's labels, by name; all incarnations unless a uid is given."""
+        """Return the objects of a kind with the job's labels, sorted by name; with a uid, only those of that job."""
         held = self._objects[kind]
         found = (held[uid] for uid in self._by_key.get((kind, key), ()))
         mine = (item for item in found if job_uid is None or _labels(item).get(JOB_UID) == job_uid)
         return tuple(sorted(mine, key=lambda item: (str(item["metadata"]["name"]), _uid(item))))
 
     def workload(self, cluster: Manifest) -> Manifest | None:
-        """Give Kueue's Workload of a RayCluster."""
+        """Return Kueue's Workload of a RayCluster."""
         return self._named(WORKLOAD, Key(cluster["metadata"]["namespace"], cluster["metadata"]["uid"]))
 
     def job_keys(self) -> list[Key]:
-        """Give the key of every RLJob."""
+        """Return the key of every RLJob."""
         return sorted(
             {Key(item["metadata"]["namespace"], item["metadata"]["name"]) for item in self._objects[RLJOB].values()}
         )
 
     def port_blocks(self) -> list[tuple[int, Holder]]:
-        """Give the blocks of ports that the statuses of jobs name, and those that RayClusters were rendered with."""
+        """Return the port blocks that the statuses of jobs name, and those that RayClusters were rendered with."""
         found = []
         for job in self._objects[RLJOB].values():
             first, metadata = recorded_block(job.get("status") or {}), job["metadata"]
             if first is not None:
                 found.append((first, Holder(metadata["uid"], metadata["namespace"], metadata["name"])))
         for cluster in self._objects[RAY_CLUSTER].values():
-            # Labels can be copied by anybody.
+            # Anybody can copy labels.
             marks, block, owner = _labels(cluster), port_block(cluster), controller_uid(cluster)
             if block is not None and owner is not None and owner == marks.get(JOB_UID):
                 name = marks.get(JOB, cluster["metadata"]["name"])
@@ -197,7 +197,7 @@ class Store:
         return found
 
     def devices_taken(self, but: str) -> dict[str, int]:
-        """Give the devices of the clusters of all jobs but one, by accelerator class; what is suspended has none."""
+        """Return the devices of all other jobs' clusters by accelerator class; a suspended cluster has none."""
         taken: dict[str, int] = defaultdict(int)
         for cluster in self._objects[RAY_CLUSTER].values():
             owner = controller_uid(cluster)
@@ -208,21 +208,21 @@ class Store:
         return dict(taken)
 
     def port_claimants(self) -> set[str]:
-        """Give the uids of jobs that have a block, or may get one: all but those that are finished without."""
+        """Return the uids of jobs that have a port block or may get one: all but finished ones without a block."""
         jobs = self._objects[RLJOB].items()
         return {uid for uid, job in jobs if not (is_finished(job) and recorded_block(job.get("status") or {}) is None)}
 
     def uids(self, kind: Kind) -> set[str]:
-        """Give the uids of a kind's objects."""
+        """Return the uids of a kind's objects."""
         return set(self._objects[kind])
 
     def count(self, kind: Kind) -> int:
-        """How many objects of a kind are held."""
+        """Return how many objects of a kind are stored."""
         return len(self._objects[kind])
 
     def _named(self, kind: Kind, key: Key) -> Manifest | None:
         found = self.children(kind, key)
-        # During a delete and re-create both may be known for a moment: the newest is the one that has the name.
+        # While an object is deleted and created again, both may be stored for a moment: the newest one has the name.
         return max(found, key=lambda item: _number(_version(item)) or 0, default=None)
 
     def _recipe(self, job: Manifest, recipe: RecipeId) -> Manifest | None:
@@ -235,15 +235,15 @@ class Store:
         now = chain_ids(job.get("spec") or {}, lambda recipe: self._recipe(job, recipe))
         return {*now, *(recipe for recipe in taken if recipe is not None)}
 
-    def _tell(self, kind: Kind, key: Key) -> None:
-        """Tell of a change of what stands under a key: to the job itself, or to every job on a recipe.
+    def _report(self, kind: Kind, key: Key) -> None:
+        """Report a change of an object: for its job, or for every job that uses the recipe.
 
-        Whether a job's chain reaches a recipe does not depend on that recipe's content, so it does not matter whether
-        this is asked before or after the change. Recipes change rarely: no index is worth keeping for it.
+        Whether a job's chain reaches a recipe does not depend on that recipe's content, so the order of this call and
+        the change does not matter. Recipes change rarely, so no index is kept for this.
         """
         if kind == WORKLOAD:
             owner = self._objects[RAY_CLUSTER].get(key.name)
-            # A cluster that is not known yet brings its job to the same look when it is.
+            # Once the cluster is stored, its own event queues the job.
             place = owner_key(RAY_CLUSTER, owner) if owner is not None else None
             if place is not None:
                 self._changed(place)
@@ -271,12 +271,12 @@ class Store:
             return False
         key = owner_key(kind, manifest)
         if kind == WORKLOAD and key is None:
-            # Of a Job, or of anything else that Kueue queues.
+            # It belongs to a Job, or to anything else that Kueue queues.
             return False
         gone = self._gone.get(uid)
-        if gone is not None and (gone == _FOR_EVER or not _newer(version, gone)):
+        if gone is not None and (gone == _FOREVER or not _newer(version, gone)):
             return False
-        # It had only left our label selector, and is back.
+        # It had only lost the labels of our selector, and has them again.
         self._gone.pop(uid, None)
         former = self._unindex(kind, uid)
         self._objects[kind][uid] = interned(without_fields(manifest, UNREAD.get(kind, ())))
@@ -284,28 +284,28 @@ class Store:
             self.kuberay = self.kuberay.seen(manifest)
         if key is not None:
             self._by_key[kind, key].add(uid)
-        # Told when it is there to be looked at: the queue asks which lane a job is in.
-        for told in dict.fromkeys((former, key)):
-            if told is not None:
-                self._tell(kind, told)
+        # Reported once it is stored: the queue asks for the lane of the job.
+        for place in dict.fromkeys((former, key)):
+            if place is not None:
+                self._report(kind, place)
         return True
 
     def _remove(self, kind: Kind, uid: str, version: str) -> bool:
         current = self._objects[kind].get(uid)
-        if current is not None and version != _FOR_EVER and _newer(_version(current), version):
+        if current is not None and version != _FOREVER and _newer(_version(current), version):
             return False
         former = self._unindex(kind, uid)
         self._objects[kind].pop(uid, None)
         buried = self._gone.get(uid, version)
-        self._gone[uid] = buried if buried == _FOR_EVER or _newer(buried, version) else version
+        self._gone[uid] = buried if buried == _FOREVER or _newer(buried, version) else version
         while len(self._gone) > TOMBSTONES:
             self._gone.popitem(last=False)
         if former is not None:
-            self._tell(kind, former)
+            self._report(kind, former)
         return current is not None
 
     def _unindex(self, kind: Kind, uid: str) -> Key | None:
-        """Forget whose an object was, and give that."""
+        """Remove an object from the index; return its key."""
         current = self._objects[kind].get(uid)
         key = owner_key(kind, current) if current is not None else None
         if key is None:
@@ -318,36 +318,36 @@ class Store:
 
 @dataclass(frozen=True)
 class Siblings(Mapping[str, Manifest]):
-    """The other RLJobs of a namespace: looked up by name, since a thousand jobs that begin need one each at most."""
+    """The other RLJobs of a namespace, looked up one by one: a job that begins needs at most one of them."""
 
     store: Store
     namespace: str
     me: str
 
     def __getitem__(self, name: str) -> Manifest:
-        """Give the job of that name."""
+        """Return the job of that name."""
         found = None if name == self.me else self.store.job(Key(self.namespace, name))
         if found is None:
             raise KeyError(name)
         return found
 
     def __iter__(self) -> Iterator[str]:
-        """Give their names."""
+        """Iterate over their names."""
         return (key.name for key in self.store.job_keys() if key.namespace == self.namespace and key.name != self.me)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return sum(1 for _ in self)
 
 
 def _nobody(_: Key) -> None:
-    """Hear of a change and do nothing."""
+    """Ignore a change."""
 
 
 def owner_key(kind: Kind, manifest: Manifest) -> Key | None:
-    """Give the key that an object is found under: its own name, or that of the job that its labels name.
+    """Return the key of an object: its own name, or that of the job in its labels.
 
-    A Workload carries no label of ours: it is found under the uid of the RayCluster that it is about.
+    A Workload has no label of ours; its key is the uid of its RayCluster.
     """
     metadata = manifest["metadata"]
     if kind == WORKLOAD:
@@ -375,7 +375,7 @@ def _number(version: str) -> int | None:
 
 
 def _newer(version: str, than: str) -> bool:
-    """Whether a version is later than another; equal ones are not, and what cannot be compared is believed."""
+    """Report whether a version is later than another; versions that are not numbers count as later if they differ."""
     left, right = _number(version), _number(than)
     if left is None or right is None:
         return version != than

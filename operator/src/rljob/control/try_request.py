@@ -1,4 +1,4 @@
-"""What a request found, or that it found nothing out: "could not be had" must never be taken for "is not there"."""
+"""Turns a failed request into UNSEEN: "could not be read" must never be taken for "does not exist"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def seen(what: str, ask: Callable[[], Awaitable[T]]) -> T | Unseen:
-    """Give the answer; UNSEEN where the outside gave none, which is logged."""
+    """Return the answer, or UNSEEN if the request failed, which is logged."""
     try:
         return await ask()
     except OutsideError as error:

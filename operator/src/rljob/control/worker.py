@@ -1,7 +1,7 @@
-"""The workers: each takes a key, runs its round, and turns what goes wrong into a delay.
+"""The workers: each takes a key, runs its round, and turns a failure into a delay.
 
-A failure stays with its key: others go on. What the outside does (timeouts, overload, a young head) is retried with
-backoff and told in the log; what needs a person (permissions, a bug of ours) becomes a Warning event as well.
+A failure affects only its key. Failures outside the operator (timeouts, overload, a head that starts) are retried with
+backoff and logged; those that need a person (permissions, a bug of ours) become a Warning event as well.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from rljob.control.store import Key
 
 ROUND_SECONDS = 180.0
-"""A round makes a handful of requests of at most 30 s; one that lasts longer hangs in something unforeseen."""
+"""A round makes a few requests of at most 30 s; one that lasts longer hangs in something unforeseen."""
 
-ROUNDS_IN_HAND = 10
-"""What the core promises for a job that begins; whoever needs more goes to the back of the queue."""
+ROUNDS_IN_A_TURN = 10
+"""The core promises that a job begins within this many; one that needs more goes to the back of the queue."""
 
 log = Log(__name__)
 
 
 async def work(reconciler: Reconciler, workers: int) -> NoReturn:
-    """Run the workers for ever; ends by cancellation."""
+    """Run the workers forever; ends by cancellation."""
     async with asyncio.TaskGroup() as group:
         for number in range(workers):
             group.create_task(_work(reconciler), name=f"worker-{number}")
@@ -45,22 +45,22 @@ async def _work(reconciler: Reconciler) -> NoReturn:
 
 
 async def hold(reconciler: Reconciler, key: Key) -> int:
-    """Run a job's rounds as long as each of them writes, so that what has begun goes on; gives their number.
+    """Run a job's rounds as long as each of them writes; return their number.
 
-    Of a thousand jobs that are made at once, those that come first get their clusters while the others wait. With one
-    round a turn, all would get them at the end.
+    Of a thousand jobs that are created at once, the first ones get their clusters while the others wait. With one round
+    per turn, all would get them at the end.
     """
     rounds = 0
     while True:
         with reconciler.metrics.reconcile_seconds.time():
             result = await attempt(reconciler, key)
         rounds += 1
-        if rounds == ROUNDS_IN_HAND or result is not Result.WROTE or not reconciler.queue.again(key):
+        if rounds == ROUNDS_IN_A_TURN or result is not Result.WROTE or not reconciler.queue.again(key):
             return rounds
 
 
 async def attempt(reconciler: Reconciler, key: Key) -> Result | None:
-    """Run one round; None if it failed, and then the key is on backoff."""
+    """Run one round; return None if it failed, and then the key is on backoff."""
     try:
         async with asyncio.timeout(ROUND_SECONDS):
             return await reconciler.round(key)
@@ -71,10 +71,10 @@ async def attempt(reconciler: Reconciler, key: Key) -> Result | None:
         log.warning("Round failed", job=key, reason=reason, error=str(error), seconds=round(seconds, 1))
         if isinstance(error, OutsideError) and not error.transient:
             await reconciler.warn(key, str(error))
-    except Exception as error:  # noqa: BLE001 - a bug met by one job must not stop the reconcile of all others
+    except Exception as error:  # noqa: BLE001 - a bug in one job's round must not stop the others
         seconds = _back_off(reconciler, key, "Bug", 0.0)
         log.failure("Round crashed", error, job=key, seconds=round(seconds, 1))
-        await reconciler.warn(key, f"internal error ({type(error).__name__}); the operator's log has the trace")
+        await reconciler.warn(key, f"internal error ({type(error).__name__}); the operator's log has the stack trace")
     return None
 
 

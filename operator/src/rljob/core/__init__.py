@@ -1,1 +1,1 @@
-"""The pure core: what to do about one RLJob, given all that was seen of it."""
+"""The pure core: decides what to do about one RLJob, given everything that was observed of it."""

@@ -115,7 +115,7 @@ class Context:
 
     @property
     def refresh(self) -> str | None:
-        """The value by which the user last asked for the recipes to be read anew."""
+        """The value by which the user last asked to read the recipes again."""
         return (self.observed.job["metadata"].get("annotations") or {}).get(labels.REFRESH)
 
     @property

@@ -1,8 +1,8 @@
-"""What was seen of one RLJob: the only input of `reconcile` beside the time.
+"""Everything that was observed of one RLJob: the only input of `reconcile` besides the time.
 
-`control` gathers it: the RLJob and its RayClusters and head pod from the store, the rest by requests that
-`core.requirements` asks for. Absent (None) means "was asked for and is not there"; `UNSEEN` means "was not asked for,
-or could not be read": a decision must never take the one for the other.
+`control` gathers it: the RLJob, its RayClusters and its head pod from the store, the rest by the requests that steps
+require. Absent (None) means "was requested and does not exist"; `UNSEEN` means "was not requested, or could not be
+read". A decision must never take one for the other.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rljob_runtime.contract import Progress
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
 PARTIAL_SECONDS = 60
-"""KubeRay makes the pods of a cluster within seconds, and the scheduler binds hundreds a second; a node that another
+"""KubeRay creates the pods of a cluster within seconds, and the scheduler binds hundreds a second; a node that another
 job leaves is free when its pods are gone, usually within their grace period of 30 s."""
 
 
 @dataclass(frozen=True, order=True)
 class RecipeId:
-    """Which recipe, as seen from a job's namespace."""
+    """Kind and name of a recipe, as seen from a job's namespace."""
 
     kind: RecipeKind
     name: str
@@ -58,7 +58,7 @@ class RayJobState(enum.StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether the driver is gone."""
+        """Whether the driver has ended."""
         return self in (RayJobState.STOPPED, RayJobState.SUCCEEDED, RayJobState.FAILED)
 
 
@@ -71,18 +71,18 @@ class RayJob:
     message: str = ""
     driver_exit_code: int | None = None
     log_tail: str = ""
-    """The last lines of the driver's log, at most 4 kB; fetched only when the job ended."""
+    """The last lines of the driver's log, at most 4 kB; read only after the job ended."""
 
 
 class RefusalCause(enum.StrEnum):
-    """Why an effect cannot work: never, but for the last."""
+    """Why an effect cannot work. Only DENIED may change."""
 
     NAME_TAKEN = "NameTaken"
     """The name belongs to an object of somebody else."""
     INVALID = "Invalid"
-    """The API server finds the manifest wrong."""
+    """The API server refuses the manifest as invalid."""
     DENIED = "Denied"
-    """Permissions, a quota or admission say no: that may change, and it is asked for again."""
+    """A permission, a quota or an admission policy refuses it: that may change, so it is tried again."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Silence:
-    """Since when a head answers nothing: the first of the questions in a row that this process asked in vain."""
+    """Since when a head does not answer: the time of the first of this process's unanswered requests in a row."""
 
     since: datetime
-    """Of those to the exporter."""
+    """Of requests to the exporter."""
     mute_since: datetime | None = None
-    """Of those to which Ray's job API had no answer either; None: it has one, and vouches for the run."""
+    """Of requests that Ray's job API did not answer either; None: it answers, so the run is alive."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ class PodGroupApi:
     """What the API server serves of Volcano's PodGroup."""
 
     fields: frozenset[str] = frozenset()
-    """Of its spec, and below these: `networkTopology`, `networkTopology.mode`."""
+    """Fields of its spec and their own fields: `networkTopology`, `networkTopology.mode`."""
     problem: str = ""
-    """Why none can be made; empty: they can."""
+    """Why none can be created; empty if they can."""
 
 
 @dataclass(frozen=True)
 class KubeRayWork:
-    """How far KubeRay is with the RayClusters of all jobs, by what it wrote; RFC 3339, empty: nothing so far."""
+    """How far KubeRay is with the RayClusters of all jobs, by what it wrote; RFC 3339, empty if it wrote nothing."""
 
     wrote: str = ""
     """The latest `status.lastUpdateTime`, by KubeRay's clock."""
@@ -125,58 +125,58 @@ class KubeRayWork:
     """The `creationTimestamp` of the youngest cluster that has a status."""
 
     def seen(self, cluster: Manifest) -> KubeRayWork:
-        """Give it with what a cluster shows."""
+        """Return it updated by what a cluster shows."""
         state = cluster.get("status") or {}
         if not state:
             return self
-        # In UTC, as every metav1.Time: the order of texts is that of moments.
+        # In UTC, as every metav1.Time: texts sort as the times do.
         wrote, made = str(state.get("lastUpdateTime", "")), str(cluster["metadata"].get("creationTimestamp", ""))
         return KubeRayWork(max(self.wrote, wrote), max(self.reached, made))
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A snapshot of one RLJob's world."""
+    """Everything that was observed of one RLJob."""
 
     job: Manifest
     """The RLJob with metadata, spec and status, at its committed resourceVersion."""
     status: RLJobStatus | None = field(default=None, compare=False, repr=False)
-    """Its status, where it was read already."""
+    """Its parsed status, if it was parsed before."""
     clusters: tuple[Manifest, ...] = ()
     """Every RayCluster that carries this job's uid label."""
     live_cluster: Manifest | Unseen | None = UNSEEN
-    """The intended RayCluster by a live read; asked for when the watch lacks a cluster that was there before."""
+    """The intended RayCluster by a live read; requested when the watch lacks a cluster that existed before."""
     kuberay: KubeRayWork = field(default_factory=KubeRayWork)
     head_pod: Manifest | None = None
     """The head pod of the intended cluster."""
     former_heads: tuple[Manifest, ...] = ()
-    """Head pods of clusters that had its name before."""
+    """Head pods of former clusters with its name."""
     workload: Manifest | Unseen | None = UNSEEN
     """Kueue's Workload of the intended cluster."""
     pod_groups: tuple[Manifest, ...] = ()
     """Every PodGroup that this job owns."""
     pod_group_api: PodGroupApi | Unseen = UNSEEN
-    """Asked for when a gang is decided or made."""
+    """Requested when the gang scheduler is decided, or a PodGroup is created."""
     pods: tuple[Manifest, ...] | Unseen = UNSEEN
-    """All pods of the intended cluster, or of the initializers; for the diagnosis of what does not start."""
+    """All pods of the intended cluster, or of the initializers; to diagnose what does not start."""
     config: Manifest | Unseen | None = UNSEEN
     """The frozen ConfigMap of the intended cluster generation."""
     snapshot: Manifest | Unseen | None = UNSEEN
     """The ConfigMap with the merged spec; the latest one when the status is lost."""
     base_snapshot: Manifest | Unseen | None = UNSEEN
-    """The ConfigMap whose recipes a snapshot that is still to be made stands on."""
+    """The ConfigMap with the recipes for a snapshot that is still to be created."""
     last_generation: int = 0
-    """The last cluster generation that may have been made; asked for when the status is lost."""
+    """The last cluster generation that may have been created; requested when the status is lost."""
     final: State | None = None
-    """How the job had finished, by the same; None: it had not."""
+    """How the job had finished, by its ConfigMaps; None if it had not."""
     attempts: tuple[Attempt, ...] = ()
-    """Those that are written down as ended; asked for when the status is lost."""
+    """Attempts that are recorded as ended; requested when the status is lost."""
     code: Manifest | Unseen | None = UNSEEN
     """The ConfigMap that spec.code names."""
     code_copy: Manifest | Unseen | None = UNSEEN
     """Our frozen copy of it."""
     initializers: Mapping[str, Manifest | None] = field(default_factory=dict)
-    """Initializer Jobs by name; empty when not asked for."""
+    """Initializer Jobs by name; empty if not requested."""
     initializer_log: str | Unseen = UNSEEN
     """The last lines of the running initializer's log, at most 80 kB."""
     ray_job: RayJob | Unseen | None = UNSEEN
@@ -184,32 +184,32 @@ class Observed:
     progress: Progress | Unseen = UNSEEN
     """The exporter's answer, already checked against pod uid and submission id."""
     silence: Silence | None = None
-    """None: the exporter answers, or was not asked."""
+    """None if the exporter answers, or was not asked."""
     evidence: Manifest | Unseen | None = UNSEEN
-    """The ConfigMap of ended attempts; asked for when one has just ended."""
+    """The ConfigMap of ended attempts; requested when one has just ended."""
     warnings: tuple[Manifest, ...] | Unseen = UNSEEN
-    """Warning events of the namespace, at most 500; with the evidence that is yet to be written."""
+    """Warning events of the namespace, at most 500; requested with evidence that is still to be recorded."""
     cluster_events: tuple[Manifest, ...] = ()
-    """Events about the intended RayCluster, at most 500, with KubeRay's words of pods that it deleted, when an attempt
-    has ended badly; of a cluster that it refuses, when it does not touch one."""
+    """Events about the intended RayCluster, at most 500: about pods that KubeRay deleted, after an attempt failed;
+    about a refusal, while KubeRay does not touch the cluster."""
     nodes: Nodes | Unseen = UNSEEN
-    """The cluster's nodes; asked for when a generation is about to begin, and while pods wait."""
+    """The cluster's nodes; requested when a generation is about to begin, and while pods wait."""
     taken: Mapping[str, int] | Unseen = UNSEEN
-    """Devices that the clusters of the other jobs have, by accelerator class; a job that waits asks for it."""
+    """Devices of the other jobs' clusters by accelerator class; requested by a job that waits for devices."""
     held: tuple[Held, ...] | Unseen = UNSEEN
     """The nodes of the running attempt's pods."""
     looks: Mapping[str, NodeLook] = field(default_factory=dict)
-    """By name: of these nodes, or of those that the job avoids, the ones that could be read lately."""
+    """What was read lately of these nodes, or of the nodes that the job avoids, by name."""
     allocations: Allocations | Unseen = UNSEEN
-    """The blocks of ports, with what the statuses of the other jobs say of them; for network.mode Host."""
+    """The blocks of ports, completed by the statuses of the other jobs; for network.mode Host."""
     refusals: tuple[Refusal, ...] = ()
     recipes: Mapping[RecipeId, Manifest] = field(default_factory=dict)
-    """Every recipe that the job's recipeRef leads to, or led to when its spec was frozen, as far as it is there."""
+    """Every existing recipe that the job's recipeRef leads to, or led to when its spec was frozen."""
     siblings: Mapping[str, Manifest] = field(default_factory=dict)
     """The other RLJobs of the namespace by name; filled when a cluster generation is about to begin."""
     unreadable: Mapping[RecipeKind, str] = field(default_factory=dict)
-    """Kinds of recipes of which nothing can be said, and why."""
+    """Kinds of recipes that cannot be read, and why."""
     progress_write_seconds: float = 30.0
-    """Shortest time between two status writes that only tell of a further step."""
+    """Shortest interval between two status writes that only report a further step."""
     partial_seconds: float = PARTIAL_SECONDS
-    """How long a cluster may hold some of its nodes while the others are somebody else's, without jitter."""
+    """How long a cluster may hold some of its nodes while other jobs have the rest, without jitter."""

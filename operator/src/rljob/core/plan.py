@@ -1,7 +1,7 @@
 """What to do next about one RLJob: the only output of `reconcile`.
 
-A plan is either an intent (a status write, with the events that tell people about it) or effects whose intent stands
-in the observed status. `control.worker` carries it out; each effect may be the last that is carried out.
+A plan is either an intent (a status write, with the events that report it) or effects whose intent is in the observed
+status. `control.execute` carries it out; the process may end after any effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class EventType(enum.StrEnum):
 class EventNote:
     """A Kubernetes event on the RLJob: the submission, the end, and what somebody should look at.
 
-    What goes its way stands in a condition; an event that only repeats one is a write for nothing.
+    Normal progress is in the conditions; an event that only repeats a condition would be a needless write.
     """
 
     type: EventType
@@ -42,9 +42,9 @@ class CreateObject:
 
 @dataclass(frozen=True)
 class CreateToken:
-    """POST the Secret with the token of a Ray cluster; the executor derives it, so that no plan holds a secret.
+    """POST the Secret with the token of a Ray cluster; the executor derives the token, so that no plan holds a secret.
 
-    AlreadyExists counts as done: the operator may create Secrets, not read them; its key determines the token.
+    AlreadyExists counts as done: the operator may create Secrets but not read them, and its key determines the token.
     """
 
     manifest: Manifest
@@ -55,7 +55,7 @@ class CreateToken:
 
 @dataclass(frozen=True)
 class DeleteObject:
-    """DELETE with a uid precondition, after a live read that the RLJob still stands at the observed resourceVersion."""
+    """DELETE with a uid precondition, after a live read that the RLJob is still at the observed resourceVersion."""
 
     api_version: str
     kind: str
@@ -94,14 +94,14 @@ class StopRun:
 
 @dataclass(frozen=True)
 class SetFinalizers:
-    """PATCH the RLJob's finalizers as a whole, if it still stands at the observed resourceVersion."""
+    """PATCH the RLJob's finalizers as a whole, if it is still at the observed resourceVersion."""
 
     finalizers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ShortenGracePeriod:
-    """DELETE a pod that is being deleted once more, with the shortest grace: nothing of a run is in it."""
+    """DELETE a terminating pod again with the shortest grace period: no part of a run is in it."""
 
     namespace: str
     name: str
@@ -110,14 +110,14 @@ class ShortenGracePeriod:
 
 @dataclass(frozen=True)
 class KeepEvidence:
-    """POST the ConfigMap of ended attempts, or PUT it where it names a resourceVersion."""
+    """POST the ConfigMap of ended attempts, or PUT it if it names a resourceVersion."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True)
 class WriteAllocations:
-    """Write the ConfigMap of port blocks as a whole, if it still stands at the version that the manifest names."""
+    """Write the ConfigMap of port blocks as a whole, if it is still at the version that the manifest names."""
 
     manifest: Manifest
 
@@ -137,7 +137,7 @@ Effect = (
 
 @dataclass(frozen=True)
 class Plan:
-    """The next step. Empty means: the world is as it should be; look again after `requeue_after_seconds`, if given."""
+    """The next step. An empty plan means that nothing is to be done before `requeue_after_seconds`, if given."""
 
     status: Manifest | None = None
     """The whole desired status, written with the observed resourceVersion as precondition."""
@@ -145,16 +145,16 @@ class Plan:
     events: tuple[EventNote, ...] = ()
     requeue_after_seconds: float | None = None
     rests: bool = False
-    """Nothing follows from the status that is written: the next look is due after `requeue_after_seconds`."""
+    """Nothing follows from the status write itself: the next look is due after `requeue_after_seconds`."""
 
     def __post_init__(self) -> None:
-        """Hold law 3."""
+        """Enforce law 3: intent before effect."""
         if self.status is not None and self.effects:
             raise AssertionError("a plan holds an intent or effects, never both")
         if self.events and self.status is None:
-            raise AssertionError("events go with the status write that they tell of")
+            raise AssertionError("events belong to the status write that they report")
         if self.rests and (self.status is None or self.requeue_after_seconds is None):
-            raise AssertionError("a plan rests after a status write, for a time that it gives")
+            raise AssertionError("a plan rests after a status write, for a time that it names")
 
     @property
     def empty(self) -> bool:

@@ -1,6 +1,6 @@
-"""Writing the status: conditions that keep their transition time, and the summaries for `kubectl get`.
+"""Read and write the status: conditions that keep their transition time, and the summaries for `kubectl get`.
 
-A status is a frozen `RLJobStatus`; each function gives a new one. Nothing here decides anything.
+A status is a frozen `RLJobStatus`; each function returns a new one. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
 
 MESSAGE_LIMIT = 2000
-"""Bytes: the whole status has a limit in bytes."""
+"""Bytes, since the size of the whole status is limited in bytes."""
 READ_ATTEMPTS = 3
 
 
 def read_status(job: Manifest) -> RLJobStatus:
-    """Read the status; a part that does not fit the types counts as lost, and only that part.
+    """Parse the status; only a part that does not fit the types counts as lost.
 
-    Another operator version may have written it: a state or condition that this one does not know must not cost
-    Finished, or a downgrade would run finished jobs once more.
+    Another operator version may have written it. An unknown state or condition must not hide Finished, or a downgrade
+    would run finished jobs again.
     """
     document = job.get("status") or {}
     for _ in range(READ_ATTEMPTS):
@@ -38,13 +38,13 @@ def read_status(job: Manifest) -> RLJobStatus:
 
 
 def _paired(status: RLJobStatus) -> RLJobStatus:
-    """Count intent and resolved as lost together, with what is under way of them: none is of use alone."""
+    """Drop intent and resolved together, and the stop and the end under way: none is of use alone."""
     if status.intent is not None and status.resolved is not None:
         return status
     return status.model_copy(update={"intent": None, "resolved": None, "stop": None, "ending": None})
 
 
-def _without(document: Any, broken: set[tuple[int | str, ...]]) -> dict[str, Any]:  # noqa: ANN401 - JSON of anybody
+def _without(document: Any, broken: set[tuple[int | str, ...]]) -> dict[str, Any]:  # noqa: ANN401 - untrusted JSON
     if not isinstance(document, dict):
         return {}
     kept: dict[str, Any] = {}
@@ -57,23 +57,23 @@ def _without(document: Any, broken: set[tuple[int | str, ...]]) -> dict[str, Any
 
 
 def document(status: RLJobStatus) -> dict[str, Any]:
-    """Give the status as JSON."""
+    """Return the status as JSON."""
     result: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     return result
 
 
 def last_step(status: RLJobStatus) -> int:
-    """Give the last step that was told of; 0: none."""
+    """Return the last reported step; 0 before the first."""
     return status.progress.step if status.progress else 0
 
 
 def condition(status: RLJobStatus, kind: ConditionType) -> Condition | None:
-    """Find a condition."""
+    """Return a condition, or None."""
     return next((entry for entry in status.conditions if entry.type == kind), None)
 
 
 def is_true(status: RLJobStatus, kind: ConditionType) -> bool:
-    """Whether a condition is True."""
+    """Report whether a condition is True."""
     found = condition(status, kind)
     return found is not None and found.status is ConditionStatus.TRUE
 
@@ -92,7 +92,7 @@ def is_silent(status: RLJobStatus) -> bool:
 
 @dataclass(frozen=True)
 class Writer:
-    """Makes new versions of one job's status at one moment."""
+    """Makes new versions of one job's status, at one time."""
 
     generation: int
     now: datetime
@@ -125,7 +125,7 @@ class Writer:
         return self.with_condition(status, kind, value, reason, message)
 
     def summarised(self, status: RLJobStatus, state: State, reason: str, message: str = "") -> RLJobStatus:
-        """Set the summaries for people."""
+        """Set the summaries for users."""
         return status.model_copy(
             update={
                 "state": state,
@@ -137,13 +137,13 @@ class Writer:
 
 
 def _rank(entry: Condition) -> tuple[int, str]:
-    """Conditions of another operator version stand last."""
+    """Sort conditions of another operator version last."""
     known = [kind.value for kind in ConditionType]
     return (known.index(entry.type) if entry.type in known else len(known)), entry.type
 
 
 def bounded(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    """Cut a message to what the status may hold; halves of characters, as logs contain them, become question marks."""
+    """Cut a message to what the status may hold; unpaired surrogates, which logs contain, become question marks."""
     data = text.encode("utf-8", "replace")
     if len(data) <= limit:
         return data.decode()
@@ -151,16 +151,16 @@ def bounded(text: str, limit: int = MESSAGE_LIMIT) -> str:
 
 
 LARGE = 1e15
-"""From here on an exponent is easier to read after all."""
+"""From here on, an exponent is easier to read."""
 
 
 def metric(value: float | None, digits: int = 4) -> str | None:
-    """Give a measured number as the status writes it: significant digits, no float noise, NaN kept."""
+    """Return a measured number as text: significant digits, no floating-point noise, NaN kept."""
     if value is None:
         return None
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "Inf" if value > 0 else "-Inf"
-    # Four digits before the point or more: an exponent would be hard to read in `kubectl get`.
+    # From four digits before the point on, an exponent would be hard to read in `kubectl get`.
     return f"{value:.1f}" if 10 ** (digits - 1) <= abs(value) < LARGE else f"{value:.{digits}g}"

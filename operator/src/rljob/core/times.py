@@ -6,20 +6,20 @@ from datetime import UTC, datetime, timedelta
 
 
 def to_text(moment: datetime) -> str:
-    """Give the text of a moment."""
+    """Return the text of a time."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def from_text(text: str) -> datetime:
-    """Read a moment."""
+    """Parse a time."""
     return datetime.fromisoformat(text)
 
 
 def from_unix(seconds: float) -> datetime:
-    """Read a moment given in seconds since 1970."""
+    """Return the time of a Unix timestamp."""
     return datetime.fromtimestamp(seconds, tz=UTC)
 
 
 def after(text: str, seconds: float) -> datetime:
-    """Give the moment so many seconds after a text."""
+    """Return the time `seconds` after a text."""
     return from_text(text) + timedelta(seconds=seconds)

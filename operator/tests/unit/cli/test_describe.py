@@ -100,7 +100,7 @@ def test_a_pod_that_waits_for_anything_else_has_the_start_deadline_alone() -> No
 def test_a_job_that_gave_back_its_nodes_says_what_it_waits_for() -> None:
     message = (
         f"3 of 4 pods have nodes, 1 waits for devices: pod w-2: 0/4 nodes are available: 4 Insufficient {NPU}; "
-        "released at 2026-01-01T00:02:00Z, tries again from 2026-01-01T00:03:00Z on"
+        "released at 2026-01-01T00:02:00Z; next try from 2026-01-01T00:03:00Z"
     )
     waits = {"state": "Pending", "reason": "WaitingForDevices", "message": message}
     assert why(world(waits)) == f"team/sums is Pending (WaitingForDevices). {message}."

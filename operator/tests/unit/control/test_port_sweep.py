@@ -120,9 +120,9 @@ async def test_who_writes_second_looks_again() -> None:
     machine = Machine()
     first = Allocations(POOL, {20_000: GONE}).manifest()
     await write(machine, first)
-    with pytest.raises(StaleError, match="somebody else changed"):
+    with pytest.raises(StaleError, match="another process changed"):
         await write(machine, first)
     old = first | {"metadata": first["metadata"] | {"resourceVersion": "1"}}
-    with pytest.raises(StaleError, match="somebody else changed"):
+    with pytest.raises(StaleError, match="another process changed"):
         await write(machine, old)
     assert machine.written == ["ports"]

@@ -13,7 +13,7 @@ from machine import KEY, Machine, cluster_of, rljob
 from rljob.cluster.errors import ClusterError, Conflict, Forbidden, OutcomeUnknown, RateLimited, Unavailable
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB
 from rljob.control.reconciler import ROUNDS_IN_A_ROW, Result
-from rljob.control.worker import ROUNDS_IN_HAND, attempt, hold, work
+from rljob.control.worker import ROUNDS_IN_A_TURN, attempt, hold, work
 from rljob.core.plan import CreateObject, Plan
 
 if TYPE_CHECKING:
@@ -242,6 +242,6 @@ async def test_a_job_that_never_stops_writing_leaves_room_for_others(machine: Ma
     await machine.start()
     key = machine.reconciler.queue.get_nowait()
     assert key == KEY
-    assert await hold(machine.reconciler, key) == ROUNDS_IN_HAND
+    assert await hold(machine.reconciler, key) == ROUNDS_IN_A_TURN
     machine.reconciler.queue.done(key)
     assert len(machine.reconciler.queue) == 1

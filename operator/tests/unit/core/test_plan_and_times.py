@@ -22,7 +22,7 @@ def test_a_plan_never_holds_an_intent_and_effects() -> None:
 
 
 def test_an_event_goes_with_a_status_write() -> None:
-    with pytest.raises(AssertionError, match="events go with"):
+    with pytest.raises(AssertionError, match="events belong to"):
         Plan(events=(NOTE,))
 
 

@@ -1,1 +1,1 @@
-"""The decisions of `reconcile`, in modules by the phases of a job; what is only told of it stands in drifting."""
+"""The decisions of `reconcile`, one module per phase of a job. A step never imports another step."""

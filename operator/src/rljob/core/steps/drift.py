@@ -19,9 +19,11 @@ from rljob.core.spec.mutability import differences, listed, training_hash
 from rljob.core.step import step
 from rljob.render import labels
 
-TAKES_EFFECT = "the next cluster generation takes it: set spec.suspend to true, and then to false"
-GOES_ON = "the job goes on with the spec that it began with"
-REFRESH = f"set the annotation {labels.REFRESH} to a new value for the next cluster generation to read recipes anew"
+TAKES_EFFECT = "the next cluster generation takes it: set spec.suspend to true and then to false"
+KEEPS = "the job keeps the spec that it began with"
+REFRESH = (
+    f"set the annotation {labels.REFRESH} to a new value to let the next cluster generation read the recipes again"
+)
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,13 @@ def _with_report(context: Context, current: RLJobStatus, kind: ConditionType, re
 def _pending_changes(context: Context) -> Report | None:
     wanted, frozen = context.checked.spec, context.frozen_spec
     if violations := context.next_violations:
-        return Report(Reason.INVALID_SPEC, f"{GOES_ON}: " + "; ".join(map(str, violations)))
+        return Report(Reason.INVALID_SPEC, f"{KEEPS}: " + "; ".join(map(str, violations)))
     if wanted is None:
         raise AssertionError("a spec without violations exists")
     if frozen is None:
         # Between the intent and the snapshot, or after somebody deleted the snapshot.
         same = training_hash(wanted) == context.resolved.spec_hash
-        return NOTHING if same else Report(Reason.SPEC_CHANGED, f"{GOES_ON}; {TAKES_EFFECT}")
+        return NOTHING if same else Report(Reason.SPEC_CHANGED, f"{KEEPS}; {TAKES_EFFECT}")
     changes = context.once("differences", lambda: differences(frozen, wanted))
     return Report(Reason.SPEC_CHANGED, f"{listed(changes)}; {TAKES_EFFECT}") if changes else NOTHING
 
@@ -82,7 +84,7 @@ def _recipe_drift(context: Context) -> Report | None:
     if any(taken.kind in context.observed.unreadable for taken in context.resolved.recipes):
         return None
     changes = [text for taken in context.resolved.recipes for text in _change(context, taken)]
-    return Report(Reason.RECIPE_CHANGED, f"{'; '.join(changes)}; {GOES_ON}; {REFRESH}") if changes else NOTHING
+    return Report(Reason.RECIPE_CHANGED, f"{'; '.join(changes)}; {KEEPS}; {REFRESH}") if changes else NOTHING
 
 
 def _change(context: Context, taken: ResolvedRecipe) -> Iterator[str]:
@@ -91,7 +93,7 @@ def _change(context: Context, taken: ResolvedRecipe) -> Iterator[str]:
     if found is None:
         yield f"{recipe} was deleted"
     elif found["metadata"].get("uid") != taken.uid:
-        yield f"{recipe} was deleted and made anew"
+        yield f"{recipe} was deleted and created again"
     elif found["metadata"].get("generation") != taken.generation:
         yield f"{recipe} changed from generation {taken.generation} to {found['metadata'].get('generation')}"
 

@@ -105,7 +105,7 @@ def give_up_refused(context: Context) -> Plan | None:
     if first is None:
         return None
     if first.cause is RefusalCause.INVALID:
-        fix = "correct the fields that it was made from and create the job again"
+        fix = "correct the fields that it is rendered from and create the job again"
         return fail(context, Reason.INVALID_MANIFEST, f"{first.kind} {first.name}: {first.why}; {fix}")
     return fail(
         context, Reason.NAME_TAKEN, f"{first.kind} {first.name}: {first.why}; delete it and create the job again"

@@ -45,7 +45,7 @@ def _living_head(seen: Watched) -> Requirements:
 
 @step(_living_head)
 def find_lost_head(context: Context) -> Plan | None:
-    """Give the attempt up when the pod that held the driver is gone: Ray's state, and the driver, died with it."""
+    """Give up the attempt when the pod that held the driver is gone: Ray's state, and the driver, died with it."""
     pod = context.observed.head_pod
     if pod is not None and pod["metadata"]["uid"] == context.intent.head_pod_uid:
         return _find_ended_head(context, pod)
@@ -60,7 +60,7 @@ def find_lost_head(context: Context) -> Plan | None:
 
 
 def _find_ended_head(context: Context, pod: Manifest) -> Plan | None:
-    """Give the attempt up when the pod exists but its containers have ended, or must have by now.
+    """Give up the attempt when the pod exists but its containers have ended, or must have by now.
 
     A pod on a node that is off stays as long as its Node object, and one that failed stays as long as KubeRay is away:
     every other NPU of the job would wait for it.
@@ -73,7 +73,7 @@ def _find_ended_head(context: Context, pod: Manifest) -> Plan | None:
     if phase in OVER:
         seen = f"has ended ({phase})"
     elif ends is not None and context.now >= times.after(ends, DOOMED_SECONDS):
-        seen = f"should be gone since {ends} and does not answer"
+        seen = f"should have terminated by {ends} and does not answer"
     else:
         return None
     return give_up(
@@ -83,7 +83,7 @@ def _find_ended_head(context: Context, pod: Manifest) -> Plan | None:
 
 @step(intended_head)
 def find_killed_ray(context: Context) -> Plan | None:
-    """Give the attempt up when the kernel killed Ray on the head, before KubeRay deletes the pod that shows why."""
+    """Give up the attempt when the kernel killed Ray on the head, before KubeRay deletes the pod that shows why."""
     pod = context.observed.head_pod
     if pod is None or not is_killed(pod) or context.status.ending is not None or outcome_seen(context) is not None:
         return None
@@ -95,7 +95,7 @@ def find_killed_ray(context: Context) -> Plan | None:
 
 @step(intended_head)
 def find_lost_driver(context: Context) -> Plan | None:
-    """Give the attempt up when Ray has forgotten the submission."""
+    """Give up the attempt when Ray has forgotten the submission."""
     if context.observed.ray_job is not None:
         return None
     return give_up(context, Reason.DRIVER_LOST, f"Ray no longer knows the submission {_attempt(context).submission_id}")
@@ -142,7 +142,7 @@ def _await_answer(context: Context) -> Plan:
     silence = context.observed.silence
     if silence is None or not _lasts(context, silence.since):
         return Plan(requeue_after_seconds=HEAD_POLL_SECONDS_MIN)
-    return report_silence(context, "the exporter in the head pod does not answer; the run may well go on")
+    return report_silence(context, "the exporter in the head pod does not answer; the run may still be alive")
 
 
 def _mute_since(context: Context, told: Condition) -> datetime | None:
@@ -233,7 +233,9 @@ def _write_progress(context: Context, answer: Answer, wait: float) -> Plan:
     new = context.writer.summarised(new, state, reason)
     # The first step is in the condition; an event only follows the warning about a silent head.
     events = (
-        (EventNote(EventType.NORMAL, reason, f"seen again: {message}"),) if status.is_silent(context.status) else ()
+        (EventNote(EventType.NORMAL, reason, f"the head answers again: {message}"),)
+        if status.is_silent(context.status)
+        else ()
     )
     return context.write(new, *events, requeue=wait, rests=_may_rest(context))
 

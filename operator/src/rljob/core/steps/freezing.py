@@ -31,7 +31,7 @@ def freeze_spec(context: Context) -> Plan | None:
         return None
     if context.observed.snapshot is not None:
         name = context.resolved.snapshot_name
-        return fail(context, Reason.NAME_TAKEN, f"ConfigMap {name} is not the one that this operator made; delete it")
+        return fail(context, Reason.NAME_TAKEN, f"ConfigMap {name} was not created by this operator; delete it")
     checked = context.checked
     if checked.spec is None or context.resolved.spec_hash != training_hash(checked.spec):
         # The spec changed between the intent and the snapshot: begin again with the new one.
@@ -79,9 +79,7 @@ def freeze_code(context: Context) -> Plan | None:
     if made is not None:
         if not context.made(made):
             taken = names.code_name(context.job)
-            return fail(
-                context, Reason.NAME_TAKEN, f"ConfigMap {taken} is not the one that this operator made; delete it"
-            )
+            return fail(context, Reason.NAME_TAKEN, f"ConfigMap {taken} was not created by this operator; delete it")
         return _write_code(context, resolved, resolved.code.model_copy(update={"digest": code_digest(made)}))
     if original is None:
         return _await_code(context, name)
@@ -118,7 +116,7 @@ def freeze_cluster(context: Context) -> Plan | None:
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
     if context.observed.config is not None:
         name = context.intent.cluster_name
-        return fail(context, Reason.NAME_TAKEN, f"ConfigMap {name} is not the one that this operator made; delete it")
+        return fail(context, Reason.NAME_TAKEN, f"ConfigMap {name} was not created by this operator; delete it")
     if context.frozen_spec is None:
         raise AssertionError("freeze_spec lets no job without a snapshot pass")
     return _freeze(context, context.frozen_spec)

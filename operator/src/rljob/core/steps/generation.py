@@ -115,7 +115,7 @@ def _next_generation(context: Context) -> int:
 
 
 def _keeps_frozen(context: Context) -> configmap.Snapshot | None:
-    """Return the frozen spec, unless the user edited the spec or asked for the recipes to be read anew."""
+    """Return the frozen spec, unless the user edited the spec or asked to read the recipes again."""
     began, frozen = context.status.resolved is not None, context.frozen
     if frozen is not None and context.restarts_by_itself and context.next_violations:
         return frozen
@@ -128,7 +128,7 @@ def _taken_spec(context: Context) -> RLJobSpec:
     if kept is not None:
         return kept.spec
     if spec is None:
-        raise AssertionError("validate_spec lets no wrong spec pass")
+        raise AssertionError("validate_spec lets no invalid spec pass")
     return spec
 
 

@@ -75,7 +75,7 @@ def _refusal(context: Context, cluster: Manifest) -> str | None:
         about = (event.get("regarding") or {}).get("uid", cluster["metadata"]["uid"])
         if str(event.get("reason", "")).startswith(INVALID) and about == cluster["metadata"]["uid"]:
             said = status.bounded(str(event.get("note") or event["reason"]))
-            return f"KubeRay: {said}; correct the fields that it was made from and create the job again"
+            return f"KubeRay: {said}; correct the fields that it is rendered from and create the job again"
     return None
 
 

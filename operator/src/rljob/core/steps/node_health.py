@@ -75,7 +75,7 @@ def _why_it_continues(context: Context, acting: Sequence[NodeFault]) -> str:
     verdict = judge_fault(acting[0].name, context.restart, context.status.budget, saved, seed="")
     if verdict.action is not Action.FAIL:
         return ""
-    return f"the run goes on as long as it can, since {verdict.why or 'restart.maxInfrastructureRestarts is 0'}"
+    return f"the run continues as long as it can, since {verdict.why or 'restart.maxInfrastructureRestarts is 0'}"
 
 
 def _report(context: Context, told: Condition | None, node_faults: Sequence[NodeFault], continues: str) -> Plan | None:
@@ -84,7 +84,7 @@ def _report(context: Context, told: Condition | None, node_faults: Sequence[Node
         if told is None or told.status is ConditionStatus.FALSE:
             return None
         new = without_node_faults(context, context.status)
-        return context.write(new, EventNote(EventType.NORMAL, Reason.HEALTHY, f"no more: {told.message}"))
+        return context.write(new, EventNote(EventType.NORMAL, Reason.HEALTHY, f"resolved: {told.message}"))
     reason, message = node_faults[0].row.reason, listed(node_faults)
     message = f"{message}; {continues}" if continues else message
     known = told is not None and told.status is ConditionStatus.TRUE
@@ -202,13 +202,13 @@ def _missing_room(context: Context, room: Room, wanted: int, avoided: dict[str, 
     names = sorted(room.all - room.usable)
     more = f" and {len(names) - NODES_NAMED} more" if len(names) > NODES_NAMED else ""
     listed_names = "; ".join(_why_not(context, name, avoided.get(name)) for name in names[:NODES_NAMED])
-    return f"{len(room.usable)} of {len(room.all)} nodes can be used and the job needs {wanted}: {listed_names}{more}"
+    return f"{len(room.usable)} of {len(room.all)} nodes are usable and the job needs {wanted}: {listed_names}{more}"
 
 
 def _why_not(context: Context, name: str, entry: ExcludedNode | None) -> str:
     if entry is None:
-        return f"{name} is cordoned, silent, or offers too few devices"
+        return f"{name} is cordoned, not ready, or offers too few devices"
     fault = f" ({entry.message})" if entry.message else ""
     if entry.reason in RETURNING:
-        return f"{name} is avoided until {entry.until} for {entry.reason}{fault}, or until that is gone"
-    return f"{name} is done without until {times.to_text(_doubted_until(context, entry))} for {entry.reason}{fault}"
+        return f"{name} is avoided until {entry.until} for {entry.reason}{fault}, or until the fault is gone"
+    return f"{name} is not used until {times.to_text(_doubted_until(context, entry))} for {entry.reason}{fault}"

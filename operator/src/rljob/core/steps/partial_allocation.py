@@ -2,8 +2,8 @@
 
 The order to release is recorded first and carried out by the same teardown as a suspension. The next cluster generation
 begins when its time has come and, as far as this operator knows, enough devices are free. None of this is an attempt or
-a failure. A job may wait in this way for days: `deadlines.startSeconds` counts anew for every generation, and ends only
-jobs that the nodes of the cluster could never hold.
+a failure. A job may wait in this way for days: `deadlines.startSeconds` counts from the start of every generation, and
+ends only jobs that the nodes of the cluster could never hold.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _release(context: Context, found: Holding) -> Plan:
     now = times.to_text(context.now)
     pause = backoff_seconds(_waited_seconds(context), context.observed.partial_seconds, context.intent.cluster_name)
     begin = context.now + timedelta(seconds=pause)
-    message = f"{_numbers(context, found)}; released at {now}, tries again from {times.to_text(begin)} on"
+    message = f"{_numbers(context, found)}; released at {now}; next try from {times.to_text(begin)}"
     reason = Reason.WAITING_FOR_DEVICES
     stop = StopStatus(reason=reason, mode=StopMode.IMMEDIATE.value, requested_time=now, deadline=now)
     new = context.status.model_copy(update={"stop": stop, "next_attempt_time": times.to_text(begin)})

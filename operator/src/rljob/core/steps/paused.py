@@ -16,7 +16,7 @@ from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched
 from rljob.core.step import step
 from rljob.render.labels import PAUSED
 
-MESSAGE = f'the annotation {PAUSED} is "true": nothing is done for this job until it is removed'
+MESSAGE = f'the annotation {PAUSED} is "true": the operator does nothing for this job until it is removed'
 
 
 def _paused(seen: Watched) -> Requirements:
@@ -33,4 +33,4 @@ def keep_off(context: Context) -> Plan | None:
     value, reason = (ConditionStatus.TRUE, Reason.PAUSED) if paused else (ConditionStatus.FALSE, Reason.UNPAUSED)
     message = MESSAGE if paused else ""
     new = context.writer.with_condition(context.status, ConditionType.PAUSED, value, reason, message)
-    return context.write(new, EventNote(EventType.NORMAL, reason, message or "the operator goes on with this job"))
+    return context.write(new, EventNote(EventType.NORMAL, reason, message or "the operator manages this job again"))

@@ -45,7 +45,7 @@ def _live_cluster(seen: Watched) -> Requirements:
 
 @step(_live_cluster)
 def find_lost_cluster(context: Context) -> Plan | None:
-    """Give the attempt up when its cluster is gone."""
+    """Give up the attempt when its cluster is gone."""
     if context.cluster is not None or context.intent.cluster_uid is None:
         return None
     live = context.observed.live_cluster
@@ -81,7 +81,7 @@ def create_cluster(context: Context) -> Plan | None:
         return plan
     if context.is_late:
         asked = "is KubeRay installed" if context.frozen_pod_group is None else "are KubeRay and Volcano installed"
-        message = f"the RayCluster could not be made ({asked}? events of the job hold the API server's words)"
+        message = f"the RayCluster could not be created ({asked}? the job's events quote the API server)"
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, message)
     if context.observed.former_heads:
         # The cluster was deleted while it started: KubeRay would adopt its pods for the next one.
@@ -93,7 +93,7 @@ def create_cluster(context: Context) -> Plan | None:
 
 @step()
 def find_replaced_cluster(context: Context) -> Plan | None:
-    """Give the attempt up when another cluster has the name of its cluster."""
+    """Give up the attempt when another cluster has the name of its cluster."""
     if context.cluster is None or context.intent.cluster_uid in (None, context.cluster["metadata"]["uid"]):
         return None
     return give_up(
@@ -204,7 +204,7 @@ def _diagnose(context: Context, cluster: Manifest) -> Diagnosis:
     if isinstance(context.observed.pods, Unseen):
         if told is not None and told.reason in list(StartReason):
             return Diagnosis(StartReason(told.reason), told.message)
-        return Diagnosis(StartReason.POD_STARTING, "the pods were not looked at yet")
+        return Diagnosis(StartReason.POD_STARTING, "the pods were not listed yet")
     found, spec, nodes = diagnose(context.observed.pods), context.frozen_spec, context.observed.nodes
     if found.reason is not StartReason.POD_UNSCHEDULABLE or spec is None or isinstance(nodes, Unseen):
         return found

@@ -191,7 +191,7 @@ def _joined(stop: StopStatus, outcome: Outcome | None) -> str:
 def _closed(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> RLJobStatus:
     """Return the status with the attempt closed; one that failed meanwhile is recorded as failed."""
     if outcome is None or outcome.exit_code == ExitCode.STOPPED:
-        message = outcome.message if outcome else "its time to save was over, or there was nothing to wait for"
+        message = outcome.message if outcome else "the time to save had passed, or there was nothing to save"
         stopped = Outcome(ExitCode.STOPPED, stop.reason, message, last_step=status.last_step(current))
         return close_attempt(current, context, stopped, AttemptOutcome.STOPPED)
     return close_attempt(current, context, outcome, AttemptOutcome.FAILED)
@@ -283,9 +283,9 @@ def _stuck_message(stuck: Manifest) -> str:
     node = (stuck.get("spec") or {}).get("nodeName") or "no node"
     name, since = stuck["metadata"]["name"], stuck["metadata"]["deletionTimestamp"]
     return (
-        f"pod {name} on {node} should be gone since {since}; if the node is off, taint it "
-        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute or delete it, else look at its kubelet: "
-        "the NPUs are not free, and nothing begins, before the pod is gone"
+        f"pod {name} on {node} should have terminated by {since}; if the node is off, taint it "
+        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute or delete it, else check its kubelet: "
+        "until the pod is gone, the NPUs are not free and nothing new starts"
     )
 
 
@@ -299,8 +299,8 @@ def _orphan_message(context: Context, pods: tuple[Manifest, ...]) -> str | None:
         if not pods and since is not None and context.now >= times.after(since, STUCK_SECONDS):
             holders = ", ".join(metadata.get("finalizers") or ()) or "none"
             return (
-                f"RayCluster {metadata['name']} is being deleted since {since} (finalizers: "
-                f"{holders}): nothing begins before it is gone"
+                f"RayCluster {metadata['name']} has been terminating since {since} (finalizers: "
+                f"{holders}): nothing new starts until it is gone"
             )
     if left or isinstance(live, Unseen) or stop is None or context.now < times.after(stop.deadline, STUCK_SECONDS):
         return None
@@ -309,8 +309,8 @@ def _orphan_message(context: Context, pods: tuple[Manifest, ...]) -> str | None:
         return None
     return (
         f"pod {orphan['metadata']['name']} carries the label of RayCluster {context.intent.cluster_name}, which is "
-        "gone, and nothing deletes it; delete the pod or remove the label: it may hold NPUs, and the job does not "
-        "start before it is gone"
+        "gone, so nothing deletes it; delete the pod or remove the label: it may hold NPUs, and the job does not "
+        "start until it is gone"
     )
 
 
@@ -357,4 +357,4 @@ def _suspended(context: Context, current: RLJobStatus) -> RLJobStatus:
     # Only the user resumes the job: a restart that was due no longer counts as automatic.
     new = current.model_copy(update={"next_attempt_time": None})
     new = context.writer.with_condition(new, ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
-    return context.writer.summarised(new, State.SUSPENDED, Reason.SUSPENDED, "set spec.suspend to false to go on")
+    return context.writer.summarised(new, State.SUSPENDED, Reason.SUSPENDED, "set spec.suspend to false to resume")

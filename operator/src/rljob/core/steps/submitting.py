@@ -42,7 +42,7 @@ def submit(context: Context) -> Plan | None:
         # The run may be alive although the answer was lost, so it gets as much time as a run whose head is silent.
         deadline += timedelta(seconds=context.deadlines.progress_seconds)
     if context.now >= deadline:
-        return give_up(context, Reason.START_DEADLINE_EXCEEDED, "Ray's job API did not take the submission")
+        return give_up(context, Reason.START_DEADLINE_EXCEEDED, "Ray's job API did not accept the submission")
     if isinstance(known, Unseen):
         return _await_ray(context, intended)
     return Plan(effects=(_submission(context),), requeue_after_seconds=SUBMIT_POLL_SECONDS)

@@ -131,7 +131,7 @@ def _shortened(attempt: Attempt) -> Attempt:
 
 
 def with_recalled(current: RLJobStatus, attempts: Iterable[Attempt]) -> RLJobStatus:
-    """Restore the attempts that a lost status held, with what they count and used; the budget begins anew."""
+    """Restore the attempts that a lost status held, with what they count and used; the budget starts from zero."""
     for attempt in attempts:
         cause = attempt.cause
         current = current.model_copy(

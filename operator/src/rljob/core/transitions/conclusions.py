@@ -142,7 +142,7 @@ def _restart(context: Context, current: RLJobStatus, outcome: Outcome, verdict: 
         now = times.to_text(context.now)
         stop = StopStatus(reason=Reason.RESTARTING, mode=StopMode.IMMEDIATE.value, requested_time=now, deadline=now)
         new, where = new.model_copy(update={"stop": stop}), "in a new cluster"
-    message = f"{failure.reason}: {outcome.message}; goes on {where} at {times.to_text(begin)}"
+    message = f"{failure.reason}: {outcome.message}; restarting {where} at {times.to_text(begin)}"
     new = context.writer.with_condition(
         new, ConditionType.PROGRESSING, ConditionStatus.FALSE, Reason.RESTARTING, message
     )

@@ -57,7 +57,7 @@ def order_stop(
 def _how(context: Context, reason: Reason) -> tuple[Choice, int]:
     """Return how the trainer is asked to stop, and the seconds that it gets."""
     if reason is Reason.PROGRESS_DEADLINE_EXCEEDED:
-        return Choice(StopMode.STALLED, "no step comes: the stacks are kept first"), STALLED_GRACE_SECONDS
+        return Choice(StopMode.STALLED, "no step is reached: the stacks are dumped first"), STALLED_GRACE_SECONDS
     choice = choose_mode(context.stop, context.status.progress, context.status.checkpoint)
     saves = context.frozen_spec is not None and context.frozen_spec.checkpoint is not None
     runs = context.open_attempt is not None
@@ -65,11 +65,11 @@ def _how(context: Context, reason: Reason) -> tuple[Choice, int]:
         return choice, context.stop.grace_seconds
     if runs and reason in ENDS_JOB and context.cleanup.cluster_after_seconds:
         # Nothing else would end the run in a cluster that stays.
-        return Choice(StopMode.IMMEDIATE, "its cluster may stay, and the run must not"), ENDED_GRACE_SECONDS
+        return Choice(StopMode.IMMEDIATE, "the cluster may stay, but the run must not"), ENDED_GRACE_SECONDS
     return choice, 0
 
 
 def _allowed(choice: Choice, grace: int, deadline: str) -> str:
     if not grace:
-        return "nothing runs that could save"
-    return "the run is ended at once" if choice.mode is StopMode.IMMEDIATE else f"the run may save until {deadline}"
+        return "no running attempt to checkpoint"
+    return "the run is ended immediately" if choice.mode is StopMode.IMMEDIATE else f"the run may save until {deadline}"

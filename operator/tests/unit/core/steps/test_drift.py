@@ -148,7 +148,7 @@ def test_an_unchanged_recipe_is_no_news() -> None:
     [
         ({BASE: recipe({"trainer": {"learningRate": "1"}}, 3)}, "changed from generation 1 to 3"),
         ({}, "was deleted"),
-        ({BASE: recipe(SHORT, uid="another")}, "was deleted and made anew"),
+        ({BASE: recipe(SHORT, uid="another")}, "was deleted and created again"),
     ],
 )
 def test_a_recipe_that_is_not_what_was_taken_is_told_once_and_takes_nothing_with_it(
@@ -157,7 +157,7 @@ def test_a_recipe_that_is_not_what_was_taken_is_told_once_and_takes_nothing_with
     plan = decide(on_recipe(now))
     assert reasons(plan)["RecipeDrift"] == ("True", "RecipeChanged")
     assert "PendingChanges" not in reasons(plan)
-    assert f"ClusterRLRecipe base {message}; the job goes on" in told(plan, "RecipeDrift")
+    assert f"ClusterRLRecipe base {message}; the job keeps" in told(plan, "RecipeDrift")
     assert "annotation rljob.dev/refresh" in told(plan, "RecipeDrift")
     again = on_recipe(now)
     again = running(job=job(ON_BASE, plan.status), snapshot=again.snapshot, recipes=now)

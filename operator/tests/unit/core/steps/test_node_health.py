@@ -224,7 +224,7 @@ def test_a_run_without_another_attempt_goes_on_as_long_as_it_can(limit: int) -> 
     plan = run.until_told(look("SeparateNPU"))
     (told,) = [entry for entry in wrote(plan).conditions if entry.type == "Degraded"]
     word = "1 used up" if limit else "is 0"
-    assert told.message.endswith(f"the run goes on as long as it can, since restart.maxInfrastructureRestarts {word}")
+    assert told.message.endswith(f"the run continues as long as it can, since restart.maxInfrastructureRestarts {word}")
     run.seconds = 3600
     assert run.see(look("SeparateNPU")).empty
 
@@ -308,8 +308,8 @@ def test_a_job_waits_where_too_few_nodes_are_left_and_says_which_are_not() -> No
     new = wrote(plan)
     assert (new.state, new.reason) == (State.PENDING, Reason.WAITING_FOR_NODES)
     assert new.message == (
-        "0 of 1 nodes can be used and the job needs 1: n1 is avoided until 2026-01-02T12:00:00Z for DeviceFault "
-        "(why), or until that is gone"
+        "0 of 1 nodes are usable and the job needs 1: n1 is avoided until 2026-01-02T12:00:00Z for DeviceFault "
+        "(why), or until the fault is gone"
     )
     assert reasons(plan)["ClusterReady"] == ("False", "WaitingForNodes")
     assert [event.reason for event in plan.events] == ["WaitingForNodes"]
@@ -337,7 +337,7 @@ def test_a_cluster_with_too_few_nodes_altogether_may_be_given_more() -> None:
 def test_nodes_that_nobody_avoids_may_be_unfit_too(node: NodeFacts) -> None:
     new = wrote(decide(waiting(Nodes((node,)))))
     assert new.message == (
-        "0 of 1 nodes can be used and the job needs 1: n1 is cordoned, silent, or offers too few devices"
+        "0 of 1 nodes are usable and the job needs 1: n1 is cordoned, not ready, or offers too few devices"
     )
 
 
@@ -349,11 +349,11 @@ def test_a_message_names_some_nodes() -> None:
 @pytest.mark.parametrize(
     ("entry", "seconds", "words"),
     [
-        ({"reason": "HeadLost"}, 300, "n1 is done without until 2026-01-01T12:05:00Z for HeadLost"),
+        ({"reason": "HeadLost"}, 300, "n1 is not used until 2026-01-01T12:05:00Z for HeadLost"),
         (
             {"reason": "DiskFull", "message": "1 GB left"},
             1800,
-            "n1 is done without until 2026-01-01T12:30:00Z for DiskFull (1 GB left)",
+            "n1 is not used until 2026-01-01T12:30:00Z for DiskFull (1 GB left)",
         ),
     ],
     ids=["mere blame", "a check"],

@@ -170,7 +170,7 @@ def test_a_spec_that_changed_before_it_was_frozen_begins_anew() -> None:
 def test_a_snapshot_that_is_not_ours_ends_the_job(foreign: Json) -> None:
     plan = decide(Observed(job(status=status_begun()), snapshot=foreign))
     assert reasons(plan)["Finished"] == ("True", "Failed")
-    assert f"NameTaken: ConfigMap {CLUSTER_NAME} is not" in wrote(plan).conditions[-1].message
+    assert f"NameTaken: ConfigMap {CLUSTER_NAME} was not created" in wrote(plan).conditions[-1].message
 
 
 def test_a_job_with_nothing_to_prepare_is_initialized_as_soon_as_it_begins() -> None:

@@ -71,4 +71,4 @@ def test_an_answer_after_silence_is_a_transition(step: int, reason: str) -> None
     told = silent(301).status
     plan = decide(running(job=job(status=dict(told or {})), progress=answer({"step": step})), seconds=302)
     assert reasons(plan)["Progressing"] == ("True", reason)
-    assert [note.message for note in plan.events] == [f"seen again: step {step}/40"]
+    assert [note.message for note in plan.events] == [f"the head answers again: step {step}/40"]

@@ -79,8 +79,8 @@ def test_the_user_chooses_how_the_run_is_stopped(stop: Json, mode: str, grace: i
 @pytest.mark.parametrize(
     ("change", "grace", "words"),
     [
-        ({}, 0, "nothing runs that could save"),
-        ({"cleanup": {"clusterAfterSeconds": 3600}}, 10, "the run is ended at once"),
+        ({}, 0, "no running attempt to checkpoint"),
+        ({"cleanup": {"clusterAfterSeconds": 3600}}, 10, "the run is ended immediately"),
     ],
 )
 def test_a_run_is_ended_before_its_cluster_stays_without_it(change: Json, grace: int, words: str) -> None:
