@@ -1,15 +1,31 @@
-"""The user's code is frozen before anything starts; what an initializer says is shown while it runs."""
+"""Initializers run before any NPU is held, and the last line of the running one is shown."""
+
+from __future__ import annotations
 
 import pytest
-from builders import IDENTITY, Json, decide, job, reasons, small_spec, snapshot, status_begun, wrote
+from builders import (
+    Json,
+    at,
+    decide,
+    job,
+    reasons,
+    seen,
+    small_spec,
+    snapshot,
+    status_begun,
+    wrote,
+)
 
 from rljob.api.status import State
 from rljob.core.observed import UNSEEN, Observed, Unseen
 from rljob.core.plan import CreateObject, Plan
-from rljob.render.code import build_code_copy
 
 PREPARED = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
 JOB_NAME = "sums-0a1b2-prepare"
+
+
+def ended(kind: str, **more: object) -> Json:
+    return {"status": {"conditions": [{"type": kind, "status": "True"} | more]}}
 
 
 def initializer_pod(name: str, **container: object) -> Json:
@@ -20,74 +36,70 @@ def initializer_pod(name: str, **container: object) -> Json:
 
 
 def preparing(found: Json | None, *pods: Json) -> Observed:
-    return Observed(
+    return seen(
         job(PREPARED, status_begun(PREPARED)), snapshot=snapshot(PREPARED), initializers={JOB_NAME: found}, pods=pods
     )
 
 
+def test_an_initializer_is_made_when_it_is_not_there() -> None:
+    plan = decide(preparing(None))
+    effect = plan.effects[0]
+    assert isinstance(effect, CreateObject)
+    assert effect.manifest["metadata"]["name"] == JOB_NAME
+
+
+def test_an_unseen_initializer_is_not_a_missing_one() -> None:
+    world = Observed(job(PREPARED, status_begun(PREPARED)), snapshot=snapshot(PREPARED))
+    assert decide(world) == Plan(requeue_after_seconds=5.0)
+
+
+def test_a_running_initializer_is_named() -> None:
+    plan = decide(preparing({}))
+    assert (wrote(plan).state, wrote(plan).reason) == (State.INITIALIZING, "InitializerRunning")
+    assert plan.requeue_after_seconds == 3.0
+    assert decide(Observed(job(PREPARED, plan.status), snapshot=snapshot(PREPARED), initializers={JOB_NAME: {}})).empty
+
+
+def test_an_initializer_that_cannot_start_says_why() -> None:
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    plan = decide(preparing({"status": {}}, initializer_pod("prepare", state=waiting)))
+    assert wrote(plan).reason == "ImagePullFailed"
+    assert [note.type for note in plan.events] == ["Warning"]
+
+
+def test_a_failed_try_of_another_initializer_is_no_news_of_this_one() -> None:
+    failed = initializer_pod("earlier", state={"terminated": {"exitCode": 1}})
+    assert wrote(decide(preparing({}, failed))).reason == "InitializerRunning"
+
+
+@pytest.mark.parametrize(
+    ("pods", "message"),
+    [
+        ((), "InitializerFailed: initializer prepare: BackoffLimitExceeded: too often"),
+        (
+            (initializer_pod("prepare", state={"terminated": {"exitCode": 2, "message": "no disk"}}),),
+            (
+                "InitializerFailed: initializer prepare: BackoffLimitExceeded: too often; "
+                "pod pod-prepare, container initializer: Error, exit code 2: no disk"
+            ),
+        ),
+    ],
+    ids=["pods are gone", "last words"],
+)
+def test_a_failed_initializer_ends_the_job_with_its_last_words(pods: tuple[Json, ...], message: str) -> None:
+    plan = decide(preparing(ended("Failed", reason="BackoffLimitExceeded", message="too often"), *pods))
+    assert wrote(plan).conditions[-1].message == message
+
+
+def test_the_clock_of_the_start_begins_when_the_initializers_are_complete() -> None:
+    plan = decide(preparing(ended("Complete")), seconds=1000)
+    assert reasons(plan)["Initialized"] == ("True", "InitializersComplete")
+    intent = wrote(plan).intent
+    assert intent is not None
+    assert intent.start_deadline == at(1000 + 1800).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 COMPLETE: Json = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
-WITH_CODE = small_spec({"code": {"type": "ConfigMap", "configMap": {"name": "rewards"}}})
-REWARDS: Json = {"metadata": {"name": "rewards"}, "data": {"reward.py": "1"}, "binaryData": {"x.bin": "AA=="}}
-COPY = build_code_copy(IDENTITY, REWARDS)
-
-
-def coding(**facts: object) -> Observed:
-    return Observed(job(WITH_CODE, status_begun(WITH_CODE)), snapshot=snapshot(WITH_CODE), **facts)  # type: ignore[arg-type]
-
-
-def test_the_users_code_is_copied_before_anything_starts() -> None:
-    plan = decide(coding(code=REWARDS, code_copy=None))
-    assert plan.effects == (CreateObject(COPY),)
-    assert (COPY["data"], COPY["binaryData"]) == (REWARDS["data"], REWARDS["binaryData"])
-    assert (COPY["metadata"]["name"], COPY["immutable"]) == ("sums-0a1b2-code", True)
-
-
-def test_the_copys_digest_is_remembered_whatever_the_user_does_to_his_own() -> None:
-    resolved = wrote(decide(coding(code=None, code_copy=COPY))).resolved
-    assert resolved is not None
-    assert resolved.code is not None
-    assert resolved.code.digest == COPY["metadata"]["annotations"]["rljob.dev/code-digest"]
-    assert (resolved.code.type, resolved.code.config_map) == ("ConfigMap", "rewards")
-
-
-def test_missing_code_is_told_and_waited_for_until_the_start_deadline() -> None:
-    plan = decide(coding(code=None, code_copy=None), seconds=1799)
-    assert reasons(plan)["Initialized"] == ("False", "CodeMissing")
-    assert (wrote(plan).state, wrote(plan).message) == (
-        State.PENDING,
-        "spec.code.configMap: there is no ConfigMap rewards in namespace team; create it",
-    )
-    assert (len(plan.events), plan.requeue_after_seconds) == (1, 5.0)
-    late = decide(coding(code=None, code_copy=None), seconds=1800)
-    assert wrote(late).reason == "CodeMissing"
-    assert reasons(late)["Finished"] == ("True", "Failed")
-
-
-@pytest.mark.parametrize("facts", [{"code": REWARDS}, {"code_copy": None}, {}])
-def test_unseen_code_is_not_missing_code(facts: Json) -> None:
-    assert decide(coding(**facts)) == Plan(requeue_after_seconds=5.0)
-
-
-def test_a_copy_that_is_not_ours_ends_the_job() -> None:
-    plan = decide(coding(code=REWARDS, code_copy=REWARDS))
-    assert "NameTaken: ConfigMap sums-0a1b2-code" in wrote(plan).conditions[-1].message
-
-
-def test_a_job_of_an_operator_that_knew_nothing_of_code_is_completed() -> None:
-    status = status_begun(WITH_CODE)
-    del status["resolved"]["code"]
-    plan = decide(Observed(job(WITH_CODE, status), snapshot=snapshot(WITH_CODE)))
-    assert plan.status == status_begun(WITH_CODE)
-
-
-def test_the_commit_of_git_is_its_digest_and_is_fetched_before_any_npu_is_held() -> None:
-    git = {"url": "https://git.example/rewards", "revision": "a" * 40}
-    spec = small_spec({"code": {"type": "Git", "git": git}})
-    resolved = wrote(decide(Observed(job(spec), snapshot=None))).resolved
-    assert resolved is not None
-    assert resolved.code is not None
-    assert resolved.code.digest == "a" * 40
-    assert resolved.initializers == ["sums-0a1b2-fetch-code"]
 
 
 def hearing(log: str | Unseen, told: Json | None = None) -> Plan:
