@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CHECKED = (
     *("*.md", "examples"),
     *("runtime", "images", "tests/scale", "tests/house", "tests/integration"),
+    *(f"operator/src/rljob/{name}" for name in ("control", "core/steps", "core/transitions")),
+    ":(glob)operator/src/rljob/core/*.py",
 )
 """Pathspecs of git. Add the code as it is rewritten."""
 GENERATED = (

@@ -89,7 +89,7 @@ class Watched:
         return intended_cluster(self.status, self.clusters)
 
     @property
-    def late(self) -> bool:
+    def is_late(self) -> bool:
         """Whether the start deadline has passed."""
         return self.now >= times.from_text(self.intent.start_deadline)
 
@@ -232,8 +232,8 @@ def starting_pods(seen: Watched) -> Requirements:
     ):
         return NOTHING
     # The last LIST explains why the start fails.
-    every = 0.0 if seen.late else pods_every_seconds(cluster, seen.now)
-    return Requirements(pods=Pods(cluster_pods(seen), every, decide=seen.late), nodes=True)
+    every = 0.0 if seen.is_late else pods_every_seconds(cluster, seen.now)
+    return Requirements(pods=Pods(cluster_pods(seen), every, decide=seen.is_late), nodes=True)
 
 
 def is_quiet(seen: Watched, cluster: Manifest) -> bool:

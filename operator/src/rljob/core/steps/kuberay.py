@@ -38,7 +38,7 @@ def _refusal_events(seen: Watched) -> Requirements:
     if status.is_waiting_for(seen.status, Reason.WAITING_FOR_KUBERAY):
         # The pods are not read: KubeRay's first reaction is watched.
         return Requirements(cluster_events=True, decides=True)
-    untouched = seen.late or age_seconds(cluster, seen.now) >= REFUSAL_SECONDS
+    untouched = seen.is_late or age_seconds(cluster, seen.now) >= REFUSAL_SECONDS
     return starting_pods(seen) | Requirements(cluster_events=untouched)
 
 

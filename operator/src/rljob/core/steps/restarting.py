@@ -12,7 +12,7 @@ from rljob.core.transitions.conclusions import fail
 
 @step()
 def end_overdue(context: Context) -> Plan | None:
-    """Start no attempt when deadlines.activeSeconds leaves no time for it: its NPUs would be held in vain."""
+    """Start no attempt when deadlines.activeSeconds leaves no time for it: its NPUs would be held for nothing."""
     limit, used = context.deadlines.active_seconds, context.status.usage.attempt_seconds
     if not limit or used < limit or (context.active and context.intent.attempt > 0):
         return None

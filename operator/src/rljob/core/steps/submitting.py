@@ -22,7 +22,7 @@ from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import AttemptVariable
 
 SUBMIT_SECONDS_MIN = 60.0
-"""A cluster that became ready just before startSeconds passed still gets this time, or its NPUs were held in vain."""
+"""A cluster that became ready just before startSeconds passed gets this time, or its NPUs were held for nothing."""
 
 
 @step(intended_head)
