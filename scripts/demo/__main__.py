@@ -139,7 +139,7 @@ def show_result(kubernetes: Kubernetes) -> None:
     steps = figures(run.records)
     if not steps:
         raise DemoError("the job succeeded but left no step records; that is a defect")
-    print(plot([step.reward for step in steps], title="reward (mean of the step's answers) over steps"), end="\n\n")
+    print(plot([step.reward for step in steps], title="reward (mean score per step) over steps"), end="\n\n")
     print(table(figure_table(steps)), end="\n\n")
     wide = ("get", "rljobs", "--namespace", NAMESPACE)
     print(capture((kubernetes.kubectl, *wide), environment=kubernetes.environment), end="\n")

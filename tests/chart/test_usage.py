@@ -92,4 +92,4 @@ def test_a_namespace_is_asked_for_alone(prometheus: Prometheus, capsys: pytest.C
 
 def test_what_is_no_prometheus_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["usage", "--month", "2024-10", "-A", "--prometheus", f"file://{tmp_path}"]) == 2
-    assert "give an address such as" in capsys.readouterr().err
+    assert "use an address such as" in capsys.readouterr().err

@@ -124,7 +124,7 @@ def test_ctrl_c_saves_the_step_in_progress(pair: Pair) -> None:
     assert pair.first.code == 130, pair.first.said
     assert pair.first.steps == list(range(1, pair.saved + 1))
     assert INTERRUPT_AT <= pair.saved < STEPS
-    assert f"step {pair.saved} is saved, the same command goes on from there" in pair.first.said
+    assert f"step {pair.saved} is saved; run the same command again to resume" in pair.first.said
 
 
 def test_the_second_run_continues_there_and_ends(pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""A curve in the terminal: one column a point, braille-free, so that every font shows it. Pure."""
+"""Plot a curve in the terminal, one column per point, without characters that fonts may lack. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ MAX_WIDTH = 80
 
 
 def plot(values: Sequence[float], *, title: str, height: int = HEIGHT, width: int = MAX_WIDTH) -> str:
-    """Draw the values over their index, from 0 to the next tenth above the largest; too many are averaged."""
+    """Draw the values over their index, from 0 to the next tenth above the maximum.
+
+    More values than columns are averaged.
+    """
     columns = _columns(values, width)
     finite = [value for value in columns if math.isfinite(value)]
     if not finite:
-        return f"{title}: nothing to draw"
+        return f"{title}: no data"
     low = min(0.0, *finite)
     high = max(math.ceil(max(finite) * 10) / 10, low + 0.1)
     rows = []

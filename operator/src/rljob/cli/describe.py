@@ -1,8 +1,8 @@
-"""`rljob describe`: why a job does not run, in one paragraph. Pure: what was found in the cluster in, text out.
+"""`rljob describe`: explain in one paragraph why a job does not run. Pure: takes cluster objects and returns text.
 
 A chain of checks, as in `core.attempts.start_diagnosis`: the first one that knows the cause reports it, with numbers,
-names and the fix. The job's status comes first, since the operator reports there what it saw; the checks of queue,
-quota, pods and nodes cover what the operator does not read or keep. What may not be read is left out, never guessed.
+names and the fix. The job's status comes first, since the operator reports there what it saw. The checks of queue,
+quota, pods and nodes cover what the operator does not read or keep. Objects that the user may not read are left out.
 """
 
 from __future__ import annotations
@@ -20,62 +20,62 @@ from rljob.core.reasons import Reason
 from rljob.render import labels
 
 WORDS_LIMIT = 600
-"""Characters kept of what another program says."""
+"""Maximum number of characters quoted from another program."""
 QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (\S+), used: (\S+), limited: ([^\s\"]+)")
-"""Words of the API server: k8s.io/apiserver, pkg/admission/plugin/resourcequota/controller.go (checkRequest)."""
+"""Message of the API server: k8s.io/apiserver, pkg/admission/plugin/resourcequota/controller.go (checkRequest)."""
 POD_REFUSED = re.compile(r"Failed(ToCreate|Create)")
-"""Reasons of events of KubeRay (FailedToCreateHeadPod, FailedToCreateWorkerPod) and of Jobs (FailedCreate)."""
+"""Event reasons of KubeRay (FailedToCreateHeadPod, FailedToCreateWorkerPod) and of Jobs (FailedCreate)."""
 VOLUME_REASONS = frozenset({"FailedMount", "FailedAttachVolume", "ProvisioningFailed", "FailedBinding"})
 ENDED = frozenset({State.SUCCEEDED, State.FAILED, State.STOPPED})
 
 
 @dataclass(frozen=True)
 class World:
-    """What was found about one job; None: it may not be read, or the cluster has no such kind."""
+    """The objects found for one job. None: the user may not read them, or the cluster has no such kind."""
 
     job: Manifest
     clusters: Sequence[Manifest] = ()
     pods: Sequence[Manifest] = ()
     events: Sequence[Manifest] = ()
-    """Warnings of the namespace (events.k8s.io)."""
+    """Warning events of the namespace (events.k8s.io)."""
     workloads: Sequence[Manifest] | None = None
-    """Kueue's, of the namespace."""
+    """Kueue Workloads of the namespace."""
     nodes: Sequence[Manifest] | None = None
 
     @property
     def status(self) -> Manifest:
-        """What the operator wrote."""
+        """The job's status, as the operator wrote it."""
         found: Manifest = self.job.get("status") or {}
         return found
 
     @property
     def cluster_name(self) -> str:
-        """Name of the RayCluster that the status speaks of."""
+        """Name of the RayCluster that the status refers to."""
         return str((self.status.get("intent") or {}).get("clusterName", ""))
 
     @property
     def cluster(self) -> Manifest | None:
-        """That RayCluster."""
+        """The RayCluster that the status refers to."""
         return next((found for found in self.clusters if found["metadata"]["name"] == self.cluster_name), None)
 
     @property
     def is_queued(self) -> bool:
-        """Whether somebody else starts the cluster."""
+        """Return whether the cluster is suspended until a queue admits it."""
         return self.cluster is not None and bool(self.cluster["spec"].get("suspend"))
 
     @property
     def unscheduled(self) -> dict[str, str]:
-        """Names of pods without a node, with the scheduler's words."""
+        """Pods without a node, with the scheduler's message for each."""
         return {pod["metadata"]["name"]: said for pod in self.pods if (said := _unscheduled(pod)) is not None}
 
     @property
     def lacks_devices(self) -> bool:
-        """Whether a pod waits for devices, which other jobs may have."""
+        """Return whether a pod waits for devices that other jobs may hold."""
         devices = _devices(self.cluster) if self.cluster is not None else ()
         return any(f"Insufficient {name}" in said for name in devices for said in self.unscheduled.values())
 
     def last_event(self, chosen: Callable[[Manifest], bool]) -> Manifest | None:
-        """Give the newest event that is meant."""
+        """Return the newest event that matches."""
         return max(filter(chosen, self.events), key=_last_seen, default=None)
 
 
@@ -83,61 +83,65 @@ Check = Callable[[World], Iterator[str]]
 
 
 def why(world: World) -> str:
-    """Give the paragraph."""
+    """Return the paragraph."""
     sentences = next(found for check in CHECKS if (found := list(check(world))))
-    return " ".join([_where(world), *sentences, *_until(world)])
+    return " ".join([_headline(world), *sentences, *_next_step(world)])
 
 
-def _where(world: World) -> str:
+def _headline(world: World) -> str:
     metadata, status = world.job["metadata"], world.status
     reason = f" ({status['reason']})" if status.get("reason") else ""
     return (
-        f"{metadata.get('namespace', 'default')}/{metadata['name']} is {status.get('state', 'not looked at')}{reason}."
+        f"{metadata.get('namespace', 'default')}/{metadata['name']} is "
+        f"{status.get('state', 'not reconciled yet')}{reason}."
     )
 
 
-def _nobody_works(world: World) -> Iterator[str]:
+def _unmanaged(world: World) -> Iterator[str]:
     annotations = world.job["metadata"].get("annotations") or {}
     manager = (world.job.get("spec") or {}).get("managedBy", MANAGER)
     if manager != MANAGER:
-        yield f"spec.managedBy gives it to {manager}; this operator leaves it alone."
+        yield f"spec.managedBy assigns it to {manager}, so this operator ignores it."
     elif annotations.get(labels.PAUSED) == "true":
-        yield f"The annotation {labels.PAUSED} keeps the operator off it; remove it to go on."
+        yield f"The annotation {labels.PAUSED} pauses it; remove the annotation to continue."
     elif not world.status.get("state"):
-        yield "The operator has written nothing yet: does it run, and does it watch this namespace?"
+        yield "The operator has not written a status yet. Check that it runs and that it watches this namespace."
 
 
 def _suspended(world: World) -> Iterator[str]:
     if (world.job.get("spec") or {}).get("suspend") and world.status["state"] not in ENDED:
-        yield "spec.suspend is true; set it to false to go on from the last checkpoint."
+        yield "spec.suspend is true; set it to false to resume from the last checkpoint."
 
 
-def _told_by_the_status(world: World) -> Iterator[str]:
-    """What the operator knows best: all but what holds up a cluster that is there."""
+def _status_message(world: World) -> Iterator[str]:
+    """Report what the operator knows best, which is everything except why an existing cluster does not start."""
     if world.status["state"] == State.STARTING and world.cluster is not None:
         return
     progress = world.status.get("progress")
     if world.status["state"] == State.TRAINING and progress:
-        yield f"It runs: step {progress.get('summary', progress.get('step'))}."
+        yield f"It is running: step {progress.get('summary', progress.get('step'))}."
     if world.status.get("message"):
         yield _sentence(world.status["message"])
     elif not progress:
-        yield "The status says no more."
+        yield "The status has no further detail."
 
 
 def _queue(world: World) -> Iterator[str]:
-    """Kueue holds the cluster back: its Workload knows why (kueue.x-k8s.io/v1beta1 and v1beta2)."""
+    """Report why Kueue does not admit the cluster, from its Workload (kueue.x-k8s.io/v1beta1 and v1beta2)."""
     cluster = world.cluster
     if cluster is None or not world.is_queued:
         return
     queue = (cluster["metadata"].get("labels") or {}).get(labels.KUEUE_QUEUE, "")
-    yield f"Its RayCluster {cluster['metadata']['name']} waits in queue {queue or 'without a name'}."
+    yield f"Its RayCluster {cluster['metadata']['name']} is waiting in queue {queue or '(none)'}."
     if world.workloads is None:
-        yield "Kueue's Workloads cannot be read: is Kueue installed, and may you list them?"
+        yield "Kueue's Workloads cannot be read. Check that Kueue is installed and that you may list them."
         return
     workload = next((found for found in world.workloads if _owns(cluster, found)), None)
     if workload is None:
-        yield f"Kueue has made no Workload for it: does Kueue run, and is there a LocalQueue {queue} in the namespace?"
+        yield (
+            "Kueue has not created a Workload for it. Check that Kueue runs and that the namespace has a "
+            f"LocalQueue {queue}."
+        )
         return
     yield from _of_workload(workload)
 
@@ -150,29 +154,29 @@ def _of_workload(workload: Manifest) -> Iterator[str]:
         if conditions.get(name, {}).get("status") == bad
     ]
     if (workload.get("spec") or {}).get("active") is False:
-        yield f"Somebody deactivated its Workload {workload['metadata']['name']} (spec.active)."
+        yield f"Its Workload {workload['metadata']['name']} is deactivated (spec.active is false)."
     for found in told[:2]:
-        words = _sentence(found.get("message") or "no more is said")
-        yield f"Kueue says {found['type']}={found['status']} ({found.get('reason', 'no reason')}): {words}"
+        words = _sentence(found.get("message") or "no message")
+        yield f"Kueue reports {found['type']}={found['status']} ({found.get('reason', 'no reason')}): {words}"
     if not told:
-        yield "Kueue has not looked at its Workload yet."
+        yield "Kueue has not evaluated its Workload yet."
     for check in (workload.get("status") or {}).get("admissionChecks") or ():
         if check.get("state") != "Ready":
             yield _sentence(f"Admission check {check['name']} is {check.get('state')}: {check.get('message', '')}")
 
 
 def _refused_pods(world: World) -> Iterator[str]:
-    """The namespace does not take the pods: a quota, Pod Security, another policy."""
+    """Report why the namespace rejects pods: a quota, Pod Security or another policy."""
     wanted = _wanted_pods(world)
     refusal = world.last_event(lambda e: bool(POD_REFUSED.match(e["reason"])) and _regarding(e) == world.cluster_name)
     if refusal is None or len(world.pods) >= wanted:
         return
-    yield f"{len(world.pods)} of its {wanted} pods were made."
+    yield f"{len(world.pods)} of its {wanted} pods have been created."
     said = str(refusal.get("note", ""))
     if found := QUOTA.search(said):
         yield from _of_quota(*found.groups())
     else:
-        yield f"The namespace takes no more of them: {_sentence(_last_words(said))}"
+        yield f"The namespace rejects further pods: {_sentence(_last_words(said))}"
 
 
 def _of_quota(name: str, *texts: str) -> Iterator[str]:
@@ -181,8 +185,8 @@ def _of_quota(name: str, *texts: str) -> Iterator[str]:
         f"{resource} {amount} ({used.get(resource, '?')} of {limited.get(resource, '?')} are used)"
         for resource, amount in requested.items()
     ]
-    yield f"ResourceQuota {name} is exhausted: a pod asks for {' and '.join(asked)}."
-    yield "It goes on when others of the namespace end, or with a larger quota."
+    yield f"ResourceQuota {name} is exhausted: a pod requests {' and '.join(asked)}."
+    yield "The pods are created when other workloads of the namespace end, or when the quota is raised."
 
 
 def _broken_pods(world: World) -> Iterator[str]:
@@ -190,7 +194,7 @@ def _broken_pods(world: World) -> Iterator[str]:
     if found.reason in (StartReason.IMAGE_PULL_FAILED, StartReason.CONTAINER_CONFIG_INVALID):
         fix = {
             StartReason.IMAGE_PULL_FAILED: "Check image, registry and runtime.imagePullSecrets.",
-            StartReason.CONTAINER_CONFIG_INVALID: "Check that what it names exists in the namespace.",
+            StartReason.CONTAINER_CONFIG_INVALID: "Check that the referenced objects exist in the namespace.",
         }[found.reason]
         yield _sentence(found.message)
         yield fix
@@ -199,17 +203,22 @@ def _broken_pods(world: World) -> Iterator[str]:
 
 
 def _unscheduled_pods(world: World) -> Iterator[str]:
-    """No node for some pods, while the others hold theirs."""
+    """Report why some pods have no node while the other pods hold theirs."""
     waiting = world.unscheduled
     if not waiting:
         return
-    yield f"{len(world.pods) - len(waiting)} of its {_wanted_pods(world)} pods have a node."
+    yield f"{len(world.pods) - len(waiting)} of its {_wanted_pods(world)} pods are scheduled."
     for said in dict.fromkeys(waiting.values()):
         yield from scheduler_sentences(said)
     if world.lacks_devices:
-        yield "While others use the devices, it gives back what it has after a minute or two, waits and tries again."
+        yield (
+            "While other jobs use the devices, the job releases its nodes after a minute or two, waits and tries again."
+        )
     if len(waiting) < len(world.pods):
-        yield "Those that have one hold it meanwhile; a queue (scheduling.queueName) starts all or none."
+        yield (
+            "The scheduled pods hold their nodes meanwhile; with a queue (scheduling.queueName), all pods start "
+            "together."
+        )
     if world.nodes is not None and world.cluster is not None:
         yield from node_sentences(world.nodes, _devices(world.cluster))
 
@@ -217,7 +226,7 @@ def _unscheduled_pods(world: World) -> Iterator[str]:
 def _unscheduled(pod: Manifest) -> str | None:
     for found in (pod.get("status") or {}).get("conditions") or ():
         if found["type"] == "PodScheduled" and found["status"] == "False":
-            return str(found.get("message") or found.get("reason") or "no reason is given")
+            return str(found.get("message") or found.get("reason") or "no reason given")
     return None
 
 
@@ -225,14 +234,12 @@ def _volumes(world: World) -> Iterator[str]:
     mine = {pod["metadata"]["name"] for pod in world.pods if (pod.get("status") or {}).get("phase") == "Pending"}
     told = world.last_event(lambda e: e["reason"] in VOLUME_REASONS and _regarding(e) in mine)
     if told is not None:
-        yield f"Pod {_regarding(told)} waits for a volume: {_sentence(_short(str(told.get('note', ''))))}"
+        yield f"Pod {_regarding(told)} is waiting for a volume: {_sentence(_short(str(told.get('note', ''))))}"
 
 
 def _starting(world: World) -> Iterator[str]:
     said = (
-        diagnose(world.pods).message
-        if world.pods
-        else "KubeRay has made no pod of it yet: does it run, or has it many to make?"
+        diagnose(world.pods).message if world.pods else "KubeRay has not created its pods yet. Check that KubeRay runs."
     )
     yield _sentence(said)
     if world.pods and world.status.get("message"):
@@ -240,9 +247,9 @@ def _starting(world: World) -> Iterator[str]:
 
 
 CHECKS: tuple[Check, ...] = (
-    _nobody_works,
+    _unmanaged,
     _suspended,
-    _told_by_the_status,
+    _status_message,
     _queue,
     _refused_pods,
     _broken_pods,
@@ -252,19 +259,19 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def _until(world: World) -> Iterator[str]:
-    """What happens next, and when."""
+def _next_step(world: World) -> Iterator[str]:
+    """Report what happens next, and when."""
     status, cluster = world.status, world.cluster
     excluded = [f"{node['name']} ({node['reason']})" for node in status.get("excludedNodes") or ()]
     if status.get("state") in (State.STARTING, State.RESTARTING) and excluded:
-        yield f"It stays away from {', '.join(excluded)}."
+        yield f"It avoids {', '.join(excluded)}."
     if status.get("state") == State.RESTARTING and status.get("nextAttemptTime"):
-        yield f"The next attempt begins at {status['nextAttemptTime']}."
+        yield f"The next attempt starts at {status['nextAttemptTime']}."
     elif status.get("reason") == Reason.WAITING_FOR_KUBERAY:
         yield "It waits for KubeRay without a deadline."
     elif status.get("state") == State.STARTING and cluster is not None and not world.is_queued:
-        otherwise = "Where too few nodes have them, it" if world.lacks_devices else "It"
-        yield f"{otherwise} is given up at {status['intent']['startDeadline']} (deadlines.startSeconds)."
+        subject = "If too few nodes have them, the attempt" if world.lacks_devices else "The attempt"
+        yield f"{subject} fails unless it starts by {status['intent']['startDeadline']} (deadlines.startSeconds)."
 
 
 def _wanted_pods(world: World) -> int:
@@ -273,7 +280,7 @@ def _wanted_pods(world: World) -> int:
 
 
 def _devices(cluster: Manifest) -> frozenset[str]:
-    """Name the extended resources of the workers."""
+    """Return the extended resources of the workers."""
     return frozenset(
         resource
         for group in cluster["spec"].get("workerGroupSpecs") or ()
@@ -293,13 +300,13 @@ def _regarding(event: Manifest) -> str:
 
 
 def _last_seen(event: Manifest) -> str:
-    """Give when it was told last: programs of either events API fill other fields."""
+    """Return when the event was last seen; clients of the two events APIs set different fields."""
     series = (event.get("series") or {}).get("lastObservedTime")
     return str(series or event.get("deprecatedLastTimestamp") or event.get("eventTime") or "")
 
 
 def _last_words(text: str) -> str:
-    """Leave out the names of pods in front: what matters is behind `is forbidden:`."""
+    """Return the message without the pod names in front of `is forbidden:`."""
     return _short(text.rpartition("is forbidden: ")[2])
 
 

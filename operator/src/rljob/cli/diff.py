@@ -1,7 +1,7 @@
-"""What a manifest would change, and when: against a job of the cluster, or another file. Pure: specs in, text out.
+"""What a manifest would change, and when: against a job of the cluster, or against another file. Pure.
 
-A running job goes by the spec that was frozen when its cluster generation began; the fields that it reads again are
-compared with those of the live object.
+A running job uses the spec that was frozen when its cluster generation began. Fields that it reads again are compared
+with those of the live object.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rljob.core.spec.mutability import ChangeEffect, Difference, change_violatio
 
 
 def against_job(frozen: RLJobSpec, live: RLJobSpec, wanted: RLJobSpec) -> str:
-    """Give a row for each field that applying `wanted` would change in a running job; empty where there is none."""
+    """Return a row for each field that applying `wanted` would change in a running job; empty if there is none."""
     later = [each for each in compare(frozen, wanted) if each.effect is not ChangeEffect.AT_ONCE]
     at_once = [each for each in compare(live, wanted) if each.effect is ChangeEffect.AT_ONCE]
     rows = [(*_row(each), each.effect.value) for each in [*at_once, *later]]
@@ -22,7 +22,7 @@ def against_job(frozen: RLJobSpec, live: RLJobSpec, wanted: RLJobSpec) -> str:
 
 
 def against_file(before: RLJobSpec, after: RLJobSpec) -> str:
-    """Give a row for each field in which two manifests differ; empty where there is none."""
+    """Return a row for each field in which two manifests differ; empty if there is none."""
     rows = [_row(each) for each in compare(before, after)]
     return table([("FIELD", "FROM", "TO"), *rows]) if rows else ""
 

@@ -1,5 +1,5 @@
-"""The one error of the command line: printed without a traceback, exit code 2."""
+"""The exception of the command line, which is printed without a traceback and exits with code 2."""
 
 
 class UsageError(Exception):
-    """The file, the cluster or the command cannot be used; the text says what to do."""
+    """The file, the cluster or the command cannot be used; the message says what to do."""

@@ -1,4 +1,4 @@
-"""Why each value of a job is what it is: the job's own, a recipe's, a default, or a decision. Pure: text out."""
+"""Where each value of a job comes from: the job, a recipe, a default or a decision. Pure: returns text."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ VALUE_WIDTH = 60
 
 
 def explain(checked: Checked, spec: RLJobSpec, decisions: Sequence[Decision], below: str = "") -> str:
-    """Give a row for each field at or below a path: its value, and who set it."""
+    """Return a row for each field at or below a path, with its value and source."""
     rows = [row for row in _rows(checked, spec, decisions) if _lies_below(row[0], below)]
     return table([("FIELD", "VALUE", "FROM"), *rows]) if rows else ""
 
 
 def _rows(checked: Checked, spec: RLJobSpec, decisions: Sequence[Decision]) -> Iterator[tuple[str, str, str]]:
     decided = {decision.name: decision for decision in decisions}
-    # The typed spec has every default spelled out; what somebody wrote lies over it.
+    # The typed spec contains every default; values that a manifest sets take precedence.
     everything = stack(layer(DEFAULT_SOURCE, spec_document(spec)), checked.merged)
     for path, leaf in leaves(everything.tree):
         field = path_text(path)
         decision = decided.pop(field, None)
-        # What was asked for cannot always be had; the decision is what happens.
+        # A requested value is not always available; the decision shows what actually applies.
         if decision is not None and decision.value != _text(leaf.value):
             yield field, _short(decision.value), f"decision: {decision.reason}"
         elif leaf.source != DEFAULT_SOURCE or leaf.value != []:

@@ -1,6 +1,7 @@
-"""The cluster, through kubectl: it knows every way to sign in, and whoever has RLJobs has it.
+"""Access to the cluster through kubectl, which supports every authentication method and which users of RLJobs have.
 
-Everything reads, but for the pod that `rljob report` makes and deletes where no other pod can read a run's records.
+All calls are read-only, except for the pod that `rljob report` creates and deletes if no other pod can read the
+records.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ EVERYWHERE = "--all-namespaces"
 
 @dataclass(frozen=True)
 class Place:
-    """Which cluster and namespace; None: those of the current context."""
+    """Cluster and namespace to use. None: those of the current context."""
 
     namespace: str | None = None
     context: str | None = None
     kubeconfig: Path | None = None
-    """None: as kubectl finds it."""
+    """Path of the kubeconfig. None: kubectl's default."""
     program: str = "kubectl"
 
 
 def get_job(name: str, place: Place) -> dict[str, Any]:
-    """GET an RLJob."""
+    """Get an RLJob."""
     return _get(f"rljobs.{GROUP}", name, place)
 
 
 def get_config_map(name: str, place: Place) -> dict[str, Any]:
-    """GET a ConfigMap."""
+    """Get a ConfigMap."""
     return _get("configmaps", name, place)
 
 
 def find_recipe(recipe: RecipeId, place: Place) -> dict[str, Any] | None:
-    """GET a recipe; None where there is none."""
+    """Get a recipe, or None if there is none."""
     plural = "rlrecipes" if recipe.kind is RecipeKind.RL_RECIPE else "clusterrlrecipes"
     try:
         return _get(f"{plural}.{GROUP}", recipe.name, place)
@@ -52,28 +53,28 @@ def find_recipe(recipe: RecipeId, place: Place) -> dict[str, Any] | None:
 
 
 def list_items(resource: str, place: Place, *options: str) -> list[dict[str, Any]]:
-    """LIST objects."""
+    """List objects."""
     items: list[dict[str, Any]] = _get(resource, "", place, *options)["items"]
     return items
 
 
 def list_jobs(place: Place, *, everywhere: bool = False) -> list[dict[str, Any]]:
-    """LIST the RLJobs of the namespace, or of all."""
+    """List the RLJobs of the namespace, or of all namespaces."""
     return list_items(f"rljobs.{GROUP}", place, *([EVERYWHERE] if everywhere else []))
 
 
 def find_pods(selector: str, place: Place) -> list[dict[str, Any]]:
-    """LIST the pods with these labels."""
+    """List the pods with these labels."""
     return list_items("pods", place, "--selector", selector)
 
 
 def create(manifest: Mapping[str, Any], place: Place) -> None:
-    """POST an object."""
+    """Create an object."""
     run(["create", "--filename", "-"], place, text=json.dumps(manifest))
 
 
 def list_readable(resource: str, place: Place, *options: str) -> list[dict[str, Any]] | None:
-    """LIST objects; None where the caller may not, or the cluster has no such kind."""
+    """List objects. Return None if the caller may not, or if the cluster has no such kind."""
     try:
         return list_items(resource, place, *options)
     except (NotFoundError, UnreadableError):
@@ -85,7 +86,7 @@ class NotFoundError(UsageError):
 
 
 class UnreadableError(UsageError):
-    """The caller may not read it, or the cluster does not know the kind."""
+    """The caller may not read the object, or the cluster does not know the kind."""
 
 
 _UNREADABLE = ("(Forbidden)", "the server doesn't have a resource type")
@@ -98,19 +99,21 @@ def _get(resource: str, name: str, place: Place, *options: str) -> dict[str, Any
 
 
 def run(arguments: Sequence[str], place: Place, *, text: str | None = None, seconds: float = TIMEOUT_SECONDS) -> str:
-    """Run kubectl and give what it printed; raises UsageError with its complaint."""
+    """Run kubectl and return its output. Raise UsageError with its error message if it fails."""
     if shutil.which(place.program) is None:
-        raise UsageError("kubectl is not on the PATH; the cluster is read through it")
+        raise UsageError("kubectl is not on the PATH; install it, because the cluster is read through it")
     options = ["--namespace", place.namespace] if place.namespace and EVERYWHERE not in arguments else []
     options += ["--context", place.context] if place.context else []
     options += ["--kubeconfig", str(place.kubeconfig)] if place.kubeconfig else []
-    # What stands behind -- is the words of another program.
+    # Arguments after -- belong to another program, whose output is quoted.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = [place.program, *arguments[:end], *options, *arguments[end:]]
     try:
         done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired as error:
-        raise UsageError(f"kubectl gave no answer within {seconds:.0f} s; is the cluster up?") from error
+        raise UsageError(
+            f"kubectl did not answer within {seconds:.0f} s; check that the cluster is reachable"
+        ) from error
     if done.returncode:
         said = done.stderr.strip() or done.stdout.strip()
         unreadable = any(words in said for words in _UNREADABLE)

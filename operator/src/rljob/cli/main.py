@@ -1,6 +1,6 @@
-"""The commands of `rljob`, also as `kubectl rljob`: they read files, and of a cluster only through kubectl.
+"""The commands of `rljob`, also as `kubectl rljob`. They read files, and use a cluster only through kubectl.
 
-Exit codes: 0 well, 1 the job is wrong, failed or (`diff`) different, 2 the command cannot be carried out, 130 stopped.
+Exit codes: 0 success, 1 the job is invalid, failed or (`diff`) different, 2 the command cannot be run, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SHORTEST_INTERVAL = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command."""
+    """Run one command and return its exit code."""
     chosen = _parser().parse_args(arguments)
     try:
         if tables := getattr(chosen, "accelerators", None):
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"rljob: {error}", file=sys.stderr)
         return USAGE
     except BrokenPipeError:
-        # The reader, `head` for example, has what it wants.
+        # The reader, for example `head`, has closed the pipe.
         sys.stderr.close()
         return 0
 
@@ -100,7 +100,7 @@ def _explain(chosen: argparse.Namespace) -> int:
         page = explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions), chosen.path)
         if not page:
             raise UsageError(
-                f"{chosen.path}: no such field here; leave it out to see all, or name one as in trainer.steps"
+                f"{chosen.path}: no such field; omit it to show all fields, or use a path such as trainer.steps"
             )
         pages.append(page)
     print("\n\n".join(pages))
@@ -108,7 +108,7 @@ def _explain(chosen: argparse.Namespace) -> int:
 
 
 def _diff(chosen: argparse.Namespace) -> int:
-    """Compare as `kubectl diff` does: exit code 1 where there is a difference."""
+    """Compare as `kubectl diff` does: exit code 1 if there is a difference."""
     if chosen.against:
         found = _against_files(chosen)
     else:
@@ -122,13 +122,13 @@ def _against_files(chosen: argparse.Namespace) -> dict[str, str]:
     earlier = {job.name: checked.spec for job, checked in _judged(read_files(chosen.against), chosen)}
     later = {job.name: checked.spec for job, checked in _read(chosen)}
     if len(earlier) == len(later) == 1:
-        # One job on each side is compared whatever their names.
+        # A single job on each side is compared whatever the names are.
         earlier = dict(zip(later, earlier.values(), strict=True))
     pages = {}
     for name, spec in later.items():
         before = earlier.get(name)
         if before is None or spec is None:
-            raise UsageError(f"{name}: both sides must hold a valid RLJob of that name")
+            raise UsageError(f"{name}: both sides must have a valid RLJob with this name")
         pages[name] = against_file(before, spec)
     return pages
 
@@ -138,9 +138,11 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> str:
     live = kubectl.get_job(job.name, place)
     name = ((live.get("status") or {}).get("resolved") or {}).get("snapshotName")
     if name is None:
-        raise UsageError(f"{job.name} has not begun, so nothing is frozen yet; `rljob explain` shows what it will take")
+        raise UsageError(
+            f"{job.name} has not started, so nothing is frozen yet; `rljob explain` shows the spec that it will use"
+        )
     frozen = read_snapshot(kubectl.get_config_map(name, place))
-    # Judged as the operator judges an edit: over the recipes that were frozen with the job.
+    # The edit is merged over the recipes that were frozen with the job, as the operator does.
     now, wanted = (
         check(job.name, spec, frozen.recipes, launcher=LAUNCHER) for spec in (live.get("spec") or {}, job.spec)
     )
@@ -150,7 +152,7 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> str:
 
 
 def _plan(chosen: argparse.Namespace) -> int:
-    """Reckon the memory of a die; exit code 1 when a phase does not fit."""
+    """Estimate the memory of a die; exit code 1 if a phase does not fit."""
     shape = read_config(chosen.model_config) if chosen.model_config else None
     pages, fit = [], True
     for job, checked in _judged(read_files(chosen.file), chosen, MemoryCheck.WARN):
@@ -194,7 +196,7 @@ def _gather(chosen: argparse.Namespace) -> ReportRun:
 
 
 def _quota(chosen: argparse.Namespace) -> int:
-    """Tell the shares of all teams, and the jobs of all namespaces or of one."""
+    """Print the shares of all teams, and the jobs of all namespaces or of one."""
     place = kubectl.Place(chosen.namespace, chosen.context)
 
     def read(plural: str, *options: str) -> list[dict[str, Any]]:
@@ -212,29 +214,32 @@ def _quota(chosen: argparse.Namespace) -> int:
 
 
 def _usage(chosen: argparse.Namespace) -> int:
-    """Tell what the cards were used for in a month."""
+    """Print how the cards were used in a month."""
     now = datetime.now(tz=UTC)
     month = usage.read_month(chosen.month or f"{now:%Y-%m}", now)
     place = kubectl.Place(chosen.namespace, chosen.context)
     if chosen.prometheus:
         ask, namespace = Server(chosen.prometheus).query, None if chosen.all_namespaces else chosen.namespace
         if namespace is None and not chosen.all_namespaces:
-            raise UsageError("with --prometheus, name a namespace with -n, or take all with -A")
+            raise UsageError("with --prometheus, select a namespace with -n, or all with -A")
         rows = list((usage.job_rows if chosen.by == "job" else usage.queue_rows)(ask, month, namespace))
     else:
         jobs = kubectl.list_jobs(place, everywhere=chosen.all_namespaces)
         rows = list(usage.status_rows(((job, *_placed(job, place)) for job in jobs), month, now))
-        print("rljob: of jobs that are deleted only Prometheus knows: --prometheus URL", file=sys.stderr)
+        print(
+            "rljob: only Prometheus has the usage of deleted jobs; pass --prometheus URL to include them",
+            file=sys.stderr,
+        )
         for job in jobs:
             if (hours := usage.undated_card_hours(job)) > 0:
                 name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
-                print(f"rljob: {name}: {hours:.2f} card-hours of early attempts are left out", file=sys.stderr)
+                print(f"rljob: {name}: {hours:.2f} card-hours of early attempts are not included", file=sys.stderr)
     print(usage.usage_page(month, rows, chosen.output))
     return 0
 
 
 def _placed(job: Mapping[str, Any], place: kubectl.Place) -> tuple[str, str]:
-    """Give a job's queue and accelerator class, of which a recipe may name either."""
+    """Return a job's queue and accelerator class, either of which a recipe may set."""
     spec = job.get("spec") or {}
     name = ((job.get("status") or {}).get("resolved") or {}).get("snapshotName")
     if spec.get("recipeRef") and name:
@@ -262,7 +267,7 @@ def _describe(chosen: argparse.Namespace) -> int:
 
 def _run(chosen: argparse.Namespace) -> int:
     if not chosen.local:
-        raise UsageError("`rljob run` is for this machine: add --local, or use `kubectl apply` for a cluster")
+        raise UsageError("`rljob run` trains on this machine: add --local, or use `kubectl apply` for a cluster")
     # The other commands also run on Windows.
     from rljob.cli.local.command import run_local  # noqa: PLC0415 - see above
     from rljob.cli.local.prepare import Given  # noqa: PLC0415 - see above
@@ -270,7 +275,7 @@ def _run(chosen: argparse.Namespace) -> int:
     files = read_files(chosen.file)
     if len(files.jobs) > 1:
         names = ", ".join(job.name for job in files.jobs)
-        raise UsageError(f"{len(files.jobs)} RLJobs ({names}); a local run takes one, so split the file")
+        raise UsageError(f"{len(files.jobs)} RLJobs ({names}); a local run takes a single one, so split the file")
     ((job, checked),) = _judged(files, chosen)
     if checked.spec is None:
         return FAILED
@@ -283,12 +288,12 @@ def _run(chosen: argparse.Namespace) -> int:
 def _volume(text: str) -> tuple[str, Path]:
     name, _, folder = text.partition("=")
     if not folder:
-        raise UsageError(f"--volume {text}: write NAME=FOLDER, such as --volume data=/srv/data")
+        raise UsageError(f"--volume {text}: use NAME=FOLDER, such as --volume data=/srv/data")
     return name, Path(folder).absolute()
 
 
 def _read(chosen: argparse.Namespace) -> Iterator[tuple[JobManifest, Checked]]:
-    """Give each job of the files with what became of it; tells all violations and warnings."""
+    """Return each job of the files with its merged spec, and print all violations and warnings."""
     return _judged(read_files(chosen.file), chosen)
 
 
@@ -307,13 +312,13 @@ def _judged(
 
 
 def _with_memory_check(spec: Mapping[str, Any], check: MemoryCheck) -> dict[str, Any]:
-    """Show the whole table of what does not fit, instead of refusing it."""
+    """Report memory that does not fit as a table instead of a violation."""
     model = spec.get("model")
     return {**spec, "model": {**(model if isinstance(model, Mapping) else {}), "memoryCheck": check.value}}
 
 
 def _recipes(job: JobManifest, known: Recipes, chosen: argparse.Namespace) -> Recipes:
-    """Add to the recipes of the files those that only the cluster has, if it may be asked."""
+    """Add recipes that only the cluster has to the recipes of the files, if the cluster may be read."""
     if not chosen.cluster:
         return known
     place = kubectl.Place(job.namespace, chosen.context)
@@ -337,102 +342,148 @@ _COMMANDS = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rljob", description="RL training jobs on Kubernetes.")
+    parser = argparse.ArgumentParser(
+        prog="rljob", description="Manage reinforcement-learning training jobs on Kubernetes."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    validating = commands.add_parser("validate", help="check RLJobs as the operator would, all violations at once")
-    show = commands.add_parser("render", help="print what the operator would make: RayCluster and job.json")
-    why = commands.add_parser("explain", help="why each field is what it is: job, recipe, default or decision")
-    why.add_argument("path", nargs="?", default="", help="only this field and what lies below it")
-    change = commands.add_parser("diff", help="what a manifest would change in its running job, and when; exit code 1")
-    change.add_argument("--against", action="append", help="compare with the jobs of these files, not of the cluster")
-    run = commands.add_parser("run", help="train on this machine, without Kubernetes; Ctrl-C saves, again resumes")
+    validating = commands.add_parser(
+        "validate", help="check RLJobs as the operator does, and report all violations at once"
+    )
+    show = commands.add_parser(
+        "render", help="print the objects that the operator would create: RayCluster and job.json"
+    )
+    why = commands.add_parser(
+        "explain", help="show where the value of each field comes from: job, recipe, default or decision"
+    )
+    why.add_argument("path", nargs="?", default="", help="show only this field and the fields below it")
+    change = commands.add_parser(
+        "diff", help="show what a manifest would change in its running job, and when; exit code 1 if anything"
+    )
+    change.add_argument(
+        "--against", action="append", help="compare with the jobs of these files instead of the cluster"
+    )
+    run = commands.add_parser(
+        "run", help="train on this machine, without Kubernetes; Ctrl-C saves a checkpoint, and the same command resumes"
+    )
     for command in (validating, show, why, change, run):
         command.add_argument(
             "-f",
             "--file",
             required=True,
             action="append",
-            help="jobs and recipes, or a folder; - for stdin",
+            help="files or folders with jobs and recipes; - for stdin",
         )
-        command.add_argument("--cluster", action="store_true", help="read recipes that the files lack from the cluster")
-        command.add_argument("--context", help="context of the kubeconfig")
+        command.add_argument(
+            "--cluster", action="store_true", help="read recipes that are not in the files from the cluster"
+        )
+        command.add_argument("--context", help="context of the kubeconfig to use")
         command.add_argument(
             "--accelerators",
             action="append",
             type=Path,
             metavar="FILE",
-            help="accelerator classes of the cluster: the operator's ConfigMap, or the chart value of that name",
+            help="file with accelerator classes of the cluster: the operator's ConfigMap, or the chart value of "
+            "that name",
         )
     show.add_argument("--part", choices=("all", "raycluster", "job"), default="all")
-    show.add_argument("--uid", default=STAND_IN_UID, help="uid of the RLJob, which decides the names of its children")
-    planning = commands.add_parser("plan", help="reckon what a job takes before it takes anything")
+    show.add_argument(
+        "--uid", default=STAND_IN_UID, help="UID of the RLJob, from which the names of its objects are derived"
+    )
+    planning = commands.add_parser("plan", help="estimate a job's resource needs")
     topics = planning.add_subparsers(dest="topic", required=True)
-    memory = topics.add_parser("memory", help="memory of a die in each phase of a step; exit code 1 when too much")
-    memory.add_argument("file", nargs="+", help="jobs and recipes, or a folder; - for stdin")
-    memory.add_argument("--model-config", type=Path, metavar="FILE", help="config.json of a model without a name here")
+    memory = topics.add_parser(
+        "memory", help="estimate the memory of a die in each phase of a step; exit code 1 if it does not fit"
+    )
+    memory.add_argument("file", nargs="+", help="files or folders with jobs and recipes; - for stdin")
+    memory.add_argument("--model-config", type=Path, metavar="FILE", help="config.json of a model that is not built in")
     memory.add_argument("-o", "--output", choices=OUTPUTS, default=OUTPUTS[0])
-    memory.add_argument("--cluster", action="store_true", help="read recipes that the files lack from the cluster")
-    memory.add_argument("--context", help="context of the kubeconfig")
+    memory.add_argument(
+        "--cluster", action="store_true", help="read recipes that are not in the files from the cluster"
+    )
+    memory.add_argument("--context", help="context of the kubeconfig to use")
     _add_looks(commands)
     shares = commands.add_parser(
-        "quota", help="cards of each team in Kueue: used, guaranteed, borrowed, and what waits"
+        "quota", help="show the cards of each team in Kueue: used, guaranteed and borrowed cards, and waiting jobs"
     )
-    shares.add_argument("-n", "--namespace", help="only the jobs of this namespace; default: of all")
-    shares.add_argument("--context", help="context of the kubeconfig")
+    shares.add_argument("-n", "--namespace", help="show only the jobs of this namespace; default: all namespaces")
+    shares.add_argument("--context", help="context of the kubeconfig to use")
     shares.add_argument("-o", "--output", choices=quota.FORMATS, default=quota.FORMATS[0])
-    used = commands.add_parser("usage", help="card-hours of a month by team or job, held and productive; also as CSV")
-    used.add_argument("--month", metavar="YYYY-MM", help="in UTC; default: this one, so far")
-    used.add_argument("-n", "--namespace", help="default: that of the context")
-    used.add_argument("-A", "--all-namespaces", action="store_true")
-    used.add_argument("--context", help="context of the kubeconfig")
-    used.add_argument("--prometheus", metavar="URL", help="default: the statuses of the jobs that still exist")
-    used.add_argument("--by", choices=usage.KINDS, default=usage.KINDS[0], help="with --prometheus; default: queue")
-    used.add_argument("-o", "--output", choices=usage.FORMATS, default=usage.FORMATS[0])
-    reason = commands.add_parser("describe", help="why an RLJob does not run: queue, quota, nodes, image, volume")
-    reason.add_argument("name")
-    reason.add_argument("-n", "--namespace", help="default: that of the context")
-    reason.add_argument("--context", help="context of the kubeconfig")
-    run.add_argument("--local", action="store_true", help="in a private Ray of this machine")
-    run.add_argument("--workdir", type=Path, metavar="FOLDER", help="what is kept between runs; default: .rljob/<job>")
-    run.add_argument(
-        "--volume", action="append", default=[], metavar="NAME=FOLDER", help="what stands for a volume; repeatable"
+    used = commands.add_parser(
+        "usage", help="show card-hours of a month by team or job, held and productive; also as CSV"
     )
-    run.add_argument("--code", type=Path, metavar="FOLDER", help="what stands for code.mountPath")
+    used.add_argument("--month", metavar="YYYY-MM", help="month in UTC; default: the current one")
+    used.add_argument("-n", "--namespace", help="namespace of the jobs; default: that of the context")
+    used.add_argument("-A", "--all-namespaces", action="store_true")
+    used.add_argument("--context", help="context of the kubeconfig to use")
+    used.add_argument(
+        "--prometheus",
+        metavar="URL",
+        help="Prometheus to query; default: use the statuses of the jobs that still exist",
+    )
+    used.add_argument(
+        "--by", choices=usage.KINDS, default=usage.KINDS[0], help="what to sum by, with --prometheus; default: queue"
+    )
+    used.add_argument("-o", "--output", choices=usage.FORMATS, default=usage.FORMATS[0])
+    reason = commands.add_parser(
+        "describe", help="explain why an RLJob does not run: queue, quota, nodes, image or volume"
+    )
+    reason.add_argument("name")
+    reason.add_argument("-n", "--namespace", help="namespace of the job; default: that of the context")
+    reason.add_argument("--context", help="context of the kubeconfig to use")
+    run.add_argument("--local", action="store_true", help="run in a private Ray on this machine")
+    run.add_argument(
+        "--workdir", type=Path, metavar="FOLDER", help="folder that is kept between runs; default: .rljob/<job>"
+    )
+    run.add_argument(
+        "--volume", action="append", default=[], metavar="NAME=FOLDER", help="folder to use for a volume; repeatable"
+    )
+    run.add_argument("--code", type=Path, metavar="FOLDER", help="folder to use for code.mountPath")
     return parser
 
 
 def _add_looks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands that look at jobs."""
-    status = commands.add_parser("status", help="where an RLJob stands; exit code 1 when it failed")
+    """Add the commands that show jobs."""
+    status = commands.add_parser("status", help="show the state of an RLJob; exit code 1 if it failed")
     status.add_argument("name")
-    status.add_argument("-w", "--watch", action="store_true", help="until its end; the exit code is that of the end")
-    looking = commands.add_parser("top", help="every RLJob in a live table; Ctrl-C ends")
+    status.add_argument(
+        "-w", "--watch", action="store_true", help="follow it until it ends; the exit code reflects how it ended"
+    )
+    looking = commands.add_parser("top", help="show every RLJob in a live table; press Ctrl-C to exit")
     looking.add_argument("-A", "--all-namespaces", action="store_true")
-    looking.add_argument("--once", action="store_true", help="print it once, as is done off a terminal too")
-    report = commands.add_parser("report", help="one HTML file about a run: plots, attempts, usage, configuration")
+    looking.add_argument(
+        "--once", action="store_true", help="print the table once, which is the default without a terminal"
+    )
+    report = commands.add_parser(
+        "report", help="write one HTML file about a run: plots, attempts, usage and configuration"
+    )
     report.add_argument("name")
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE")
     where = report.add_mutually_exclusive_group()
     where.add_argument(
-        "--records", type=Path, metavar="FOLDER", help="where observability.logPath is mounted; default: ask a pod"
+        "--records",
+        type=Path,
+        metavar="FOLDER",
+        help="folder where observability.logPath is mounted; default: read the records in a pod",
     )
-    where.add_argument("--prometheus", metavar="URL", help="take the figures that it has scraped")
-    where.add_argument("--local", action="store_true", help="a run of `rljob run --local`")
-    report.add_argument("--workdir", type=Path, metavar="FOLDER", help="of a local run; default: .rljob/NAME")
-    report.add_argument("--since", type=float, metavar="HOURS", help="how far to ask Prometheus back for a deleted job")
+    where.add_argument("--prometheus", metavar="URL", help="use the metrics that this Prometheus has scraped")
+    where.add_argument("--local", action="store_true", help="report on a run of `rljob run --local`")
+    report.add_argument("--workdir", type=Path, metavar="FOLDER", help="folder of a local run; default: .rljob/NAME")
+    report.add_argument(
+        "--since", type=float, metavar="HOURS", help="how far back to query Prometheus for a deleted job, in hours"
+    )
     for command in (status, looking, report):
-        command.add_argument("-n", "--namespace", help="default: that of the context")
-        command.add_argument("--context", help="context of the kubeconfig")
+        command.add_argument("-n", "--namespace", help="namespace of the job; default: that of the context")
+        command.add_argument("--context", help="context of the kubeconfig to use")
     for command in (status, looking):
         command.add_argument(
-            "--interval", type=_interval, default=2.0, metavar="SECONDS", help="between looks; default: 2"
+            "--interval", type=_interval, default=2.0, metavar="SECONDS", help="seconds between updates; default: 2"
         )
 
 
 def _interval(text: str) -> float:
     seconds = float(text)
     if not seconds >= SHORTEST_INTERVAL:
-        raise argparse.ArgumentTypeError(f"{text}: at least {SHORTEST_INTERVAL} s")
+        raise argparse.ArgumentTypeError(f"{text}: the interval must be at least {SHORTEST_INTERVAL} s")
     return seconds
 
 

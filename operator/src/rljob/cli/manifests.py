@@ -1,4 +1,4 @@
-"""Reading RLJobs and recipes from files: YAML or JSON, any number of documents, other kinds passed over."""
+"""Read RLJobs and recipes from files: YAML or JSON, any number of documents; other kinds are kept aside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECIPE_KINDS = frozenset(kind.value for kind in RecipeKind)
 
 @dataclass(frozen=True)
 class JobManifest:
-    """One RLJob as written."""
+    """One RLJob as written in a file."""
 
     source: str
     namespace: str
@@ -35,16 +35,16 @@ class JobManifest:
 
 @dataclass(frozen=True)
 class Files:
-    """What some files hold."""
+    """The content of the files."""
 
     jobs: tuple[JobManifest, ...]
     recipes: Recipes
     others: tuple[Manifest, ...] = ()
-    """What is neither: ConfigMaps, Secrets and claims, which a local run uses."""
+    """Objects of other kinds, such as ConfigMaps, Secrets and claims, which a local run uses."""
 
 
 def read_files(sources: Sequence[str]) -> Files:
-    """Give the RLJobs and recipes of files and folders, or of standard input for `-`."""
+    """Return the RLJobs and recipes of files and folders, or of standard input for `-`."""
     jobs: list[JobManifest] = []
     recipes: dict[RecipeId, Manifest] = {}
     others: list[Manifest] = []
@@ -52,7 +52,7 @@ def read_files(sources: Sequence[str]) -> Files:
     for source in [place for given in sources for place in _places(given)]:
         for document in _documents(source):
             kind = _kind(document)
-            kinds.add(kind or "something without kind")
+            kinds.add(kind or "object without kind")
             if kind == "RLJob":
                 jobs.append(_job(source, document))
             elif kind in RECIPE_KINDS:
@@ -61,7 +61,7 @@ def read_files(sources: Sequence[str]) -> Files:
             elif kind:
                 others.append(document)
     if not jobs:
-        raise UsageError(f"{', '.join(sources)}: holds no RLJob; found {', '.join(sorted(kinds)) or 'nothing'}")
+        raise UsageError(f"{', '.join(sources)}: contains no RLJob; found {', '.join(sorted(kinds)) or 'nothing'}")
     return Files(tuple(jobs), recipes, tuple(others))
 
 
@@ -81,7 +81,7 @@ def _documents(source: str) -> list[Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{source}: not YAML: {error}") from error
     except RecursionError as error:
-        raise UsageError(f"{source}: is nested too deep for a manifest") from error
+        raise UsageError(f"{source}: nested too deeply for a manifest") from error
 
 
 def _kind(document: object) -> str:
@@ -96,15 +96,15 @@ def _job(source: str, document: Mapping[str, Any]) -> JobManifest:
 def _recipe(source: str, document: Mapping[str, Any]) -> Manifest:
     metadata, _ = _sections(source, document)
     if not metadata.get("name"):
-        raise UsageError(f"{source}: a {document['kind']} without metadata.name")
+        raise UsageError(f"{source}: a {document['kind']} has no metadata.name")
     return document
 
 
 def _sections(source: str, document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     kind = document["kind"]
     if (version := document.get("apiVersion")) != API_VERSION:
-        raise UsageError(f"{source}: {kind} of apiVersion {version!r}; this version reads {API_VERSION}")
+        raise UsageError(f"{source}: {kind} has apiVersion {version!r}; this version reads {API_VERSION}")
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
     if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
-        raise UsageError(f"{source}: metadata and spec of an {kind} are mappings")
+        raise UsageError(f"{source}: metadata and spec of {kind} must be mappings")
     return metadata, spec

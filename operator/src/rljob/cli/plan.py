@@ -1,6 +1,6 @@
-"""`rljob plan memory`: what each phase of a step takes of a die, as a table or as JSON.
+"""`rljob plan memory`: the memory of a die that each phase of a step needs, as a table or as JSON.
 
-The arithmetic is `rljob_runtime.planning.memory`, the same that validation uses; here it only gets a page.
+The arithmetic is in `rljob_runtime.planning.memory`, which validation uses too; this module only formats it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME_WIDTH = 38
 
 
 def read_config(path: Path) -> Shape:
-    """Read a config.json; raises UsageError where that cannot be done."""
+    """Read a config.json. Raise UsageError if it cannot be read."""
     try:
         config = json.loads(path.read_text())
     except OSError as error:
@@ -31,7 +31,7 @@ def read_config(path: Path) -> Shape:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(config, dict):
-        raise UsageError(f"{path}: a config.json is an object, and this is none")
+        raise UsageError(f"{path}: a config.json must be a JSON object")
     try:
         return shape_from_config(config, path.parent.name or str(path), str(path))
     except ShapeError as error:
@@ -43,25 +43,27 @@ def memory_page(name: str, spec: RLJobSpec, shape: Shape | None, output: str, la
     shape = shape or known_shape(spec)
     if shape is None:
         raise UsageError(
-            f"{name}: the model's sizes are not known; set model.architecture to one of {', '.join(sorted(BUILT_IN))}, "
-            "or give --model-config config.json"
+            f"{name}: the sizes of the model are unknown; set model.architecture to one of "
+            f"{', '.join(sorted(BUILT_IN))}, or pass --model-config config.json"
         )
     plan = launcher.memory_plan(spec, shape)
     if plan is None:
-        raise UsageError(f"{name}: class {spec.accelerator.class_} computes in the host's memory; name an Atlas class")
+        raise UsageError(
+            f"{name}: class {spec.accelerator.class_} uses the host's memory; set accelerator.class to an Atlas class"
+        )
     page = json.dumps(_document(name, plan), indent=2) if output == "json" else _table(name, spec, plan)
     return page, fits(plan)
 
 
 def fits(plan: Plan) -> bool:
-    """Whether every phase and one sequence of full length fit."""
+    """Return whether every phase and one sequence of full length fit."""
     return plan.peak.bytes <= plan.die.memory_bytes and plan.kv_bytes >= plan.kv_bytes_needed
 
 
 def _table(name: str, spec: RLJobSpec, plan: Plan) -> str:
     billions = model_elements(plan.shape, Cut()).total / 1e9
-    size = f"{plan.die.memory_bytes / GIB:.0f} GiB a die"
-    tokens = f"{plan.full_sequences:.1f} sequences of {plan.sequence_tokens:,} tokens at a time"
+    size = f"{plan.die.memory_bytes / GIB:.0f} GiB per die"
+    tokens = f"{plan.full_sequences:.1f} sequences of {plan.sequence_tokens:,} tokens at the same time"
     lines = [
         f"{name}: {plan.shape.name} ({billions:.2f} billion parameters) on {spec.accelerator.class_}, {size}",
         "",
@@ -76,8 +78,8 @@ def _table(name: str, spec: RLJobSpec, plan: Plan) -> str:
         ]
     lines += [
         "",
-        f"KV cache: {plan.kv_bytes_per_token / 1024:.1f} KiB a token on a die, {plan.kv_tokens:,} tokens; {tokens}",
-        "~ is an estimate; the rest follows from the sizes",
+        f"KV cache: {plan.kv_bytes_per_token / 1024:.1f} KiB per token and die, {plan.kv_tokens:,} tokens; {tokens}",
+        "~ marks an estimate; the other values follow from the model's sizes",
     ]
     return "\n".join(lines)
 

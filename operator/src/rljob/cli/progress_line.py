@@ -1,6 +1,6 @@
-"""The line that tells how a run goes: drawn in place on a terminal, printed now and then elsewhere.
+"""The progress line of a run: redrawn in place on a terminal, printed at intervals elsewhere.
 
-`rljob run --local` and `make demo` show it. What is drawn comes in as `status.progress` of an RLJob has it.
+`rljob run --local` and `make demo` show it. Its input has the format of `status.progress` of an RLJob.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from rljob.cli.status import progress_bar
 
 QUIET_LINE_SECONDS = 20.0
-"""Off a terminal, a line is printed no oftener than this, unless it is important."""
+"""Minimum interval between lines without a terminal, except for important ones."""
 MESSAGE_CHARACTERS = 140
 FIGURES = (
     ("reward", "reward"),
@@ -26,7 +26,7 @@ FIGURES = (
 
 
 class Line:
-    """One line that is drawn again and again on a terminal, and printed when it changes elsewhere."""
+    """A line that is redrawn on a terminal, and printed when it changes elsewhere."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
@@ -37,7 +37,7 @@ class Line:
     def draw(self, text: str, *, important: bool) -> None:
         """Show the text."""
         if self._terminal:
-            # A line that wraps could not be drawn over.
+            # A line that wraps could not be redrawn.
             width = shutil.get_terminal_size().columns - 1
             print(f"\r\033[K{text[:width]}", end="", flush=True, file=self._out)
         elif text != self._shown and (important or time.monotonic() - self._shown_at > QUIET_LINE_SECONDS):
@@ -48,19 +48,19 @@ class Line:
         self._shown = text
 
     def end(self) -> None:
-        """Leave the line, so that what follows begins a new one."""
+        """End the line, so that what follows begins a new one."""
         if self._terminal and self._shown:
             print(flush=True, file=self._out)
         self._shown = ""
 
 
 def clock(seconds: float) -> str:
-    """Write a duration as ` 2:05`."""
+    """Format a duration as ` 2:05`."""
     return f"{int(seconds) // 60:2d}:{int(seconds) % 60:02d}"
 
 
 def progress_line(elapsed_seconds: float, state: str, progress: Mapping[str, Any], message: str = "") -> str:
-    """Give the line of a moment: the message before the first step, bar and figures after it."""
+    """Return the current line: the message before the first step, then a bar with metrics."""
     if not progress.get("step"):
         return f"{clock(elapsed_seconds)}  {state:<12} {message}".rstrip()[:MESSAGE_CHARACTERS]
     told = [f"{label} {progress[key]}" for label, key in FIGURES if progress.get(key) is not None]

@@ -1,8 +1,7 @@
-"""`rljob quota`: the cards of each team, who uses them, and what waits for what. Pure: Kueue's objects in, text out.
+"""`rljob quota`: the cards of each team, the jobs that use them and the jobs that wait. Pure: returns text.
 
-A team is a ClusterQueue. Kueue counts devices; where the chart made a ResourceFlavor, it says how many of them a card
-has (the annotation below), and elsewhere a device counts as a card. Processors and memory come with the cards and are
-not shown.
+A team is a ClusterQueue. Kueue counts devices. A ResourceFlavor of the chart states how many of them a card has (the
+annotation below); elsewhere a device counts as a card. CPUs and memory are proportional to the cards and not shown.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from rljob.cli.status import table
 from rljob.core.observed import Manifest
 
 DIES_PER_CARD = "rljob.dev/dies-per-card"
-"""Annotation of a ResourceFlavor that the chart made."""
+"""Annotation of a ResourceFlavor that the chart creates."""
 FORMATS = ("table", "json")
 _CLUSTER = re.compile(r"(?P<job>.+)-[0-9a-z]{5}-[0-9]+")
-"""How the operator names RayClusters: <job>-<uid>-<generation>."""
+"""Format of RayCluster names: <job>-<uid>-<generation>."""
 _UNLIMITED = "-"
 
 
 @dataclass(frozen=True)
 class Share:
-    """What a team has of one kind of cards."""
+    """A team's share of one kind of cards."""
 
     team: str
     flavor: str
@@ -35,9 +34,9 @@ class Share:
     guaranteed: float
     borrowed: float
     may_borrow: float | None
-    """None: all that the others leave."""
+    """None: everything that the other teams do not use."""
     waiting: int
-    """Jobs of the team that wait, of whatever kind of cards."""
+    """Number of the team's waiting jobs, for any kind of cards."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Job:
 
     team: str
     state: str
-    """Runs, or its place among those of its team that wait, or Off."""
+    """Running, its position among the team's waiting jobs, or Off."""
     name: str
     namespace: str
     cards: float
@@ -66,7 +65,7 @@ class Kueue:
 
 
 def quota_page(seen: Kueue, output: str = FORMATS[0]) -> str:
-    """Give the whole page."""
+    """Return the whole page."""
     shares, jobs = list(read_shares(seen)), list(read_jobs(seen))
     if output == "json":
         return json.dumps({"shares": [asdict(s) for s in shares], "jobs": [asdict(j) for j in jobs]}, indent=2)
@@ -79,7 +78,7 @@ def quota_page(seen: Kueue, output: str = FORMATS[0]) -> str:
 
 
 def read_shares(seen: Kueue) -> Iterator[Share]:
-    """Give a row for each team and kind of cards, sorted by name."""
+    """Return a row for each team and kind of cards, sorted by name."""
     dies = _dies(seen.flavors)
     waiting = [job.team for job in read_jobs(seen) if job.state not in ("Runs", "Off")]
     given = {
@@ -96,7 +95,7 @@ def read_shares(seen: Kueue) -> Iterator[Share]:
         }
         for flavor, resource in _quotas(queue):
             if (flavor, resource["name"]) not in given:
-                # Of such cards the flavor has none: a group's flavors must list every resource of the group.
+                # The flavor has none of these cards; all flavors of a group must list every resource of the group.
                 continue
             now = used.get((flavor, resource["name"]), {})
             cards = dies.get(flavor, 1)
@@ -113,7 +112,7 @@ def read_shares(seen: Kueue) -> Iterator[Share]:
 
 
 def read_jobs(seen: Kueue) -> Iterator[Job]:
-    """Give the jobs of each team: what runs, then what waits in the order of the queue, then what is put off."""
+    """Return the jobs of each team: running jobs, then waiting jobs in queue order, then deactivated jobs."""
     teams = {(_namespace(q), _name(q)): q["spec"].get("clusterQueue", "") for q in seen.local_queues}
     dies = _dies(seen.flavors)
     by_team: dict[str, list[Manifest]] = {}
@@ -152,7 +151,7 @@ def _job(team: str, state: str, workload: Manifest, dies: Mapping[str, int]) -> 
 def _why(workload: Manifest, told: Manifest) -> str:
     if workload["spec"].get("active") is False:
         return f"spec.active of Workload {_name(workload)} is false"
-    return str(told.get("message") or "not judged yet").replace("\n", " ")
+    return str(told.get("message") or "not evaluated yet").replace("\n", " ")
 
 
 def _state(workload: Manifest) -> str:
@@ -162,14 +161,14 @@ def _state(workload: Manifest) -> str:
 
 
 def _queue_order(workload: Manifest) -> tuple[int, int, str, str]:
-    """Order as Kueue's queue does: the priority, then the age."""
+    """Return the sort key of Kueue's queue: priority, then age."""
     rank = ("Runs", "Waits", "Off").index(_state(workload))
     metadata = workload["metadata"]
     return rank, -int(workload["spec"].get("priority") or 0), metadata["creationTimestamp"], metadata["name"]
 
 
 def _cards(workload: Manifest, dies: Mapping[str, int]) -> float:
-    """Count what a job has, or asks for: of an unknown kind of cards while it has none."""
+    """Count the cards that a job holds, or requests; the kind is unknown until it holds some."""
     state = workload.get("status") or {}
     assigned = (state.get("admission") or {}).get("podSetAssignments") or ()
     if assigned:
@@ -216,13 +215,13 @@ def _quotas(queue: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _dies(flavors: Iterable[Manifest]) -> dict[str, int]:
-    """Give the devices that make a card, of the flavors that say so."""
+    """Return the devices per card of the flavors that state it."""
     told = {_name(flavor): (flavor["metadata"].get("annotations") or {}).get(DIES_PER_CARD, "") for flavor in flavors}
     return {name: int(text) for name, text in told.items() if text.isdecimal() and int(text) > 0}
 
 
 def _is_device(resource: str) -> bool:
-    """Whether it is an extended resource: those carry a domain."""
+    """Return whether the resource is an extended resource, whose name contains a domain."""
     return "/" in resource and not resource.startswith("hugepages-")
 
 

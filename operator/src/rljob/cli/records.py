@@ -1,6 +1,6 @@
-"""A run's own records: steps.jsonl as the trainer wrote it, and the figures that people see of it. Pure.
+"""The records of a run: steps.jsonl as the trainer wrote it, and the metrics shown from it. Pure.
 
-`rljob run --local` and `make demo` end with them; `rljob report` draws them.
+`rljob run --local` and `make demo` show them at the end; `rljob report` plots them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Record:
     attempt: int
     step: int
     time: float
-    """Unix seconds."""
+    """Unix time in seconds."""
     metrics: Mapping[str, float]
 
     @property
     def trained(self) -> bool:
-        """Whether a step was trained; a validation before the training leaves a line too."""
+        """Return whether a step was trained; a validation before the training is recorded too."""
         return StepMetric.REWARD in self.metrics or StepMetric.STEP_SECONDS in self.metrics
 
 
 def read_records(text: str, attempt: int) -> list[Record]:
-    """Read the lines of an attempt; one that a crash cut off is passed over."""
+    """Read the records of an attempt; a line that was cut off by a crash is skipped."""
     records = []
     for line in text.splitlines():
         try:
@@ -44,14 +44,14 @@ def read_records(text: str, attempt: int) -> list[Record]:
 
 
 def kept(records: Iterable[Record]) -> list[Record]:
-    """Give the steps that made the model, in order: of one that was trained again, the later attempt counts."""
+    """Return the steps that produced the model, in order; a step that was repeated counts for the later attempt."""
     steps = {record.step: record for record in sorted(records, key=lambda record: record.attempt) if record.trained}
     return [steps[number] for number in sorted(steps)]
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is shown of one step; NaN where the trainer gave nothing."""
+    """The values shown for one step; NaN if the trainer did not report one."""
 
     number: int
     reward: float
@@ -62,7 +62,7 @@ class Step:
 
 
 def figures(records: Iterable[Record]) -> list[Step]:
-    """Give what is shown of the steps that made the model."""
+    """Return the values of the steps that produced the model."""
     return [
         Step(
             number=record.step,
@@ -77,10 +77,10 @@ def figures(records: Iterable[Record]) -> list[Step]:
 
 
 def figure_table(steps: Sequence[Step]) -> list[tuple[str, str, str, str, str]]:
-    """Rows of the table: figure, first five steps, last five steps, best, unit."""
+    """Return the rows of the table: metric, first five steps, last five steps, best, unit."""
     rows = [("", "first 5", "last 5", "median", "unit")]
     for label, name, unit, digits in (
-        ("reward", "reward", "mean of answers", 3),
+        ("reward", "reward", "mean of responses", 3),
         ("step time", "seconds", "s", 2),
         ("TPS per card", "tokens_per_second_card", "tokens/s", 0),
         ("DP idle, cluster", "cluster_idle", "of the rollout", 3),

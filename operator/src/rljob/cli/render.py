@@ -1,6 +1,6 @@
-"""What the operator would make of an RLJob, before anything is made. Pure: a manifest in, text out.
+"""What the operator would create for an RLJob. Pure: takes a manifest and returns text.
 
-The uid of a job exists only once it is created; until then names and references show a stand-in.
+The UID of a job exists only after its creation; until then names and references show a placeholder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def render(job: JobIdentity, spec: RLJobSpec, part: str, launcher: Launcher) -> 
         return cluster
     if stated_gang(spec) is Gang.VOLCANO:
         first.append(_yaml(build_pod_group(job, spec, FIRST_GENERATION, made, NEWEST_FIELDS)))
-    return "\n---\n".join([*first, cluster, f"# job.json, as the pods see it\n{job_json}"])
+    return "\n---\n".join([*first, cluster, f"# job.json, as mounted in the pods\n{job_json}"])
 
 
 def _yaml(manifest: dict[str, Any]) -> str:

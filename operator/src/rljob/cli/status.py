@@ -1,4 +1,4 @@
-"""An RLJob's status as text for people: where it stands, how fast, what was tried. Pure: a manifest in, text out."""
+"""An RLJob's status as text for people: state, throughput and attempts. Pure: takes a manifest and returns text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rljob.render.names import JobIdentity, evidence_name
 BAR_WIDTH = 30
 ABSENT = "-"
 ENDED = ("Succeeded", "Failed", "Stopped", "Invalid")
-"""States in which nothing more comes by itself."""
+"""States that do not change without a change of the spec."""
 
 
 def describe(job: Mapping[str, Any]) -> str:
-    """Give the whole page."""
+    """Return the whole page."""
     status = job.get("status") or {}
     metadata = job["metadata"]
     head = [f"{metadata.get('namespace', 'default')}/{metadata['name']}  {status.get('state', 'Unknown')}"]
@@ -31,17 +31,17 @@ def describe(job: Mapping[str, Any]) -> str:
         sections.append(_attempts(attempts))
         if any(attempt.get("endTime") for attempt in attempts):
             name = evidence_name(JobIdentity(metadata.get("namespace", "default"), metadata["name"], metadata["uid"]))
-            sections.append(f"what ended attempts left: configmap/{name}")
+            sections.append(f"records of ended attempts: configmap/{name}")
     return "\n\n".join(sections)
 
 
 def failed(job: Mapping[str, Any]) -> bool:
-    """Whether a job ended as a failure, for exit codes."""
+    """Return whether a job failed, for exit codes."""
     return (job.get("status") or {}).get("state") in ("Failed", "Invalid")
 
 
 def describe_progress(progress: Mapping[str, Any]) -> str:
-    """Give the bar and the figures of the last step."""
+    """Return the progress bar and the metrics of the last step."""
     figures = (
         ("reward", "reward", ""),
         ("TPS/card", "tokensPerSecondPerCard", ""),
@@ -57,13 +57,13 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
 
 
 def progress_bar(step: int, total: int, width: int = BAR_WIDTH) -> str:
-    """Draw `[#####.....] 12/40`."""
+    """Return a bar such as `[#####.....] 12/40`."""
     filled = min(width, width * step // total) if total else 0
     return f"[{'#' * filled}{'.' * (width - filled)}] {step}/{total or '?'}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Align columns; the last one is left as it is."""
+    """Align columns; the last column is not padded."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join(lines)

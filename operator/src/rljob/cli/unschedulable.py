@@ -1,7 +1,8 @@
-"""Why no node takes a pod, in the words of a person: the scheduler's message, and what is wrong with the nodes. Pure.
+"""Explain why no node takes a pod, from the scheduler's message and the state of the nodes. Pure.
 
-`rljob describe` tells both. The scheduler gives one reason a node; what its words leave out is which nodes are drained,
-gone or offer fewer devices than they have, which a device plug-in says by `allocatable` below `capacity`.
+`rljob describe` shows both. The scheduler gives one reason per node. Its message does not show which nodes are
+cordoned, not ready or offer fewer devices than they have, which a device plug-in reports by `allocatable` below
+`capacity`.
 """
 
 from __future__ import annotations
@@ -12,39 +13,39 @@ from collections.abc import Iterator, Sequence
 from rljob.core.observed import Manifest
 
 NAMED_NODES = 4
-"""Nodes named in a sentence; of more the number is told."""
+"""Number of nodes named in a sentence; the others are counted."""
 _REASON = re.compile(r"(?:^|, )(\d+) ((?:[^,{]|\{[^}]*\})+)")
 REASONS: tuple[tuple[str, str], ...] = (
     (r"Insufficient (\S+)", "{count} with too little {0} free"),
     (
         r"node\(s\) had untolerated taint(?:\(s\))?(?: (\{[^}]*\}))?",
-        "{count} with a taint that it does not tolerate {0}",
+        "{count} with an untolerated taint {0}",
     ),
     (
         r"node\(s\) didn't (?:match|satisfy) [Pp]od's node affinity",
-        "{count} of another class, or without a label that it asks for",
+        "{count} of another class, or without a required label",
     ),
     (r"node\(s\) were unschedulable", "{count} cordoned"),
-    (r"node\(s\) had volume node affinity conflict", "{count} out of reach of one of its volumes"),
-    (r"node\(s\) didn't match pod affinity", "{count} outside of the domain in which its other pods are"),
-    (r"node\(s\) didn't match pod anti-affinity", "{count} with a pod beside which it may not run"),
-    (r"node\(s\) didn't have free ports", "{count} with one of its ports taken"),
+    (r"node\(s\) had volume node affinity conflict", "{count} that cannot mount one of its volumes"),
+    (r"node\(s\) didn't match pod affinity", "{count} outside of the domain of its other pods"),
+    (r"node\(s\) didn't match pod anti-affinity", "{count} with a pod that it must not share a node with"),
+    (r"node\(s\) didn't have free ports", "{count} where one of its ports is in use"),
 )
-"""What kube-scheduler's plug-ins say (kubernetes v1.36.2, pkg/scheduler/framework/plugins), and what it means."""
+"""Messages of kube-scheduler's plug-ins (kubernetes v1.36.2, pkg/scheduler/framework/plugins), and their meaning."""
 
 
 def scheduler_sentences(said: str) -> Iterator[str]:
-    """Translate `0/12 nodes are available: 3 Insufficient …, 9 node(s) …`; what is not known is passed on."""
+    """Translate `0/12 nodes are available: 3 Insufficient …, 9 node(s) …`; unknown reasons are quoted."""
     plain = " ".join(said.split())
     head, colon, rest = plain.partition(" nodes are available: ")
     if not colon:
-        yield f"The scheduler says: {plain.rstrip('.')}."
+        yield f"The scheduler reports: {plain.rstrip('.')}."
         return
-    # Behind it stands what preemption and resource claims would change: nothing, or there would be no message.
+    # The rest describes preemption and resource claims, which did not help, or there would be no message.
     reasons = re.split(r"\. |,? preemption: ", rest)[0].rstrip(".")
     translated = [_translate(count, reason) for count, reason in _REASON.findall(reasons)]
     told = "; ".join(translated) if translated else reasons
-    yield f"Of {head.rpartition('/')[2]} nodes none takes the next pod: {told}."
+    yield f"None of {head.rpartition('/')[2]} nodes can run the next pod: {told}."
 
 
 def _translate(count: str, reason: str) -> str:
@@ -55,10 +56,10 @@ def _translate(count: str, reason: str) -> str:
 
 
 def node_sentences(nodes: Sequence[Manifest], resources: frozenset[str]) -> Iterator[str]:
-    """Say what is wrong with the nodes that have these devices."""
+    """Report what is wrong with the nodes that have these devices."""
     having = [node for node in nodes if any(_amount(node, "capacity", name) for name in resources)]
     if resources and not having:
-        yield f"No node has {' or '.join(sorted(resources))}: does the device plug-in run?"
+        yield f"No node has {' or '.join(sorted(resources))}; check that the device plug-in runs."
     faults = (
         ("not ready", [_name(node) for node in having if not _is_ready(node)]),
         ("cordoned", [_name(node) for node in having if (node.get("spec") or {}).get("unschedulable")]),
@@ -66,7 +67,7 @@ def node_sentences(nodes: Sequence[Manifest], resources: frozenset[str]) -> Iter
     )
     told = [f"{_some(names)} {what}" for what, names in faults if names]
     if told:
-        yield f"Of the {len(having)} nodes with such devices {'; '.join(told)}."
+        yield f"Of the {len(having)} nodes with such devices, {'; '.join(told)}."
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""`rljob usage`: what each team and each job had of the cards in a month, as a table or as CSV.
+"""`rljob usage`: the card-hours of each team and job in a month, as a table or as CSV.
 
-From Prometheus, which remembers jobs that are gone, or from the statuses of the RLJobs that still exist. A month is one
-of UTC. Pure, but for the questions that `Ask` hands to Prometheus.
+The data comes from Prometheus, which has deleted jobs too, or from the statuses of the RLJobs that still exist. Months
+are in UTC. Pure, except for the queries that `Ask` sends to Prometheus.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ MINUTE = 60
 HELD = "rljob_operator_card_seconds_total"
 PRODUCTIVE = "rljob_operator_productive_card_seconds_total"
 CARDS = "rljob_cards"
-"""Served by the head of each job, as long as it is there."""
+"""Served by the head of each job while the head exists."""
 INFO = "kube_rljob_info"
-"""Of kube-state-metrics with the chart's configuration; it names class and queue."""
+"""Metric of kube-state-metrics with the chart's configuration, which contains class and queue."""
 
 Ask = Callable[[str, float], list[dict[str, Any]]]
-"""The series of a query at a moment, in Unix seconds."""
+"""Function that returns the series of a query at a Unix time in seconds."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Month:
 
 @dataclass(frozen=True)
 class UsageRow:
-    """What somebody had in a month; an empty text is "all", or that it is not known."""
+    """Usage in a month. An empty string means "all" or "unknown"."""
 
     namespace: str
     queue: str
@@ -70,21 +70,21 @@ class UsageRow:
     job: str
     card_seconds: float
     productive_card_seconds: float | None
-    """None: not known."""
+    """None: unknown."""
 
 
 def read_month(text: str, now: datetime) -> Month:
-    """Read 2026-11."""
+    """Parse a month such as 2026-11."""
     if not re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", text):
-        raise UsageError(f"--month {text}: write year and month, such as {now:%Y-%m}")
+        raise UsageError(f"--month {text}: use year and month, such as {now:%Y-%m}")
     begin = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
     if begin >= now:
-        raise UsageError(f"--month {text} has not begun")
+        raise UsageError(f"--month {text} is in the future")
     return Month(text, begin, min((begin + timedelta(days=31)).replace(day=1), now))
 
 
 def usage_page(month: Month, rows: Iterable[UsageRow], output: str) -> str:
-    """Give the whole page, sorted by name."""
+    """Return the whole page, sorted by name."""
     cells = [_cells(month, row) for row in sorted(rows, key=lambda r: (r.namespace, r.queue, r.accelerator, r.job))]
     if output == "csv":
         page = io.StringIO()
@@ -104,7 +104,7 @@ def _cells(month: Month, row: UsageRow) -> tuple[str, ...]:
 
 
 def queue_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageRow]:
-    """Give a row for each namespace and queue, from the counters of the operator."""
+    """Return a row for each namespace and queue, from the operator's counters."""
     labels = ("rljob_namespace", "queue")
     chosen = _chosen(namespace)
     held = _sums(ask, month, labels, lambda seconds: f"increase({HELD}{chosen}[{seconds}s])")
@@ -115,7 +115,7 @@ def queue_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageR
 
 
 def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageRow]:
-    """Give a row for each job: its cards for every minute in which its head was there."""
+    """Return a row for each job, from its cards in every minute in which its head existed."""
     labels = ("rljob_namespace", "rljob")
     chosen, by = _chosen(namespace), f"by ({', '.join(labels)})"
     held = _sums(
@@ -137,7 +137,7 @@ def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageRow
 
 
 def _sums(ask: Ask, month: Month, labels: tuple[str, ...], query: Callable[[int], str]) -> dict[tuple[str, ...], float]:
-    """Add up the days of a month: a month of samples at a time may be more than a server gives."""
+    """Add up the days of a month, because a query over a whole month may exceed the server's limits."""
     sums: dict[tuple[str, ...], float] = defaultdict(float)
     for moment, seconds in _parts(month):
         for series in ask(f"sum by ({', '.join(labels)}) ({query(seconds)})", moment):
@@ -146,7 +146,7 @@ def _sums(ask: Ask, month: Month, labels: tuple[str, ...], query: Callable[[int]
 
 
 def _parts(month: Month) -> Iterator[tuple[float, int]]:
-    """Give the days of a month by their ends, with their seconds; the last may have just begun."""
+    """Return the end and the duration in seconds of each day of a month; the current day is partial."""
     begin, end = month.begin.timestamp(), month.end.timestamp()
     for day in range(math.ceil((end - begin) / DAY)):
         until = min(begin + (day + 1) * DAY, end)
@@ -166,7 +166,7 @@ def _place(metric: Mapping[str, str], labels: tuple[str, ...]) -> tuple[str, ...
 
 
 def status_rows(jobs: Iterable[tuple[Manifest, str, str]], month: Month, now: datetime) -> Iterator[UsageRow]:
-    """Give a row for each job that still exists, with its queue and class, from its attempts."""
+    """Return a row for each job that still exists, with its queue and class, from its attempts."""
     for job, queue, accelerator in jobs:
         current = read_status(job)
         shares = [_share(current, attempt, month, now) for attempt in current.attempts]
@@ -177,14 +177,14 @@ def status_rows(jobs: Iterable[tuple[Manifest, str, str]], month: Month, now: da
 
 
 def undated_card_hours(job: Manifest) -> float:
-    """Give what the attempts before the last ten held: nobody knows in which month."""
+    """Return the card-hours of attempts before the last ten, whose month is unknown."""
     current = read_status(job)
     dated = sum(attempt.device_seconds or 0 for attempt in current.attempts if attempt.end_time is not None)
     return max(current.usage.device_seconds - dated, 0) * account(current).cards_per_device / HOUR
 
 
 def _share(current: RLJobStatus, attempt: Attempt, month: Month, now: datetime) -> tuple[float, float]:
-    """Give the card-seconds of an attempt in the month, held and productive; what it made is spread evenly over it."""
+    """Return an attempt's card-seconds in the month, held and productive; productive ones are spread evenly over it."""
     if current.resolved is None:
         return 0.0, 0.0
     begin, end = times.from_text(attempt.submitted_time), now
@@ -198,7 +198,7 @@ def _share(current: RLJobStatus, attempt: Attempt, month: Month, now: datetime) 
     if part <= 0:
         return 0.0, 0.0
     ratio, held = account(current).cards_per_device, attempt.device_seconds
-    # An attempt that is over may have had another size than the job has now.
+    # The size of the job may have changed since an ended attempt.
     devices: float = current.resolved.devices
     if attempt.end_time is None:
         # What its start held is spread over its time too.

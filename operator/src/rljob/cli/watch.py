@@ -1,8 +1,7 @@
-"""`rljob top` and `rljob status --watch`: what the cluster says now, drawn again and again while there is more to see.
+"""`rljob top` and `rljob status --watch`: show the current state repeatedly until there is nothing more to see.
 
-No terminal library: `table`, `progress_bar` and four control sequences that every terminal knows do what is needed, and
-the command line stays as small as it is. Off a terminal nothing is drawn over: `top` prints one table, `status --watch`
-a line for each change.
+This needs no terminal library: `table`, `progress_bar` and four control sequences that every terminal supports suffice.
+Without a terminal nothing is redrawn: `top` prints one table, and `status --watch` prints a line for each change.
 """
 
 from __future__ import annotations
@@ -23,36 +22,36 @@ from rljob.core.observed import Manifest
 
 INTERRUPTED = 130
 PATIENCE_SECONDS = 300.0
-"""How long the API server may be away before a watch gives up."""
+"""Seconds that the API server may be unreachable before a watch gives up."""
 BAR = 16
 HOLDING = ("Starting", "Training", "Stopping")
 SECOND_SCREEN, FIRST_SCREEN = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 HOME, CLEAR_LINE, CLEAR_BELOW = "\033[H", "\033[K", "\033[J"
 Look = tuple[Manifest, str]
-"""A job, and what is wrong where it could not be looked at again."""
+"""A job, and an error message if it could not be read again."""
 
 
 class Screen:
-    """The terminal's second screen, on which a page is drawn over the one before."""
+    """The terminal's alternate screen, on which each page replaces the previous one."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def __enter__(self) -> Self:
-        """Leave the user's own screen as it is."""
+        """Switch to the alternate screen, which leaves the user's screen unchanged."""
         print(SECOND_SCREEN, end="", flush=True, file=self._out)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Come back to it."""
+        """Switch back to the user's screen."""
         print(FIRST_SCREEN, end="", flush=True, file=self._out)
 
     def draw(self, page: str) -> None:
         """Show as much of a page as fits."""
         columns, rows = shutil.get_terminal_size()
-        # Messages are anybody's text: what would move the cursor is not printed.
+        # Messages are untrusted text; control characters are not printed.
         lines = ("".join(c if c.isprintable() else " " for c in line)[: columns - 1] for line in page.splitlines())
         shown = f"{CLEAR_LINE}\r\n".join(list(lines)[: rows - 1])
         print(f"{HOME}{shown}{CLEAR_LINE}{CLEAR_BELOW}", end="", flush=True, file=self._out)
@@ -84,7 +83,7 @@ def top(
 
 
 def overview(jobs: Sequence[Manifest], now: datetime) -> str:
-    """Give the table of jobs, those that are not over first, below a line that sums them up. Pure."""
+    """Return the table of jobs, unfinished ones first, below a summary line. Pure."""
     if not jobs:
         return "no RLJobs"
     ordered = sorted(jobs, key=lambda job: (_state(job) in ENDED, _place(job)))
@@ -125,7 +124,7 @@ def _state(job: Manifest) -> str:
 
 
 def _cards(job: Manifest) -> float:
-    """Count what a job holds: from the making of its pods until its attempt is over."""
+    """Count the cards that a job holds, from the creation of its pods until its attempt has ended."""
     status = job.get("status") or {}
     attempts = status.get("attempts") or [{"endTime": "none"}]
     holds = _state(job) in HOLDING or not attempts[-1].get("endTime")
@@ -140,7 +139,7 @@ def _left(eta: object, now: datetime) -> str:
 
 
 def watch_status(name: str, place: kubectl.Place, interval_seconds: float, out: TextIO | None = None) -> int:
-    """Show one job until it is over, then its page; the exit code is that of its end."""
+    """Show one job until it ends, then its page; the exit code reflects how it ended."""
     out = out or sys.stdout
     looks = _looks(name, place, interval_seconds)
     try:
@@ -179,9 +178,9 @@ def _line(job: Manifest) -> str:
 
 
 def _looks(name: str, place: kubectl.Place, interval_seconds: float) -> Iterator[Look]:
-    """Give the job at each look until it is over, with what is wrong while the API server is away.
+    """Yield the job at each update until it ends, with an error message while the API server is unreachable.
 
-    Another job of the same name is not this one.
+    A new job of the same name is a different job.
     """
     job, seen = kubectl.get_job(name, place), time.monotonic()
     yield job, ""
@@ -190,17 +189,17 @@ def _looks(name: str, place: kubectl.Place, interval_seconds: float) -> Iterator
         try:
             found = kubectl.get_job(name, place)
         except kubectl.NotFoundError as error:
-            raise UsageError(f"{name} is gone: somebody deleted it") from error
+            raise UsageError(f"{name} no longer exists; it was deleted") from error
         except UsageError as error:
             if time.monotonic() - seen > PATIENCE_SECONDS:
                 raise
             yield job, _trouble(seen, error)
             continue
         if found["metadata"].get("uid") != job["metadata"].get("uid"):
-            raise UsageError(f"{name} is gone: somebody deleted it and made another one")
+            raise UsageError(f"{name} no longer exists; it was deleted and another job of this name was created")
         job, seen = found, time.monotonic()
         yield job, ""
 
 
 def _trouble(seen: float, error: UsageError) -> str:
-    return f"not up to date since {time.monotonic() - seen:.0f} s: {error}"
+    return f"out of date since {time.monotonic() - seen:.0f} s: {error}"

@@ -1,9 +1,11 @@
-"""YAML as kubectl reads it: YAML 1.1 in the dialect of go-yaml v2, behind sigs.k8s.io/yaml.
+"""YAML as kubectl reads it: YAML 1.1 in the dialect of go-yaml v2, which sigs.k8s.io/yaml uses.
 
-PyYAML reads YAML 1.1 too, but another one: to it 1e-6 and 0o10 are texts, 1:30 is 90 and a date is a date. A manifest
-must mean the same in `rljob validate` and in the cluster, and what `rljob render` prints must mean there what it means
-here. So what a plain scalar is stands here in tables.
-Stricter than kubectl in what is never meant: a key that stands twice is refused rather than the last one taken.
+PyYAML reads another dialect of YAML 1.1, in which 1e-6 and 0o10 are strings, 1:30 is 90 and a date is a date. A
+manifest must mean the same in `rljob validate` and in the cluster, and the output of `rljob render` must mean the same
+there. Therefore tables in this module define plain scalars.
+
+One thing is stricter than in kubectl: a duplicate key is an error, where kubectl takes the last one.
+
 Sources: go.yaml.in/yaml/v2 v2.4.4 (resolve.go, decode.go), sigs.k8s.io/yaml v1.6.0 (yaml.go), and encoding/json of Go.
 """
 
@@ -26,7 +28,7 @@ WORDS: dict[str, object] = {
     **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
 }
-"""Plain scalars with a meaning of their own: resolveMap."""
+"""Plain scalars with a special meaning: resolveMap."""
 
 INTEGERS: tuple[tuple[re.Pattern[str], int], ...] = (
     (re.compile(r"([-+]?)0[xX]([0-9a-fA-F]+)"), 16),
@@ -35,12 +37,12 @@ INTEGERS: tuple[tuple[re.Pattern[str], int], ...] = (
     (re.compile(r"([-+]?)0([0-7]+)"), 8),
     (re.compile(r"([-+]?)(0|[1-9][0-9]*)"), 10),
 )
-"""strconv.ParseInt with base 0, once underscores are taken out: pattern of sign and digits, and their base."""
+"""strconv.ParseInt with base 0, after underscores are removed: patterns of sign and digits, and their base."""
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 """yamlStyleFloat."""
 UNSIGNED_MAX, SIGNED_MIN, SIGNED_MAX = 2**64 - 1, -(2**63), 2**63 - 1
 NODES_MAX = 400_000
-"""Nodes of a file with its aliases written out: go-yaml's alias_ratio_range_low."""
+"""Maximum number of nodes of a file after aliases are expanded: go-yaml's alias_ratio_range_low."""
 DEPTH_MAX = 100
 
 INT_TAG, FLOAT_TAG, BOOL_TAG, NULL_TAG, STR_TAG, MERGE_TAG = (
@@ -49,12 +51,12 @@ INT_TAG, FLOAT_TAG, BOOL_TAG, NULL_TAG, STR_TAG, MERGE_TAG = (
 
 
 def resolve(text: str) -> object:
-    """Give what a plain scalar means."""
+    """Return the value of a plain scalar."""
     if text in WORDS:
         return WORDS[text]
     if text[0] not in "+-.0123456789":
         return text  # also a date, which go-yaml keeps as text
-    # A point at the beginning is a fraction or a text, and takes no underscores.
+    # A leading point starts a fraction or a string, and allows no underscores.
     plain = text if text[0] == "." else text.replace("_", "")
     for pattern, base in INTEGERS:
         if (found := pattern.fullmatch(plain)) is not None:
@@ -67,7 +69,7 @@ def resolve(text: str) -> object:
 
 def _integer(found: re.Match[str], base: int, text: str) -> object:
     sign, digits = found.groups()
-    # Longer than any integer of 64 bits in base 2; Python would take its time.
+    # Longer than any integer of 64 bits in base 2, and slow to parse in Python.
     value = int(digits, base) if len(digits.lstrip("0")) <= 64 else UNSIGNED_MAX + 1
     value = -value if sign == "-" else value
     if SIGNED_MIN <= value <= (SIGNED_MAX if sign else UNSIGNED_MAX):
@@ -77,25 +79,25 @@ def _integer(found: re.Match[str], base: int, text: str) -> object:
 
 
 def as_json(number: float) -> float:
-    """Give a number as it is after Go wrote it as JSON: what is whole and has 64 bits comes back as an integer."""
+    """Return a number as Go's JSON has it: whole numbers of 64 bits become integers."""
     whole = int(number)
     return whole if whole == number and SIGNED_MIN <= whole <= SIGNED_MAX else float(number)
 
 
 class Loader(yaml.SafeLoader):
-    """Reads as kubectl does."""
+    """Reads YAML as kubectl does."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own table, replaced by `resolve` below
 
     def resolve(self, kind: type[Node], value: str | None, implicit: tuple[bool, bool]) -> str:
-        """Give the tag of a node; that of a plain scalar follows from its meaning."""
+        """Return the tag of a node; the tag of a plain scalar follows from its value."""
         if kind is not ScalarNode or not implicit[0]:
             tag: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
             return tag
         return MERGE_TAG if value == "<<" else _TAGS[type(resolve(value or ""))]
 
     def construct_document(self, node: Node) -> object:
-        """Refuse what would never end, then construct."""
+        """Reject recursive and oversized documents, then construct."""
         _measure(node)
         document: object = super().construct_document(node)
         return document
@@ -109,19 +111,19 @@ class Loader(yaml.SafeLoader):
             raise ConstructorError(None, None, f"cannot read {node.value!r} as {node.tag}", node.start_mark)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             if not math.isfinite(value):
-                raise ConstructorError(None, None, f"{node.value} is no number that JSON knows", node.start_mark)
+                raise ConstructorError(None, None, f"{node.value} is not a number in JSON", node.start_mark)
             return as_json(value)
         return value
 
     def construct_text(self, node: ScalarNode) -> str:
-        """Refuse half a character, which an escape can write and nothing can send."""
+        """Reject lone surrogates, which an escape can write but UTF-8 cannot encode."""
         text: str = node.value
         if any(0xD800 <= ord(char) <= 0xDFFF for char in text):
-            raise ConstructorError(None, None, "half a character (a lone surrogate)", node.start_mark)
+            raise ConstructorError(None, None, "lone surrogate (half a character)", node.start_mark)
         return text
 
     def construct_pairs_in_order(self, node: MappingNode) -> Iterator[dict[str, object]]:
-        """Construct a map; a merge puts its entries where it stands, so that what follows wins."""
+        """Construct a map. A merge inserts its entries at its own position, so that later keys take precedence."""
         result: dict[str, object] = {}
         yield result
         own: set[str] = set()
@@ -132,12 +134,12 @@ class Loader(yaml.SafeLoader):
                 continue
             key = self._key(key_node)
             if key in own:
-                raise ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
+                raise ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
             own.add(key)
             result[key] = self.construct_object(value_node, deep=True)
 
     def _sources(self, node: Node) -> list[MappingNode]:
-        """Give the maps of a merge, the one that wins last."""
+        """Return the maps of a merge, in increasing order of precedence."""
         found = [node] if isinstance(node, MappingNode) else node.value if isinstance(node, SequenceNode) else []
         if not found or not all(isinstance(entry, MappingNode) for entry in found):
             raise ConstructorError(
@@ -152,7 +154,7 @@ class Loader(yaml.SafeLoader):
         if isinstance(key, int) and node.tag == INT_TAG:
             return str(key)
         if not isinstance(key, str) or node.tag == FLOAT_TAG:
-            raise ConstructorError(None, None, "a key must be a text; put it in quotes", node.start_mark)
+            raise ConstructorError(None, None, "a key must be a string; quote it", node.start_mark)
         return key
 
 
@@ -166,19 +168,19 @@ Loader.yaml_constructors = {
     "tag:yaml.org,2002:map": Loader.construct_pairs_in_order,
     None: Loader.construct_undefined,
 }
-"""What JSON knows, and nothing else: no dates, sets or binary data."""
+"""The types of JSON only: no dates, sets or binary data."""
 
 
 def load_all(text: str) -> list[Any]:
-    """Give the documents of a file; raises yaml.YAMLError."""
+    """Return the documents of a file. Raise yaml.YAMLError if it is invalid."""
     return list(yaml.load_all(text, Loader=Loader))
 
 
 class Dumper(yaml.SafeDumper):
-    """Puts in quotes what kubectl would take for something else than a text."""
+    """Quotes strings that kubectl would read as something other than a string."""
 
     def represent_text(self, text: str) -> ScalarNode:
-        """Give the node of a text."""
+        """Return the node of a string."""
         style = None if isinstance(resolve(text), str) else "'"
         return self.represent_scalar(STR_TAG, text, style="|" if "\n" in text else style)
 
@@ -187,13 +189,13 @@ Dumper.add_representer(str, Dumper.represent_text)
 
 
 def dump_all(documents: list[Any]) -> str:
-    """Write documents so that kubectl and `load_all` read what they hold."""
+    """Write documents so that kubectl and `load_all` read the same values."""
     text: str = yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=120, allow_unicode=True)
     return text
 
 
 def _measure(root: Node) -> None:
-    """Refuse a node that holds itself, is nested too deep, or grows beyond bounds once aliases are written out."""
+    """Reject a node that contains itself, is nested too deeply, or grows beyond bounds when aliases are expanded."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 

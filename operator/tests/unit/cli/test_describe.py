@@ -22,7 +22,7 @@ STARTING: Json = {
     "reason": "NoPods",
     "intent": {"clusterName": CLUSTER, "startDeadline": "2026-01-01T00:30:00Z"},
 }
-END = "It is given up at 2026-01-01T00:30:00Z (deadlines.startSeconds)."
+END = "The attempt fails unless it starts by 2026-01-01T00:30:00Z (deadlines.startSeconds)."
 
 
 def cluster(**spec: object) -> Json:
@@ -64,21 +64,21 @@ def told(found: World) -> str:
 
 def test_a_job_that_nobody_looks_at_says_who_should() -> None:
     assert why(World(job())) == (
-        "team/sums is not looked at. "
-        "The operator has written nothing yet: does it run, and does it watch this namespace?"
+        "team/sums is not reconciled yet. "
+        "The operator has not written a status yet. Check that it runs and that it watches this namespace."
     )
     assert told(World(job({"managedBy": "example.com/other"}))).startswith(
-        "spec.managedBy gives it to example.com/other"
+        "spec.managedBy assigns it to example.com/other"
     )
-    assert told(World(job(annotations={PAUSED: "true"}))).startswith("The annotation rljob.dev/paused keeps")
+    assert told(World(job(annotations={PAUSED: "true"}))).startswith("The annotation rljob.dev/paused pauses")
 
 
 def test_what_the_status_knows_is_not_looked_for() -> None:
     invalid = World(job(status={"state": "Invalid", "reason": "InvalidSpec", "message": "trainer.steps: is required"}))
     assert why(invalid) == "team/sums is Invalid (InvalidSpec). trainer.steps: is required."
     running = {"state": "Training", "reason": "Training", "progress": {"summary": "12/40"}}
-    assert told(World(job(status=running))) == "It runs: step 12/40."
-    assert told(World(job(status={"state": "Pending"}))) == "The status says no more."
+    assert told(World(job(status=running))) == "It is running: step 12/40."
+    assert told(World(job(status={"state": "Pending"}))) == "The status has no further detail."
     again = {
         "state": "Restarting",
         "message": "NodeLost",
@@ -86,14 +86,14 @@ def test_what_the_status_knows_is_not_looked_for() -> None:
         "excludedNodes": [{"name": "a", "reason": "NodeLost"}],
     }
     assert told(World(job(status=again))) == (
-        "NodeLost. It stays away from a (NodeLost). The next attempt begins at 2026-01-01T00:01:00Z."
+        "NodeLost. It avoids a (NodeLost). The next attempt starts at 2026-01-01T00:01:00Z."
     )
 
 
 def test_a_pod_that_waits_for_anything_else_has_the_start_deadline_alone() -> None:
     said = "0/2 nodes are available: 2 Insufficient cpu."
     assert told(world(clusters=[cluster()], pods=[unscheduled("w-0", said)])) == (
-        f"0 of its 4 pods have a node. Of 2 nodes none takes the next pod: 2 with too little cpu free. {END}"
+        f"0 of its 4 pods are scheduled. None of 2 nodes can run the next pod: 2 with too little cpu free. {END}"
     )
 
 
@@ -129,15 +129,15 @@ def test_a_queue_tells_its_reason() -> None:
     }
     queued = cluster(suspend=True)
     assert told(world(clusters=[queued], workloads=[workload])) == (
-        "Its RayCluster sums-0a1b2-1 waits in queue team. Kueue says QuotaReserved=False (WaitingForQuota): "
-        f"insufficient unused quota for {NPU} in flavor a3, 16 more needed. Kueue says Evicted=True (Preempted): "
+        "Its RayCluster sums-0a1b2-1 is waiting in queue team. Kueue reports QuotaReserved=False (WaitingForQuota): "
+        f"insufficient unused quota for {NPU} in flavor a3, 16 more needed. Kueue reports Evicted=True (Preempted): "
         "Preempted by job-b. Admission check budget is Pending: asked."
     )
-    assert "is there a LocalQueue team" in told(world(clusters=[queued], workloads=[]))
+    assert "that the namespace has a LocalQueue team" in told(world(clusters=[queued], workloads=[]))
     assert "cannot be read" in told(world(clusters=[queued]))
     stopped = {**workload, "spec": {"active": False}, "status": {}}
     assert told(world(clusters=[queued], workloads=[stopped])).endswith(
-        "Somebody deactivated its Workload raycluster-sums (spec.active). Kueue has not looked at its Workload yet."
+        "Its Workload raycluster-sums is deactivated (spec.active is false). Kueue has not evaluated its Workload yet."
     )
 
 
@@ -153,9 +153,9 @@ def test_a_quota_is_told_with_its_numbers() -> None:
         event("FailedToCreateWorkerPod", "of another", about="other", time="2026-01-01T00:09:00Z"),
     ]
     assert told(world(clusters=[cluster()], pods=[pod("head")], events=events)) == (
-        "1 of its 4 pods were made. ResourceQuota npus is exhausted: a pod asks for requests.cpu 8 (4 of 9 are used) "
-        f"and requests.{NPU} 16 (48 of 48 are used). It goes on when others of the namespace end, or with a larger "
-        f"quota. {END}"
+        "1 of its 4 pods have been created. ResourceQuota npus is exhausted: a pod requests requests.cpu 8 (4 of 9 are "
+        f"used) and requests.{NPU} 16 (48 of 48 are used). The pods are created when other workloads of the "
+        f"namespace end, or when the quota is raised. {END}"
     )
 
 
@@ -165,7 +165,7 @@ def test_another_refusal_of_pods_is_passed_on() -> None:
     )
     events = [event("FailedToCreateHeadPod", note)]
     assert told(world(clusters=[cluster()], events=events)) == (
-        "0 of its 4 pods were made. The namespace takes no more of them: "
+        "0 of its 4 pods have been created. The namespace rejects further pods: "
         'violates PodSecurity "restricted:latest": hostPath volumes. ' + END
     )
     # An old refusal of pods that are there by now holds nothing up.
@@ -184,7 +184,7 @@ def test_an_image_or_a_missing_secret_is_named_with_what_to_look_at() -> None:
         + END
     )
     lacks = world(clusters=[cluster()], pods=[waits("CreateContainerConfigError", 'secret "hub" not found')])
-    assert 'secret "hub" not found. Check that what it names exists in the namespace.' in told(lacks)
+    assert 'secret "hub" not found. Check that the referenced objects exist in the namespace.' in told(lacks)
     ended = {"name": "c", "lastState": {"terminated": {"exitCode": 3, "reason": "Error", "message": "boom"}}}
     crashed = world(clusters=[cluster()], pods=[pod("w-0", containerStatuses=[ended])])
     assert told(crashed) == f"pod w-0, container c: Error, exit code 3: boom. {END}"
@@ -199,16 +199,17 @@ def test_nodes_are_told_by_number_and_faulty_ones_by_name() -> None:
     pods = [pod("head"), unscheduled("w-0", said), unscheduled("w-1", said), pod("w-2")]
     nodes = [node("a", 14), node("b", ready="Unknown"), node("c", cordoned=True), node("d")]
     assert told(world(clusters=[cluster()], pods=pods, nodes=[*nodes, {"metadata": {"name": "e"}}])) == (
-        "2 of its 4 pods have a node. Of 12 nodes none takes the next pod: 1 with a taint that it does not tolerate "
-        "{team: vision, other}; 3 with too little huawei.com/Ascend910 free; 8 of another class, or without a label "
-        "that it asks for. While others use the devices, it gives back what it has after a minute or two, waits and "
-        "tries again. Those that have one hold it meanwhile; a queue (scheduling.queueName) starts all or none. "
-        "Of the 4 nodes with such devices b not ready; c cordoned; a (14 of 16 usable) with faulty devices. "
-        "Where too few nodes have them, it is given up at 2026-01-01T00:30:00Z (deadlines.startSeconds)."
+        "2 of its 4 pods are scheduled. None of 12 nodes can run the next pod: 1 with an untolerated taint "
+        "{team: vision, other}; 3 with too little huawei.com/Ascend910 free; 8 of another class, or without a required "
+        "label. While other jobs use the devices, the job releases its nodes after a minute or two, waits and "
+        "tries again. The scheduled pods hold their nodes meanwhile; with a queue (scheduling.queueName), all pods "
+        "start together. Of the 4 nodes with such devices, b not ready; c cordoned; a (14 of 16 usable) with faulty "
+        "devices. If too few nodes have them, the attempt fails unless it starts by 2026-01-01T00:30:00Z "
+        "(deadlines.startSeconds)."
     )
     nothing = told(world(clusters=[cluster()], pods=[unscheduled("w-0", said)], nodes=[]))
-    assert f"No node has {NPU}: does the device plug-in run?" in nothing
-    assert "hold it meanwhile" not in nothing
+    assert f"No node has {NPU}; check that the device plug-in runs." in nothing
+    assert "hold their nodes meanwhile" not in nothing
     many = told(world(clusters=[cluster()], pods=pods, nodes=[node(f"n{i}", ready="False") for i in range(6)]))
     assert "n0, n1, n2, n3 and 2 more not ready" in many
 
@@ -224,35 +225,32 @@ def test_nodes_are_told_by_number_and_faulty_ones_by_name() -> None:
         ("1 node(s) were unschedulable.", "1 cordoned"),
         (
             "3 node(s) didn't match pod affinity rules.",
-            "3 outside of the domain in which its other pods are",
+            "3 outside of the domain of its other pods",
         ),
         ("1 something new.", "1 something new"),
     ],
 )
 def test_the_schedulers_words_are_translated(said: str, sentence: str) -> None:
     told = list(scheduler_sentences(f"0/9 nodes are available: {said}"))
-    assert told == [f"Of 9 nodes none takes the next pod: {sentence}."]
+    assert told == [f"None of 9 nodes can run the next pod: {sentence}."]
 
 
 def test_other_words_of_the_scheduler_are_passed_on() -> None:
     said = 'persistentvolumeclaim "data" not found'
-    assert list(scheduler_sentences(said)) == [f"The scheduler says: {said}."]
+    assert list(scheduler_sentences(said)) == [f"The scheduler reports: {said}."]
 
 
 def test_a_volume_is_named() -> None:
     events = [event("FailedMount", 'MountVolume.SetUp failed for volume "data": mount failed', about="w-0")]
     assert told(world(clusters=[cluster()], pods=[pod("w-0")], events=events)) == (
-        'Pod w-0 waits for a volume: MountVolume.SetUp failed for volume "data": mount failed. ' + END
+        'Pod w-0 is waiting for a volume: MountVolume.SetUp failed for volume "data": mount failed. ' + END
     )
 
 
 def test_what_takes_its_time_is_said_to() -> None:
-    assert (
-        told(world(clusters=[cluster()]))
-        == f"KubeRay has made no pod of it yet: does it run, or has it many to make? {END}"
-    )
+    assert told(world(clusters=[cluster()])) == f"KubeRay has not created its pods yet. Check that KubeRay runs. {END}"
     away = world({"reason": "WaitingForKubeRay"}, clusters=[cluster()])
-    assert told(away).endswith("has it many to make? It waits for KubeRay without a deadline.")
+    assert told(away).endswith("Check that KubeRay runs. It waits for KubeRay without a deadline.")
     slow = world({"message": "pod w-0 waits for ray-worker"}, clusters=[cluster()], pods=[pod("w-0")])
     assert told(slow) == f"pod w-0 waits for its containers. pod w-0 waits for ray-worker. {END}"
 

@@ -75,7 +75,7 @@ def test_a_side_that_is_wrong_or_missing_is_told(tmp_path: Path, capsys: pytest.
     two = written(tmp_path, "two.yaml", job(SPEC, "a"), job(SPEC, "b"))
     other = written(tmp_path, "other.yaml", job(SPEC, "c"))
     assert main(["diff", "-f", two, "--against", other]) == 2
-    assert "both sides must hold a valid RLJob" in capsys.readouterr().err
+    assert "both sides must have a valid RLJob" in capsys.readouterr().err
 
 
 def test_a_job_of_the_cluster_is_judged_over_its_frozen_recipes(
@@ -104,4 +104,4 @@ def test_a_job_that_has_not_begun_has_nothing_to_compare(
 ) -> None:
     (kubectl / "answer").write_text(json.dumps(job(SPEC)))
     assert main(["diff", "-f", written(tmp_path, "job.yaml", job(SPEC))]) == 2
-    assert "has not begun" in capsys.readouterr().err
+    assert "has not started" in capsys.readouterr().err

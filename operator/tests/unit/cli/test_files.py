@@ -54,11 +54,11 @@ def test_all_violations_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("documents", "complaint"),
     [
-        ([{"kind": "ConfigMap"}], "holds no RLJob; found ConfigMap"),
-        ([], "holds no RLJob; found nothing"),
-        ([["a list"]], "holds no RLJob; found something without kind"),
+        ([{"kind": "ConfigMap"}], "contains no RLJob; found ConfigMap"),
+        ([], "contains no RLJob; found nothing"),
+        ([["a list"]], "contains no RLJob; found object without kind"),
         ([{"kind": "RLJob", "apiVersion": "rljob.dev/v9"}], "this version reads rljob.dev/v1alpha1"),
-        ([{"kind": "RLJob", "apiVersion": "rljob.dev/v1alpha1", "spec": "x"}], "are mappings"),
+        ([{"kind": "RLJob", "apiVersion": "rljob.dev/v1alpha1", "spec": "x"}], "must be mappings"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(

@@ -28,9 +28,9 @@ def big(tmp_path: Path) -> str:
 def test_the_flagship_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "memory", *FLAGSHIP]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "qwen3-235b: Qwen3-235B-A22B (235.09 billion parameters) on atlas-a3-superpod, 64 GiB a die"
+    assert lines[0] == "qwen3-235b: Qwen3-235B-A22B (235.09 billion parameters) on atlas-a3-superpod, 64 GiB per die"
     assert ["rollout", "weights", "7.10"] in [line.split() for line in lines]
-    assert any(line.startswith("KV cache: 47.0 KiB a token on a die, ") for line in lines)
+    assert any(line.startswith("KV cache: 47.0 KiB per token and die, ") for line in lines)
     assert lines[2].index("GiB") + 3 == len(next(line for line in lines if line.split()[:2] == ["KV", "cache"]))
 
 
@@ -67,7 +67,7 @@ def test_a_config_json_stands_in_for_the_model(big: str, tmp_path: Path, capsys:
     ("text", "told"),
     [
         ("{", "not JSON"),
-        ("[]", "a config.json is an object"),
+        ("[]", "a config.json must be a JSON object"),
         ('{"model_type": "mamba"}', "model_type 'mamba' is not supported"),
         (None, "No such file"),
     ],
@@ -90,7 +90,7 @@ def test_jobs_whose_model_or_memory_is_unknown_are_told_what_to_do(
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIG))
     assert main(["plan", "memory", QUICKSTART, "--model-config", str(path)]) == 2
-    assert "class cpu computes in the host's memory" in capsys.readouterr().err
+    assert "class cpu uses the host's memory" in capsys.readouterr().err
 
 
 def test_a_job_that_is_wrong_otherwise_is_not_reckoned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,7 @@ def test_what_waits_stands_in_the_order_of_the_queue() -> None:
         "",
         MISSING,
         MISSING,
-        "not judged yet",
+        "not evaluated yet",
         "spec.active of Workload raycluster-off-0a1b2-1 is false",
     ]
     assert [job.since for job in jobs[:2]] == ["2026-01-02T00:00:00Z", "2026-01-01T02:00:00Z"]

@@ -72,7 +72,7 @@ def test_the_page_names_where_ended_attempts_are_written_down() -> None:
     attempt = JOB["status"]["attempts"][0] | {"endTime": "2026-01-01T00:09:00Z"}
     metadata = JOB["metadata"] | {"uid": "0a1b2c3d-0000"}
     page = describe({"metadata": metadata, "status": {**JOB["status"], "attempts": [attempt]}})
-    assert page.endswith("what ended attempts left: configmap/sums-0a1b2-attempts")
+    assert page.endswith("records of ended attempts: configmap/sums-0a1b2-attempts")
 
 
 def test_a_job_that_nobody_looked_at_yet_is_unknown() -> None:
@@ -121,4 +121,4 @@ def test_a_cluster_that_does_not_answer_is_told(
     assert kubectl.exists()
     monkeypatch.setattr(subprocess, "run", hang)
     assert main(["status", "x"]) == 2
-    assert "is the cluster up?" in capsys.readouterr().err
+    assert "check that the cluster is reachable" in capsys.readouterr().err

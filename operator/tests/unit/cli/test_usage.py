@@ -73,7 +73,9 @@ def test_a_month_is_utcs_and_ends_with_now(text: str, begin: str, end: str) -> N
     assert (found.begin.isoformat(), found.end.isoformat()) == (begin, end)
 
 
-@pytest.mark.parametrize(("text", "words"), [("2026-13", "such as 2026-11"), ("26-1", "such as"), ("2026-12", "begun")])
+@pytest.mark.parametrize(
+    ("text", "words"), [("2026-13", "such as 2026-11"), ("26-1", "such as"), ("2026-12", "in the future")]
+)
 def test_a_month_that_is_none_is_refused(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         read_month(text, NOW)
@@ -183,8 +185,8 @@ def test_the_command_reads_statuses_and_says_what_they_lack(kubectl: Path, capsy
     assert main(["usage", "--month", "2026-10", "-A", "-o", "csv"]) == 0
     told = capsys.readouterr()
     assert told.out.splitlines()[1] == "2026-10,team,cards,atlas-a3,sums,691200,0,192.00,0.00"
-    assert "only Prometheus knows" in told.err
-    assert "team/sums: 1.00 card-hours of early attempts are left out" in told.err
+    assert "only Prometheus has the usage of deleted jobs" in told.err
+    assert "team/sums: 1.00 card-hours of early attempts are not included" in told.err
     assert "--all-namespaces" in (kubectl / "words").read_text()
 
 
@@ -212,4 +214,4 @@ def test_with_prometheus_the_cluster_is_not_asked(
     assert all('{rljob_namespace="team"}' in query for query in asked)
     assert main([*words, "-A"]) == 0
     assert main(words) == 2
-    assert "-n, or take all with -A" in capsys.readouterr().err
+    assert "-n, or all with -A" in capsys.readouterr().err

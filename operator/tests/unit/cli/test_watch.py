@@ -120,7 +120,7 @@ def test_a_watch_off_a_terminal_prints_changes_and_the_page_at_the_end(looks: li
     assert watch_status("sums", Place(), 1, out) == 0
     lines = out.getvalue().splitlines()
     assert ["Starting" in lines[0], "1/40" in lines[1], "2/40" in lines[3]] == [True, True, True]
-    assert lines[2] == "not up to date since 0 s: away"
+    assert lines[2] == "out of date since 0 s: away"
     assert lines[4] == "team/sums  Succeeded"
     assert "[##############################] 40/40" in lines
 
@@ -144,10 +144,10 @@ def test_a_watch_on_a_terminal_shows_the_page_and_what_is_wrong(looks: list[Any]
 
 def test_a_watch_ends_when_the_job_is_gone_or_another_one(looks: list[Any]) -> None:
     looks += [job("sums", "Training", 2), kubectl.NotFoundError("(NotFound)")]
-    with pytest.raises(UsageError, match="somebody deleted it"):
+    with pytest.raises(UsageError, match="it was deleted"):
         watch_status("sums", Place(), 1, io.StringIO())
     looks += [job("sums", "Training", 2), job("sums", "Training", uid="another")]
-    with pytest.raises(UsageError, match="made another one"):
+    with pytest.raises(UsageError, match="another job of this name was created"):
         watch_status("sums", Place(), 1, Terminal())
 
 

@@ -1,6 +1,6 @@
-"""`rljob run --local`: an RLJob without Kubernetes, in a private Ray on this machine.
+"""`rljob run --local`: run an RLJob without Kubernetes, in a private Ray on this machine.
 
-`command` is the whole of it in order; `surroundings` reads what stands beside the RLJob in its file; `paths` and
-`translate` turn pod paths into folders; `fields` says which fields mean nothing here; `folder`, `processes` and `ray`
-touch the machine; `follow` runs the launcher, shows progress and passes Ctrl-C on.
+`command` runs all steps in order. `companion_objects` reads the objects beside the RLJob in its file; `paths` and
+`translate` turn pod paths into folders; `fields` lists the fields that have no effect here; `folder`, `processes` and
+`ray` touch the machine; `follow` runs the launcher, shows progress and handles Ctrl-C.
 """

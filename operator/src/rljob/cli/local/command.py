@@ -1,6 +1,6 @@
-"""`rljob run --local` from top to bottom: read, check, prepare folders, initialise, start Ray, train, tell.
+"""`rljob run --local`: read, check, prepare folders, run initializers, start Ray, train, report.
 
-Exit codes: 0 trained to the end, 1 the job is wrong or failed, 2 the command cannot be carried out, 130 interrupted.
+Exit codes: 0 training completed, 1 the job is invalid or failed, 2 the command cannot be run, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ SHORT_FOLDER = "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
 LAUNCH = (sys.executable, "-m", "rljob_runtime", "launch", "--devices-wait-seconds", "60")
 NOT_PASSED_ON = frozenset(
     {
-        # They would lead into another cluster.
+        # These variables would lead Ray into another cluster.
         "RAY_ADDRESS",
         "RAY_NAMESPACE",
         *AttemptVariable,
         *PodVariable,
-        # A dozen processes import the same gigabytes: each would compile them anew, a minute of two cores.
+        # A dozen processes import the same gigabytes; each would compile them again, which takes a minute of two cores.
         "PYTHONDONTWRITEBYTECODE",
     }
 )
-"""Of the user's environment."""
+"""Variables of the user's environment that the run does not get."""
 
 
 def run_local(
@@ -60,25 +60,25 @@ def run_local(
 ) -> int:
     """Run one valid job and return the exit code; `documents` are the other manifests of its files."""
     if checked.spec is None:
-        raise AssertionError("an invalid job is told and not run")
+        raise AssertionError("an invalid job is reported and not run")
     require_accelerator(checked.spec)
     require_runtime(given.launcher)
     root = (workdir or Path(".rljob") / name).absolute()
     with held(root) as folder:
         state = folder.state()
         prepared = prepare(name, checked, read_surroundings(documents), folder, state, given)
-        print(f"{name}: a local run in {root}", flush=True)
+        print(f"{name}: local run in {root}", flush=True)
         for note in prepared.notes:
             print(f"note: {note}", flush=True)
         if state.finished_digest == prepared.config.digest() and Path(str(prepared.config.checkpoint_path)).is_dir():
-            print(f"it is trained to its last step; raise trainer.steps, or remove {root} to begin anew")
+            print(f"all steps are trained already; raise trainer.steps, or remove {root} to start over")
             return DONE
         return _run(LocalRun(folder, prepared, replace(state, checkpoint_path=prepared.config.checkpoint_path)))
 
 
 @dataclass(frozen=True)
 class LocalRun:
-    """What one run has at hand."""
+    """The state of one run."""
 
     folder: JobFolder
     prepared: Prepared
@@ -86,19 +86,19 @@ class LocalRun:
 
     @property
     def config(self) -> JobConfig:
-        """What the launcher reads."""
+        """The spec that the launcher reads."""
         return self.prepared.config
 
 
 def _run(run: LocalRun) -> int:
-    """Initialise and train; whatever happens, no process and no temporary file stays."""
+    """Run initializers and training, and clean up all processes and temporary files in every case."""
     line = Line()
     with Interrupts().caught() as interrupts, _temporary_folder() as temporary:
         processes = Processes(_base_environment(temporary))
         guard = start_guard(processes, temporary)
         try:
             if not run_initializers(run.prepared.initializers, run.folder, processes, interrupts, line):
-                print("interrupted before the training began")
+                print("s: interrupted before the training began")
                 return INTERRUPTED
             return _train(run, processes, temporary, interrupts, line)
         except InitializerError as error:
@@ -142,7 +142,7 @@ def _exit_code(outcome: Outcome, interrupts: Interrupts) -> int:
 
 
 def _attempt_environment(run: LocalRun, state: State, plan: RayPlan) -> dict[str, str]:
-    """Give what the operator gives by pod and submission."""
+    """Return the variables that the operator sets by pod and submission."""
     pod = str(uuid.uuid4())
     return {
         **plan.environment,
@@ -158,7 +158,7 @@ def _attempt_environment(run: LocalRun, state: State, plan: RayPlan) -> dict[str
 
 
 def _base_environment(temporary: Path) -> dict[str, str]:
-    """Give what every process gets: the user's environment, with this interpreter first on the PATH."""
+    """Return the variables of every process: the user's environment, with this interpreter first on the PATH."""
     own = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
     path = os.pathsep.join([str(Path(sys.executable).parent), own.get("PATH", os.defpath)])
     sockets = temporary / "t"
@@ -168,7 +168,7 @@ def _base_environment(temporary: Path) -> dict[str, str]:
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """Give a folder for Ray, with a short path; it is removed in the end."""
+    """Create a folder with a short path for Ray, and remove it at the end."""
     parent = tempfile.gettempdir()
     folder = Path(tempfile.mkdtemp(prefix="rljob-", dir=parent if len(parent) <= SOCKET_ROOM else SHORT_FOLDER))
     try:

@@ -1,6 +1,6 @@
-"""What stands beside the RLJob in its files: ConfigMaps, Secrets and claims. Pure.
+"""The objects beside an RLJob in its files: ConfigMaps, Secrets and claims. Pure.
 
-In a cluster these objects would be there; here they are read from the file, and what is missing is told by name.
+In a cluster these objects exist already. A local run reads them from the file, and missing ones are reported by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Surroundings:
 
 
 def read_surroundings(documents: Iterable[Mapping[str, Any]]) -> Surroundings:
-    """Sort the documents by kind; kinds that are of no use here are passed over."""
+    """Sort the documents by kind; kinds that a local run does not use are ignored."""
     config_maps, secrets, claims = {}, {}, set()
     for document in documents:
         kind, name = document.get("kind"), str((document.get("metadata") or {}).get("name", ""))

@@ -1,6 +1,7 @@
-"""Which fields of an RLJob mean something without Kubernetes, and what is said of those that do not. Pure.
+"""Which fields of an RLJob have an effect without Kubernetes, and what is reported for those that have none. Pure.
 
-The longest prefix of a field's path decides; a test walks the whole schema, so that no field is dropped in silence.
+The longest matching prefix of a field's path decides. A test walks the whole schema, so that no field is ignored
+silently.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 USED = None
-NO_PODS = "there are no pods here"
-NOT_ENFORCED = "not enforced here"
-NO_QUEUE = "there is no queue here"
-NO_CONTAINERS = "containers do not run here; do beforehand, or in an initializer, what it does"
+NO_PODS = "a local run has no pods"
+NOT_ENFORCED = "not enforced in a local run"
+NO_QUEUE = "a local run has no queue"
+NO_CONTAINERS = "containers do not run locally; do their work beforehand, or in an initializer"
 
 TREATMENT: Mapping[str, str | None] = {
     "recipeRef": USED,
     "unset": USED,
-    "managedBy": "nobody manages a local run",
+    "managedBy": "nothing manages a local run",
     "suspend": "you start and stop a local run yourself",
-    "runtime": "no image runs here: the packages of this Python are used",
+    "runtime": "no image runs locally; the packages of this Python are used",
     "scheduling": NO_QUEUE,
     "accelerator": USED,
     "head.template": NO_PODS,
@@ -45,10 +46,10 @@ TREATMENT: Mapping[str, str | None] = {
     "workerGroups[].template.initContainers": NO_CONTAINERS,
     "workerGroups[].template.sidecars": NO_CONTAINERS,
     "podSpecPatch": NO_PODS,
-    "services": "containers do not run here; start the service yourself, at its port of this machine",
+    "services": "containers do not run locally; start the service yourself, on its port of this machine",
     "code": USED,
     "initializers": USED,
-    "initializers[].image": "no image runs here: the packages of this Python are used",
+    "initializers[].image": "no image runs locally; the packages of this Python are used",
     "initializers[].cpu": NOT_ENFORCED,
     "initializers[].memory": NOT_ENFORCED,
     "secretRefs": USED,
@@ -60,21 +61,24 @@ TREATMENT: Mapping[str, str | None] = {
     "trainer": USED,
     "rollout": USED,
     "optimizations": USED,
-    "network": "all processes talk over 127.0.0.1",
+    "network": "all processes communicate over 127.0.0.1",
     "checkpoint": USED,
-    "restart": "a local run is not restarted; the same command goes on from the last checkpoint",
+    "restart": "a local run is not restarted; run the same command again to resume from the last checkpoint",
     "stopRules": USED,
     "deadlines": USED,
     "stop": USED,
-    "stop.requireCheckpoint": "there is no RLJob to hold here",
-    "cleanup": "nothing but the folder outlives a local run",
+    "stop.requireCheckpoint": "a local run has no RLJob whose deletion could wait",
+    "cleanup": "only the folder outlives a local run",
     "observability": USED,
     "verl": USED,
 }
 
 
 def treatment(path: str) -> str | None:
-    """Give what is said of a field, `workerGroups[].template.cpu`; None where it is used. Raises KeyError."""
+    """Return the note on a field such as `workerGroups[].template.cpu`; None if the field is used.
+
+    Raise KeyError if the field is unknown.
+    """
     prefix = path
     while prefix:
         for name in (prefix, prefix.removesuffix("[]")):
@@ -85,7 +89,7 @@ def treatment(path: str) -> str | None:
 
 
 def without_effect(document: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Give what is said -> the fields, of a spec as recipe and job wrote it, defaults left out."""
+    """Return note -> fields, for the fields that recipe and job set to something other than the default."""
     told: dict[str, list[str]] = {}
     for path in _written(document, ""):
         if (said := treatment(_plain(path))) is not None:
@@ -94,7 +98,7 @@ def without_effect(document: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _written(value: object, path: str) -> Iterator[str]:
-    """Walk to the deepest fields that the table knows something of."""
+    """Walk to the deepest fields that the table has an entry for."""
     plain = _plain(path)
     deeper = not path or any(row.startswith((f"{plain}.", f"{plain}[")) for row in TREATMENT)
     if isinstance(value, Mapping) and deeper:

@@ -1,7 +1,7 @@
 """One attempt of a local run, from the start of the launcher to its end: progress, Ctrl-C, deadlines.
 
-The launcher writes progress into the spool and reads stop requests there, as it does in a pod; there is no exporter
-between, because both are on one machine.
+The launcher writes progress into the spool and reads stop requests there, as it does in a pod. There is no exporter,
+because both are on one machine.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from rljob_runtime.contract import (
 
 POLL_SECONDS = 0.3
 IMMEDIATE_SECONDS = 20.0
-"""The launcher looks for an immediate stop every second and then only has to disconnect from Ray."""
+"""The launcher checks for an immediate stop every second and then only has to disconnect from Ray."""
 STALLED_SECONDS = IMMEDIATE_SECONDS + STALL_SECONDS
 AT_ONCE = (StopMode.IMMEDIATE, StopMode.STALLED)
 IMPATIENT = 2
-"""Interrupts; after a further one, not even the launcher's own immediate stop is waited for."""
-STARTING = "Ray, the trainer and the rollout engine are starting; the first step takes a minute or two"
-RESUMING = "goes on from step {step}"
+"""Number of interrupts after which not even the launcher's own immediate stop is waited for."""
+STARTING = "starting Ray, the trainer and the rollout engine; the first step takes a minute or two"
+RESUMING = "resuming from step {step}"
 
 
 class Interrupts:
-    """Counts Ctrl-C and its like; what they mean is decided where it is safe."""
+    """Counts Ctrl-C and similar signals; the main loop handles them where it is safe."""
 
     def __init__(self) -> None:
         self.count = 0
 
     @contextmanager
     def caught(self) -> Iterator[Interrupts]:
-        """Catch them for a while."""
+        """Catch the signals in this context."""
 
         def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's signature
             self.count += 1
@@ -67,7 +67,7 @@ class Interrupts:
 
 @dataclass
 class Attempt:
-    """A running launcher and what it was asked."""
+    """A running launcher and the requests sent to it."""
 
     folder: JobFolder
     number: int
@@ -78,12 +78,12 @@ class Attempt:
     asked: StopMode | None = None
     asked_at: float = 0.0
     overdue: str = ""
-    """Which deadline ended it."""
+    """The deadline that ended the attempt."""
     stalled: bool = False
-    """Whether that was the one between two steps: the launcher is to keep the stacks."""
+    """Whether that deadline was the one between two steps, for which the launcher saves the stacks."""
 
     def progress(self) -> Progress | None:
-        """Read the progress of this attempt; None until the launcher wrote some."""
+        """Read the progress of this attempt; return None until the launcher has written it."""
         with contextlib.suppress(OSError, ContractError):
             found = Progress.from_json((self.folder.spool / SpoolFile.CURRENT).read_bytes())
             if found.attempt == self.number:
@@ -91,13 +91,13 @@ class Attempt:
         return None
 
     def ask(self, mode: StopMode) -> None:
-        """Leave a stop request."""
+        """Write a stop request."""
         self.asked, self.asked_at = mode, time.monotonic()
         write(self.folder.attempt(self.number) / SpoolFile.STOP, StopRequest(self.number, mode).to_json())
 
 
 def follow(attempt: Attempt, interrupts: Interrupts, line: Line) -> Progress | None:
-    """Wait for the end of the launcher; give its last progress."""
+    """Wait for the end of the launcher and return its last progress."""
     shown = ("", -1)
     while attempt.child.exit_code is None:
         progress = attempt.progress()
@@ -116,7 +116,7 @@ def follow(attempt: Attempt, interrupts: Interrupts, line: Line) -> Progress | N
 
 
 def _pass_on(attempt: Attempt, progress: Progress | None, interrupts: Interrupts) -> None:
-    """Turn interrupts into stop requests, and a stop that does not come into an end."""
+    """Turn interrupts into stop requests, and end a launcher that does not stop in time."""
     trains = progress is not None and progress.phase is Phase.TRAINING
     waited = time.monotonic() - attempt.asked_at
     if attempt.asked in AT_ONCE:
@@ -141,7 +141,7 @@ def _hold_deadlines(attempt: Attempt, progress: Progress | None) -> None:
     run, deadlines = time.monotonic() - attempt.begun, attempt.deadlines
     if progress is None:
         if run > deadlines.start_seconds:
-            attempt.overdue = f"no sign of the launcher within deadlines.startSeconds {deadlines.start_seconds}"
+            attempt.overdue = f"the launcher did not report within deadlines.startSeconds {deadlines.start_seconds}"
     elif deadlines.active_seconds is not None and run > deadlines.active_seconds:
         attempt.overdue = f"deadlines.activeSeconds {deadlines.active_seconds} passed"
     elif time.time() - progress.observed_time > deadlines.progress_seconds:
@@ -156,13 +156,13 @@ def _state(attempt: Attempt, progress: Progress | None) -> str:
 
 
 def _told(attempt: Attempt, progress: Progress | None) -> tuple[dict[str, object], str]:
-    """Give figures, or a message where there are none yet."""
+    """Return metrics, or a message until there are any."""
     if attempt.asked is StopMode.STALLED:
-        return {}, f"{attempt.overdue}; keeps the stacks of every process"
+        return {}, f"{attempt.overdue}; saving the stacks of every process"
     if attempt.asked is StopMode.IMMEDIATE:
         return {}, "at once"
     if attempt.asked is not None:
-        return {}, "saves after the step in progress; Ctrl-C again leaves at once"
+        return {}, "saving after the current step; press Ctrl-C again to exit immediately"
     if progress is None or progress.step == 0:
         return {}, STARTING
     if progress.phase is Phase.STARTING:
@@ -171,7 +171,7 @@ def _told(attempt: Attempt, progress: Progress | None) -> tuple[dict[str, object
 
 
 def figures(progress: Progress) -> dict[str, object]:
-    """Give what `status.progress` would hold; the end as a time of day."""
+    """Return what `status.progress` would hold, with the estimated end as a time of day."""
     left = timedelta(seconds=(progress.total_steps - progress.step) * (progress.step_seconds or 0.0))
     told: dict[str, object] = {
         "step": progress.step,
@@ -186,7 +186,7 @@ def figures(progress: Progress) -> dict[str, object]:
 
 
 def outcome_of(attempt: Attempt, progress: Progress | None) -> Outcome:
-    """Give the launcher's own word, or what can be said without it."""
+    """Return the launcher's own report, or one derived from its exit code."""
     told = progress.outcome if progress is not None else None
     if attempt.asked is StopMode.STALLED and told is not None:
         return told
@@ -195,6 +195,6 @@ def outcome_of(attempt: Attempt, progress: Progress | None) -> Outcome:
     if told is not None:
         return told
     code = attempt.child.exit_code or 0
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
     tail = attempt.child.tail(15)
-    return Outcome(code or 1, "DriverLost", f"the launcher {how} and left no word; its log ends with\n{tail}")
+    return Outcome(code or 1, "DriverLost", f"the launcher {how} without a report; its log ends with\n{tail}")

@@ -1,7 +1,8 @@
-"""Cleans up after a local run that was killed: started beside it, it waits on a pipe that closes when the run is gone.
+"""Clean up after a local run that was killed. The guard runs beside it and waits on a pipe that closes with the run.
 
-Ray's workers outlive a killed Ray by minutes, and hold gigabytes meanwhile. The guard ends what carries the run's mark
-and removes its temporary folder and shared memory; a run that ends by itself has done so and tells the guard.
+Ray's workers outlive a killed Ray by minutes and hold gigabytes meanwhile. The guard kills the processes that carry the
+run's mark, and removes its temporary folder and shared memory. A run that ends normally cleans up itself and dismisses
+the guard.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ DONE = b"done"
 
 
 def start_guard(processes: Processes, temporary: Path) -> subprocess.Popen[bytes]:
-    """Start the guard of a run; it carries no mark and is in no group of ours."""
+    """Start the guard of a run. It carries no mark and is in another process group."""
     command = (
         sys.executable,
         "-m",
@@ -32,12 +33,12 @@ def start_guard(processes: Processes, temporary: Path) -> subprocess.Popen[bytes
 
 
 def dismiss(guard: subprocess.Popen[bytes]) -> None:
-    """Tell it that all is cleaned up, and wait for its end."""
+    """Tell the guard that cleanup is done, and wait for its end."""
     guard.communicate(DONE)
 
 
 def main() -> None:
-    """Wait for the end of the run, and clean up unless it did."""
+    """Wait for the end of the run, and clean up unless the run did."""
     mark, temporary, *segments = sys.argv[1:]
     if sys.stdin.buffer.read() == DONE:
         return

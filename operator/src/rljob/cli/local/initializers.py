@@ -1,4 +1,4 @@
-"""The initializers of a local run: one after another, each a process of this machine with the manifest's bounds."""
+"""The initializers of a local run: one after another, each as a process with the limits of the manifest."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class Step:
 
 
 class InitializerError(Exception):
-    """An initializer failed for good; the text says how."""
+    """An initializer failed after all retries; the message says how."""
 
 
 def run_initializers(
     steps: list[Step], folder: JobFolder, processes: Processes, interrupts: Interrupts, line: Line
 ) -> bool:
-    """Run all; False when the user interrupted. Raises InitializerError."""
+    """Run all initializers. Return False if the user interrupted; raise InitializerError if one failed."""
     return all(_run(step, folder, processes, interrupts, line) for step in steps)
 
 
 def _run(step: Step, folder: JobFolder, processes: Processes, interrupts: Interrupts, line: Line) -> bool:
     wanted, begun = step.initializer, time.monotonic()
     if wanted.creates is not None and Path(wanted.creates).exists():
-        print(f"initializer {wanted.name}: {wanted.creates} is there, nothing to do", flush=True)
+        print(f"initializer {wanted.name}: skipped, {wanted.creates} exists", flush=True)
         return True
     log = folder.logs / f"initializer-{wanted.name}.log"
     log.unlink(missing_ok=True)
@@ -54,7 +54,7 @@ def _run(step: Step, folder: JobFolder, processes: Processes, interrupts: Interr
             return ended
         left = wanted.retries - attempt
         if left:
-            print(f"initializer {wanted.name}: exit code {child.exit_code}, {left} more tries", flush=True)
+            print(f"initializer {wanted.name}: exit code {child.exit_code}, retries left: {left}", flush=True)
     raise InitializerError(
         f"initializer {wanted.name} failed {1 + wanted.retries} times, the last time with exit code "
         f"{child.exit_code}; {log} ends with\n{child.tail(15)}"
@@ -62,7 +62,7 @@ def _run(step: Step, folder: JobFolder, processes: Processes, interrupts: Interr
 
 
 def _watch(child: Child, wanted: Initializer, begun: float, interrupts: Interrupts, line: Line) -> bool:
-    """Wait for its end; False when the user interrupted."""
+    """Wait for the end of an initializer. Return False if the user interrupted."""
     while child.exit_code is None:
         elapsed = time.monotonic() - begun
         if interrupts.count:

@@ -1,8 +1,8 @@
-"""Pod paths and the folders of this machine that stand for them. Pure.
+"""Map pod paths to the folders of this machine that stand for them. Pure.
 
-A local run has no mounts, so paths are rewritten: whole paths in typed fields, and inside of free text (commands,
-variables, overrides) wherever a mount path stands as a path of its own. What a script opens by a path written in its
-own code cannot be seen from here: scripts take paths as arguments or variables.
+A local run has no mounts, so paths are rewritten: whole paths in typed fields, and in free text (commands, variables,
+overrides) every mount path that stands alone. Paths written in the code of a script cannot be rewritten: scripts must
+take paths as arguments or variables.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Mount:
-    """A mount path of the pods and what stands for it here."""
+    """A mount path of the pods and the local folder that stands for it."""
 
     pod_path: str
-    """Without a slash at its end."""
+    """Path in the pods, without a trailing slash."""
     folder: Path
 
 
@@ -28,22 +28,22 @@ class MountMap:
         self.mounts = tuple(sorted(mounts, key=lambda mount: -len(mount.pod_path)))
         self._folders = {mount.pod_path: str(mount.folder) for mount in self.mounts}
         words = "|".join(re.escape(mount.pod_path) for mount in self.mounts)
-        # A path of its own: nothing of a path before it, but perhaps file://, and its own end or a slash behind it.
+        # Match a complete path: not preceded by part of a path, except file://, and followed by its end or a slash.
         self._pattern = re.compile(rf"(?:(?<![\w./-])|(?<=file://))({words})(?![\w.-])") if self.mounts else None
 
     def covers(self, path: str) -> bool:
-        """Tell whether a pod path lies on a volume."""
+        """Return whether a pod path lies on a volume."""
         return any(path == mount.pod_path or path.startswith(f"{mount.pod_path}/") for mount in self.mounts)
 
     def path(self, path: str) -> str:
-        """Give the local path of a pod path; one outside of all volumes stays."""
+        """Return the local path of a pod path; a path outside of all volumes is unchanged."""
         for mount in self.mounts:
             if path == mount.pod_path or path.startswith(f"{mount.pod_path}/"):
                 return str(mount.folder) + path[len(mount.pod_path) :]
         return path
 
     def text(self, text: str) -> str:
-        """Rewrite every mount path that stands in a text as a path of its own."""
+        """Rewrite every mount path that stands alone in a text."""
         if self._pattern is None:
             return text
         return self._pattern.sub(lambda found: self._folders[found[1]], text)

@@ -1,4 +1,4 @@
-"""What a local run is going to do, decided before anything is started: spec, folders, variables, and what to tell."""
+"""Plan a local run before anything is started: spec, folders, variables and notes for the user."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from rljob_runtime.contract import JobConfig, Platform
 NAMESPACE = "default"
 GENERATION = 1
 NPU_DEVICES = "davinci[0-9]*"
-"""/dev/davinci0 and on: the device files of Ascend's driver, one a die."""
+"""Device files of Ascend's driver, one per die: /dev/davinci0 and so on."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What comes beside the manifest: the user's options, and the framework that wiring chose."""
+    """Command-line options that complete the manifest, and the launcher to use."""
 
     volumes: Mapping[str, Path]
     """Folders that stand for volumes."""
@@ -45,10 +45,10 @@ class Given:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that can begin."""
+    """A run that is ready to start."""
 
     spec: RLJobSpec
-    """With local paths."""
+    """The spec with local paths."""
     config: JobConfig
     initializers: list[Step]
     ray_environment: Mapping[str, str]
@@ -57,39 +57,41 @@ class Prepared:
 
 
 def require_runtime(launcher: Launcher) -> None:
-    """Refuse an interpreter without the runtime's packages; nothing is imported, since that takes half a minute."""
+    """Reject an interpreter without the runtime's packages. Nothing is imported, because that takes half a minute."""
     if missing := [name for name in launcher.modules if importlib.util.find_spec(name) is None]:
         raise UsageError(
-            f"this Python ({sys.executable}) has no {', '.join(missing)}; a local run needs the runtime's packages "
-            "beside rljob: `python -m rljob_runtime requirements > cpu.txt`, then `pip install --no-deps -r cpu.txt`"
+            f"this Python ({sys.executable}) has no {', '.join(missing)}; a local run needs the runtime's "
+            "packages beside rljob: `python -m rljob_runtime requirements > cpu.txt`, then `pip install "
+            "--no-deps -r cpu.txt`"
         )
 
 
 def require_accelerator(spec: RLJobSpec, devices: Path = Path("/dev")) -> None:
-    """Refuse a job for NPUs on a machine that has fewer."""
+    """Reject a job that needs more NPUs than this machine has."""
     if ACCELERATORS[spec.accelerator.class_].platform is Platform.CPU:
         return
     found, wanted = len(list(devices.glob(NPU_DEVICES))), spec.devices
     if found < wanted:
         raise UsageError(
-            f"spec.accelerator.class {spec.accelerator.class_}: the job needs {wanted} NPU devices, this machine has "
-            f"{found} ({devices}/{NPU_DEVICES}); set accelerator.class to cpu to compute on its processors"
+            f"spec.accelerator.class {spec.accelerator.class_}: the job needs {wanted} NPU devices, but this "
+            f"machine has {found} ({devices}/{NPU_DEVICES}); set accelerator.class to cpu to train on its CPUs"
         )
 
 
 def prepare(
     name: str, checked: Checked, surroundings: Surroundings, folder: JobFolder, state: State, given: Given
 ) -> Prepared:
-    """Decide everything and make the folders."""
+    """Plan the run and create its folders."""
     spec = checked.spec
     if spec is None:
-        raise AssertionError("an invalid job is told and not run")
+        raise AssertionError("an invalid job is reported and not run")
     volumes = translate.volume_folders(spec, folder, given.volumes)
     code = translate.code_folder(spec, folder, given.code)
     mounts = translate.mount_map(spec, volumes, code)
     notes = [f"{', '.join(paths)}: {said}" for said, paths in fields.without_effect(values(checked.merged)).items()]
     notes += [
-        f"{path} lies on no volume: taken as a path of this machine" for path in translate.paths_outside(spec, mounts)
+        f"{path} is on no volume, so it is used as a path of this machine"
+        for path in translate.paths_outside(spec, mounts)
     ]
     notes += _make_folders(volumes, surroundings)
     if spec.code.config_map is not None and given.code is None:
@@ -97,9 +99,10 @@ def prepare(
     variables = Variables(name, surroundings, given.environment)
     fetch = [] if given.code is not None else _fetch_code(spec, folder, variables)
     if code is not None and not code.is_dir():
-        raise UsageError(f"code: {code} is no folder")
+        raise UsageError(f"code: {code} is not a folder")
     local = translate.localise(spec, mounts, folder, lambda job: checkpoint_of(folder.root, job))
-    # All workers are on one Ray node, which is what the launcher waits for; the overrides still say how many.
+    # All workers are on one Ray node, and the launcher waits for that one; the overrides still state the number of
+    # nodes.
     config = given.launcher.job_config(JobIdentity(NAMESPACE, name, state.uid), local, GENERATION)
     config = replace(config, nodes=1)
     prepared = Prepared(
@@ -113,20 +116,22 @@ def prepare(
     notes += variables.missing
     if spec.checkpoint is None:
         notes.append(
-            f"checkpoint: the manifest asks for none; here every {translate.DEFAULT_EVERY_STEPS} steps are saved in "
-            f"{folder.checkpoints}, so that Ctrl-C loses nothing"
+            f"checkpoint: the manifest has none; saving every {translate.DEFAULT_EVERY_STEPS} steps to "
+            f"{folder.checkpoints}, so that Ctrl-C loses no work"
         )
     return prepared
 
 
 def _make_folders(volumes: Mapping[str, VolumeFolder], surroundings: Surroundings) -> list[str]:
-    """Make the folders of volumes; give what the user should know of them."""
+    """Create the folders of volumes and return notes for the user."""
     notes = []
     for name, place in volumes.items():
         volume, folder = place.volume, place.folder
         if place.given or (volume.host_path is not None and volume.host_path.type == "Directory"):
             if not folder.is_dir():
-                raise UsageError(f"volume {name}: {folder} is no folder of this machine; give --volume {name}=FOLDER")
+                raise UsageError(
+                    f"volume {name}: {folder} is not a folder of this machine; pass --volume {name}=FOLDER"
+                )
         elif volume.config_map is not None:
             _write_config_map(volume.config_map.name, folder, surroundings)
         elif volume.empty_dir is not None:
@@ -136,8 +141,8 @@ def _make_folders(volumes: Mapping[str, VolumeFolder], surroundings: Surrounding
             claim = volume.persistent_volume_claim
             if claim is not None and claim.claim_name not in surroundings.claims and not any(folder.iterdir()):
                 notes.append(
-                    f"volume {name}: claim {claim.claim_name} is not in the file, so {folder} stands for it and is "
-                    f"empty; fill it, or give --volume {name}=FOLDER"
+                    f"volume {name}: claim {claim.claim_name} is not in the file, so the empty folder "
+                    f"{folder} is used; fill it, or pass --volume {name}=FOLDER"
                 )
     return notes
 
@@ -147,13 +152,13 @@ def _write_config_map(name: str, folder: Path, surroundings: Surroundings) -> No
     if files is None:
         known = ", ".join(sorted(surroundings.config_maps)) or "none"
         raise UsageError(
-            f"ConfigMap {name} is not in the file (there: {known}); add it, as `kubectl get -o yaml` has it"
+            f"ConfigMap {name} is not in the file (found: {known}); add it, for example from `kubectl get -o yaml`"
         )
     write_files(folder, files)
 
 
 def _fetch_code(spec: RLJobSpec, folder: JobFolder, variables: Variables) -> list[Step]:
-    """Give the step that does what the pods' init container does, if the code is in Git."""
+    """Return the step that fetches code from Git as the pods' init container does, or None."""
     steps = []
     for container in fetch_containers(spec):
         folder.fetched_code.mkdir(parents=True, exist_ok=True)
@@ -169,11 +174,11 @@ def _fetch_code(spec: RLJobSpec, folder: JobFolder, variables: Variables) -> lis
 
 
 def checkpoint_of(root: Path, job: str) -> str:
-    """Give where another local job saves: its folder stands beside ours."""
+    """Return where another local job saves; its folder is a sibling of this one."""
     state = read_state(root.parent / job)
     if state is None or state.checkpoint_path is None:
         raise UsageError(
-            f"spec.checkpoint.from.job {job}: no local run in {root.parent / job}; run it first, or set "
-            "checkpoint.from.path"
+            f"spec.checkpoint.from.job {job}: there is no local run in {root.parent / job}; run it first, or "
+            "set checkpoint.from.path"
         )
     return state.checkpoint_path

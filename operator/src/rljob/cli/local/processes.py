@@ -1,7 +1,7 @@
-"""Child processes of a local run: started in sessions of their own, bounded, and never left behind.
+"""Child processes of a local run, each in its own session, with bounded waits and reliable cleanup.
 
-Ctrl-C in a terminal reaches only us, so that we decide what is saved. What the children started themselves carries our
-mark in its environment and is ended by its id; if we are killed, `guard` does so.
+Ctrl-C in a terminal reaches only this process, which decides what is saved. Grandchildren carry a mark in their
+environment and are killed by process ID; if this process is killed, `guard` does so.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pathlib import Path
 
 MARK = "RLJOB_LOCAL_RUN"
 SEGMENTS = "psm_*"
-"""Shared memory by Python's multiprocessing: buckets of weights, which a killed process cannot remove."""
+"""Shared memory of Python's multiprocessing, such as weight buckets, which a killed process cannot remove."""
 POLL_SECONDS = 0.1
 SWEEP_SECONDS = 20.0
-"""A process that was killed on a busy machine takes its time to give its memory back."""
+"""On a busy machine, a killed process takes a while to release its memory."""
 
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - where POSIX shared memory is
 
 
 @dataclass
 class Processes:
-    """The children of one run."""
+    """The child processes of one run."""
 
     base: Mapping[str, str]
     """Environment of every child."""
@@ -36,15 +36,15 @@ class Processes:
     shared_memory: Path = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     segments_before: frozenset[Path] | None = None
-    """Shared memory that is not ours; default: what is there now."""
+    """Shared memory of other programs. Defaults to the segments that exist at the start."""
 
     def __post_init__(self) -> None:
-        """Look what shared memory is there."""
+        """Record which shared memory exists."""
         if self.segments_before is None:
             self.segments_before = frozenset(self.shared_memory.glob(SEGMENTS))
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path) -> Child:
-        """Start a process that prints into `log`; the file is appended to."""
+        """Start a process whose output is appended to `log`."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -60,14 +60,14 @@ class Processes:
         return Child(process, log)
 
     def end_all(self, seconds: float) -> None:
-        """End every process, the youngest first, politely and then for good; and remove what they left."""
+        """Terminate every process, the youngest first, then kill the rest and remove what they left."""
         for process in reversed(self._started):
             Child(process, Path(os.devnull)).end(seconds)
         self.sweep()
         self.remove_segments()
 
     def sweep(self) -> None:
-        """Kill what still carries our mark, until nothing does: grandchildren that left their session or lost Ray."""
+        """Kill processes that carry the mark until none is left: grandchildren that left their session or lost Ray."""
 
         def none_left() -> bool:
             found = marked(self.mark)
@@ -79,7 +79,7 @@ class Processes:
         wait_until(none_left, SWEEP_SECONDS)
 
     def remove_segments(self) -> None:
-        """Remove shared memory that appeared since we began, is our user's, and is mapped by nobody."""
+        """Remove shared memory that is new since the start, belongs to this user and is mapped by no process."""
         left = [path for path in self.shared_memory.glob(SEGMENTS) if path not in (self.segments_before or ())]
         mapped = _mapped_files() if left else set()
         for path in left:
@@ -97,20 +97,20 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code; None while it runs."""
+        """The exit code; None while the process runs."""
         return self.process.poll()
 
     def end(self, seconds: float) -> None:
-        """Ask the first process to end, wait, then kill its session."""
+        """Terminate the first process, wait, then kill its session."""
         if self.process.poll() is not None:
-            return  # its number may belong to somebody else by now; what it left carries our mark
+            return  # the number may have been reused; what the process left carries the mark
         self.process.terminate()
         if not wait_until(lambda: self.process.poll() is not None, seconds):
             os.killpg(self.process.pid, signal.SIGKILL)
             wait_until(lambda: self.process.poll() is not None, seconds)
 
     def tail(self, lines: int) -> str:
-        """Give the last lines of the log."""
+        """Return the last lines of the log."""
         try:
             with self.log.open("rb") as file:
                 file.seek(0, os.SEEK_END)
@@ -122,7 +122,7 @@ class Child:
 
 
 def wait_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Wait, bounded; whether it came true."""
+    """Wait for a condition until a deadline; return whether it became true."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() >= deadline:
@@ -132,7 +132,7 @@ def wait_until(done: Callable[[], bool], seconds: float) -> bool:
 
 
 def marked(mark: str) -> list[int]:
-    """Give the ids of living processes with our mark; none where there is no /proc."""
+    """Return the IDs of living processes that carry the mark; none if there is no /proc."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
@@ -143,7 +143,7 @@ def marked(mark: str) -> list[int]:
 
 
 def _mapped_files() -> set[str]:
-    """Give the files that processes of our user have mapped."""
+    """Return the files that processes of this user have mapped."""
     found: set[str] = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):

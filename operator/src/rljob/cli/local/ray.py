@@ -1,7 +1,7 @@
-"""The private Ray of a local run: own ports, own temporary folder, 127.0.0.1 only, a token that nobody else has.
+"""The private Ray of a local run: own ports, own temporary folder, 127.0.0.1 only, and a secret token.
 
-One Ray node stands for the head and for all workers of the manifest: the trainer makes a placement group for each,
-and one node can hold them all. `ray start --block` keeps Ray's processes as children, so that they end with it.
+One Ray node stands for the head and all workers of the manifest: the trainer creates a placement group for each, and
+one node can hold them all. `ray start --block` keeps Ray's processes as children, so that they end with it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from rljob.render.raycluster import RAY_RESOURCE
 
 START_SECONDS = 60.0
 HEAD_CPUS = 1
-"""As the head pod has (render.raycluster)."""
+"""CPUs of the head, as in the head pod (render.raycluster)."""
 RAY = (sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--head", "--block")
-"""Ray's command line without its script, which need not be on the PATH."""
+"""Ray's command line without its script, which may not be on the PATH."""
 ONLY_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Ray's switch for desktops (_private/services.py, get_node_ip_address): without it, Ray 2.60 replaces 127.0.0.1 by an
+"""Ray's switch for desktops (_private/services.py, get_node_ip_address). Without it, Ray 2.60 replaces 127.0.0.1 by an
 address that the network can reach, and listens there."""
 
 
@@ -40,21 +40,21 @@ class RayPlan:
     token: str
     devices: int
     cpus: int | None
-    """None: Ray counts the machine's own."""
+    """None: Ray counts the machine's own CPUs."""
 
     @property
     def address(self) -> str:
-        """Where its processes meet."""
+        """Address of the head, as Ray's processes use it."""
         return f"{LOOPBACK}:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """For Ray and for all who join it."""
+        """Variables for Ray and for all its clients."""
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token, **ONLY_LOOPBACK}
 
 
 def plan_ray(spec: RLJobSpec) -> RayPlan:
-    """Choose ports and resources: those of all pods together."""
+    """Choose free ports, and the resources of all pods together."""
     devices, per_device = spec.devices, ACCELERATORS[spec.accelerator.class_].ray_cpus_per_device
     port, client_port = free_ports(2)
     cpus = None if per_device is None else per_device * devices + HEAD_CPUS
@@ -62,7 +62,7 @@ def plan_ray(spec: RLJobSpec) -> RayPlan:
 
 
 def command(plan: RayPlan, temporary: Path) -> list[str]:
-    """Give the command; ports that it leaves out are chosen by Ray, worker ports of 0 by the kernel."""
+    """Return the command. Ray chooses the ports that it leaves out, and the kernel chooses worker ports of 0."""
     return [
         *RAY,
         *("--node-ip-address", LOOPBACK, "--port", str(plan.port)),
@@ -74,12 +74,12 @@ def command(plan: RayPlan, temporary: Path) -> list[str]:
 
 
 def start_ray(plan: RayPlan, processes: Processes, environment: Mapping[str, str], temporary: Path, log: Path) -> None:
-    """Start it and wait until it listens; raises UsageError with Ray's own words."""
+    """Start Ray and wait until it listens. Raise UsageError with Ray's own output if it does not."""
     child = processes.start(command(plan, temporary), {**environment, **plan.environment}, log, temporary)
     if not wait_until(lambda: child.exit_code is not None or listens(plan.port), START_SECONDS):
         raise UsageError(f"the private Ray does not listen after {START_SECONDS:.0f} s; {_last_words(child)}")
     if child.exit_code is not None:
-        raise UsageError(f"the private Ray ended at once; {_last_words(child)}")
+        raise UsageError(f"the private Ray exited during its start; {_last_words(child)}")
 
 
 def _last_words(child: Child) -> str:
@@ -87,14 +87,14 @@ def _last_words(child: Child) -> str:
 
 
 def listens(port: int) -> bool:
-    """Tell whether somebody listens on a port of this machine."""
+    """Return whether a process listens on a port of this machine."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((LOOPBACK, port)) == 0
 
 
 def free_ports(count: int) -> list[int]:
-    """Give ports that nobody uses now; all are held until the last is found, so that they differ."""
+    """Return free ports. All are held until the last one is found, so that they differ."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for held in sockets:

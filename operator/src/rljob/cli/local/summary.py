@@ -1,4 +1,4 @@
-"""What a local run says at its end: the reward curve, the figures, what is saved and where to look."""
+"""The summary at the end of a local run: reward curve, metrics, checkpoint and documentation of the run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ REPORT = "report.html"
 def tell_end(
     folder: JobFolder, attempt: Attempt, outcome: Outcome, progress: Progress | None, *, interrupted: bool
 ) -> None:
-    """Print the end of an attempt."""
+    """Print the summary of an attempt."""
     run = local_run(folder.root)
     if outcome.exit_code == ExitCode.DONE and (steps := figures(run.records)):
         print()
-        print(plot([step.reward for step in steps], title="reward (mean of the step's answers) over steps"), end="\n\n")
+        print(plot([step.reward for step in steps], title="reward (mean score per step) over steps"), end="\n\n")
         print(table(figure_table(steps)), end="\n\n")
     print(_verdict(outcome, progress, interrupted=interrupted))
     for label, place in _places(folder, attempt, progress):
@@ -40,7 +40,7 @@ def _verdict(outcome: Outcome, progress: Progress | None, *, interrupted: bool) 
     if outcome.exit_code == ExitCode.DONE:
         return f"done: {outcome.message}"
     saved = progress.checkpoint_step if progress else None
-    resume = f"step {saved} is saved, the same command goes on from there" if saved else "nothing is saved yet"
+    resume = f"step {saved} is saved; run the same command again to resume" if saved else "no step has been saved"
     if interrupted:
         return f"interrupted after step {outcome.last_step}; {resume}"
     return f"failed: {outcome.reason}: {outcome.message}\n{resume}"

@@ -1,7 +1,7 @@
-"""From a valid RLJob to what a local run needs: folders for volumes, a spec with local paths, variables. Pure.
+"""Translate a valid RLJob for a local run: folders for volumes, a spec with local paths, variables. Pure.
 
-The spec that comes in has passed the same checks as in a cluster. What goes out renders to job.json by the same
-launcher table; only paths differ.
+The spec has passed the same checks as in a cluster. The result renders to job.json by the same launcher table; only
+paths differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POD_PATHS = (
     "observability.logPath",
     "initializers[].creates",
 )
-"""Fields that hold one path of the pods."""
+"""Fields that hold a single pod path."""
 TEXTS = (
     "initializers[].command[]",
     "initializers[].env[].value",
@@ -37,29 +37,29 @@ TEXTS = (
     "head.template.env[].value",
     "verl.overrides",
 )
-"""Fields in whose texts pod paths may stand."""
+"""Fields whose text may contain pod paths."""
 DEFAULT_EVERY_STEPS = 10
 DEFAULT_KEEP = 2
-"""Checkpoints of a job without a checkpoint section: enough that Ctrl-C loses nothing."""
+"""Checkpoints kept for a job without a checkpoint section: enough that Ctrl-C loses no work."""
 
 
 @dataclass(frozen=True)
 class VolumeFolder:
-    """A volume of the manifest and its folder."""
+    """A volume of the manifest and its local folder."""
 
     volume: Volume
     folder: Path
     given: bool
-    """The user named the folder."""
+    """Whether the user chose the folder."""
 
 
 def volume_folders(spec: RLJobSpec, folder: JobFolder, given: Mapping[str, Path]) -> dict[str, VolumeFolder]:
-    """Choose a folder for each volume; raises UsageError for a name that no volume has."""
+    """Choose a folder for each volume. Raise UsageError for an option whose volume does not exist."""
     templates = (spec.worker_groups[0].template, spec.head.template)
     volumes = {volume.name: volume for template in templates for volume in template.volumes}
     if unknown := sorted(set(given) - set(volumes)):
         names = ", ".join(sorted(volumes)) or "none"
-        raise UsageError(f"--volume {unknown[0]}: the job has no such volume; volumes are: {names}")
+        raise UsageError(f"--volume {unknown[0]}: the job has no such volume; its volumes are: {names}")
     return {
         name: VolumeFolder(volume, given[name], given=True)
         if name in given
@@ -77,14 +77,14 @@ def _folder_of(volume: Volume, folder: JobFolder) -> Path:
         return Path(volume.host_path.path)
     if volume.nfs is not None:
         raise UsageError(
-            f"volume {volume.name}: nothing is mounted by a local run; mount {volume.nfs.server}:{volume.nfs.path} "
-            f"yourself and give --volume {volume.name}=FOLDER"
+            f"volume {volume.name}: a local run mounts nothing; mount {volume.nfs.server}:{volume.nfs.path} "
+            f"yourself and pass --volume {volume.name}=FOLDER"
         )
     return folder.scratch(volume.name)
 
 
 def code_folder(spec: RLJobSpec, folder: JobFolder, given: Path | None) -> Path | None:
-    """Choose the folder that stands for code.mountPath; None where the code is in the image."""
+    """Choose the folder that stands for code.mountPath; None if the code is in the image."""
     code = spec.code
     if given is not None:
         return given
@@ -96,7 +96,7 @@ def code_folder(spec: RLJobSpec, folder: JobFolder, given: Path | None) -> Path 
 
 
 def mount_map(spec: RLJobSpec, folders: Mapping[str, VolumeFolder], code: Path | None) -> MountMap:
-    """Join the mounts of head and workers: locally they are one machine."""
+    """Join the mounts of head and workers, which are one machine in a local run."""
     mounts: dict[str, Path] = {}
     for template in (spec.worker_groups[0].template, spec.head.template):
         for mount in template.volume_mounts:
@@ -108,17 +108,17 @@ def mount_map(spec: RLJobSpec, folders: Mapping[str, VolumeFolder], code: Path |
 
 def _pod_path(path: str) -> str:
     if not (plain := path.rstrip("/")):
-        raise UsageError("mountPath / cannot stand for a folder of this machine; mount the volume below /")
+        raise UsageError("mountPath / cannot be replaced by a local folder; mount the volume below /")
     return plain
 
 
 def localise(spec: RLJobSpec, mounts: MountMap, folder: JobFolder, checkpoint_of: Callable[[str], str]) -> RLJobSpec:
-    """Give the spec with local paths, and with checkpoints where the manifest asks for none.
+    """Return the spec with local paths, and with checkpoints if the manifest has none.
 
-    `checkpoint_of` gives the folder in which another local job saves.
+    `checkpoint_of` returns the folder in which another local job saves.
     """
     document = spec_document(spec)
-    # An interface of the cluster's nodes would be set for gloo, and need not exist here.
+    # An interface of the cluster's nodes would be set for gloo, but may not exist on this machine.
     del document["network"]
     for path in POD_PATHS:
         change(document, path, mounts.path)
@@ -134,7 +134,7 @@ def localise(spec: RLJobSpec, mounts: MountMap, folder: JobFolder, checkpoint_of
 
 
 def change(document: Any, path: str, how: Callable[[str], str]) -> None:  # noqa: ANN401 - a JSON value
-    """Change the texts at a path of a document, in place: `a.b[].c`; a map or list at its end is changed throughout."""
+    """Change the strings at a path such as `a.b[].c` in place, including all strings below a map or list at its end."""
     first, _, rest = path.partition(".")
     name, is_list = first.removesuffix("[]"), first.endswith("[]")
     if not isinstance(document, dict) or name not in document:
@@ -159,7 +159,7 @@ def _changed(value: Any, how: Callable[[str], str]) -> Any:  # noqa: ANN401 - a 
 
 
 def paths_outside(spec: RLJobSpec, mounts: MountMap) -> list[str]:
-    """Give `field path` for typed paths that lie on no volume: in a cluster they would be in the image."""
+    """Return `field path` for typed paths that are on no volume; in a cluster they would be in the image."""
     found: list[str] = []
     for path in POD_PATHS:
 

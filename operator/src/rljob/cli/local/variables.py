@@ -1,7 +1,7 @@
-"""Environment variables of a local run: those of the manifest, with what the pods would take from elsewhere. Pure.
+"""Environment variables of a local run: those of the manifest, and those that pods get from other sources. Pure.
 
-ConfigMaps and Secrets come from the file. A secret that is not there is taken from the user's own environment, where
-tracker keys and hub tokens usually are; what is found nowhere is told.
+ConfigMaps and Secrets come from the file. Values of Secrets that are not there are taken from the user's own
+environment, where tracker keys and hub tokens usually are. Variables that are found nowhere are reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rljob.render.env import operator_env
 
 LOOPBACK = "127.0.0.1"
 DEFAULTS = {
-    # What the runtime image sets for every process: images/runtime/Dockerfile.
+    # The runtime image sets these for every process: images/runtime/Dockerfile.
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -26,36 +26,39 @@ DEFAULTS = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
 }
-"""For every process of a run; the user's environment wins, and the manifest's variables win over both."""
+"""Variables of every process. The user's environment takes precedence, and the manifest's variables over both."""
 
 
 @dataclass
 class Variables:
-    """Resolves variables and collects what could not be resolved."""
+    """Resolves variables and collects those that could not be resolved."""
 
     job_name: str
     surroundings: Surroundings
     ambient: Mapping[str, str]
     """The user's environment."""
     missing: list[str] = field(default_factory=list)
-    """Sentences about variables that are not set."""
+    """Notes about variables that are not set."""
 
     def of_workers(self, spec: RLJobSpec) -> dict[str, str]:
-        """Give what Ray's processes get: workers and head share a machine here, and the workers' values win."""
+        """Return the variables of Ray's processes.
+
+        Workers and head share a machine, and the workers' values take precedence.
+        """
         return self._of_container(spec, spec.head.template) | self._of_container(spec, spec.worker_groups[0].template)
 
     def of_head(self, spec: RLJobSpec) -> dict[str, str]:
-        """Give what the launcher gets: the head's values win."""
+        """Return the variables of the launcher, in which the head's values take precedence."""
         return self._of_container(spec, spec.worker_groups[0].template) | self._of_container(spec, spec.head.template)
 
     def of_initializer(self, spec: RLJobSpec, own: Iterable[EnvVar]) -> dict[str, str]:
-        """Give what an initializer gets, in the order of render.initializer."""
+        """Return the variables of an initializer, in the order of render.initializer."""
         template = spec.worker_groups[0].template
         layers = (pods.user_env(own), pods.user_env(template.env), pods.secret_env(spec))
         return self._resolved(spec, template, pods.environment(*layers))
 
     def of_code_fetch(self, entries: Iterable[dict[str, Any]]) -> dict[str, str]:
-        """Give the credentials of a Git repository; a user name may be left out."""
+        """Return the credentials of a Git repository; the user name is optional."""
         values: dict[str, str] = {}
         for entry in entries:
             reference = entry["valueFrom"]["secretKeyRef"]
@@ -67,7 +70,7 @@ class Variables:
         return values
 
     def _of_container(self, spec: RLJobSpec, template: PodTemplate) -> dict[str, str]:
-        """Give what a Ray container gets, in the order of render.raycluster."""
+        """Return the variables of a Ray container, in the order of render.raycluster."""
         user, secrets = pods.user_env(template.env), pods.secret_env(spec)
         layers = (operator_env(spec, template), user, secrets, pods.service_env(spec))
         return self._resolved(spec, template, pods.environment(*layers))
@@ -108,7 +111,7 @@ class Variables:
         }
         path = reference.field_path if reference else ""
         if path not in known:
-            self._miss(f"{variable.name} is not set: there is no pod with a {path} here")
+            self._miss(f"{variable.name} is not set: a local run has no pod with a {path}")
         return known.get(path)
 
     def _all_keys(self, source: EnvFromSource) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
-"""A report's run from the cluster: the RLJob and its snapshot through kubectl; records from pods, folder or Prometheus.
+"""Gather a report's run from the cluster: RLJob and snapshot through kubectl, records from pods, folder or Prometheus.
 
-The RLJob may be gone already. What a folder or Prometheus still has is then shown without attempts and configuration.
+The RLJob may be deleted already. Records of a folder or of Prometheus are then shown without attempts and
+configuration.
 """
 
 from __future__ import annotations
@@ -38,22 +39,25 @@ from rljob.render.configmap import Snapshot, read_snapshot, spec_document
 from rljob.render.names import UID_CHARACTERS, JobIdentity
 
 CLUSTER = re.compile(rf"((.+)-[0-9a-f]{{{UID_CHARACTERS}}})-\d+")
-"""Folder of a RayCluster: the prefix of the job's children, the job's name (render/names.py)."""
-NO_JOB = "The RLJob is gone from the cluster: attempts are reckoned from the records, configuration is not known."
+"""Format of RayCluster names: the prefix of the job's children, the job's name (render/names.py)."""
+NO_JOB = (
+    "The RLJob no longer exists in the cluster: attempts are derived from the records, and the configuration is "
+    "unknown."
+)
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the records are to be taken from; none: from the cluster's pods."""
+    """Where to read the records. Defaults to the cluster's pods."""
 
     folder: Path | None = None
     prometheus_url: str | None = None
     since: float | None = None
-    """Unix seconds; how far back Prometheus is asked where the RLJob does not tell."""
+    """Unix time in seconds from which Prometheus is queried if there is no RLJob."""
 
 
 def cluster_run(name: str, place: kubectl.Place, sources: Sources, launcher: Launcher) -> ReportRun:
-    """Return the report of one job; raise UsageError where nothing of it can be read."""
+    """Return the report of one job. Raise UsageError if nothing of it can be read."""
     now = time.time()
     try:
         job: Manifest | None = kubectl.get_job(name, place)
@@ -64,9 +68,9 @@ def cluster_run(name: str, place: kubectl.Place, sources: Sources, launcher: Lau
     snapshot, notes = _snapshot(job, place) if job is not None else (None, [NO_JOB])
     records, source = _records(name, job, snapshot, place, sources)
     if job is None and not records:
-        raise UsageError(f"{name} is not in the cluster, and {source} holds no record of it")
+        raise UsageError(f"{name} is not in the cluster, and {source} contains no record of it")
     if not records:
-        notes.append(f"There are no records of steps yet ({source}).")
+        notes.append(f"There are no step records yet ({source}).")
     configuration = settings(job.get("spec") or {}, snapshot, launcher) if job and snapshot else ()
     return run_of(name, job, configuration, records, source, notes, now, place.namespace or "default")
 
@@ -81,7 +85,7 @@ def run_of(
     now: float,
     namespace: str = "default",
 ) -> ReportRun:
-    """Join what was read into a report."""
+    """Combine what was read into a report."""
     if job is None:
         attempts = recorded_attempts(records)
         begin = attempts[0].begin if attempts else math.nan
@@ -90,7 +94,7 @@ def run_of(
     resolved = status.get("resolved") or {}
     devices = int(resolved.get("devices") or 0)
     attempts = [_with_steps(attempt, records, devices) for attempt in status_attempts(status, now)]
-    # The status lists the last ten.
+    # The status lists the last ten attempts.
     listed = {attempt.number for attempt in attempts}
     attempts = [*(a for a in recorded_attempts(records, devices) if a.number not in listed), *attempts]
     usage = status.get("usage") or {}
@@ -105,7 +109,7 @@ def run_of(
         attempts=attempts,
         created=seconds_of(metadata.get("creationTimestamp")),
         devices=devices,
-        # The status counts attempts that have ended, more of them than it lists.
+        # The status sums up all attempts that have ended, and lists only some of them.
         held_seconds=float(usage.get("deviceSeconds", 0)) + math.fsum(a.held_seconds for a in running),
         productive_seconds=float(usage.get("productiveDeviceSeconds", 0))
         + math.fsum(a.productive_seconds for a in running if math.isfinite(a.productive_seconds)),
@@ -116,7 +120,7 @@ def run_of(
 
 
 def _with_steps(attempt: Attempt, records: Sequence[Record], devices: int) -> Attempt:
-    """Reckon from the records what the status tells only at an attempt's end."""
+    """Derive from the records what the status reports only when an attempt ends."""
     own = [record for record in kept(records) if record.attempt == attempt.number]
     if not own or not math.isnan(attempt.productive_seconds):
         return attempt
@@ -152,7 +156,7 @@ def _text(value: object) -> str:
 def _snapshot(job: Manifest, place: kubectl.Place) -> tuple[Snapshot | None, list[str]]:
     name = ((job.get("status") or {}).get("resolved") or {}).get("snapshotName")
     if name is None:
-        return None, ["The job has not begun, so no configuration is fixed yet."]
+        return None, ["The job has not started, so its configuration is not fixed yet."]
     try:
         own = replace(place, namespace=job["metadata"]["namespace"])
         return read_snapshot(kubectl.get_config_map(name, own)), []
@@ -172,21 +176,21 @@ def _records(
         server = prometheus.Server(sources.prometheus_url)
         return prometheus.read_records(server, prometheus.Target(namespace, name, begin, end)), f"{server.url}"
     if job is None or snapshot is None:
-        return (), "the job has not begun"
+        return (), "the job has not started"
     return fetch_records(job, snapshot.spec, place)
 
 
 def _end(job: Manifest | None) -> float:
     status = (job or {}).get("status") or {}
     finished = seconds_of(status.get("finishedTime"))
-    # What was scraped last lags behind.
+    # The last scrape lags behind.
     return finished + prometheus.LAG_SECONDS if math.isfinite(finished) else time.time()
 
 
 def _folder_records(name: str, job: Manifest | None, folder: Path) -> list[Record]:
-    """Read a log folder: that of all jobs on the volume, or one RayCluster's."""
+    """Read a log folder: the one of all jobs on the volume, or that of one RayCluster."""
     if not folder.is_dir():
-        raise UsageError(f"--records {folder}: no such folder; name the one that observability.logPath is mounted at")
+        raise UsageError(f"--records {folder}: no such folder; use the path at which observability.logPath is mounted")
     if records := read_folders(folder, ""):
         return records
     if job is not None:
@@ -197,7 +201,7 @@ def _folder_records(name: str, job: Manifest | None, folder: Path) -> list[Recor
         prefixes = sorted({found[1] for found in clusters if found and found[2] == name})
     if len(prefixes) > 1:
         raise UsageError(
-            f"--records {folder} holds several jobs of this name ({', '.join(prefixes)}), and the cluster has none of "
-            "them; name the folder of one RayCluster"
+            f"--records {folder} contains several jobs of this name ({', '.join(prefixes)}), and the cluster "
+            "has none of them; use the folder of one RayCluster"
         )
     return read_folders(folder, f"{prefixes[0]}-*/") if prefixes else []

@@ -1,4 +1,4 @@
-"""`rljob report`: gather a run from where it is, and write its page."""
+"""`rljob report`: gather a run and write its page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rljob.cli.report.run import ReportRun
 
 
 def write_report(run: ReportRun, path: Path) -> str:
-    """Write the page in one step; give the line that tells it."""
+    """Write the page atomically and return a line that reports it."""
     text = page(run, datetime.now(UTC)).encode()
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -20,5 +20,5 @@ def write_report(run: ReportRun, path: Path) -> str:
         scratch.write_bytes(text)
         scratch.replace(path)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; name another file by --output") from error
+        raise UsageError(f"{path}: {error.strerror}; choose another file with --output") from error
     return f"{path} ({len(text) / 1000:.0f} kB; steps: {len(run.steps)}, attempts: {len(run.attempts)})"

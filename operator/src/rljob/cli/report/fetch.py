@@ -1,7 +1,7 @@
-"""A run's records from the cluster: read in its head pod while that lives, else in a pod made for it with its volumes.
+"""Read a run's records in the cluster: in its head pod while that runs, otherwise in a pod created with its volumes.
 
-What outlives a run is on the volume of `observability.logPath`, which only pods can see. The pod that is made has the
-job's image and mounts, read-only, no device, and a deadline; it is deleted at once, and belongs to the RLJob.
+The records that outlive a run are on the volume of `observability.logPath`, which only pods can read. The created pod
+has the job's image and mounts, is read-only, has no device but a deadline, is deleted at once and owned by the RLJob.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READER = "reader"
 READY_SECONDS = 120
 READ_SECONDS = 300
 POD_SECONDS = 600
-"""The pod ends by itself after this, should nobody be left to delete it."""
+"""The pod ends by itself after this time, in case this program cannot delete it."""
 SEPARATOR = "==> attempt "
 _LIST = (
     'cd "$0" 2>/dev/null || exit 0; for f in $1attempt-*/'
@@ -39,7 +39,7 @@ _LIST = (
 
 
 def fetch_records(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> tuple[list[Record], str]:
-    """Give the records of every attempt, and where they were; raises UsageError where no pod can read them."""
+    """Return the records of every attempt and their source. Raise UsageError if no pod can read them."""
     metadata = job["metadata"]
     identity = JobIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
     own = kubectl.Place(identity.namespace, place.context, place.kubeconfig, place.program)
@@ -49,15 +49,15 @@ def fetch_records(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> tuple
         return _read(head, HEAD_CONTAINER, (folder, between), own), f"{folder} of pod {head}"
     if logs is None:
         raise UsageError(
-            f"{identity.name} has no pod any more and kept no records: set observability.logPath for the next run, "
-            "or give --prometheus URL"
+            f"{identity.name} has no pod any more and has kept no records; set observability.logPath for the "
+            "next run, or pass --prometheus URL"
         )
     with _reader(identity, spec, own) as name:
         return _read(name, READER, (logs, f"{identity.prefix}-*/"), own), f"{logs} on the job's volume"
 
 
 def parse_listing(text: str) -> list[Record]:
-    """Read what the pod printed."""
+    """Parse the pod's output."""
     records: list[Record] = []
     for part in f"\n{text}".split(f"\n{SEPARATOR}")[1:]:
         number, _, lines = part.partition("\n")
@@ -66,14 +66,14 @@ def parse_listing(text: str) -> list[Record]:
 
 
 def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
-    """Give the pod: it sleeps, and is read from by exec, since logs of containers are cut at some megabytes."""
+    """Return the pod. It sleeps and is read by exec, because container logs are truncated after some megabytes."""
     template = spec.worker_groups[0].template
     mounts = pods.user_mounts(template, spec.head.template)
     owner = {**owner_reference(job), "controller": False, "blockOwnerDeletion": False}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        # Without the job's labels: the operator and the job's policies are about its own pods.
+        # Without the job's labels, since the operator and the job's policies select pods by them.
         "metadata": {"name": name, "namespace": job.namespace, "ownerReferences": [owner]},
         "spec": {
             "restartPolicy": "Never",
@@ -100,7 +100,7 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
 
 
 def _live_head(job: JobIdentity, place: kubectl.Place) -> str | None:
-    """Name the head pod that runs; the newest, should an old one linger."""
+    """Return the running head pod; the newest one if an old one still exists."""
     selector = f"{labels.JOB_UID}={job.uid},{labels.RAY_NODE_TYPE}=head"
     running = [
         pod["metadata"]
@@ -120,8 +120,8 @@ def _reader(job: JobIdentity, spec: RLJobSpec, place: kubectl.Place) -> Iterator
             kubectl.run(wait, place, seconds=READY_SECONDS + 20)
         except UsageError as error:
             raise UsageError(
-                f"pod {name}, which reads the records, does not run: {error}; `kubectl describe rljob {job.name}` and "
-                "the volume's own state tell more, or give a folder where it is mounted by --records"
+                f"pod {name}, which reads the records, does not run: {error}; check `kubectl describe rljob "
+                f"{job.name}` and the state of the volume, or pass a folder where it is mounted with --records"
             ) from error
         yield name
     finally:

@@ -1,4 +1,4 @@
-"""A report's run from folders: that of `rljob run --local`, or the log volume of a job as it is mounted here."""
+"""Gather a report's run from folders: of `rljob run --local`, or a job's log volume that is mounted on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ATTEMPT = "attempt-"
 
 
 def read_folders(root: Path, pattern: str) -> list[Record]:
-    """Read the records of every attempt in the folders below root that match."""
+    """Read the records of every attempt in the matching folders below root."""
     records: list[Record] = []
     for path in sorted(root.glob(f"{pattern}{ATTEMPT}*/{SpoolFile.STEPS.value}")):
         number = path.parent.name.removeprefix(ATTEMPT)
@@ -26,12 +26,14 @@ def read_folders(root: Path, pattern: str) -> list[Record]:
 
 
 def local_run(root: Path) -> ReportRun:
-    """Gather what a local run left; raises UsageError where there is none."""
+    """Gather the records of a local run. Raise UsageError if there are none."""
     records = read_folders(root / "spool", "")
     try:
         config = JobConfig.from_json((root / "job.json").read_bytes())
     except (OSError, ContractError) as error:
-        raise UsageError(f"{root} is no folder of `rljob run --local`: {error}; give one with --workdir") from error
+        raise UsageError(
+            f"{root} is not a folder of `rljob run --local`: {error}; choose one with --workdir"
+        ) from error
     progress = _progress(root / "spool" / SpoolFile.CURRENT)
     attempts = recorded_attempts(records, config.devices)
     if progress is not None:
@@ -49,7 +51,9 @@ def local_run(root: Path) -> ReportRun:
         held_seconds=math.fsum(a.held_seconds for a in attempts),
         productive_seconds=math.fsum(a.productive_seconds for a in attempts if math.isfinite(a.productive_seconds)),
         settings=[Setting(key, _text(value), "job.json") for key, value in sorted(config.overrides.items())],
-        notes=["A local run keeps no times of attempts before the last: those count from their first step."],
+        notes=[
+            "A local run records the times of its last attempt only; earlier attempts are shown from their first step."
+        ],
     )
 
 
@@ -61,7 +65,7 @@ def _progress(path: Path) -> Progress | None:
 
 
 def _with_progress(attempts: list[Attempt], progress: Progress, devices: int) -> list[Attempt]:
-    """Add what the launcher said of the last attempt: its begin, and how it ended."""
+    """Add what the launcher reported about the last attempt: its start and how it ended."""
     known = {attempt.number: attempt for attempt in attempts}
     begin = progress.start_time or math.nan
     found = known.get(progress.attempt, Attempt(progress.attempt, begin, progress.observed_time))

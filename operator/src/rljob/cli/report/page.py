@@ -1,6 +1,6 @@
-"""The report as one HTML file: no script, no network, light or dark as the reader's system is. Pure.
+"""The report as one HTML file without scripts and network access, light or dark as the reader's system is. Pure.
 
-Whatever comes from a run is escaped, and the page's own policy forbids scripts and requests beside.
+All text of a run is escaped, and the page's content security policy forbids scripts and requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PALETTE = (
     ("#00838f", "#5fd3de"),
     ("#8e8e00", "#d9d960"),
 )
-"""Colours c0 to c11, light and dark; the first five after Okabe and Ito, whom colour-blind readers tell apart
+"""Colors c0 to c11, light and dark. The first five are by Okabe and Ito and distinguishable for color-blind readers
 (https://jfly.uni-koeln.de/color/)."""
 ATTEMPT_HEAD = ("attempt", "begin", "end", "outcome", "resumed from", "last step", "where", "message")
 _NUMBER = ' class="n"'
@@ -73,7 +73,7 @@ summary{cursor:pointer}footer{margin-top:2rem;font-size:.8rem}
 
 
 def page(run: ReportRun, made: datetime) -> str:
-    """Give the whole file."""
+    """Return the whole file."""
     title = f"{run.namespace}/{run.name}"
     body = "".join(
         [
@@ -81,7 +81,7 @@ def page(run: ReportRun, made: datetime) -> str:
             f'<main><div class="plots">{"".join(plots.figures(run))}</div>',
             *_sections(run),
             "</main>",
-            f"<footer>Made {_time(made.timestamp())} by rljob report; records from {escape(run.source)}.</footer>",
+            f"<footer>Created {_time(made.timestamp())} by rljob report; records from {escape(run.source)}.</footer>",
         ]
     )
     return (
@@ -135,8 +135,8 @@ def _tiles(run: ReportRun) -> Iterator[tuple[str, str]]:
         yield "last step", str(steps[-1].number)
         yield "reward, first five and last five steps", f"{rows['reward'][1]} → {rows['reward'][2]}"
         for name, label in (
-            ("TPS per card", "tokens/s and card, median"),
-            ("step time", "s a step, median"),
+            ("TPS per card", "tokens/s per card, median"),
+            ("step time", "s per step, median"),
             ("DP idle, cluster", "of the rollout idle, median"),
         ):
             yield label, rows[name][3]
@@ -156,7 +156,7 @@ def _sections(run: ReportRun) -> Iterator[str]:
         yield _section("Attempts", _table(ATTEMPT_HEAD, rows, numbers=(0, 4, 5)))
     if run.decisions:
         decided = [(d.field, d.value, d.source) for d in run.decisions]
-        yield _section("What was decided for the job", _table(("field", "value", "why"), decided))
+        yield _section("Decisions for the job", _table(("field", "value", "why"), decided))
     if run.settings:
         own, defaults = ([s for s in run.settings if bool(s.source) is set_] for set_ in (True, False))
         body = _settings(own)

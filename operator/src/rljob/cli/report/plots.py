@@ -1,4 +1,4 @@
-"""Which plots a report has, and how records become their values: one table, and what attempts add to it. Pure."""
+"""The table of a report's plots, and how records become their values. Pure."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ STAGES = (
 )
 """Stages that the trainer measures, in their order in a step (verl/trainer/ppo/v1/trainer_base.py, 0.9.1)."""
 OUTSIDE = "testing"
-"""Not part of the metric `timing_s/step`."""
+"""Stages that are not part of the metric `timing_s/step`."""
 OTHER = "other"
 TIMELINE_POINTS = 200
 SECONDS_AN_HOUR = 3600.0
 HOURS_FROM = 2 * SECONDS_AN_HOUR
-"""Times and amounts from here on are in hours, smaller ones in minutes."""
+"""Durations from this value on are shown in hours, smaller ones in minutes."""
 KINDS = {"Succeeded": "good", "running": "good", "Failed": "bad", "Lost": "bad"}
 
 
@@ -46,24 +46,24 @@ class Figures:
     note: str
     unit: str
     series: tuple[tuple[str, str], ...]
-    """Metric and label."""
+    """Metrics and their labels."""
     scale: float = 1.0
     optional: bool = False
-    """Left out where no step has it."""
+    """Whether the plot is omitted if no step has its metrics."""
 
 
 TABLE = (
     Figures(
         "reward",
         "Reward",
-        "Mean score of each step's answers; dots are validations.",
+        "Mean score of each step's responses; dots are validations.",
         "score",
         ((StepMetric.REWARD, "training"), (VALIDATION, "validation")),
     ),
     Figures(
         "tps",
         "Throughput",
-        "Prompt and response tokens of the trained batch per second and card, by what they are divided by.",
+        "Prompt and response tokens of the trained batch per second and card, divided by the duration of each stage.",
         "tokens/s/card",
         (
             (StepMetric.STEP_TPS_PER_CARD, "whole step"),
@@ -74,7 +74,8 @@ TABLE = (
     Figures(
         "idle",
         "Idle data-parallel replicas",
-        "Share of the rollout that replicas waited for the slowest: all together, and the first to finish.",
+        "Share of the rollout that replicas wait for the slowest one: all replicas together, and the first "
+        "one to finish.",
         "%",
         ((StepMetric.CLUSTER_IDLE, "all replicas"), (StepMetric.FIRST_DP_IDLE, "first to finish")),
         scale=100,
@@ -82,7 +83,7 @@ TABLE = (
     Figures(
         "lengths",
         "Lengths",
-        "Tokens of the responses and of the prompts.",
+        "Tokens of responses and prompts.",
         "tokens",
         (
             ("response_length/mean", "response, mean"),
@@ -93,7 +94,7 @@ TABLE = (
     Figures(
         "entropy",
         "Entropy",
-        "Of the policy; a collapse ends the exploration.",
+        "Entropy of the policy; exploration ends when it collapses.",
         "nats",
         (("actor/entropy", "entropy"),),
         optional=True,
@@ -101,7 +102,7 @@ TABLE = (
     Figures(
         "gradient",
         "Gradient norm",
-        "Of the actor, before clipping.",
+        "Norm of the actor's gradient, before clipping.",
         "norm",
         (("actor/grad_norm", "actor"),),
         optional=True,
@@ -110,7 +111,7 @@ TABLE = (
 
 
 def figures(run: ReportRun) -> Iterator[str]:
-    """Give every figure of the report, in its order."""
+    """Return every figure of the report, in order."""
     first, *others = [_figure(run, row) for row in TABLE]
     yield first
     yield draw(timeline(run))
@@ -143,7 +144,7 @@ def _stages(run: ReportRun) -> Plot:
     series.append(Series(OTHER, [_other(record) for record in steps]))
     return Plot(
         "stages",
-        "Where a step's time goes",
+        "Step time by stage",
         "Seconds of each stage as the trainer measured them, stacked; validation is not part of the step.",
         "s",
         [record.step for record in steps],
@@ -155,20 +156,20 @@ def _stages(run: ReportRun) -> Plot:
 
 
 def _other(record: Record) -> float:
-    """What the stages leave of the step."""
+    """Return the part of the step that is in no stage."""
     known = (record.metrics.get(f"timing_s/{stage}", 0.0) for stage, _ in STAGES if stage != OUTSIDE)
     return max(0.0, step_seconds(record) - math.fsum(known))
 
 
 def _marks(run: ReportRun) -> list[Mark]:
-    """Mark where another attempt goes on."""
+    """Return a mark for each step at which another attempt resumes."""
     why = {attempt.number: attempt for attempt in run.attempts}
     marks = []
     for before, after in pairwise(run.steps):
         if before.attempt != after.attempt:
             ended = why.get(before.attempt)
-            reason = f": the one before ended {_told(ended)}" if ended is not None and ended.outcome else ""
-            marks.append(Mark(after.step - 0.5, f"attempt {after.attempt} goes on at step {after.step}{reason}"))
+            reason = f": the previous attempt ended {_told(ended)}" if ended is not None and ended.outcome else ""
+            marks.append(Mark(after.step - 0.5, f"attempt {after.attempt} resumes at step {after.step}{reason}"))
     return marks
 
 
@@ -177,7 +178,7 @@ def _told(attempt: Attempt) -> str:
 
 
 def timeline(run: ReportRun) -> Plot:
-    """Give the steps over the clock, with the attempts behind: what was queued, lost and trained again shows."""
+    """Return the plot of steps over time with the attempts behind it: waiting, lost and repeated steps are visible."""
     known = [moment for a in run.attempts for moment in (a.begin, a.end) if math.isfinite(moment)]
     times = sorted([*known, *(record.time for record in run.records if record.trained)])
     origin = run.created if math.isfinite(run.created) else times[0] if times else 0.0
@@ -186,11 +187,11 @@ def timeline(run: ReportRun) -> Plot:
     places = [((moment - origin) / scale, step) for moment, step in _progress(run.records)]
     return Plot(
         "timeline",
-        "Attempts on the clock",
-        "Steps over the time since the job was made; each band is an attempt, what lies between is waiting.",
+        "Attempts over time",
+        "Steps over the time since the job was created. Each band is an attempt; gaps between bands are waiting times.",
         "step",
         [x for x, _ in places],
-        f"{unit} since the job was made",
+        f"{unit} since the job was created",
         [Series("step", [step for _, step in places])],
         spans=[_span(attempt, origin, times[-1], scale) for attempt in run.attempts if math.isfinite(attempt.begin)],
         x_unit=unit,
@@ -198,7 +199,7 @@ def timeline(run: ReportRun) -> Plot:
 
 
 def _progress(records: Sequence[Record]) -> Iterator[tuple[float, float]]:
-    """Give times and steps, thinned out, with a gap between attempts."""
+    """Return times and steps, thinned out, with a gap between attempts."""
     trained = sorted((r for r in records if r.trained), key=lambda record: (record.attempt, record.time))
     every = -(-len(trained) // TIMELINE_POINTS) or 1
     for index, record in enumerate(trained):
@@ -214,7 +215,7 @@ def _span(attempt: Attempt, origin: float, latest: float, scale: float) -> Span:
     end = attempt.end if math.isfinite(attempt.end) else max(latest, attempt.begin)
     resumed = f", resumed from step {attempt.resumed_from}" if attempt.resumed_from else ""
     message = f"\n{attempt.message}" if attempt.message else ""
-    told = _told(attempt) or "how it ended is not known"
+    told = _told(attempt) or "with an unknown outcome"
     return Span(
         (attempt.begin - origin) / scale,
         (end - origin) / scale,
@@ -225,7 +226,7 @@ def _span(attempt: Attempt, origin: float, latest: float, scale: float) -> Span:
 
 
 def usage(run: ReportRun) -> str:
-    """Give what was held, and what of it went into the model."""
+    """Return the plot of the devices' time: held, and used for the model."""
     rows = [(f"attempt {a.number}", a.held_seconds, a.productive_seconds) for a in run.attempts]
     rows = [row for row in rows if math.isfinite(row[1])]
     if len(rows) != 1 and run.held_seconds > 0:
@@ -234,8 +235,8 @@ def usage(run: ReportRun) -> str:
     unit, scale = ("device-hours", SECONDS_AN_HOUR) if most >= HOURS_FROM else ("device-minutes", 60.0)
     bars = [_bar(label, unit, held / scale, (0.0 if math.isnan(kept) else kept) / scale) for label, held, kept in rows]
     note = (
-        f"What the job's {run.devices} devices were held for, and how much of it went into steps that no later attempt "
-        "repeated; the rest is starting, saving, steps that were lost."
+        f"How long the job's {run.devices} devices were held, and how much of that went into steps that no "
+        "later attempt repeated. The rest is startup, saving and lost steps."
     )
     return draw_bars("usage", "Usage", note, unit, bars)
 

@@ -1,6 +1,7 @@
-"""A run's records from Prometheus: what was scraped of the exporter, joined to the step of the same moment.
+"""Read a run's records from Prometheus: samples of the exporter's metrics, joined by their time to steps.
 
-Prometheus samples: of steps shorter than the scrape interval it has some, and a step's time is when it was seen first.
+Prometheus samples metrics, so it misses some of the steps shorter than the scrape interval, and a step's time is that
+of its first sample.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TIMEOUT_SECONDS = 60.0
 MAX_BYTES = 64 << 20
 RESOLUTION_SECONDS = 5.0
 MAX_SAMPLES = 10_000
-"""Prometheus gives at most 11,000 for a series (web/api/v1/api.go, "exceeded maximum resolution of 11,000 points")."""
+"""Maximum that Prometheus returns per series (web/api/v1/api.go, "exceeded maximum resolution of 11,000 points")."""
 LAG_SECONDS = 60.0
 DEFAULT_SECONDS = 7 * 86400.0
 
@@ -41,12 +42,12 @@ FIGURES: Mapping[str, str] = {
     "rljob_response_tokens": "response_length/{stat}",
     "rljob_prompt_tokens": "prompt_length/{stat}",
 }
-"""Series of the exporter and what they are in the records, in which labels stand for parts of the name."""
+"""Series of the exporter and their names in the records, in which labels replace parts of the name."""
 VALIDATION_STEP = "rljob_validation_step"
 VALIDATION_SCORE = "rljob_validation_score"
-"""It stays as it is until the next validation, so it belongs to that step and not to the one at hand."""
+"""The score is unchanged until the next validation, so it belongs to that step and not to the current one."""
 OWN_LABELS = frozenset({"__name__", "attempt", "submission_id", "pod_uid", "stage", "tokens", "per", "model", "stat"})
-"""Labels that tell series of one scrape apart; the others name the target."""
+"""Labels that distinguish series of one scrape; all other labels identify the target."""
 
 Labels = tuple[tuple[str, str], ...]
 Moment = tuple[Labels, float]
@@ -55,7 +56,7 @@ Moment = tuple[Labels, float]
 
 @dataclass(frozen=True)
 class Target:
-    """Whose records, and of when."""
+    """Target and time range of the records."""
 
     namespace: str
     name: str
@@ -65,23 +66,23 @@ class Target:
 
 @dataclass(frozen=True)
 class Server:
-    """A Prometheus, or what answers as one."""
+    """A Prometheus server, or one with the same API."""
 
     url: str
 
     def query_range(self, query: str, begin: float, end: float) -> list[dict[str, Any]]:
-        """Give the series of a query over time."""
+        """Return the series of a range query."""
         step = max(RESOLUTION_SECONDS, math.ceil((end - begin) / MAX_SAMPLES))
         return self._ask("query_range", {"query": query, "start": f"{begin:.3f}", "end": f"{end:.3f}", "step": step})
 
     def query(self, query: str, moment: float) -> list[dict[str, Any]]:
-        """Give the series of a query at one moment."""
+        """Return the series of an instant query."""
         return self._ask("query", {"query": query, "time": f"{moment:.3f}"})
 
     def _ask(self, path: str, words: Mapping[str, object]) -> list[dict[str, Any]]:
         query, url = words["query"], f"{self.url.rstrip('/')}/api/v1/{path}?{urllib.parse.urlencode(words)}"
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise UsageError(f"--prometheus {self.url}: give an address such as http://localhost:9090")
+            raise UsageError(f"--prometheus {self.url}: use an address such as http://localhost:9090")
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - the scheme is checked
                 found = json.loads(answer.read(MAX_BYTES))
@@ -89,13 +90,15 @@ class Server:
             said = error.read(2000).decode(errors="replace")
             raise UsageError(f"{self.url} answers {HTTPStatus(error.code).phrase} to `{query}`: {said}") from error
         except (OSError, ValueError) as error:
-            raise UsageError(f"{self.url} gives no answer to `{query}`: {error}; is it Prometheus?") from error
+            raise UsageError(
+                f"{self.url} does not answer `{query}`: {error}; check that it is a Prometheus server"
+            ) from error
         series: list[dict[str, Any]] = found["data"]["result"]
         return series
 
 
 def read_records(server: Server, target: Target) -> list[Record]:
-    """Give a record for each step of each attempt that was scraped."""
+    """Return a record for each step of each attempt that was scraped."""
     begin = target.begin if target.begin is not None else target.end - DEFAULT_SECONDS
     job = f"rljob={_quoted(target.name)},rljob_namespace={_quoted(target.namespace)}"
 
@@ -109,7 +112,7 @@ def read_records(server: Server, target: Target) -> list[Record]:
         attempt = attempts.get(moment)
         if step is not None and attempt is not None:
             record = found.setdefault((attempt, step), Record(attempt, step, moment[1], {}))
-            # The first sample of a step is its own; one that is scraped while the next is written may not be.
+            # The first sample of a step belongs to it; a sample scraped during the next update may not.
             found[attempt, step] = replace(record, metrics={key: value, **record.metrics})
 
     steps = {moment: int(value) for _, moment, value in ask(STEP)}
@@ -131,5 +134,5 @@ def _samples(series: list[dict[str, Any]]) -> Iterator[tuple[dict[str, str], Mom
 
 
 def _quoted(text: str) -> str:
-    """Write a string of PromQL, whose escapes are those of Go; JSON's are among them."""
+    """Quote a string for PromQL, whose escapes are those of Go and include JSON's."""
     return json.dumps(text)

@@ -1,4 +1,4 @@
-"""What a report is made of, wherever it was gathered: records of steps, attempts, usage, configuration. Pure."""
+"""The data of a report, independent of its source: step records, attempts, usage, configuration. Pure."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Attempt:
 
     number: int
     begin: float
-    """Unix seconds; NaN where unknown."""
+    """Unix time in seconds; NaN if unknown."""
     end: float
-    """NaN while it runs, or where unknown."""
+    """Unix time in seconds; NaN while the attempt runs, or if unknown."""
     outcome: str = "running"
     reason: str = ""
     message: str = ""
     place: str = ""
-    """RayCluster, or folder."""
+    """RayCluster or folder."""
     resumed_from: int = 0
     last_step: int = 0
     held_seconds: float = math.nan
-    """Device-seconds, those of the start included as far as they are known."""
+    """Device-seconds, including the start as far as it is known."""
     productive_seconds: float = math.nan
     """Device-seconds of steps that no later attempt repeated."""
 
@@ -41,7 +41,7 @@ class Setting:
     field: str
     value: str
     source: str
-    """Who set it: the job, a recipe; empty for a default."""
+    """Who set the value: the job or a recipe; empty for a default."""
 
 
 @dataclass(frozen=True)
@@ -53,29 +53,29 @@ class ReportRun:
     state: str
     message: str
     source: str
-    """Where the records come from, for people."""
+    """Source of the records, for people."""
     records: Sequence[Record]
     attempts: Sequence[Attempt]
     created: float = math.nan
-    """When the job was made."""
+    """When the job was created."""
     devices: int = 0
     held_seconds: float = math.nan
     """Device-seconds of all attempts, as far as they are known."""
     productive_seconds: float = math.nan
-    """Of these, those of steps that no later attempt repeated."""
+    """Part of the device-seconds spent on steps that no later attempt repeated."""
     settings: Sequence[Setting] = ()
     decisions: Sequence[Setting] = ()
     notes: Sequence[str] = ()
-    """What is not in the report, and why."""
+    """What the report lacks, and why."""
 
     @property
     def steps(self) -> list[Record]:
-        """The steps that made the model."""
+        """The steps that produced the model."""
         return kept(self.records)
 
 
 def seconds_of(text: object) -> float:
-    """Read a time of the API as Unix seconds; NaN where there is none."""
+    """Convert a time of the API to Unix seconds; NaN if there is none."""
     try:
         return datetime.fromisoformat(str(text)).timestamp()
     except ValueError:
@@ -83,7 +83,7 @@ def seconds_of(text: object) -> float:
 
 
 def status_attempts(status: Mapping[str, Any], now: float) -> list[Attempt]:
-    """Read the attempts of an RLJob's status; what a running one holds is reckoned up to now."""
+    """Read the attempts of an RLJob's status; the usage of a running attempt is computed up to now."""
     devices = float((status.get("resolved") or {}).get("devices") or math.nan)
     return [_attempt(raw, devices, now) for raw in status.get("attempts") or ()]
 
@@ -92,7 +92,7 @@ def _attempt(raw: Mapping[str, Any], devices: float, now: float) -> Attempt:
     begin, end = seconds_of(raw.get("submittedTime")), seconds_of(raw.get("endTime"))
     held = float(raw.get("deviceSeconds", math.nan))
     if math.isnan(end):
-        # Of one that runs, the status tells what it held before its submission.
+        # For a running attempt, the status reports what it held before its submission.
         held = (now - begin) * devices + (0.0 if math.isnan(held) else held)
     return Attempt(
         number=int(raw["number"]),
@@ -110,9 +110,9 @@ def _attempt(raw: Mapping[str, Any], devices: float, now: float) -> Attempt:
 
 
 def recorded_attempts(records: Sequence[Record], devices: int = 0) -> list[Attempt]:
-    """Reckon attempts from the records alone: from the begin of the first step to the end of the last.
+    """Derive attempts from the records alone: from the start of the first step to the end of the last.
 
-    Nothing is known of how they ended, nor of the time before the first step.
+    How they ended and the time before the first step are unknown.
     """
     count = float(devices or math.nan)
     final = kept(records)
@@ -139,6 +139,6 @@ def recorded_attempts(records: Sequence[Record], devices: int = 0) -> list[Attem
 
 
 def step_seconds(record: Record) -> float:
-    """Return how long a step took by the trainer's own clock; 0 where it was not measured."""
+    """Return the duration of a step by the trainer's clock; 0 if it was not measured."""
     seconds = record.metrics.get(StepMetric.STEP_SECONDS, 0.0)
     return seconds if math.isfinite(seconds) else 0.0

@@ -1,9 +1,9 @@
-"""Plots as SVG text: lines or stacked bars over steps, spans over time, bars of amounts. Pure.
+"""Plots as SVG: lines or stacked bars over steps, spans over time, horizontal bars. Pure.
 
-Hand-written, because what plotting libraries add is what this page must not have (docs/design/0002): tens of megabytes
-to install, or scripts in the page, or colours that the page's style sheet, which knows light from dark, cannot change.
-A figure says in `data-plot` and `data-points` what it holds, so that a test can read it; what is hovered over tells its
-figures by `<title>`, without any script.
+Written by hand, because plotting libraries bring what this page must not have (docs/design/0002): tens of megabytes to
+install, scripts in the page, or colors that the page's light and dark style sheets cannot change. The attributes
+`data-plot` and `data-points` state what a figure contains, so that a test can read it. Hovering shows values by
+`<title>` elements, without any script.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from html import escape
 WIDTH, HEIGHT = 760.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 22.0, 40.0
 MAX_POINTS = 240
-"""Columns of a plot; a longer run is averaged into them, which keeps the page small and every column a few pixels."""
+"""Columns of a plot. Longer runs are averaged, which keeps the page small and every column a few pixels wide."""
 COLOURS = 12
 """Classes c0 to c11 of the page's style sheet."""
 TICKS = 5
@@ -30,12 +30,12 @@ class Series:
 
     label: str
     values: Sequence[float]
-    """As many as the plot has places."""
+    """One value for each x position of the plot."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment worth a line across the plot."""
+    """A position that a vertical line marks."""
 
     x: float
     text: str
@@ -43,7 +43,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of the x axis."""
+    """A range of the x axis."""
 
     begin: float
     end: float
@@ -55,12 +55,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Plot:
-    """What is drawn, before it is drawn."""
+    """The content of a plot."""
 
     name: str
     title: str
     note: str
-    """One sentence: what the figures are."""
+    """One sentence that explains the metrics."""
     unit: str
     x: Sequence[float]
     x_label: str
@@ -72,23 +72,23 @@ class Plot:
 
     @property
     def points(self) -> int:
-        """How many values are numbers."""
+        """Return the number of values that are numbers."""
         return sum(math.isfinite(value) for series in self.series for value in series.values)
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A row of amounts side by side."""
+    """A row of stacked amounts."""
 
     label: str
     parts: Sequence[tuple[str, float]]
-    """Label and amount, in the order of the colours."""
+    """Labels and amounts, in the order of the colors."""
     text: str
 
 
 @dataclass(frozen=True)
 class Frame:
-    """From values to places in the picture."""
+    """Mapping of values to positions in the picture."""
 
     x_low: float
     x_high: float
@@ -96,16 +96,16 @@ class Frame:
     y_high: float
 
     def x(self, value: float) -> float:
-        """Place on the horizontal axis."""
+        """Return the horizontal position of a value."""
         return LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """Place on the vertical axis."""
+        """Return the vertical position of a value."""
         return HEIGHT - BOTTOM - (value - self.y_low) / (self.y_high - self.y_low) * (HEIGHT - TOP - BOTTOM)
 
 
 def draw(plot: Plot) -> str:
-    """Give the figure; one without a number says so instead of showing empty axes."""
+    """Return the figure; a plot without any number shows a message instead of empty axes."""
     if not plot.points:
         return _figure(plot.name, 0, plot.title, plot.note, '<p class="empty">No data in the records of this run.</p>')
     shown = _averaged(plot)
@@ -120,7 +120,7 @@ def draw(plot: Plot) -> str:
 
 
 def draw_bars(name: str, title: str, note: str, unit: str, bars: Sequence[Bar]) -> str:
-    """Give the figure of horizontal bars."""
+    """Return the figure of horizontal bars."""
     high = max((math.fsum(amount for _, amount in bar.parts) for bar in bars), default=0.0)
     if not high > 0:
         return _figure(name, 0, title, note, '<p class="empty">No data in the records of this run.</p>')
@@ -148,14 +148,14 @@ def draw_bars(name: str, title: str, note: str, unit: str, bars: Sequence[Bar]) 
 
 
 def number(value: float) -> str:
-    """Write a value for people."""
+    """Format a value for people."""
     if not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def ticks(low: float, high: float, count: int = TICKS) -> list[float]:
-    """Choose round values between two, about so many."""
+    """Return about the given number of round values between two bounds."""
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     size = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
@@ -186,9 +186,9 @@ def _totals(plot: Plot) -> list[float]:
 def _frame(plot: Plot) -> Frame:
     known = [value for series in plot.series for value in series.values if math.isfinite(value)]
     high, low = max(_totals(plot) if plot.stacked else known), min(0.0, *known)
-    # Time counts from the beginning, so that waiting shows.
+    # Time starts at zero, so that waiting is visible.
     edges = [*plot.x, *(edge for span in plot.spans for edge in (0.0, span.begin, span.end))]
-    # A bar stands around its step, and one step alone needs some width too.
+    # A bar is centered on its step, and a single step needs a width too.
     margin = 0.5 if plot.stacked or min(edges) == max(edges) else 0.0
     top = high if high > low else low + 1.0
     return Frame(min(edges) - margin, max(edges) + margin, low, top + (top - low) * 0.05)
@@ -238,7 +238,7 @@ def _lines(frame: Frame, plot: Plot) -> Iterator[str]:
         for x, value in zip(plot.x, series.values, strict=True):
             known = math.isfinite(value)
             if known:
-                # A line of no length shows as a dot, by its round ends: a lone value is seen too.
+                # A line of zero length is drawn as a dot by its round ends, so that a single value is visible.
                 path += f"{'L' if before else 'M'}{frame.x(x):.1f} {frame.y(value):.1f}{'' if before else 'h0'}"
             before = known
         if path:
@@ -262,7 +262,7 @@ def _stack(frame: Frame, plot: Plot) -> Iterator[str]:
 
 
 def _hits(frame: Frame, plot: Plot) -> Iterator[str]:
-    """Give a column over each place that tells its figures; over spans, which tell theirs, there are none."""
+    """Return a column over each position that shows its values on hover. Spans have their own."""
     if plot.spans:
         return
     width = (WIDTH - LEFT - RIGHT) / max(1, len(plot.x))

@@ -95,11 +95,11 @@ def test_it_trains_to_the_end_and_tells_the_curve(
 ) -> None:
     assert run(manifest()) == 0
     told = capsys.readouterr().out
-    assert "reward (mean of the step's answers) over steps" in told
+    assert "reward (mean score per step) over steps" in told
     assert "/.rljob/sums/report.html (" in told
     assert "done: trained 5 steps" in told
-    assert "note: checkpoint: the manifest asks for none" in told
-    assert "note: runtime: no image runs here" in told
+    assert "note: checkpoint: the manifest has none" in told
+    assert "note: runtime: no image runs locally" in told
     assert (runtime / ".rljob/sums/volumes/disk/model").read_text() == "# reward"
     job = json.loads((runtime / ".rljob/sums/job.json").read_text())
     assert job["overrides"]["actor_rollout_ref.model.path"] == f"{runtime}/.rljob/sums/volumes/disk/model"
@@ -110,7 +110,7 @@ def test_it_trains_to_the_end_and_tells_the_curve(
 def test_a_second_run_of_a_finished_job_does_nothing(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(manifest()) == 0
     assert run(manifest()) == 0
-    assert f"remove {runtime}/.rljob/sums to begin anew" in capsys.readouterr().out
+    assert f"remove {runtime}/.rljob/sums to start over" in capsys.readouterr().out
     assert run(manifest(steps=7)) == 0
     assert "done: trained 7 steps" in capsys.readouterr().out
     assert [path.name for path in sorted((runtime / ".rljob/sums/spool").glob("attempt-*"))] == [
@@ -124,7 +124,7 @@ def test_ctrl_c_saves_and_the_next_run_goes_on_there(runtime: Path, capsys: pyte
     when(lambda: progress().get("step", 0) >= 3, interrupt)
     assert run(file) == 130
     saved = int((runtime / ".rljob/sums/checkpoints/saved").read_text())
-    assert f"step {saved} is saved, the same command goes on from there" in capsys.readouterr().out
+    assert f"step {saved} is saved; run the same command again to resume" in capsys.readouterr().out
     assert progress()["step"] == saved
     when(lambda: progress().get("attempt") == 2 and progress().get("step", 0) > saved, interrupt)
     assert run(file) == 130
@@ -136,7 +136,7 @@ def test_before_the_first_step_ctrl_c_ends_at_once(runtime: Path, capsys: pytest
     assert runtime.is_dir()
     when(lambda: progress().get("phase") == "Starting", interrupt)
     assert run(manifest(behaviour="slow")) == 130
-    assert "interrupted after step 0; nothing is saved yet" in capsys.readouterr().out
+    assert "interrupted after step 0; no step has been saved" in capsys.readouterr().out
 
 
 def test_a_second_ctrl_c_does_not_wait_for_a_save(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_ctrl_c_ends_an_initializer(runtime: Path, capsys: pytest.CaptureFixture
     change = {"initializers": [{"name": "prepare", "command": ["sh", "-c", "echo up; sleep 60"]}]}
     when(log.exists, interrupt)
     assert run(manifest(change)) == 130
-    assert "interrupted before the training began" in capsys.readouterr().out
+    assert "interrupted before training started" in capsys.readouterr().out
 
 
 def test_what_the_launcher_refuses_is_told(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,14 +166,14 @@ def test_what_the_launcher_refuses_is_told(runtime: Path, capsys: pytest.Capture
 def test_a_launcher_that_is_killed_leaves_the_end_of_its_log(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runtime.is_dir()
     assert run(manifest(behaviour="killed")) == 1
-    assert "failed: DriverLost: the launcher was ended by SIGKILL" in capsys.readouterr().out
+    assert "failed: DriverLost: the launcher was killed by SIGKILL" in capsys.readouterr().out
 
 
 def test_deadlines_hold(runtime: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert runtime.is_dir()
     monkeypatch.setattr("rljob.cli.local.follow.IMMEDIATE_SECONDS", 0.5)
     assert run(manifest({"deadlines": {"startSeconds": 1}}, behaviour="silent")) == 1
-    assert "no sign of the launcher within deadlines.startSeconds 1" in capsys.readouterr().out
+    assert "the launcher did not report within deadlines.startSeconds 1" in capsys.readouterr().out
     assert run(manifest({"deadlines": {"activeSeconds": 1}}, steps=500)) == 1
     assert "deadlines.activeSeconds 1 passed" in capsys.readouterr().out
 
@@ -193,7 +193,7 @@ def test_an_initializer_is_tried_again_and_its_failure_told(runtime: Path, capsy
     command = ["sh", "-c", "echo no model >&2; exit 3"]
     assert run(manifest({"initializers": [{"name": "prepare", "command": command, "retries": 1}]})) == 1
     captured = capsys.readouterr()
-    assert "exit code 3, 1 more tries" in captured.out
+    assert "exit code 3, retries left: 1" in captured.out
     assert "initializer prepare failed 2 times, the last time with exit code 3" in captured.err
     assert captured.err.rstrip().endswith("no model")
     assert run(manifest({"initializers": [{"name": "prepare", "command": ["no-such-program"]}]})) == 1
@@ -208,7 +208,7 @@ def test_an_initializer_whose_result_is_there_is_skipped(runtime: Path, capsys: 
     made = {"name": "prepare", "command": ["sh", "-c", "exit 1"], "creates": "/data/model"}
     (runtime / ".rljob/sums/volumes/disk/model").mkdir(parents=True)
     assert run(manifest({"initializers": [made]})) == 0
-    assert "is there, nothing to do" in capsys.readouterr().out
+    assert "initializer prepare: skipped," in capsys.readouterr().out
 
 
 def test_an_invalid_job_is_told_and_makes_nothing(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,21 +231,21 @@ def test_without_the_runtime_the_error_names_the_command(
 def test_npus_that_are_not_there_are_told(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runtime.is_dir()
     assert run(manifest({"accelerator": {"class": "atlas-a2"}})) == 2
-    assert "needs 2 NPU devices, this machine has 0" in capsys.readouterr().err
+    assert "needs 2 NPU devices, but this machine has 0" in capsys.readouterr().err
 
 
 def test_folders_that_are_not_there_are_told(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(manifest(), "--volume", "data=/no/such/folder") == 2
-    assert "volume data: /no/such/folder is no folder of this machine" in capsys.readouterr().err
+    assert "volume data: /no/such/folder is not a folder of this machine" in capsys.readouterr().err
     assert run(manifest(), "--volume", "data") == 2
-    assert "write NAME=FOLDER" in capsys.readouterr().err
+    assert "use NAME=FOLDER" in capsys.readouterr().err
     assert run(manifest(), "--code", "absent") == 2
-    assert f"code: {runtime}/absent is no folder" in capsys.readouterr().err
+    assert f"code: {runtime}/absent is not a folder" in capsys.readouterr().err
     assert run(manifest({"code": {"type": "ConfigMap", "configMap": {"name": "other"}}})) == 2
-    assert "ConfigMap other is not in the file (there: code)" in capsys.readouterr().err
+    assert "ConfigMap other is not in the file (found: code)" in capsys.readouterr().err
     source = {"path": "/data/c", "everySteps": 1, "from": {"job": "before"}}
     assert run(manifest({"checkpoint": source})) == 2
-    assert "spec.checkpoint.from.job before: no local run in" in capsys.readouterr().err
+    assert "spec.checkpoint.from.job before: there is no local run in" in capsys.readouterr().err
 
 
 def test_given_folders_stand_for_volume_and_code(runtime: Path) -> None:
@@ -273,7 +273,7 @@ def test_ray_that_does_not_start_is_told(
 ) -> None:
     (runtime / "packages/ray/scripts/scripts.py").write_text("def main():\n    raise SystemExit('no memory for Ray')\n")
     assert run(manifest()) == 2
-    assert "the private Ray ended at once" in capsys.readouterr().err
+    assert "the private Ray exited during its start" in capsys.readouterr().err
     (runtime / "packages/ray/scripts/scripts.py").write_text("import time\ndef main():\n    time.sleep(60)\n")
     monkeypatch.setattr("rljob.cli.local.ray.START_SECONDS", 0.5)
     assert run(manifest()) == 2

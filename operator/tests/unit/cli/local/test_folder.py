@@ -18,7 +18,7 @@ def test_attempts_are_counted_under_one_uid(tmp_path: Path) -> None:
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
-    with held(tmp_path / "job"), pytest.raises(UsageError, match="used by another"), held(tmp_path / "job"):
+    with held(tmp_path / "job"), pytest.raises(UsageError, match="in use by another"), held(tmp_path / "job"):
         pass
     with held(tmp_path / "job") as folder:
         assert folder.root == tmp_path / "job"
@@ -26,14 +26,14 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="give another folder with --workdir"), held(tmp_path / "file"):
+    with pytest.raises(UsageError, match="choose another folder with --workdir"), held(tmp_path / "file"):
         pass
 
 
 def test_a_damaged_state_says_what_to_do(tmp_path: Path) -> None:
     assert read_state(tmp_path) is None
     (tmp_path / "state.json").write_text("{")
-    with pytest.raises(UsageError, match=r"remove .* to begin anew"):
+    with pytest.raises(UsageError, match=r"remove .* to start over"):
         read_state(tmp_path)
 
 

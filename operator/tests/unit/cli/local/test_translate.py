@@ -94,9 +94,9 @@ def test_paths_on_no_volume_are_told() -> None:
 def test_what_cannot_be_had_here_says_what_to_give() -> None:
     nfs = {"name": "n", "nfs": {"server": "filer", "path": "/export"}}
     spec = typed(small_spec(group({"template": {"volumes": [nfs]}})))
-    with pytest.raises(UsageError, match="mount filer:/export yourself and give --volume n=FOLDER"):
+    with pytest.raises(UsageError, match="mount filer:/export yourself and pass --volume n=FOLDER"):
         translate.volume_folders(spec, FOLDER, {})
-    with pytest.raises(UsageError, match="no such volume; volumes are: n"):
+    with pytest.raises(UsageError, match="no such volume; its volumes are: n"):
         translate.volume_folders(spec, FOLDER, {"x": ROOT})
 
 
@@ -113,5 +113,5 @@ def test_code_may_come_from_a_claim_or_a_folder() -> None:
 def test_a_volume_over_everything_is_refused() -> None:
     template = {"volumes": [{"name": "v", "emptyDir": {}}], "volumeMounts": [{"name": "v", "mountPath": "/"}]}
     spec = typed(small_spec(group({"template": template})))
-    with pytest.raises(UsageError, match="mountPath / cannot stand for a folder"):
+    with pytest.raises(UsageError, match="mountPath / cannot be replaced by a local folder"):
         translate.mount_map(spec, translate.volume_folders(spec, FOLDER, {}), None)

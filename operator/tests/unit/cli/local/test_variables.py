@@ -32,7 +32,7 @@ def test_values_come_from_the_file_the_environment_or_are_told_as_missing() -> N
     ours.of_head(spec)
     assert ours.missing == [
         "NOWHERE is not set: key token of Secret elsewhere is not in the file, and your environment has no NOWHERE",
-        "node is not set: there is no pod with a spec.nodeName here",
+        "node is not set: a local run has no pod with a spec.nodeName",
     ]
 
 

@@ -97,7 +97,7 @@ def test_a_reader_that_does_not_start_is_told_and_deleted(cluster: Path, capsys:
 def test_records_that_nobody_kept_are_told(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(cluster, "snapshot", recorded.manifest("snapshot") | {"data": _without_logs()})
     assert main(["report", "quickstart"]) == 2
-    assert "set observability.logPath for the next run, or give --prometheus URL" in capsys.readouterr().err
+    assert "set observability.logPath for the next run, or pass --prometheus URL" in capsys.readouterr().err
 
 
 def _without_logs() -> Json:
@@ -127,7 +127,7 @@ def test_a_mounted_volume_needs_no_pod(cluster: Path, folder: str) -> None:
 def test_a_job_that_is_gone_is_reported_from_its_volume(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (cluster / "job").unlink()
     assert main(["report", "quickstart", "--records", "logs"]) == 0
-    assert "note: The RLJob is gone from the cluster" in capsys.readouterr().out
+    assert "note: The RLJob no longer exists in the cluster" in capsys.readouterr().out
     text = (cluster / "report.html").read_text()
     assert 'data-plot="timeline" data-points="40"' in text
     assert main(["report", "quickstart"]) == 2
@@ -145,14 +145,14 @@ def test_folders_without_records_are_told(cluster: Path, capsys: pytest.CaptureF
     assert "no such folder" in capsys.readouterr().err
     (cluster / "job").unlink()
     assert main(["report", "unknown", "--records", "logs"]) == 2
-    assert "holds no record of it" in capsys.readouterr().err
+    assert "contains no record of it" in capsys.readouterr().err
 
 
 def test_a_job_that_has_not_begun_has_a_report_without_plots(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = recorded.manifest("rljob")
     put(cluster, "job", job | {"status": {"state": "Pending"}})
     assert main(["report", "quickstart"]) == 0
-    assert "no configuration is fixed yet" in capsys.readouterr().out
+    assert "its configuration is not fixed yet" in capsys.readouterr().out
     assert 'data-plot="reward" data-points="0"' in (cluster / "report.html").read_text()
 
 
@@ -176,7 +176,7 @@ def test_attempts_that_the_status_lists_no_more_are_reckoned_from_the_records(cl
     put(cluster, "job", job)
     assert main(["report", "quickstart", "--records", "logs"]) == 0
     text = (cluster / "report.html").read_text()
-    assert "attempt 1: how it ended is not known, last step 40" in text
+    assert "attempt 1: with an unknown outcome, last step 40" in text
     assert "<b>2</b><span>attempts</span>" in text
 
 

@@ -73,7 +73,7 @@ def test_it_tells_figures_configuration_and_decisions() -> None:
         "1e-3",
         "optimizations.coreBinding",
         "class cpu has no devices to be near to",
-        "Made 2026-11-22 05:00:00 UTC by rljob report; records from a volume.",
+        "Created 2026-11-22 05:00:00 UTC by rljob report; records from a volume.",
     ):
         assert told in text, told
     assert re.search(r"67%\s+goodput of the devices", text)
@@ -90,7 +90,7 @@ def test_a_lost_node_shows_on_the_steps_on_the_clock_and_in_the_table() -> None:
     run = recorded.restarted()
     text = page(run, MADE)
     assert [record.step for record in run.steps] == list(range(1, 41))
-    assert "attempt 2 goes on at step 16: the one before ended Lost (NodeLost)" in text
+    assert "attempt 2 resumes at step 16: the previous attempt ended Lost (NodeLost)" in text
     assert text.count('class="mark"') >= 6
     spans = timeline(run).spans
     assert [(span.label, span.kind) for span in spans] == [("1", "bad"), ("2", "good")]
@@ -119,10 +119,10 @@ def test_what_a_run_says_is_text_and_never_markup() -> None:
 
 
 def test_a_run_without_a_step_says_so_in_each_plot() -> None:
-    run = ReportRun("team", "sums", "Starting", "", "a volume", [], [], notes=["There are no records of steps yet."])
+    run = ReportRun("team", "sums", "Starting", "", "a volume", [], [], notes=["There are no step records yet."])
     reader = read(run)
     assert set(reader.plots.values()) == {0}
-    assert "There are no records of steps yet." in reader.text
+    assert "There are no step records yet." in reader.text
 
 
 def test_validations_before_the_training_are_dots_of_the_reward() -> None:
@@ -144,5 +144,5 @@ def test_a_long_run_stays_below_two_megabytes() -> None:
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="name another file by --output"):
+    with pytest.raises(UsageError, match="choose another file with --output"):
         write_report(recorded.run(), tmp_path / "file" / "report.html")

@@ -129,9 +129,9 @@ def test_the_resolution_keeps_within_what_prometheus_gives() -> None:
 def test_a_server_that_refuses_or_is_none_is_told() -> None:
     with serving({}, status=422) as (url, _), pytest.raises(UsageError, match="answers Unprocessable"):
         read_records(Server(url), TARGET)
-    with pytest.raises(UsageError, match="gives no answer"):
+    with pytest.raises(UsageError, match="does not answer"):
         read_records(Server("http://127.0.0.1:1"), TARGET)
-    with pytest.raises(UsageError, match="give an address such as"):
+    with pytest.raises(UsageError, match="use an address such as"):
         read_records(Server("file:///etc/passwd#"), TARGET)
 
 
