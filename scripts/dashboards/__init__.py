@@ -1,7 +1,7 @@
-"""Our Grafana boards as data, and the JSON files of the chart that `make generate` writes from them.
+"""The Grafana dashboards as data, and the JSON files of the chart that `make generate` writes from them.
 
-A package of its own, because five boards are too much for one file of `scripts`: `parts` is what boards are made of,
-`queries` how our series are asked, and each board is a module.
+A package of its own, because five dashboards are too much for one file of `scripts`: `parts` defines the elements of a
+dashboard, `queries` builds PromQL, and each dashboard is a module.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ BOARDS = (FLEET, JOB_BOARD, ROLLOUT, NPU, OPERATOR)
 
 
 def board_files() -> dict[str, str]:
-    """Give each board's file name and JSON."""
+    """Return each dashboard's file name and JSON."""
     return {f"{board.name}.json": board_text(board) for board in BOARDS}

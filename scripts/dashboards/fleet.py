@@ -1,12 +1,12 @@
-"""The board of all jobs: who trains, who waits, what it cost, and what was worth it."""
+"""The dashboard of all jobs: progress, waiting, cost and goodput."""
 
 from __future__ import annotations
 
 from scripts.dashboards.parts import Board, Column, DashboardRow, Panel, Query, Text, figure, graph, jobs_table
 from scripts.dashboards.queries import PLACE, PLACES, of_jobs, quantile
 
-NONE = "No RLJob, or the operator is not scraped"
-NEVER = "Not in this time"
+NONE = "No RLJob exists, or the operator is not scraped"
+NEVER = "None in this time range"
 HOURS = 3600
 JOB_BOARD = (
     "/d/rljob-job?var-rljob=${__data.fields.RLJob}&var-namespace=${__data.fields.Namespace}"
@@ -15,14 +15,14 @@ JOB_BOARD = (
 
 
 def _all(name: str, *by: str, matchers: str = "", function: str = "sum") -> str:
-    """A gauge of the operator over namespaces and queues."""
+    """Return a gauge of the operator, summed over the selected namespaces and queues."""
     inside = ",".join(part for part in (PLACE, matchers) if part)
     grouped = f" by ({', '.join(by)})" if by else ""
     return f"{function}{grouped} (rljob_operator_{name}{{{inside}}})"
 
 
 def _rise(name: str, *by: str, matchers: str = "", window: str = "$__range") -> str:
-    """How much a counter of the operator rose."""
+    """Return the increase of a counter of the operator."""
     inside = ",".join(part for part in (PLACE, matchers) if part)
     grouped = f" by ({', '.join(by)})" if by else ""
     return f"sum{grouped} (increase(rljob_operator_{name}{{{inside}}}[{window}]))"
@@ -36,42 +36,47 @@ def _now(title: str, about: str, expr: str, unit: str = "none", limit: float | N
 NOW = DashboardRow(
     "Now",
     (
-        _now("Training", "Jobs whose attempt has made a step.", _all("jobs", matchers='state="Training"')),
+        _now("Training", "Jobs whose attempt has completed a step.", _all("jobs", matchers='state="Training"')),
         _now(
-            "On the way",
+            "Pending and starting",
             "Jobs that start, initialize, restart or wait for resources.",
             _all("jobs", matchers='state=~"Pending|Initializing|Queued|Starting|Restarting"'),
         ),
-        _now("Standing still", "Jobs in training without a step for three usual ones.", _all("jobs_stalled"), limit=1),
+        _now(
+            "Stalled",
+            "Jobs in training whose last step was longer ago than three times the usual step.",
+            _all("jobs_stalled"),
+            limit=1,
+        ),
         _now(
             "Silent",
-            "Jobs whose head pod does not answer: whether they go on is not known.",
+            "Jobs whose head pod does not answer. It is unknown whether they make progress.",
             _all("jobs_silent"),
             limit=1,
         ),
         _now(
-            "Restarts spent",
-            "Unfinished jobs whose next failure of some kind ends them.",
+            "No restarts left",
+            "Unfinished jobs that the next failure of some kind will end.",
             _all("jobs_restart_budget_spent"),
             limit=1,
         ),
-        _now("Devices held", "NPU devices that runs hold.", _all("devices_held")),
+        _now("Devices held", "NPU devices held by runs.", _all("devices_held")),
         _now(
             "Goodput",
-            "Productive over held device time, of the jobs that exist, mean of the queues: starts and repeated steps "
-            "are what is missing.",
+            "Productive device time divided by held device time of existing jobs, averaged over queues. "
+            "Startup and repeated steps lower it.",
             _all("goodput_ratio", function="avg"),
             "percentunit",
         ),
         _now(
-            "Goodput of this time",
-            "The same, of the time that is shown.",
+            "Goodput in this time range",
+            "Productive device time divided by held device time, in the selected time range.",
             f"{_rise('productive_device_seconds_total')} / {_rise('device_seconds_total')}",
             "percentunit",
         ),
         _now(
-            "Longest in the queue",
-            "Of the jobs that wait for their queue now.",
+            "Longest queue wait",
+            "Of the jobs that are waiting in their queue now.",
             _all("longest_queued_seconds", function="max"),
             "s",
         ),
@@ -83,13 +88,13 @@ NOW = DashboardRow(
         ),
         _now(
             "Oldest step",
-            "Longest time since an attempt under way made a step.",
+            "Longest time since a running attempt completed a step.",
             _all("oldest_step_seconds", function="max"),
             "s",
         ),
         _now(
-            "Most to lose",
-            "Longest time since an attempt under way was saved: what a lost node would cost.",
+            "Largest unsaved progress",
+            "Longest time since a running attempt saved a checkpoint, which the loss of a node would lose.",
             _all("oldest_checkpoint_seconds", function="max"),
             "s",
         ),
@@ -99,7 +104,11 @@ EACH = DashboardRow(
     "Jobs",
     (
         jobs_table(
-            Text("Jobs that run", "short", "One row for each job whose head pod is scraped; the name opens its board."),
+            Text(
+                "Running jobs",
+                "short",
+                "One row for each job whose head pod is scraped. The name links to its dashboard.",
+            ),
             (
                 Column("Step", of_jobs("rljob_step", where=PLACE), "none"),
                 Column("Of", of_jobs("rljob_total_steps", where=PLACE), "none"),
@@ -114,11 +123,9 @@ EACH = DashboardRow(
                 ),
                 Column("Step time", of_jobs("rljob_median_step_seconds", where=PLACE), "s"),
                 Column("Idle", of_jobs("rljob_cluster_idle_ratio", where=PLACE), "percentunit"),
+                Column("Since last step", f"time() - {of_jobs('rljob_observed_timestamp_seconds', where=PLACE)}", "s"),
                 Column(
-                    "Since the last step", f"time() - {of_jobs('rljob_observed_timestamp_seconds', where=PLACE)}", "s"
-                ),
-                Column(
-                    "Since the checkpoint",
+                    "Since last checkpoint",
                     f"time() - {of_jobs('rljob_checkpoint_timestamp_seconds', where=PLACE)}",
                     "s",
                 ),
@@ -126,12 +133,12 @@ EACH = DashboardRow(
             JOB_BOARD,
         ),
         graph(
-            Text("Jobs by state", "none", "As `kubectl get rljobs` shows them.", NONE),
+            Text("Jobs by state", "none", "States as shown by `kubectl get rljobs`.", NONE),
             Query(f"{_all('jobs', 'state')} > 0", "{{state}}"),
             stacked=True,
         ),
         graph(
-            Text("Tokens per second per card", "short", "Of whole steps, prompt and response, by job."),
+            Text("Tokens per second per card", "short", "Prompt and response tokens of whole steps, by job."),
             Query(
                 of_jobs("rljob_tokens_per_second", 'stage="step",tokens="prompt_and_response",per="card"', where=PLACE),
                 "{{rljob_namespace}}/{{rljob}}",
@@ -140,7 +147,7 @@ EACH = DashboardRow(
     ),
 )
 COST = DashboardRow(
-    "What it cost",
+    "Cost",
     (
         graph(
             Text("Devices held", "none", "By namespace and queue.", NONE),
@@ -148,17 +155,22 @@ COST = DashboardRow(
             stacked=True,
         ),
         graph(
-            Text("Goodput", "percentunit", "Productive over held device time, by namespace and queue.", NONE),
+            Text(
+                "Goodput",
+                "percentunit",
+                "Productive device time divided by held device time, by namespace and queue.",
+                NONE,
+            ),
             Query(f"rljob_operator_goodput_ratio{{{PLACE}}}", "{{rljob_namespace}} {{queue}}"),
             top=1,
         ),
         graph(
-            Text("Card hours", "h", "Held in an hour, by namespace; a card of Atlas A3 has two dies.", NONE),
+            Text("Card hours", "h", "Card-hours held per hour, by namespace. A card of Atlas A3 has two dies.", NONE),
             Query(f"{_rise('card_seconds_total', 'rljob_namespace', window='1h')} / {HOURS}", "{{rljob_namespace}}"),
             stacked=True,
         ),
         graph(
-            Text("Card hours that were worth it", "h", "Of these, what went into steps that no attempt repeats.", NONE),
+            Text("Productive card hours", "h", "Card-hours spent on steps that no later attempt repeated.", NONE),
             Query(
                 f"{_rise('productive_card_seconds_total', 'rljob_namespace', window='1h')} / {HOURS}",
                 "{{rljob_namespace}}",
@@ -168,13 +180,13 @@ COST = DashboardRow(
     ),
 )
 TROUBLE = DashboardRow(
-    "Waits and failures",
+    "Waiting and failures",
     (
         graph(
             Text(
-                "Wait for the queue",
+                "Queue wait",
                 "s",
-                "Until a job's queue admitted it; of those admitted in the day before.",
+                "Time until a job's queue admitted it, for jobs admitted in the preceding day.",
                 NEVER,
             ),
             Query(quantile(0.5, "rljob_operator_job_queue_wait_seconds", where=PLACE, window="1d"), "p50"),
@@ -182,9 +194,9 @@ TROUBLE = DashboardRow(
         ),
         graph(
             Text(
-                "Time in a state",
+                "Time in state",
                 "s",
-                "p95 of how long jobs stayed in it, of those that left it in the day before.",
+                "p95 of the time that jobs stayed in a state, for jobs that left it in the preceding day.",
                 NEVER,
             ),
             Query(
@@ -192,18 +204,18 @@ TROUBLE = DashboardRow(
             ),
         ),
         graph(
-            Text("Restarts", "none", "In an hour, by whose failure it was.", NONE),
+            Text("Restarts", "none", "Failures per hour, by cause.", NONE),
             Query(_rise("restarts_total", "cause", window="1h"), "{{cause}}"),
             width=8,
         ),
         graph(
-            Text("Ends of attempts", "none", "In an hour, by outcome; unsaved: steps were lost.", NONE),
+            Text("Ended attempts", "none", "Attempts per hour, by outcome. Unsaved: steps were lost.", NONE),
             Query(_rise("attempts_total", "outcome", matchers='saved="true"', window="1h"), "{{outcome}}"),
             Query(_rise("attempts_total", "outcome", matchers='saved="false"', window="1h"), "{{outcome}}, unsaved"),
             width=8,
         ),
         graph(
-            Text("Ends of jobs", "none", "In an hour: how jobs finished, and deadlines that passed.", NONE),
+            Text("Finished jobs", "none", "Finished jobs per hour, by result, and deadlines that passed.", NONE),
             Query(_rise("jobs_finished_total", "state", window="1h"), "{{state}}"),
             Query(_rise("deadlines_exceeded_total", "deadline", window="1h"), "{{deadline}} deadline"),
             width=8,
@@ -213,7 +225,7 @@ TROUBLE = DashboardRow(
 FLEET = Board(
     name="fleet",
     title="RLJob / Fleet",
-    about="All jobs: who trains, who waits, what it cost, and what was worth it.",
+    about="All jobs: progress, waiting, cost and goodput.",
     rows=(NOW, EACH, COST, TROUBLE),
     variables=(PLACES,),
     since="now-24h",

@@ -1,7 +1,7 @@
-"""The board of the chips: what npu-exporter of MindCluster tells, joined to jobs by namespace and pod.
+"""The dashboard of the chips: metrics of MindCluster's npu-exporter, joined to jobs by namespace and pod.
 
-npu-exporter names the pod that has a chip; the recorded series `rljob:pod:info` (files/rules.yaml) names the job of a
-pod. Metric names: npu-exporter 26.1, https://gitcode.com/Ascend/mind-cluster, component npu-exporter.
+npu-exporter labels a chip with the pod that holds it; the recorded series `rljob:pod:info` (files/rules.yaml) maps pods
+to jobs. Metric names: npu-exporter 26.1, https://gitcode.com/Ascend/mind-cluster, component npu-exporter.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from scripts.dashboards.parts import Board, DashboardRow, Query, Text, figure, graph, heat
 from scripts.dashboards.queries import JOB, JOBS, NAMESPACES, RATE, of_jobs
 
-NONE = "No npu-exporter is scraped, or no job has chips"
+NONE = "npu-exporter is not scraped, or no job holds chips"
 DIE = "{{pod_name}} {{id}}"
 CHIP = "npu_chip_info_"
 
 
 def _joined(series: str) -> str:
-    """A series of chips, those of the chosen jobs only, with the job's labels."""
+    """Return a chip metric with the job's labels, for the selected jobs only."""
     return f"{series} * on (namespace, pod_name) group_left (rljob, rljob_namespace) rljob:pod:info{{{JOB}}}"
 
 
 def _rates(*names: str) -> tuple[Query, ...]:
-    """How fast the fabric's counters rise, over all chips of a job."""
+    """Return the rates of the fabric's counters, summed over all chips of a job."""
     return tuple(
         Query(
             f"sum by (rljob) ({_joined(f'rate({name}[{RATE}])')})", name.removeprefix("npu_chip_").removesuffix("_num")
@@ -33,7 +33,7 @@ NOW = DashboardRow(
     "Now",
     (
         figure(
-            Text("Chips of jobs", "none", "Chips that pods of the chosen jobs hold.", NONE),
+            Text("Chips of jobs", "none", "Chips held by pods of the selected jobs.", NONE),
             Query(f"count({_joined(CHIP + 'health_status')})"),
             width=6,
         ),
@@ -44,13 +44,13 @@ NOW = DashboardRow(
             limits=((1, "red"),),
         ),
         figure(
-            Text("Unhealthy chips of the cluster", "none", "Of all nodes, whoever has them.", NONE),
+            Text("Unhealthy chips of the cluster", "none", "On all nodes, whether a job holds them or not.", NONE),
             Query("sum(machine_unhealthy_npu_nums)"),
             width=6,
             limits=((1, "red"),),
         ),
         figure(
-            Text("Power", "watt", "Of all chips of the chosen jobs.", NONE),
+            Text("Power", "watt", "Of all chips of the selected jobs.", NONE),
             Query(f"sum({_joined(CHIP + 'power')})"),
             width=6,
         ),
@@ -63,7 +63,7 @@ WORK = DashboardRow(
             Text(
                 "Utilization by die",
                 "percent",
-                "AI cores at work. A long tail of a rollout shows as rows that go cold before the others.",
+                "Utilization of the AI cores. A long tail of a rollout shows as rows that go cold before the others.",
                 NONE,
             ),
             Query(_joined(CHIP + "utilization"), DIE),
@@ -73,7 +73,7 @@ WORK = DashboardRow(
             Text(
                 "Slowest and median die",
                 "percent",
-                "The least of a job against the middle: a gap that stays is a straggler.",
+                "The slowest die of a job and the median die. A persistent gap is a straggler.",
                 NONE,
             ),
             Query(f"min by (rljob) ({_joined(CHIP + 'utilization')})", "{{rljob}} least"),
@@ -83,19 +83,24 @@ WORK = DashboardRow(
             Text(
                 "Cube units and memory bandwidth",
                 "percent",
-                "Mean of a job: training is bound by the cube units, generation by the bandwidth of HBM.",
+                "Mean of a job. Cube units limit training, HBM bandwidth limits generation.",
                 NONE,
             ),
             Query(f"avg by (rljob) ({_joined(CHIP + 'cube_utilization')})", "{{rljob}} cube"),
             Query(f"avg by (rljob) ({_joined(CHIP + 'hbm_bandwidth_utilization')})", "{{rljob}} HBM bandwidth"),
         ),
         graph(
-            Text("HBM in use", "percentunit", "Used over total; sleep and wake of vLLM are the steps in it.", NONE),
+            Text(
+                "HBM in use",
+                "percentunit",
+                "Used memory divided by total memory. Sleep and wake-up of vLLM show as steps.",
+                NONE,
+            ),
             Query(_joined(f"{CHIP}hbm_used_memory / {CHIP}hbm_total_memory"), DIE),
             top=1,
         ),
         graph(
-            Text("Temperature and clock", "celsius", "A hot chip lowers its clock, and holds up its job.", NONE),
+            Text("Temperature and clock", "celsius", "A hot chip lowers its clock and slows down its job.", NONE),
             Query(f"max by (rljob) ({_joined(CHIP + 'temperature')})", "{{rljob}} hottest"),
         ),
     ),
@@ -104,7 +109,7 @@ FABRIC = DashboardRow(
     "Fabric",
     (
         graph(
-            Text("RoCE", "MBs", "Mean of a job's chips; weight updates are bursts.", NONE),
+            Text("RoCE", "MBs", "Mean of a job's chips. Weight updates show as bursts.", NONE),
             Query(f"avg by (rljob) ({_joined(CHIP + 'bandwidth_rx')})", "{{rljob}} received"),
             Query(f"avg by (rljob) ({_joined(CHIP + 'bandwidth_tx')})", "{{rljob}} sent"),
         ),
@@ -115,9 +120,9 @@ FABRIC = DashboardRow(
         ),
         graph(
             Text(
-                "Trouble in the fabric",
+                "Fabric errors",
                 "cps",
-                "Packets a second: pauses, congestion, retries, errors. None of them should rise for long.",
+                "Packets per second: pauses, congestion, retries, errors. None of them should rise for long.",
                 NONE,
             ),
             *_rates(
@@ -130,7 +135,7 @@ FABRIC = DashboardRow(
             ),
         ),
         graph(
-            Text("Links", "none", "1 while a link is up; and how often links came up in an hour.", NONE),
+            Text("Links", "none", "1 while a link is up, and the number of times that links came up per hour.", NONE),
             Query(f"min by (rljob) ({_joined(CHIP + 'link_status')})", "{{rljob}} all up"),
             Query(f"sum by (rljob) ({_joined('increase(npu_chip_link_up_num[1h])')})", "{{rljob}} came up"),
         ),
@@ -140,14 +145,17 @@ HEALTH = DashboardRow(
     "Health",
     (
         graph(
-            Text("Health", "none", "1 healthy, 0 not; the die is named.", NONE),
+            Text("Health", "none", "1 healthy, 0 unhealthy, by die.", NONE),
             Query(_joined(CHIP + "health_status"), DIE),
             width=8,
             top=1,
         ),
         graph(
             Text(
-                "Error codes", "none", "What the driver reports; 0 is none. Codes are in Ascend's fault manual.", NONE
+                "Error codes",
+                "none",
+                "Error code that the driver reports; 0 is none. Ascend's fault manual lists the codes.",
+                NONE,
             ),
             Query(_joined(f"({CHIP}error_code != 0)"), DIE + " {{rljob}}"),
             width=8,
@@ -156,21 +164,23 @@ HEALTH = DashboardRow(
             Text(
                 "Double-bit errors of HBM",
                 "none",
-                "Since the driver started. One is a reason to change the card.",
+                "Since the driver was started. Replace the card if there is one.",
                 NONE,
             ),
             Query(_joined(CHIP + "hbm_ecc_double_bit_error_cnt"), DIE),
             width=8,
         ),
         graph(
-            Text("Processes by die", "none", "A die of a colocated job has its trainer and its rollout engine.", NONE),
+            Text(
+                "Processes by die", "none", "In a colocated job, a die runs the trainer and its rollout engine.", NONE
+            ),
             Query(_joined(CHIP + "process_info_num"), DIE),
         ),
         graph(
             Text(
-                "Cards of a job's nodes",
+                "Cards on the job's nodes",
                 "none",
-                "Ray's view: NPUs in use and free. It needs no npu-exporter.",
+                "NPUs in use and free, as Ray reports them. Does not need npu-exporter.",
                 "No Ray node is scraped",
             ),
             Query(of_jobs("ray_resources", 'Name="NPU"', ("State",)), "{{rljob}} {{State}}"),
@@ -180,7 +190,8 @@ HEALTH = DashboardRow(
 NPU = Board(
     name="npu",
     title="RLJob / NPU",
-    about="The chips of the jobs: work, memory, fabric, health. Needs npu-exporter and the rule rljob:pod:info.",
+    about="The chips of the jobs: utilization, memory, fabric, health. Requires npu-exporter and the rule "
+    "rljob:pod:info.",
     rows=(NOW, WORK, FABRIC, HEALTH),
     variables=(NAMESPACES, JOBS),
 )

@@ -1,4 +1,4 @@
-"""The board of the operator itself: does it lead, is it well, what does it cost the API server."""
+"""The dashboard of the operator: leadership, health and load on the API server."""
 
 from __future__ import annotations
 
@@ -24,64 +24,75 @@ NOW = DashboardRow(
     "Now",
     (
         figure(
-            Text("Leaders", "none", "Processes that hold the Lease. Exactly one works at a time; 0: nobody.", NONE),
+            Text("Leaders", "none", "Processes that hold the Lease. Exactly one is active at a time; 0: none.", NONE),
             Query("sum(rljob_operator_leader)"),
             limits=((0, "red"), (1, "green"), (2, "red")),
         ),
         figure(
-            Text("Since the last resync", "s", "Everything is compared with the API server at this interval.", NONE),
+            Text(
+                "Since last resync", "s", "The operator compares its memory with the API server at this interval.", NONE
+            ),
             Query("time() - max(rljob_operator_resync_last_success_timestamp_seconds)"),
         ),
         figure(
             Text(
-                "Jobs that wait", "none", "Jobs in the operator's queue; more than a few for long: it falls back.", NONE
+                "Waiting jobs",
+                "none",
+                "Jobs in the operator's queue. A persistent backlog means that the operator is too slow.",
+                NONE,
             ),
             Query("sum(rljob_operator_queue_depth)"),
         ),
         figure(
-            Text("Workers at work", "none", "Of `operator.workers`. All of them for long: something is slow.", NONE),
+            Text("Busy workers", "none", "Of `operator.workers`. If all are busy for long, some call is slow.", NONE),
             Query("sum(rljob_operator_active_workers)"),
         ),
         figure(
             Text(
-                "Oldest round", "s", "A round takes milliseconds; a minute means that something does not answer.", NONE
+                "Longest running reconciliation",
+                "s",
+                "A reconciliation takes milliseconds; a minute means that a call does not return.",
+                NONE,
             ),
             Query("max(rljob_operator_queue_longest_running_seconds)"),
             limits=((60, "red"),),
         ),
         figure(
-            Text("Objects in memory", "none", "What the watches hold, of all kinds.", NONE),
+            Text("Objects in memory", "none", "Objects in the caches of the watches, by kind.", NONE),
             Query("sum(rljob_operator_store_objects)"),
         ),
     ),
 )
 ROUNDS = DashboardRow(
-    "Rounds",
+    "Reconciliation",
     (
         graph(
-            Text("Rounds by result", "ops", "How often jobs are looked at, and what came of it.", NONE),
+            Text("Reconciliations by result", "ops", "Rate of reconciliations, by result.", NONE),
             Query(_rate("reconcile_total", "result"), "{{result}}"),
         ),
         graph(
             Text(
-                "Rounds that fail", "ops", "By type of error; the log names job and error of each.", "No round failed"
+                "Failed reconciliations",
+                "ops",
+                "By type of error. The log contains job and error of each.",
+                "No reconciliation failed",
             ),
             Query(_rate("reconcile_errors_total", "reason"), "{{reason}}"),
         ),
         graph(
-            Text("Time of a round", "s", "From reading the job to the last write.", NONE),
+            Text("Reconciliation time", "s", "From reading the job to the last write.", NONE),
             *_quantiles("reconcile_duration_seconds"),
         ),
         graph(
             Text(
                 "Wait for a worker",
                 "s",
-                "From an event about a job until a worker looks; then new jobs wait for their turn to begin.",
+                "From an event about a job until a worker handles it, and the time that new jobs wait to start.",
                 NONE,
             ),
             *_quantiles("queue_duration_seconds", 'lane="begun"'),
             *_quantiles("queue_duration_seconds", 'lane="new"', " of new jobs", (0.99,)),
-            *_quantiles("queue_duration_seconds", 'lane="to_begin"', " of turns to begin", (0.99,)),
+            *_quantiles("queue_duration_seconds", 'lane="to_begin"', " to start", (0.99,)),
         ),
     ),
 )
@@ -89,34 +100,35 @@ API = DashboardRow(
     "API server",
     (
         graph(
-            Text("Requests", "reqps", "By verb. What runs on needs little: jobs that begin make most of them.", NONE),
+            Text(
+                "Requests", "reqps", "By verb. Running jobs need few requests; starting jobs cause most of them.", NONE
+            ),
             Query(_rate("api_requests_total", "verb"), "{{verb}}"),
         ),
         graph(
             Text(
-                "Answers that are no success",
+                "Failed requests",
                 "reqps",
-                "409 is a conflict that is tried again, 429 a server that asks for patience; others deserve a look.",
+                "409 is a conflict that is retried, and 429 means that the server throttles. Investigate any "
+                "other code.",
                 "Every request succeeded",
             ),
             Query(_rate("api_requests_total", "code", "resource", matchers='code!~"[23].."'), "{{code}} {{resource}}"),
         ),
         graph(
-            Text("Writes", "ops", "That the API server committed, by kind of object.", NONE),
+            Text("Writes", "ops", "Writes that the API server committed, by kind of object.", NONE),
             Query(_rate("api_writes_total", "verb", "resource"), "{{verb}} {{resource}}"),
         ),
         graph(
-            Text("Time of a request", "s", "p95 by verb.", NONE),
+            Text("Request duration", "s", "p95 by verb.", NONE),
             Query(quantile(0.95, "rljob_operator_api_request_duration_seconds", ("verb",), where=""), "{{verb}}"),
         ),
         graph(
-            Text(
-                "Held back by the own limit", "s", "Mean wait of a request for `operator.apiRequestsPerSecond`.", NONE
-            ),
+            Text("Client-side throttling", "s", "Mean delay of a request by `operator.apiRequestsPerSecond`.", NONE),
             Query(mean_of("rljob_operator_api_throttle_seconds", where=""), "wait"),
         ),
         graph(
-            Text("Requests to head pods", "reqps", "Ray's job API and the exporters, by call and answer.", NONE),
+            Text("Requests to head pods", "reqps", "Ray's job API and the exporters, by call and result.", NONE),
             Query(_rate("ray_requests_total", "call", "code"), "{{call}} {{code}}"),
         ),
     ),
@@ -125,22 +137,22 @@ WATCHES = DashboardRow(
     "Watches",
     (
         graph(
-            Text("Events", "ops", "That watches delivered, by kind.", NONE),
+            Text("Events", "ops", "Events delivered by watches, by kind.", NONE),
             Query(_rate("watch_events_total", "kind"), "{{kind}}"),
             width=8,
         ),
         graph(
             Text(
-                "Changes that no watch told",
+                "Missed changes",
                 "none",
-                "What a resync found that no watch had delivered, in an hour. A few after an outage are normal.",
-                "Nothing was missed",
+                "Changes that a resync found and no watch had delivered, per hour. A few after an outage are normal.",
+                "No change was missed",
             ),
             Query("sum by (kind, drift) (increase(rljob_operator_resync_drift_total[1h]))", "{{kind}} {{drift}}"),
             width=8,
         ),
         graph(
-            Text("Since the last event", "s", "By kind; no alarm: a quiet cluster has few.", NONE),
+            Text("Since last event", "s", "By kind. Not an alert, because a quiet cluster has few events.", NONE),
             Query("time() - max by (kind) (rljob_operator_watch_last_event_timestamp_seconds)", "{{kind}}"),
             width=8,
         ),
@@ -149,6 +161,6 @@ WATCHES = DashboardRow(
 OPERATOR = Board(
     name="operator",
     title="RLJob / Operator",
-    about="The operator itself: does it lead, is it well, what does it cost the API server.",
+    about="The operator: leadership, health and load on the API server.",
     rows=(NOW, ROUNDS, API, WATCHES),
 )

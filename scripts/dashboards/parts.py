@@ -1,7 +1,8 @@
-"""What our boards are made of: panels with a unit, a description and words for an empty state; rows, variables, links.
+"""The elements of the dashboards: panels with unit, description and a text for an empty state; rows, variables, links.
 
-A board is data, `Board`; `board_text` has the grafana-foundation-sdk make Grafana's JSON of it. The SDK's release for
-Grafana 10.4 is used: every later Grafana migrates its schema, an older one would not read a newer schema.
+A dashboard is data, `Board`; `board_text` lets the grafana-foundation-sdk create Grafana's JSON from it. The SDK's
+release for Grafana 10.4 is used, because later releases of Grafana migrate its schema, and older ones cannot read a
+newer schema.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ TAG = "rljob"
 WIDTH = 24
 """Columns of Grafana's grid."""
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
-NO_JOB = "No job in this time"
+NO_JOB = "No job in this time range"
 HEAT_POINTS = 120
-"""Columns of a heat map; Grafana refuses to draw more than it has pixels for."""
+"""Columns of a heat map. Grafana refuses to draw more columns than it has pixels for."""
 
 Panel = Builder[models.Panel]
 P = TypeVar("P", timeseries.Panel, stat.Panel, statushistory.Panel, statetimeline.Panel, table.Panel)
@@ -49,11 +50,11 @@ class Query:
 
 @dataclass(frozen=True)
 class Text:
-    """What a panel says of itself."""
+    """Title, unit and description of a panel."""
 
     title: str
     unit: str
-    """Of https://github.com/grafana/grafana/blob/main/packages/grafana-data/src/valueFormats/categories.ts."""
+    """A unit of https://github.com/grafana/grafana/blob/main/packages/grafana-data/src/valueFormats/categories.ts."""
     about: str
     empty: str = NO_JOB
 
@@ -81,7 +82,7 @@ class Board:
 
 
 def board_text(board: Board) -> str:
-    """Give the JSON that Grafana loads."""
+    """Return the JSON that Grafana loads."""
     made = (
         dashboard.Dashboard(board.title)
         .uid(f"rljob-{board.name}")
@@ -115,10 +116,10 @@ def board_text(board: Board) -> str:
 def graph(
     text: Text, *queries: Query, width: int = 12, height: int = 8, stacked: bool = False, top: float | None = None
 ) -> timeseries.Panel:
-    """Lines over time, from 0 where that is meaningful: a share has a top of 1."""
+    """Return a panel with lines over time, from 0 where that is meaningful; a ratio ends at 1."""
     panel = _dressed(timeseries.Panel(), text, width, height)
     panel = _asking(panel, queries)
-    # A step of a large job takes an hour: what is known stays drawn until the next.
+    # A step of a large job takes an hour; the last value is drawn until the next.
     panel = panel.show_points(common_models.VisibilityMode.NEVER).line_width(1).fill_opacity(60 if stacked else 8)
     legend = common.VizLegendOptions().show_legend(show_legend=True).placement(common_models.LegendPlacement.BOTTOM)
     panel = panel.legend(legend.display_mode(common_models.LegendDisplayMode.LIST))
@@ -131,7 +132,7 @@ def graph(
 
 
 def figure(text: Text, query: Query, *, width: int = 4, limits: Sequence[tuple[float, str]] = ()) -> stat.Panel:
-    """One number, the last that was seen; `limits` are values from which it takes a colour."""
+    """Return a panel with the last value; `limits` are thresholds of colors."""
     panel = _asking(_dressed(stat.Panel(), text, width, 4), [query])
     steps = [models.Threshold(value=None, color="text" if not limits else "green")]
     steps += [models.Threshold(value=value, color=color) for value, color in limits]
@@ -146,7 +147,7 @@ def figure(text: Text, query: Query, *, width: int = 4, limits: Sequence[tuple[f
 def heat(
     text: Text, query: Query, *, top: float | None = None, width: int = 24, height: int = 10
 ) -> statushistory.Panel:
-    """A row for each series, coloured by its value: which rank, and when."""
+    """Return a heat map with a row for each series, such as a rank, colored by its value."""
     panel = _asking(_dressed(statushistory.Panel(), text, width, height), [query])
     colors = dashboard.FieldColor().mode(models.FieldColorModeId.CONTINUOUS_BL_YL_RD)
     panel = (
@@ -157,7 +158,7 @@ def heat(
 
 
 def timeline(text: Text, query: Query, *, width: int = 24, height: int = 5) -> statetimeline.Panel:
-    """A band for each series while it is 1."""
+    """Return a timeline with a band for each series while it is 1."""
     panel = _asking(_dressed(statetimeline.Panel(), text, width, height), [query])
     shown = models.ValueMap(
         options={
@@ -179,7 +180,7 @@ class Column:
 
 
 def jobs_table(text: Text, columns: Sequence[Column], link: str) -> table.Panel:
-    """A row for each job, its name a link."""
+    """Return a table with a row for each job, whose name is a link."""
     panel = _dressed(table.Panel(), text, WIDTH, 9).align(common_models.FieldTextAlignment.AUTO).inspect(inspect=False)
     for letter, column in zip(ascii_uppercase, columns, strict=False):
         query = prometheus.Dataquery().expr(column.expr).ref_id(letter).instant().datasource(SOURCE)
@@ -201,7 +202,7 @@ def jobs_table(text: Text, columns: Sequence[Column], link: str) -> table.Panel:
 
 
 def _dressed(panel: P, text: Text, width: int, height: int) -> P:
-    """What every panel has."""
+    """Set what every panel has."""
     panel = panel.title(text.title).description(text.about).unit(text.unit).no_value(text.empty)
     return panel.datasource(SOURCE).span(width).height(height)
 
@@ -214,7 +215,7 @@ def _asking(panel: P, queries: Sequence[Query]) -> P:
 
 
 def _number(panels: Sequence[models.Panel | models.RowPanel]) -> None:
-    """Panels keep their numbers from load to load, so that links to one of them hold."""
+    """Assign fixed panel numbers, so that links to a panel stay valid."""
     number = 0
     for panel in panels:
         number += 1
@@ -230,7 +231,10 @@ def _number(panels: Sequence[models.Panel | models.RowPanel]) -> None:
 def variable(
     name: str, label: str, selector: str, values_of: str, *, several: bool = True
 ) -> Builder[models.VariableModel]:
-    """A choice among the values of a label; several of them, or all, unless a board is about one."""
+    """Return a variable that selects values of a label.
+
+    Several values or all can be selected, or one if the dashboard is about a single job.
+    """
     made = (
         dashboard.QueryVariable(name)
         .label(label)
@@ -249,7 +253,7 @@ def _data_source() -> Builder[models.VariableModel]:
 
 
 def _links() -> Builder[models.DashboardLink]:
-    """The other boards, with the same job and the same time."""
+    """Return links to the other dashboards, with the same job and time range."""
     return (
         dashboard.DashboardLink("RLJob")
         .type(models.DashboardLinkType.DASHBOARDS)
@@ -261,21 +265,24 @@ def _links() -> Builder[models.DashboardLink]:
 
 
 class PrometheusAnnotation(models.AnnotationQuery):
-    """An annotation with what Grafana's Prometheus data source adds to the schema (its `AnnotationQueryEditor`)."""
+    """An annotation with the fields that Grafana's Prometheus data source adds to the schema.
+
+    They are those of its `AnnotationQueryEditor`.
+    """
 
     title_format: str
     text_format: str
     value_is_time: bool
 
     def to_json(self) -> dict[str, object]:
-        """Give the JSON."""
+        """Return the JSON."""
         added = {"titleFormat": self.title_format, "textFormat": self.text_format, "step": "15s", "tagKeys": "rljob"}
         return {**super().to_json(), **added, "useValueForTime": self.value_is_time}
 
 
 @dataclass
 class Mark(Builder[models.AnnotationQuery]):
-    """A vertical line in every panel: where the expression is above 0, or at the time in ms that is its value."""
+    """A vertical line in every panel, where the expression is above 0 or at the time in ms that it returns."""
 
     name: str
     expr: str
@@ -285,7 +292,7 @@ class Mark(Builder[models.AnnotationQuery]):
     value_is_time: bool = False
 
     def build(self) -> models.AnnotationQuery:
-        """Give the annotation."""
+        """Return the annotation."""
         made = PrometheusAnnotation(
             name=self.name, datasource=SOURCE, enable=True, icon_color=self.color, expr=self.expr
         )

@@ -1,7 +1,7 @@
-"""How our series are asked: always by the board's variables, and without the labels of the pod that was scraped.
+"""PromQL of the dashboards. Queries use the dashboard's variables and drop the labels of the scraped pod.
 
-A job's head pod is another one after a restart, and its series then carry another `pod` and `instance`; a line that
-should go on must be summed over them.
+After a restart a job has another head pod, and its series have another `pod` and `instance`. A line that spans restarts
+must be aggregated over them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from scripts.dashboards.parts import Mark, variable
 
 JOB = 'rljob_namespace=~"$namespace",rljob=~"$rljob"'
-"""Matchers of a job's series; without a choice of jobs, `PLACE`."""
+"""Matchers of a job's series; without a selection of jobs, `PLACE`."""
 PLACE = 'rljob_namespace=~"$namespace"'
 WHOSE = ("rljob_namespace", "rljob")
 RATE = "$__rate_interval"
@@ -23,13 +23,13 @@ JOBS = variable("rljob", "RLJob", f"rljob_step{{{PLACE}}}", "rljob")
 
 
 def of_jobs(name: str, matchers: str = "", by: Sequence[str] = (), where: str = JOB) -> str:
-    """A gauge of the exporter, one series for each job and value of the labels `by`."""
+    """Return a gauge of the exporter, with one series for each job and each value of the labels `by`."""
     inside = ",".join(part for part in (where, matchers) if part)
     return f"max by ({', '.join((*WHOSE, *by))}) ({name}{{{inside}}})"
 
 
 def rate_of(name: str, by: Sequence[str] = (), matchers: str = "", where: str = JOB, window: str = RATE) -> str:
-    """How fast a counter rises, a second."""
+    """Return the rate of a counter, per second."""
     inside = ",".join(part for part in (where, matchers) if part)
     grouped = f" by ({', '.join(by)})" if by else ""
     return f"sum{grouped} (rate({name}{{{inside}}}[{window}]))"
@@ -38,12 +38,12 @@ def rate_of(name: str, by: Sequence[str] = (), matchers: str = "", where: str = 
 def quantile(
     share: float, name: str, by: Sequence[str] = (), matchers: str = "", where: str = JOB, window: str = RATE
 ) -> str:
-    """A quantile of a histogram."""
+    """Return a quantile of a histogram."""
     return f"histogram_quantile({share}, {rate_of(f'{name}_bucket', (*by, 'le'), matchers, where, window)})"
 
 
 def mean_of(name: str, by: Sequence[str] = (), matchers: str = "", where: str = JOB) -> str:
-    """The mean of what a histogram or summary observed."""
+    """Return the mean of the observations of a histogram or summary."""
     return f"{rate_of(f'{name}_sum', by, matchers, where)} / {rate_of(f'{name}_count', by, matchers, where)}"
 
 

@@ -1,4 +1,4 @@
-"""The board of one job's rollout: which replica works, which waits, and what holds up the rest."""
+"""The dashboard of one job's rollout: load and waiting of the replicas."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ NOW = DashboardRow(
     "Now",
     (
         figure(
-            Text("Running", "none", "Requests that vLLM works on, all replicas.", NONE),
+            Text("Running", "none", "Requests that vLLM is processing, summed over replicas.", NONE),
             Query(f"sum(vllm:num_requests_running{{{JOB}}})"),
         ),
         figure(
-            Text("Waiting", "none", "Requests that wait in vLLM, all replicas.", NONE),
+            Text("Waiting", "none", "Requests that wait in vLLM, summed over replicas.", NONE),
             Query(f"sum(vllm:num_requests_waiting{{{JOB}}})"),
         ),
         figure(
-            Text("Generated", "short", "Tokens a second, all replicas.", NONE),
+            Text("Generated", "short", "Tokens per second, summed over replicas.", NONE),
             Query(rate_of("vllm:generation_tokens_total")),
         ),
         figure(
-            Text("First DP idle", "percentunit", "Of the last rollout: the replica that finished first."),
+            Text("First DP idle", "percentunit", "Last rollout: the first replica to finish."),
             Query(of_jobs("rljob_first_dp_idle_ratio")),
         ),
         figure(
-            Text("Cluster idle", "percentunit", "Of the last rollout: all replicas."),
+            Text("Cluster idle", "percentunit", "Last rollout: all replicas."),
             Query(of_jobs("rljob_cluster_idle_ratio")),
             limits=((0.4, "red"),),
         ),
         figure(
-            Text("Replicas", "none", "That answer the exporter.", NONE),
+            Text("Replicas", "none", "Replicas that answer the exporter.", NONE),
             Query(f"sum(rljob_exporter_replica_up{{{JOB}}})"),
         ),
     ),
 )
 RANKS = DashboardRow(
-    "Rank by rank",
+    "By rank",
     (
         heat(
-            Text("Running requests", "none", "By replica: rows that end early wait for the others.", NONE),
+            Text("Running requests", "none", "By replica. Rows that end early are waiting for the others.", NONE),
             Query(_by_replica("vllm:num_requests_running"), REPLICA),
         ),
         heat(
@@ -62,17 +62,17 @@ RANKS = DashboardRow(
             width=12,
         ),
         heat(
-            Text("KV cache in use", "percentunit", "By replica; full, and requests are preempted.", NONE),
+            Text("KV cache in use", "percentunit", "By replica. When the cache is full, requests are preempted.", NONE),
             Query(_by_replica("vllm:kv_cache_usage_perc"), REPLICA),
             top=1,
             width=12,
         ),
         graph(
-            Text("Finish times", "s", "From the rollout's first request to each replica's last answer."),
+            Text("Finish times", "s", "From the rollout's first request to each replica's last response."),
             Query(of_jobs("rljob_replica_finish_seconds", by=("replica",)), REPLICA),
         ),
         graph(
-            Text("Requests of a rollout", "none", "That each replica got."),
+            Text("Requests per rollout", "none", "Requests sent to each replica."),
             Query(of_jobs("rljob_replica_requests", by=("replica",)), REPLICA),
         ),
     ),
@@ -81,27 +81,25 @@ TAIL = DashboardRow(
     "The tail",
     (
         graph(
-            Text(
-                "Idle", "percentunit", "Shares of the rollout's time that were spent waiting for the slowest replica."
-            ),
+            Text("Idle", "percentunit", "Fractions of the rollout spent waiting for the slowest replica."),
             Query(of_jobs("rljob_first_dp_idle_ratio"), "first DP"),
             Query(of_jobs("rljob_cluster_idle_ratio"), "cluster"),
-            Query(of_jobs("rljob_rollout_tail_ratio"), "after 90 % of the answers"),
+            Query(of_jobs("rljob_rollout_tail_ratio"), "after 90 % of the responses"),
             top=1,
         ),
         graph(
-            Text("Rollout", "s", "First request to last answer, and the attempt's median."),
+            Text("Rollout", "s", "From the first request to the last response, and the attempt's median."),
             Query(of_jobs("rljob_stage_seconds", 'stage="rollout"'), "rollout"),
             Query(of_jobs("rljob_median_rollout_seconds"), "median"),
         ),
         graph(
-            Text("Length of answers", "short", "Tokens, as vLLM counts them.", NONE),
+            Text("Response length", "short", "Tokens of a response, as vLLM counts them.", NONE),
             Query(quantile(0.5, "vllm:request_generation_tokens"), "p50"),
             Query(quantile(0.95, "vllm:request_generation_tokens"), "p95"),
             Query(quantile(0.99, "vllm:request_generation_tokens"), "p99"),
         ),
         graph(
-            Text("How answers ended", "reqps", "stop: the model ended it. length: it was cut.", NONE),
+            Text("Finish reasons", "reqps", "stop: the model ended the response. length: it was truncated.", NONE),
             Query(rate_of("vllm:request_success_total", ("finished_reason",)), "{{finished_reason}}"),
         ),
     ),
@@ -110,36 +108,38 @@ ENGINE = DashboardRow(
     "The engine",
     (
         graph(
-            Text("Tokens generated", "short", "A second, by replica.", NONE),
+            Text("Tokens generated", "short", "Tokens per second, by replica.", NONE),
             Query(rate_of("vllm:generation_tokens_total", ("replica",)), REPLICA),
         ),
         graph(
-            Text("Tokens of prompts", "short", "A second, by replica.", NONE),
+            Text("Prompt tokens", "short", "Prompt tokens per second, by replica.", NONE),
             Query(rate_of("vllm:prompt_tokens_total", ("replica",)), REPLICA),
         ),
         graph(
-            Text("To the first token", "s", "Time from a request's arrival.", NONE),
+            Text("Time to first token", "s", "From a request's arrival to its first token.", NONE),
             Query(quantile(0.5, "vllm:time_to_first_token_seconds"), "p50"),
             Query(quantile(0.95, "vllm:time_to_first_token_seconds"), "p95"),
         ),
         graph(
-            Text("Between tokens", "s", "Time from token to token of a request.", NONE),
+            Text("Between tokens", "s", "Time between two tokens of a request.", NONE),
             Query(quantile(0.5, "vllm:inter_token_latency_seconds"), "p50"),
             Query(quantile(0.95, "vllm:inter_token_latency_seconds"), "p95"),
         ),
         graph(
-            Text("A request", "s", "Mean time by part: queue, prompt, answer.", NONE),
+            Text("A request", "s", "Mean time of a request by part: queue, prefill, decode.", NONE),
             Query(mean_of("vllm:request_queue_time_seconds"), "queue"),
             Query(mean_of("vllm:request_prefill_time_seconds"), "prefill"),
             Query(mean_of("vllm:request_decode_time_seconds"), "decode"),
             stacked=True,
         ),
         graph(
-            Text("Tokens of an iteration", "short", "Mean batch of the engine: the gear that it is in.", NONE),
+            Text("Tokens per iteration", "short", "Mean batch of the engine.", NONE),
             Query(mean_of("vllm:iteration_tokens_total"), "all replicas"),
         ),
         graph(
-            Text("Preemptions", "ops", "Requests that lost their KV cache and start anew.", "No request was preempted"),
+            Text(
+                "Preemptions", "ops", "Requests that lost their KV cache and start again.", "No request was preempted"
+            ),
             Query(rate_of("vllm:num_preemptions_total", ("replica",)), REPLICA),
             width=8,
         ),
@@ -147,7 +147,7 @@ ENGINE = DashboardRow(
             Text(
                 "Prefix cache",
                 "percentunit",
-                "Share of prompt tokens found in it; samples of a prompt share them.",
+                "Fraction of prompt tokens found in the prefix cache; samples of a prompt share them.",
                 NONE,
             ),
             Query(f"{rate_of('vllm:prefix_cache_hits_total')} / {rate_of('vllm:prefix_cache_queries_total')}", "hits"),
@@ -155,7 +155,12 @@ ENGINE = DashboardRow(
             top=1,
         ),
         graph(
-            Text("Speculation", "percentunit", "Drafted tokens that were accepted.", "The job does not speculate"),
+            Text(
+                "Speculation",
+                "percentunit",
+                "Fraction of proposed tokens that were accepted.",
+                "The job does not use speculative decoding",
+            ),
             Query(
                 f"{rate_of(ACCEPTED)} / {rate_of(DRAFTED)}",
                 "accepted",
@@ -169,12 +174,12 @@ QUEUE = DashboardRow(
     "TransferQueue",
     (
         graph(
-            Text("Samples", "none", "In the queue between rollout and trainer, by partition.", NO_QUEUE),
+            Text("Samples", "none", "Samples in the queue between rollout and trainer, by partition.", NO_QUEUE),
             Query(_of_queue("tq_partition_samples_total", "partition_id"), "{{partition_id}}"),
             width=12,
         ),
         graph(
-            Text("Made", "percentunit", "Share of the samples that have a field already.", NO_QUEUE),
+            Text("Produced", "percentunit", "Fraction of samples that already have a field.", NO_QUEUE),
             Query(
                 _of_queue("tq_partition_production_progress", "partition_id", "task_name"),
                 "{{partition_id}} {{task_name}}",
@@ -182,17 +187,17 @@ QUEUE = DashboardRow(
             width=12,
         ),
         graph(
-            Text("Requests to the controller", "reqps", "How many there are, by kind.", NO_QUEUE),
+            Text("Requests to the controller", "reqps", "Requests per second, by kind.", NO_QUEUE),
             Query(rate_of("tq_controller_request_total", ("op_type",)), "{{op_type}}"),
             width=8,
         ),
         graph(
-            Text("Time of a request", "s", "p95 by kind.", NO_QUEUE),
+            Text("Request duration", "s", "p95 by kind.", NO_QUEUE),
             Query(quantile(0.95, "tq_controller_request_duration_seconds", ("op_type",)), "{{op_type}}"),
             width=8,
         ),
         graph(
-            Text("Memory", "bytes", "Of the controller and of the storage units.", NO_QUEUE),
+            Text("Memory", "bytes", "Memory of the controller and of the storage units.", NO_QUEUE),
             Query(_of_queue("tq_controller_memory_rss_bytes"), "controller"),
             Query(_of_queue("tq_storage_memory_rss_bytes"), "storage units"),
             width=8,
@@ -203,7 +208,7 @@ QUEUE = DashboardRow(
 ROLLOUT = Board(
     name="rollout",
     title="RLJob / Rollout",
-    about="One job's rollout: which replica works, which waits, and what holds up the rest.",
+    about="One job's rollout: load and waiting of the replicas.",
     rows=(NOW, RANKS, TAIL, ENGINE, QUEUE),
     variables=(NAMESPACES, ONE_JOB),
     annotations=(ATTEMPTS,),

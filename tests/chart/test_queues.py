@@ -109,9 +109,12 @@ def test_a_class_of_the_values_counts_too() -> None:
         (MINIMAL, "have servertype Ascend910A3-20 or Ascend910A3-24; set queues.flavors.a3.nodeLabels"),
         (
             "queues.flavors.a3.class=a3,queues.teams.x.namespaces={x}",
-            "class a3 is no accelerator class; there are atlas-a2,",
+            "class a3 is not an accelerator class; use one of atlas-a2,",
         ),
-        ("queues.flavors.n.class=cpu,queues.teams.x.namespaces={x},queues.teams.x.cards.m=1", "x.cards.m is no flavor"),
+        (
+            "queues.flavors.n.class=cpu,queues.teams.x.namespaces={x},queues.teams.x.cards.m=1",
+            "x.cards.m is not a flavor",
+        ),
         ("queues.teams.x.cards.n=1", "missing property 'namespaces'"),
         (
             "queues.flavors.a.class=cpu,queues.flavors.a.topology={rack},queues.flavors.b.class=cpu",

@@ -15,6 +15,7 @@ CHECKED = (
     *("runtime", "images", "tests/scale", "tests/house", "tests/integration"),
     *(f"operator/src/rljob/{name}" for name in ("control", "core/steps", "core/transitions")),
     ":(glob)operator/src/rljob/core/*.py",
+    *("charts", "operator/src/rljob/api", "operator/src/rljob/cli", "scripts/dashboards"),
 )
 """Pathspecs of git. Add the code as it is rewritten."""
 GENERATED = (

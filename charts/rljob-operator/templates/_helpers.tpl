@@ -52,13 +52,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- .Files.Get "files/rules.yaml" | replace "resync_last_success_timestamp_seconds > 900" $limit | replace "runbook_url: docs/" $runbooks }}
 {{- end }}
 
-{{/* Levels of a flavor's topology as a YAML list; nodes are always the lowest, so that Kueue knows which one failed. */}}
+{{/* Levels of a flavor's topology as a YAML list; the node is always the lowest level, so that Kueue knows which one failed. */}}
 {{- define "rljob.topologyLevels" -}}
 {{- without .topology "kubernetes.io/hostname" | compact | toYaml }}
 - kubernetes.io/hostname
 {{- end }}
 
-{{/* Rows of accelerator classes: those of the values, and the levels by which queues place a class. */}}
+{{/* Rows of accelerator classes: the rows of the values with the topology levels of the queues' flavors. */}}
 {{- define "rljob.accelerators" -}}
 {{- $rows := deepCopy .Values.accelerators }}
 {{- $placed := dict }}
@@ -68,7 +68,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $levels = include "rljob.topologyLevels" $flavor | fromYamlArray }}
 {{- end }}
 {{- if and (hasKey $placed $flavor.class) (ne (toJson (get $placed $flavor.class)) (toJson $levels)) }}
-{{- fail (printf "queues.flavors.%s.topology: flavors of class %s must have the same levels: its jobs may go to any of them" $name $flavor.class) }}
+{{- fail (printf "queues.flavors.%s.topology: flavors of class %s must have the same levels, because its jobs may run on any of them" $name $flavor.class) }}
 {{- end }}
 {{- $_ := set $placed $flavor.class $levels }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{- /* Parts of policies.yaml that stand in more than one of its policies. */}}
+{{- /* Parts that several policies of policies.yaml share. */}}
 
 {{- define "rljob.policyName" -}}
 {{- $name := include "rljob.fullname" . }}
@@ -26,12 +26,12 @@ spec:
   {{- end }}
 {{- end }}
 
-{{- /* The accelerator classes of the release with the value `accelerators` over them, as the operator lays them. */}}
+{{- /* The accelerator classes of the release merged with the value `accelerators`, as the operator merges them. */}}
 {{- define "rljob.acceleratorTable" -}}
 {{- mergeOverwrite (.Files.Get "files/accelerators.yaml" | fromYaml) (deepCopy .Values.accelerators) | toYaml }}
 {{- end }}
 
-{{- /* One field of the table as a map of CEL: class to value. */}}
+{{- /* One field of the table as a CEL map from class to value. */}}
 {{- define "rljob.celMap" -}}
 {{- $entries := list }}
 {{- $field := .field }}
@@ -44,7 +44,7 @@ spec:
 {{- printf "{%s}" (join ", " $entries) }}
 {{- end }}
 
-{{- /* Metadata may change freely, and a run may be stopped and go on again by whoever may update it. */}}
+{{- /* Metadata may change freely, and users who may update a job may suspend and resume it. */}}
 {{- define "rljob.cel.specChanges" -}}
 - name: what-runs-changes
   expression: >-
@@ -54,7 +54,7 @@ spec:
     || dyn(oldObject).?spec.orValue({}).exists(k, k != 'suspend' && !(k in dyn(object).?spec.orValue({})))
 {{- end }}
 
-{{- /* The spec of a job, or the template of a recipe, and its parts in the words of core/v1. */}}
+{{- /* The spec of a job, or the template of a recipe, and its parts that are core/v1 types. */}}
 {{- define "rljob.cel.spec" -}}
 - name: me
   expression: dyn(object)
@@ -69,14 +69,14 @@ spec:
 - name: patches
   expression: >-
     [variables.spec.?podSpecPatch.?head.orValue({}), variables.spec.?podSpecPatch.?workers.orValue({})]
-# One list for each pod that they stand in.
+# One list for each pod.
 - name: containers
   expression: >-
     variables.templates.map(t, t.?initContainers.orValue([]) + t.?sidecars.orValue([]))
     + variables.patches.map(p, p.?containers.orValue([]) + p.?initContainers.orValue([]))
 {{- end }}
 
-{{- /* Annotations of the namespace over the chart's values. A list is what is allowed; '*' is everything. */}}
+{{- /* Annotations of the namespace take precedence over the chart's values. Lists contain allowed values; '*' allows everything. */}}
 {{- define "rljob.cel.limits" -}}
 {{- $limits := .Values.policies.limits }}
 - name: limits
@@ -97,7 +97,7 @@ spec:
 {{- end }}
 {{- end }}
 
-{{- /* What a pod or a container asks of its node, as Pod Security's baseline sees it. */}}
+{{- /* What a pod or a container requires of its node, following the baseline of Pod Security. */}}
 {{- define "rljob.cel.judgements" -}}
 - name: strangeImages
   expression: >-
@@ -131,20 +131,20 @@ spec:
 {{- define "rljob.cel.commonValidations" -}}
 - expression: size(variables.strangeImages) == 0
   messageExpression: >-
-    {{ .field }} + ': image ' + variables.strangeImages.join(', ') + ': ' + variables.place + ' allows those of '
-    + variables.imagesAllowed.join(', ') + ' (limits.rljob.dev/images); use one from there'
+    {{ .field }} + ': image ' + variables.strangeImages.join(', ') + ': ' + variables.place + ' allows only images of '
+    + variables.imagesAllowed.join(', ') + ' (limits.rljob.dev/images); use one of those'
 - expression: size(variables.strangePaths) == 0
   messageExpression: >-
     {{ .field }} + ': hostPath ' + variables.strangePaths.join(', ') + ': ' + variables.place + ' allows '
-    + (variables.hostPathsAllowed.join('') == '' ? 'none' : 'those below ' + variables.hostPathsAllowed.join(', '))
+    + (variables.hostPathsAllowed.join('') == '' ? 'no hostPath' : 'only paths below ' + variables.hostPathsAllowed.join(', '))
     + ' (limits.rljob.dev/host-paths); use a PersistentVolumeClaim'
 - expression: variables.hostNetwork == 'true' || !variables.onTheNetworkOfTheNode
   messageExpression: >-
     {{ .field }} + ': hostNetwork or a hostPort: ' + variables.place
-    + ' allows no network of the node (limits.rljob.dev/host-network); use network.mode Pod'
+    + ' does not allow the host network (limits.rljob.dev/host-network); use network.mode Pod'
 - expression: variables.privileged == 'true' || !variables.withPrivileges
   messageExpression: >-
-    {{ .field }} + ': a container or podSpecPatch is privileged, adds capabilities, shares PIDs or IPC of the node, '
-    + 'sets sysctls or goes unconfined: ' + variables.place
-    + ' allows none of it (limits.rljob.dev/privileged); take it out'
+    {{ .field }} + ': a container or podSpecPatch is privileged, adds capabilities, uses the PID or IPC namespace of the node, '
+    + 'sets sysctls or is unconfined: ' + variables.place
+    + ' does not allow this (limits.rljob.dev/privileged); remove it'
 {{- end }}

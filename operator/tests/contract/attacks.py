@@ -74,8 +74,8 @@ def from_secret(name: str) -> Json:
 
 ADMINS = "admins-token"
 """A Secret of the namespace that the author may not read."""
-NO_SECRET = (f"Secret {ADMINS}", "may not get", "leave the Secret out")
-PRIVILEGED = ("limits.rljob.dev/privileged", "take it out")
+NO_SECRET = (f"Secret {ADMINS}", "may not get", "remove the Secret")
+PRIVILEGED = ("limits.rljob.dev/privileged", "remove it")
 
 ATTACKS: dict[str, Attack] = {
     "pods without the right to create pods": Attack(
@@ -86,7 +86,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "another's ServiceAccount": Attack(
         small_spec({"runtime": {"serviceAccountName": "cluster-backup"}}),
-        ("spec.runtime.serviceAccountName", "may not use ServiceAccount cluster-backup", "leave the field out"),
+        ("spec.runtime.serviceAccountName", "may not use ServiceAccount cluster-backup", "remove the field"),
     ),
     "a Secret as variables": Attack(small_spec({"secretRefs": [{"name": "hub"}, {"name": ADMINS}]}), NO_SECRET),
     "a key of a Secret as a variable of a pod": Attack(
@@ -178,7 +178,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "an image from elsewhere": limited(
         {"runtime": {"image": "registry.example.evil/rljob/runtime:cpu"}},
-        *("image registry.example.evil/rljob/runtime:cpu", "allows those of registry.example/rljob", "use one from"),
+        *("image registry.example.evil/rljob/runtime:cpu", "allows only images of registry.example/rljob", "use one of"),
     ),
     "an image from a port of an allowed name": limited(
         {"initializers": [{"name": "get", "command": ["x"], "image": "docker.io/library/python:5000/miner"}]},
@@ -195,7 +195,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "a recipe that is not allowed": Attack(
         small_spec({"recipeRef": {"name": "wild"}}),
-        ("spec.recipeRef", "allows what stands on ClusterRLRecipe blessed", "name one of them"),
+        ("spec.recipeRef", "allows only jobs based on ClusterRLRecipe blessed", "refer to one of them"),
         namespace=BLESSED,
     ),
     "no recipe where one is demanded": Attack(small_spec(), ("spec.recipeRef",), namespace=BLESSED),

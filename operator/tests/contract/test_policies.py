@@ -283,7 +283,7 @@ def test_the_largest_job_is_not_too_much_to_look_at(site: Site) -> None:
     jobs = {"largest": rljob(small_spec(largest))}
     answer = site.refused(LIMITED, User.AUTHOR, jobs)
     # So many mentions are more than are looked at one by one.
-    assert "more than 8 take the right to get all Secrets" in answer["largest"]
+    assert "more than 8 require the permission to get all Secrets" in answer["largest"]
     assert site.refused(LIMITED, None, jobs) == {}
     made = cluster(site, largest)
     assert len(json.dumps(made)) > 100_000
@@ -380,7 +380,7 @@ def test_a_harmless_job_cannot_become_an_attack(site: Site) -> None:
     for harmless in ({"metadata": {"labels": {"a": "b"}}}, {"spec": {"suspend": True}}):
         assert change(User.BARE, harmless) == ""
     status = {"status": {"state": "Succeeded"}}
-    assert "is written by the operator only" in change(User.AUTHOR, status, "--subresource=status")
+    assert "may only be written by the operator" in change(User.AUTHOR, status, "--subresource=status")
     for entitled in (OPERATOR, None):
         assert change(entitled, status, "--subresource=status") == ""
 
@@ -399,7 +399,7 @@ def test_nobody_forges_what_the_operator_would_adopt(site: Site) -> None:
     }
     answers = site.refused(OPEN, User.AUTHOR, forged)
     for key in forged:
-        assert "with an RLJob as its controller is written by the operator only" in answers.get(key, "passed"), key
+        assert "with an RLJob as its controller may only be written by the operator" in answers.get(key, "passed"), key
     own = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}}
     assert site.refused(OPEN, User.AUTHOR, {"an own ConfigMap": own}) == {}
 
@@ -418,6 +418,6 @@ def test_evidence_is_changed_by_the_operator_only(site: Site) -> None:
         words = ("patch", "configmap", "evidence", *where, "--type=merge", "--dry-run=server", "-p")
         return site.ask(*words, json.dumps(patch), user=user).stderr
 
-    assert "is written by the operator only" in change(User.AUTHOR, {"data": {"attempt-1": "all went well"}})
+    assert "may only be written by the operator" in change(User.AUTHOR, {"data": {"attempt-1": "all went well"}})
     assert change(User.AUTHOR, {"metadata": {"labels": {"seen": "yes"}}}) == ""
     assert change(OPERATOR, {"data": {"attempt-2": "{}"}}) == ""
