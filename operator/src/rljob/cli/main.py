@@ -346,6 +346,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="rljob", description="Manage reinforcement-learning training jobs on Kubernetes."
     )
     commands = parser.add_subparsers(dest="command", required=True)
+    _add_file_commands(commands)
+    _add_plan(commands)
+    _add_looks(commands)
+    _add_cluster_commands(commands)
+    return parser
+
+
+def _add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands that read manifests."""
     validating = commands.add_parser(
         "validate", help="check RLJobs as the operator does, and report all violations at once"
     )
@@ -389,6 +398,18 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument(
         "--uid", default=STAND_IN_UID, help="UID of the RLJob, from which the names of its objects are derived"
     )
+    run.add_argument("--local", action="store_true", help="run in a private Ray on this machine")
+    run.add_argument(
+        "--workdir", type=Path, metavar="FOLDER", help="folder that is kept between runs; default: .rljob/<job>"
+    )
+    run.add_argument(
+        "--volume", action="append", default=[], metavar="NAME=FOLDER", help="folder to use for a volume; repeatable"
+    )
+    run.add_argument("--code", type=Path, metavar="FOLDER", help="folder to use for code.mountPath")
+
+
+def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands that estimate resource needs."""
     planning = commands.add_parser("plan", help="estimate a job's resource needs")
     topics = planning.add_subparsers(dest="topic", required=True)
     memory = topics.add_parser(
@@ -401,7 +422,10 @@ def _parser() -> argparse.ArgumentParser:
         "--cluster", action="store_true", help="read recipes that are not in the files from the cluster"
     )
     memory.add_argument("--context", help="context of the kubeconfig to use")
-    _add_looks(commands)
+
+
+def _add_cluster_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands about queues, usage and causes."""
     shares = commands.add_parser(
         "quota", help="show the cards of each team in Kueue: used, guaranteed and borrowed cards, and waiting jobs"
     )
@@ -430,15 +454,6 @@ def _parser() -> argparse.ArgumentParser:
     reason.add_argument("name")
     reason.add_argument("-n", "--namespace", help="namespace of the job; default: that of the context")
     reason.add_argument("--context", help="context of the kubeconfig to use")
-    run.add_argument("--local", action="store_true", help="run in a private Ray on this machine")
-    run.add_argument(
-        "--workdir", type=Path, metavar="FOLDER", help="folder that is kept between runs; default: .rljob/<job>"
-    )
-    run.add_argument(
-        "--volume", action="append", default=[], metavar="NAME=FOLDER", help="folder to use for a volume; repeatable"
-    )
-    run.add_argument("--code", type=Path, metavar="FOLDER", help="folder to use for code.mountPath")
-    return parser
 
 
 def _add_looks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
