@@ -1,1 +1,1 @@
-"""Measurements that no test asserts: each is a package here with a command of its own."""
+"""Measurements that no test asserts. Each is a package with a command of its own."""

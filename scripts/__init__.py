@@ -1,1 +1,1 @@
-"""What the Makefile runs: generators, the test stages and the demo."""
+"""Programs that the Makefile runs: generators, the test stages and the demo."""

@@ -13,26 +13,28 @@ from rljob.render.ports import ANY_PORT, BLOCK_SIZE, PORTS
 from scripts.reference import HEADER, table
 
 INTRODUCTION = """\
-`spec.accelerator.class` names one of these rows, and what a specialist would set by hand follows: the resource, whole
-nodes, cores for each device, the driver, labels for the schedulers, variables. The chart value `accelerators` changes a
-row or adds one; `rljob validate --accelerators FILE` goes by the same file, or by the operator's ConfigMap.
+`spec.accelerator.class` refers to one of these rows, which sets what a specialist would otherwise set by hand: the
+resource, whole nodes, cores per device, the driver, labels for the schedulers, variables. The chart value
+`accelerators` changes a row or adds one; `rljob validate --accelerators FILE` reads the same file, or the operator's
+ConfigMap.
 """
-FIELDS = "A field that a row leaves out has this meaning by default: nothing is set, mounted or asked for.\n"
-VENDORS = "Names that device plug-ins are known to give to whole devices; slices (vNPU) are refused.\n"
+FIELDS = "Fields that a row does not set have no effect: nothing is set, mounted or requested.\n"
+VENDORS = "Resource names that device plug-ins use for whole devices. Slices (vNPU) are rejected.\n"
 ENVIRONMENT = """\
-Set on head and workers alike, since actors inherit from the raylet of their node. The template's `env` wins, and the
-condition `Validated` says over what. Without a word on the class: on NPU classes only.
+Set on head and workers alike, because actors inherit from the raylet of their node. The template's `env` takes
+precedence, and the condition `Validated` reports what it overrides. Unless the class is stated, only on NPU classes.
 """
 NETWORK = f"""\
-With `network.mode: Host` each job has {BLOCK_SIZE} ports of its own from {FIRST_PORT} on (`hostPorts` of the chart, by
-default {BLOCKS} blocks); `status.network.portBlock` names the first. Workers of Ray, HCCL and vLLM take what the
-operating system gives them (`{"`, `".join(f"{name} {value}" for name, value in ANY_PORT.items())}`, `auto`). On the
-pods' own network the defaults of Ray and KubeRay stand. KubeRay from 1.6 on: 1.5 probes fixed ports.
+With `network.mode: Host` each job has {BLOCK_SIZE} ports of its own, starting at {FIRST_PORT} (`hostPorts` of the
+chart, by default {BLOCKS} blocks); `status.network.portBlock` is the first of them. Workers of Ray, HCCL and vLLM use
+ports that the operating system chooses (`{"`, `".join(f"{name} {value}" for name, value in ANY_PORT.items())}`,
+`auto`). On the pods' own network the defaults of Ray and KubeRay apply. Requires KubeRay 1.6: version 1.5 probes fixed
+ports.
 """
 
 
 def accelerators_page() -> str:
-    """The page on accelerator classes."""
+    """Return the page on accelerator classes."""
     parts = [HEADER, "# Accelerator classes\n", INTRODUCTION]
     for name, row in built_in_document().items():
         parts += [f"## {name}\n", f"{row['description']}.\n", table(("field", "value", "source"), list(_rows(row)))]
@@ -47,7 +49,11 @@ def accelerators_page() -> str:
     ]
     parts += ["## Fields of a row\n", FIELDS, table(("field", "meaning"), fields)]
     parts += ["## Names of resources\n", VENDORS, table(("resource", "device plug-in"), vendors)]
-    parts += ["## Variables of the pods\n", ENVIRONMENT, table(("variable", "platform", "source"), variables)]
+    parts += [
+        "## Environment variables of the pods\n",
+        ENVIRONMENT,
+        table(("variable", "platform", "source"), variables),
+    ]
     parts += ["## Ports on the node's network\n", NETWORK]
     parts += [table(("pod", "port of", "in the block", "on the pods' network", "source"), ports)]
     return "\n".join(parts)

@@ -1,7 +1,7 @@
-"""The generated page on the Ascend image: versions, what they fit, arguments, and what stands in which layer.
+"""The generated page on the Ascend image: versions, compatibility, build arguments and the content of each layer.
 
-The versions are read from where they act: the locks, the Dockerfile and the pins of scripts/megatron_names.py; tests
-(tests/house/test_ascend_image.py) hold these equal. Pure but for reading files of the repository.
+The versions are read from where they are used: the locks, the Dockerfile and the pins of scripts/megatron_names.py.
+Tests (tests/house/test_ascend_image.py) ensure that they are equal. Pure, except for reading files of the repository.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ VLLM_LOCK = ROOT / "requirements/runtime-ascend-vllm.txt"
 CANN = "9.1.0"
 """Of vllm-ascend 0.23.0: its documentation on the main branch, release compatibility matrix; docs/source/conf.py."""
 TRITON_ASCEND = "3.2.2"
-"""What vllm-ascend's wheel asks for."""
+"""The version that vllm-ascend's wheel requires."""
 
 USE = """\
-One image for each generation of hardware (A2, A3) and architecture of the hosts (arm64, amd64): operators are compiled
-for one generation, and an image of the other fails when it loads them. Nothing here was run on an NPU yet;
-`python /opt/ascend/check.py` in the image tells what is wrong with it, at the end of the build and whenever asked.
+One image per generation of hardware (A2, A3) and architecture of the hosts (arm64, amd64): operators are compiled for
+one generation, and an image for another one fails when it loads them. Nothing on this page has been run on an NPU yet.
+`python /opt/ascend/check.py` in the image reports what is wrong with it, at the end of the build and at any later time.
 """
 COMPATIBLE = (
     ("**this image**", CANN, "25.2 to 26.1", "2.10.0 / 2.10.0.post4", "0.23.0 / 0.23.0", "0.9.1", "core_r0.16.0"),
@@ -38,58 +38,63 @@ COMPATIBLE = (
     ("verl 0.6.1", "8.2.RC1", "", "2.5.1 / 2.5.1.post1", "0.9.1 / 0.9.1", "0.6.1", "core_v0.12.1"),
 )
 SOURCES = """\
-Sources: CANN and driver: release notes of CANN 8.5.0, 9.0.1 and 9.1.0 (hiascend.com), tables of compatibility; CANN,
+Sources: CANN and driver: release notes of CANN 8.5.0, 9.0.1 and 9.1.0 (hiascend.com), compatibility tables; CANN,
 torch, torch_npu, vLLM and vllm-ascend: vllm-ascend, docs/source/community/versioning_policy.md on its main branch, and
 the requirements in the wheel of 0.23.0; verl, Megatron-LM and MindSpeed: verl's Ascend guides and Dockerfiles of each
-release. The IPC path of verl's weight transfer needs a driver from 25.3.RC1 and CANN from 8.3.RC1, else it goes through
-/dev/shm (verl, utils/device.py).
+release. The IPC path of verl's weight transfer needs driver 25.3.RC1 and CANN 8.3.RC1 or newer; otherwise the transfer
+uses /dev/shm (verl, utils/device.py).
 """
 ARGUMENTS = {
-    "BASE_IMAGE": "public CANN image by digest, such as quay.io/ascend/cann:9.1.0-a3-ubuntu22.04-py3.11; must be set",
+    "BASE_IMAGE": "public CANN image by digest, such as quay.io/ascend/cann:9.1.0-a3-ubuntu22.04-py3.11; required",
     "CODE_BASE_IMAGE": "any image with Python 3.11 and venv, for the stage that needs no CANN; default: BASE_IMAGE",
-    "DEPENDENCIES_IMAGE": "the stage `dependencies` as an image of its own, so that a change of our code stays small",
+    "DEPENDENCIES_IMAGE": "the stage `dependencies` as a separate image, so that changes of our code rebuild little",
     "SOC_VERSION": "ascend910b1 for A2, ascend910_9391 for A3 (vllm-ascend, setup.py)",
     "CANN_VERSION": "for the label only",
-    "TRITON_ASCEND_WHEEL": f"URL or file of triton-ascend {TRITON_ASCEND} for CPython 3.11: on no package index, on "
-    "Huawei's own; must be set",
+    "TRITON_ASCEND_WHEEL": f"URL or file of triton-ascend {TRITON_ASCEND} for CPython 3.11, Huawei's index; required",
     "TRITON_ASCEND_SHA256": "its digest",
-    "TORCH_WHEEL": "amd64 only: URL or file of torch 2.10.0+cpu for CPython 3.11, which torch-npu's wheel there asks "
-    "for and only PyTorch's own index has",
+    "TORCH_WHEEL": (
+        "amd64 only: URL or file of torch 2.10.0+cpu for CPython 3.11, from PyTorch's own index; required by torch-npu"
+    ),
     "TORCH_SHA256": "its digest",
     "MEGATRON_REPOSITORY": "a mirror",
     "MEGATRON_COMMIT": f"branch {MEGATRON.branch}",
     "MINDSPEED_REPOSITORY": "a mirror",
     "MINDSPEED_COMMIT": f"branch {MINDSPEED.branch}",
     "VLLM_ASCEND_REPOSITORY": "a mirror",
-    "VLLM_ASCEND_COMMIT": f"tag v0.23.0; compiled for A3, since the wheel of the index is for {VLLM_ASCEND_DEVICE}",
-    "PREBUILD_OPERATORS": "0 leaves MindSpeed's operators to the first job",
+    "VLLM_ASCEND_COMMIT": f"tag v0.23.0; compiled for A3, because the wheel on the index is for {VLLM_ASCEND_DEVICE}",
+    "PREBUILD_OPERATORS": "0 leaves compiling MindSpeed's operators to the first job",
 }
 LAYERS = (
-    ("`code`", "our wheel and what it needs", "the same text in both Dockerfiles; a test compares them"),
+    ("`code`", "our wheel and its requirements", "the same text in both Dockerfiles; a test compares them"),
     ("lock and sync", "uv with hashes, into /opt/venv", "the same commands, another lock"),
-    ("strip", "what no process loads", "strip.py of the CPU image, which keeps headers here since operators need them"),
-    ("user and folders", "any user, group 0 may write", "the same text"),
+    (
+        "strip",
+        "files that no process loads",
+        "strip.py of the CPU image, which keeps headers here because operators need them",
+    ),
+    ("user and folders", "any user; group 0 may write", "the same text"),
     ("`system`", "compilers, jemalloc, CANN's environment for every shell", "Ascend only"),
     ("`build`", "vllm-ascend for A3, Megatron-LM, MindSpeed, operators", "Ascend only"),
 )
 BUILT = """\
-`make test` builds the stages `system` and `code` on a Debian without CANN:
-`python -m tests.cluster image build ascend-system ascend-code`. The others wait for what is not there: `install` wants
-the wheel of triton-ascend that no package index has (and gigabytes), `build` CANN's compilers, and `dependencies` and
-the last stage, which ends with check.py, stand on these two.
+`make test` builds the stages `system` and `code` on a Debian without CANN: `python -m tests.cluster image build
+ascend-system ascend-code`. The other stages need more: `install` needs the wheel of triton-ascend, which is not on
+PyPI, and gigabytes of packages; `build` needs CANN's compilers; `dependencies` and the last stage, which ends with
+check.py, build on these two.
 """
 CONFLICTS = """\
-No two distributions of a lock contradict each other but for what `overrides.txt` names with its reason. MindSpeed is
-installed as sources without its metadata, because that asks for what verl excludes or nobody needs at run time:
+The distributions of a lock do not contradict each other, except for the entries of `overrides.txt`, which state the
+reason. MindSpeed is installed from source without its metadata, because that requires packages that verl excludes or
+that are not needed at run time:
 """
 CACHES = """\
 - MindSpeed's operators are compiled into `TORCH_EXTENSIONS_DIR=/opt/ascend/extensions` while the image is built
-  (images/runtime/ascend/operators.py). A new CANN is a new image, so none is older than its compiler.
-- jemalloc is preloaded by `ENV LD_PRELOAD=/usr/local/lib/libjemalloc.so.2`, one path for both architectures. A line in
-  `.bashrc` would not be read by the shell that starts Ray; a wrong path only prints a warning, so check.py looks into
+  (images/runtime/ascend/operators.py). A new CANN requires a new image, so operators match their compiler.
+- jemalloc is preloaded by `ENV LD_PRELOAD=/usr/local/lib/libjemalloc.so.2`, the same path for both architectures. The
+  shell that starts Ray does not read `.bashrc`. A wrong path only prints a warning, so check.py inspects
   /proc/self/maps.
-- CANN's `set_env.sh` is sourced for every shell through `BASH_ENV` and `/etc/profile.d`: KubeRay starts Ray by
-  `bash -c`, and all workers inherit it from their raylet.
+- CANN's `set_env.sh` is sourced for every shell through `BASH_ENV` and `/etc/profile.d`: KubeRay starts Ray with
+  `bash -c`, and all workers inherit the environment from their raylet.
 """
 
 
@@ -99,7 +104,7 @@ def locked(path: Path) -> dict[str, str]:
 
 
 def defaults() -> dict[str, str]:
-    """Give the arguments of the Dockerfile with their first default."""
+    """Return the arguments of the Dockerfile with their first default."""
     found: dict[str, str] = {}
     for name, value in re.findall(r"^ARG (\w+)(?:=(\S*))?$", DOCKERFILE.read_text(), re.MULTILINE):
         found.setdefault(name, value.strip('"'))
@@ -108,7 +113,7 @@ def defaults() -> dict[str, str]:
 
 
 def mindspeed_conflicts() -> list[str]:
-    """Give what MindSpeed's metadata asks for and the locks do not give."""
+    """Return the requirements in MindSpeed's metadata that the locks do not satisfy."""
     versions = locked(LOCKS["aarch64"])
     missing = []
     for text in MINDSPEED_REQUIRES.split():
@@ -123,7 +128,7 @@ def mindspeed_conflicts() -> list[str]:
 
 
 def ascend_image_page() -> str:
-    """The page."""
+    """Return the page."""
     versions, other = locked(LOCKS["aarch64"]), locked(LOCKS["x86_64"])
     names = (
         "torch",
@@ -152,11 +157,11 @@ def ascend_image_page() -> str:
         "## Versions\n",
         f"{len(versions)} packages for arm64, {len(other)} for amd64, by hash. Python 3.11.\n",
         table(("package", "arm64", "amd64"), packages),
-        "## What fits what\n",
+        "## Compatibility\n",
         table(head, COMPATIBLE),
         SOURCES,
         "## Arguments of the build\n",
-        f"The symbols of vllm-ascend that we rely on were read from `{VLLM_ASCEND_WHEEL}`.\n",
+        f"The symbols of vllm-ascend that this project relies on were read from `{VLLM_ASCEND_WHEEL}`.\n",
         table(("argument", "default", "what"), arguments),
         "## Layers\n",
         table(("layer", "what", "shared with the CPU image"), LAYERS),

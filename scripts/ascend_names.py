@@ -1,8 +1,8 @@
-"""Write the table of what released vllm-ascend and MindSpeed have (rljob_runtime/planning/ascend_names.py).
+"""Write the table of names in released vllm-ascend and MindSpeed (rljob_runtime/planning/ascend_names.py).
 
 Neither can be imported without Ascend's libraries, so the wheel of vllm-ascend and a bare clone of MindSpeed are read:
 options of `additional_config`, environment variables, methods of speculative decoding, entry points, requirements, and
-the classes and functions of the files that we name. Run it when a pin changes:
+the classes and functions of selected files. Run it when a pin changes:
 
     pip download --no-deps --platform manylinux_2_34_aarch64 --python-version 3.11 --only-binary :all: \
         -d <folder> vllm-ascend==0.23.0
@@ -35,7 +35,7 @@ SYMBOL_FILES = (
     "vllm_ascend/distributed/parallel_state.py",
     "vllm_ascend/worker/worker.py",
 )
-"""Files of vllm-ascend that our code and pages rely on."""
+"""Files of vllm-ascend that code and pages of this project rely on."""
 MINDSPEED_ADAPTOR = "mindspeed/megatron_adaptor.py"
 MINDSPEED_BUILDERS = "mindspeed/op_builder/"
 HEADER = '''"""What released vllm-ascend and MindSpeed have. Written by scripts/ascend_names.py; do not edit."""
@@ -46,7 +46,7 @@ from __future__ import annotations
 
 
 def options(tree: ast.AST) -> Iterator[str]:
-    """Give the keys that a module reads from `additional_config`: by get, index, `in`, or through a helper."""
+    """Return the keys that a module reads from `additional_config`: by get, index, `in`, or through a helper."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             holder = node.func.value if isinstance(node.func, ast.Attribute) else None
@@ -70,14 +70,14 @@ def _texts(nodes: list[ast.expr]) -> Iterator[str]:
 
 
 def variables(tree: ast.Module) -> Iterator[str]:
-    """Give the keys of the table of environment variables."""
+    """Return the keys of the table of environment variables."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             yield from _texts([key for key in node.keys if key is not None])
 
 
 def methods(tree: ast.Module) -> Iterator[str]:
-    """Give the texts that `method` is compared with."""
+    """Return the strings that `method` is compared with."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "method":
             for right in node.comparators:
@@ -85,7 +85,7 @@ def methods(tree: ast.Module) -> Iterator[str]:
 
 
 def symbols(tree: ast.Module) -> Iterator[str]:
-    """Give the classes, functions and methods of a module."""
+    """Return the classes, functions and methods of a module."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             yield node.name
@@ -94,7 +94,7 @@ def symbols(tree: ast.Module) -> Iterator[str]:
 
 
 def read_wheel(path: Path) -> dict[str, object]:
-    """Give everything that the table has of vllm-ascend's wheel."""
+    """Return everything in the table that comes from vllm-ascend's wheel."""
     wheel = zipfile.ZipFile(path)
     trees = {
         name: ast.parse(wheel.read(name))
@@ -120,15 +120,15 @@ def read_wheel(path: Path) -> dict[str, object]:
 
 
 def _build_device(trees: Mapping[str, ast.Module]) -> str:
-    """Give the generation of hardware that the wheel's operators were compiled for."""
+    """Return the hardware generation that the wheel's operators were compiled for."""
     for node in trees["vllm_ascend/_build_info.py"].body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
             return str(node.value.value)
-    raise SystemExit("vllm_ascend/_build_info.py: names no device; look at how this release is built")
+    raise SystemExit("vllm_ascend/_build_info.py does not state a device; check how this release is built")
 
 
 def read_mindspeed(clone: Path) -> dict[str, object]:
-    """Give everything that the table has of MindSpeed."""
+    """Return everything in the table that comes from MindSpeed."""
     paths = git(clone, "ls-tree", "-r", "--name-only", MINDSPEED.commit, MINDSPEED_BUILDERS, MINDSPEED_ADAPTOR)
     found = {
         path: sorted(symbols(ast.parse(git(clone, "show", f"{MINDSPEED.commit}:{path}"))))
@@ -144,7 +144,7 @@ def read_mindspeed(clone: Path) -> dict[str, object]:
 
 
 def lines(name: str, value: object) -> Iterator[str]:
-    """Give one assignment; lists as words between spaces, for they are long."""
+    """Return one assignment; lists become words between spaces, because they are long."""
     if isinstance(value, dict):
         yield f"{name} = {{"
         for key, names in value.items():

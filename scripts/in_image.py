@@ -1,8 +1,8 @@
-"""Run tests and benchmarks where verl, vLLM and Ray are: in the runtime image, as pods of the local cluster.
+"""Run tests and benchmarks in the runtime image, which has verl, vLLM and Ray, as pods of the local cluster.
 
 `python -m scripts.in_image SUITE …` runs in the stage `seams` of `make test`, the stage `local` of `make acceptance`,
-`make test-image` and `make tap-cost`. The image holds no test tools, so pytest, at the locked version, is mounted from
-this machine, as the tests are.
+`make test-image` and `make tap-cost`. The image contains no test tools, so pytest, at the locked version, and the tests
+are mounted from this machine.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ BUILD = ROOT / "build" / "in-image"
 ENDED = ("Succeeded", "Failed")
 ENDED_SECONDS = 120.0
 TOOLS, WHEELS, JOBS = Path("tools"), Path("wheels"), Path("jobs")
-"""Folders that are made for a suite: pytest; our two wheels, installed, which go before the runtime that the image has;
-job.json of every example, because the operator's code is not in the image."""
+"""Folders created for a suite: pytest; the two wheels of this repository, installed, which take precedence over the
+runtime in the image; job.json of every example, because the operator's code is not in the image."""
 MANIFESTS = (ROOT / "charts/rljob-operator/recipes", ROOT / "examples", ROOT / "operator/tests/golden/jobs")
 
 
-# Ends as the launcher does, without the ends of the libraries: a thread that Ray, torch or vLLM had left crashed once
-# while the interpreter ended, after 117 tests of 117 had passed.
+# Exit as the launcher does, without the libraries' exit handlers: a thread of Ray, torch or vLLM once crashed while the
+# interpreter exited, after 117 of 117 tests had passed.
 MAIN = """
 import os, sys, pytest
 code = pytest.main(sys.argv[1:])
 sys.stdout.flush()
 os._exit(code)
 """
-# The repository's own settings name plug-ins that are not mounted.
+# The repository's own pytest settings name plug-ins that are not mounted.
 PYTEST = (
     *("python", "-c", MAIN, "-c", "/dev/null", "--rootdir", "/tests", "--import-mode", "importlib"),
     *("-p", "no:cacheprovider", "-ra", "--color", "no", "/tests"),
@@ -55,12 +55,13 @@ PYTEST = (
 
 @dataclass(frozen=True)
 class Suite:
-    """A folder of tests, or a benchmark, and what it needs in the pod."""
+    """A folder of tests, or a benchmark, and its requirements in the pod."""
 
     folder: Path
     seconds: int
     mounts: Mapping[str, Path] = field(default_factory=dict)
-    """Folder in the pod's root -> folder here, or one that is made for the suite; beside its own and the tools."""
+    """Folder in the pod's root -> folder on this machine, or one created for the suite; in addition to its own and the
+    tools."""
     shared_memory: str | None = None
     command: tuple[str, ...] = PYTEST
     mounted_at: str = "/tests"
@@ -72,7 +73,7 @@ class Suite:
 
     @property
     def made(self) -> Path:
-        """Where what is made for it lies: two suites may run at once."""
+        """Folder of what is created for the suite, separate because two suites may run at the same time."""
         return BUILD / self.name
 
 
@@ -96,7 +97,7 @@ SUITES = {
 
 
 def pod(suite: Suite) -> Manifest:
-    """The pod that runs a suite."""
+    """Return the pod that runs a suite."""
     mounts = {"tools": TOOLS, **suite.mounts}
     folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "PYTHONPATH": "/tools:/wheels:/repository"}
     environment = {"RLJOB_IN_IMAGE": "1", **folders}
@@ -134,7 +135,7 @@ def pod(suite: Suite) -> Manifest:
 
 
 def install_tools(made: Path) -> None:
-    """Put pytest, as locked, and our wheels, as users get them, into folders of their own."""
+    """Install the locked pytest and the wheels, as users get them, into separate folders."""
     install = (str(ROOT / ".venv/bin/uv"), "pip", "install", "--quiet", "--target")
     capture((*install, str(made / TOOLS), "-c", "requirements/dev.txt", "pytest"), seconds=120)
     built = map(str, wheels.build(made))
@@ -156,14 +157,14 @@ def render_jobs(made: Path) -> None:
 
 
 def prepare_and_run(kubernetes: Kubernetes, suite: Suite) -> bool:
-    """Make what the suite mounts, and run it."""
+    """Create what the suite mounts, and run it."""
     install_tools(suite.made)
     render_jobs(suite.made)
     return run(kubernetes, suite)
 
 
 def run(kubernetes: Kubernetes, suite: Suite) -> bool:
-    """Run the pod, show what it says as it says it; whether all passed."""
+    """Run the pod and print its log as it grows; return whether all tests passed."""
     kubernetes.run("delete", "pod", suite.name, "--namespace", NAMESPACE, "--ignore-not-found", "--now")
     kubernetes.run("create", "--filename", "-", text=json.dumps(pod(suite)))
     named = ("--namespace", NAMESPACE, f"pod/{suite.name}")
@@ -180,7 +181,7 @@ def run(kubernetes: Kubernetes, suite: Suite) -> bool:
 
 
 def _succeeded(kubernetes: Kubernetes, named: Sequence[str]) -> bool:
-    """Ask until the kubelet has said how the pod ended: it does so some time after the last line of the log."""
+    """Poll until the kubelet has reported how the pod ended, which happens some time after the last line of the log."""
     deadline = time.monotonic() + ENDED_SECONDS
     while (phase := kubernetes.run("get", *named, "--output=jsonpath={.status.phase}").strip()) not in ENDED:
         if time.monotonic() > deadline:
@@ -192,7 +193,7 @@ def _succeeded(kubernetes: Kubernetes, named: Sequence[str]) -> bool:
 
 
 def main() -> int:
-    """Run the named suites; exit code 1 when one did not pass."""
+    """Run the named suites; exit code 1 if one did not pass."""
     parser = argparse.ArgumentParser(prog="scripts.in_image", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("suites", nargs="+", choices=list(SUITES), metavar="SUITE", help=", ".join(SUITES))
     chosen = parser.parse_args().suites

@@ -1,9 +1,9 @@
 """Write the table of names that Megatron and MindSpeed know (rljob_runtime/planning/megatron_names.py).
 
-MindSpeed cannot be installed without Ascend's libraries, so its argument source is read instead: every `add_argument`
-of mindspeed/arguments.py and of its features, what its documentation sets through verl, Megatron's own arguments (which
-MindSpeed's features read) and the fields of Megatron-Core's configuration classes. Run it when the pins below change,
-with bare clones of both repositories:
+MindSpeed cannot be installed without Ascend's libraries, so the source of its arguments is read instead: every
+`add_argument` of mindspeed/arguments.py and of its features, what its documentation sets through verl, Megatron's own
+arguments (which MindSpeed's features read) and the fields of Megatron-Core's configuration classes. Run it when the
+pins below change, with bare clones of both repositories:
 
     python -m scripts.megatron_names <MindSpeed.git> <Megatron-LM.git>
 """
@@ -53,7 +53,7 @@ CORE_CLASSES = {
 
 @dataclass(frozen=True)
 class Pin:
-    """The commit that is read: verl 0.9.1's Ascend guide names the branch core_r0.16.0 of both."""
+    """The commit to read: verl 0.9.1's Ascend guide names the branch core_r0.16.0 of both."""
 
     repository: str
     branch: str
@@ -70,7 +70,7 @@ def git(clone: Path, *words: str) -> str:
 
 
 def arguments(source: str) -> Iterator[str]:
-    """Give the destination of every `add_argument` in a file: `dest`, else the first long option."""
+    """Return the destination of every `add_argument` in a file: `dest`, otherwise the first long option."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
             named = [w.value.value for w in node.keywords if w.arg == "dest" and isinstance(w.value, ast.Constant)]
@@ -81,7 +81,7 @@ def arguments(source: str) -> Iterator[str]:
 
 
 def fields(source: str, classes: tuple[str, ...]) -> Iterator[str]:
-    """Give the fields of some dataclasses of a file."""
+    """Return the fields of some dataclasses of a file."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef) and node.name in classes:
             for line in node.body:
@@ -90,7 +90,7 @@ def fields(source: str, classes: tuple[str, ...]) -> Iterator[str]:
 
 
 def mindspeed_names(clone: Path) -> dict[str, list[str]]:
-    """Give MindSpeed's arguments by file."""
+    """Return MindSpeed's arguments by file."""
     paths = git(clone, "ls-tree", "-r", "--name-only", MINDSPEED.commit).splitlines()
     found = {}
     for path in paths:
@@ -102,7 +102,7 @@ def mindspeed_names(clone: Path) -> dict[str, list[str]]:
 
 
 def core_names(clone: Path) -> dict[str, list[str]]:
-    """Give Megatron's arguments and Megatron-Core's configuration fields by file."""
+    """Return Megatron's arguments and Megatron-Core's configuration fields by file."""
     source = git(clone, "show", f"{MEGATRON.commit}:{MEGATRON_ARGUMENTS}")
     found = {MEGATRON_ARGUMENTS: sorted(set(arguments(source)))}
     for path, classes in CORE_CLASSES.items():
@@ -111,7 +111,7 @@ def core_names(clone: Path) -> dict[str, list[str]]:
 
 
 def rows(pin: Pin, names: dict[str, list[str]]) -> Iterator[str]:
-    """Give the lines of one source."""
+    """Return the lines of one source."""
     yield f'    Source("{pin.repository}", "{pin.branch}", "{pin.commit}", {{'
     for path, found in sorted(names.items()):
         lines = textwrap.wrap(" ".join(found), 98)

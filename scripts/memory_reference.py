@@ -1,4 +1,7 @@
-"""The generated page on memory: formulas with their sources, known models, and what the shipped recipes take. Pure."""
+"""The generated page on memory: formulas with their sources, known models, and the memory of the shipped recipes.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,15 @@ EXAMPLES = ("qwen3-235b", "deepseek-v3", "mindspeed")
 GIB = 1 << 30
 
 USE = """\
-`rljob plan memory job.yaml [recipe.yaml …]` reckons what each phase of a step takes of a die's memory (HBM), before a
-cluster exists: a table, or JSON with `-o json`; exit code 1 when something does not fit. The model's sizes come from
-`model.architecture` (a name of the table below), from `model.config` (the content of a Hugging Face config.json), or
-from `--model-config config.json`.
+`rljob plan memory job.yaml [recipe.yaml …]` estimates how much of a die's memory (HBM) each phase of a step needs,
+before a cluster exists: as a table, or as JSON with `-o json`; exit code 1 if something does not fit. The model's sizes
+come from `model.architecture` (a name of the table below), from `model.config` (the content of a Hugging Face
+config.json), or from `--model-config config.json`.
 
-The operator and `rljob validate` do the same arithmetic where architecture or config is set. Beyond the memory of a die
-a job is refused; from 90 % on it is warned of (95 % for the generation, whose cache fills what `memoryFraction` gives
-it). `model.memoryCheck: Warn` turns the refusal into a warning. Without architecture and config nothing is checked.
+The operator and `rljob validate` use the same arithmetic if architecture or config is set. A job that needs more than
+the memory of a die is rejected; from 90 % on there is a warning (95 % for the generation, whose cache fills what
+`memoryFraction` allows). `model.memoryCheck: Warn` turns the rejection into a warning. Without architecture and config
+nothing is checked.
 
     spec:
       model:
@@ -37,14 +41,14 @@ it). `model.memoryCheck: Warn` turns the refusal into a warning. Without archite
         config: {model_type: qwen3, hidden_size: 5120, …}     # config.json is YAML too
         memoryCheck: Warn
 
-What an override sets by hand counts as it acts: offload, `swap_optimizer`, recomputation, `moe_zero_memory`, uneven
-stages, the bucket of the weight transfer, and `HCCL_BUFFSIZE` in the environment of the workers.
+Overrides are considered with their effect: offload, `swap_optimizer`, recomputation, `moe_zero_memory`, uneven stages,
+the bucket of the weight transfer, and `HCCL_BUFFSIZE` in the environment of the workers.
 """
 FORMULAS = """\
-*h* hidden size, *L* layers, *H* attention heads, *K* heads of keys, *d* elements of a head, *I* inner size of an MLP,
-*V* vocabulary, *E* experts, *k* experts that a token visits; *t*, *p*, *c*, *e* the tensor, pipeline, context and
-expert sizes, *N* devices. bf16 has 2 bytes, fp32 has 4. Rows with `~` are estimates: they were compared with published
-figures where there are any, and with nothing on hardware by us.
+*h* hidden size, *L* layers, *H* attention heads, *K* key-value heads, *d* elements of a head, *I* inner size of an MLP,
+*V* vocabulary, *E* experts, *k* experts per token; *t*, *p*, *c*, *e* the tensor, pipeline, context and expert sizes,
+*N* devices. bf16 has 2 bytes, fp32 has 4. Rows with `~` are estimates: they were compared with published figures if
+there are any, and have not been measured on hardware.
 """
 ROWS = (
     (
@@ -54,11 +58,11 @@ ROWS = (
     ),
     ("MLP weights", "3·h·I/t", "transformers, modeling_qwen3.py"),
     (
-        "experts on a die",
-        "3·h·I·E/e, each cut by expertTensor; in vLLM whole with expert parallelism, else /t",
+        "experts per die",
+        "3·h·I·E/e, each split by expertTensor; in vLLM whole with expert parallelism, else /t",
         "Megatron-Core, parallel_state.py, core_r0.16.0; vllm_ascend/ops/fused_moe, v0.23.0",
     ),
-    ("embedding, output", "V·h/t each, once where they are tied", "transformers; vLLM, VocabParallelEmbedding"),
+    ("embedding, output", "V·h/t each, once if they are tied", "transformers; vLLM, VocabParallelEmbedding"),
     ("rollout weights", "2 bytes × all layers; with MLA the up-projections twice", "vllm_ascend/attention/mla_v1.py"),
     ("trainer weights, Megatron", "2 bytes × the layers of the stage", "verl 0.9.1, megatron.yaml, dtype"),
     ("trainer weights, FSDP2", "4 bytes × all / N", "verl 0.9.1, fsdp.yaml, model_dtype"),
@@ -67,22 +71,22 @@ ROWS = (
         "2 bytes × (two layers + embedding + output)",
         "torch.distributed.fsdp.fully_shard; verl 0.9.1, param_dtype",
     ),
-    ("gradients", "4 bytes a weight on the die", "verl 0.9.1, utils/megatron_utils.py, grad_reduce_in_fp32"),
+    ("gradients", "4 bytes per weight on the die", "verl 0.9.1, utils/megatron_utils.py, grad_reduce_in_fp32"),
     (
         "optimizer state",
-        "12 bytes a weight (FSDP2: 8), over N/(t·p) ranks; experts: N/(e·expertTensor·p); none with swap_optimizer",
+        "12 bytes per weight (FSDP2: 8), over N/(t·p) ranks; experts: N/(e·expertTensor·p); none with swap_optimizer",
         "Megatron-Core, distrib_optimizer.py; MindSpeed, swap_optimizer_feature.py, core_r0.16.0",
     ),
-    ("KV cache of a token", "2·L·K/t·d × 2 bytes; MLA: L·(kv_lora_rank + qk_rope_head_dim) × 2", "as the weights"),
+    ("KV cache per token", "2·L·K/t·d × 2 bytes; MLA: L·(kv_lora_rank + qk_rope_head_dim) × 2", "as the weights"),
     (
         "KV cache",
-        "memoryFraction × what torch sees, less rollout weights, working memory and communicators",
+        "memoryFraction × what torch sees, minus rollout weights, working memory and communicators",
         "vLLM, Worker.determine_available_memory",
     ),
-    ("~ activations of experts", "k·(2·h + 3·I) in place of 3·I; of it, zero memory keeps 0.3 or 0.1", "MindSpeed"),
+    ("~ activations of experts", "k·(2·h + 3·I) instead of 3·I, of which zero memory keeps 0.3 or 0.1", "MindSpeed"),
     (
         "~ activations",
-        "tokens × layers × micro batches under way × (4·h + (2·H + 2·K)·d + 3·I) × 2 bytes / t; a recomputed layer: h",
+        "tokens × layers × micro batches in flight × (4·h + (2·H + 2·K)·d + 3·I) × 2 bytes / t; a recomputed layer: h",
         "arXiv 2205.05198, section 4; Megatron-Core, schedules.py (1F1B)",
     ),
     ("~ logits", "tokens × V/t × 8 bytes on the last stage (6 without gradients)", "verl 0.9.1, torch_functional.py"),
@@ -97,29 +101,29 @@ ROWS = (
         "CANN 9.0, environment variables, HCCL_BUFFSIZE",
     ),
     ("bucket, largest tensor", "2048 MiB; V·h or an expert's matrix, gathered", "verl 0.9.1, rollout.yaml"),
-    ("driver and firmware", "64 GiB less what torch_npu sees: 61.27 GiB on A3, 60.97 on A2", "rljob.render.hbm"),
+    ("driver and firmware", "64 GiB minus what torch_npu sees: 61.27 GiB on A3, 60.97 on A2", "rljob.render.hbm"),
 )
 PHASES = """\
 | phase | on the die |
 |---|---|
-| generate | vLLM's share; of trainer, reference and critic what is not offloaded |
+| generate | vLLM's share; the parts of trainer, reference and critic that are not offloaded |
 | log probabilities | weights of actor and reference (in turn if both are offloaded), a layer's activations, logits |
 | update | weights, gradients, optimizer state, activations, logits; vLLM sleeps |
 | weight transfer | weights of trainer and rollout at the same time, the bucket, the largest tensor |
 
-The fullest die decides: the first pipeline stage keeps most micro batches, the last one has the logits. Taken as equal:
-the load of experts. Not counted: fragmentation, captured graphs, LoRA, vision towers, MTP layers.
+The fullest die decides: the first pipeline stage holds most micro batches, the last one has the logits. Experts are
+assumed to be equally loaded. Fragmentation, captured graphs, LoRA, vision towers and MTP layers are not counted.
 """
 CHECKED = """\
-Figures of others (runtime/tests/test_memory.py, each within 2 %): the numbers of parameters on the models' cards;
-Qwen3-235B with tensor 4 and expert 128: 7.09 GiB of weights a die, 188 KiB of cache a token (47 on a die), 1.47 GiB for
-32,768 tokens, 900,608 tokens of cache a data-parallel rank; DeepSeek-V3: 68.6 KiB a token; a training stage of 24
-layers with tensor 4, expert 32: 4.17 GiB. The published slides write GB for GiB.
+Published figures that the formulas reproduce (runtime/tests/test_memory.py, each within 2 %): the numbers of parameters
+on the models' cards; Qwen3-235B with tensor 4 and expert 128: 7.09 GiB of weights per die, 188 KiB of cache per token
+(47 on a die), 1.47 GiB for 32,768 tokens, 900,608 tokens of cache per data-parallel rank; DeepSeek-V3: 68.6 KiB per
+token; a training stage of 24 layers with tensor 4, expert 32: 4.17 GiB. The published slides write GB for GiB.
 """
 
 
 def memory_page() -> str:
-    """The page."""
+    """Return the page."""
     models = [
         (
             shape.name,
@@ -135,11 +139,11 @@ def memory_page() -> str:
         "# Memory of a die\n",
         USE,
         "## Known models\n",
-        table(("name", "10⁹ parameters", "layers", "KiB of cache a token", "source"), models),
-        "## What the shipped recipes take\n",
+        table(("name", "10⁹ parameters", "layers", "KiB of cache per token", "source"), models),
+        "## Memory of the shipped recipes\n",
         "GiB on the fullest die, of 64.\n",
         table(
-            ("job", "generate", "log probabilities", "update", "weight transfer", "sequences at a time"), _examples()
+            ("job", "generate", "log probabilities", "update", "weight transfer", "concurrent sequences"), _examples()
         ),
         "## Formulas\n",
         FORMULAS,
@@ -159,7 +163,7 @@ def _examples() -> list[tuple[str, ...]]:
         shape = known_shape(spec)
         plan = memory_plan(spec, shape) if shape else None
         if plan is None:
-            raise SystemExit(f"examples/{name}.yaml: has no known model on an Atlas class; take it out of EXAMPLES")
+            raise SystemExit(f"examples/{name}.yaml has no known model on an Atlas class; remove it from EXAMPLES")
         sizes = [f"{phase.bytes / GIB:.1f}" for phase in plan.phases]
         rows.append((f"examples/{name}.yaml", *sizes, f"{plan.full_sequences:.0f} of {plan.sequence_tokens:,} tokens"))
     return rows

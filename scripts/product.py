@@ -1,7 +1,7 @@
-"""Install the product into the running local cluster: images into the node, operator by the chart.
+"""Install the product into the running local cluster: images into the node, and the operator by the chart.
 
-`make install` and the stage `product` of `make test` run it; the demo does the same in its own words. Nothing is built,
-imported or rolled when nothing changed.
+`make install` and the stage `product` of `make test` run it; the demo does the same with its own output. Nothing is
+built, imported or rolled out if nothing changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ IMAGES_SECONDS = 3600
 
 
 def local_kubernetes() -> Kubernetes:
-    """The local cluster with the kubectl of its own version."""
+    """Return the local cluster with the kubectl of its own version."""
     kubeconfig = Path(cluster_answer("kubeconfig"))
     return Kubernetes(kubeconfig, f"{cluster_answer('path', 'kube')}/kubectl")
 
@@ -30,7 +30,7 @@ def install(kubernetes: Kubernetes) -> None:
 
 
 def main() -> int:
-    """Bring in the images that the command line names, or all that a job needs, and install the operator."""
+    """Import the images that the command line names, or all that a job needs, and install the operator."""
     try:
         cluster("image", "load", *sys.argv[1:], seconds=IMAGES_SECONDS)
         install(local_kubernetes())

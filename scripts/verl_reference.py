@@ -1,4 +1,7 @@
-"""Generated pages on verl: which field becomes which key, and what became of the published recipes. Pure functions."""
+"""Generated pages on verl: the key that each field sets, and the counterparts of the published recipes.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,23 @@ from scripts import recipe_flags
 from scripts.reference import HEADER, table
 
 KEYS = """\
-What the operator writes into job.json. The table is `rljob.launchers.verl.job.TABLE`; a row without a condition always
-applies, and an optional field that is not set leaves its key to verl. Keys marked `own` are set by the field only:
-`verl.overrides` with such a key is refused and told which field to use. The others only follow the field, and
-`verl.overrides` may set them. A leading `+` means that verl's schema lacks the key and its code reads it.
-Router, spool, ports and the settings of the CPU platform are the launcher's (`rljob_runtime.launcher_overrides`).
+What the operator writes into job.json. The table is `rljob.launchers.verl.job.TABLE`. A row without a condition always
+applies, and an optional field that is not set leaves its key to verl. Keys marked `own` can only be set by the field:
+`verl.overrides` with such a key is rejected, and the message names the field. The other keys follow the field, but
+`verl.overrides` may set them. A leading `+` means that verl's schema lacks the key and its code reads it. The launcher
+sets router, spool, ports and the settings of the CPU platform (`rljob_runtime.launcher_overrides`).
 """
 REFUSED = """\
-Refused before anything is spent.
+Rejected before any resources are used.
 """
 ENVIRONMENT = """\
-On the Ray containers of head and workers. A variable of the same name in a template's `env` wins; one from `envFrom`
-does not, since Kubernetes puts `env` above it.
+On the Ray containers of head and workers. A variable of the same name in a template's `env` takes precedence; one from
+`envFrom` does not, because Kubernetes gives `env` precedence over it.
 """
 FLAGS = """\
 The scripts of cann-recipes-train for DeepSeek-V3, Qwen3-235B-A22B (GRPO and DAPO) and Qwen3-32B, flag by flag. The
-values are those of our recipes as they are rendered; a test compares each with job.json and with the pods.
-`left out` says why verl 0.9.1 does not take a flag. None of these recipes was measured on hardware yet.
+values are those that our recipes render; a test compares each with job.json and with the pods. `left out` states why
+verl 0.9.1 does not use a flag. None of these recipes has been measured on hardware yet.
 """
 SHORT = {
     recipe_flags.DEEPSEEK: "DeepSeek-V3",
@@ -37,7 +40,7 @@ SHORT = {
 
 
 def verl_keys_page() -> str:
-    """The page on keys."""
+    """Return the page on keys."""
     rows = [
         (f"`{row.field}`", f"`{row.key}`", row.when.text, "own" if row.own else "", f"verl/{row.source}")
         for row in TABLE
@@ -51,10 +54,10 @@ def verl_keys_page() -> str:
         "# From fields to verl 0.9.1\n",
         KEYS,
         table(("field", "key", "when", "", "source"), rows),
-        "## What verl does not do\n",
+        "## Unsupported by verl\n",
         REFUSED,
         table(("field", "why, and what to do"), [(f"`{limit.field}`", limit.message) for limit in LIMITS]),
-        "## Variables of the operator\n",
+        "## Variables set by the operator\n",
         ENVIRONMENT,
         table(("variable", "platforms", "source"), variables),
     ]
@@ -62,7 +65,7 @@ def verl_keys_page() -> str:
 
 
 def recipe_flags_page() -> str:
-    """The page on the published recipes."""
+    """Return the page on the published recipes."""
     head = ("flag", *SHORT.values(), "where", "note")
     parts = [HEADER, "# The published recipes, flag by flag\n", FLAGS]
     for title, flags in recipe_flags.SECTIONS.items():

@@ -1,6 +1,6 @@
-"""Build the wheels of both distributions into dist/, with the locked hatchling and without a network.
+"""Build the wheels of both distributions into dist/, with the locked hatchling and without network access.
 
-`make wheels` runs it; the runtime's wheel holds what the image installs, the operator's what a user's laptop installs.
+`make wheels` runs it. The image installs the runtime's wheel, and a user's laptop the operator's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ BUILD_SECONDS = 120
 
 
 def build(target: Path) -> list[Path]:
-    """Build both into a folder; give the files. Raises CalledProcessError, hatchling's words in its output."""
+    """Build both wheels into a folder and return the files.
+
+    Raise CalledProcessError with hatchling's output if that fails.
+    """
     built = []
     for distribution in DISTRIBUTIONS:
         command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target.absolute()))

@@ -1,8 +1,8 @@
-"""Measure the taps: one local run of the quickstart, its taps on and off from step to step, its exporter scraped.
+"""Measure the taps in one local run of the quickstart, with taps on and off from step to step, and a scraped exporter.
 
-Runs where the runtime's packages are (`make tap-cost` takes the image): starts `rljob run --local` with `switch` in
-verl's processes and the exporter beside it, scrapes that as Prometheus would while the taps are on, interrupts the run
-when the time is over, and prints what was measured as one line of JSON, and then the cost.
+It runs where the runtime's packages are (`make tap-cost` uses the image): it starts `rljob run --local` with `switch`
+in verl's processes and the exporter beside it, scrapes the exporter as Prometheus would while the taps are on,
+interrupts the run when the time is over, and prints the measurements as one line of JSON, and then the cost.
 """
 
 from __future__ import annotations
@@ -35,50 +35,50 @@ from rljob_runtime.contract import PodVariable
 
 QUICKSTART = Path(os.environ.get("RLJOB_EXAMPLES", "examples")) / "quickstart.yaml"
 STEPS = 1000
-"""More than the time allows: it ends the run."""
+"""More steps than the time allows, so that the time ends the run."""
 SCRAPE_SECONDS = 15.0
-"""Prometheus's usual pause, here of the time with taps: half of the steps are without, and nobody scrapes in them."""
+"""Prometheus's usual interval, counted in time with taps: half of the steps are without, and are not scraped."""
 LOOK_SECONDS = 0.25
 END_SECONDS = 60.0
 GOAL = 0.01
 PACKAGES = ("verl", "vllm", "ray", "torch")
-# A proxy of the environment is for the world outside.
+# A proxy of the environment is for external traffic.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 MODULE = "benchmarks.tap_cost.switch"
 
 
 def small_quickstart() -> str:
-    """Give the quickstart on one device, with a model that was hardly warmed up, and without saving on the way."""
+    """Return the quickstart on one device, with a model that was hardly pretrained, and without checkpoints."""
     documents = list(yaml.safe_load_all(QUICKSTART.read_text()))
     for document in documents:
         if document["kind"] == "RLJob":
             document["spec"]["trainer"]["steps"] = STEPS
             document["spec"]["workerGroups"][0]["devicesPerNode"] = 1
             document["spec"]["checkpoint"] = {"path": "/data/checkpoints", "everySteps": STEPS}
-            # As many tokens in every step: what differs from step to step hides what is looked for.
+            # The same number of tokens in every step, because differences between steps would hide the effect.
             document["spec"]["verl"] = {"overrides": {"actor_rollout_ref.rollout.ignore_eos": True}}
         elif document["kind"] == "ConfigMap":
             script = document["data"]["prepare.py"]
             document["data"]["prepare.py"] = script.replace("WARM_UP_STEPS = 1000", "WARM_UP_STEPS = 30")
-    # As JSON: PyYAML writes the string "1e-3" without quotes.
+    # As JSON, because PyYAML writes the string "1e-3" without quotes.
     return "\n---\n".join(json.dumps(document) for document in documents)
 
 
 @dataclass
 class Scraper:
-    """The exporter as a process of its own, and what scrapes of it cost."""
+    """The exporter as a process of its own, and the cost of its scrapes."""
 
     work: Path
     port: int = 0
     seconds: list[float] = field(default_factory=list)
-    """Of each scrape, from the request to the last byte."""
+    """Duration of each scrape, from the request to the last byte."""
     page_bytes: int = 0
-    """Of the last one."""
+    """Size of the last page."""
     process: subprocess.Popen[bytes] | None = None
     _cpu_begun: float | None = None
 
     def start(self) -> int:
-        """Start it as the head's sidecar is started; gives its process number."""
+        """Start it as the head's sidecar is started, and return its process ID."""
         self.port, api = free_port(), free_port()
         variables: dict[str, str] = {
             PodVariable.CONFIG: str(self.work / "job.json"),
@@ -103,14 +103,14 @@ class Scraper:
         self.seconds.append(time.perf_counter() - begun)
 
     def cpu_seconds(self) -> float:
-        """Give the processor time of the exporter so far."""
+        """Return the CPU time of the exporter so far."""
         if self.process is None:
             return 0.0
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> float:
-        """End it; gives the processor time of a scrape."""
+        """Stop it and return the CPU time per scrape."""
         used = self.cpu_seconds() - (self._cpu_begun or 0.0)
         if self.process is not None:
             self.process.terminate()
@@ -119,14 +119,14 @@ class Scraper:
 
 
 def free_port() -> int:
-    """Give a port that nobody has now."""
+    """Return a free port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def run(folder: Path, seconds: float) -> Scraper:
-    """Run the job for so long."""
+    """Run the job for this time."""
     work = folder / "work"
     (folder / "job.yaml").write_text(small_quickstart())
     Shared.create(folder)
@@ -152,14 +152,14 @@ def run(folder: Path, seconds: float) -> Scraper:
             try:
                 process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
-                # The second one does not wait for the step; its own guard ends what is left.
+                # The second interrupt does not wait for the step; the run's own guard ends what is left.
                 process.send_signal(signal.SIGINT)
                 process.wait(END_SECONDS)
     return scraper
 
 
 def machine() -> dict[str, Any]:
-    """Describe what it ran on."""
+    """Describe the machine."""
     cpus = Path("/proc/cpuinfo").read_text().splitlines()
     memory = Path("/proc/meminfo").read_text().splitlines()
     versions = {}
@@ -179,14 +179,14 @@ def machine() -> dict[str, Any]:
 
 
 def goal(found: Estimate) -> str:
-    """Say on which side of the goal the whole interval lies."""
+    """Return on which side of the goal the whole interval is."""
     if found.high < GOAL:
         return "below"
     return "above" if found.low >= GOAL else "neither shown below nor above"
 
 
 def report(found: Cost, scrapes: Mapping[str, Any], where: Mapping[str, Any], load: tuple[float, float]) -> str:
-    """Write the cost for people."""
+    """Format the cost for people."""
     parts = ", ".join(f"{name} {seconds * 1000:.2f} ms" for name, seconds in found.parts.items())
     return f"""
 machine: {", ".join(f"{key} {value}" for key, value in where.items())}
@@ -209,7 +209,7 @@ exporter, scraped at every {SCRAPE_SECONDS:.0f} s with taps: {scrapes["count"]} 
 
 
 def main() -> int:
-    """Run and tell."""
+    """Run and report."""
     parser = argparse.ArgumentParser(prog="tap_cost", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600.0, help="from the start of the run to its interruption")
     options = parser.parse_args()
@@ -226,7 +226,7 @@ def main() -> int:
     measured = pairs(steps)
     if len(measured) < WARM_UP_PAIRS or not scraper.seconds:
         told = f"{len(steps)} steps and {len(scraper.seconds)} scrapes in {options.seconds:.0f} s are too few"
-        print(f"tap_cost: {told}; the run's own words are above", file=sys.stderr)
+        print(f"tap_cost: {told}; see the run's own output above", file=sys.stderr)
         return 1
     scrapes = {
         "count": len(scraper.seconds),

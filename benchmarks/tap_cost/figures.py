@@ -16,9 +16,9 @@ SEED = 1
 
 
 def is_on(index: int) -> bool:
-    """Tell whether the taps are on in a step: steps come in pairs, and each pair begins with the other arm.
+    """Return whether the taps are on in a step. Steps come in pairs, and pairs alternate in the arm that comes first.
 
-    On, off, off, on: every pair holds one of each, and a drift of the step time cancels from pair to pair.
+    On, off, off, on: every pair has one of each, and a drift of the step time cancels out from pair to pair.
     """
     pair, second = divmod(index, 2)
     return (pair + second) % 2 == 0
@@ -36,13 +36,13 @@ class Step:
     router: float
     requests: float
     processor: float
-    """Processor seconds of everything in the container: all of verl, Ray and vLLM, the exporter, and who scrapes it."""
+    """CPU seconds of everything in the container: verl, Ray, vLLM, the exporter, and the scraper."""
     holders: float
-    """Processor seconds of the processes that taps are in: trainer, router and exporter, with all else they do."""
+    """CPU seconds of the processes with taps (trainer, router and exporter), including their other work."""
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Self:
-        """Read a line of the file; steps are counted from 1 there."""
+        """Read a line of the file, in which steps are counted from 1."""
         return cls(
             index=int(told["step"]) - 1,
             on=bool(told["on"]),
@@ -57,12 +57,15 @@ class Step:
 
     @property
     def others(self) -> float:
-        """Processor seconds of the processes without taps: equal work in every step, it tells the machine's pace."""
+        """CPU seconds of the processes without taps.
+
+        Their work is equal in every step, so it shows the machine's pace.
+        """
         return self.processor - self.holders
 
     @property
     def within(self) -> float:
-        """Seconds within our code, as if nothing of it ran beside the step."""
+        """Seconds within our code, as if none of it ran concurrently with the step."""
         return self.hooks + self.stop_requests + self.router
 
 
@@ -72,18 +75,18 @@ class Estimate:
 
     mean: float
     low: float
-    """Of the 95 % interval."""
+    """Lower bound of the 95 % interval."""
     high: float
     count: int
 
     def text(self, scale: float = 1.0, digits: int = 2) -> str:
-        """Write it."""
+        """Format it."""
         low, high = (f"{value * scale:.{digits}f}" for value in (self.low, self.high))
         return f"{self.mean * scale:.{digits}f} [{low} … {high}]"
 
 
 def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], float] = statistics.fmean) -> Estimate:
-    """Estimate a statistic and its interval by drawing the values anew (percentile bootstrap)."""
+    """Estimate a statistic and its interval by resampling (percentile bootstrap)."""
     draw = random.Random(SEED)  # noqa: S311 - resampling
     drawn = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     tail = (1 - CONFIDENCE) / 2
@@ -93,7 +96,7 @@ def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], fl
 
 
 def pairs(steps: Iterable[Step]) -> list[tuple[Step, Step]]:
-    """Give the pairs (on, off) that are complete, without the first ones."""
+    """Return the complete pairs (on, off), without the first ones."""
     by_index = {step.index: step for step in steps}
     found = []
     for pair in range(WARM_UP_PAIRS, max(by_index, default=0) // 2 + 1):
@@ -106,28 +109,28 @@ def pairs(steps: Iterable[Step]) -> list[tuple[Step, Step]]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the taps cost."""
+    """The cost of the taps."""
 
     off_seconds: float
     """Median step without taps."""
     difference: Estimate
-    """On less off, as a share of the mean step without taps."""
+    """On minus off, as a fraction of the mean step without taps."""
     processor: Estimate
-    """The same of processor time: waits and a neighbour's turn on a core are not in it."""
+    """The same for CPU time, which excludes waiting and time that other processes use a core."""
     holders: Estimate
-    """Processor time of the processes that taps are in, on less off, as a share of the mean step without taps."""
+    """CPU time of the processes with taps, on minus off, as a fraction of the mean step without taps."""
     paced: Estimate
-    """The same, each step's at the mean pace of the machine: what makes the others slower makes the holders slower."""
+    """The same, with each step scaled to the machine's mean pace: what slows down the others slows down the holders."""
     holders_seconds: float
     """Median of it in a step without taps."""
     within: Estimate
-    """Seconds in our code a step with taps, as a share of that step."""
+    """Seconds in our code per step with taps, as a fraction of that step."""
     within_seconds: float
     """Median."""
     parts: Mapping[str, float]
-    """Mean seconds a step with taps, by part."""
+    """Mean seconds per step with taps, by part."""
     requests: float
-    """Median requests a step."""
+    """Median requests per step."""
 
 
 def cost(measured: Sequence[tuple[Step, Step]]) -> Cost:
@@ -148,7 +151,7 @@ def cost(measured: Sequence[tuple[Step, Step]]) -> Cost:
         within_seconds=statistics.median(on.within for on in ons),
         parts={
             "hooks of the trainer": statistics.fmean(on.hooks for on in ons),
-            "looks for stop requests": statistics.fmean(on.stop_requests for on in ons),
+            "polling for stop requests": statistics.fmean(on.stop_requests for on in ons),
             "clock of the router": statistics.fmean(on.router for on in ons),
         },
         requests=statistics.median(on.requests for on in ons),

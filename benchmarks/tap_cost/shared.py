@@ -1,6 +1,6 @@
-"""What the processes of the benchmark share: whether taps are on, what the router's clock took, and who holds taps.
+"""State shared by the benchmark's processes: whether taps are on, the router's clock, which processes have taps.
 
-A mapped file, because asking anybody would cost more than what is measured. One process writes each field.
+A mapped file, because a request would cost more than what is measured. One process writes each field.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 
 FOLDER_VARIABLE = "TAP_COST_FOLDER"
-"""Folder of the benchmark's own files; where it is not set, nothing is switched and nothing measured."""
+"""Folder of the benchmark's own files. If it is not set, nothing is switched or measured."""
 STEPS_FILE = "steps.jsonl"
 _FILE = "switch"
 _ON = 0
@@ -22,7 +22,7 @@ _PIDS_OFFSET = _ROUTER_OFFSET + _ROUTER.size
 
 
 class Holder(enum.IntEnum):
-    """A process that taps are in, beside the trainer, which asks."""
+    """A process with taps, in addition to the trainer, which reads this."""
 
     ROUTER = 0
     EXPORTER = 1
@@ -40,12 +40,12 @@ class Shared:
 
     @staticmethod
     def create(folder: Path) -> None:
-        """Make the file: taps off, nothing measured."""
+        """Create the file: taps off, nothing measured."""
         (folder / _FILE).write_bytes(bytes(_SIZE))
 
     @property
     def on(self) -> bool:
-        """Whether the taps are on."""
+        """Return whether the taps are on."""
         return self._map[_ON] == 1
 
     def switch(self, *, on: bool) -> None:
@@ -54,7 +54,7 @@ class Shared:
 
     @property
     def router(self) -> tuple[float, int]:
-        """Seconds that the router's clock took, and how often it was asked, both so far."""
+        """Return the seconds that the router's clock took and the number of its calls, both so far."""
         seconds, calls = _ROUTER.unpack_from(self._map, _ROUTER_OFFSET)
         return seconds, calls
 
@@ -63,11 +63,11 @@ class Shared:
         _ROUTER.pack_into(self._map, _ROUTER_OFFSET, *value)
 
     def hold(self, holder: Holder, pid: int) -> None:
-        """Tell which process it is."""
+        """Record which process it is."""
         _PID.pack_into(self._map, _PIDS_OFFSET + holder * _PID.size, pid)
 
     @property
     def holders(self) -> frozenset[int]:
-        """Process numbers of those that told theirs."""
+        """Return the IDs of the recorded processes."""
         told = (_PID.unpack_from(self._map, _PIDS_OFFSET + holder * _PID.size)[0] for holder in Holder)
         return frozenset(pid for pid in told if pid)

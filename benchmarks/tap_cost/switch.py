@@ -1,9 +1,9 @@
-"""Turns the taps of a run on and off from step to step, and times them; verl itself loads it into its processes.
+"""Turn the taps of a run on and off from step to step, and time them. verl itself loads this module into its processes.
 
-verl imports what VERL_USE_EXTERNAL_MODULES names wherever it is imported. In the trainer's process the hooks of our
-trainer are timed, less what verl's own methods take within them, and with the taps off they ask no router, compute no
-figure and write no record. In the router's, the clock of the replicas is timed, and stands still with the taps off.
-What a run needs whether anybody looks or not (the data's place, stop requests) goes on, and is timed too.
+verl imports the modules in VERL_USE_EXTERNAL_MODULES wherever it is imported. In the trainer's process the hooks of our
+trainer are timed, minus the time of verl's own methods within them. With the taps off they do not ask the router,
+compute no metrics and write no records. In the router's process, the clock of the replicas is timed, and stopped with
+the taps off. What a run needs in any case (the data's position, stop requests) continues, and is timed too.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
 
 TRAINER_MODULE = "rljob_runtime.verl_plugin.trainer"
 HOOKS = ("on_step_begin", "on_step_end", "_compute_metrics")
-"""Methods of our trainer that call verl's own of the same name; on_step_end is where verl sends weights."""
+"""Methods of our trainer that call verl's own of the same name; in on_step_end, verl sends weights."""
 Function = Callable[..., Any]
 _CPUCLOCK_SCHED = 2
-"""Which clock of a process: include/linux/posix-timers.h of the kernel."""
+"""Clock ID of a process: include/linux/posix-timers.h of the kernel."""
 CPU_STAT = Path("/sys/fs/cgroup/cpu.stat")
 CPUACCT = Path("/sys/fs/cgroup/cpuacct/cpuacct.usage")
-"""Of cgroups v2 and v1: docs.kernel.org/admin-guide/cgroup-v2.html and cgroup-v1/cpuacct.html."""
+"""cgroups v2 and v1: docs.kernel.org/admin-guide/cgroup-v2.html and cgroup-v1/cpuacct.html."""
 
 
 def processor_seconds(unified: Path = CPU_STAT, older: Path = CPUACCT) -> float:
-    """Give the processor time of this container so far, from either version of cgroups."""
+    """Return the CPU time of this container so far, from either version of cgroups."""
     if older.exists():
         return int(older.read_text()) / 1e9
     fields = dict(line.split() for line in unified.read_text().splitlines())
@@ -44,12 +44,12 @@ def processor_seconds(unified: Path = CPU_STAT, older: Path = CPUACCT) -> float:
 
 
 def process_seconds(pid: int) -> float:
-    """Give the processor time of a process so far, by the clock that its number names (clock_getcpuclockid(3))."""
+    """Return the CPU time of a process so far, from its CPU clock (clock_getcpuclockid(3))."""
     return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
 
 
 class Stopwatch:
-    """Times calls, each less the timed calls within it."""
+    """Times calls, each minus the timed calls within it."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -87,7 +87,7 @@ class TrainerTaps:
         self._holders: dict[int, float] = {}
 
     def install(self) -> None:
-        """Take the place of the methods of the attempt; those of the trainer follow when it is there."""
+        """Replace the methods of the attempt; those of the trainer follow when it is known."""
         for name, off in (("own_metrics", dict), ("record", lambda: None)):
             setattr(TrainingAttempt, name, self._switched(getattr(TrainingAttempt, name), off))
         setattr(TrainingAttempt, "stop_mode", self._watch.timed(TrainingAttempt.stop_mode, "stop requests"))  # noqa: B010 - mypy forbids assignment
@@ -101,7 +101,7 @@ class TrainerTaps:
         setattr(TrainingAttempt, "step_began", step_began)  # noqa: B010 - the same
 
     def _install_in_trainer(self) -> None:
-        # By now it is imported: it is the one that calls.
+        # The trainer is imported by now, because it is the caller.
         ours = sys.modules[TRAINER_MODULE].RLJobTrainer
         base = ours.__mro__[1]
         for name in HOOKS:
@@ -119,7 +119,7 @@ class TrainerTaps:
         return call
 
     def _next_step(self) -> None:
-        """Close a step's account and open the next one's: from the begin of a step to the begin of the next."""
+        """Close a step's account and open the next one's: from the start of a step to the start of the next."""
         now, processor, holders = time.perf_counter(), processor_seconds(), self._holders_seconds()
         if self._begun is None:
             self._install_in_trainer()
@@ -146,7 +146,7 @@ class TrainerTaps:
         self._begun = time.perf_counter()
 
     def _holders_seconds(self) -> dict[int, float]:
-        """Processor time so far of each process that taps are in, by its number."""
+        """Return the CPU time so far of each process with taps, by process ID."""
         return {pid: process_seconds(pid) for pid in self._shared.holders | {os.getpid()}}
 
 
@@ -158,7 +158,7 @@ class RouterTaps:
         self._seconds, self._calls = 0.0, 0
 
     def install(self) -> None:
-        """Take the place of the clock's methods."""
+        """Replace the clock's methods."""
         for name in ("acquired", "released"):
             setattr(ReplicaTimes, name, self._timed(getattr(ReplicaTimes, name)))
 
@@ -178,7 +178,7 @@ class RouterTaps:
 
 
 def install(folder: Path) -> None:
-    """Install both: each process uses the methods of one."""
+    """Install both; each process uses the methods of one."""
     shared = Shared(folder)
     TrainerTaps(shared, folder / STEPS_FILE).install()
     RouterTaps(shared).install()

@@ -1,4 +1,4 @@
-"""From steps to the cost: pairs are complete, a drift cancels, and spread is told."""
+"""From steps to the cost: pairs are complete, a drift cancels out, and the spread is reported."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_processes_of_the_taps_are_compared_for_themselves_with_the_step() -
 
 
 def test_a_machine_of_changing_pace_does_not_hide_what_the_taps_cost() -> None:
-    """Every step's processor time is stretched; at the mean pace of 1.2, the taps take 24 ms of steps of 2 s."""
+    """Every step's CPU time is scaled; at the mean pace of 1.2, the taps take 24 ms of steps of 2 s."""
     stretched = []
     for index in range(COUNT):
         pace = 1 + (index % 5) / 10

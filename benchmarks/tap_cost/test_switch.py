@@ -1,4 +1,7 @@
-"""The switch in the trainer's process: what is off does nothing, every step is told, verl's own time is not ours."""
+"""The switch in the trainer's process.
+
+Disabled taps do nothing, every step is recorded, and verl's own time is excluded.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class Base:
 
 
 class Clock:
-    """Time that only the fakes move."""
+    """Time that only the fakes advance."""
 
     now = 0.0
 
@@ -48,7 +51,7 @@ class Clock:
 
 def trainer_of(clock: Clock, run: Any, asked: list[int]) -> type:  # noqa: ANN401 - stands in for a TrainingAttempt
     class RLJobTrainer(Base):
-        """Ours: each hook takes a thousandth beside verl's time."""
+        """Our trainer: each hook takes a thousandth of a second in addition to verl's time."""
 
         def __init__(self) -> None:
             self.clock = clock
@@ -79,7 +82,7 @@ def trainer_of(clock: Clock, run: Any, asked: list[int]) -> type:  # noqa: ANN40
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the benchmark's folder; what the switch replaces comes back afterwards."""
+    """Return the benchmark's folder; what the switch replaces is restored afterwards."""
     for owner, names in (
         (TrainingAttempt, ("own_metrics", "record", "stop_mode", "step_began")),
         (ReplicaTimes, ("acquired", "released")),
@@ -94,7 +97,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Step], list[int], list[int]]:
-    """Train for some steps; gives what was told, and the steps in which the router was asked and records written."""
+    """Train for some steps; return the records and the steps in which the router was asked and records were written."""
     clock, asked, recorded = Clock(), list[int](), list[int]()
     monkeypatch.setattr(TrainingAttempt, "own_metrics", lambda *_: {"figure": 1.0})
     monkeypatch.setattr(TrainingAttempt, "record", lambda _, step, __: recorded.append(step))
@@ -129,7 +132,7 @@ def test_the_processor_time_of_the_trainers_process_is_told(steps: tuple[list[St
 
 def test_the_time_of_verls_own_methods_is_not_ours(steps: tuple[list[Step], list[int], list[int]]) -> None:
     told, _, _ = steps
-    # In the first step the trainer was only just found.
+    # In the first step the trainer has only just been found.
     assert {round(step.hooks, 6) for step in told[1:]} == {0.003}
 
 

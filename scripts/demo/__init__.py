@@ -1,1 +1,1 @@
-"""`make demo`: from a bare checkout to a trained model on a real cluster, and what to look at."""
+"""`make demo`: from a bare checkout to a trained model on a real cluster."""

@@ -1,7 +1,7 @@
-"""The demo from top to bottom: build, cluster, operator, job, result. `make demo` runs it.
+"""The steps of the demo: build, cluster, operator, job, result. `make demo` runs it.
 
-DEMO_CLUSTER=existing takes the cluster of the current kubeconfig, where KubeRay runs and the two images can be pulled
-(DEMO_OPERATOR_IMAGE, DEMO_RUNTIME_IMAGE). The cluster stays up; a second run builds and imports nothing.
+DEMO_CLUSTER=existing uses the cluster of the current kubeconfig, where KubeRay must run and the two images must be
+pullable (DEMO_OPERATOR_IMAGE, DEMO_RUNTIME_IMAGE). The cluster is kept; a second run builds and imports nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UP_SECONDS = 900
 
 @contextmanager
 def chapter(title: str) -> Iterator[None]:
-    """Head a part of the demo and tell how long it took."""
+    """Print the heading of a part, and its duration at the end."""
     print(f"== {title}", flush=True)
     started = time.monotonic()
     yield
@@ -47,7 +47,7 @@ def chapter(title: str) -> Iterator[None]:
 
 
 def main() -> int:
-    """Run the demo; exit code 1 when a part fails."""
+    """Run the demo; exit code 1 if a part fails."""
     try:
         kubernetes = existing_cluster() if os.environ.get("DEMO_CLUSTER") == "existing" else local_cluster()
         train(kubernetes)
@@ -56,31 +56,33 @@ def main() -> int:
         print(f"\ndemo failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nstopped; the cluster and the job are left as they are", file=sys.stderr)
+        print("\nstopped; the cluster and the job are left unchanged", file=sys.stderr)
         return 130
     return 0
 
 
 def local_cluster() -> Kubernetes:
-    """Build what is missing, start the local Kubernetes, install the operator there."""
-    # Images need nothing of the programs: both compile side by side, and the cluster starts meanwhile.
+    """Build what is missing, start the local Kubernetes and install the operator there."""
+    # Images do not need the programs, so both are built concurrently, and the cluster starts meanwhile.
     with ThreadPoolExecutor(max_workers=1) as pool:
         images = pool.submit(build_images)
-        with chapter("compile the programs of the local Kubernetes; the images in the background (all cached)"):
+        with chapter(
+            "compile the programs of the local Kubernetes, and build the images in the background (both are cached)"
+        ):
             cluster("build", seconds=BUILD_SECONDS)
         with chapter("start the local Kubernetes with KubeRay and fake NPUs"):
             cluster("up", seconds=UP_SECONDS)
-        with chapter("bring the images into the node"):
+        with chapter("import the images into the node"):
             images.result()
             cluster("image", "load", seconds=BUILD_SECONDS)
     kubernetes = product.local_kubernetes()
-    with chapter("install the operator by its Helm chart"):
+    with chapter("install the operator with its Helm chart"):
         product.install(kubernetes)
     return kubernetes
 
 
 def build_images() -> None:
-    """Build the images of operator and runtime, unless equal ones are in the cache."""
+    """Build the images of operator and runtime, unless identical ones are in the cache."""
     for name in ("operator", "runtime-cpu"):
         cluster("image", "build", name, seconds=BUILD_SECONDS)
 
@@ -98,7 +100,7 @@ def existing_cluster() -> Kubernetes:
 
 
 def train(kubernetes: Kubernetes) -> None:
-    """Run the quickstart to its end; raises DemoError with the reason when it did not succeed."""
+    """Run the quickstart to its end. Raise DemoError with the reason if it does not succeed."""
     with chapter(f"run {QUICKSTART.relative_to(ROOT)}"):
         apply_anew(kubernetes)
         job = follow(kubernetes, NAMESPACE, NAME, Patience())
@@ -108,37 +110,36 @@ def train(kubernetes: Kubernetes) -> None:
 
 
 def apply_anew(kubernetes: Kubernetes) -> None:
-    """Delete an earlier quickstart job, keep its volume, apply the manifest."""
+    """Delete an earlier quickstart job, keep its volume, and apply the manifest."""
     words = ("--namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout", "120s")
     kubernetes.run("delete", "rljob", NAME, *words, timeout_seconds=150)
     documents: list[Manifest] = list(yaml.safe_load_all(QUICKSTART.read_text()))
     for document in documents:
         if document["kind"] == "RLJob" and "DEMO_RUNTIME_IMAGE" in os.environ:
             document["spec"]["runtime"]["image"] = os.environ["DEMO_RUNTIME_IMAGE"]
-    # As JSON: PyYAML writes the string "1e-3" without quotes, and kubectl reads a number.
+    # As JSON, because PyYAML writes the string "1e-3" without quotes, which kubectl reads as a number.
     text = "\n---\n".join(json.dumps(document) for document in documents)
     print(kubernetes.run("apply", "--namespace", NAMESPACE, "--filename", "-", text=text), end="", flush=True)
 
 
 def failure(job: Manifest, kubernetes: Kubernetes) -> str:
-    """The reason, and where to look."""
+    """Return the reason of the failure, and how to investigate it."""
     status = job["status"]
     export = f"export KUBECONFIG={kubernetes.kubeconfig}; " if kubernetes.kubeconfig else ""
     return (
-        f"the job ended {status['state']}: {status.get('reason', '')}: {status.get('message', '')}\n"
-        f"look further:\n  {export}kubectl describe rljob {NAME}\n"
-        f"  kubectl get pods --selector rljob.dev/job={NAME}\n"
-        f"  kubectl -n {operator.NAMESPACE} logs deployment/{operator.RELEASE}"
+        f"the job ended {status['state']}: {status.get('reason', '')}: {status.get('message', '')}\nto "
+        f"investigate:\n  {export}kubectl describe rljob {NAME}\n  kubectl get pods --selector "
+        f"rljob.dev/job={NAME}\n  kubectl -n {operator.NAMESPACE} logs deployment/{operator.RELEASE}"
     )
 
 
 def show_result(kubernetes: Kubernetes) -> None:
-    """The reward curve, the figures, the report, and where to look next."""
+    """Print the reward curve, the metrics, the report, and commands for further exploration."""
     place = kubectl.Place(NAMESPACE, kubeconfig=kubernetes.kubeconfig, program=kubernetes.kubectl)
     run = cluster_run(NAME, place, Sources(), LAUNCHER)
     steps = figures(run.records)
     if not steps:
-        raise DemoError("the job succeeded but left no step records; that is a defect")
+        raise DemoError("the job succeeded but left no step records; this is a bug")
     print(plot([step.reward for step in steps], title="reward (mean score per step) over steps"), end="\n\n")
     print(table(figure_table(steps)), end="\n\n")
     wide = ("get", "rljobs", "--namespace", NAMESPACE)

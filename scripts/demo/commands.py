@@ -1,4 +1,4 @@
-"""Running programs for the demo: kubectl, helm and the local cluster's own command line."""
+"""Run programs for the demo: kubectl, helm and the local cluster's own command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kubernetes:
-    """A cluster, through kubectl; `kubeconfig` None is the user's own."""
+    """A cluster, through kubectl; a `kubeconfig` of None is the user's own."""
 
     kubeconfig: Path | None
     kubectl: str = "kubectl"
@@ -30,11 +30,11 @@ class Kubernetes:
         return os.environ if self.kubeconfig is None else {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
 
     def run(self, *words: str, text: str | None = None, timeout_seconds: float = 60) -> str:
-        """Run kubectl and return what it printed."""
+        """Run kubectl and return its output."""
         return capture((self.kubectl, *words), environment=self.environment, text=text, seconds=timeout_seconds)
 
     def get(self, *words: str) -> Manifest | None:
-        """GET one object or list; None when it is not there."""
+        """Get one object or list; None if it does not exist."""
         text = self.run("get", *words, "--ignore-not-found", "--output", "json")
         answer: Manifest | None = json.loads(text) if text.strip() else None
         return answer
@@ -47,13 +47,13 @@ def capture(
     text: str | None = None,
     seconds: float = 60,
 ) -> str:
-    """Run a command to its end and return what it printed; its complaint becomes a DemoError."""
+    """Run a command to its end and return its output; its error message becomes a DemoError."""
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, input=text, capture_output=True, text=True, timeout=seconds, check=False
         )
     except FileNotFoundError as error:
-        raise DemoError(f"{command[0]} is not on this machine") from error
+        raise DemoError(f"{command[0]} is not installed on this machine") from error
     except subprocess.TimeoutExpired as error:
         raise DemoError(f"`{' '.join(command)}` did not end within {seconds:.0f} s") from error
     if done.returncode:
@@ -68,7 +68,7 @@ def show(*command: str, seconds: float, environment: Mapping[str, str] | None = 
     except subprocess.TimeoutExpired as error:
         raise DemoError(f"`{' '.join(command)}` did not end within {seconds / 60:.0f} minutes") from error
     if code:
-        raise DemoError(f"`{' '.join(command)}` ended with code {code}; its output stands above")
+        raise DemoError(f"`{' '.join(command)}` exited with code {code}; see its output above")
 
 
 def cluster(*words: str, seconds: float) -> None:
@@ -77,6 +77,6 @@ def cluster(*words: str, seconds: float) -> None:
 
 
 def cluster_answer(*words: str) -> str:
-    """The one line that a command of the local cluster prints last."""
+    """Return the last line that a command of the local cluster prints."""
     printed = capture((sys.executable, "-m", "tests.cluster", *words), seconds=600).strip()
     return printed.splitlines()[-1] if printed else ""

@@ -1,5 +1,5 @@
-"""The one error of the demo: its text is what the user reads, without a traceback."""
+"""The exception of the demo, whose text is printed without a traceback."""
 
 
 class DemoError(Exception):
-    """A step of the demo failed; the text says which, why, and where to look."""
+    """A step of the demo failed; the text says which one, why, and how to investigate it."""

@@ -1,4 +1,4 @@
-"""Following one RLJob to its end: a progress bar on a terminal, a line per change elsewhere, and bounded patience."""
+"""Follow one RLJob to its end: a progress bar on a terminal, a line per change elsewhere, with bounded waiting."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from scripts.demo.commands import Kubernetes, Manifest
 from scripts.demo.errors import DemoError
 
 POLL_SECONDS = 4.0
-"""A look is a process of kubectl, which takes its time from the job where there are two cores."""
+"""Seconds between two polls. Each poll starts kubectl, which takes CPU time from the job on a machine with two cores.
+"""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long the demo waits: for the first step, between steps, and in all."""
+    """Time limits of the demo: for the first step, between steps, and in total."""
 
     start_seconds: float = 900.0
     step_seconds: float = 420.0
@@ -26,13 +27,13 @@ class Patience:
 
 
 def follow(kubernetes: Kubernetes, namespace: str, name: str, patience: Patience) -> Manifest:
-    """Poll until the job ended; raises DemoError when it takes too long."""
+    """Poll until the job has ended. Raise DemoError if it takes too long."""
     started = moved = time.monotonic()
     line, last = Line(), ("", -1)
     while True:
         job = kubernetes.get("rljob", name, "--namespace", namespace)
         if job is None:
-            raise DemoError(f"RLJob {namespace}/{name} is gone: somebody deleted it")
+            raise DemoError(f"RLJob {namespace}/{name} no longer exists; it was deleted")
         status = job.get("status") or {}
         now, here = time.monotonic(), (str(status.get("state", "Pending")), _step(status))
         line.draw(describe(status, now - started), important=here[0] != last[0])
@@ -49,7 +50,7 @@ def follow(kubernetes: Kubernetes, namespace: str, name: str, patience: Patience
 
 
 def describe(status: Mapping[str, Any], elapsed_seconds: float) -> str:
-    """The line of a moment."""
+    """Return the current line."""
     state, message = str(status.get("state", "Pending")), str(status.get("message", ""))
     return progress_line(elapsed_seconds, state, status.get("progress") or {}, message)
 

@@ -1,4 +1,4 @@
-"""Installing the operator by its chart, as a user would; an unchanged release is not rolled."""
+"""Install the operator with its chart, as a user would. An unchanged release is not rolled out again."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ INSTALL_SECONDS = 300
 def install(kubernetes: Kubernetes, helm: str, image: str, image_id: str) -> None:
     """Install or upgrade the chart and wait until the operator is ready.
 
-    The local image keeps its tag when its content changes; its digest as a pod annotation makes the pod roll then, and
-    only then.
+    The local image keeps its tag when its content changes. A pod annotation with its digest makes the pod roll out
+    exactly then.
     """
     repository, _, tag = image.rpartition(":")
     settings = {"image.repository": repository, "image.tag": tag}
     if image_id:
         settings[r"podAnnotations.rljob\.dev/image"] = image_id
     words = [helm, "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"]
-    # CRDs may be there already, applied by hand or by a test: the release takes them over.
+    # CRDs may exist already, applied by hand or by a test; the release takes ownership of them.
     words += ["--take-ownership", "--force-conflicts", "--wait", "--timeout", f"{INSTALL_SECONDS}s"]
     for key, value in settings.items():
         words += ["--set-string", f"{key}={value}"]
@@ -35,7 +35,7 @@ def install(kubernetes: Kubernetes, helm: str, image: str, image_id: str) -> Non
 
 
 def _why(kubernetes: Kubernetes) -> str:
-    """The operator's own words."""
+    """Return the operator's own log."""
     selector = f"app.kubernetes.io/instance={RELEASE}"
     pods = kubernetes.run("get", "pods", "--namespace", NAMESPACE, "--selector", selector, "--output", "wide")
     try:
@@ -46,5 +46,5 @@ def _why(kubernetes: Kubernetes) -> str:
 
 
 def helm_of_path() -> str:
-    """The user's helm, for a cluster of the user's."""
+    """Return the user's helm, for the user's own cluster."""
     return os.environ.get("HELM", "helm")

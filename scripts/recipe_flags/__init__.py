@@ -1,9 +1,9 @@
-"""Every flag and variable of the published Ascend recipes, and what became of it in ours. Data.
+"""Every flag and variable of the published Ascend recipes, with its counterpart in this project's recipes. Data.
 
 The published ones are the training scripts of cann-recipes-train for DeepSeek-V3, Qwen3-235B-A22B (GRPO and DAPO) and
-Qwen3-32B. A row that names a key or variable says what our recipes render: tests/house/test_recipe_flags.py compares
-each with job.json and with the pods. A row without one says why verl 0.9.1 does not take the flag. The page is made by
-`scripts.verl_reference`.
+Qwen3-32B. A row with a key or variable states what our recipes render; tests/house/test_recipe_flags.py compares each
+with job.json and with the pods. A row without one states why verl 0.9.1 does not use the flag. `scripts.verl_reference`
+generates the page.
 """
 
 from scripts.recipe_flags.environment import ENVIRONMENT

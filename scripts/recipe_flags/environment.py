@@ -8,16 +8,16 @@ from scripts.recipe_flags.rows import DAPO, DEEPSEEK, FLAGSHIPS, QWEN32, QWEN235
 
 
 def everywhere(value: str) -> Mapping[str, str]:
-    """The same text in all flagships."""
+    """Return the same value for all flagship recipes."""
     return dict.fromkeys(FLAGSHIPS, value)
 
 
 UNSET: Mapping[str, str] = {}
 QWEN_TIMEOUT = {DEEPSEEK: "600", QWEN235: "7200", DAPO: "7200", QWEN32: "7200"}
-PATCH = "switch of a patch of the recipe; its part of verl no longer exists"
-KUBERAY = "KubeRay starts Ray and tells it its address"
-INTERFACE = "network.hccl.socketInterface; without it HCCL takes the pod's address (HCCL_IF_IP)"
-CANN_DEFAULT = "CANN's default as well"
+PATCH = "switch of a patch of the recipe, whose part of verl no longer exists"
+KUBERAY = "KubeRay starts Ray and sets its address"
+INTERFACE = "network.hccl.socketInterface; without it HCCL uses the pod's address (HCCL_IF_IP)"
+CANN_DEFAULT = "also CANN's default"
 
 ENVIRONMENT = (
     *(
@@ -31,11 +31,11 @@ ENVIRONMENT = (
     EnvironmentFlag("NNODES", "left out", UNSET, "workerGroups[].nodes"),
     EnvironmentFlag("NPUS_PER_NODE", "left out", UNSET, "workerGroups[].devicesPerNode"),
     EnvironmentFlag(
-        "WORLD_SIZE", "left out", UNSET, "verl sets it for each worker; a pod's value would leak into them"
+        "WORLD_SIZE", "left out", UNSET, "verl sets it for each worker; a value on the pod would leak into them"
     ),
     EnvironmentFlag("DIST_CKPT_PATH", "left out", UNSET, "Megatron-Bridge reads the Hugging Face files"),
     EnvironmentFlag("DISTCP_PATH", "left out", UNSET, "Megatron-Bridge reads the Hugging Face files"),
-    EnvironmentFlag("HCCL_IF_BASE_PORT", "left out", UNSET, "ignored where HCCL_HOST_SOCKET_PORT_RANGE is set"),
+    EnvironmentFlag("HCCL_IF_BASE_PORT", "left out", UNSET, "ignored if HCCL_HOST_SOCKET_PORT_RANGE is set"),
     EnvironmentFlag("HCCL_HOST_SOCKET_PORT_RANGE", "operator", everywhere("auto")),
     EnvironmentFlag("HCCL_NPU_SOCKET_PORT_RANGE", "operator", everywhere("auto")),
     EnvironmentFlag("HCCL_CONNECT_TIMEOUT", "operator", QWEN_TIMEOUT, "network.hccl.connectTimeoutSeconds"),
@@ -46,7 +46,8 @@ ENVIRONMENT = (
         "PYTORCH_NPU_ALLOC_CONF",
         "left out",
         UNSET,
-        "growing segments and bounds on splits exclude each other, and verl switches the segments around each rollout",
+        "expandable segments and split limits are mutually exclusive, and verl switches the segments around "
+        "each rollout",
     ),
     EnvironmentFlag(
         "TASK_QUEUE_ENABLE",
@@ -59,16 +60,16 @@ ENVIRONMENT = (
         "LD_PRELOAD",
         "image",
         UNSET,
-        "jemalloc: for the Ascend image, which is not built here yet; .bashrc is not read in pods",
+        "jemalloc: for the Ascend image, which is not built here yet; pods do not read .bashrc",
     ),
-    EnvironmentFlag("MALLOC_MMAP_THRESHOLD_", "image", UNSET, "goes with jemalloc"),
+    EnvironmentFlag("MALLOC_MMAP_THRESHOLD_", "image", UNSET, "belongs to jemalloc"),
     EnvironmentFlag("LCAL_COMM_ID", "recipe", {DEEPSEEK: "127.0.0.1:27001"}),
     EnvironmentFlag("CUDA_DEVICE_MAX_CONNECTIONS", "operator", everywhere("1"), "with Megatron and MindSpeed"),
-    EnvironmentFlag("D2D_DATA_TRANSFER", "left out", UNSET, "tensors travel through verl's TransferQueue"),
+    EnvironmentFlag("D2D_DATA_TRANSFER", "left out", UNSET, "tensors are sent through verl's TransferQueue"),
     EnvironmentFlag("VLLM_DP_SIZE", "left out", UNSET, "rollout.parallelism.data"),
     EnvironmentFlag("VLLM_ENABLE_EXPERT_PARALLEL", "left out", UNSET, "rollout.parallelism.expert"),
     EnvironmentFlag("VLLM_ENABLE_FIX_ROUTE", "left out", UNSET, PATCH),
-    EnvironmentFlag("VLLM_ENABLE_MC2", "left out", UNSET, "vllm-ascend chooses the communication of experts by itself"),
+    EnvironmentFlag("VLLM_ENABLE_MC2", "left out", UNSET, "vllm-ascend chooses the communication of experts itself"),
     EnvironmentFlag("VLLM_ENABLE_GRAPH_MODE", "left out", UNSET, "rollout.eager"),
     *(
         EnvironmentFlag(name, "left out", UNSET, PATCH)
@@ -87,7 +88,7 @@ ENVIRONMENT = (
         "ROLLOUT_REBALANCE_ENABLE", "left out", UNSET, "verl gives each sample to the least loaded replica"
     ),
     EnvironmentFlag(
-        "VLLM_SPECULATIVE_BATCH_SIZE_THRE", "left out", UNSET, "no such bound in vLLM; drafts are always tried"
+        "VLLM_SPECULATIVE_BATCH_SIZE_THRE", "left out", UNSET, "vLLM has no such bound; drafts are always tried"
     ),
     EnvironmentFlag(
         "NPUGRAPH_EX_ENABLE_STATIC_KERNEL",
@@ -105,20 +106,20 @@ ENVIRONMENT = (
     ),
     EnvironmentFlag("VLLM_VERSION", "left out", UNSET, "for a vLLM built from source under another version"),
     EnvironmentFlag("VLLM_ASCEND_ENABLE_NZ", "operator", everywhere("0"), "with additional_config.weight_nz_mode 0"),
-    EnvironmentFlag("VLLM_USE_V1", "left out", UNSET, "vLLM has no other engine any more"),
-    EnvironmentFlag("VLLM_LOGGING_LEVEL", "verl", UNSET, "verl sets WARN; a template's env wins"),
+    EnvironmentFlag("VLLM_USE_V1", "left out", UNSET, "vLLM no longer has another engine"),
+    EnvironmentFlag("VLLM_LOGGING_LEVEL", "verl", UNSET, "verl sets WARN; a template's env takes precedence"),
     EnvironmentFlag("PROFILE_UPDATE", "left out", UNSET, PATCH),
     EnvironmentFlag("PRINT_MEMORY", "left out", UNSET, PATCH),
     *(
         EnvironmentFlag(name, "left out", UNSET, CANN_DEFAULT)
         for name in ("ASCEND_LAUNCH_BLOCKING", "ASCEND_SLOG_PRINT_TO_STDOUT", "ASCEND_GLOBAL_LOG_LEVEL")
     ),
-    EnvironmentFlag("ASCEND_GLOBAL_EVENT_ENABLE", "left out", UNSET, "a matter of logs; a template's env may set it"),
-    EnvironmentFlag("ASCEND_HOST_LOG_FILE_NUM", "left out", UNSET, "a matter of logs; a template's env may set it"),
+    EnvironmentFlag("ASCEND_GLOBAL_EVENT_ENABLE", "left out", UNSET, "affects only logs; a template's env may set it"),
+    EnvironmentFlag("ASCEND_HOST_LOG_FILE_NUM", "left out", UNSET, "affects only logs; a template's env may set it"),
     EnvironmentFlag(
-        "HYDRA_FULL_ERROR", "left out", UNSET, "the launcher composes Hydra's configuration and tells its errors"
+        "HYDRA_FULL_ERROR", "left out", UNSET, "the launcher composes Hydra's configuration and reports its errors"
     ),
-    EnvironmentFlag("RAY_DEDUP_LOGS", "left out", UNSET, "a matter of logs; a template's env may set it"),
+    EnvironmentFlag("RAY_DEDUP_LOGS", "left out", UNSET, "affects only logs; a template's env may set it"),
     EnvironmentFlag("PYTHONUNBUFFERED", "image", UNSET),
     EnvironmentFlag("ulimit -n", "left out", UNSET, "KubeRay raises it to 65536"),
     *(

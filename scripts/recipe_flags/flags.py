@@ -7,7 +7,7 @@ from scripts.recipe_flags.rows import Flag, Values, each, same
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"
 NOTHING: Values = {}
-BY_JOB = "the job's own: it depends on volumes"
+BY_JOB = "set by the job, because it depends on volumes"
 OVERLONG = "+reward.reward_kwargs.overlong_buffer_cfg"
 
 DATA = (
@@ -15,7 +15,7 @@ DATA = (
     Flag("data.val_files", "data.validation", NOTHING, note=BY_JOB),
     Flag("data.prompt_key", "override", each((None, None, "prompt", None))),
     Flag("data.train_batch_size", "trainer.globalBatchSize", each((512, 512, 128, 32))),
-    Flag("data.gen_batch_size", "left out", NOTHING, note="verl sets it to 1 where groups are filtered"),
+    Flag("data.gen_batch_size", "left out", NOTHING, note="verl sets it to 1 if groups are filtered"),
     Flag("data.max_prompt_length", "data.maxPromptTokens", each((1024, 2048, 2048, 2048))),
     Flag("data.max_response_length", "data.maxResponseTokens", each((3072, 32768, 34816, 34816))),
     Flag("data.filter_overlong_prompts", "override", same(value=True)),
@@ -26,7 +26,7 @@ DATA = (
         "model.trustRemoteCode",
         each((True, None, None, None)),
         "actor_rollout_ref.model.trust_remote_code",
-        "verl 0.9.1 reads the tokenizer through the model's section",
+        "verl 0.9.1 reads the tokenizer from the model's section",
     ),
     Flag(
         "custom_reward_function.path", "reward.path", NOTHING, note=f"{BY_JOB}; now reward.custom_reward_function.path"
@@ -36,7 +36,7 @@ DATA = (
         "reward.function",
         same("compute_score"),
         "reward.custom_reward_function.name",
-        "verl 0.9.1 ignores the old section in silence",
+        "verl 0.9.1 silently ignores the old section",
     ),
 )
 
@@ -78,7 +78,7 @@ ROLLOUT_FLAGS = (
         f"+{ROLLOUT}.engine_kwargs.vllm.speculative_config.method",
         "rollout.speculative.method",
         each((None, "ngram", "ngram", "ngram")),
-        note="`sam` is no method of vLLM; the published patch runs ngram under that name",
+        note="`sam` is not a method of vLLM; the published patch runs ngram under that name",
     ),
     Flag(
         f"+{ROLLOUT}.engine_kwargs.vllm.speculative_config.num_speculative_tokens",
@@ -123,7 +123,7 @@ ACTOR_FLAGS = (
         f"{ACTOR}.load_weight",
         "left out",
         NOTHING,
-        note="removed; weights are always loaded, a run with random ones needs a folder with random weights",
+        note="removed; weights are always loaded, so a run with random ones needs a folder with random weights",
     ),
     Flag(f"{ACTOR}.optim.lr", "trainer.learningRate", same(1e-6)),
     Flag(f"{ACTOR}.optim.clip_grad", "trainer.gradientClip", each((1.0, 10000.0, 10000.0, 10000.0))),
@@ -134,7 +134,7 @@ ACTOR_FLAGS = (
     Flag(f"{ACTOR}.use_packed_seq", "left out", NOTHING, note="removed; Megatron always packs (use_remove_padding)"),
     Flag(f"{ACTOR}.use_kl_loss", "algorithm.klCoefficient", each((True, True, False, True))),
     Flag(f"{ACTOR}.kl_loss_coef", "algorithm.klCoefficient", each((0.001, 0.001, 0.0, 0.001))),
-    Flag(f"{ACTOR}.kl_loss_type", "override", same("low_var_kl"), note="verl's default as well"),
+    Flag(f"{ACTOR}.kl_loss_type", "override", same("low_var_kl"), note="also verl's default"),
     Flag(f"{ACTOR}.clip_ratio_low", "algorithm.clipRatioLow", each((None, None, 0.2, None))),
     Flag(f"{ACTOR}.clip_ratio_high", "algorithm.clipRatioHigh", each((None, None, 0.28, None))),
     Flag(f"{ACTOR}.clip_ratio_c", "override", each((None, None, 10.0, None))),
@@ -182,26 +182,31 @@ ACTOR_FLAGS = (
         "moved to the transformer's section",
     ),
     Flag(f"{ACTOR}.megatron.param_offload", "trainer.offload.parameters", same(value=True)),
-    Flag(f"{ACTOR}.megatron.grad_offload", "left out", NOTHING, note="removed; gradients go with param_offload"),
+    Flag(
+        f"{ACTOR}.megatron.grad_offload",
+        "left out",
+        NOTHING,
+        note="removed; gradients are offloaded with param_offload",
+    ),
     Flag(f"{ACTOR}.megatron.optimizer_offload", "trainer.offload.optimizer", same(value=False)),
     Flag(
         f"{ACTOR}.megatron.use_dist_checkpointing",
         "left out",
         NOTHING,
-        note="Megatron-Bridge reads the Hugging Face files; no conversion is needed. An override brings it back",
+        note="Megatron-Bridge reads the Hugging Face files, so no conversion is needed. An override enables it again",
     ),
     Flag(f"{ACTOR}.megatron.dist_checkpointing_path", "left out", NOTHING, note="as use_dist_checkpointing"),
     Flag(f"{REF}.log_prob_micro_batch_size_per_gpu", "override", same(8)),
-    Flag(f"{REF}.load_weight", "left out", NOTHING, note="as of the actor"),
+    Flag(f"{REF}.load_weight", "left out", NOTHING, note="as for the actor"),
     Flag(f"{REF}.megatron.param_offload", "trainer.offload.reference", same(value=True)),
     Flag(
         f"{REF}.megatron.context_parallel_size",
         "verl's default",
         NOTHING,
-        note="the reference follows the actor's sizes",
+        note="the reference uses the actor's sizes",
     ),
-    Flag(f"{REF}.megatron.use_dist_checkpointing", "left out", NOTHING, note="as of the actor"),
-    Flag(f"{REF}.megatron.dist_checkpointing_path", "left out", NOTHING, note="as of the actor"),
+    Flag(f"{REF}.megatron.use_dist_checkpointing", "left out", NOTHING, note="as for the actor"),
+    Flag(f"{REF}.megatron.dist_checkpointing_path", "left out", NOTHING, note="as for the actor"),
 )
 
 ALGORITHM_FLAGS = (
@@ -221,7 +226,7 @@ ALGORITHM_FLAGS = (
         "override",
         each((None, None, "token", None)),
         "algorithm.rollout_correction.rollout_is",
-        "moved; the level is the value",
+        "moved; the value is the level",
     ),
     Flag(
         "algorithm.rollout_is_level",
@@ -237,14 +242,14 @@ ALGORITHM_FLAGS = (
         "moved",
     ),
     Flag("algorithm.rollout_is_threshold_lower", "left out", NOTHING, note="removed; the recipe sets null"),
-    Flag("algorithm.rollout_is_mode", "left out", NOTHING, note="removed; weights are always cut off at the threshold"),
+    Flag("algorithm.rollout_is_mode", "left out", NOTHING, note="removed; weights are always clipped at the threshold"),
     Flag("algorithm.rollout_is_veto_threshold", "left out", NOTHING, note="removed; the recipe sets null"),
     Flag(
         "reward_model.reward_manager",
         "algorithm.name",
         each((None, None, "dapo", None)),
         "reward.reward_manager.name",
-        "verl 0.9.1 ignores the old section in silence",
+        "verl 0.9.1 silently ignores the old section",
     ),
     Flag(
         "+reward_model.reward_kwargs.overlong_buffer_cfg.enable",
@@ -303,7 +308,7 @@ TRAINER_FLAGS = (
     Flag("trainer.total_epochs", "trainer.steps", NOTHING, note="the recipe's steps are one epoch of its data"),
     Flag("trainer.project_name", "launcher", NOTHING, note="the job's namespace"),
     Flag("trainer.experiment_name", "launcher", NOTHING, note="the job's name"),
-    Flag("trainer.resume_mode", "checkpoint.resume", NOTHING, note="the launcher sets it at each attempt"),
+    Flag("trainer.resume_mode", "checkpoint.resume", NOTHING, note="the launcher sets it for each attempt"),
     Flag("trainer.ray_wait_register_center_timeout", "verl's default", NOTHING, note="300"),
 )
 
@@ -322,7 +327,7 @@ TRANSFORMER_FLAGS = (
         f"+{TRANSFORMER}.pipeline_num_transformer_layers",
         "left out",
         NOTHING,
-        note="a list of lists; the numbers of the first and last stage say the same",
+        note="a list of lists; the numbers of the first and last stage express the same",
     ),
     _transformer("num_layers_in_first_pipeline_stage", each((None, 23, 23, None))),
     _transformer("num_layers_in_last_pipeline_stage", each((None, 23, 23, None))),

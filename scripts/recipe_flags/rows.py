@@ -1,4 +1,4 @@
-"""What a row about a published recipe is."""
+"""Types of the rows about published recipes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLAGSHIPS = (DEEPSEEK, QWEN235, DAPO, QWEN32)
 
 Values = Mapping[str, OverrideValue]
 WORDS = ("override", "launcher", "verl's default", "left out")
-"""Places that are no field."""
+"""Places that are not fields."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Flag:
     """One Hydra flag of the published scripts."""
 
     name: str
-    """As the scripts write it."""
+    """Name in the scripts."""
     place: str
     """Field of the spec, `override`, `launcher`, `verl's default`, or `left out`."""
     values: Values
-    """Recipe of ours -> value in job.json; empty where the flag is not rendered."""
+    """Recipe -> value in job.json; empty if the flag is not rendered."""
     key: str = ""
-    """Key in job.json; default: the name."""
+    """Key in job.json. Defaults to the name."""
     note: str = ""
     """Why it differs, or why it is left out."""
 
@@ -47,15 +47,15 @@ class EnvironmentFlag:
     place: str
     """`operator`, `recipe`, `verl`, `image`, or `left out`."""
     values: Mapping[str, str]
-    """Recipe of ours -> value in the workers' Ray container; empty where it is not set there."""
+    """Recipe -> value in the workers' Ray container; empty if it is not set there."""
     note: str = ""
 
 
 def same(value: OverrideValue) -> Values:
-    """The same value in all flagships."""
+    """Return the same value for all flagship recipes."""
     return dict.fromkeys(FLAGSHIPS, value)
 
 
 def each(values: tuple[OverrideValue, ...]) -> Values:
-    """A value for each of DeepSeek, Qwen3-235B, its DAPO and Qwen3-32B; None: not set there."""
+    """Return a value for each of DeepSeek, Qwen3-235B, its DAPO and Qwen3-32B; None: not set there."""
     return {recipe: value for recipe, value in zip(FLAGSHIPS, values, strict=True) if value is not None}

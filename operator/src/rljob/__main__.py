@@ -1,8 +1,8 @@
-"""The operator process: `python -m rljob`. It wires the parts, holds the Lease, and ends when any part ends.
+"""The operator process: `python -m rljob`. It wires the parts, holds the Lease, and exits when any part ends.
 
-Order: settings, log, health server, Lease, store, then workers, resync and watches side by side. SIGTERM ends it with
-0 after the Lease is given back. Whatever else ends a part (a lost Lease, a watch that died, a bug) ends the process
-with 1, and the restart is the way back: running jobs do not notice either.
+Order: settings, log, health server, Lease, store, then workers, resync and watches concurrently. SIGTERM releases the
+Lease and exits with 0. Any other end of a part (a lost Lease, a watch that died, a bug) exits with 1, and the restart
+of the process recovers: running jobs are not affected either way.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from kubernetes.aio.client.configuration import Configuration
 
 GC_PRIMING = 50_000
-"""Objects more before the garbage collector looks, instead of 700: a LIST of a thousand jobs is millions of dicts and
-strings without one cycle, and looking through them again and again took two fifths of the time to read it."""
+"""Additional objects before a garbage collection, instead of 700. A LIST of a thousand jobs creates millions of dicts
+and strings without a single cycle; scanning them repeatedly took two fifths of the time to read it."""
 GC_WATCHING = 5_000
-"""The same from then on: kopf's view of each object that a watch brings is a cycle (Body and Patch) around the whole
-manifest, so what is not looked for is held: with the bound above up to 17 MiB, and a process keeps its highest."""
+"""The same after priming. kopf's view of each watched object is a cycle (Body and Patch) that holds the whole manifest
+until it is collected. With the bound above that would be up to 17 MiB, and a process does not return its peak memory.
+"""
 
 EXIT_OK = 0
 EXIT_BROKEN = 1
@@ -73,7 +74,7 @@ class Operator:
     leads: bool = False
 
     async def lead(self) -> NoReturn:
-        """Take the Lease and work until something ends or the caller cancels."""
+        """Take the Lease and work until a part ends or the caller cancels."""
         await self.lease.acquire()
         try:
             async with asyncio.TaskGroup() as group:
@@ -97,14 +98,14 @@ class Operator:
         return BuiltIns(self.reconciler.cluster, Path(self.config.recipes_folder), owner)
 
     def live(self) -> str | None:
-        """Say what is stuck; the answer itself proves the event loop."""
+        """Return what is stuck; the answer itself proves that the event loop runs."""
         age, limit = self.resync.age_seconds(), 2 * self.config.resync_seconds + 60
         if self.leads and age is not None and age > limit:
             return f"the last resync is {age:.0f} s old, more than {limit} s"
         return None
 
     def ready(self) -> str | None:
-        """Say why this process does not reconcile."""
+        """Return why this process does not reconcile."""
         return None if self.leads else "standby: another process holds the Lease, or the store is not primed"
 
     async def _login(self) -> kopf.ConnectionInfo:
@@ -113,7 +114,7 @@ class Operator:
 
 @contextlib.asynccontextmanager
 async def assemble(config: Config) -> AsyncIterator[Operator]:
-    """Make the parts and close their connections at the end."""
+    """Create the parts, and close their connections at the end."""
     metrics, clock = Metrics(), SystemClock()
     key = TokenKey.from_file(config.token_key_file)
     limiter = TokenBucket(config.api_requests_per_second, config.api_burst, clock.monotonic)
@@ -148,7 +149,7 @@ async def assemble(config: Config) -> AsyncIterator[Operator]:
 
 
 async def run(config: Config) -> int:
-    """Run the operator until SIGTERM or until a part breaks; gives the exit code."""
+    """Run the operator until SIGTERM or until a part fails; return the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -167,12 +168,12 @@ async def run(config: Config) -> int:
     if asked and isinstance(ended, asyncio.CancelledError):
         log.info("Stopped on request")
         return EXIT_OK
-    log.failure("The operator ends", ended)
+    log.failure("The operator exits", ended)
     return EXIT_BROKEN
 
 
 async def connection_info(configuration: Configuration) -> kopf.ConnectionInfo:
-    """Give kopf the same credentials that our own client uses."""
+    """Give kopf the same credentials that the operator's own client uses."""
     header: str = await configuration.get_api_key_with_prefix("BearerToken") or ""
     return kopf.ConnectionInfo(
         server=configuration.host,
@@ -188,7 +189,7 @@ async def connection_info(configuration: Configuration) -> kopf.ConnectionInfo:
 
 def main() -> int:
     """Read the settings and run."""
-    # What was imported stays: no collection need look through it again.
+    # Imported objects stay alive, so no collection needs to scan them again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_PRIMING)

@@ -1,7 +1,7 @@
 """Settings of the operator process: one frozen value, read once from flags and environment variables.
 
-A field `api_burst` is the flag `--api-burst` and the variable `RLJOB_API_BURST`; a flag wins. What each needs in the
-cluster (permissions, ports, probes) is in cluster/README.md.
+A field `api_burst` is the flag `--api-burst` and the variable `RLJOB_API_BURST`; the flag takes precedence.
+Requirements in the cluster (permissions, ports, probes) are in cluster/README.md.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PORT_MIN = 1024
 _PLAIN_VARIABLES = {"kubeconfig": "KUBECONFIG"}
-"""Settings that have a well-known variable of their own."""
+"""Settings with a well-known variable of their own."""
 
 
 class ConfigError(ValueError):
-    """A setting cannot be used; the message names the flag and the variable."""
+    """A setting is invalid; the message names the flag and the variable."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Config:
     namespace: str = ""
     """Namespace whose RLJobs are reconciled; empty for all."""
     workers: int = 16
-    """Jobs that are reconciled at the same time; at most half of them are jobs for which nothing was made yet."""
+    """Number of jobs reconciled at the same time. At most half of them are jobs without any objects yet."""
     token_key_file: Path = Path("/etc/rljob/token/key")
-    """File with the key that the tokens of Ray clusters are derived from: a mounted Secret of at least 32 bytes."""
+    """File with the key from which the tokens of Ray clusters are derived: a mounted Secret of at least 32 bytes."""
     http_port: int = 8080
     """Port of /healthz, /readyz and /metrics."""
     lease_namespace: str = ""
@@ -49,49 +49,49 @@ class Config:
     lease_name: str = "rljob-operator"
     """Name of the Lease."""
     identity: str = ""
-    """Name of this process in the Lease and in events; empty for the host name and a random part."""
+    """Name of this process in the Lease and in events; empty for the host name and a random suffix."""
     resync_seconds: int = 300
-    """Pause between two comparisons of the store with the API server."""
+    """Seconds between two comparisons of the store with the API server."""
     api_requests_per_second: int = 100
-    """Requests to the API server that are allowed on average; KubeRay's default (`qps` in ray-operator/main.go)."""
+    """Average number of requests to the API server per second; KubeRay's default (`qps` in ray-operator/main.go)."""
     api_burst: int = 200
-    """Requests to the API server that are allowed at once; KubeRay's default (`burst`)."""
+    """Number of requests to the API server allowed at once; KubeRay's default (`burst`)."""
     recipes_folder: str = ""
-    """Folder with the release's built-in recipes, to be applied at start; empty for none."""
+    """Folder with the release's built-in recipes, applied at startup; empty for none."""
     accelerators_folder: str = ""
-    """Folder with tables of accelerator classes, laid over the built-in one in the order of their names."""
+    """Folder with tables of accelerator classes, merged over the built-in one in the order of their names."""
     host_ports_first: int = FIRST_PORT
-    """First port of the blocks that jobs with network.mode Host get; the range must be nobody else's on the nodes."""
+    """First port of the blocks for jobs with network.mode Host. Nothing else on the nodes may use the range."""
     host_ports_blocks: int = BLOCKS
-    """How many of these blocks there are, of 32 ports each."""
+    """Number of these blocks, of 32 ports each."""
     device_info_namespace: str = DEVICE_INFO_NAMESPACE
-    """Namespace in which MindCluster's device plug-in says how the NPUs of each node are; empty to look at the nodes
-    alone."""
+    """Namespace in which MindCluster's device plug-in reports the health of each node's NPUs; empty to use only the
+    nodes."""
     partial_seconds: int = PARTIAL_SECONDS
-    """How long a cluster without a queue may hold some of its nodes while others use the rest; then it gives all back.
-    More where nodes are added on demand, and each takes minutes."""
+    """Seconds that a cluster without a queue may hold some of its nodes while other jobs use the rest; then it releases
+    them. Use a higher value if nodes are added on demand, which takes minutes."""
     log_level: str = "INFO"
-    """Least level of log lines: DEBUG, INFO, WARNING or ERROR."""
+    """Minimum level of log lines: DEBUG, INFO, WARNING or ERROR."""
     kubeconfig: str = ""
     """Kubeconfig file; empty for the pod's service account."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work, before anything starts."""
+        """Reject invalid values before anything starts."""
         for name in ("workers", "resync_seconds", "api_requests_per_second", "api_burst", "partial_seconds"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{_both(name)} is {getattr(self, name)}; give at least 1")
+                raise ConfigError(f"{_both(name)} is {getattr(self, name)}; use at least 1")
         if not 0 <= self.http_port < 2**16:
-            raise ConfigError(f"{_both('http_port')} is {self.http_port}; give a port number")
+            raise ConfigError(f"{_both('http_port')} is {self.http_port}; use a valid port number")
         if self.host_ports_blocks < 1:
-            raise ConfigError(f"{_both('host_ports_blocks')} is {self.host_ports_blocks}; give at least 1")
+            raise ConfigError(f"{_both('host_ports_blocks')} is {self.host_ports_blocks}; use at least 1")
         last = self.host_ports_first + self.host_ports_blocks * BLOCK_SIZE - 1
         if self.host_ports_first < PORT_MIN or last >= 2**16:
             raise ConfigError(
-                f"{_both('host_ports_first')} is {self.host_ports_first}, and {self.host_ports_blocks} blocks of "
-                f"{BLOCK_SIZE} end at {last}; stay within {PORT_MIN} to 65535"
+                f"{_both('host_ports_first')} is {self.host_ports_first}, and {self.host_ports_blocks} blocks "
+                f"of {BLOCK_SIZE} end at {last}; use a range within {PORT_MIN} to 65535"
             )
         if self.log_level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-            raise ConfigError(f"{_both('log_level')} is {self.log_level!r}; give DEBUG, INFO, WARNING or ERROR")
+            raise ConfigError(f"{_both('log_level')} is {self.log_level!r}; use DEBUG, INFO, WARNING or ERROR")
 
 
 def read_config(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -120,7 +120,7 @@ def _parse(field: dataclasses.Field[Any], text: str) -> object:
     try:
         return Path(text) if issubclass(kind, Path) else kind(text)  # type: ignore[call-arg]
     except ValueError:
-        raise ConfigError(f"{_both(field.name)} is {text!r}; give a whole number") from None
+        raise ConfigError(f"{_both(field.name)} is {text!r}; use a whole number") from None
 
 
 def _own_namespace() -> str:

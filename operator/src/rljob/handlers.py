@@ -36,11 +36,11 @@ log = Log(__name__)
 
 
 class WatchEndedError(Exception):
-    """kopf ended although nobody asked it to."""
+    """kopf ended without being asked to."""
 
 
 async def watch(resync: Resync, feed: Feed, login: Login) -> NoReturn:
-    """Watch the kinds that are served, for ever; starts anew when that set changes."""
+    """Watch the kinds that are served, forever; restart when that set changes."""
     while True:
         resync.served_changed.clear()
         served = tuple(watch for watch in WATCHED if watch.kind in resync.reconciler.store.served)
@@ -51,7 +51,7 @@ async def watch(resync: Resync, feed: Feed, login: Login) -> NoReturn:
         try:
             await asyncio.wait((ended, changed), return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
-                raise WatchEndedError("the watches ended; the restart lists and watches anew") from ended.exception()
+                raise WatchEndedError("the watches ended; the restart lists and watches again") from ended.exception()
         finally:
             changed.cancel()
             await watcher.stop()
@@ -73,11 +73,12 @@ class Watcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._failure: Exception | None = None
-        # A daemon: a kopf that does not stop in time must not keep a process alive that has lost its Lease.
+        # A daemon thread, so that a kopf that does not stop in time cannot keep a process alive that has lost its
+        # Lease.
         threading.Thread(target=self._run, name="watches", daemon=True).start()
 
     async def stop(self) -> None:
-        """Ask kopf to stop and wait for it, not for ever."""
+        """Ask kopf to stop and wait for it, with a timeout."""
         if self._loop is not None and not self.ended.done():
             self._loop.call_soon_threadsafe(self._stop.set)
         done, _ = await asyncio.wait((self.ended,), timeout=STOP_SECONDS)
@@ -123,7 +124,8 @@ class Watcher:
             try:
                 return await self.login()
             except Exception as error:
-                # kopf would wait for credentials for ever, unseen; a process without any is better restarted.
+                # kopf would wait for credentials forever without any log; a process without credentials should be
+                # restarted.
                 self._failure = error
                 self._stop.set()
                 raise
@@ -138,31 +140,31 @@ class Watcher:
     def _handler(self, kind: Kind) -> Callable[..., Awaitable[None]]:
         async def record(event: dict[str, Any], **_: Any) -> None:  # noqa: ANN401 - kopf's calling convention
             manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **event["object"]}
-            # kopf gives no type to the objects of its first LIST.
+            # kopf adds no apiVersion and kind to the objects of its first LIST.
             self._ours.call_soon_threadsafe(self.feed, event["type"] or "LISTED", kind, manifest)
 
         return record
 
 
 class NoEssence(kopf.DiffBaseStorage):  # type: ignore[misc] # mypy does not read kopf
-    """Compares nothing: kopf copies each object whole to tell changes apart, for handlers of changes only.
+    """Compares nothing. kopf copies each object as a whole to detect changes, which only change handlers need.
 
     There are none here (kopf/_core/reactor/processing.py, `_detect_causes`).
     """
 
     def build(self, **_: Any) -> kopf.BodyEssence:  # noqa: ANN401 - kopf's calling convention
-        """Give nothing."""
+        """Return nothing."""
         return {}
 
     def fetch(self, **_: Any) -> None:  # noqa: ANN401 - kopf's calling convention
-        """Know nothing."""
+        """Return None."""
 
     def store(self, **_: Any) -> None:  # noqa: ANN401 - kopf's calling convention
-        """Keep nothing."""
+        """Store nothing."""
 
 
 def make_settings(watches: tuple[Watch, ...]) -> kopf.OperatorSettings:
-    """Give kopf's settings: watch, filtered on the server and in pages, and nothing else."""
+    """Return kopf's settings: only watching, filtered on the server and in pages."""
     settings = kopf.OperatorSettings()
     settings.scanning.disabled = True
     settings.posting.enabled = False
@@ -175,7 +177,7 @@ def make_settings(watches: tuple[Watch, ...]) -> kopf.OperatorSettings:
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.enforce_retry_after = True
-    # Ending is ours to bound: see `Watcher.stop`.
+    # `Watcher.stop` bounds the time to stop.
     settings.process.ultimate_exiting_timeout = None
     for watch in watches:
         if watch.label_selector:

@@ -178,7 +178,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "an image from elsewhere": limited(
         {"runtime": {"image": "registry.example.evil/rljob/runtime:cpu"}},
-        *("image registry.example.evil/rljob/runtime:cpu", "allows only images of registry.example/rljob", "use one of"),
+        *("image registry.example.evil/rljob/runtime:cpu", "allows only images of registry.example/rljob", "use one"),
     ),
     "an image from a port of an allowed name": limited(
         {"initializers": [{"name": "get", "command": ["x"], "image": "docker.io/library/python:5000/miner"}]},

@@ -188,16 +188,16 @@ PATCHES = {
     "a patch that takes away": Bad(
         patch("head", securityContext={"$patch": "replace"}),
         "spec.podSpecPatch.head.securityContext.$patch",
-        "no directive is known here",
+        "unknown directive",
     ),
     "a patch of a volume without name": Bad(
-        patch(volumes=[{"emptyDir": {}}]), "spec.podSpecPatch.workers.volumes[0]", "needs name, which says which entry"
+        patch(volumes=[{"emptyDir": {}}]), "spec.podSpecPatch.workers.volumes[0]", "needs name, which identifies"
     ),
     "a patch that is no list": Bad(
         container(env={"A": "b"}), "spec.podSpecPatch.workers.containers[0].env", "must be a list, as in core/v1"
     ),
     "a patch of a container without name": Bad(
-        patch(containers=[{"env": []}]), "spec.podSpecPatch.workers.containers[0]", "needs name, which says which"
+        patch(containers=[{"env": []}]), "spec.podSpecPatch.workers.containers[0]", "needs name, which identifies"
     ),
     "a patch that takes Ray away": Bad(
         container(**{"$patch": "delete"}),
@@ -205,7 +205,7 @@ PATCHES = {
         "cannot be patched: no pod works without it",
     ),
     "a patch of words": Bad(
-        container(env=["A=b"]), "spec.podSpecPatch.workers.containers[0].env[0]", "needs name, which says which entry"
+        container(env=["A=b"]), "spec.podSpecPatch.workers.containers[0].env[0]", "needs name, which identifies"
     ),
     "a patch of a variable whose name is a list": Bad(
         container(env=[{"name": [], "value": "b"}]),

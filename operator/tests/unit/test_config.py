@@ -37,7 +37,7 @@ def test_two_processes_on_one_host_have_two_identities() -> None:
         (["--log-level", "LOUD"], "DEBUG"),
         (["--host-ports-blocks", "0"], "at least 1"),
         (["--partial-seconds", "0"], "at least 1"),
-        (["--host-ports-first", "80"], "stay within 1024 to 65535"),
+        (["--host-ports-first", "80"], "use a range within 1024 to 65535"),
         (["--host-ports-first", "60000"], "256 blocks of 32 end at 68191"),
     ],
 )

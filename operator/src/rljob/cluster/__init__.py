@@ -1,1 +1,1 @@
-"""The world outside: the Kubernetes API and the Ray head pods, behind one port."""
+"""Access to the Kubernetes API and to the Ray head pods, behind one port."""

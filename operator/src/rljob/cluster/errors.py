@@ -1,4 +1,4 @@
-"""How the outside world can fail, as few types as the callers distinguish.
+"""Errors of the Kubernetes API and of Ray head pods: one type for each case that callers distinguish.
 
     OutsideError
     ├── ClusterError             the Kubernetes API
@@ -6,24 +6,24 @@
     │   ├── AlreadyExists        409 on create
     │   ├── Conflict             409 on a precondition (resourceVersion or uid)
     │   ├── Forbidden            401, 403: permissions, quota, admission
-    │   ├── Invalid              400, 405, 413, 422: the same request will never work
-    │   ├── RateLimited          429, with the server's wish for a pause
+    │   ├── Invalid              400, 405, 413, 422: the same request will never succeed
+    │   ├── RateLimited          429, possibly with a Retry-After
     │   └── Unavailable          no connection, 5xx
-    │       └── OutcomeUnknown   a write was sent and its answer lost: it may be done
+    │       └── OutcomeUnknown   a write was sent and its answer lost: it may have been applied
     └── RayError                 a Ray head pod
-        ├── HeadUnreachable      no connection or no answer in time: a young head, or a dead one
-        ├── HeadRefused          401, 403: another cluster's head, or another key
-        ├── HeadBusy             an answer that says: again later
+        ├── HeadUnreachable      no connection or no answer in time: the head is starting or gone
+        ├── HeadRefused          401, 403: the head of another cluster, or another key
+        ├── HeadBusy             an answer that asks to retry later
         └── HeadNonsense         not an answer of Ray's job API or of our exporter
 
-`transient` errors are retried with backoff and told in the log; the others also become a Warning event.
+`transient` errors are retried with backoff and logged; the others also become a Warning event.
 """
 
 from __future__ import annotations
 
 
 class OutsideError(Exception):
-    """Anything that an adapter raises."""
+    """Any error that an adapter raises."""
 
     transient = False
 
@@ -34,33 +34,33 @@ class OutsideError(Exception):
 
 
 class ClusterError(OutsideError):
-    """The Kubernetes API did not do as asked."""
+    """A request to the Kubernetes API failed."""
 
 
 class NotFound(ClusterError):  # noqa: N818 - Kubernetes' own names of its failures, here and below
-    """The object, or its kind, is not there."""
+    """The object or its kind does not exist."""
 
 
 class AlreadyExists(ClusterError):  # noqa: N818
-    """The name is taken."""
+    """The name is already in use."""
 
 
 class Conflict(ClusterError):  # noqa: N818
-    """The object is not the one that the precondition names."""
+    """The object does not match the precondition."""
 
     transient = True
 
 
 class Forbidden(ClusterError):  # noqa: N818
-    """Permissions, quota or admission say no."""
+    """Permissions, quota or admission reject the request."""
 
 
 class Invalid(ClusterError):  # noqa: N818
-    """The request is wrong and stays wrong."""
+    """The request is invalid and will not succeed when repeated."""
 
 
 class RateLimited(ClusterError):  # noqa: N818
-    """The server asks for a pause."""
+    """The server asks to wait before the next request."""
 
     transient = True
 
@@ -70,34 +70,34 @@ class RateLimited(ClusterError):  # noqa: N818
 
 
 class Unavailable(ClusterError):  # noqa: N818
-    """No connection, or the server failed."""
+    """There is no connection, or the server failed."""
 
     transient = True
 
 
 class OutcomeUnknown(Unavailable):
-    """A write was sent, its answer was not received: it may have been done."""
+    """A write was sent and its answer was not received, so it may have been applied."""
 
 
 class RayError(OutsideError):
-    """A head pod did not do as asked."""
+    """A request to a head pod failed."""
 
 
 class HeadUnreachable(RayError):  # noqa: N818
-    """No connection, or no answer in time."""
+    """There is no connection, or no answer in time."""
 
     transient = True
 
 
 class HeadRefused(RayError):  # noqa: N818
-    """The token is not the one of this head."""
+    """The head has another token."""
 
 
 class HeadBusy(RayError):  # noqa: N818
-    """The head cannot do it yet."""
+    """The head cannot handle the request yet."""
 
     transient = True
 
 
 class HeadNonsense(RayError):  # noqa: N818
-    """The answer is too long, not JSON, or not what the contract says."""
+    """The answer is too long, not JSON, or violates the contract."""

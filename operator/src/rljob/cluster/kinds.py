@@ -1,7 +1,7 @@
-"""The kinds of objects that the operator touches, as data: enough to make a URL without asking the API server.
+"""The kinds of objects that the operator uses, as data: enough to build URLs without asking the API server.
 
-Every layer that speaks of an object's kind uses these constants; the adapters know no other kind. `WATCHED` is what
-the store holds. A kind whose CRD is not installed answers 404 to LIST, which is how its absence is discovered.
+Every layer refers to a kind by these constants, and the adapters know no others. `WATCHED` lists what the store holds.
+A kind whose CRD is not installed answers LIST with 404, which is how its absence is detected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Kind:
 
     @property
     def group(self) -> str:
-        """The API group; empty for core."""
+        """The API group; empty for the core group."""
         group, _, version = self.api_version.rpartition("/")
         return group if version else ""
 
@@ -42,7 +42,7 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
-        """Give the URL path of a collection, an object or its subresource."""
+        """Return the URL path of a collection, an object or its subresource."""
         parts = ["apis" if self.group else "api", self.api_version]
         if namespace and self.namespaced:
             parts += ["namespaces", namespace]
@@ -77,21 +77,22 @@ KINDS = {
 
 
 Path = tuple[str, ...]
-"""From the root of a manifest to a field; `*` stands for every entry of a list."""
+"""Path from the root of a manifest to a field; `*` stands for every entry of a list."""
 
 
 @dataclass(frozen=True)
 class Watch:
-    """A kind that the store holds, narrowed by labels on the server."""
+    """A kind that the store holds, restricted by labels on the server."""
 
     kind: Kind
     label_selector: str = ""
     optional: bool = False
-    """Whether the operator works without the right to read it: an installation for one namespace may lack it."""
+    """Whether the operator works without permission to read it, which an installation for one namespace may lack."""
     addition: bool = False
-    """Whether it belongs to what a cluster may do without: that it is not served is no news."""
+    """Whether it belongs to an optional component; it is not reported if such a kind is not served."""
     unread: tuple[Path, ...] = ()
-    """Fields that no decision reads. They are not kept: of a thousand jobs they would be most of the memory."""
+    """Fields that no decision reads. They are dropped, because for a thousand jobs they would use most of the memory.
+    """
 
 
 _BOOKKEEPING: tuple[Path, ...] = (
@@ -100,7 +101,7 @@ _BOOKKEEPING: tuple[Path, ...] = (
 )
 
 WATCHED = (
-    # Recipes first: when the first jobs are known, what they stand on is known too.
+    # Recipes come first, so that they are known when the first jobs are.
     Watch(RL_RECIPE, optional=True, unread=_BOOKKEEPING),
     Watch(CLUSTER_RL_RECIPE, optional=True, unread=_BOOKKEEPING),
     Watch(RLJOB, unread=_BOOKKEEPING),
@@ -109,7 +110,7 @@ WATCHED = (
         "rljob.dev/job-uid",
         unread=(*_BOOKKEEPING, ("spec", "headGroupSpec", "template"), ("spec", "workerGroupSpecs", "*", "template")),
     ),
-    # Kueue's, of all that waits in a queue; the store keeps those of RayClusters.
+    # Kueue creates Workloads for everything that waits in a queue; the store keeps those of RayClusters.
     Watch(
         WORKLOAD,
         optional=True,
@@ -121,7 +122,7 @@ WATCHED = (
             *(("status", name) for name in ("admissionChecks", "reclaimablePods", "resourceRequests")),
         ),
     ),
-    # Ours, for Volcano.
+    # The PodGroups that this operator creates for Volcano.
     Watch(POD_GROUP, "rljob.dev/job-uid", optional=True, addition=True, unread=_BOOKKEEPING),
     Watch(
         POD,
@@ -130,7 +131,7 @@ WATCHED = (
     ),
 )
 UNREAD = {watch.kind: watch.unread for watch in WATCHED} | {
-    # A thousand nodes with the names of all their images would be tens of megabytes.
+    # A thousand nodes with the names of all their images would need tens of megabytes.
     NODE: (
         ("metadata", "managedFields"),
         ("metadata", "annotations"),
@@ -140,12 +141,12 @@ UNREAD = {watch.kind: watch.unread for watch in WATCHED} | {
 
 
 def kind_of(manifest: Manifest) -> Kind:
-    """Give the kind of a manifest; an unknown one is a bug in the caller."""
+    """Return the kind of a manifest. An unknown kind is a bug of the caller."""
     return kind_named(str(manifest.get("apiVersion")), str(manifest.get("kind")))
 
 
 def kind_named(api_version: str, kind: str) -> Kind:
-    """Give the kind by its names."""
+    """Return the kind by its names."""
     try:
         return KINDS[api_version, kind]
     except KeyError:

@@ -1,8 +1,8 @@
-"""The Kubernetes API through kubernetes.aio's transport: plain JSON in, plain JSON out.
+"""The Kubernetes API through the transport of kubernetes.aio: plain JSON in, plain JSON out.
 
-Of the library only authentication, TLS and the HTTP call are used; its models drop fields that they do not know. This
-is the single place where a request gets its timeout, waits for the limiter, is counted and logged, and where a status
-code becomes an error of `cluster.errors`. Nothing is retried here: the caller's queue does that, level-triggered.
+Only authentication, TLS and the HTTP call of the library are used, because its models drop fields that they do not
+know. This module alone gives a request its timeout, waits for the limiter, counts and logs the request, and maps status
+codes to errors of `cluster.errors`. It retries nothing: the caller's queue does that, level-triggered.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from rljob.telemetry.metrics import Metrics
 
 PAGE = 100
-"""Objects per page of a LIST. Whole RayClusters and pods are parsed at once, 100 KiB each: of 500, as client-go takes,
-the process would keep the memory for ever."""
+"""Objects per page of a LIST. Whole RayClusters and pods of 100 KiB each are parsed at once; with 500, as client-go
+uses, the process would keep that memory forever."""
 REQUEST_SECONDS = 30.0
 LEASE_SECONDS = 5.0
-"""A Lease answer that comes later than this is of no use: the holder must know within its deadline of 10 s."""
+"""Timeout of requests about the Lease, whose holder must have the answer within its deadline of 10 s."""
 MESSAGE_LIMIT = 500
 LOG_LINE_BYTES = 16 * 1024
-"""Longest line of a container's log: containerd's CRI splits longer ones."""
+"""Maximum length of a line of a container's log: containerd's CRI splits longer ones."""
 
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"
@@ -53,14 +53,15 @@ log = Log(__name__)
 
 
 async def load_configuration(kubeconfig: str) -> Configuration:
-    """Read the credentials: of the kubeconfig if one is named, else of the pod's service account."""
+    """Read the credentials from the kubeconfig if there is one, otherwise from the pod's service account."""
     configuration = Configuration()
     if kubeconfig:
         await load_kube_config(config_file=kubeconfig, client_configuration=configuration, persist_config=False)
     else:
         load_incluster_config(client_configuration=configuration)
     configuration.retries = None
-    # The library's default is True: aiohttp looks for proxies and a .netrc before each request, on a thread of its own.
+    # With the library's default True, aiohttp looks for proxies and a .netrc before each request, on a thread of its
+    # own.
     configuration.client_session_kwargs = {"trust_env": bool(getproxies_environment())}
     return configuration
 
@@ -90,7 +91,7 @@ class KubeCluster:
         self._metrics = metrics
         self._limiter = limiter
         self.fence: Fence = unfenced
-        """Asked last before each write is sent."""
+        """Called immediately before each write is sent."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -117,11 +118,11 @@ class KubeCluster:
         try:
             return await self._list(kind, namespace, selectors, limit)
         except _ExpiredError:
-            # The continue token outlived etcd's history: only a list from the start is consistent.
+            # The continue token outlived etcd's history; only a list from the start is consistent.
             return await self._list(kind, namespace, selectors, limit)
 
     async def spec_fields(self, kind: Kind) -> frozenset[str]:
-        """See `Cluster.spec_fields`: by OpenAPI, which every account may read (ClusterRole system:discovery)."""
+        """See `Cluster.spec_fields`. Uses OpenAPI, which every account may read (ClusterRole system:discovery)."""
         answer = await self._request(_Call("get", kind, f"/openapi/v3/apis/{kind.api_version}"))
         return spec_fields(kind, answer)
 
@@ -188,9 +189,9 @@ class KubeCluster:
             query = [("limit", str(page)), *selectors]
             query += [("continue", token)] if token else []
             answer = await self._request(_Call("list", kind, kind.path(namespace), tuple(query)))
-            # Items of a list carry neither apiVersion nor kind; with them each is a manifest like any other.
+            # Items of a list have neither apiVersion nor kind; adding them makes each item a normal manifest.
             whole = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer["items"])
-            # Page by page, so that a thousand whole objects are never in memory at once.
+            # Convert page by page, so that a thousand whole objects are never in memory at once.
             items += [without_fields(item, UNREAD.get(kind, ())) for item in whole]
             token = answer["metadata"].get("continue", "")
             if not token or (limit is not None and len(items) >= limit):
@@ -201,7 +202,7 @@ class KubeCluster:
 
     async def _ask(self, call: _Call) -> bytes:
         if call.kind is not LEASE:
-            # The Lease must not wait behind a storm of our own making.
+            # Requests for the Lease must not wait behind the operator's other requests.
             self._metrics.api_throttle_seconds.observe(await self._limiter.take())
             if call.writes:
                 self.fence()
@@ -222,7 +223,7 @@ class KubeCluster:
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             refusal = _error(call, status, headers, text)
             if isinstance(refusal, errors.RateLimited):
-                # It speaks to all of our requests: they share one user and one priority level.
+                # The pause applies to all requests, because they share one user and one priority level.
                 self._limiter.pause(refusal.retry_after_seconds)
             raise refusal
         return text
@@ -252,7 +253,7 @@ class KubeCluster:
 
 
 class _ExpiredError(errors.Unavailable):
-    """410: a page of a list is no longer to be had; where it says so again, later is the time to ask."""
+    """410: a page of a list has expired. If that happens again, the request is retried later."""
 
 
 def _lost(call: _Call, why: str) -> errors.Unavailable:
@@ -271,14 +272,14 @@ def _decode(call: _Call, text: bytes) -> Manifest:
 
 
 def _error(call: _Call, status: int, headers: Manifest, text: bytes) -> Exception:
-    """Give the error for a status code; the server's Status object says the rest."""
+    """Return the error for a status code, with the message of the server's Status object."""
     try:
         body: dict[str, Any] = json.loads(text)
     except ValueError:
         body = {}
     said = str(body.get("message") or HTTPStatus(status).phrase)[:MESSAGE_LIMIT]
     if call.kind is SECRET:
-        said = str(body.get("reason") or HTTPStatus(status).phrase)  # a message may quote what it refuses
+        said = str(body.get("reason") or HTTPStatus(status).phrase)  # a message may quote what was rejected
     message = f"{call.verb} {call.path}: {status} {said}"
     match status:
         case 404:
@@ -297,7 +298,7 @@ def _error(call: _Call, status: int, headers: Manifest, text: bytes) -> Exceptio
         case 400 | 405 | 413 | 422 if body.get("kind") == "Status":
             return errors.Invalid(message)
         case _:
-            # A proxy's word, or one that the API does not use: it says nothing about the manifest.
+            # An answer of a proxy, or a code that the API does not use; it is no statement about the manifest.
             return errors.OutcomeUnknown(message) if call.writes else errors.Unavailable(message)
 
 

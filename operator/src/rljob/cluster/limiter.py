@@ -1,4 +1,4 @@
-"""How fast the operator may ask the API server, however many workers it has, and how much of its time it may take."""
+"""Limits on the rate of requests to the API server, and on the share of its time that they may use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class TokenBucket:
-    """Grants `per_second` requests on average and `burst` at once; those who wait are served in order.
+    """Grants `per_second` requests on average and `burst` at once; waiting callers are served in order.
 
-    A caller takes its token at once, possibly below zero, and sleeps until the bucket would have held it. So nobody
-    overtakes, and there is no task or queue behind it.
+    A caller takes its token at once, possibly below zero, and sleeps until the bucket would have held it. So no caller
+    overtakes another, and no task or queue is needed.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class TokenBucket:
         self._paused_until = self._seen
 
     async def take(self) -> float:
-        """Wait for one token; gives the seconds waited."""
+        """Wait for one token and return the seconds waited."""
         self._fill()
         self._tokens -= 1
         wait = max(-self._tokens / self._per_second, self._paused_until - self._seen, 0.0)
@@ -43,11 +43,11 @@ class TokenBucket:
         return wait
 
     def pause(self, seconds: float) -> None:
-        """Grant nothing for a while: the server asked for it."""
+        """Grant nothing for a while, because the server asked for it."""
         self._paused_until = max(self._paused_until, self._monotonic() + seconds)
 
     def try_take(self) -> bool:
-        """Take a token if one is there; whether it was."""
+        """Take a token if there is one; return whether it was taken."""
         self._fill()
         if self._tokens < 1 or self._paused_until > self._seen:
             return False
@@ -61,10 +61,10 @@ class TokenBucket:
 
 
 class TimeShare:
-    """Grants requests that can wait while they take no more than a share of all time: a slow server is asked less.
+    """Grants deferrable requests while they use at most a share of all time, so that a slow server gets fewer.
 
-    `in_hand` seconds are saved up while nobody asks; after a request that took very long there is a pause of at most
-    `longest_pause` seconds.
+    Up to `in_hand` seconds accumulate while there are no requests. After a request that took very long there is a pause
+    of at most `longest_pause` seconds.
     """
 
     def __init__(self, share: float, in_hand: float, longest_pause: float, monotonic: Callable[[], float]) -> None:
@@ -77,13 +77,13 @@ class TimeShare:
         self._seen = monotonic()
 
     def has_room(self) -> bool:
-        """Whether another request may begin now."""
+        """Return whether another request may start now."""
         self._fill()
         return self._left > 0
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Take a request into account; while it is under way as one that takes as long as the last."""
+        """Record the time of a request. While it runs, it is assumed to take as long as the previous one."""
         expected, begun = self._usual, self._monotonic()
         self._left -= expected
         try:

@@ -1,4 +1,4 @@
-"""Small questions about manifests that adapters and machinery share."""
+"""Functions on manifests that several layers share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 SHARED_STRINGS = 16384
-"""Strings that are remembered to share them: more than one object of every kind has, so what all have stays."""
+"""Maximum number of strings that are shared. Every kind has several objects, so the common strings fit."""
 
 _GVK = "x-kubernetes-group-version-kind"
 
 
 def without_nulls(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Drop keys with null, as the API server does for fields that are not nullable."""
+    """Drop keys with null values, as the API server does for fields that are not nullable."""
     if isinstance(value, dict):
         return {key: without_nulls(member) for key, member in value.items() if member is not None}
     if isinstance(value, list | tuple):
@@ -30,7 +30,7 @@ def without_nulls(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def without_fields(manifest: Manifest, paths: Iterable[tuple[str, ...]]) -> Manifest:
-    """Leave fields out; what is not on their way is shared with the original, which stays as it is."""
+    """Return a copy without these fields; other parts are shared with the original, which is not changed."""
     kept: Any = manifest
     for path in paths:
         kept = _without(kept, path)
@@ -50,9 +50,9 @@ def _without(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
 
 
 def interned(manifest: Manifest) -> Manifest:
-    """Copy a manifest whose equal strings are one object across manifests: parsing makes every key and value anew.
+    """Copy a manifest so that equal strings are one object across manifests; parsing creates every string again.
 
-    Of a thousand jobs' objects that is half of their memory.
+    This halves the memory of a thousand jobs' objects.
     """
     copy: Manifest = _interned(manifest)
     return copy
@@ -60,9 +60,9 @@ def interned(manifest: Manifest) -> Manifest:
 
 @functools.lru_cache(maxsize=SHARED_STRINGS)
 def _shared(text: str) -> str:
-    """Give the first of the equal strings; `sys.intern` keeps each for ever in the first releases of Python 3.12.
+    """Return the first of the equal strings. `sys.intern` keeps each string forever in early releases of Python 3.12.
 
-    See https://github.com/python/cpython/issues/113993: every resourceVersion, timestamp and message would stay.
+    See https://github.com/python/cpython/issues/113993: every resourceVersion, timestamp and message would be kept.
     """
     return text
 
@@ -72,18 +72,18 @@ def _interned(value: Any) -> Any:  # noqa: ANN401 - JSON
         return {_shared(key): _interned(member) for key, member in value.items()}
     if isinstance(value, list):
         return [_interned(member) for member in value]
-    # An enum's member equals its string, and must stay what it is.
+    # An enum's member equals its string, but must keep its type.
     return _shared(value) if type(value) is str else value
 
 
 def same_json(left: object, right: object) -> bool:
-    """Whether two values are the same JSON: the order of keys does not matter, 1 and 1.0 differ."""
-    # Most differ, and that costs no text; values that Python takes for equal may not be the same JSON.
+    """Return whether two values are the same JSON: the order of keys is ignored, and 1 and 1.0 differ."""
+    # Most values differ, which needs no serialization. Values that are equal in Python may differ as JSON.
     return left == right and json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 def spec_fields(kind: Kind, document: Manifest) -> frozenset[str]:
-    """Name the fields of a kind's spec, and those below them, in the OpenAPI v3 document of the kind's version."""
+    """Return the fields of a kind's spec, and those below them, from the OpenAPI v3 document of the kind's version."""
     schemas: dict[str, Manifest] = (document.get("components") or {}).get("schemas") or {}
     mine = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     schema = next((found for found in schemas.values() if mine in (found.get(_GVK) or ())), None)
@@ -98,14 +98,14 @@ def _properties(schema: Manifest | None) -> Manifest:
 
 
 def controller_uid(manifest: Manifest, kind: str = "RLJob") -> str | None:
-    """Give the uid of the object's controller, if it has one of that kind.
+    """Return the UID of the object's controller, if it is of that kind.
 
-    The API server checks no owner: only a reference with our kind is guarded by the chart's policies.
+    The API server does not check owners; the chart's policies only protect references to kinds of this project.
     """
     owners = manifest["metadata"].get("ownerReferences") or ()
     return next((owner["uid"] for owner in owners if owner.get("controller") and owner.get("kind") == kind), None)
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:
-    """Give an annotation, or None."""
+    """Return an annotation, or None."""
     return (manifest["metadata"].get("annotations") or {}).get(name)

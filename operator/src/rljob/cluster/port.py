@@ -1,8 +1,8 @@
-"""The ports: all that the operator may ask of the Kubernetes API and of a Ray head pod.
+"""The ports: everything that the operator may request from the Kubernetes API and from a Ray head pod.
 
-`control` and `telemetry` code against these protocols; `kube.py` and `ray.py` implement them, and in memory the tests.
-Objects are plain JSON as the server gave them. Every call is bounded in time by its adapter and fails with an error of
-`cluster.errors`. Results belong to the caller's reading: nobody changes a manifest that came through a port.
+`control` and `telemetry` use these protocols; `kube.py` and `ray.py` implement them, and the tests do so in memory.
+Objects are plain JSON as the server sent it. The adapter bounds every call in time and raises errors of
+`cluster.errors`. Results are read-only: manifests that came through a port must not be modified.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 FIELD_MANAGER = "rljob-operator"
 Fence = Callable[[], None]
-"""Asked last before a write is sent; raises Unavailable when this process may not write any more."""
+"""Called immediately before a write is sent. Raises Unavailable if this process may not write any more."""
 
 
 def unfenced() -> None:
-    """Let every write pass."""
+    """Allow every write."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Listing:
 
 
 class Cluster(Protocol):
-    """The Kubernetes API, as far as the operator uses it."""
+    """The part of the Kubernetes API that the operator uses."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Manifest:
-        """Read one object live (a quorum read); raises NotFound."""
+        """Read one object live (a quorum read). Raise NotFound if it does not exist."""
 
     async def list(
         self,
@@ -50,61 +50,64 @@ class Cluster(Protocol):
         limit: int | None = None,
         field_selector: str = "",
     ) -> Listing:
-        """Read a collection live, in pages, at most `limit` objects; raises NotFound if the kind is not served."""
+        """Read a collection live, in pages, at most `limit` objects. Raise NotFound if the kind is not served."""
 
     async def spec_fields(self, kind: Kind) -> frozenset[str]:
-        """Read which fields the API server knows in a kind's spec, and below these: `networkTopology.mode`.
+        """Read the fields that the API server knows in a kind's spec, and those below: `networkTopology.mode`.
 
-        Raises NotFound if the kind is not served.
+        Raise NotFound if the kind is not served.
         """
 
     async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
-        """Read the last lines of a container's log, at most 16 kB each; empty before the pod has a node.
+        """Read the last lines of a container's log, at most 16 kB each; empty while the pod has no node.
 
-        Raises NotFound, and Invalid while the container waits on its node.
+        Raise NotFound, or Invalid while the container waits on its node.
         """
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """POST; raises AlreadyExists."""
+        """Send a POST. Raise AlreadyExists if the name is in use."""
 
     async def replace(self, manifest: Manifest) -> Manifest:
-        """PUT with the manifest's resourceVersion as precondition; raises Conflict.
+        """Send a PUT with the manifest's resourceVersion as precondition. Raise Conflict if it does not match.
 
-        Only for the Lease, the evidence of attempts and the blocks of ports.
+        Only for the Lease, the records of attempts and the blocks of ports.
         """
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
     ) -> None:
-        """DELETE in the background with a uid precondition; raises Conflict if the name is somebody else's by now.
+        """Send a DELETE (background) with a UID precondition. Raise Conflict if another object has the name by now.
 
-        A grace shortens that of a pod, also of one that is being deleted already.
+        A grace period shortens that of a pod, even of one that is already being deleted.
         """
 
     async def apply(self, manifest: Manifest) -> Manifest:
-        """Create or bring up to date what the manifest says, by server-side apply.
+        """Create an object or update it to match the manifest, by server-side apply.
 
         Only for built-in recipes, and for events that are counted.
         """
 
     async def apply_status(self, manifest: Manifest) -> Manifest:
-        """Apply `status` on the server; the manifest's uid and resourceVersion are preconditions; raises Conflict."""
+        """Apply `status` with the manifest's UID and resourceVersion as preconditions.
+
+        Raise Conflict if they do not match.
+        """
 
     async def set_finalizers(self, manifest: Manifest) -> Manifest:
-        """Replace `metadata.finalizers` and nothing else; preconditions as of `apply_status`."""
+        """Replace only `metadata.finalizers`, with the preconditions of `apply_status`."""
 
 
 class RayApi(Protocol):
-    """A Ray head pod: our exporter's progress and Ray's own job API, always at the pod's own address."""
+    """A Ray head pod: the exporter's progress and Ray's own job API, always at the pod's own address."""
 
     async def progress(self, head: Head) -> Progress:
-        """Ask the exporter."""
+        """Read the progress from the exporter."""
 
     async def job(self, head: Head, submission_id: str) -> RayJob | None:
-        """Ask the job API; None: this head does not know the submission."""
+        """Read the job from Ray's job API; None if this head does not know the submission."""
 
     async def submit(self, job: SubmitJob) -> None:
-        """POST the job; returns as well when this head already has the submission."""
+        """Submit the job. Return normally as well if this head already has the submission."""
 
     async def stop(self, run: StopRun) -> None:
-        """Ask the exporter to stop an attempt; a second time changes nothing."""
+        """Ask the exporter to stop an attempt; repeating the request has no effect."""

@@ -1,8 +1,8 @@
-"""A Ray head pod over HTTP: our exporter's progress and Ray's own job API, at the pod's IP and never through a Service.
+"""A Ray head pod over HTTP: the exporter's progress and Ray's job API, at the pod's IP and never through a Service.
 
-Answers come from inside the user's pods and are judged as such: no redirects, at most 64 KiB, a short deadline, strict
-parsing. An answer about another pod or submission is dropped by `control.observe`. A young head refuses connections and
-then says "No available agent" for some seconds; both are ordinary and are told apart from a refusal.
+Answers come from inside the user's pods and are not trusted: no redirects, at most 64 KiB, a short timeout, strict
+parsing. `control.observe` drops answers about another pod or submission. A starting head refuses connections and then
+answers "No available agent" for some seconds; both are normal and are distinguished from a rejection.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUBMIT_SECONDS = 10.0
 """Ray starts a supervisor actor before it answers the POST."""
 LOG_TAIL_CHARACTERS = 4096
 LOG_BYTES = 4 * LOG_TAIL_CHARACTERS
-"""Ray's `/logs` gives the whole driver log as one JSON string; of the stream only the end is held."""
+"""Ray's `/logs` returns the whole driver log as one JSON string; only the end of the stream is kept."""
 MESSAGE_CHARACTERS = 1500
 SAID_CHARACTERS = 200
 """Of an answer that is no answer, in an error message."""
@@ -42,7 +42,7 @@ SAID_CHARACTERS = 200
 log = Log(__name__)
 
 _ALREADY = "already exists"
-"""Ray 2.60 answers a submission id that it knows with 500 and this text."""
+"""Ray 2.60 answers a known submission ID with 500 and this text."""
 _NOT_YET = "No available agent"
 
 
@@ -53,7 +53,8 @@ class RayClient:
         self._key = key
         self._metrics = metrics
         self.fence: Fence = unfenced
-        # A pod's address is reached directly: proxies of the environment are for the outside (trust_env stays off).
+        # A pod's address is reached directly; proxies of the environment are for external traffic (trust_env stays
+        # off).
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, limit_per_host=4))
 
     async def close(self) -> None:
@@ -106,8 +107,8 @@ class RayClient:
         head = Head(run.pod_ip, run.pod_uid, run.job_uid, run.cluster_name)
         status, text = await self._ask("stop", "POST", url, head, _stop_body(run, run.mode))
         if status == HTTPStatus.BAD_REQUEST and run.mode is not StopMode.IMMEDIATE:
-            # An older image does not know the mode. It must stop all the same, and this mode every image knows.
-            log.warning("The head does not know this way to stop, and is asked to stop at once", mode=run.mode.value)
+            # An older image does not know the mode, but must stop all the same. Every image knows this mode.
+            log.warning("The head does not support this stop mode; requesting an immediate stop", mode=run.mode.value)
             status, text = await self._ask("stop", "POST", url, head, _stop_body(run, StopMode.IMMEDIATE))
         if status == HTTPStatus.CONFLICT:
             raise errors.HeadBusy(f"stop: {_said(text)}")
@@ -115,7 +116,7 @@ class RayClient:
             _expect_ok("stop", status, text)
 
     async def _tail(self, head: Head, job: RayJob) -> str:
-        """Read the end of the driver's log; the job's end is news enough without it."""
+        """Read the end of the driver's log. The end of the job is reported even without it."""
         url = f"{_jobs(head)}{job.submission_id}/logs"
         try:
             status, text = await self._ask("logs", "GET", url, head, seconds=SUBMIT_SECONDS, read=_read_end)
@@ -175,7 +176,7 @@ async def _read_end(content: aiohttp.StreamReader) -> bytes:
 
 
 def _log_tail(end: bytes) -> str:
-    """Give the last characters of `{"logs": "…"}` of which only the end is there: from its first whole line on."""
+    """Return the last characters of `{"logs": "…"}` if only its end is known, starting at a whole line."""
     text = end.decode(errors="replace")
     if not text.startswith("{"):
         text = '{"logs": "' + text.partition("\\n")[2]
@@ -197,7 +198,7 @@ def _expect_ok(call: str, status: int, text: bytes) -> None:
     if status == HTTPStatus.OK:
         return
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        raise errors.HeadRefused(f"{call}: {status}; the head has another token than this operator's key gives")
+        raise errors.HeadRefused(f"{call}: {status}; the head's token does not match this operator's key")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
         raise errors.HeadBusy(f"{call}: {status} {_said(text)}")
     raise errors.HeadNonsense(f"{call}: {status} {_said(text)}")

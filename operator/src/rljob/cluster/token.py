@@ -1,7 +1,7 @@
-"""The bearer token of a Ray cluster: a function of the operator's key, the job and the cluster, never read back.
+"""The bearer token of a Ray cluster, derived from the operator's key, the job and the cluster, and never read back.
 
-The executor puts it into the Secret that KubeRay mounts, the Ray client sends it. So the operator needs no right to
-read Secrets, and a token of one cluster opens no other.
+The executor writes it to the Secret that KubeRay mounts, and the Ray client sends it. So the operator needs no
+permission to read Secrets, and the token of one cluster does not work for another.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY_BYTES = 32
-"""Least length of the key: that of the hash's output (RFC 2104 section 3)."""
+"""Minimum length of the key: that of the hash's output (RFC 2104 section 3)."""
 
 
 @dataclass(frozen=True)
 class TokenKey:
-    """The operator's key; it never shows in a representation."""
+    """The operator's key, which no representation contains."""
 
     key: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse a key that can be guessed."""
+        """Reject a key that can be guessed."""
         if len(self.key) < KEY_BYTES:
-            raise ValueError(f"the token key has {len(self.key)} bytes; give at least {KEY_BYTES} random ones")
+            raise ValueError(f"the token key has {len(self.key)} bytes; provide at least {KEY_BYTES} random bytes")
 
     @classmethod
     def from_file(cls, path: Path) -> TokenKey:
-        """Read the key as it lies in the mounted Secret."""
+        """Read the key from the mounted Secret."""
         try:
             return cls(path.read_bytes())
         except OSError as error:

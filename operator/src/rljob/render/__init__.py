@@ -1,1 +1,1 @@
-"""Desired objects as plain manifests: deterministic, no I/O; each builder reads like the object that it makes."""
+"""Desired objects as plain manifests: deterministic, no I/O. Each builder reads like the object that it creates."""

@@ -1,9 +1,9 @@
-"""The accelerator table: what the operator knows of each hardware class, as data that a cluster's admin may change.
+"""The accelerator table: what the operator knows about each hardware class, as data that administrators may change.
 
-A row says how a node of the class is asked for, found, mounted and sized; `accelerators` holds the rows that come with
-a release, each value with its source. The chart writes them to a ConfigMap together with the rows of its value
-`accelerators`; the operator lays that over its own copy at start, and `rljob --accelerators` does the same. After that
-the table is a constant of the process: nothing else changes it, and rows are only added, never taken away.
+A row describes how a node of the class is requested, found, mounted and sized; `accelerators` has the rows of a
+release, each value with its source. The chart writes them to a ConfigMap together with the rows of its value
+`accelerators`. The operator merges those over its own copy at startup, and `rljob --accelerators` does the same. After
+that the table is constant: nothing else changes it, and rows are only added, never removed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from rljob.render.names import is_label_name, is_label_value
 
 ROWS_MAX = 64
 RAY_CPUS_PER_DEVICE_MIN = 3
-"""CPUs of Ray that the trainer reserves per device (max_colocate_count, verl/single_controller/ray/base.py, 0.9.1)."""
+"""Ray CPUs that the trainer reserves per device (max_colocate_count, verl/single_controller/ray/base.py, 0.9.1)."""
 RAY_CPUS_BESIDE = 3
-"""TransferQueue's two storage units a node, and its controller."""
+"""Ray CPUs of TransferQueue's two storage units per node and of its controller."""
 RESOURCE = r"[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 SLICES = r"huawei\.com/(npu-core|Ascend(910|310P)-[0-9]+c.*)"
-"""Slices of a device (vNPU); collectives do not run on them (mind-cluster, device plug-in: static and dynamic vNPU)."""
+"""Slices of a device (vNPU), on which collectives do not run (mind-cluster, device plug-in: static and dynamic vNPU).
+"""
 NOT_IN_ENV = {
     "HCCL_CONNECT_TIMEOUT": "network.hccl.connectTimeoutSeconds of a recipe",
     "HCCL_EXEC_TIMEOUT": "network.hccl.execTimeoutSeconds of a recipe",
@@ -37,14 +38,14 @@ NOT_IN_ENV = {
     "ASCEND_VISIBLE_DEVICES": "nothing: the device plug-in sets it",
     "ASCEND_RT_VISIBLE_DEVICES": "nothing: a job has all devices of its nodes",
 }
-"""Variables that a row must leave alone, and what to use instead."""
+"""Variables that a row must not set, and what to use instead."""
 POLICY = r"chip[0-9]+-node(?P<devices>[0-9]+)(-sp|-ra64-sp)?"
-"""Ascend-for-Volcano's huawei.com/schedule_policy: chips of a module, devices of a node, whether in a super-pod."""
+"""Format of huawei.com/schedule_policy: chips per module, devices per node, whether within a super-pod."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a table: the field and the fix."""
+    """A problem of a table: the field and the fix."""
 
     field: str
     message: str
@@ -54,7 +55,7 @@ class Problem:
 
 
 class TableError(ValueError):
-    """A table that cannot be used."""
+    """A table is invalid."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -62,32 +63,32 @@ class TableError(ValueError):
 
 
 class AcceleratorTable(Mapping[str, AcceleratorFacts]):
-    """Class -> row: the table that this process goes by."""
+    """Class -> row: the table that this process uses."""
 
     def __init__(self, rows: Mapping[str, AcceleratorFacts]) -> None:
         self._rows = dict(rows)
 
     def __getitem__(self, name: str) -> AcceleratorFacts:
-        """Give the row of a class."""
+        """Return the row of a class."""
         return self._rows[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Give the classes."""
+        """Iterate over the classes."""
         return iter(self._rows)
 
     def __len__(self) -> int:
-        """How many classes there are."""
+        """Return the number of classes."""
         return len(self._rows)
 
     def use(self, rows: Mapping[str, AcceleratorFacts]) -> None:
-        """Go by these rows from now on; called once, before anything reads the table."""
+        """Use these rows from now on. Called once, before anything reads the table."""
         self._rows = dict(rows)
 
 
 def read_table(*layers: Mapping[str, Any]) -> dict[str, AcceleratorFacts]:
-    """Lay tables over each other and type them; raises TableError.
+    """Merge tables over each other and parse them. Raise TableError if the result is invalid.
 
-    Maps merge deeply, but for nodeLabels, which say one thing together; everything else is replaced.
+    Maps are merged deeply, except nodeLabels, whose entries belong together; everything else is replaced.
     """
     document: dict[str, Any] = {}
     problems: list[Problem] = []
@@ -98,7 +99,7 @@ def read_table(*layers: Mapping[str, Any]) -> dict[str, AcceleratorFacts]:
             else:
                 problems.append(Problem(f"accelerators.{name}", "must be a map of the row's fields"))
     if len(document) > ROWS_MAX:
-        problems.append(Problem("accelerators", f"{len(document)} rows; at most {ROWS_MAX} are read"))
+        problems.append(Problem("accelerators", f"{len(document)} rows; the maximum is {ROWS_MAX}"))
     rows: dict[str, AcceleratorFacts] = {}
     for name, row in document.items():
         place = f"accelerators.{name}"
@@ -127,7 +128,9 @@ def _overlaid(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, A
 
 def _name_problems(place: str, name: str) -> Iterator[Problem]:
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
-        yield Problem(place, "is no name of a class: lower-case letters, digits and '-', beginning with a letter")
+        yield Problem(
+            place, "is not a valid class name; use lower-case letters, digits and '-', starting with a letter"
+        )
 
 
 def _type_problems(place: str, error: ValidationError) -> Iterator[Problem]:
@@ -138,40 +141,50 @@ def _type_problems(place: str, error: ValidationError) -> Iterator[Problem]:
             case "missing":
                 yield Problem(field, "is required and not set")
             case "extra_forbidden":
-                yield Problem(field, f"is no field of a row; fields are {known}")
+                yield Problem(field, f"is not a field of a row; the fields are {known}")
             case _:
                 yield Problem(field, f"{problem['input']!r:.100}: {problem['msg']}")
 
 
 def _row_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
-    """Say what does not go together."""
+    """Return the contradictions within a row."""
     if re.fullmatch(SLICES, row.resource):
-        yield Problem(f"{place}.resource", f"{row.resource} is a slice of a device (vNPU), on which HCCL does not run; "
-                      "name the resource of whole devices")  # fmt: skip
+        yield Problem(
+            f"{place}.resource",
+            f"{row.resource} is a slice of a device (vNPU), on which HCCL does not run; use the resource of whole "
+            "devices",
+        )
     elif not re.fullmatch(RESOURCE, row.resource):
-        yield Problem(f"{place}.resource", f"{row.resource!r} is no extended resource; write one such as "
-                      "huawei.com/Ascend910, as `kubectl describe node` lists it")  # fmt: skip
+        yield Problem(
+            f"{place}.resource",
+            f"{row.resource!r} is not an extended resource; use a name such as huawei.com/Ascend910, as shown by "
+            "`kubectl describe node`",
+        )
     if row.devices_per_node % row.dies_per_card:
-        yield Problem(f"{place}.diesPerCard", f"{row.dies_per_card} does not divide devicesPerNode "
-                      f"{row.devices_per_node}; a node holds whole cards")  # fmt: skip
+        yield Problem(
+            f"{place}.diesPerCard",
+            f"{row.dies_per_card} does not divide devicesPerNode {row.devices_per_node}; a node must have whole cards",
+        )
     yield from _policy_problems(place, row)
     yield from _label_problems(place, row)
     if row.driver_mounts is DriverMounts.RUNTIME_CLASS and row.runtime_class_name is None:
-        yield Problem(f"{place}.runtimeClassName", "is needed with driverMounts RuntimeClass, such as ascend")
+        yield Problem(f"{place}.runtimeClassName", "is required with driverMounts RuntimeClass, such as ascend")
     if row.pod is not None:
         yield from _size_problems(f"{place}.pod", row, row.pod)
     for name in row.env:
         if name in NOT_IN_ENV or name.startswith("RLJOB_"):
-            instead = NOT_IN_ENV.get(name, "another name: RLJOB_ is the operator's")
-            yield Problem(f"{place}.env.{name}", f"cannot be set for a class; use {instead}")
+            instead = NOT_IN_ENV.get(name, "another name, because the prefix RLJOB_ belongs to the operator")
+            yield Problem(f"{place}.env.{name}", f"must not be set for a class; use {instead}")
     known = {info.alias or name for name, info in AcceleratorFacts.model_fields.items()} - {"sources", "description"}
     for name in row.sources:
         if name.partition(".")[0] not in known:
-            yield Problem(f"{place}.sources.{name}", f"names no field of a row; fields are {', '.join(sorted(known))}")
+            yield Problem(
+                f"{place}.sources.{name}", f"is not a field of a row; the fields are {', '.join(sorted(known))}"
+            )
 
 
 def _label_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
-    """As the API server checks them; KubeRay alone would hear it of a job's pods."""
+    """Check names and values as the API server does, which otherwise would only tell KubeRay."""
     names = [("labels", name) for name in row.labels]
     names += [("annotations", name) for name in row.annotations]
     names += [("headAnnotations", name) for name in row.head_annotations]
@@ -180,12 +193,12 @@ def _label_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
     names += [("topologyLevels", name) for name in row.topology_levels]
     for field, name in names:
         if not is_label_name(name):
-            yield Problem(f"{place}.{field}[{name}]", "is no name of a label; write one such as example.com/team")
+            yield Problem(f"{place}.{field}[{name}]", "is not a valid label name; use one such as example.com/team")
     values = [(f"labels[{name}]", value) for name, value in row.labels.items()]
     values += [(f"nodeLabels[{name}]", value) for name, listed in row.node_labels.items() for value in listed]
     for path, value in values:
         if not is_label_value(value):
-            yield Problem(f"{place}.{path}", f"{value!r} is no value of a label: at most 63 letters, digits, '-_.'")
+            yield Problem(f"{place}.{path}", f"{value!r} is not a valid label value: at most 63 letters, digits, '-_.'")
 
 
 def _policy_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
@@ -193,11 +206,17 @@ def _policy_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
         return
     found = re.fullmatch(POLICY, row.schedule_policy)
     if found is None:
-        yield Problem(f"{place}.schedulePolicy", f"{row.schedule_policy!r} is no policy for whole devices; "
-                      "write one such as chip8-node8 or chip2-node16-sp")  # fmt: skip
+        yield Problem(
+            f"{place}.schedulePolicy",
+            f"{row.schedule_policy!r} is not a policy for whole devices; use one such as chip8-node8 or "
+            "chip2-node16-sp",
+        )
     elif int(found["devices"]) != row.devices_per_node:
-        yield Problem(f"{place}.schedulePolicy", f"{row.schedule_policy} is for nodes of {found['devices']} devices, "
-                      f"and devicesPerNode is {row.devices_per_node}")  # fmt: skip
+        yield Problem(
+            f"{place}.schedulePolicy",
+            f"{row.schedule_policy} is for nodes of {found['devices']} devices, but devicesPerNode is "
+            f"{row.devices_per_node}",
+        )
 
 
 def _size_problems(place: str, row: AcceleratorFacts, size: PodSize) -> Iterator[Problem]:
@@ -205,12 +224,15 @@ def _size_problems(place: str, row: AcceleratorFacts, size: PodSize) -> Iterator
     least = RAY_CPUS_PER_DEVICE_MIN * row.devices_per_node + RAY_CPUS_BESIDE
     if not _is_share(cpus, row.devices_per_node) or cpus < least:
         multiple = -(-least // row.devices_per_node) * row.devices_per_node
-        yield Problem(f"{place}.cpu", f"{size.cpu}: each device needs the same number of whole cores, and the "
-                      f"trainer reserves {least} of Ray; use a multiple of {row.devices_per_node}, at least "
-                      f"{multiple}")  # fmt: skip
+        yield Problem(
+            f"{place}.cpu",
+            f"{size.cpu}: each device needs the same number of whole cores, and the trainer reserves {least} of "
+            f"Ray; use a multiple of {row.devices_per_node}, at least {multiple}",
+        )
     if quantity(size.shared_memory) >= quantity(size.memory):
-        yield Problem(f"{place}.sharedMemory", f"{size.shared_memory} counts as memory, of which there is "
-                      f"{size.memory}; raise memory")  # fmt: skip
+        yield Problem(
+            f"{place}.sharedMemory", f"{size.shared_memory} counts as memory, but memory is {size.memory}; raise memory"
+        )
 
 
 def _is_share(cpus: Fraction, devices: int) -> bool:

@@ -1,7 +1,7 @@
 """The user's code in the pods: a frozen ConfigMap, a folder of a volume, or one commit that each pod fetches.
 
-A ConfigMap is copied before anything starts, so that an edit in the middle of a run reaches nobody. Of Git only the
-commit's hash is trusted: `rljob_runtime fetch-code` checks it, and every pod has the same code or none.
+A ConfigMap is copied before anything starts, so that edits during a run have no effect. Of a Git repository only the
+commit's hash is trusted: `rljob_runtime fetch-code` verifies it, so every pod has the same code or none.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ FETCH_CONTAINER = "fetch-code"
 FETCH_SECONDS = 600
 """Bound on all tries of one pod."""
 USERNAME_KEY, PASSWORD_KEY = "username", "password"
-"""Secret of type kubernetes.io/basic-auth: https://kubernetes.io/docs/concepts/configuration/secret/"""
+"""Keys of a Secret of type kubernetes.io/basic-auth: https://kubernetes.io/docs/concepts/configuration/secret/"""
 
 
 def build_code_copy(job: JobIdentity, source: Any) -> dict[str, Any]:  # noqa: ANN401 - a manifest
-    """Give the immutable copy of the user's ConfigMap."""
+    """Return the immutable copy of the user's ConfigMap."""
     metadata = child_metadata(job, code_name(job), "code")
     content = _content(source)
     metadata["annotations"][labels.CODE_DIGEST] = digest(content)
@@ -32,7 +32,7 @@ def build_code_copy(job: JobIdentity, source: Any) -> dict[str, Any]:  # noqa: A
 
 
 def code_digest(manifest: Any) -> str:  # noqa: ANN401 - a manifest
-    """Give SHA-256 over the data of a ConfigMap, sorted by key."""
+    """Return SHA-256 over the data of a ConfigMap, sorted by key."""
     return digest(_content(manifest))
 
 
@@ -41,7 +41,7 @@ def _content(manifest: Any) -> dict[str, Any]:  # noqa: ANN401 - a manifest
 
 
 def code_volumes(job: JobIdentity, spec: RLJobSpec) -> list[dict[str, Any]]:
-    """The volume with the user's code, if it is not in the image."""
+    """Return the volume with the user's code, unless the image contains it."""
     if spec.code.config_map is not None:
         return [{"name": CODE_VOLUME, "configMap": {"name": code_name(job)}}]
     if spec.code.persistent_volume_claim is not None:
@@ -53,7 +53,7 @@ def code_volumes(job: JobIdentity, spec: RLJobSpec) -> list[dict[str, Any]]:
 
 
 def code_mounts(spec: RLJobSpec) -> list[dict[str, Any]]:
-    """Where the code appears, read-only."""
+    """Return the read-only mount of the code."""
     code = spec.code
     if code.config_map is None and code.persistent_volume_claim is None and code.git is None:
         return []
@@ -64,7 +64,7 @@ def code_mounts(spec: RLJobSpec) -> list[dict[str, Any]]:
 
 
 def fetch_containers(spec: RLJobSpec) -> list[dict[str, Any]]:
-    """The init container that fetches the commit, if the code is in Git."""
+    """Return the init container that fetches the commit, if the code is in Git."""
     git = spec.code.git
     if git is None:
         return []
@@ -75,11 +75,11 @@ def fetch_containers(spec: RLJobSpec) -> list[dict[str, Any]]:
         "command": ["python", "-m", "rljob_runtime", "fetch-code", *_fetch_arguments(git, spec.code.mount_path)],
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}},
         "volumeMounts": [{"name": CODE_VOLUME, "mountPath": spec.code.mount_path}],
-        # The reason of a failure reaches the RLJob's condition through the container's termination message.
+        # The container's termination message carries the reason of a failure to the RLJob's condition.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if git.secret_ref is not None:
-        # The environment, never the command line: that stands in the pod's spec and in the node's process list.
+        # In the environment and not on the command line, which the pod's spec and the node's process list show.
         container["env"] = [
             _credential(PodVariable.CODE_USERNAME, git.secret_ref.name, USERNAME_KEY),
             _credential(PodVariable.CODE_PASSWORD, git.secret_ref.name, PASSWORD_KEY),
@@ -93,6 +93,6 @@ def _fetch_arguments(git: GitSource, folder: str) -> list[str]:
 
 
 def _credential(variable: PodVariable, secret: str, key: str) -> dict[str, Any]:
-    # A token often comes without a user name.
+    # Tokens are often used without a user name.
     source = {"name": secret, "key": key, "optional": key == USERNAME_KEY}
     return {"name": variable.value, "valueFrom": {"secretKeyRef": source}}

@@ -1,11 +1,12 @@
-"""The immutable ConfigMaps: the spec that a job goes by, and what is frozen of a cluster generation.
+"""The immutable ConfigMaps: the spec that a job uses, and what is frozen per cluster generation.
 
-A snapshot holds the merged spec and, raw, the recipes below it: a later edit of the job is merged over these, so that
-a recipe's edit never comes in by that way. It is named by the cluster generation that took it.
+A snapshot contains the merged spec and the unmerged recipes. A later edit of the job is merged over these recipes, so
+that edits of recipes do not enter with it. The snapshot is named by the cluster generation that took it.
 
-`<cluster>` holds job.json and small texts, which the pods mount, and raycluster.json (with Volcano, podgroup.json too),
-from which the RayCluster is made: an operator that is upgraded between the two makes the cluster that its predecessor
-rendered. Where nothing comes between spec and cluster, it is the snapshot as well, which saves each such job a write.
+`<cluster>` contains job.json and small texts, which the pods mount, and raycluster.json (with Volcano, podgroup.json
+too), from which the RayCluster is created: an operator that is upgraded between the two creates the cluster that its
+predecessor rendered. If no step lies between spec and cluster, the same ConfigMap is also the snapshot, which saves a
+write per job.
 """
 
 from __future__ import annotations
@@ -32,35 +33,35 @@ JOB_KEY = "job.json"
 RAYCLUSTER_KEY = "raycluster.json"
 POD_GROUP_KEY = "podgroup.json"
 REMOVED = (("cleanup", "workersAfterSeconds"),)
-"""Sections and fields of the spec that never had an effect."""
+"""Sections and fields of former specs that never had an effect."""
 
 
 def spec_document(spec: RLJobSpec) -> dict[str, Any]:
-    """The merged spec as JSON, with every default spelled out."""
+    """Return the merged spec as JSON, including every default."""
     document: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     return document
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a job goes by until somebody asks for something else."""
+    """The spec that a job uses until the user requests another one."""
 
     spec: RLJobSpec
-    """With recipes and defaults."""
+    """Merged with recipes and defaults."""
     recipes: tuple[RecipeLayer, ...] = ()
-    """What the spec stands on, the lowest first."""
+    """The recipes that the spec is based on, the base recipe first."""
     refresh: str | None = None
-    """Value of the job's annotation `rljob.dev/refresh` with which the recipes were read."""
+    """Value of the job's annotation `rljob.dev/refresh` when the recipes were read."""
 
 
 def build_snapshot(job: JobIdentity, snapshot: Snapshot, generation: int) -> dict[str, Any]:
-    """Give the ConfigMap with spec and recipes; `generation` is that of the cluster that takes it first."""
+    """Return the ConfigMap with spec and recipes; `generation` is that of the first cluster that uses it."""
     metadata = child_metadata(job, snapshot_name(job, generation), f"spec/{generation}")
     return with_snapshot(_configmap(metadata, {}), snapshot)
 
 
 def with_snapshot(manifest: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
-    """Give a ConfigMap with spec and recipes beside what it holds."""
+    """Add spec and recipes to a ConfigMap."""
     spec = spec_document(snapshot.spec)
     recipes = [_recipe_document(recipe) for recipe in snapshot.recipes]
     marks = {labels.SPEC_HASH: digest(spec), labels.RECIPES_HASH: digest(recipes)}
@@ -72,7 +73,7 @@ def with_snapshot(manifest: dict[str, Any], snapshot: Snapshot) -> dict[str, Any
 
 
 def snapshot_part(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what of a ConfigMap is snapshot: the rest of a cluster's own is many times as long."""
+    """Return only the snapshot of a ConfigMap, because the rest of a cluster's ConfigMap is many times larger."""
     kept = {key: text for key, text in (manifest.get("data") or {}).items() if key in (SPEC_KEY, RECIPES_KEY)}
     return {**manifest, "data": kept}
 
@@ -91,7 +92,7 @@ def _recipe_document(recipe: RecipeLayer) -> dict[str, Any]:
 
 
 def recipe_hash(recipe: RecipeLayer) -> str:
-    """SHA-256 of what a recipe contributes."""
+    """Return SHA-256 of what a recipe contributes."""
     return digest({"template": recipe.template, "unset": list(recipe.unset)})
 
 
@@ -105,9 +106,9 @@ def build_cluster_config(
     gang: Gang | None = None,
     pod_group_fields: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Give the ConfigMap of a cluster generation, whose pods stay away from some nodes.
+    """Return the ConfigMap of a cluster generation whose pods avoid some nodes.
 
-    `pod_group_fields`: what the API server knows of the spec of a PodGroup, for a gang of Volcano.
+    `pod_group_fields`: the fields of a PodGroup's spec that the API server knows, if Volcano starts the pods.
     """
     gang = gang or stated_gang(spec)
     raycluster = build_raycluster(job, spec, generation, config.digest(), avoided_nodes, block, gang)
@@ -120,7 +121,7 @@ def build_cluster_config(
 
 
 def read_snapshot(manifest: Any) -> Snapshot:  # noqa: ANN401 - a manifest
-    """Read a snapshot back; raises KeyError, TypeError or ValueError."""
+    """Read a snapshot. Raise KeyError, TypeError or ValueError if it is invalid."""
     recipes = tuple(
         RecipeLayer(
             RecipeOrigin(RecipeKind(found["kind"]), found["name"], found["uid"], found["generation"]),
@@ -129,13 +130,13 @@ def read_snapshot(manifest: Any) -> Snapshot:  # noqa: ANN401 - a manifest
         )
         for found in json.loads(manifest["data"][RECIPES_KEY])
     )
-    # Every default is spelled out in it: of a later version, or an earlier one, also of fields that this one lacks.
+    # It contains every default, including those of fields that this version does not have.
     spec = RLJobSpec.model_validate_json(manifest["data"][SPEC_KEY], extra="ignore")
     return Snapshot(spec, recipes, manifest["metadata"]["annotations"].get(labels.REFRESH))
 
 
 def _without_removed(document: dict[str, Any]) -> dict[str, Any]:
-    """Drop fields that the API had once: a job that began with one goes on."""
+    """Remove fields of former versions of the API, so that jobs that started with them continue."""
     for section, field in REMOVED:
         if field in document.get(section, ()):
             document[section].pop(field)
@@ -143,13 +144,13 @@ def _without_removed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_raycluster(manifest: Any) -> dict[str, Any]:  # noqa: ANN401 - a manifest
-    """Read the frozen RayCluster back."""
+    """Read the frozen RayCluster."""
     result: dict[str, Any] = json.loads(manifest["data"][RAYCLUSTER_KEY])
     return result
 
 
 def read_pod_group(manifest: Any) -> dict[str, Any] | None:  # noqa: ANN401 - a manifest
-    """Read the frozen PodGroup back; None: this generation has none."""
+    """Read the frozen PodGroup; None if this generation has none."""
     text = manifest["data"].get(POD_GROUP_KEY)
     result: dict[str, Any] | None = None if text is None else json.loads(text)
     return result

@@ -1,13 +1,15 @@
 """Variables that the operator sets on head and workers alike, as a table with the source of each.
 
-They stand on the pods and not on the submission, because workers inherit them from the raylet of their node. A variable
-of the same name in the template's `env` wins; one from `envFrom` does not, since Kubernetes puts `env` above it.
-What the class's row of the accelerator table names goes before the operator's own.
-Left out on purpose: PYTORCH_NPU_ALLOC_CONF (segments that can grow and bounds on splits exclude each other, and verl
+They are set on the pods and not on the submission, because workers inherit them from the raylet of their node. A
+variable of the same name in the template's `env` takes precedence; one from `envFrom` does not, because Kubernetes
+gives `env` precedence over it. Variables of the class's row in the accelerator table take precedence over the
+operator's own.
+
+Deliberately not set: PYTORCH_NPU_ALLOC_CONF (expandable segments and split limits are mutually exclusive, and verl
 switches the segments itself, verl/utils/device.py), HCCL_IF_BASE_PORT (ignored with the port ranges below),
-HCCL_OP_EXPANSION_MODE and HCCL_BUFFSIZE (matters of a recipe), RANK_TABLE_FILE (verl's ranks are known at run time
-only), HCCL_LOGIC_SUPERPOD_ID (the driver knows it), HCCL_INTRA_* (documented for other hardware),
-ASCEND_RT_VISIBLE_DEVICES (on a whole node unset is right, and the raylet checks what is set).
+HCCL_OP_EXPANSION_MODE and HCCL_BUFFSIZE (belong in a recipe), RANK_TABLE_FILE (verl's ranks are known only at run
+time), HCCL_LOGIC_SUPERPOD_ID (the driver knows it), HCCL_INTRA_* (documented for other hardware),
+ASCEND_RT_VISIBLE_DEVICES (unset is correct on a whole node, and the raylet checks its value).
 """
 
 from __future__ import annotations
@@ -23,14 +25,15 @@ from rljob.render.accelerators import facts_of
 from rljob_runtime.contract import Platform
 
 CONNECT_TIMEOUT_SECONDS = 1800
-"""Ranks load weights for unequal times; CANN's default of 120 s ends such starts."""
+"""Ranks load weights at different speeds; CANN's default of 120 s would end such starts."""
 EXEC_TIMEOUT_SECONDS = 3600
 """A collective waits for the slowest rank, which may be writing a checkpoint (verl's guide for Ascend)."""
 
 OPEN_FILES = 100_000
-"""Ray's sockets and the checkpoint's shards; Kubernetes has no field for it, KubeRay's start command has this one."""
+"""For Ray's sockets and the checkpoint's shards. Kubernetes has no field for it; KubeRay's start command has this
+variable."""
 ASCEND_LOGS = "/var/run/rljob/ascend-logs"
-"""On the pod's own volume: the default is the home folder in the container's layer."""
+"""On the pod's own volume, because the default is the home folder in the container's writable layer."""
 
 CANN = "CANN, environment variables"
 ASCEND_GUIDE = "verl, multi-node guide for Ascend"
@@ -48,12 +51,12 @@ class Variable:
     name: str
     source: str
     value: Callable[[RLJobSpec], Value]
-    """Its text, or `valueFrom`; None: not set."""
+    """Value or `valueFrom`; None: not set."""
     platforms: tuple[Platform, ...] = NPU
 
 
 def operator_env(spec: RLJobSpec, template: PodTemplate) -> list[dict[str, Any]]:
-    """Give the operator's variables but those that the template sets."""
+    """Return the operator's variables except those that the template sets."""
     facts = facts_of(spec)
     taken = {variable.name for variable in template.env}
     ours = {row.name: row.value(spec) for row in VARIABLES if facts.platform in row.platforms}
@@ -62,7 +65,7 @@ def operator_env(spec: RLJobSpec, template: PodTemplate) -> list[dict[str, Any]]
 
 
 def operator_value(spec: RLJobSpec, name: str) -> Value:
-    """Give what the operator would set a variable to; None: nothing."""
+    """Return the value that the operator would set; None: nothing."""
     facts = facts_of(spec)
     if name in facts.env:
         return facts.env[name]
@@ -79,7 +82,7 @@ def _interface(spec: RLJobSpec) -> str | None:
 
 
 def _address(spec: RLJobSpec) -> Value:
-    # It goes before HCCL_SOCKET_IFNAME, so it must be silent where the user named an interface.
+    # It takes precedence over HCCL_SOCKET_IFNAME, so it must not be set if the user chose an interface.
     templates = (spec.head.template, *(group.template for group in spec.worker_groups))
     named = any(entry.name == "HCCL_SOCKET_IFNAME" for template in templates for entry in template.env)
     return None if named or _interface(spec) else {"fieldRef": {"fieldPath": "status.podIP"}}
@@ -90,16 +93,16 @@ def _megatron(spec: RLJobSpec) -> str | None:
 
 
 VARIABLES = (
-    # On the host's network status.podIP is the host's.
-    Variable("HCCL_IF_IP", f"{CANN}: goes before any choice by interface", _address),
+    # With the host's network, status.podIP is the address of the host.
+    Variable("HCCL_IF_IP", f"{CANN}: takes precedence over any choice by interface", _address),
     Variable("HCCL_SOCKET_IFNAME", CANN, _interface),
     Variable("GLOO_SOCKET_IFNAME", "PyTorch, torch.distributed", _interface, ANY),
     Variable("TP_SOCKET_IFNAME", "PyTorch, TensorPipe", _interface),
     Variable(
-        "HCCL_HOST_SOCKET_PORT_RANGE", "verl/trainer/constants_ppo.py: several processes a device", lambda _: "auto"
+        "HCCL_HOST_SOCKET_PORT_RANGE", "verl/trainer/constants_ppo.py: several processes per device", lambda _: "auto"
     ),
     Variable(
-        "HCCL_NPU_SOCKET_PORT_RANGE", "verl/trainer/constants_ppo.py: several processes a device", lambda _: "auto"
+        "HCCL_NPU_SOCKET_PORT_RANGE", "verl/trainer/constants_ppo.py: several processes per device", lambda _: "auto"
     ),
     Variable(
         "HCCL_CONNECT_TIMEOUT",

@@ -1,7 +1,7 @@
-"""The ConfigMap of a job that outlives its clusters: what each ended attempt left, one key an attempt.
+"""The ConfigMap of a job that outlives its clusters: a record of each ended attempt, one key per attempt.
 
-It is owned by the RLJob, holds the last ten attempts in at most 64 KiB, and loses the oldest first. The only object of
-ours that is written more than once; who writes it names the version that was read.
+The RLJob owns it. It contains the last ten attempts in at most 64 KiB and drops the oldest first. It is the only object
+of the operator that is written more than once; writers state the version that they have read.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from rljob.render.names import JobIdentity
 
 ATTEMPTS_KEPT = 10
 BYTES_MAX = 64 * 1024
-"""Of all entries together; the API server takes 1 MiB, but nobody reads that."""
+"""Maximum size of all entries together. The API server accepts 1 MiB, but the records should stay readable."""
 _PREFIX, _SUFFIX = "attempt-", ".json"
 
 Entry = dict[str, Any]
 
 
 def key_of(attempt: int) -> str:
-    """The key of an attempt."""
+    """Return the key of an attempt."""
     return f"{_PREFIX}{attempt}{_SUFFIX}"
 
 
 def has_entry(found: Mapping[str, Any], key: str) -> bool:
-    """Whether an attempt is written down."""
+    """Return whether an attempt is recorded."""
     return key in (found.get("data") or {})
 
 
 def entries(found: Mapping[str, Any]) -> Iterator[object]:
-    """Read what is written down, in the attempts' order; what is no JSON is passed over."""
+    """Return the records in the attempts' order; entries that are not JSON are ignored."""
     data = found.get("data") or {}
     for key in sorted((key for key in data if _number(key)), key=_number):
         with suppress(json.JSONDecodeError):
@@ -44,7 +44,7 @@ def entries(found: Mapping[str, Any]) -> Iterator[object]:
 def build_evidence(
     job: JobIdentity, found: Mapping[str, Any] | None, attempt: int, entry: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Give the ConfigMap with one more entry: to be created, or to replace the one that was found."""
+    """Return the ConfigMap with one more entry, to be created or to replace the one that was found."""
     new: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap"}
     if found is None:
         new["metadata"] = child_metadata(job, names.evidence_name(job), labels.ATTEMPTS)
@@ -57,7 +57,7 @@ def build_evidence(
 
 
 def _bounded(data: dict[str, str]) -> dict[str, str]:
-    """Keep the newest attempts that fit; what is no attempt's was put there by somebody else, and goes."""
+    """Keep the newest attempts that fit; keys that are not attempts were added by somebody else and are removed."""
     kept: dict[str, str] = {}
     room = BYTES_MAX
     for key in sorted((key for key in data if _number(key)), key=_number, reverse=True)[:ATTEMPTS_KEPT]:
@@ -69,13 +69,13 @@ def _bounded(data: dict[str, str]) -> dict[str, str]:
 
 
 def _number(key: str) -> int:
-    """Read the attempt of a key; 0 for any other key."""
+    """Return the attempt number of a key; 0 for any other key."""
     digits = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     return int(digits) if key == f"{_PREFIX}{digits}{_SUFFIX}" and digits.isdecimal() else 0
 
 
 def _fitting(entry: Entry) -> str:
-    """Write an entry; pods, and then warnings, of a very long one go from the end."""
+    """Serialize an entry; from a very long one, pods and then warnings are removed, the last ones first."""
     for part in ("pods", "warnings"):
         while _size(_text(entry)) > BYTES_MAX and entry.get(part):
             entry[part] = entry[part][:-1]
@@ -83,7 +83,7 @@ def _fitting(entry: Entry) -> str:
 
 
 def _text(entry: Entry) -> str:
-    # For people: `kubectl describe configmap` shows it as it stands.
+    # Indented, because `kubectl describe configmap` shows it as it is.
     return json.dumps(entry, indent=1, ensure_ascii=False)
 
 

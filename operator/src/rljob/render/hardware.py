@@ -1,8 +1,8 @@
-"""What the accelerator table lays on pods: their size, the node's driver, marks for schedulers, which nodes they fit.
+"""What the accelerator table adds to pods: size, driver mounts, marks for schedulers and node requirements.
 
-Everything comes from the row of the job's class and from the fields that override it; there is no hardware in the code.
-A worker on an NPU class is Guaranteed (requests equal limits, whole cores), since only then the kubelet's static CPU
-manager gives it cores of its own: https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/
+Everything comes from the row of the job's class and from the fields that override it; the code contains no hardware. A
+worker on an NPU class is Guaranteed (requests equal limits, whole cores), because only then the kubelet's static CPU
+manager gives it exclusive cores: https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rljob.render.accelerators import ACCELERATORS, facts_of
 DRIVER_VOLUME = "rljob-driver"
 MEBIBYTE = 2**20
 WISH_WEIGHT = 100
-"""Of 1 to 100; a scheduler weighs it against how empty a node is."""
+"""Weight from 1 to 100, which a scheduler compares with how empty a node is."""
 SCHEDULE_POLICY = "huawei.com/schedule_policy"
-"""Annotation of Ascend-for-Volcano; from 26.1 on it is read on plain pods and on the PodGroup."""
+"""Annotation of Ascend-for-Volcano. From 26.1 on, it is read from plain pods and from the PodGroup."""
 
 
 def sized(spec: RLJobSpec, template: PodTemplate) -> PodTemplate:
-    """Give the template of a worker pod with the class's size where it says nothing.
+    """Return the template of a worker pod, completed by the class's size.
 
-    Where the user sets memory alone, the class's /dev/shm might not fit into it: then it is left to Ray's default.
+    If the user sets only memory, the class's /dev/shm might exceed it; it is then left to Ray's default.
     """
     facts, devices = facts_of(spec), spec.worker_groups[0].devices_per_node
     if facts.pod is None:
@@ -40,14 +40,14 @@ def sized(spec: RLJobSpec, template: PodTemplate) -> PodTemplate:
 
 
 def _part(size: PodSize, devices: int, of: int) -> PodSize:
-    """Give the share of a pod that takes some of a node's devices."""
+    """Return the share of a pod that uses some of a node's devices."""
     memory, shared = (int(quantity(text) * devices / of / MEBIBYTE) for text in (size.memory, size.shared_memory))
     cores = int(quantity(size.cpu)) // of * devices
     return PodSize(cpu=str(cores), memory=f"{memory}Mi", shared_memory=f"{shared}Mi")
 
 
 def driver_mounts(spec: RLJobSpec) -> DriverMounts:
-    """Say how the node's driver comes into worker pods."""
+    """Return how the node's driver is made available in worker pods."""
     asked, facts = spec.accelerator.driver_mounts, facts_of(spec)
     if not facts.is_npu:
         return DriverMounts.NONE
@@ -57,14 +57,14 @@ def driver_mounts(spec: RLJobSpec) -> DriverMounts:
 
 
 def runtime_class(spec: RLJobSpec) -> str | None:
-    """Name the RuntimeClass of worker pods; the head holds no NPU, so there is nothing to do for it."""
+    """Return the RuntimeClass of worker pods. The head holds no NPU and needs none."""
     if spec.runtime.runtime_class_name is not None:
         return spec.runtime.runtime_class_name
     return facts_of(spec).runtime_class_name if driver_mounts(spec) is DriverMounts.RUNTIME_CLASS else None
 
 
 def driver_paths(spec: RLJobSpec, taken: frozenset[str] = frozenset()) -> list[HostPath]:
-    """Give the paths of the node that worker pods mount, but those that the user mounts himself."""
+    """Return the paths of the node that worker pods mount, except those that the user mounts."""
     mode = driver_mounts(spec)
     if mode is DriverMounts.NONE:
         return []
@@ -77,7 +77,7 @@ def driver_paths(spec: RLJobSpec, taken: frozenset[str] = frozenset()) -> list[H
 
 
 def driver_volumes(paths: list[HostPath]) -> list[Json]:
-    """The volumes of these paths."""
+    """Return the volumes of these paths."""
     return [
         {"name": f"{DRIVER_VOLUME}-{number}", "hostPath": {"path": path.path, "type": path.type}}
         for number, path in enumerate(paths)
@@ -85,7 +85,7 @@ def driver_volumes(paths: list[HostPath]) -> list[Json]:
 
 
 def driver_volume_mounts(paths: list[HostPath]) -> list[Json]:
-    """Where they appear: at the same place, read-only."""
+    """Return the read-only mounts of these paths, at the same paths."""
     return [
         {"name": f"{DRIVER_VOLUME}-{number}", "mountPath": path.path, "readOnly": True}
         for number, path in enumerate(paths)
@@ -93,24 +93,30 @@ def driver_volume_mounts(paths: list[HostPath]) -> list[Json]:
 
 
 def cluster_annotations(spec: RLJobSpec) -> dict[str, str]:
-    """Annotations of the RayCluster, which KubeRay's Volcano plug-in copies to the PodGroup, and of every pod."""
+    """Return the annotations of the RayCluster and of every pod.
+
+    KubeRay's Volcano plug-in copies those of the RayCluster to the PodGroup.
+    """
     facts = facts_of(spec)
     policy = {SCHEDULE_POLICY: facts.schedule_policy} if facts.schedule_policy else {}
     return policy | facts.annotations
 
 
 def pod_labels(spec: RLJobSpec) -> dict[str, str]:
-    """Labels of every Ray pod; the scheduler reads them from any of them, so they are equal on all."""
+    """Return the labels of every Ray pod.
+
+    They are equal on all pods, because the scheduler reads them from any of them.
+    """
     return dict(facts_of(spec).labels)
 
 
 def head_annotations(spec: RLJobSpec) -> dict[str, str]:
-    """Annotations of the head pod."""
+    """Return the annotations of the head pod."""
     return cluster_annotations(spec) | facts_of(spec).head_annotations
 
 
 def require_class(spec: RLJobSpec, pod: Json) -> None:
-    """Let a worker pod fit nodes of its class only; a selector of the user that names the label is enough."""
+    """Restrict a worker pod to nodes of its class, unless the user's node selector contains the class's label."""
     facts = facts_of(spec)
     chosen = pod.get("nodeSelector") or {}
     wanted = [_expression(name, values) for name, values in facts.node_labels.items() if name not in chosen]
@@ -119,7 +125,7 @@ def require_class(spec: RLJobSpec, pod: Json) -> None:
 
 
 def require_nodes(pod: Json, expressions: list[Json]) -> None:
-    """Add to what a pod requires of its node: the terms are alternatives, so each gets the addition."""
+    """Add requirements on a pod's node. Terms are alternatives, so each gets the addition."""
     affinity = dict(pod.get("affinity") or {})
     node = dict(affinity.get("nodeAffinity") or {})
     required = dict(node.get("requiredDuringSchedulingIgnoredDuringExecution") or {})
@@ -131,9 +137,9 @@ def require_nodes(pod: Json, expressions: list[Json]) -> None:
 
 
 def spare_npu_nodes(spec: RLJobSpec, pod: Json) -> None:
-    """Let a head rather be on a node of no NPU class: its cores would be missing to a worker that wants a node whole.
+    """Prefer a node of no NPU class for a head, because a worker that needs a whole node would lack the head's cores.
 
-    A wish only: where every node has NPUs, the head takes one of them.
+    This is only a preference: if every node has NPUs, the head uses one of them.
     """
     if not facts_of(spec).is_npu:
         return
@@ -146,7 +152,7 @@ def spare_npu_nodes(spec: RLJobSpec, pod: Json) -> None:
 
 
 def _of_no_class() -> list[Json]:
-    """Give what no node of any NPU class is; NotIn holds of a node without the label too."""
+    """Return expressions that match nodes of no NPU class; NotIn also matches nodes without the label."""
     known: dict[str, set[str]] = {}
     any_value = set()
     for row in ACCELERATORS.values():
@@ -167,7 +173,7 @@ def _expression(label: str, values: list[str]) -> Json:
 
 
 def guarantee(facts: AcceleratorFacts, containers: list[Json]) -> None:
-    """Let the limits of the operator's own containers be their requests, so that the pod is Guaranteed."""
+    """Set the limits of the operator's own containers to their requests, so that the pod is Guaranteed."""
     if not facts.is_npu:
         return
     for container in containers:

@@ -1,4 +1,4 @@
-"""The Jobs that run before any NPU is held: they see the volumes, code and secrets of the Ray pods."""
+"""The Jobs that run before any NPU is allocated. They have the volumes, code and secrets of the Ray pods."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rljob_runtime.contract import ExitCode
 
 CONTAINER = "initializer"
 SKIPPED = "skipped: "
-"""How a container's termination message begins when what it would make was there already."""
+"""Prefix of a container's termination message if the result existed already."""
 
-# The path is $0, the command "$@": neither is read by the shell as anything but a word.
+# The path is $0 and the command is "$@", so the shell does not interpret either.
 _UNLESS_THERE = (
     'if [ -e "$0" ]; then'
     f' said="{SKIPPED}$0 is there already"; echo "$said"; echo "$said" >/dev/termination-log; exit 0; '
@@ -24,7 +24,10 @@ _UNLESS_THERE = (
 
 
 def initializers(spec: RLJobSpec) -> list[Initializer]:
-    """The job's own; before them, for code in Git, one that fails before NPUs are held when it cannot be fetched."""
+    """Return the job's initializers.
+
+    Code in Git adds one before them, so that a failing fetch ends before NPUs are allocated.
+    """
     if spec.code.git is None:
         return list(spec.initializers)
     name = code.FETCH_CONTAINER
@@ -38,7 +41,7 @@ def initializers(spec: RLJobSpec) -> list[Initializer]:
 
 
 def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initializer) -> dict[str, Any]:
-    """Give the Job."""
+    """Return the Job."""
     template = spec.worker_groups[0].template
     name, marks = initializer_name(job, initializer.name), {labels.INITIALIZER: initializer.name}
     container = {
@@ -50,7 +53,7 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
         **pods.env_from(spec, template),
         "resources": pods.resources(initializer.cpu, initializer.memory),
         "volumeMounts": pods.user_mounts(template) + code.code_mounts(spec),
-        # The reason of a failure reaches the RLJob's condition through the container's termination message.
+        # The container's termination message carries the reason of a failure to the RLJob's condition.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     fetch = code.fetch_containers(spec)
@@ -87,7 +90,7 @@ def _command(initializer: Initializer) -> list[str]:
 
 
 def _give_up_on_bad_code() -> dict[str, Any]:
-    """Try no second time for a commit that is not there.
+    """Do not retry if the commit does not exist.
 
     https://kubernetes.io/docs/tasks/job/pod-failure-policy/
     """
@@ -96,6 +99,6 @@ def _give_up_on_bad_code() -> dict[str, Any]:
 
 
 def _node_affinity(affinity: dict[str, Any] | None) -> dict[str, Any]:
-    """Keep which nodes are meant; what is said about other pods is said of the Ray pods."""
+    """Keep node affinity only; affinity to other pods is meant for the Ray pods."""
     nodes = (affinity or {}).get("nodeAffinity")
     return {"affinity": {"nodeAffinity": nodes}} if nodes else {}

@@ -1,4 +1,7 @@
-"""Labels and annotations of all that belongs to an RLJob. Part of the API: dashboards and scripts select by them."""
+"""Labels and annotations of all objects of an RLJob.
+
+They are part of the API: dashboards and scripts select by them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ JOB_UID = "rljob.dev/job-uid"
 CLUSTER_GENERATION = "rljob.dev/cluster-generation"
 INITIALIZER = "rljob.dev/initializer"
 ACCELERATOR = "rljob.dev/accelerator"
-"""Label of a RayCluster: its accelerator class, which decides how many dies are a card."""
+"""Label of a RayCluster: its accelerator class, which determines the dies per card."""
 
 INTENT = "rljob.dev/intent"
-"""Annotation: which intent made the object; an object with another one is never adopted."""
+"""Annotation: the intent that created the object. An object with another intent is never adopted."""
 ATTEMPTS = "attempts"
-"""Intent of the ConfigMap of ended attempts, behind the job's uid."""
+"""Intent of the ConfigMap of ended attempts, after the job's UID."""
 BUILT_IN = "rljob.dev/built-in"
-"""Label of recipes that come with a release; its value is the installation."""
+"""Label of recipes that are part of a release; its value is the installation."""
 JOB_DIGEST = "rljob.dev/job-digest"
 """Annotation: SHA-256 of job.json."""
 SPEC_HASH = "rljob.dev/spec-hash"
@@ -22,20 +25,20 @@ CODE_DIGEST = "rljob.dev/code-digest"
 """Annotation: SHA-256 over the sorted data of the copied ConfigMap."""
 RECIPES_HASH = "rljob.dev/recipes-hash"
 REFRESH = "rljob.dev/refresh"
-"""Annotation that users set on an RLJob: with any new value, the next cluster generation reads its recipes anew."""
+"""Annotation that users set on an RLJob: with any new value, the next cluster generation reads its recipes again."""
 PAUSED = "rljob.dev/paused"
 """Annotation that users set on an RLJob: while it is "true", the operator does nothing for the job."""
 FORCE_DELETE = "rljob.dev/force-delete"
-"""Annotation that users set on an RLJob: with "true", its deletion waits for no checkpoint."""
+"""Annotation that users set on an RLJob: with "true", its deletion does not wait for a checkpoint."""
 STOP_FINALIZER = "rljob.dev/stop"
-"""Finalizer of an RLJob whose run has to save before the job may go."""
+"""Finalizer of an RLJob whose run must save before the job is deleted."""
 PORT_BLOCK = "rljob.dev/port-block"
 """Annotation of a RayCluster and its pods: the first port of the job's block, with network.mode Host."""
 RENDERER = "rljob.dev/renderer"
-"""Annotation: version of the renderer that made the manifest."""
+"""Annotation: version of the renderer that created the manifest."""
 
 RENDERER_VERSION = "5"
-"""Raised whenever the same spec renders to another RayCluster or job.json."""
+"""Increased whenever the same spec renders to a different RayCluster or job.json."""
 
 HOSTNAME = "kubernetes.io/hostname"
 """https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetesiohostname"""

@@ -1,4 +1,4 @@
-"""Metadata that every child object carries: owner, labels and the intent that made it."""
+"""Metadata of every child object: owner, labels and the intent that created it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rljob.render.names import JobIdentity
 
 
 def owner_reference(job: JobIdentity) -> dict[str, Any]:
-    """The RLJob as controller; deletion of the children does not hold it up."""
+    """Return the reference to the RLJob as controller. Deleting the children does not block its deletion."""
     return {
         "apiVersion": API_VERSION,
         "kind": "RLJob",
@@ -24,12 +24,12 @@ def owner_reference(job: JobIdentity) -> dict[str, Any]:
 
 
 def job_labels(job: JobIdentity) -> dict[str, str]:
-    """Labels of every child and every pod."""
+    """Return the labels of every child and every pod."""
     return {labels.JOB: job.name, labels.JOB_UID: job.uid}
 
 
 def child_metadata(job: JobIdentity, name: str, intent: str, marks: dict[str, str] | None = None) -> dict[str, Any]:
-    """Metadata of a child object."""
+    """Return the metadata of a child object."""
     return {
         "name": name,
         "namespace": job.namespace,
@@ -40,10 +40,10 @@ def child_metadata(job: JobIdentity, name: str, intent: str, marks: dict[str, st
 
 
 def canonical_json(value: object) -> str:
-    """The same value always gives the same text."""
+    """Serialize a value so that equal values have equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def digest(value: object) -> str:
-    """SHA-256 of the canonical text, in hex."""
+    """Return SHA-256 of the canonical text, in hex."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Names of child objects: made from the job's uid, so that a re-created job never meets the children of its namesake.
+"""Names of child objects. They contain the job's UID, so that a re-created job never finds objects of its predecessor.
 
 A job's name has at most 40 characters; KubeRay allows 53 for a RayCluster (validation.go of v1.6.2).
 """
@@ -17,7 +17,7 @@ _LABEL_PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 
 @dataclass(frozen=True)
 class JobIdentity:
-    """Which RLJob: what every child refers to."""
+    """The RLJob that every child refers to."""
 
     namespace: str
     name: str
@@ -25,51 +25,57 @@ class JobIdentity:
 
     @property
     def prefix(self) -> str:
-        """Common beginning of the children's names."""
+        """Common prefix of the children's names."""
         return f"{self.name}-{self.uid.replace('-', '')[:UID_CHARACTERS]}"
 
 
 def cluster_name(job: JobIdentity, generation: int) -> str:
-    """RayCluster, its Secret and its ConfigMap."""
+    """Return the name of the RayCluster, its Secret and its ConfigMap."""
     return f"{job.prefix}-{generation}"
 
 
 def submission_id(cluster: str, attempt: int) -> str:
-    """Ray job of one attempt."""
+    """Return the ID of an attempt's Ray job."""
     return f"{cluster}-{attempt}"
 
 
 def snapshot_name(job: JobIdentity, generation: int) -> str:
-    """ConfigMap with the spec and the recipes below it, named by the cluster generation that took it first."""
+    """Return the name of the ConfigMap with spec and recipes.
+
+    It contains the first cluster generation that uses the snapshot.
+    """
     return f"{job.prefix}-spec-{generation}"
 
 
 def code_name(job: JobIdentity) -> str:
-    """ConfigMap with the frozen copy of the user's code."""
+    """Return the name of the ConfigMap with the frozen copy of the user's code."""
     return f"{job.prefix}-code"
 
 
 def evidence_name(job: JobIdentity) -> str:
-    """ConfigMap with what ended attempts left."""
+    """Return the name of the ConfigMap with the records of ended attempts."""
     return f"{job.prefix}-attempts"
 
 
 def initializer_name(job: JobIdentity, initializer: str) -> str:
-    """Job of one initializer; Kubernetes allows 63 characters because it becomes a label of the pods."""
+    """Return the name of an initializer's Job.
+
+    Kubernetes allows 63 characters because it becomes a label of the pods.
+    """
     full = f"{job.prefix}-{initializer}"
     if len(full) <= LABEL_CHARACTERS:
         return full
-    # Cut alone, two long names could be one.
+    # Cut without a hash, two long names could be equal.
     digest = hashlib.sha256(initializer.encode()).hexdigest()[:UID_CHARACTERS]
     return f"{full[: LABEL_CHARACTERS - UID_CHARACTERS - 1].rstrip('-')}-{digest}"
 
 
 def is_label_name(name: str) -> bool:
-    """Whether labels and annotations may be named so (apimachinery, util/validation: IsQualifiedName)."""
+    """Return whether a label or annotation may have this name (apimachinery, util/validation: IsQualifiedName)."""
     prefix, slash, last = name.rpartition("/")
     return bool(re.fullmatch(_LABEL_WORD, last) and (not slash or re.fullmatch(_LABEL_PREFIX, prefix)))
 
 
 def is_label_value(value: str) -> bool:
-    """Whether a label may have this value (the same: IsValidLabelValue)."""
+    """Return whether a label may have this value (the same: IsValidLabelValue)."""
     return not value or bool(re.fullmatch(_LABEL_WORD, value))

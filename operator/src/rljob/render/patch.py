@@ -1,8 +1,8 @@
-"""podSpecPatch: a strategic merge patch laid over a rendered pod spec, the last thing that happens to it.
+"""podSpecPatch: a strategic merge patch applied to a rendered pod spec as the last step.
 
-Maps merge deeply. A list of the table merges entry by entry, told apart by its key; every other list is replaced. An
-entry with `$patch: delete` is taken out, since null is refused everywhere in a manifest. Which fields a patch may not
-touch is the core's to say; here nothing is refused, and nothing of the rendered pod is changed in place.
+Maps merge deeply. A list of the table merges entry by entry, identified by its key; every other list is replaced. An
+entry with `$patch: delete` is removed, since null is rejected everywhere in a manifest. The core decides which fields a
+patch may not touch; this module rejects nothing and does not modify the rendered pod in place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 DIRECTIVE = "$patch"
 DELETE = "delete"
 SOURCE = "k8s.io/api v0.36.2, core/v1/types.go"
-"""Where `patchMergeKey` and `patchStrategy` of each Go field stand."""
+"""Location of `patchMergeKey` and `patchStrategy` of each Go field."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class ListRule:
     """How one list of a pod spec is merged."""
 
     path: tuple[str, ...]
-    """Fields that lead to it; what stands inside a list's entry follows the list."""
+    """Path of the list; fields within an entry follow the list."""
     key: str | None
-    """Field that tells entries apart; None: the patch's entries are appended."""
+    """Field that identifies entries; None: the patch's entries are appended."""
     source: str
-    """Go field in core/v1, or why we depart from it."""
+    """Go field in core/v1, or why this rule differs."""
     retain_keys: bool = False
-    """Fields of an entry that the patch does not name are dropped: a volume has one source."""
+    """Fields of an entry that the patch does not contain are dropped, because a volume has one source."""
 
 
 _CONTAINER = (
@@ -52,7 +52,7 @@ TABLE: tuple[ListRule, ...] = (
         for containers in ("containers", "initContainers")
         for field, key, source in _CONTAINER
     ),
-    # In core/v1 the list is replaced; a patch that tolerates one more taint must not lose those of the template.
+    # core/v1 replaces the list; here, a patch that tolerates one more taint must not drop those of the template.
     ListRule(("tolerations",), None, "ours: appended"),
 )
 RULES: Mapping[tuple[str, ...], ListRule] = {rule.path: rule for rule in TABLE}
@@ -60,20 +60,20 @@ RULES: Mapping[tuple[str, ...], ListRule] = {rule.path: rule for rule in TABLE}
 
 @dataclass(frozen=True)
 class PatchProblem:
-    """Why a patch cannot mean anything."""
+    """Why a patch has no meaning."""
 
     path: str
-    """Within the patch, such as containers[0].env[1]."""
+    """Path within the patch, such as containers[0].env[1]."""
     message: str
 
 
 def apply_patch(pod_spec: Mapping[str, Any], patch: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Give the pod spec with the patch laid over it."""
+    """Return the pod spec with the patch applied."""
     return _merge(pod_spec, patch or {}, ())
 
 
 def patch_problems(patch: Mapping[str, Any]) -> Iterator[PatchProblem]:
-    """Say what of a patch would be laid over nothing: entries without their key, directives that are not known."""
+    """Return the parts of a patch that cannot be applied: entries without their key, and unknown directives."""
     yield from _problems(patch, (), "")
 
 
@@ -106,7 +106,7 @@ def _merge_list(base: list[Any], patch: list[Any], rule: ListRule) -> list[Any]:
 
 
 def _find(entries: list[Any], wanted: object, key: str | None) -> int | None:
-    """Give the place of the entry that is meant: the one of the same key, or without a key the same one."""
+    """Return the index of the matching entry: the one with the same key, or without a key the equal one."""
     return next((index for index, entry in enumerate(entries) if _is_meant(entry, wanted, key)), None)
 
 
@@ -121,7 +121,9 @@ def _problems(value: object, path: tuple[str, ...], place: str) -> Iterator[Patc
         for name, member in value.items():
             where = f"{place}.{name}" if place else str(name)
             if str(name).startswith("$"):
-                yield PatchProblem(where, f"no directive is known here; {DIRECTIVE}: {DELETE} takes out a list's entry")
+                yield PatchProblem(
+                    where, f"unknown directive; the only one is {DIRECTIVE}: {DELETE}, which removes an entry of a list"
+                )
             yield from _problems(member, (*path, str(name)), where)
     elif isinstance(value, list):
         rule = RULES.get(path)
@@ -134,10 +136,10 @@ def _entry_problems(entry: object, rule: ListRule | None, path: tuple[str, ...],
         yield from _problems(entry, path, place)
         return
     if not isinstance(entry, Mapping) or rule.key not in entry:
-        yield PatchProblem(place, f"needs {rule.key}, which says which entry is meant")
+        yield PatchProblem(place, f"needs {rule.key}, which identifies the entry")
         return
     if isinstance(entry[rule.key], list | Mapping):
-        yield PatchProblem(f"{place}.{rule.key}", "must be a plain value: it says which entry is meant")
+        yield PatchProblem(f"{place}.{rule.key}", "must be a plain value, because it identifies the entry")
     if entry.get(DIRECTIVE) == DELETE:
         entry = {name: value for name, value in entry.items() if name != DIRECTIVE}
     yield from _problems(entry, path, place)

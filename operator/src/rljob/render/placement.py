@@ -1,4 +1,4 @@
-"""Where pods go beyond their class: away from nodes, and, where no queue places them, all into one domain."""
+"""Placement of pods beyond their class: nodes to avoid, and one domain for all pods if no queue places them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rljob.render.topology import level_of
 
 
 def avoid_nodes(pod: dict[str, Any], names: tuple[str, ...]) -> None:
-    """Let a pod's spec require other nodes than these; alternatives of a node affinity each get the exception."""
+    """Add nodes to avoid to a pod's spec; each alternative of a node affinity gets the exception."""
     if not names:
         return
     require_nodes(pod, [{"key": labels.HOSTNAME, "operator": "NotIn", "values": sorted(names)}])
 
 
 def domain_of(spec: RLJobSpec) -> str | None:
-    """Name the label of the domain into which Kubernetes' scheduler is to put all workers; None: it is not asked.
+    """Return the label of the domain into which Kubernetes' scheduler should place all workers, or None.
 
-    It knows no blocks, but one block that is the whole job is a domain.
+    The scheduler has no notion of blocks, but one block with the whole job is a domain.
     """
     scheduling, nodes = spec.scheduling, spec.worker_groups[0].nodes
     if scheduling.topology.level is None and scheduling.topology.nodes_per_super_pod_block == nodes:
@@ -30,12 +30,12 @@ def domain_of(spec: RLJobSpec) -> str | None:
 
 
 def requires_domain(spec: RLJobSpec) -> bool:
-    """Whether the workers rather wait than spread over several domains."""
+    """Return whether workers wait rather than spread over several domains."""
     return spec.scheduling.topology.mode == "Required" and domain_of(spec) is not None
 
 
 def keep_together(spec: RLJobSpec, pod: dict[str, Any], cluster: str) -> None:
-    """Let a worker be where the others of its cluster are: the first one that finds a node chooses the domain."""
+    """Place a worker with the others of its cluster; the first one with a node determines the domain."""
     level = domain_of(spec)
     if level is None:
         return

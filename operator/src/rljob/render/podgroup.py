@@ -1,9 +1,9 @@
-"""Volcano's PodGroup of one cluster generation, and what makes its pods members: all of them start, or none holds NPUs.
+"""Volcano's PodGroup of one cluster generation, with which all of its pods start together or hold no NPUs.
 
-Made by POST before the RayCluster, owned by the RLJob, never written again. KubeRay's own plug-in for Volcano
-(`--batch-scheduler=volcano`) would make another one and move the pods there; it has to be off, and nothing here asks
-for it. Keys of Volcano: volcano.sh/apis v1.14.0 (pkg/apis/scheduling/v1beta1). Keys of Ascend's plug-in: mind-cluster
-26.1.0, component/ascend-for-volcano, which reads them from the PodGroup or from any one of the pods: the same on all.
+It is created by POST before the RayCluster, owned by the RLJob and never written again. KubeRay's own plug-in for
+Volcano (`--batch-scheduler=volcano`) must be off, because it would create another PodGroup and move the pods there.
+Keys of Volcano: volcano.sh/apis v1.14.0 (pkg/apis/scheduling/v1beta1). Keys of Ascend's plug-in: mind-cluster 26.1.0,
+component/ascend-for-volcano, which reads them from the PodGroup or from any pod, so all have the same.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rljob.render.names import JobIdentity, cluster_name
 
 API_VERSION = "scheduling.volcano.sh/v1beta1"
 SCHEDULER = "volcano"
-"""Volcano's default name; a podSpecPatch may name another."""
+"""Volcano's default name; a podSpecPatch may set another."""
 GROUP_NAME = "scheduling.k8s.io/group-name"
 TASK = "volcano.sh/task-spec"
 HEAD_TASK = "head"
 SUPER_POD_BLOCK = "sp-block"
-"""Annotation: devices of one logical super-pod; the job's devices are a multiple of it."""
+"""Annotation: devices of one logical super-pod. The job's devices are a multiple of it."""
 SUPER_POD_AFFINITY = "super-pod-affinity"
-"""Label: `soft` lets the blocks be broken up where the cluster has no whole ones; without it they never are."""
+"""Label: `soft` allows blocks to be split if the cluster has no whole ones; without it they never are."""
 TOPOLOGY = "networkTopology"
 TIER_NAME = f"{TOPOLOGY}.highestTierName"
 """Fields of a PodGroup's spec that not every Volcano has: the first since 1.11, the second since 1.14."""
@@ -44,7 +44,7 @@ Amounts = dict[str, Fraction]
 
 
 class Gang(enum.StrEnum):
-    """Who starts all pods of a cluster or none."""
+    """The scheduler that starts all pods of a cluster together."""
 
     NONE = "None"
     VOLCANO = "Volcano"
@@ -52,7 +52,7 @@ class Gang(enum.StrEnum):
 
 
 def stated_gang(spec: RLJobSpec) -> Gang:
-    """Say who it is by the spec alone; Auto may find Volcano in the cluster, which is the core's to decide."""
+    """Return the scheduler that the spec states. For Auto, the core also considers whether the cluster has Volcano."""
     if spec.scheduling.gang == "Volcano":
         return Gang.VOLCANO
     return Gang.NONE if spec.scheduling.queue_name is None else Gang.KUEUE
@@ -61,7 +61,7 @@ def stated_gang(spec: RLJobSpec) -> Gang:
 def build_pod_group(
     job: JobIdentity, spec: RLJobSpec, generation: int, raycluster: Mapping[str, Any], fields: frozenset[str]
 ) -> Json:
-    """Give the PodGroup of a rendered cluster; `fields` are those of its spec that the API server knows."""
+    """Return the PodGroup of a rendered cluster; `fields` are those of its spec that the API server knows."""
     head, workers = _groups(raycluster)
     metadata = child_metadata(
         job, cluster_name(job, generation), f"cluster/{generation}", {labels.CLUSTER_GENERATION: str(generation)}
@@ -91,7 +91,7 @@ def join_pods(spec: RLJobSpec, raycluster: Json) -> None:
     if spec.scheduling.queue_name is not None:
         raycluster["metadata"]["labels"][labels.VOLCANO_QUEUE] = spec.scheduling.queue_name
     head, workers = _groups(raycluster)
-    # Ascend's plug-in gives a task named `scheduler` a meaning of its own, so no user's name stands alone here.
+    # Ascend's plug-in treats a task named `scheduler` specially, so user-defined names are prefixed.
     tasks = [(HEAD_TASK, head), *((f"workers-{group['groupName']}", group) for group in workers)]
     for task, group in tasks:
         template = group["template"]
@@ -101,7 +101,7 @@ def join_pods(spec: RLJobSpec, raycluster: Json) -> None:
 
 
 def network_topology(spec: RLJobSpec, fields: frozenset[str]) -> Json | None:
-    """Give how far apart the nodes may be by Volcano's HyperNodes; None: not asked for, or this Volcano cannot say it.
+    """Return the maximum distance of nodes in Volcano's HyperNodes; None if not requested or not supported.
 
     A level that is a number is a tier; any other is the name of a tier, which for HyperNodes that Volcano discovers by
     labels is the label's key (v1.14.1, pkg/controllers/hypernode/discovery/label).
@@ -115,7 +115,7 @@ def network_topology(spec: RLJobSpec, fields: frozenset[str]) -> Json | None:
 
 
 def super_pod_block(spec: RLJobSpec) -> int | None:
-    """Give the devices of a logical super-pod; None: not asked for, or the class is in none."""
+    """Return the devices of a logical super-pod; None if not requested or the class has no super-pods."""
     nodes, policy = spec.scheduling.topology.nodes_per_super_pod_block, facts_of(spec).schedule_policy
     if nodes is None or policy is None or not policy.endswith("-sp"):
         return None
@@ -137,7 +137,7 @@ def _groups(raycluster: Mapping[str, Any]) -> tuple[Json, list[Json]]:
 
 
 def _requests(group: Json) -> Amounts:
-    """Sum what a pod asks for, as the scheduler does: what runs side by side, or what its start takes if that is more.
+    """Sum up a pod's requests as the scheduler does: the running containers, or the init containers if they need more.
 
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
@@ -153,7 +153,7 @@ def _requests(group: Json) -> Amounts:
 
 def _asked(container: Mapping[str, Any]) -> Amounts:
     given = container.get("resources") or {}
-    # A limit without a request is both, as everywhere in Kubernetes.
+    # A limit without a request is also the request, as everywhere in Kubernetes.
     amounts = (given.get("limits") or {}) | (given.get("requests") or {})
     return {name: quantity(str(amount)) for name, amount in amounts.items()}
 
@@ -171,7 +171,7 @@ def _names(parts: Iterable[Amounts]) -> list[str]:
 
 
 def _text(name: str, amount: Fraction) -> str:
-    """Write a quantity in the unit that people use for it."""
+    """Format a quantity in a common unit."""
     if name == "cpu" and amount.denominator != 1:
         return f"{math.ceil(amount * 1000)}m"
     whole = math.ceil(amount)

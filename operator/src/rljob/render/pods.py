@@ -1,4 +1,4 @@
-"""Parts of pods that head, workers and initializers share: volumes, environment, placement, helpers beside Ray."""
+"""Parts of pods that head, workers and initializers share: volumes, environment, placement and helper containers."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from rljob.render import code
 
 SERVICE_PROBE_SECONDS = 2
 SERVICE_PROBES = 450
-"""A service has a quarter of an hour to accept connections before it is restarted: reward models load slowly."""
+"""A service has 15 minutes to accept connections before it is restarted, because reward models load slowly."""
 
 Container = dict[str, Any]
 Mounts = list[dict[str, Any]]
 
 
 def user_volumes(*templates: PodTemplate) -> list[dict[str, Any]]:
-    """Volumes of the templates; a later one of the same name wins."""
+    """Return the volumes of the templates; a later one of the same name takes precedence."""
     merged: dict[str, Volume] = {volume.name: volume for template in templates for volume in template.volumes}
-    # Defaults are spelled out: ours for hostPath.type is not that of Kubernetes.
+    # Defaults are written explicitly, because the default of hostPath.type differs from that of Kubernetes.
     return [volume.model_dump(by_alias=True, exclude_none=True) for volume in merged.values()]
 
 
 def user_mounts(*templates: PodTemplate) -> Mounts:
-    """Mounts of the templates; a later one of the same path wins."""
+    """Return the mounts of the templates; a later one of the same path takes precedence."""
     merged = {mount.mount_path: mount for template in templates for mount in template.volume_mounts}
     return [mount.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) for mount in merged.values()]
 
 
 def user_env(variables: Iterable[EnvVar]) -> list[dict[str, Any]]:
-    """The user's variables."""
+    """Return the user's variables."""
     return [_variable(variable) for variable in variables]
 
 
@@ -44,7 +44,7 @@ def _variable(variable: EnvVar) -> dict[str, Any]:
 
 
 def secret_env(spec: RLJobSpec) -> list[dict[str, Any]]:
-    """Variables from single keys of the job's Secrets."""
+    """Return the variables from single keys of the job's Secrets."""
     return [
         {"name": item.env, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": item.key}}}
         for secret in spec.secret_refs
@@ -53,17 +53,17 @@ def secret_env(spec: RLJobSpec) -> list[dict[str, Any]]:
 
 
 def service_variable(name: str) -> str:
-    """Name of the variable that holds a service's URL."""
+    """Return the name of the variable with a service's URL."""
     return f"RLJOB_SERVICE_{name.upper().replace('-', '_')}_URL"
 
 
 def service_env(spec: RLJobSpec) -> list[dict[str, Any]]:
-    """Where the services are: beside Ray in every pod."""
+    """Return the variables with the services' URLs."""
     return [{"name": service_variable(s.name), "value": f"http://localhost:{s.port}"} for s in spec.services]
 
 
 def environment(*layers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Join variables; the first of a name wins, since the API server takes a name only once."""
+    """Join variables. The first one of a name wins, because the API server accepts each name only once."""
     joined: dict[str, dict[str, Any]] = {}
     for layer in layers:
         for variable in layer:
@@ -72,14 +72,17 @@ def environment(*layers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def env_from(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
-    """Secrets and ConfigMaps whose keys all become variables; a variable of its own wins over them."""
+    """Return the Secrets and ConfigMaps whose keys all become variables.
+
+    Explicit variables take precedence over them.
+    """
     sources = [_plain(source) for source in template.env_from]
     sources += [{"secretRef": {"name": secret.name}} for secret in spec.secret_refs if not secret.items]
     return {"envFrom": sources} if sources else {}
 
 
 def resources(cpu: str | None, memory: str | None, devices: dict[str, int] | None = None) -> dict[str, Any]:
-    """Requests and limits: memory is bounded, CPU is not, devices are both (extended resources must be equal)."""
+    """Return requests and limits: memory has a limit, CPU has none, devices have both (which must be equal)."""
     requests: dict[str, Any] = {resource: str(count) for resource, count in (devices or {}).items()}
     limits = dict(requests)
     if cpu is not None:
@@ -90,12 +93,12 @@ def resources(cpu: str | None, memory: str | None, devices: dict[str, int] | Non
 
 
 def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts) -> dict[str, Any]:
-    """What starts before Ray, in this order: code, proxies and the like, preparation, services.
+    """Return the containers that start before Ray, in order: code, sidecars, init containers, services.
 
-    An init container with restartPolicy Always runs on beside Ray and is restarted when it ends, also in a pod whose
-    own restartPolicy is Never: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
-    KubeRay v1.6.2 appends its own wait-gcs-ready behind them and looks at the Ray container only
-    (controllers/ray/common/pod.go, controllers/ray/utils/validation.go).
+    An init container with restartPolicy Always keeps running beside Ray and is restarted when it exits, even in a pod
+    whose own restartPolicy is Never: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/ KubeRay
+    v1.6.2 appends its own wait-gcs-ready after them and only inspects the Ray container (controllers/ray/common/pod.go,
+    controllers/ray/utils/validation.go).
     """
     containers = [
         *code.fetch_containers(spec),
@@ -107,7 +110,7 @@ def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts) -> dict[str,
 
 
 def own_helpers(spec: RLJobSpec, pod: dict[str, Any]) -> list[Container]:
-    """Give those helpers of a rendered pod that the operator sized, and not the user in core/v1's words."""
+    """Return the helpers of a rendered pod whose resources the operator sets, and not the user."""
     names = {service.name for service in spec.services} | {code.FETCH_CONTAINER}
     return [container for container in pod.get("initContainers") or () if container["name"] in names]
 
@@ -122,7 +125,7 @@ def _service(spec: RLJobSpec, service: Service, mounts: Mounts) -> Container:
         "resources": resources(service.cpu, service.memory),
         # A reward model reads its weights, a sandbox the code that it serves.
         "volumeMounts": mounts,
-        # What comes behind it, Ray at last, starts when this succeeds.
+        # The containers after it, and finally Ray, start when this probe succeeds.
         "startupProbe": {
             "tcpSocket": {"port": service.port},
             "periodSeconds": SERVICE_PROBE_SECONDS,
@@ -137,7 +140,7 @@ def _service(spec: RLJobSpec, service: Service, mounts: Mounts) -> Container:
 
 
 def placement(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
-    """Where the pod runs, as whom, and with what priority; fields that say nothing are left out."""
+    """Return where the pod runs, with which identity and priority; unset fields are omitted."""
     fields: dict[str, Any] = {
         "nodeSelector": dict(template.node_selector),
         "tolerations": [_plain(toleration) for toleration in template.tolerations],
@@ -148,7 +151,7 @@ def placement(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
 
 
 def identity(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
-    """Who the pod is: user and groups, account, pull secrets, priority."""
+    """Return the identity of the pod: user and groups, account, pull secrets, priority."""
     fields: dict[str, Any] = {}
     if template.security_context is not None:
         fields["securityContext"] = template.security_context.model_dump(
@@ -164,7 +167,7 @@ def identity(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
 
 
 def network(spec: RLJobSpec) -> dict[str, Any]:
-    """The node's network, if asked for; names of Services resolve all the same."""
+    """Return the settings of the node's network, if requested. Names of Services still resolve."""
     return {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if spec.network.mode == "Host" else {}
 
 

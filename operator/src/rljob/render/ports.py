@@ -1,9 +1,9 @@
-"""Ports of the pods: the defaults on a network of their own, a block of the job's own on the network of the node.
+"""Ports of the pods: the defaults on a network of their own, or a block of ports on the node's network.
 
-On the host's network all pods of a node share one set of ports. Each job then gets a block of consecutive ports that
-no other job of the cluster has (`core.scheduling.port_blocks`), with ports for the head and others for a worker, so
-that both may run on one node. Further ports of Ray (port 0), HCCL (`auto`) and vLLM are chosen by the operating system
-from its ephemeral ports, which lie outside the block (net.ipv4.ip_local_port_range, 32768 to 60999).
+On the host's network all pods of a node share one set of ports. Each job then gets a block of consecutive ports that no
+other job of the cluster has (`core.scheduling.port_blocks`), with separate ports for head and worker, so that both may
+run on one node. The operating system chooses other ports of Ray (port 0), HCCL (`auto`) and vLLM from its ephemeral
+ports, which are outside the block (net.ipv4.ip_local_port_range, 32768 to 60999).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTRACT = "rljob_runtime.contract.Port"
 
 
 class Role(enum.StrEnum):
-    """Whose port it is."""
+    """Owner of a port."""
 
     HEAD = "head"
     WORKER = "worker"
@@ -34,7 +34,7 @@ class Role(enum.StrEnum):
 
 
 class RayVariable(enum.StrEnum):
-    """Variables by which Ray is told of a port for which `ray start` has no argument."""
+    """Variables that set a port of Ray for which `ray start` has no argument."""
 
     AUTOSCALER_METRICS = "AUTOSCALER_METRIC_PORT"
     DASHBOARD_METRICS = "DASHBOARD_METRIC_PORT"
@@ -46,16 +46,16 @@ class PortRow:
 
     role: Role
     place: int
-    """Within the block."""
+    """Offset within the block."""
     default: int | None
-    """On a network of the pod's own; None: any."""
+    """Port on the pod's own network; None: any."""
     source: str
     flag: str | None = None
-    """Of `ray start`; KubeRay passes rayStartParams on, and builds probes and Service from these."""
+    """Argument of `ray start`. KubeRay passes rayStartParams on, and derives probes and Service from them."""
     container_port: str | None = None
-    """Name under which KubeRay puts it into the head's Service; it adds those that are missing at their defaults."""
+    """Name of the port in the head's Service. KubeRay adds missing ones with their defaults."""
     variable: PodVariable | RayVariable | None = None
-    """By which our own processes, or Ray's, hear of it."""
+    """Variable by which our own processes or Ray's get the port."""
 
 
 PORTS: tuple[PortRow, ...] = (
@@ -80,7 +80,7 @@ PORTS: tuple[PortRow, ...] = (
     PortRow(Role.WORKER, 21, None, RAY_PORTS, "object-manager-port"),
 )
 ANY_PORT = {"min-worker-port": "0", "max-worker-port": "0"}
-"""Ray's worker processes bind to what the operating system gives (ray/_private/parameter.py: 0 is allowed)."""
+"""Ports that the operating system chooses for Ray's worker processes (ray/_private/parameter.py: 0 is allowed)."""
 
 
 @dataclass(frozen=True)
@@ -90,37 +90,38 @@ class PortBlock:
     first: int
 
     def port(self, row: PortRow) -> int:
-        """Give the port of a row."""
+        """Return the port of a row."""
         return self.first + row.place
 
     @property
     def dashboard(self) -> int:
-        """Ray's job API."""
+        """Port of Ray's job API."""
         return next(self.port(row) for row in PORTS if row.flag == "dashboard-port")
 
     @property
     def api(self) -> int:
-        """The exporter's API."""
+        """Port of the exporter's API."""
         return next(self.port(row) for row in PORTS if row.variable is PodVariable.API_PORT)
 
     @property
     def all_ports(self) -> frozenset[int]:
-        """Every port that pods of the job listen on."""
+        """Return every port that pods of the job listen on."""
         return frozenset(self.port(row) for row in PORTS)
 
 
 def start_params(role: Role, block: PortBlock | None) -> dict[str, str]:
-    """Arguments of `ray start`; without a block Ray's and KubeRay's own defaults stand."""
+    """Return the arguments of `ray start`; without a block, the defaults of Ray and KubeRay apply."""
     if block is None:
         return {}
     return {row.flag: str(block.port(row)) for row in PORTS if row.role is role and row.flag} | ANY_PORT
 
 
 def container_ports(role: Role, block: PortBlock | None) -> list[dict[str, Any]]:
-    """Ports that a container declares.
+    """Return the ports that a container declares.
 
-    Ray's are declared only with a block: on the node's network each is the node's too, so that the scheduler puts no
-    second pod with the same one there (https://kubernetes.io/docs/reference/scheduling/config/, NodePorts).
+    Ray's ports are declared only with a block: on the node's network each is a host port, so that the scheduler does
+    not place a second pod with the same port there (https://kubernetes.io/docs/reference/scheduling/config/,
+    NodePorts).
     """
     rows = [row for row in PORTS if row.role is role and row.container_port]
     if block is None and role is not Role.EXPORTER:
@@ -131,7 +132,10 @@ def container_ports(role: Role, block: PortBlock | None) -> list[dict[str, Any]]
 
 
 def port_variables(role: Role, block: PortBlock | None) -> list[dict[str, Any]]:
-    """Variables by which a container knows ports: Ray its own, and everybody the exporter's, whom the hooks ask."""
+    """Return the variables with a container's ports.
+
+    These are Ray's own ports and the exporter's, which the hooks of every container call.
+    """
     if block is None:
         return []
     rows = [row for row in PORTS if row.role in (role, Role.EXPORTER)]

@@ -1,7 +1,8 @@
 """The RayCluster of one cluster generation, and its Secret.
 
-One head pod without NPU (Ray's head, the driver, the exporter), one worker pod a node. It is made by POST once and
-never written again (design law 4). Facts of KubeRay are of v1.6.2 (ray-operator/controllers/ray/common/pod.go).
+It has one head pod without NPU (Ray's head, the driver, the exporter) and one worker pod per node. It is created by
+POST once and never written again (design law 4). Facts about KubeRay refer to v1.6.2
+(ray-operator/controllers/ray/common/pod.go).
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ SPOOL_VOLUME = "rljob-spool"
 CONFIG_VOLUME = "rljob-config"
 EXPORTER = "exporter"
 OWN_ADDRESS = {"node-ip-address": f"${PodVariable.POD_IP.value}"}
-"""On a node with several addresses Ray would take that of the default route, everybody else the node's in Kubernetes;
-KubeRay hands the value to the container's shell (v1.6.2, ray-operator/controllers/ray/common/pod.go)."""
+"""On a node with several addresses Ray would use the one of the default route, but everything else the node's address
+in Kubernetes. KubeRay passes the value to the container's shell (v1.6.2, ray-operator/controllers/ray/common/pod.go).
+"""
 RAY_RESOURCE = "NPU"
 """Name of the Ray resource that the trainer requests on Ascend (verl/single_controller/ray/base.py)."""
 
 
 def build_token_secret(job: JobIdentity, generation: int) -> dict[str, Any]:
-    """Give the Secret that KubeRay's token mode reads, named as the cluster; the executor adds its data."""
+    """Return the Secret that KubeRay's token mode reads, named like the cluster; the executor adds its data."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -53,10 +55,10 @@ def build_raycluster(
     block: PortBlock | None = None,
     gang: Gang | None = None,
 ) -> dict[str, Any]:
-    """Give the RayCluster; `job_digest` is that of the job.json in the ConfigMap of the same name.
+    """Return the RayCluster; `job_digest` is that of the job.json in the ConfigMap of the same name.
 
-    `block` holds the job's ports on the nodes' network; without one, Ray's and KubeRay's own defaults stand. `gang` is
-    what was decided where the spec leaves it open.
+    `block` contains the job's ports on the nodes' network; without one, the defaults of Ray and KubeRay apply. `gang`
+    is the scheduler that was chosen if the spec leaves it open.
     """
     gang = gang or stated_gang(spec)
     name = cluster_name(job, generation)
@@ -83,7 +85,7 @@ def build_raycluster(
         "spec": {
             "rayVersion": spec.runtime.ray_version,
             "authOptions": {"mode": "token"},
-            # A queued cluster waits for Kueue, which turns this off when it admits the workload.
+            # A queued cluster is suspended until Kueue admits the workload.
             **({"suspend": True} if gang is Gang.KUEUE else {}),
             "headGroupSpec": head,
             "workerGroupSpecs": workers,
@@ -95,7 +97,7 @@ def build_raycluster(
 
 
 def _use_block(metadata: dict[str, Any], head: dict[str, Any], workers: list[dict[str, Any]], block: PortBlock) -> None:
-    """Let every port that the pods listen on be one of the job's own."""
+    """Set every port that the pods listen on to one of the job's own."""
     mark = {labels.PORT_BLOCK: str(block.first)}
     metadata["annotations"] |= mark
     for role, group in ((ports.Role.HEAD, head), *((ports.Role.WORKER, group) for group in workers)):
@@ -122,7 +124,7 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
             "dashboard-host": "0.0.0.0",  # noqa: S104 - KubeRay's head Service needs it
             # The driver is an actor without CPUs; one CPU lets Ray place its own small helpers here.
             "num-cpus": "1",
-            # Not told, Ray asks CANN, of which a head without a driver has the stand-ins.
+            # If unset, Ray asks CANN, of which a head without a driver has only stubs.
             "resources": _offered(0),
         },
         "template": {
@@ -133,9 +135,9 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
 
 
 def _with_sidecar(pod: dict[str, Any]) -> dict[str, Any]:
-    """Let the exporter be restarted when it ends, and outlive Ray: a native sidecar, before all other helpers.
+    """Make the exporter a native sidecar before all other helpers, so that it is restarted and outlives Ray.
 
-    Without it a run has no progress, no deadline for it, and nobody who could be asked to stop.
+    Without it, a run reports no progress, has no progress deadline, and cannot be asked to stop.
     """
     beside = [container for container in pod["containers"] if container["name"] == EXPORTER]
     return pod | {
@@ -205,7 +207,7 @@ def _pod(
     volume_templates: list[PodTemplate],
 ) -> dict[str, Any]:
     return {
-        # A restarted Ray process has lost its state: the pod is replaced, never its container.
+        # A restarted Ray process has lost its state, so the pod is replaced instead of the container.
         "restartPolicy": "Never",
         **stopping.grace_period(spec),
         "automountServiceAccountToken": False,
@@ -265,8 +267,8 @@ def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
         "command": stopping.exporter_command(spec),
         "env": [*_contract_env(), token],
         "ports": ports.container_ports(ports.Role.EXPORTER, None),
-        # No liveness probe: on a node that is short of CPU it would be killed for answering late.
-        # Without requests the pod would lose its Guaranteed class to a helper.
+        # No liveness probe: on a node that is short of CPU, it would kill the exporter for answering late. Without
+        # requests, the helper would cost the pod its class Guaranteed.
         "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}},
         "volumeMounts": _contract_mounts(),
     }

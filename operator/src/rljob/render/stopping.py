@@ -1,7 +1,7 @@
-"""How pods end: the time they have, and the hooks by which a run saves whoever deletes a pod of it.
+"""How pods end: their grace period, and the hooks by which a run saves regardless of what deletes its pods.
 
-The hooks know what the spec said when the cluster was made; they are `rljob_runtime.stop`. The operator's own stops go
-through the exporter first, and find the run already ended when they delete the pods.
+The hooks, `rljob_runtime.stop`, use the spec from when the cluster was created. The operator's own stops first go
+through the exporter, so the run has already ended when the pods are deleted.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob_runtime.contract import IMAGE_SHELL_FILE, StopMode, head_paths
 
 TEARDOWN_SECONDS = 30
-"""For Ray's processes to end after the hook, before they are killed; also Kubernetes' own default of the whole."""
+"""Seconds for Ray's processes to end after the hook, before they are killed; also Kubernetes' default grace period."""
 MODES = {"Auto": StopMode.AFTER_STEP, **{mode.value: mode for mode in StopMode}}
-"""What Auto means in a pod's hook, which is made before anything is measured: the gentlest. The operator's own stops
-choose by measured times (core/attempts/stop_mode.py)."""
+"""Meaning of Auto in a pod's hook, which is created before anything is measured: the gentlest mode. The operator's own
+stops choose by measured times (core/attempts/stop_mode.py)."""
 
 SHELL_FILE = "bash-env"
 SHELL_TEXT = f"""\
@@ -31,60 +31,63 @@ elif [ -f {IMAGE_SHELL_FILE} ]; then
     . {IMAGE_SHELL_FILE}
 fi
 """
-"""What every bash of a worker reads first (BASH_ENV): a worker that is deleted while it waits for its head goes at
-once, not when its grace ends, nor when Ray's question to a head that is not there ends (seen: after 54 s). The init
-container has environment and mounts of the Ray container, and its script is bash's argument (KubeRay v1.6.2,
-ray-operator/controllers/ray/common/pod.go, DefaultWorkerPodTemplate). The variable hides the one that the Ascend image
-sets (images/runtime/ascend/Dockerfile)."""
+"""File that every bash of a worker reads first (BASH_ENV). With it, a worker that is deleted while it waits for its
+head ends at once, instead of when its grace period ends or when Ray's query of a missing head ends (observed: after 54
+s). The init container has environment and mounts of the Ray container, and its script is bash's argument (KubeRay
+v1.6.2, ray-operator/controllers/ray/common/pod.go, DefaultWorkerPodTemplate). The variable replaces the one that the
+Ascend image sets (images/runtime/ascend/Dockerfile)."""
 
 Fields = dict[str, Any]
 
 
 def stop_mode(stop: Stop) -> StopMode:
-    """How the trainer is asked to stop."""
+    """Return how the trainer is asked to stop."""
     return MODES[stop.mode]
 
 
 def saves_when_stopped(spec: RLJobSpec) -> bool:
-    """Whether a stop is worth waiting for."""
+    """Return whether a stop can save anything."""
     return spec.checkpoint is not None and stop_mode(spec.stop) is not StopMode.IMMEDIATE
 
 
 def grace_period(spec: RLJobSpec) -> Fields:
-    """The pod's time from its deletion to SIGKILL."""
+    """Return the seconds between a pod's deletion and SIGKILL."""
     saving = spec.stop.grace_seconds if saves_when_stopped(spec) else 0
     return {"terminationGracePeriodSeconds": saving + TEARDOWN_SECONDS}
 
 
 def head_hooks(spec: RLJobSpec) -> Fields:
-    """The Ray container of the head: ask the trainer to save and stop, and wait for its end."""
+    """Return the hooks of the head's Ray container: ask the trainer to save and stop, and wait for its end."""
     return {"lifecycle": {"preStop": _exec(*_stop(spec))}} if saves_when_stopped(spec) else {}
 
 
 def worker_hooks(spec: RLJobSpec) -> Fields:
-    """The Ray container of a worker: note the head's address, and in the end let the head stop the run, and wait."""
+    """Return the hooks of a worker's Ray container: store the head's address.
+
+    On deletion ask the head to stop the run, and wait.
+    """
     if not saves_when_stopped(spec):
         return {}
     file = f"{head_paths().spool}/head"
-    # FQ_RAY_IP is KubeRay's (v1.6.2, controllers/ray/utils/constant.go). A hook that fails would kill the container.
+    # KubeRay sets FQ_RAY_IP (v1.6.2, controllers/ray/utils/constant.go). A failing hook would kill the container.
     note = _exec("sh", "-c", f'getent hosts "$FQ_RAY_IP" > {file} || true')
     return {"lifecycle": {"postStart": note, "preStop": _exec(*_stop(spec), "--head-file", file)}}
 
 
 def cluster_files(spec: RLJobSpec) -> dict[str, str]:
-    """Texts that the pods need beside job.json, by name of the file."""
+    """Return the texts that the pods need beside job.json, by file name."""
     return {SHELL_FILE: SHELL_TEXT} if saves_when_stopped(spec) else {}
 
 
 def worker_env(spec: RLJobSpec) -> list[Fields]:
-    """Variables of the Ray container of a worker, and of KubeRay's init container before it."""
+    """Return the variables of a worker's Ray container, and of KubeRay's init container before it."""
     if not saves_when_stopped(spec):
         return []
     return [{"name": "BASH_ENV", "value": f"{head_paths().config_folder}/{SHELL_FILE}"}]
 
 
 def exporter_command(spec: RLJobSpec) -> list[str]:
-    """The exporter outlives the deletion of its pod for as long as the run may save."""
+    """Return the exporter's command. It outlives the deletion of its pod for as long as the run may save."""
     command = ["python", "-m", "rljob_runtime", "exporter"]
     return [*command, "--outlive-seconds", str(spec.stop.grace_seconds)] if saves_when_stopped(spec) else command
 

@@ -1,9 +1,9 @@
-"""Which nodes belong together, as Kueue is asked: annotations of the workers' pods that its Workload is made from.
+"""Topology requests to Kueue: annotations of the workers' pods, from which Kueue creates its Workload.
 
-Words of Kueue 0.14 and newer (apis/kueue/v1beta2/topology_types.go); it reads them where its RayCluster integration
-makes a PodSet of a worker group (pkg/controller/jobs/raycluster). The head asks for nothing and stands anywhere: Kueue
-lets a PodSet with a request into flavors with a Topology only, and one without a request into the others only
-(pkg/scheduler/flavorassigner/tas_flavorassigner.go), and processors without NPUs have no place in a super-pod.
+The terms are those of Kueue 0.14 and newer (apis/kueue/v1beta2/topology_types.go), which reads them when its RayCluster
+integration creates a PodSet of a worker group (pkg/controller/jobs/raycluster). The head requests nothing: Kueue admits
+a PodSet with a request only to flavors with a Topology, and one without a request only to the others
+(pkg/scheduler/flavorassigner/tas_flavorassigner.go), and CPUs without NPUs do not belong in a super-pod.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ BLOCK_SIZE = "kueue.x-k8s.io/podset-slice-size"
 
 
 def level_of(spec: RLJobSpec) -> str | None:
-    """Give the node label of the domain that should hold the whole job; None: no domain need hold it.
+    """Return the node label of the domain that should hold the whole job; None if there is no such requirement.
 
-    A job that says Required and nothing else means the super-pod: there is no other domain that the class knows.
+    A job that sets only Required refers to the super-pod, which is the only domain that the class knows.
     """
     topology = spec.scheduling.topology
     if topology.level is not None:
@@ -31,7 +31,10 @@ def level_of(spec: RLJobSpec) -> str | None:
 
 
 def kueue_annotations(spec: RLJobSpec) -> dict[str, str]:
-    """Annotations of worker pods; empty without a queue of Kueue's, or where neither job nor class speaks of places."""
+    """Return annotations of worker pods.
+
+    Empty without a Kueue queue, or if neither job nor class has topology settings.
+    """
     if spec.scheduling.queue_name is None or spec.scheduling.gang == "Volcano":
         return {}
     topology, facts = spec.scheduling.topology, facts_of(spec)
@@ -46,6 +49,6 @@ def kueue_annotations(spec: RLJobSpec) -> dict[str, str]:
         and facts.topology_levels
         and not {REQUIRED, PREFERRED} & set(spec.worker_groups[0].template.annotations)
     ):
-        # Without a request of any kind, Kueue lets no pod on nodes whose flavor has a Topology; with two it refuses.
+        # Without any request, Kueue admits no pod to nodes whose flavor has a Topology; it rejects two requests.
         return {ANYWHERE: "true"}
     return asked

@@ -1,1 +1,1 @@
-"""What the operator tells of itself: metrics, structured logs, Kubernetes events and health."""
+"""Metrics, structured logs, Kubernetes events and health of the operator."""

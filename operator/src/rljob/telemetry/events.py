@@ -1,8 +1,8 @@
-"""Kubernetes events about RLJobs: what is worth a look, never a flood.
+"""Kubernetes events about RLJobs, limited in number.
 
-The same note about the same job within ten minutes is counted in the event that is there (`series`), and not more often
-than once a minute; a job has a budget, as in client-go's spam filter.
-An event is a courtesy: failing to post one is counted and logged, and never fails the round that told of it.
+The same note about the same job within ten minutes is counted in the existing event (`series`), at most once a minute.
+A job has a budget of events, as in client-go's spam filter. Events are best effort: a failure to post one is counted
+and logged, and never fails the reconciliation that reports it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SAME_SECONDS = 600.0
 COUNT_SECONDS = 60.0
-"""Shortest time between two requests for the same note."""
+"""Minimum time between two requests for the same note."""
 BUDGET = 25
 """Events per job within ten minutes."""
 REMEMBERED = 10_000
@@ -41,7 +41,7 @@ log = Log(__name__)
 
 @dataclass
 class _Posted:
-    """An event that was posted, as far as it takes to write it again; its first time must not change."""
+    """What is needed to write a posted event again; its first time must not change."""
 
     since: float
     time: str
@@ -71,10 +71,10 @@ class EventRecorder:
         self._metrics = metrics
         self._posted: OrderedDict[tuple[str, str], _Posted] = OrderedDict()
         self._of_job: Counter[str] = Counter()
-        """How many of those are about a job, by uid."""
+        """Number of these events per job, by UID."""
 
     async def record(self, job: Manifest, note: EventNote) -> None:
-        """Post a note about a job, or count it once more if it was posted lately."""
+        """Post a note about a job, or count it again if it was posted recently."""
         uid, now = str(job["metadata"]["uid"]), self._monotonic()
         key = (uid, f"{note.type}/{note.reason}/{note.message}")
         self._forget_old(now)

@@ -1,8 +1,8 @@
 """The HTTP server of the operator process: liveness, readiness and metrics on one port.
 
-`/healthz` fails when a part of the process is stuck: an event loop that hangs does not answer at all, and a store that
-has not been compared with the API server for two intervals is not to be trusted. `/readyz` fails on a standby, which is
-alive but does not lead. Both answer with the reason, for people.
+`/healthz` fails when a part of the process is stuck: a blocked event loop does not answer at all, and a store that has
+not been compared with the API server for two intervals is not reliable. `/readyz` fails on a standby, which is alive
+but does not lead. Both answer with a human-readable reason.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rljob.telemetry.metrics import Metrics
 
 Check = Callable[[], str | None]
-"""Gives what is wrong, or None."""
+"""Function that returns what is wrong, or None."""
 
 
 class HealthServer:
-    """Serves while entered: `async with HealthServer(…):`."""
+    """Serves within the context: `async with HealthServer(…):`."""
 
     def __init__(self, port: int, live: Check, ready: Check, metrics: Metrics, host: str | None = None) -> None:
         self._port = port
@@ -35,18 +35,18 @@ class HealthServer:
         self._runner = web.AppRunner(app, access_log=None)
 
     async def __aenter__(self) -> Self:
-        """Start to listen."""
+        """Start listening."""
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop."""
+        """Stop listening."""
         await self._runner.cleanup()
 
     @property
     def port(self) -> int:
-        """The port that is really listened on; useful when 0 was asked for."""
+        """The port in use; useful if 0 was requested."""
         return int(self._runner.addresses[0][1])
 
     async def _healthz(self, _: web.Request) -> web.Response:

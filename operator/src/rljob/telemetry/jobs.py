@@ -1,7 +1,7 @@
-"""How the jobs stand, by namespace and queue, and what befell them: states, restarts, waits, ages.
+"""Metrics of the jobs by namespace and queue: states, restarts, waiting times, ages.
 
-As for device time, the truth is in each job's status: a counter rises only by what this process saw change, and the
-gauges are made anew from the jobs that exist. `telemetry.ledger` calls it.
+The source is each job's status, as for device time: a counter rises only by changes that this process has seen, and
+gauges are recomputed from the existing jobs. `telemetry.ledger` calls this module.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from rljob.telemetry.metrics import Metrics, Place
 
 @dataclass
 class Story:
-    """One job: how it stood when it was last seen."""
+    """One job as it was last seen."""
 
     standing: Standing
     state_since: datetime | None = None
-    """None: since before this process saw it."""
+    """None: since before this process saw the job."""
     restart: Restart = field(default_factory=Restart)
-    """As the merged spec has it; without restarts until a round tells."""
+    """From the merged spec; without restarts until the first reconciliation reports it."""
 
     def go_on(self, metrics: Metrics, place: Place, now_stands: Standing, now: datetime) -> None:
-        """Count what changed."""
+        """Count the changes since the last call."""
         before, self.standing = self.standing, now_stands
         if now_stands.state is not before.state:
             if self.state_since is not None:
@@ -48,7 +48,7 @@ class Story:
                 metrics.attempts.labels(*place, attempt.outcome, str(attempt.saved).lower()).inc()
 
     def _count_restarts(self, metrics: Metrics, place: Place, before: Standing) -> None:
-        """Count restarts with the failures that came with them: the last failure of a job has no restart."""
+        """Count restarts with the failures that caused them; the last failure of a job causes no restart."""
         restarts = self.standing.restarts - before.restarts
         for cause, count in self.standing.failures.items():
             more = min(count - before.failures[cause], restarts)

@@ -1,7 +1,7 @@
-"""Follows the status of every job for the metrics that are told by namespace and queue.
+"""Follows the status of every job for the metrics by namespace and queue.
 
-The reconciler notes each job after its round, and all of them before a scrape, so that nothing is missed of a job that
-comes and goes between two scrapes. A status is read again only when it changed; nothing is written anywhere.
+The reconciler records each job after its reconciliation, and all jobs before a scrape, so that jobs that exist only
+between two scrapes are counted. A status is read again only when it has changed, and nothing is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OTHER = "other"
 
 @dataclass
 class _Job:
-    """What is known of one job."""
+    """The last known state of one job."""
 
     place: Place
     version: str
@@ -37,11 +37,11 @@ class Ledger:
 
     metrics: Metrics
     _jobs: dict[str, _Job] = field(default_factory=dict)
-    """By uid."""
+    """By UID."""
     _places: set[Place] = field(default_factory=set)
 
     def note(self, job: Manifest, queue: str | None, now: datetime, restart: Restart | None = None) -> None:
-        """Count what befell a job since it was last seen; None: queue and restart are those that were seen before."""
+        """Count a job's changes since it was last seen. None: queue and restart settings are unchanged."""
         uid, version = str(job["metadata"]["uid"]), str(job["metadata"]["resourceVersion"])
         namespace, known = job["metadata"]["namespace"], self._jobs.get(uid)
         if known is None:
@@ -62,7 +62,7 @@ class Ledger:
         known.used.count(self.metrics, known.place, now)
 
     def refresh(self, jobs: Iterable[tuple[Manifest, str | None]], now: datetime) -> None:
-        """Bring every series up to date; jobs that are not among these are gone."""
+        """Update every series; jobs that are not in the list no longer exist."""
         present = set()
         for job, queue in jobs:
             self.note(job, queue, now)
@@ -72,7 +72,7 @@ class Ledger:
         tell_jobs(self.metrics, ((known.place, known.story) for known in self._jobs.values()), now)
 
     def keep_only(self, uids: set[str]) -> None:
-        """Forget jobs that are gone; what befell them stays counted."""
+        """Forget jobs that no longer exist; their counters are kept."""
         for uid in self._jobs.keys() - uids:
             del self._jobs[uid]
 

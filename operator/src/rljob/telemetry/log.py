@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 TEXT_LIMIT = 1000
-"""Longest text of one field."""
+"""Maximum length of the text of one field."""
 TRACEBACK_LIMIT = 8000
 MARGIN = 2000
 """Characters searched before those that are shown, so that what is hidden at a cut is rarely among the latter."""
@@ -54,24 +54,24 @@ class Log:
         self._logger = logging.getLogger(name)
 
     def debug(self, message: str, **fields: object) -> None:
-        """Say what only a developer wants to know."""
+        """Log details for developers."""
         self._logger.debug(message, extra={"fields": fields})
 
     def info(self, message: str, **fields: object) -> None:
-        """Say what happened."""
+        """Log a normal event."""
         self._logger.info(message, extra={"fields": fields})
 
     def warning(self, message: str, **fields: object) -> None:
-        """Say what went wrong and is dealt with."""
+        """Log a problem that the operator handles."""
         self._logger.warning(message, extra={"fields": fields})
 
     def failure(self, message: str, error: BaseException, **fields: object) -> None:
-        """Say what went wrong and needs a person, with the traceback."""
+        """Log a problem that needs attention, with the traceback."""
         self._logger.error(message, exc_info=error, extra={"fields": fields})
 
 
 class JsonFormatter(logging.Formatter):
-    """Turns a record into one line."""
+    """Formats a record as one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without a newline."""
@@ -128,5 +128,5 @@ def configure(level: str, stream: TextIO = sys.stderr) -> None:
     root.setLevel(level)
     for name in ("kopf", "aiohttp", "asyncio", "kubernetes"):
         logging.getLogger(name).setLevel(max(logging.INFO, root.level))
-    # At INFO it tells of every event that a handler has recorded.
+    # At INFO, kopf logs every event that a handler has recorded.
     logging.getLogger("kopf.objects").setLevel(max(logging.WARNING, root.level))

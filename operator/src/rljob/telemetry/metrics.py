@@ -1,9 +1,9 @@
-"""Every metric of the operator process, described once; the names are an interface that alerts and dashboards use.
+"""Every metric of the operator process, described once. The names are an interface for alerts and dashboards.
 
-One `Metrics` is made in `__main__` and handed down. It holds its own registry, so that tests do not share counters.
-Label values come from closed sets (verbs, kinds, codes, states, causes): never a job's name, which would grow without
-bound. What is told by namespace and queue, a place, is kept for `PLACES_MAX` of them; docs/reference/metrics.md has the
-formula.
+`__main__` creates one `Metrics` and passes it on. It has its own registry, so that tests do not share counters. Label
+values come from closed sets (verbs, kinds, codes, states, causes) and never contain a job's name, which would grow
+without bound. Metrics by namespace and queue, a place, are kept for `PLACES_MAX` places; docs/reference/metrics.md has
+the formula.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from prometheus_client import (
 from rljob.api.status import AttemptOutcome, FailureCause, State
 from rljob.core.attempts.job_summary import Deadline
 
-# A series more for each counter and histogram, which says when this process first counted: nobody asks.
+# Disable the additional series per counter and histogram with its creation time, which nobody uses.
 disable_created_metrics()  # type: ignore[no-untyped-call] # the library types all but this one
 
 PLACES_MAX = 500
-"""Pairs of namespace and queue with series of their own; beyond, they are counted together as `other`."""
+"""Number of pairs of namespace and queue with their own series; all others are counted together as `other`."""
 
 Place = tuple[str, str]
-"""Namespace and queue; no queue is empty."""
-# `namespace` would be taken for that of the operator's pod, as Prometheus labels its targets.
+"""Namespace and queue; an empty queue means none."""
+# Prometheus would replace a label `namespace` by that of the operator's pod, as it labels targets.
 _PLACE = ("rljob_namespace", "queue")
 
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60)
-"""Two is the aim for 99 of 100 looks at a job (tests/scale/report.py): no p99 near it is a guess."""
+"""The target for 99 of 100 reconciliations is two seconds (tests/scale/report.py), so there are buckets close to it."""
 _HOURS = (10, 30, 60, 300, 900, 1800, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)
-"""Seconds: a start takes minutes, a queue days."""
+"""Seconds. A start takes minutes, a queue days."""
 _PREFIX = "rljob_operator"
 
 
@@ -47,62 +47,71 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.before_exposition: Callable[[], None] = lambda: None
-        """Brings up to date what rises with time alone."""
+        """Functions that update what changes with time alone."""
         self.label_names: dict[str, tuple[str, ...]] = {}
-        """Labels by name of the metric, without a counter's `_total`."""
-        self.reconciles = self._counter("reconcile", "Rounds of reconciling one job.", "result")
-        self.reconcile_seconds = self._histogram("reconcile_duration_seconds", "Time of one round.")
-        self.reconcile_errors = self._counter("reconcile_errors", "Rounds that failed, by type of error.", "reason")
-        self.active_workers = self._gauge("active_workers", "Workers that are at work now.")
+        """Label names by name of the metric, without a counter's `_total`."""
+        self.reconciles = self._counter("reconcile", "Reconciliations of one job.", "result")
+        self.reconcile_seconds = self._histogram("reconcile_duration_seconds", "Duration of one reconciliation.")
+        self.reconcile_errors = self._counter("reconcile_errors", "Failed reconciliations, by type of error.", "reason")
+        self.active_workers = self._gauge("active_workers", "Busy workers.")
 
-        self.queue_depth = self._gauge("queue_depth", "Jobs that wait for a worker.")
-        self.queue_adds = self._counter("queue_adds", "Jobs put into the queue.")
-        self.queue_retries = self._counter("queue_retries", "Jobs put back after an error.")
+        self.queue_depth = self._gauge("queue_depth", "Jobs that are waiting for a worker.")
+        self.queue_adds = self._counter("queue_adds", "Jobs added to the queue.")
+        self.queue_retries = self._counter("queue_retries", "Jobs added to the queue again after an error.")
         self.queue_wait_seconds = self._histogram(
             "queue_duration_seconds",
-            "Time that a job waited for a worker; lane: begun, new (until it is looked at), to_begin (for its turn).",
+            "Time that a job waited for a worker, by lane: begun, new (until its first reconciliation), "
+            "to_begin (until it may start).",
             "lane",
             buckets=(*_SECONDS, 120, 300),
         )
         self.queue_work_seconds = self._histogram("queue_work_duration_seconds", "Time that a worker held a job.")
-        self.queue_longest_running = self._gauge("queue_longest_running_seconds", "Oldest round that still runs.")
+        self.queue_longest_running = self._gauge(
+            "queue_longest_running_seconds", "Duration of the longest running reconciliation."
+        )
 
         self.api_requests = self._counter("api_requests", "Requests to the API server.", "verb", "resource", "code")
         self.api_writes = self._counter("api_writes", "Writes that the API server committed.", "verb", "resource")
-        self.api_request_seconds = self._histogram("api_request_duration_seconds", "Time of a request.", "verb")
-        self.api_throttle_seconds = self._histogram("api_throttle_seconds", "Time a request waited for our limiter.")
+        self.api_request_seconds = self._histogram("api_request_duration_seconds", "Duration of a request.", "verb")
+        self.api_throttle_seconds = self._histogram(
+            "api_throttle_seconds", "Time that a request waited for the client-side limiter."
+        )
         self.ray_requests = self._counter("ray_requests", "Requests to Ray head pods.", "call", "code")
 
-        self.watch_events = self._counter("watch_events", "Events that watches delivered.", "kind", "type")
+        self.watch_events = self._counter("watch_events", "Events delivered by watches.", "kind", "type")
         self.watch_last_event = self._gauge("watch_last_event_timestamp_seconds", "Time of the last event.", "kind")
         self.kind_served = self._gauge("kind_served", "1 if the API server serves this kind.", "kind")
         self.store_objects = self._gauge("store_objects", "Objects in the store.", "kind")
-        self.resync_drift = self._counter("resync_drift", "Changes that no watch had delivered.", "kind", "drift")
-        self.resync_failures = self._counter("resync_failures", "Resyncs that could not list.", "kind")
+        self.resync_drift = self._counter(
+            "resync_drift", "Changes that a resync found and no watch had delivered.", "kind", "drift"
+        )
+        self.resync_failures = self._counter("resync_failures", "Resyncs that failed to list.", "kind")
         self.resync_last_success = self._gauge("resync_last_success_timestamp_seconds", "Time of the last resync.")
 
-        self.device_seconds = self._counter("device_seconds", "Devices times the seconds that runs held them.", *_PLACE)
+        self.device_seconds = self._counter("device_seconds", "Device-seconds held by runs.", *_PLACE)
         self.productive_device_seconds = self._counter(
-            "productive_device_seconds", "Of these, what went into steps that no later attempt repeats.", *_PLACE
+            "productive_device_seconds", "Device-seconds spent on steps that no later attempt repeated.", *_PLACE
         )
-        self.card_seconds = self._counter("card_seconds", "Cards times the seconds that runs held them.", *_PLACE)
+        self.card_seconds = self._counter("card_seconds", "Card-seconds held by runs.", *_PLACE)
         self.productive_card_seconds = self._counter(
-            "productive_card_seconds", "Of these, what went into steps that no later attempt repeats.", *_PLACE
+            "productive_card_seconds", "Card-seconds spent on steps that no later attempt repeated.", *_PLACE
         )
-        self.devices_held = self._gauge("devices_held", "Devices that runs hold now.", *_PLACE)
+        self.devices_held = self._gauge("devices_held", "Devices currently held by runs.", *_PLACE)
         self.goodput = self._gauge(
-            "goodput_ratio", "Productive over held device-seconds, over the life of the jobs that exist.", *_PLACE
+            "goodput_ratio",
+            "Productive device-seconds divided by held device-seconds, over the life of existing jobs.",
+            *_PLACE,
         )
         self._describe_jobs()
 
-        self.events = self._counter("events", "Kubernetes events by what became of them.", "result")
-        self.status_differs = self._counter("status_differs", "Status writes that the server did not keep as sent.")
+        self.events = self._counter("events", "Kubernetes events by outcome.", "result")
+        self.status_differs = self._counter("status_differs", "Status writes that the server did not store as sent.")
         self.leader = self._gauge("leader", "1 while this process holds the Lease.")
         self.build_info = self._gauge("build_info", "Always 1.", "version")
         self.build_info.labels(version("rljob")).set(1)
 
     def open_place(self, place: Place) -> None:
-        """Begin a place's counters at 0: Prometheus sees no increase in one that begins at 1."""
+        """Create a place's counters at 0, because Prometheus sees no increase in a counter that starts at 1."""
         for cause in (FailureCause.USER, FailureCause.INFRASTRUCTURE, FailureCause.PREEMPTION):
             self.restarts.labels(*place, cause)
         for outcome in AttemptOutcome:
@@ -115,48 +124,53 @@ class Metrics:
         self.job_queue_seconds.labels(*place)
 
     def exposition(self) -> bytes:
-        """Give the text that Prometheus scrapes."""
+        """Return the text that Prometheus scrapes."""
         self.before_exposition()
         return generate_latest(self.registry)
 
     def _describe_jobs(self) -> None:
-        """Describe what `telemetry.jobs` tells: how the jobs stand, and what befell them."""
-        self.jobs = self._gauge("jobs", "RLJobs that exist, by state as status.state has it.", *_PLACE, "state")
+        """Describe the metrics of `telemetry.jobs`: states of jobs and their changes."""
+        self.jobs = self._gauge("jobs", "Existing RLJobs, by status.state.", *_PLACE, "state")
         self.jobs_stalled = self._gauge(
-            "jobs_stalled", "Jobs in training without a step for three usual ones, and ten minutes at least.", *_PLACE
+            "jobs_stalled",
+            "Jobs in training without a step for three times the usual step, and at least ten minutes.",
+            *_PLACE,
         )
         self.jobs_silent = self._gauge(
-            "jobs_silent", "Jobs whose head pod does not answer: whether they go on is not known.", *_PLACE
+            "jobs_silent", "Jobs whose head pod does not answer. It is unknown whether they make progress.", *_PLACE
         )
         self.jobs_without_budget = self._gauge(
             "jobs_restart_budget_spent",
-            "Unfinished jobs that used up maxRestarts or maxInfrastructureRestarts: the next such failure ends them.",
+            "Unfinished jobs that have used up maxRestarts or maxInfrastructureRestarts: the next such "
+            "failure ends them.",
             *_PLACE,
         )
         self.oldest_step = self._gauge(
             "oldest_step_seconds",
-            "Longest time since an attempt under way made a step, or was submitted; 0 without one.",
+            "Longest time since a running attempt completed a step, or was submitted; 0 if none is running.",
             *_PLACE,
         )
         self.oldest_checkpoint = self._gauge(
             "oldest_checkpoint_seconds",
-            "Longest time that an attempt under way would lose: since its last checkpoint, or since it was submitted; "
-            "0 without one.",
+            "Longest time that a running attempt would lose: since its last checkpoint, or since it was "
+            "submitted; 0 if none is running.",
             *_PLACE,
         )
         self.longest_suspended = self._gauge(
-            "longest_suspended_seconds", "Longest time for which a job that is suspended now has been so.", *_PLACE
+            "longest_suspended_seconds", "Longest time that a currently suspended job has been suspended.", *_PLACE
         )
         self.longest_queued = self._gauge(
-            "longest_queued_seconds", "Longest time for which a job that waits for its queue now has done so.", *_PLACE
+            "longest_queued_seconds",
+            "Longest time that a currently queued job has been waiting for its queue.",
+            *_PLACE,
         )
 
         self.restarts = self._counter(
-            "restarts", "Attempts that followed one that did not end well, by whose failure that was.", *_PLACE, "cause"
+            "restarts", "Attempts that replaced one that did not end well, by cause.", *_PLACE, "cause"
         )
         self.attempts = self._counter(
             "attempts",
-            "Attempts that ended, by outcome; saved: false where steps were lost that no checkpoint holds.",
+            "Ended attempts, by outcome; saved: false if steps were lost that no checkpoint contains.",
             *_PLACE,
             "outcome",
             "saved",
@@ -164,7 +178,7 @@ class Metrics:
         self.deadlines_exceeded = self._counter(
             "deadlines_exceeded", "Deadlines of jobs that passed (Start, Active, Progress).", *_PLACE, "deadline"
         )
-        self.jobs_finished = self._counter("jobs_finished", "Jobs that finished, by how.", *_PLACE, "state")
+        self.jobs_finished = self._counter("jobs_finished", "Finished jobs, by result.", *_PLACE, "state")
         self.job_queue_seconds = self._histogram(
             "job_queue_wait_seconds",
             "Time from the intent of a job's cluster, or its preemption, until the queue admitted it.",
@@ -173,7 +187,7 @@ class Metrics:
         )
         self.state_seconds = self._histogram(
             "state_duration_seconds",
-            "Time that a job stayed in a state, as far as this process saw its begin and its end.",
+            "Time that a job stayed in a state, if this process saw both its start and its end.",
             "state",
             buckets=_HOURS,
         )

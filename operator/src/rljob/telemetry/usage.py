@@ -1,8 +1,9 @@
-"""Device time of all jobs by namespace and queue: counters that rise while runs go on, and what runs hold now.
+"""Device time of all jobs by namespace and queue: counters of running jobs, and the devices held now.
 
-The truth is in each job's status, which outlives this process; a counter of Prometheus begins at 0 with every process
-and is read by its increase. So what a job had used when this process first saw it is not counted again, and from then
-on each counter rises with the job. Estimates of a run under way never take anything back. `telemetry.ledger` calls it.
+The source is each job's status, which outlives this process. A Prometheus counter starts at 0 with every process and is
+read by its increase. Therefore usage from before this process saw the job is not counted again, and from then on each
+counter rises with the job. Counters never decrease when an estimate of a running attempt does. `telemetry.ledger` calls
+this module.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rljob.telemetry.metrics import Metrics, Place
 
 @dataclass
 class Used:
-    """What one job used."""
+    """Usage of one job."""
 
     account: Account
     device_seconds: float
@@ -29,16 +30,16 @@ class Used:
 
     @classmethod
     def first_seen(cls, current: RLJobStatus, now: datetime) -> Self:
-        """Begin with a job as it is: what it used so far is not this process's to count."""
+        """Start with a job's current usage, which this process does not count."""
         found = account(current)
         return cls(found, found.device_seconds_at(now), found.productive_device_seconds)
 
     def read(self, current: RLJobStatus) -> None:
-        """Take another status."""
+        """Read a new status."""
         self.account = account(current)
 
     def count(self, metrics: Metrics, place: Place, now: datetime) -> None:
-        """Count what was used since the last call."""
+        """Count the usage since the last call."""
         found = self.account
         held = max(found.device_seconds_at(now), self.device_seconds)
         productive = max(found.productive_device_seconds, self.productive_seconds)
@@ -51,7 +52,7 @@ class Used:
 
 
 def tell_usage(metrics: Metrics, jobs: Iterable[tuple[Place, Used]], now: datetime) -> None:
-    """Set what the jobs that exist hold, and their goodput."""
+    """Set what existing jobs hold, and their goodput."""
     devices: dict[Place, int] = defaultdict(int)
     held: dict[Place, float] = defaultdict(float)
     productive: dict[Place, float] = defaultdict(float)

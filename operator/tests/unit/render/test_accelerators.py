@@ -67,27 +67,27 @@ def test_an_admin_adds_a_class() -> None:
 BAD: dict[str, tuple[Json, str, str]] = {
     "no number": ({"devicesPerNode": "many"}, ".devicesPerNode", "'many': Input should be a valid integer"),
     "no devices": ({"devicesPerNode": 0}, ".devicesPerNode", "greater than or equal to 1"),
-    "a made-up field": ({"devices": 8}, ".devices", "is no field of a row; fields are description, platform"),
+    "a made-up field": ({"devices": 8}, ".devices", "is not a field of a row; the fields are description, platform"),
     "a slice": ({"resource": "huawei.com/Ascend910-2c"}, ".resource", "is a slice of a device (vNPU)"),
-    "no resource": ({"resource": "npu"}, ".resource", "is no extended resource; write one such as"),
+    "no resource": ({"resource": "npu"}, ".resource", "is not an extended resource; use a name such as"),
     "broken cards": ({"diesPerCard": 3}, ".diesPerCard", "3 does not divide devicesPerNode 8"),
     "a policy for others": ({"schedulePolicy": "chip2-node16"}, ".schedulePolicy", "is for nodes of 16 devices"),
-    "no policy": ({"schedulePolicy": "chip1-softShareDev"}, ".schedulePolicy", "is no policy for whole devices"),
+    "no policy": ({"schedulePolicy": "chip1-softShareDev"}, ".schedulePolicy", "is not a policy for whole devices"),
     "a class without name": (
-        {"driverMounts": "RuntimeClass", "runtimeClassName": None}, ".runtimeClassName", "is needed with driverMounts"
+        {"driverMounts": "RuntimeClass", "runtimeClassName": None}, ".runtimeClassName", "is required with driverMounts"
     ),
     "too few cores": ({"pod": {"cpu": "16"}}, ".pod.cpu", "use a multiple of 8, at least 32"),
     "uneven cores": ({"pod": {"cpu": "100"}}, ".pod.cpu", "the same number of whole cores"),
     "too much shared memory": ({"pod": {"sharedMemory": "2Ti"}}, ".pod.sharedMemory", "counts as memory"),
     "a variable of the plug-in": ({"env": {"ASCEND_VISIBLE_DEVICES": "0"}}, ".env.ASCEND_VISIBLE_DEVICES", "plug-in"),
-    "a variable of the contract": ({"env": {"RLJOB_SPOOL": "/x"}}, ".env.RLJOB_SPOOL", "RLJOB_ is the operator's"),
-    "a source of nothing": ({"sources": {"speed": "x"}}, ".sources.speed", "names no field of a row"),
-    "a label without name": ({"labels": {"team/": "x"}}, ".labels[team/]", "is no name of a label; write one such"),
-    "a sentence as a label": ({"labels": {"team": "our own"}}, ".labels[team]", "'our own' is no value of a label"),
-    "an annotation without name": ({"annotations": {"a b": "x"}}, ".annotations[a b]", "is no name of a label"),
-    "a head's without name": ({"headAnnotations": {"-": "x"}}, ".headAnnotations[-]", "is no name of a label"),
-    "a node's label of no name": ({"nodeLabels": {"A/b": []}}, ".nodeLabels[A/b]", "is no name of a label"),
-    "a node's label of no value": ({"nodeLabels": {"zone": ["a,b"]}}, ".nodeLabels[zone]", "'a,b' is no value of"),
+    "a variable of the contract": ({"env": {"RLJOB_SPOOL": "/x"}}, ".env.RLJOB_SPOOL", "RLJOB_ belongs to"),
+    "a source of nothing": ({"sources": {"speed": "x"}}, ".sources.speed", "is not a field of a row"),
+    "a label without name": ({"labels": {"team/": "x"}}, ".labels[team/]", "is not a valid label name; use one such"),
+    "a sentence as a label": ({"labels": {"team": "our own"}}, ".labels[team]", "'our own' is not a valid label value"),
+    "an annotation without name": ({"annotations": {"a b": "x"}}, ".annotations[a b]", "is not a valid label name"),
+    "a head's without name": ({"headAnnotations": {"-": "x"}}, ".headAnnotations[-]", "is not a valid label name"),
+    "a node's label of no name": ({"nodeLabels": {"A/b": []}}, ".nodeLabels[A/b]", "is not a valid label name"),
+    "a node label of no value": ({"nodeLabels": {"zone": ["a,b"]}}, ".nodeLabels[zone]", "is not a valid label value"),
     "a path of no kind": ({"hostPaths": [{"path": "/x", "type": "Socket"}]}, ".hostPaths[0].type", "'Socket': "),
 }  # fmt: skip
 
@@ -106,6 +106,6 @@ def test_all_problems_of_a_table_are_told_at_once() -> None:
         read_table({"A2": {"description": "x"}, "b": 1, **{f"c{n}": {} for n in range(64)}})
     told = {problem.field: problem.message for problem in caught.value.problems}
     assert told["accelerators.b"] == "must be a map of the row's fields"
-    assert told["accelerators.A2"].startswith("is no name of a class")
+    assert told["accelerators.A2"].startswith("is not a valid class name")
     assert told["accelerators.A2.resource"] == "is required and not set"
-    assert told["accelerators"] == "65 rows; at most 64 are read"
+    assert told["accelerators"] == "65 rows; the maximum is 64"

@@ -123,9 +123,9 @@ def test_a_patch_laid_twice_is_a_patch_laid_once(value: object) -> None:
         ({"containers": [{"name": RAY, "env": [{"value": "x"}]}]}, "containers[0].env[0]", "needs name"),
         ({"containers": [{"name": RAY, "env": [{"name": []}]}]}, "containers[0].env[0].name", "plain value"),
         ({"volumes": [{"name": {"a": "b"}}]}, "volumes[0].name", "plain value"),
-        ({"containers": [{"name": RAY, "$patch": "replace"}]}, "containers[0].$patch", "no directive"),
+        ({"containers": [{"name": RAY, "$patch": "replace"}]}, "containers[0].$patch", "unknown directive"),
         ({"nodeSelector": {"$retainKeys": ["a"]}}, "nodeSelector.$retainKeys", "$patch: delete"),
-        ({"dnsConfig": {"options": [{"$patch": "delete"}]}}, "dnsConfig.options[0].$patch", "no directive"),
+        ({"dnsConfig": {"options": [{"$patch": "delete"}]}}, "dnsConfig.options[0].$patch", "unknown directive"),
     ],
 )
 def test_a_patch_that_means_nothing_is_found(patch: Json, path: str, part: str) -> None:
