@@ -1,8 +1,7 @@
-"""A small handle on the local cluster for tests: kubectl with JSON, waits with deadlines, HTTP to pods.
+"""Access to the local cluster for tests: kubectl with JSON, waits with deadlines, HTTP to pods.
 
-Used by tests/e2e, tests/chaos and tests/chart. It goes through kubectl on purpose: that is what users have. Only what
-tests look at again and again is read without: processes of kubectl for every look took a tenth of two slow cores from
-a run that started.
+Used by tests/e2e, tests/chaos and tests/chart. It uses kubectl on purpose, because users do. Only objects that tests
+poll are read directly: kubectl processes for every poll took a tenth of two slow cores from a starting run.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ LOOKED_AT = {
     "rljob": ("apis/rljob.dev/v1alpha1", "rljobs"),
     "secret": ("api/v1", "secrets"),
 }
-"""Kind, as kubectl has it without a plural -> where the API server has it."""
+"""Kind, in kubectl's singular -> path in the API."""
 
 
 class KubectlError(AssertionError):
-    """kubectl failed; the text is what it said."""
+    """kubectl failed; the message is its output."""
 
 
 @dataclass(frozen=True)
 class Kube:
-    """kubectl against one cluster and one namespace."""
+    """kubectl for one cluster and one namespace."""
 
     kubectl: str
     kubeconfig: str
     namespace: str = "default"
 
     def in_namespace(self, namespace: str) -> Kube:
-        """Give the same handle for another namespace."""
+        """Return the same access for another namespace."""
         return Kube(self.kubectl, self.kubeconfig, namespace)
 
     def run(self, *arguments: str, text: str | None = None, seconds: float = 60) -> str:
-        """Run kubectl; raises KubectlError with what it said."""
+        """Run kubectl. Raise KubectlError with its output if it fails."""
         command = [self.kubectl, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *arguments]
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds, check=False)
         if done.returncode != 0:
@@ -61,7 +60,7 @@ class Kube:
         return self.run("apply", "-f", "-", text="\n---\n".join(json.dumps(manifest) for manifest in manifests))
 
     def get(self, kind: str, name: str) -> Manifest | None:
-        """Get an object, or None."""
+        """Return an object, or None."""
         if path := self._path(kind):
             return _api().get(f"{path}/{name}")
         try:
@@ -88,7 +87,7 @@ class Kube:
 
     @contextmanager
     def watch(self, kind: str, name: str, path: str) -> Iterator[list[str]]:
-        """Collect a value of an object, by its jsonpath, at every change; complete when the block is left."""
+        """Collect a value of an object, by its jsonpath, at every change; complete after the block."""
         watching = ["get", kind, name, "--watch", "-o", f'jsonpath={path}{{"\\n"}}']
         command = [self.kubectl, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *watching]
         seen: list[str] = []
@@ -122,7 +121,7 @@ def _api() -> Api:
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float, every: float = 1.0) -> T:
-    """Look until there is something, no empty list either; fail with `what` at the deadline."""
+    """Poll until there is a result that is not empty; fail with `what` at the deadline."""
     deadline = time.monotonic() + seconds
     while True:
         if found := look():
@@ -142,6 +141,6 @@ def http_get(url: str, token: str | None = None, seconds: float = 5) -> str:
 
 
 def condition(job: Manifest | None, kind: str) -> Manifest | None:
-    """Find a condition of an object."""
+    """Return a condition of an object."""
     conditions = ((job or {}).get("status") or {}).get("conditions") or []
     return next((entry for entry in conditions if entry["type"] == kind), None)

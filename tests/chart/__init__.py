@@ -1,1 +1,1 @@
-"""The Helm chart: rendered, refused, and run on the local cluster."""
+"""Tests of the Helm chart: rendering, rejected values, and the chart on the local cluster."""

@@ -1,4 +1,4 @@
-"""Calling helm on our chart: rendering to objects, and what helm says when it refuses."""
+"""Run helm on the project's chart: render it to objects, or get the error message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What helm said."""
+    """The result of a helm command."""
 
     code: int
     stdout: str
@@ -33,13 +33,13 @@ class Answer:
 
 @cache
 def binary() -> Path:
-    """The helm of the local cluster's programs."""
+    """Return the helm of the local cluster's programs."""
     programs.build(["helm"])
     return programs.binary("helm")
 
 
 def helm(*words: str | Path, kubeconfig: Path | None = None, timeout_seconds: float = 300) -> Answer:
-    """Run helm; without a kubeconfig it can reach no cluster."""
+    """Run helm. Without a kubeconfig it can reach no cluster."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig or "/nonexistent")}
     done = subprocess.run(
         [binary(), *words], env=environment, capture_output=True, text=True, timeout=timeout_seconds, check=False
@@ -48,14 +48,14 @@ def helm(*words: str | Path, kubeconfig: Path | None = None, timeout_seconds: fl
 
 
 def render(*words: str | Path) -> list[Manifest]:
-    """Render the chart; fails when helm refuses."""
+    """Render the chart; fail if helm rejects the values."""
     answer = helm("template", RELEASE, CHART, "--namespace", NAMESPACE, *words)
     assert answer.code == 0, answer.stderr
     return [document for document in yaml.safe_load_all(answer.stdout) if document]
 
 
 def pick(manifests: list[Manifest], kind: str, name: str = RELEASE) -> Manifest:
-    """The one object of that kind and name."""
+    """Return the only object of that kind and name."""
     found = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"] == name]
     assert len(found) == 1, [(m["kind"], m["metadata"]["name"]) for m in manifests]
     return found[0]

@@ -1,8 +1,8 @@
-"""A small evaluator of NetworkPolicies: may this pod open a connection to that one?
+"""A small evaluator of NetworkPolicies: whether one pod may connect to another.
 
-The rules of https://kubernetes.io/docs/concepts/services-networking/network-policies/ for ingress: a pod that no policy
-selects is open; one that is selected takes what any of its policies allows. The network of the local cluster does not
-enforce policies, so this is where they are judged.
+It implements the rules of https://kubernetes.io/docs/concepts/services-networking/network-policies/ for ingress: a pod
+that no policy selects accepts everything; a selected pod accepts what any of its policies allows. The network of the
+local cluster does not enforce policies, so they are evaluated here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pod:
 
 
 def is_allowed(policies: Iterable[Policy], source: Pod, target: Pod, port: int) -> bool:
-    """Whether a TCP connection from one pod to a port of another is let in."""
+    """Return whether a TCP connection from one pod to a port of another is allowed."""
     selecting = [policy for policy in policies if _selects(policy, target)]
     if not selecting:
         return True
@@ -49,7 +49,7 @@ def _from(rule: Mapping[str, Any], namespace: str, source: Pod) -> bool:
 
 def _is_peer(peer: Mapping[str, Any], namespace: str, source: Pod) -> bool:
     if "ipBlock" in peer:
-        raise NotImplementedError("no policy of ours names addresses")
+        raise NotImplementedError("the chart's policies contain no addresses")
     if "namespaceSelector" in peer:
         home = {"kubernetes.io/metadata.name": source.namespace}
         if not matches(peer["namespaceSelector"], home):
@@ -65,7 +65,7 @@ def _to(rule: Mapping[str, Any], target: Pod, port: int) -> bool:
 
 
 def matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a label selector takes these labels; an empty one takes everything."""
+    """Return whether a label selector matches these labels; an empty one matches everything."""
     exact = all(labels.get(name) == value for name, value in (selector.get("matchLabels") or {}).items())
     return exact and all(_holds(entry, labels) for entry in selector.get("matchExpressions") or ())
 

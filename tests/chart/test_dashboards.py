@@ -1,4 +1,4 @@
-"""The boards of the chart: Grafana's own types read them, each panel says what it shows, and asks for what exists."""
+"""The chart's dashboards: Grafana's own types parse them, each panel has a description and queries existing metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.monitoring.questions import board_files, board_questions, names, pane
 
 ON = ["--set", "metrics.dashboard.enabled=true"]
 ADDED = {"titleFormat", "textFormat", "step", "tagKeys", "useValueForTime"}
-"""Of annotations: Grafana's Prometheus data source reads these, the schema does not know them."""
+"""Fields of annotations that Grafana's Prometheus data source reads and the schema does not contain."""
 MOST_BYTES = 200_000
 files = pytest.mark.parametrize("path", board_files(), ids=lambda path: path.stem)
 

@@ -1,4 +1,4 @@
-"""What kube-state-metrics is told of RLJobs: every path is a field of the CRD and of the kind that it is taken for."""
+"""The configuration of kube-state-metrics: every path is a field of the CRD, of the type that the metric needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METADATA = {
     "creationTimestamp": {"type": "string", "format": "date-time"},
     "deletionTimestamp": {"type": "string", "format": "date-time"},
 }
-"""As Kubernetes has it; a CRD does not repeat it."""
+"""Fields of Kubernetes' metadata, which a CRD does not repeat."""
 ROOT = {"properties": SCHEMA["properties"] | {"metadata": {"type": "object", "properties": METADATA}}}
 DECIMAL = ("12.5", "1e-05", "-0.25")
 Json = Mapping[str, Any]
@@ -38,7 +38,7 @@ def resource() -> dict[str, Any]:
 
 
 def at(schema: Json, path: Sequence[str]) -> Json:
-    """Give the schema of the field at a path."""
+    """Return the schema of the field at a path."""
     for part in path:
         assert part in schema.get("properties", {}), f"{path}: the CRD has no {part}"
         schema = schema["properties"][part]
@@ -46,7 +46,10 @@ def at(schema: Json, path: Sequence[str]) -> Json:
 
 
 def is_number(schema: Json) -> bool:
-    """Whether kube-state-metrics reads a float from every value of the field (registry_factory.go, toFloat64)."""
+    """Return whether kube-state-metrics reads a float from every value of the field.
+
+    See registry_factory.go, toFloat64.
+    """
     if schema.get("type") in ("integer", "boolean") or schema.get("format") == "date-time":
         return True
     values = schema.get("enum")

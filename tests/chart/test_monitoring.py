@@ -1,4 +1,7 @@
-"""Alerts and recorded series: what they read exists, each alert fires and does not fire, and leads to its page."""
+"""Alerts and recording rules.
+
+Their metrics exist, each alert has tests with and without firing, and links to its page.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may talk to whom: the chart's policies over golden flows, and the evaluator itself."""
+"""Allowed connections: the chart's policies applied to golden flows, and tests of the evaluator itself."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ FLOWS = {
     "vLLM's metrics by the exporter": (HEAD, WORKER, 41000, True),
     "the operator submits": ("operator", HEAD, 8265, True),
     "the operator asks for progress": ("operator", HEAD, 8091, True),
-    "the operator has no business with Ray's own port": ("operator", HEAD, 6379, False),
-    "nor with Ray's client": ("operator", HEAD, 10001, False),
-    "nor with workers of Ray": ("operator", WORKER, 10002, False),
+    "the operator does not use Ray's own port": ("operator", HEAD, 6379, False),
+    "nor Ray's client port": ("operator", HEAD, 10001, False),
+    "nor Ray's worker ports": ("operator", WORKER, 10002, False),
     "Prometheus reads the exporter": (PROMETHEUS, HEAD, 8090, True),
     "Prometheus reads nothing else": (PROMETHEUS, HEAD, 8265, False),
-    "a notebook of the team runs no code in Ray": (STRANGER, HEAD, 10001, False),
+    "a team's notebook cannot run code in Ray": (STRANGER, HEAD, 10001, False),
     "nor submits": (STRANGER, HEAD, 8265, False),
-    "nor reads metrics": (STRANGER, HEAD, 8090, False),
-    "nor stops a run": (STRANGER, HEAD, 8091, False),
-    "nor meddles with HCCL": (STRANGER, WORKER, 60001, False),
-    "labels of a job in another namespace open nothing": (ELSEWHERE, HEAD, 6379, False),
-    "a pod that is no job's is not touched": (ELSEWHERE, STRANGER, 8888, True),
+    "nor read metrics": (STRANGER, HEAD, 8090, False),
+    "nor stop a run": (STRANGER, HEAD, 8091, False),
+    "nor connect to HCCL": (STRANGER, WORKER, 60001, False),
+    "job labels in another namespace give no access": (ELSEWHERE, HEAD, 6379, False),
+    "a pod that belongs to no job is not affected": (ELSEWHERE, STRANGER, 8888, True),
     "the operator's own port for health and metrics": (PROMETHEUS, "operator", 8080, True),
     "and no other": (PROMETHEUS, "operator", 8443, False),
 }

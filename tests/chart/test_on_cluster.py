@@ -1,6 +1,6 @@
-"""The chart on the local cluster: accepted, installed, upgraded under a running job, uninstalled without loss.
+"""The chart on the local cluster: accepted, installed, upgraded under a running job, and uninstalled without data loss.
 
-It takes over the release that the demo uses, and leaves none behind; CRDs and the token key stay.
+It replaces the release that the demo uses, and leaves none behind; CRDs and the token key are kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kube() -> Kube:
 
 @pytest.fixture(scope="module")
 def release(kube: Kube) -> Iterator[Kube]:
-    """A fresh installation, and a namespace for jobs."""
+    """Install the chart, and create a namespace for jobs."""
     uninstall(kube)
     kube.delete("namespace", JOBS_NAMESPACE)
     kube.run("create", "namespace", JOBS_NAMESPACE)
@@ -62,7 +62,7 @@ def token_key(kube: Kube) -> str:
 
 
 def a_cluster_that_cannot_start(kube: Kube) -> Manifest:
-    """Apply a job whose image does not exist; give its RayCluster, which waits for as long as one looks."""
+    """Apply a job whose image does not exist; return its RayCluster, which waits forever."""
     jobs, image = kube.in_namespace(JOBS_NAMESPACE), "rljob.local/no-such-image:1"
     jobs.apply(quickstart.variant("waits", runtime__image=image, initializers=[], code={"type": "Image"}))
     return wait_for("a RayCluster", lambda: next(iter(jobs.find("rayclusters")), None), 60)
@@ -70,7 +70,7 @@ def a_cluster_that_cannot_start(kube: Kube) -> Manifest:
 
 @pytest.mark.parametrize("profile", ["default", "namespaced"])
 def test_the_api_server_accepts_every_rendered_object(kube: Kube, profile: str) -> None:
-    # Objects of these namespaces need them to be there; the dry run makes nothing.
+    # Objects of these namespaces require them to exist; the dry run creates nothing.
     words = [] if profile == "default" else ["--set", f"operator.watchNamespace={NAMESPACE}"]
     kube.run("apply", "-f", "-", text=f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}")
     text = yaml.safe_dump_all(render(*words))
@@ -107,7 +107,7 @@ def test_the_operator_may_not_read_secrets_nor_touch_other_leases(release: Kube)
 
 def test_the_operator_may_hurry_a_pod_of_a_job_that_goes_and_delete_no_other(release: Kube) -> None:
     account = f"--as=system:serviceaccount:{NAMESPACE}:{RELEASE}"
-    # No kubelet knows of the node, so nobody ends them.
+    # No kubelet serves the node, so nothing ends the pods.
     spec = {"nodeName": "nowhere", "terminationGracePeriodSeconds": 600, "containers": [{"name": "a", "image": "a"}]}
     for name, labels in (("of-a-job", {"rljob.dev/job": "sums"}), ("of-others", {})):
         metadata = {"name": name, "labels": labels}

@@ -1,4 +1,7 @@
-"""The chart value `queues`: cards become devices, classes become node labels, and what cannot be is refused by name."""
+"""The chart value `queues`.
+
+Cards become devices, classes become node labels, and invalid values are rejected by name.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ MINIMAL = "queues.flavors.a3.class=atlas-a3,queues.teams.x.namespaces={x}"
 
 
 def blocks() -> list[Any]:
-    """Give the YAML of the guide."""
+    """Return the YAML blocks of the guide."""
     return [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)]
 
 
@@ -83,7 +86,7 @@ def test_workers_are_sent_where_the_cards_are_and_heads_anywhere() -> None:
         for flavor in group["flavors"]
     }
     assert cards == {"rljob-common": ["0", "0"], "a2": ["64", "0"], "a3": ["96", "0"], "cce": ["0", "0"]}
-    assert next(iter(cards)) == "rljob-common", "heads would take the first flavor, and stand where its cards are"
+    assert next(iter(cards)) == "rljob-common", "heads would use the first flavor, and occupy the nodes with its cards"
 
 
 def test_a_topology_is_told_to_kueue_and_to_the_operator() -> None:

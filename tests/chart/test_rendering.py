@@ -1,6 +1,6 @@
-"""What the chart renders to: golden manifests, least rights, a restricted pod, values that are refused.
+"""The rendered chart: golden manifests, least privilege, a restricted pod, rejected values.
 
-RLJOB_WRITE_GOLDEN=1 writes the golden files anew; they are reviewed as code.
+RLJOB_WRITE_GOLDEN=1 rewrites the golden files; they are reviewed as code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_rendered_manifests_are_those_that_were_reviewed(profile: str) -> None:
         if manifest["kind"] == "Secret":
             manifest["data"]["key"] = "<32 random bytes>"
         if "-dashboard-" in manifest["metadata"]["name"]:
-            manifest["data"] = dict.fromkeys(manifest["data"], "<the board, as test_dashboards has it>")
+            manifest["data"] = dict.fromkeys(manifest["data"], "<the dashboard, as in test_dashboards>")
     text = yaml.safe_dump_all(manifests, sort_keys=True, width=120)
     golden = GOLDEN / f"{profile}.yaml"
     if os.environ.get("RLJOB_WRITE_GOLDEN"):
@@ -162,7 +162,7 @@ def test_the_operator_gets_the_releases_classes_and_the_values_over_them() -> No
         pick(render(*words), "Deployment")["spec"]["template"]["metadata"]["annotations"]["rljob.dev/accelerators"]
         for words in ((), own)
     ]
-    assert stamps[0] != stamps[1], "another table must restart the operator"
+    assert stamps[0] != stamps[1], "a changed table must restart the operator"
 
 
 def test_a_row_that_no_table_could_hold_is_refused_by_helm() -> None:

@@ -1,7 +1,7 @@
-"""The chart's scrape configuration in a real Prometheus: which pods it finds, what it calls them, and what boards get.
+"""The chart's scrape configuration in a real Prometheus: discovered pods, their labels, and the dashboards' data.
 
-The exporter and the operator's metrics are the real ones, on a spool that a small run writes step by step; vLLM's,
-TransferQueue's and Ray's pages are texts. What a whole run shows is asked in tests/e2e/test_training_metrics.py.
+The exporter and the operator's metrics are real, on a spool that a small run writes step by step; the pages of vLLM,
+TransferQueue and Ray are static text. tests/e2e/test_training_metrics.py checks the metrics of a whole run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ray_grpc_server_req_process_time_ms{SessionName="s"} 5.0
 
 @dataclass(frozen=True)
 class Scraped:
-    """What Prometheus saw, and the records of the run."""
+    """What Prometheus has scraped, and the records of the run."""
 
     prometheus: Prometheus
     lines: list[list[dict[str, Any]]]
@@ -72,7 +72,7 @@ def job() -> JobConfig:
 
 
 def record(step: int) -> StepRecord:
-    """A step whose figures are all different from those of the others."""
+    """Return a step whose metrics all differ from those of the other steps."""
     metrics = {
         "critic/score/mean": step / 10,
         "perf/total_num_tokens": 1000.0 + step,
@@ -89,7 +89,7 @@ def record(step: int) -> StepRecord:
 
 
 def train(spool: Spool) -> None:
-    """Write what the trainer of a real run writes, at three scrapes a step."""
+    """Write what the trainer of a real run writes, with three scrapes per step."""
     for step in range(1, STEPS + 1):
         spool.append_step(1, record(step))
         spool.update_progress(step=step, phase=Phase.TRAINING, median_step_seconds=4.0)

@@ -1,4 +1,4 @@
-"""`rljob usage` with a real Prometheus that has a month of the operator's and a head's figures."""
+"""`rljob usage` with a real Prometheus that has a month of metrics of the operator and of a head."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from rljob.cli.main import main
 from tests.monitoring.prometheus import Prometheus, configuration, promtool, running
 
 BEGIN, MONTH, END = (datetime(2024, *day, tzinfo=UTC) for day in ((9, 29), (10, 1), (10, 3)))
-"""Two days before and two days after the beginning of October."""
+"""Two days before the beginning of October, that beginning, and two days after it."""
 RESTART = datetime(2024, 10, 2, tzinfo=UTC)
-"""The operator's process is replaced: its counters begin at 0."""
+"""Time at which the operator's process is replaced and its counters start at 0."""
 FIRST, LAST = MONTH - timedelta(hours=1), MONTH + timedelta(hours=3)
-"""The head of a job."""
+"""First and last sample of the job's head."""
 STEP = timedelta(minutes=1)
 CARDS = 64
 PLACE = 'rljob_namespace="vision",queue="cards"'
 JOB = 'rljob_namespace="vision",rljob="sums"'
 LOOKBACK_SECONDS = 300
-"""Prometheus shows what was last seen for so long, where a scrape does not end it: in what is loaded, none does."""
+"""Time for which Prometheus returns the last sample of a series that no scrape ended, as in the loaded data."""
 
 
 def openmetrics() -> Iterator[str]:
-    """Give the series, as a scrape a minute would have seen them."""
+    """Return the series with one sample per minute, as a scrape would have stored them."""
     moments = [BEGIN + number * STEP for number in range((END - BEGIN) // STEP + 1)]
     for name, share in (("card_seconds", 1.0), ("productive_card_seconds", 0.5)):
         yield f"# TYPE rljob_operator_{name} counter"

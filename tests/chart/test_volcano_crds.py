@@ -1,7 +1,7 @@
-"""Our PodGroups against the schemas of Volcano's releases: each may ask only for what that release can say.
+"""The operator's PodGroups against the schemas of Volcano's releases: each uses only fields that the release has.
 
-The CRDs are those in Volcano's own Go modules, fetched by name. Of Volcano 1.9 and 1.12, which Ascend's plug-in is also
-built for, there are none: 1.10 has the PodGroup of 1.9, and the Go types show what 1.9 and 1.13 know.
+The CRDs come from Volcano's own Go modules, fetched by name. There are none of Volcano 1.9 and 1.12, which Ascend's
+plug-in is also built for: 1.10 has the PodGroup of 1.9, and the Go types show the fields of 1.9 and 1.13.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ QUANTITY = "x-kubernetes-int-or-string"
 
 @cache
 def schema(version: str) -> Json:
-    """Give the schema of a PodGroup."""
+    """Return the schema of a PodGroup."""
     path = "config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml"
     crd = yaml.safe_load((programs.module("volcano.sh/volcano", version) / path).read_text())
     (found,) = (entry for entry in crd["spec"]["versions"] if entry["name"] == POD_GROUP.version)
@@ -55,7 +55,7 @@ def schema(version: str) -> Json:
 
 
 def judged(part: Json) -> Json:
-    """Give a schema in the words of our judge: quantities are texts, and defaults are the server's matter."""
+    """Return a schema that our validator accepts: quantities are strings, and the server sets defaults."""
     if QUANTITY in part:
         return {"type": "string", "pattern": part["pattern"]}
     dropped = {"default", "x-kubernetes-map-type"}
@@ -69,7 +69,7 @@ def judged(part: Json) -> Json:
 
 
 def fields_of(version: str) -> frozenset[str]:
-    """Read the fields as the operator does, from what the API server would make of the CRD."""
+    """Read the fields as the operator does, from what the API server would derive from the CRD."""
     kind = {"group": POD_GROUP.group, "version": POD_GROUP.version, "kind": POD_GROUP.kind}
     served = schema(version) | {"x-kubernetes-group-version-kind": [kind]}
     return spec_fields(POD_GROUP, {"components": {"schemas": {"sh.volcano.PodGroup": served}}})

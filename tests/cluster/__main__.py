@@ -82,7 +82,7 @@ def _npu(chosen: argparse.Namespace) -> None:
         print(npu.command(node, "list"))
         return
     if not chosen.device:
-        raise ClusterError(f"say which device: `python -m tests.cluster npu {chosen.verb} Ascend910-0`")
+        raise ClusterError(f"name a device: `python -m tests.cluster npu {chosen.verb} Ascend910-0`")
     npu.set_health(node, chosen.device, healthy=chosen.verb == "healthy")
 
 
@@ -122,32 +122,34 @@ _COMMANDS = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description="The local Kubernetes.")
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description="Run a local Kubernetes.")
     commands = parser.add_subparsers(dest="command", required=True)
-    build = commands.add_parser("build", help="compile the programs that are missing")
-    build.add_argument("names", nargs="*", help="all but those on request, when none is named")
+    build = commands.add_parser("build", help="compile missing programs")
+    build.add_argument("names", nargs="*", help="default: all except those that are only built on request")
     up = commands.add_parser("up", help="start or repair the cluster")
-    up.add_argument("--nodes", type=int, choices=(1, 2), help="default: as it is, or 1")
-    up.add_argument("--npus", type=int, help="NPUs of each node; default: as it is, or 4")
+    up.add_argument("--nodes", type=int, choices=(1, 2), help="number of nodes; default: unchanged, or 1")
+    up.add_argument("--npus", type=int, help="NPUs per node; default: unchanged, or 4")
     policies = (NO_CPU_MANAGER, STATIC_CPU_MANAGER)
-    up.add_argument("--cpu-manager", choices=policies, help="policy of the kubelets; default: as it is, or none")
-    up.add_argument("--with", dest="extra", choices=(KUEUE,), help="also what only some tests want")
-    addon = commands.add_parser("addon", help="bring in what only some tests want, or take it away")
+    up.add_argument(
+        "--cpu-manager", choices=policies, help="CPU manager policy of the kubelets; default: unchanged, or none"
+    )
+    up.add_argument("--with", dest="extra", choices=(KUEUE,), help="also install what only some tests need")
+    addon = commands.add_parser("addon", help="install or remove what only some tests need")
     addon.add_argument("name", choices=(KUEUE,))
-    addon.add_argument("--remove", action="store_true", help="with all objects of its kinds")
-    down = commands.add_parser("down", help="take the cluster away")
-    down.add_argument("--purge", action="store_true", help="images, keys and logs too")
-    commands.add_parser("status", help="what runs; exit code 1 when something does not")
-    commands.add_parser("leaks", help="what is left on the machine; exit code 1 when anything is")
-    commands.add_parser("kubeconfig", help="print the path of the admin's client configuration")
-    path = commands.add_parser("path", help="print the folder of a program, after building it if need be")
+    addon.add_argument("--remove", action="store_true", help="remove all objects of its kinds too")
+    down = commands.add_parser("down", help="stop the cluster and remove it")
+    down.add_argument("--purge", action="store_true", help="remove images, keys and logs too")
+    commands.add_parser("status", help="show the state of all components; exit code 1 if one does not work")
+    commands.add_parser("leaks", help="show what is left on the machine; exit code 1 if there is anything")
+    commands.add_parser("kubeconfig", help="print the path of the admin's kubeconfig")
+    path = commands.add_parser("path", help="print the folder of a program, after building it if necessary")
     path.add_argument("name")
-    device = commands.add_parser("npu", help="turn a fake NPU unhealthy or healthy, or list them")
+    device = commands.add_parser("npu", help="make a fake NPU unhealthy or healthy, or list them")
     device.add_argument("verb", choices=("unhealthy", "healthy", "list"))
     device.add_argument("device", nargs="?", help="Ascend910-0, Ascend910-1, …")
     device.add_argument("--node", type=int, default=1)
-    _add_image_commands(commands.add_parser("image", help="build images and bring them into the nodes"))
-    logs = commands.add_parser("logs", help="the end of a component's log")
+    _add_image_commands(commands.add_parser("image", help="build images and import them into the nodes"))
+    logs = commands.add_parser("logs", help="show the end of a component's log")
     logs.add_argument("component")
     logs.add_argument("--lines", type=int, default=100)
     return parser
@@ -155,19 +157,19 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_image_commands(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True)
-    build = verbs.add_parser("build", help="build an image unless an equal one is in the cache")
+    build = verbs.add_parser("build", help="build an image unless an identical one is in the cache")
     build.add_argument("sources", nargs="+", help=f"a folder with a Dockerfile, or of {', '.join(images.TABLE)}")
-    build.add_argument("--tag", help="needed for a folder")
+    build.add_argument("--tag", help="required for a folder")
     build.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE")
-    bring = verbs.add_parser("import", help="bring a built image into every node")
+    bring = verbs.add_parser("import", help="import a built image into every node")
     bring.add_argument("tag")
-    load = verbs.add_parser("load", help="build images of the table and bring them into every node")
+    load = verbs.add_parser("load", help="build images of the table and import them into every node")
     load.add_argument("names", nargs="*", help=f"default: {' '.join(images.LOADED)}")
 
 
 def _require_root() -> None:
     if os.geteuid() != 0:
-        raise ClusterError("the cluster makes namespaces, mounts and cgroups: run this as root")
+        raise ClusterError("the cluster creates namespaces, mounts and cgroups: run this as root")
 
 
 if __name__ == "__main__":

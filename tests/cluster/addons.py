@@ -1,7 +1,7 @@
-"""What the cluster brings beside Kubernetes itself: DNS, the default storage class, and KubeRay.
+"""Add-ons of the cluster: DNS, the default storage class, and KubeRay.
 
-All of it is applied server-side. A hash of what was applied is kept in a ConfigMap, so
-a cluster that has it all is asked two questions and sent nothing.
+All objects are applied server-side. A ConfigMap contains a hash of what was applied, so an up-to-date cluster needs
+only two requests.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _LABELS = {"app.kubernetes.io/name": "kuberay", "app.kubernetes.io/component": K
 
 
 def install(api: Api) -> bool:
-    """Apply what is missing or changed; whether anything was sent."""
+    """Apply what is missing or changed; return whether anything was sent."""
     crds = sorted((programs.entry("kuberay") / "config/crd/bases").glob("*.yaml"))
     wanted = [*dns(), storage_class(), *kuberay(_upstream_role())]
     digest = _digest(wanted, crds)
@@ -32,7 +32,7 @@ def install(api: Api) -> bool:
     if record and record.get("data", {}).get("digest") == digest:
         return False
     for path in crds:
-        # The file is sent as it stands: parsing a megabyte of YAML takes seconds in Python.
+        # The file is sent as it is, because parsing a megabyte of YAML takes seconds in Python.
         name = path.stem.removeprefix("ray.io_")
         target = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}.ray.io"
         api.apply_text(target, path.read_text())
@@ -50,7 +50,7 @@ def install(api: Api) -> bool:
 
 
 def kuberay_available(api: Api) -> bool:
-    """Whether KubeRay's present Deployment, and not an older one, is Available."""
+    """Return whether KubeRay's current Deployment, and not an older one, is Available."""
     deployment = api.get(DEPLOYMENT)
     if deployment is None:
         return False
@@ -62,7 +62,7 @@ def kuberay_available(api: Api) -> bool:
 
 
 def dns() -> list[Object]:
-    """The service kube-dns: CoreDNS is a process of the host, so its endpoint is written by hand."""
+    """Return the Service kube-dns. CoreDNS is a process of the host, so its endpoint is written explicitly."""
     metadata = {"name": "kube-dns", "namespace": "kube-system"}
     ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
     return [
@@ -88,7 +88,7 @@ def dns() -> list[Object]:
 
 
 def storage_class() -> Object:
-    """The default class: folders of this machine, for any access mode."""
+    """Return the default class: folders of this machine, for any access mode."""
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -107,7 +107,7 @@ def _upstream_role() -> Path:
 
 
 def kuberay(role: Path) -> list[Object]:
-    """The operator as one Deployment, with exactly the rights that its module asks for."""
+    """Return the operator as one Deployment, with exactly the permissions that its module requires."""
     account = {"name": KUBERAY, "namespace": KUBERAY_NAMESPACE}
     rules: list[Any] = yaml.safe_load(role.read_text())["rules"]
     container = {

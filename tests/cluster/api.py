@@ -1,7 +1,7 @@
 """A client of the cluster's API server: a few verbs over HTTPS with the admin's certificate.
 
-`up` asks many small questions; a kubectl for each would cost a process of 130 MB.
-Objects are applied server-side under one field manager, so `up` may run again and again.
+`up` sends many small requests; a kubectl for each would cost a process of 130 MB. Objects are applied server-side with
+one field manager, so `up` may run repeatedly.
 """
 
 import http.client
@@ -13,7 +13,7 @@ from typing import Any
 from tests.cluster.errors import ClusterError
 from tests.cluster.paths import API_PORT, HOST_ADDRESS, State
 
-# A machine that compiles on all its cores answers late; every verb here may be repeated.
+# A machine that compiles on all cores answers late; every verb here may be repeated.
 TIMEOUT_SECONDS = 30
 PROBE_SECONDS = 5
 ATTEMPTS = 4
@@ -42,7 +42,7 @@ Object = dict[str, Any]
 
 
 class Api:
-    """One cluster's API, as its admin."""
+    """Access to one cluster's API as its admin."""
 
     def __init__(self, state: State, host: str = HOST_ADDRESS, port: int = API_PORT) -> None:
         """Read the keys; nothing is sent yet."""
@@ -51,14 +51,14 @@ class Api:
         self._tls.load_cert_chain(state.pki / "admin.crt", state.pki / "admin.key")
 
     def ready(self) -> bool:
-        """Whether the API server says that it is ready."""
+        """Return whether the API server reports that it is ready."""
         try:
             return self._once("GET", "/readyz", None, "", PROBE_SECONDS)[0] == http.client.OK
         except (OSError, http.client.HTTPException):
             return False
 
     def get(self, path: str) -> Object | None:
-        """The object at a path, or None where there is none."""
+        """Return the object at a path, or None if there is none."""
         code, body = self._send("GET", path)
         if code == http.client.NOT_FOUND:
             return None
@@ -69,13 +69,13 @@ class Api:
         return self.apply_text(object_path(wanted), json.dumps(wanted))
 
     def apply_text(self, path: str, text: str) -> Object:
-        """Apply an object that is YAML or JSON text already."""
+        """Apply an object given as YAML or JSON text."""
         path = f"{path}?fieldManager={FIELD_MANAGER}&force=true"
         code, body = self._send("PATCH", path, text, "application/apply-patch+yaml")
         return self._parsed("PATCH", path, code, body)
 
     def delete(self, path: str) -> None:
-        """Delete an object; that it is gone already is no error."""
+        """Delete an object; it is no error if it does not exist."""
         code, body = self._send("DELETE", path)
         if code != http.client.NOT_FOUND:
             self._parsed("DELETE", path, code, body)
@@ -116,7 +116,7 @@ class Api:
 
 
 def object_path(wanted: Object) -> str:
-    """The path of an object, from its kind and name."""
+    """Return the path of an object, from its kind and name."""
     version, metadata = str(wanted["apiVersion"]), wanted["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     space = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""

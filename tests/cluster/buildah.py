@@ -1,9 +1,9 @@
-"""Building images with buildah, without an engine and without a registry.
+"""Build images with buildah, without a container engine and without a registry.
 
-`--isolation chroot` needs no rights that a small virtual machine lacks, and gives a
-build the network of the host. Base images come from debootstrap, because no registry
-may answer; `RLJOB_BASE_IMAGE` names another one. A build sees the host's settings
-for package indexes through files mounted for its time; they enter no layer.
+`--isolation chroot` needs no permissions that a small virtual machine lacks, and gives a build the network of the host.
+Base images come from debootstrap, because a registry may not be reachable; `RLJOB_BASE_IMAGE` sets another one. A build
+uses the host's settings for package indexes through files that are mounted during the build and are not part of any
+layer.
 """
 
 import hashlib
@@ -26,10 +26,10 @@ BUILD_DEADLINE_SECONDS = 3600
 SHORT_DEADLINE_SECONDS = 120
 SHOWN_LOG_LINES = 40
 KEPT_IMAGES = 2
-# Steps of builds are kept for the next ones; those of a superseded runtime image weigh five gigabytes.
+# Steps of builds are cached for later builds; those of a superseded runtime image need five gigabytes.
 KEPT_STEPS_SECONDS = 3 * 3600
 SUITE = "bookworm"
-# What public Python images bring and the project's Dockerfiles rely on.
+# Contents of public Python images that the project's Dockerfiles rely on.
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv", "libgomp1", "libnuma1", "procps")
 BASE_DOCKERFILE = f"""FROM scratch
 ADD base.tar /
@@ -41,18 +41,18 @@ CMD ["python3"]
 
 
 def layout() -> Path:
-    """The OCI layout in which built images are kept."""
+    """Return the OCI layout in which built images are kept."""
     return cache_folder() / "layout"
 
 
 def base_key() -> str:
-    """What the bottom of every image is: a hash of the base's definition, or the name of another base."""
+    """Return the identity of the base of every image: a hash of its definition, or the name of another base."""
     definition = f"{SUITE} {BASE_PACKAGES} {BASE_DOCKERFILE}"
     return os.environ.get("RLJOB_BASE_IMAGE") or hashlib.sha256(definition.encode()).hexdigest()[:16]
 
 
 def ensure_base() -> str:
-    """The name of the base image, made by debootstrap when it is not there."""
+    """Return the name of the base image, which debootstrap creates if it does not exist."""
     named = os.environ.get("RLJOB_BASE_IMAGE")
     if named:
         return named
@@ -75,12 +75,12 @@ def ensure_base() -> str:
 
 
 def has(name: str) -> bool:
-    """Whether buildah's store holds an image."""
+    """Return whether buildah's store contains an image."""
     return bool(_buildah(["images", "--quiet", "--filter", f"reference={name}"]).strip())
 
 
 def pinned(name: str) -> str:
-    """The name of an image of the store with its digest in place of its tag."""
+    """Return the name of an image of the store, with its digest instead of its tag."""
     if "@" in name:
         return name
     digest = _buildah(["inspect", "--type", "image", "--format", "{{.FromImageDigest}}", name]).strip()
@@ -116,15 +116,15 @@ def build(
 
 
 def in_layout(reference: str) -> bool:
-    """Whether the layout holds an image."""
+    """Return whether the layout contains an image."""
     return reference in _references()
 
 
 def push(name: str, reference: str) -> None:
-    """Copy an image into the layout, uncompressed; layers that it holds already are not written again.
+    """Copy an image into the layout, uncompressed; existing layers are not written again.
 
-    skopeo, not `buildah push`: that one compresses every layer of a layout again at
-    each push, which for the runtime image takes minutes.
+    Uses skopeo instead of `buildah push`, which compresses every layer of a layout again at each push. For the runtime
+    image that takes minutes.
     """
     layout().parent.mkdir(parents=True, exist_ok=True)
     store = _store()
@@ -144,7 +144,7 @@ def push(name: str, reference: str) -> None:
 
 
 def prune(name: str, *, keep: str) -> None:
-    """Forget all but the newest images of a name, in the layout and in buildah's store."""
+    """Remove all but the newest images of a name, from the layout and from buildah's store."""
     index_file = layout() / "index.json"
     index = json.loads(index_file.read_text())
     of_name = [reference for reference in _references() if reference.rpartition("-")[0] == name]
@@ -160,17 +160,17 @@ def prune(name: str, *, keep: str) -> None:
     for reference in dropped:
         local = f"localhost/rljob/{name}:{reference.rpartition('-')[2]}"
         if has(local):
-            # A build that was broken off may have left a container of it.
+            # An interrupted build may have left a container of it.
             _buildah(["rmi", "--force", local])
     _prune_steps()
 
 
 def _prune_steps() -> None:
-    """Remove steps of old builds that no image of ours stands on."""
+    """Remove steps of old builds that no image of the project uses."""
     listed = json.loads(_buildah(["images", "--all", "--filter", "dangling=true", "--json"]) or "null") or []
     old = [item["id"] for item in listed if time.time() - item["created"] > KEPT_STEPS_SECONDS]
     for identity in old:
-        # A step that another one stands on refuses to go; the next pruning finds it free.
+        # A step that another one uses cannot be removed; a later pruning removes it.
         subprocess.run(
             [*_words(), "rmi", identity],
             env=_environment(),
@@ -216,7 +216,7 @@ def _store() -> Path:
 
 
 def _policy() -> Path:
-    """The signature policy: images are made here and leave nowhere, so there is no signature to check."""
+    """Return the signature policy. Images are built and used on this machine, so there are no signatures to check."""
     path = _store() / "policy.json"
     if not path.exists():
         path.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
@@ -237,7 +237,7 @@ def _buildah(command: list[str]) -> str:
 
 
 def _run_logged(command: list[str], log: Path) -> None:
-    """Run a long command whose output can be followed in a file while it runs."""
+    """Run a long command whose output can be followed in a file."""
     with log.open("w") as output:
         done = subprocess.run(
             [*_words(), *command],
@@ -249,4 +249,4 @@ def _run_logged(command: list[str], log: Path) -> None:
         )
     if done.returncode:
         said = "\n".join(log.read_text(errors="replace").splitlines()[-SHOWN_LOG_LINES:])
-        raise ClusterError(f"buildah ended with code {done.returncode}; the end of {log}:\n{said}")
+        raise ClusterError(f"buildah exited with code {done.returncode}; the end of {log}:\n{said}")

@@ -1,7 +1,7 @@
-"""The long-running programs of the cluster as a table: command, files, and how each shows that it works.
+"""The long-running programs of the cluster as a table: command, files, and health check.
 
-The order is the order of starting; it is also the only knowledge that `up`, `down`,
-`status` and `logs` have of what the cluster consists of.
+They are started in this order. The table is all that `up`, `down`, `status` and `logs` know about the cluster's
+components.
 """
 
 import os
@@ -18,26 +18,26 @@ from tests.cluster.nodes import Node, forget_cpus
 from tests.cluster.packages import SYSTEM_PATH
 from tests.cluster.paths import State
 
-# Virtual machines of CI are slow to read a cold 130 MB binary.
+# Virtual machines of CI are slow to read a binary of 130 MB for the first time.
 READY_SECONDS = 120.0
 PROBE_SECONDS = 2
 
 
 @dataclass(frozen=True)
 class Component:
-    """One program to keep running."""
+    """A program to keep running."""
 
     name: str
     command: tuple[str, ...]
     ready: Callable[[], bool]
-    # Files whose change means that the program must be started again.
+    # Files whose change requires that the program is restarted.
     files: tuple[Path, ...] = ()
-    # What must be done when none runs and before one is started.
+    # Action before it is started, if none is running.
     prepare: Callable[[], None] = lambda: None
 
 
 def control_plane(state: State) -> list[Component]:
-    """The control plane and what serves the whole cluster."""
+    """Return the control plane and the services of the whole cluster."""
     pki, kubeconfig = state.pki, str(state.admin_kubeconfig)
     kube = programs.entry("kube")
     api = Api(state)
@@ -58,7 +58,7 @@ def control_plane(state: State) -> list[Component]:
                 f"--cluster-signing-key-file={pki / 'ca.key'}",
                 f"--cluster-cidr={paths.POD_NETWORK}",
                 "--allocate-node-cidrs=false",
-                # A lost node is noticed after 20 s instead of 50, so that tests can wait for it.
+                # A lost node is detected after 20 s instead of 50, so that tests can wait for it.
                 "--node-monitor-grace-period=20s",
             ),
             lambda: listens("127.0.0.1", 10257),
@@ -99,7 +99,7 @@ def _etcd(state: State) -> Component:
         (
             str(programs.entry("etcd") / "etcd"),
             f"--data-dir={state.etcd}",
-            # The cluster does not outlive the machine, so nothing is lost with it.
+            # The cluster does not outlive the machine, so this loses nothing.
             "--unsafe-no-fsync",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
@@ -141,7 +141,7 @@ def _api_server(state: State, api: Api) -> Component:
 
 
 def of_node(node: Node, npus: int) -> list[Component]:
-    """The programs that make a node."""
+    """Return the programs of a node."""
     enter = tuple(node.enter())
     kube, containerd = programs.entry("kube"), programs.entry("containerd")
     kubelet = (
@@ -186,7 +186,10 @@ def of_node(node: Node, npus: int) -> list[Component]:
 
 
 def corefile(state: State) -> str:
-    """DNS for the cluster's own names; nothing is forwarded, so a test cannot depend on the outside."""
+    """Return the DNS configuration for the cluster's own names.
+
+    Nothing is forwarded, so tests cannot depend on other hosts.
+    """
     return f""".:53 {{
   bind {paths.HOST_ADDRESS}
   errors
@@ -201,10 +204,10 @@ def corefile(state: State) -> str:
 
 
 def environment(state: State) -> dict[str, str]:
-    """What the components inherit: the PATH that finds runc and the shim, and our mark.
+    """Return the environment of the components: the PATH with runc and the shim, and our mark.
 
-    The rest of the caller's environment stays out, for a cluster must not depend on
-    the terminal that started it.
+    Nothing else of the caller's environment is passed on, because the cluster must not depend on the terminal that
+    started it.
     """
     search = f"{programs.entry('containerd')}:{SYSTEM_PATH}"
     return {
@@ -216,7 +219,7 @@ def environment(state: State) -> dict[str, str]:
 
 
 def answers(url: str) -> bool:
-    """Whether a URL answers with 200."""
+    """Return whether a URL answers with 200."""
     try:
         with urllib.request.urlopen(url, timeout=PROBE_SECONDS) as answer:  # noqa: S310  (our own http address)
             return bool(answer.status == 200)
@@ -225,7 +228,7 @@ def answers(url: str) -> bool:
 
 
 def listens(host: str, port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """Return whether a process accepts connections at this address."""
     try:
         socket.create_connection((host, port), timeout=PROBE_SECONDS).close()
     except OSError:

@@ -1,9 +1,8 @@
-"""The one error of this package: what was seen, where, and what to do.
+"""The exception of this package, whose message has what was seen, where, and what to do.
 
-The command line prints its text without a traceback; everything else that is
-raised is a defect of ours and keeps its traceback.
+The command line prints its message without a traceback. Any other exception is a bug and keeps its traceback.
 """
 
 
 class ClusterError(Exception):
-    """Something on this machine stands in the way; the text says what to do."""
+    """Something on this machine prevents the command; the message says what to do."""

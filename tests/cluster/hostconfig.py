@@ -1,8 +1,7 @@
-"""The host's settings for package indexes, handed to a build and to nothing that outlives it.
+"""The host's settings for package indexes, for use in a build only.
 
-A machine may reach packages only through a mirror, with its own certificates. Which one
-is known to its pip, uv and apt, wherever their settings stand: environment, user or
-system files. They are read through the programs themselves and mounted read-only.
+A machine may reach packages only through a mirror, with its own certificates. Its pip, uv and apt are configured for it
+in the environment, or in user or system files. The settings are read through these programs and mounted read-only.
 """
 
 import os
@@ -11,10 +10,10 @@ import sys
 from ast import literal_eval
 from pathlib import Path
 
-# The environment variables by which programs are told of certificates.
+# The environment variables with which programs find certificates.
 CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 SYSTEM_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-# pip's options that say where packages come from; others are the Dockerfile's business.
+# pip's options that state the source of packages; other options are left to the Dockerfile.
 PIP_OPTIONS = (
     "cert",
     "client-cert",
@@ -33,7 +32,7 @@ PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS
 
 
 def build_options(scratch: Path) -> list[str]:
-    """The words of a `buildah build` that let it reach packages as the host does."""
+    """Return the arguments of `buildah build` with which it reaches packages as the host does."""
     options: list[str] = []
     pip = pip_options(_pip_config())
     for target, content in (("/etc/pip.conf", pip_file(pip)), ("/etc/uv/uv.toml", uv_file(pip))):
@@ -47,12 +46,12 @@ def build_options(scratch: Path) -> list[str]:
     if certificates:
         options += ["--volume", f"{certificates}:{SYSTEM_CERTIFICATES}:ro"]
         options += ["--secret", f"id=ca,src={certificates}"]
-    # buildah knows these arguments of old and keeps them out of the image's history.
+    # buildah predefines these arguments and omits them from the image's history.
     return options + [word for name in PROXY_VARIABLES if name in os.environ for word in ("--build-arg", name)]
 
 
 def pip_options(listed: str) -> dict[str, str]:
-    """What `pip config list` says of where packages come from; the environment wins, as in pip."""
+    """Return the source of packages according to `pip config list`; the environment takes precedence, as in pip."""
     found: dict[str, str] = {}
     for line in sorted(listed.splitlines(), key=lambda line: line.startswith(":env:")):
         name, equals, value = line.partition("=")
@@ -64,13 +63,13 @@ def pip_options(listed: str) -> dict[str, str]:
 
 
 def pip_file(options: dict[str, str]) -> str:
-    """A pip.conf with these options."""
+    """Return a pip.conf with these options."""
     lines = [f"{name} = {' '.join(value.split())}" for name, value in sorted(options.items())]
     return "\n".join(["[global]", *lines, ""])
 
 
 def uv_file(options: dict[str, str]) -> str:
-    """A uv.toml that says the same as pip's options; uv's own variables win."""
+    """Return a uv.toml that is equivalent to pip's options; uv's own variables take precedence."""
     index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL") or options.get("index-url")
     lines = ["native-tls = true"]
     if index:
@@ -83,13 +82,13 @@ def uv_file(options: dict[str, str]) -> str:
 
 
 def host_certificates() -> Path | None:
-    """The file with the authorities that the host trusts."""
+    """Return the file with the certificate authorities that the host trusts."""
     named = [Path(os.environ[name]) for name in CERTIFICATE_VARIABLES if os.environ.get(name)]
     return next((path for path in [*named, SYSTEM_CERTIFICATES] if path.is_file()), None)
 
 
 def debian_mirror(suite: str) -> list[str]:
-    """The mirror that this machine's apt uses for a suite, as debootstrap takes it; empty for its own default."""
+    """Return the mirror that this machine's apt uses for a suite, for debootstrap; empty for its default."""
     command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Created-By: Packages"]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     for line in listed.splitlines():
@@ -105,7 +104,7 @@ def _pip_config() -> str:
 
 
 def _mentioned(options: dict[str, str]) -> set[Path]:
-    """Folders and files of this machine that the options name; certificates are mounted at their own place."""
+    """Return the folders and files of this machine that the options refer to; certificates are mounted separately."""
     words = [word for name in ("find-links", "client-cert", "cert") for word in options.get(name, "").split()]
     paths = {Path(word) for word in words if word.startswith("/")}
     return {path for path in paths if path.exists() and path != SYSTEM_CERTIFICATES}

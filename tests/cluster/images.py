@@ -1,8 +1,7 @@
-"""The images of the project as a table, and building what changed of them.
+"""The images of the project as a table, and building those that changed.
 
-An image is named by a hash of its inputs: its Dockerfile, arguments, files, and the
-image it stands on. Built images are kept in an OCI layout in the cache, so that an
-unchanged one is neither built nor imported again, and a changed one brings only
+An image is named by a hash of its inputs: its Dockerfile, arguments, files, and its base image. Built images are kept
+in an OCI layout in the cache, so that an unchanged one is neither built nor imported again, and a changed one adds only
 its new layers. `python -m tests.cluster image load operator` does both steps.
 """
 
@@ -21,13 +20,13 @@ from tests.cluster.paths import REPOSITORY, cache_folder
 from tests.cluster.programs import locked
 
 KEY_LENGTH = 24
-# What tools leave in a source tree; it decides nothing.
+# Files that tools leave in a source tree; they do not affect an image.
 IGNORED_PARTS = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".venv", ".git"})
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an image is made, and from what."""
+    """How an image is built, and from what."""
 
     tag: str
     dockerfile: Path
@@ -35,11 +34,11 @@ class Recipe:
     context: Path = REPOSITORY
     stage: str = ""
     arguments: tuple[tuple[str, str], ...] = ()
-    # An image of the table to stand on, and the build argument that names it. BASE_IMAGE is
-    # always given: the base that debootstrap made.
+    # An image of the table to build on, and the build argument for it. BASE_IMAGE is always set to the base that
+    # debootstrap created.
     base: str = ""
     base_argument: str = "BASE_IMAGE"
-    # The Dockerfile takes no base that may be another one tomorrow.
+    # The Dockerfile accepts no base that may change over time.
     by_digest: bool = False
 
 
@@ -77,7 +76,7 @@ TABLE: Mapping[str, Recipe] = {
         base_argument="OPERATOR_IMAGE",
         inputs=(),
     ),
-    # The stage `dependencies` of the runtime's Dockerfile: gigabytes that change rarely.
+    # The stage `dependencies` of the runtime's Dockerfile: gigabytes that rarely change.
     "runtime-deps-cpu": Recipe(
         tag="rljob.local/runtime-deps:cpu",
         dockerfile=_RUNTIME,
@@ -89,7 +88,7 @@ TABLE: Mapping[str, Recipe] = {
             "requirements/uv.txt",
         ),
     ),
-    # The same Dockerfile to its end, on top of that stage: our code, kilobytes that change often.
+    # The same Dockerfile to its end, based on that stage: kilobytes of our code that often change.
     "runtime-cpu": Recipe(
         tag="rljob.local/runtime:cpu",
         dockerfile=_RUNTIME,
@@ -97,7 +96,7 @@ TABLE: Mapping[str, Recipe] = {
         base_argument="DEPENDENCIES_IMAGE",
         inputs=_CODE,
     ),
-    # The same again on a layer without torch, verl and vLLM, and the trainer of the lifecycle tests in it.
+    # The same, based on a layer without torch, verl and vLLM, and with the trainer of the lifecycle tests.
     "contract-deps": Recipe(
         tag="rljob.local/contract-deps:dev",
         dockerfile=_CONTRACT / "Dockerfile",
@@ -119,7 +118,7 @@ TABLE: Mapping[str, Recipe] = {
         base_argument="RUNTIME_IMAGE",
         inputs=("*.py", "dist-info/*", "inputs/**/*"),
     ),
-    # Of the Ascend image, the stages that need neither CANN nor what no package index has: on a base without CANN.
+    # The stages of the Ascend image that need neither CANN nor packages that no index has, on a base without CANN.
     "ascend-system": Recipe(
         tag="rljob.local/runtime-ascend:system",
         dockerfile=_ASCEND,
@@ -130,15 +129,15 @@ TABLE: Mapping[str, Recipe] = {
     "ascend-code": Recipe(tag="rljob.local/runtime-ascend:code", dockerfile=_ASCEND, stage="code", inputs=_CODE),
 }
 
-# What a cluster needs to run an RLJob; the other entries are parts of these.
+# Images that a cluster needs to run an RLJob; the other entries are parts of these.
 LOADED = ("operator", "runtime-cpu")
 
 
 def recipe_of_folder(folder: Path, tag: str, arguments: Iterable[str]) -> Recipe:
-    """The recipe of any folder with a Dockerfile; arguments are NAME=VALUE."""
+    """Return the recipe of any folder with a Dockerfile; arguments are NAME=VALUE."""
     dockerfile = folder.resolve() / "Dockerfile"
     if not tag:
-        raise ClusterError("say --tag NAME:TAG for an image that is built from a folder")
+        raise ClusterError("pass --tag NAME:TAG for an image that is built from a folder")
     if not dockerfile.is_file():
         raise ClusterError(f"{folder} is neither in the table ({', '.join(TABLE)}) nor a folder with a Dockerfile")
     pairs = []
@@ -151,14 +150,14 @@ def recipe_of_folder(folder: Path, tag: str, arguments: Iterable[str]) -> Recipe
 
 
 def recipe_named(name: str) -> Recipe:
-    """An entry of the table."""
+    """Return an entry of the table."""
     if name not in TABLE:
-        raise ClusterError(f"no image {name!r} in the table; there are {', '.join(TABLE)}")
+        raise ClusterError(f"the table has no image {name!r}; use one of {', '.join(TABLE)}")
     return TABLE[name]
 
 
 def key_of(recipe: Recipe) -> str:
-    """The hash of everything that decides what an image contains."""
+    """Return a hash of everything that determines the content of an image."""
     below = key_of(TABLE[recipe.base]) if recipe.base else buildah.base_key()
     parts = (recipe.tag, recipe.stage, recipe.base_argument, below, repr(recipe.arguments))
     digest = hashlib.sha256("\n".join(parts).encode())
@@ -170,7 +169,7 @@ def key_of(recipe: Recipe) -> str:
 
 
 def build(recipe: Recipe) -> oci.Image:
-    """Build an image unless an equal one is in the cache."""
+    """Build an image unless an identical one is in the cache."""
     name = slug(recipe.tag)
     reference = f"{name}-{key_of(recipe)}"
     with locked(_lock("layout")):
@@ -178,7 +177,7 @@ def build(recipe: Recipe) -> oci.Image:
     if not stored:
         ensure_packages(IMAGE_PACKAGES)
         local = _build_local(recipe)
-        # The layout has one index, so one writer; what builds for minutes holds only its own lock.
+        # The layout has one index, so one writer; builds that take minutes hold only their own lock.
         with locked(_lock("layout")):
             started = time.monotonic()
             buildah.push(local, reference)
@@ -189,7 +188,7 @@ def build(recipe: Recipe) -> oci.Image:
 
 
 def built(tag: str) -> oci.Image:
-    """The image that was last built under a tag."""
+    """Return the image that was built last under a tag."""
     pointer = _pointer(tag)
     if not pointer.exists():
         raise ClusterError(f"{tag} was not built here; see `python -m tests.cluster image build --help`")
@@ -197,7 +196,7 @@ def built(tag: str) -> oci.Image:
 
 
 def load(names: Iterable[str], nodes: Iterable[Node]) -> None:
-    """Build images of the table and bring them into every node."""
+    """Build images of the table and import them into every node."""
     made = [build(recipe_named(name)) for name in names]
     for node in nodes:
         for image in made:
@@ -205,7 +204,7 @@ def load(names: Iterable[str], nodes: Iterable[Node]) -> None:
 
 
 def slug(tag: str) -> str:
-    """A tag as a file name."""
+    """Return a tag as a file name."""
     return re.sub(r"[^a-z0-9.]+", "-", tag.lower())
 
 
@@ -225,7 +224,7 @@ def _lock(name: str) -> Path:
 
 
 def _build_local(recipe: Recipe) -> str:
-    """Build into buildah's own store, with the images below, and return the name there."""
+    """Build into buildah's own store, including base images, and return the name there."""
     local = f"localhost/rljob/{slug(recipe.tag)}:{key_of(recipe)}"
     with locked(_lock("base")):
         base = buildah.ensure_base()
@@ -245,9 +244,14 @@ def _build_local(recipe: Recipe) -> str:
 
 
 def _instructions(recipe: Recipe) -> str:
-    """The part of the Dockerfile that decides: up to the end of the recipe's stage, so that later ones may change."""
+    """Return the part of the Dockerfile that matters, which is up to the end of the recipe's stage.
+
+    Later stages may change.
+    """
     if not recipe.dockerfile.is_file():
-        raise ClusterError(f"{recipe.dockerfile} is missing: the image {recipe.tag} cannot be built from this checkout")
+        raise ClusterError(
+            f"{recipe.dockerfile} does not exist: the image {recipe.tag} cannot be built from this checkout"
+        )
     text = recipe.dockerfile.read_text()
     if not recipe.stage:
         return text

@@ -1,7 +1,7 @@
-"""The images of a node: what containerd holds, and bringing in what it lacks.
+"""The images of a node: what containerd has, and importing what it lacks.
 
-An image whose name already points at the wanted manifest is not touched; of any
-other only the missing blobs travel. So a change of code costs its own small layer.
+An image whose name already refers to the wanted manifest is not touched; otherwise only missing blobs are imported. So
+a change of code costs only its own small layer.
 """
 
 import subprocess
@@ -16,24 +16,24 @@ from tests.cluster.oci import Image
 from tests.cluster.shell import run
 
 IMPORT_DEADLINE_SECONDS = 1800
-# The kubelet finds images in this containerd namespace only.
+# The only containerd namespace in which the kubelet finds images.
 NAMESPACE = "k8s.io"
 
 
 def ctr(node: Node) -> list[str]:
-    """The words that begin a ctr command for the node's containerd."""
+    """Return the start of a ctr command for the node's containerd."""
     program = programs.entry("containerd") / "ctr"
     return [str(program), "--address", str(node.containerd_socket), "--namespace", NAMESPACE]
 
 
 def digests(node: Node) -> dict[str, str]:
-    """The node's images: name to manifest digest."""
+    """Return the node's images: name to manifest digest."""
     rows = [line.split() for line in run([*ctr(node), "images", "list"]).splitlines()[1:]]
     return {row[0]: row[2] for row in rows if len(row) > 2}
 
 
 def ensure_image(node: Node, image: Image) -> bool:
-    """Bring an image in unless it is there; whether anything was done."""
+    """Import an image unless it exists; return whether anything was done."""
     if digests(node).get(image.tag) == image.manifest.digest:
         return False
     held = set(run([*ctr(node), "content", "list", "--quiet"]).split())
@@ -50,14 +50,17 @@ def ensure_image(node: Node, image: Image) -> bool:
 
 
 def _forget_superseded(node: Node) -> None:
-    """Drop what earlier builds left: the kubelet's own clean-up is off, and a runtime image weighs five gigabytes."""
+    """Remove images of earlier builds.
+
+    The kubelet's image collection is off, and a runtime image needs five gigabytes.
+    """
     for name in superseded(digests(node)):
-        # What a container still uses stays on disk until that one is gone.
+        # What a container still uses stays on disk until the container is gone.
         run([*ctr(node), "images", "remove", name])
 
 
 def superseded(images: dict[str, str]) -> list[str]:
-    """The names made of a digest alone whose image no tag names any more."""
+    """Return the names that consist of a digest only and whose image has no tag any more."""
     tagged = {digest for name, digest in images.items() if not name.startswith("sha256:")}
     return sorted(name for name, digest in images.items() if name.startswith("sha256:") and digest not in tagged)
 
@@ -77,10 +80,10 @@ def _import(node: Node, image: Image, held: set[str]) -> None:
         if code or broken:
             said.seek(0)
             text = said.read().decode(errors="replace")[-2000:]
-            raise ClusterError(f"containerd of {node.name} does not take {image.tag} (code {code}): {text}")
+            raise ClusterError(f"containerd of {node.name} rejects {image.tag} (code {code}): {text}")
 
 
 def architecture(binary: Path) -> str:
-    """The architecture of a compiled program, by the machine number in its ELF header."""
+    """Return the architecture of a compiled program, by the machine number in its ELF header."""
     number = int.from_bytes(binary.open("rb").read(20)[18:20], "little")
     return {0x3E: "amd64", 0xB7: "arm64"}[number]

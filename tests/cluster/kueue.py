@@ -1,9 +1,9 @@
-"""Kueue, which only some tests want: quotas, queues and preemption, brought in on request and taken away again.
+"""Kueue, which only some tests need: quotas, queues and preemption, installed and removed on request.
 
 The manifests are those of its own chart, in the version that programs/kueue pins, with the parts that concern
-RayClusters. In the local cluster it runs in a pod (`install`, `remove`); a control plane without kubelets runs it as a
-process beside it (`beside`, which says where its webhooks are). Its webhooks refuse what they cannot judge: they come
-right before Kueue, and go before anything else does.
+RayClusters. In the local cluster it runs in a pod (`install`, `remove`); with a control plane without kubelets it runs
+as a process (`beside`, which sets the location of its webhooks). Its webhooks reject everything while Kueue does not
+answer, so they are installed immediately before Kueue and removed before anything else.
 """
 
 import base64
@@ -31,9 +31,9 @@ WEBHOOKS = tuple(
     f"{ADMISSION}/{kind}webhookconfigurations/kueue-{kind}-webhook-configuration" for kind in ("mutating", "validating")
 )
 JUDGED = frozenset({"clusterqueue", "cohort", "raycluster", "resourceflavor", "workload"})
-"""What the webhooks are asked about: those of kinds that this Kueue does not run would refuse every pod and Job."""
+"""Kinds that the webhooks check. Those for kinds that this Kueue does not manage would reject every pod and Job."""
 HOLDERS = (
-    # Kinds whose objects Kueue's finalizer holds, in an order in which none waits for another.
+    # Kinds whose objects have Kueue's finalizer, in an order in which none waits for another.
     "workloads",
     "localqueues",
     "clusterqueues",
@@ -41,7 +41,7 @@ HOLDERS = (
     "resourceflavors",
     "topologies",
 )
-# In this order; what is missing here is of no use to us: its API of pending workloads, roles for people.
+# In this order. Objects that are not in the list are not needed: the API of pending workloads, roles for people.
 APPLIED = (
     "Namespace",
     "CustomResourceDefinition",
@@ -57,14 +57,14 @@ APPLIED = (
     "ValidatingWebhookConfiguration",
     "Deployment",
 )
-# Beside other work, on two cores, 180 were once too few.
+# On two cores with other work, 180 has not always been enough.
 READY_SECONDS = 300.0
 GONE_SECONDS = 90.0
 POLL_SECONDS = 0.5
 
 
 def install(api: Api, nodes: Iterable[Node]) -> None:
-    """Bring Kueue into the running cluster, or bring it up to date, and wait until it answers."""
+    """Install or update Kueue in the running cluster, and wait until it answers."""
     programs.build(["kueue"])
     binary = programs.binary("kueue")
     image = oci.binary_image(IMAGE, binary, "/manager", architecture=imagestore.architecture(binary))
@@ -75,10 +75,10 @@ def install(api: Api, nodes: Iterable[Node]) -> None:
 
 
 def remove(api: Api) -> None:
-    """Take Kueue and everything of its kinds away; RayClusters in a queue must be gone, or it makes Workloads anew."""
+    """Remove Kueue and all objects of its kinds. Queued RayClusters must be gone, or Kueue creates Workloads again."""
     for path in WEBHOOKS:
         api.delete(path)
-    # While Kueue runs: it takes its own finalizers off.
+    # While Kueue runs, because it removes its own finalizers.
     for plural in HOLDERS:
         _delete_all(api, plural)
     api.delete(DEPLOYMENT)
@@ -95,7 +95,7 @@ def remove(api: Api) -> None:
 
 
 def available(api: Api) -> bool:
-    """Whether Kueue's present Deployment is Available."""
+    """Return whether Kueue's current Deployment is Available."""
     deployment = api.get(DEPLOYMENT)
     if deployment is None:
         return False
@@ -106,7 +106,7 @@ def available(api: Api) -> bool:
 
 
 def manifests() -> list[Object]:
-    """Give all of Kueue as it runs in a pod."""
+    """Return all manifests of Kueue as it runs in a pod."""
     configuration = {"metrics": {"bindAddress": ":8443"}, "health": {"healthProbeBindAddress": ":8081"}}
     made = _rendered(_configuration(**configuration))
     deployment = made[-1]
@@ -118,9 +118,9 @@ def manifests() -> list[Object]:
 
 
 def beside(api: Api, folder: Path, *, webhook_port: int, health_port: int) -> Path:
-    """Apply what a Kueue outside of the cluster needs, and give the configuration to start it with.
+    """Apply what a Kueue outside of the cluster needs, and return its configuration.
 
-    The API server finds it by a Service that says `localhost`; its certificate is `keep_certificate`'s business.
+    The API server finds it by a Service with the name `localhost`; `keep_certificate` handles its certificate.
     """
     keys = folder / "kueue-certificate"
     keys.mkdir(exist_ok=True)
@@ -138,14 +138,14 @@ def beside(api: Api, folder: Path, *, webhook_port: int, health_port: int) -> Pa
             config["service"]["port"] = webhook_port
     _apply(api, made)
     path = folder / "kueue.yaml"
-    # Its own certificate management, as in a pod, needs the names that the chart gives in the ConfigMap.
+    # Its own certificate management, as in a pod, needs the names that the chart sets in the ConfigMap.
     settings = next(m for m in made if m["kind"] == "ConfigMap")["data"]["controller_manager_config.yaml"]
     path.write_text(settings)
     return path
 
 
 def keep_certificate(api: Api, folder: Path) -> bool:
-    """Write down the certificate that Kueue made, as the kubelet would for a pod; whether it is there."""
+    """Write the certificate that Kueue created, as the kubelet would for a pod; return whether it exists."""
     data = (api.get(CERTIFICATE) or {}).get("data") or {}
     for name, text in data.items():
         (folder / "kueue-certificate" / name).write_bytes(base64.b64decode(text))
@@ -160,7 +160,7 @@ def _configuration(**parts: Object) -> Object:
         "leaderElection": {"leaderElect": False},
         "clientConnection": {"qps": 200, "burst": 400},
         "controller": {"groupKindConcurrency": {"RayCluster.ray.io": 5, f"Workload.{GROUP}": 5}},
-        # An API of its own for pending workloads: another certificate, and nothing here asks it.
+        # An API for pending workloads, which needs another certificate and is not used here.
         "featureGates": {"VisibilityOnDemand": False},
         "integrations": {"frameworks": ["ray.io/raycluster"]},
         **parts,
@@ -168,7 +168,7 @@ def _configuration(**parts: Object) -> Object:
 
 
 def _rendered(configuration: Object) -> list[Object]:
-    """Render Kueue's chart, without what is of no use here."""
+    """Render Kueue's chart, without the objects that are not needed here."""
     repository, tag = IMAGE.rsplit(":", 1)
     image = {"repository": repository, "tag": tag, "pullPolicy": "Never"}
     values = {
@@ -219,7 +219,7 @@ def _apply(api: Api, wanted: Sequence[Object]) -> None:
     crds = [manifest for manifest in wanted if manifest["kind"] == "CustomResourceDefinition"]
     for manifest in crds:
         api.apply(manifest)
-    # Kueue ends where one of its kinds is not served yet.
+    # Kueue exits while one of its kinds is not served yet.
     for manifest in crds:
         _await_established(api, f"{CRDS}/{manifest['metadata']['name']}")
     for manifest in wanted:

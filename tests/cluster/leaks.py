@@ -1,9 +1,8 @@
-"""What of the cluster is on this machine, and how all of it is removed.
+"""Find everything of the cluster on this machine, and remove it.
 
-`leaks` must find what a killed cluster left without help from pid files, so it goes by
-marks that cannot get lost: the environment that our processes inherit, our cgroups,
-paths below our folders, and names of interfaces. Only what carries such a mark is
-ever touched.
+`leaks` must find what a killed cluster left, without help from pid files. Therefore it uses marks that cannot be lost:
+the environment that our processes inherit, our cgroups, paths below our folders, and names of interfaces. Only what
+carries such a mark is ever touched.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ REMOVE_DEADLINE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Leftovers:
-    """Everything of ours that is on the machine, by kind."""
+    """Everything of the cluster on this machine, by kind."""
 
     processes: tuple[Process, ...]
     mounts: tuple[Path, ...]
@@ -37,7 +36,7 @@ class Leftovers:
     files: tuple[Path, ...]
 
     def lines(self) -> list[str]:
-        """One line for each thing, for people."""
+        """Return one line for each item, for people."""
         named = [f"process {process.pid}: {command_line(process.pid)}" for process in self.processes]
         for kind, things in (
             ("mount", self.mounts),
@@ -52,7 +51,7 @@ class Leftovers:
 
 
 def find(state: State) -> Leftovers:
-    """Look for everything of ours."""
+    """Find everything of the cluster."""
     return Leftovers(
         processes=tuple(find_processes(state)),
         mounts=tuple(mounts_below(Path("/proc/self/mountinfo").read_text(), (state.folder, state.run))),
@@ -65,7 +64,7 @@ def find(state: State) -> Leftovers:
 
 
 def find_processes(state: State) -> list[Process]:
-    """Processes with our mark in their environment, and all in our cgroups (the pods')."""
+    """Return processes with our mark in their environment, and all processes in our cgroups (those of the pods)."""
     mark = f"{MARK_VARIABLE}={state.folder}".encode()
     pids = set()
     for folder in Path("/proc").iterdir():
@@ -81,7 +80,7 @@ def find_processes(state: State) -> list[Process]:
 
 
 def mounts_below(mountinfo: str, folders: tuple[Path, ...]) -> list[Path]:
-    """The mount points below folders, the last mounted first, as they must be removed."""
+    """Return the mount points below folders, the last mounted first, which is the order to unmount them."""
     found = []
     for line in mountinfo.splitlines():
         # The kernel writes a space within a path as its octal number.
@@ -92,7 +91,7 @@ def mounts_below(mountinfo: str, folders: tuple[Path, ...]) -> list[Path]:
 
 
 def command_line(pid: int) -> str:
-    """The command of a process, shortened."""
+    """Return the command of a process, shortened."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
     except OSError:
@@ -101,14 +100,14 @@ def command_line(pid: int) -> str:
 
 
 def sweep(state: State, *, grace_seconds: float = 5.0) -> None:
-    """Remove everything of ours; images, keys, logs and compiled programs stay."""
+    """Remove everything of the cluster; images, keys, logs and compiled programs are kept."""
     _end_processes(state, grace_seconds)
     sockets = _shim_sockets(state)
     _unmount(state)
     for name in network.namespaces():
         run(["ip", "netns", "delete", name])
     for link in network.links():
-        # The other end of a pair vanishes with the first.
+        # The other end of a pair disappears with the first.
         subprocess.run(["ip", "link", "delete", link], check=False, capture_output=True)
     for table in network.tables():
         succeeds(["nft", "delete", "table", *table.split()])
@@ -118,13 +117,13 @@ def sweep(state: State, *, grace_seconds: float = 5.0) -> None:
     for path in sockets:
         path.unlink(missing_ok=True)
     for path in (mounts.DEVICE_PLUGINS, mounts.DEVICE_PLUGINS.parent):
-        # Only an empty folder goes: on a machine with a kubelet of its own it is not ours.
+        # Remove only an empty folder: on a machine with its own kubelet it does not belong to the cluster.
         with contextlib.suppress(OSError):
             path.rmdir()
 
 
 def _end_processes(state: State, grace_seconds: float) -> None:
-    # What is ended may have just started another (a shim, a container): look again.
+    # A process that was killed may have just started another one (a shim, a container), so search again.
     deadline = time.monotonic() + REMOVE_DEADLINE_SECONDS
     while (found := find_processes(state)) and time.monotonic() < deadline:
         processes.end(found, grace_seconds=grace_seconds)
@@ -132,7 +131,7 @@ def _end_processes(state: State, grace_seconds: float) -> None:
 
 
 def _shim_sockets(state: State) -> list[Path]:
-    """Sockets of shims: containerd keeps them outside its state folder, but notes where."""
+    """Return sockets of shims. containerd keeps them outside its state folder, but records their paths."""
     found = []
     for note in state.run.glob("*/containerd/io.containerd.runtime.v2.task/*/*/bootstrap.json"):
         with contextlib.suppress(OSError, ValueError):
@@ -143,11 +142,11 @@ def _shim_sockets(state: State) -> list[Path]:
 
 def _unmount(state: State) -> None:
     for path in mounts_below(Path("/proc/self/mountinfo").read_text(), (state.folder, state.run)):
-        # Lazily: a process of somebody else that looks into the folder must not keep it.
+        # Lazily, because a process of another user that uses the folder must not prevent it.
         subprocess.run(["umount", "--lazy", str(path)], check=False, capture_output=True)
     left = mounts_below(Path("/proc/self/mountinfo").read_text(), (state.folder, state.run))
     if left:
-        # Going on would delete what is mounted there.
+        # Continuing would delete what is mounted there.
         raise ClusterError(f"cannot unmount {left[0]} (and {len(left) - 1} more); see `fuser -vm {left[0]}`")
 
 
@@ -155,7 +154,7 @@ def _remove_cgroups() -> None:
     deadline = time.monotonic() + REMOVE_DEADLINE_SECONDS
     while (groups := network.cgroups()) and time.monotonic() < deadline:
         for group in groups:
-            # The kernel needs a moment after the last process of a group is gone.
+            # The kernel needs a moment after the last process of a group has ended.
             with contextlib.suppress(OSError):
                 group.rmdir()
         if network.cgroups():

@@ -1,9 +1,8 @@
-"""Bringing the cluster up and taking it down.
+"""Start and stop the cluster.
 
-`up` compares what should run with what runs and changes only the difference, so it is
-also the repair: a component that died is started again, one whose command or files
-changed is replaced. When nothing of the cluster runs any more, what is left of it
-is removed and a new one begins; images, keys and compiled programs are kept.
+`up` compares what should run with what runs and changes only the difference, so it is also the repair: a component that
+died is started again, and one whose command or files changed is replaced. If nothing of the cluster runs any more, its
+remains are removed and a new cluster is created; images, keys and compiled programs are kept.
 """
 
 import json
@@ -44,7 +43,7 @@ DEFAULT_NPUS = 4
 
 @dataclass(frozen=True)
 class Wait:
-    """Something to wait for, with its deadline."""
+    """A condition to wait for, with its deadline."""
 
     what: str
     check: Callable[[], bool]
@@ -53,7 +52,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the caller of `up` may choose."""
+    """The options of `up`."""
 
     nodes: int = DEFAULT_NODES
     npus_per_node: int = DEFAULT_NPUS
@@ -61,7 +60,7 @@ class Settings:
 
 
 def up(state: State, *, node_count: int | None = None, npus: int | None = None, cpu_manager: str | None = None) -> None:
-    """Make the cluster run; what is not said is as it was."""
+    """Start or repair the cluster; options that are None are unchanged."""
     packages.ensure_packages(packages.CLUSTER_PACKAGES)
     programs.build()
     state.folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +84,7 @@ def up(state: State, *, node_count: int | None = None, npus: int | None = None, 
 
 
 def down(state: State, *, purge: bool = False) -> None:
-    """Take the cluster away; with purge also images, keys and logs."""
+    """Stop the cluster and remove it; with purge also images, keys and logs."""
     state.folder.mkdir(parents=True, exist_ok=True)
     with locked(state.lock):
         leaks.sweep(state)
@@ -97,7 +96,7 @@ def down(state: State, *, purge: bool = False) -> None:
 
 
 def settings_of(state: State) -> Settings | None:
-    """What the running cluster was brought up with."""
+    """Return the settings with which the running cluster was started."""
     try:
         return Settings(**json.loads((state.pids / "settings.json").read_text()))
     except (FileNotFoundError, ValueError, TypeError):
@@ -105,20 +104,20 @@ def settings_of(state: State) -> Settings | None:
 
 
 def nodes_of(state: State, count: int) -> list[Node]:
-    """The nodes of a cluster of that size."""
+    """Return the nodes of a cluster of that size."""
     return [Node(index, state) for index in range(1, count + 1)]
 
 
 def running_nodes(state: State) -> list[Node]:
-    """The nodes of the cluster that is up."""
+    """Return the nodes of the running cluster."""
     settings = settings_of(state)
     if settings is None:
-        raise ClusterError("no cluster is up; run `python -m tests.cluster up`")
+        raise ClusterError("no cluster is running; run `python -m tests.cluster up`")
     return nodes_of(state, settings.nodes)
 
 
 def all_components(state: State, settings: Settings) -> list[Component]:
-    """Every component of the cluster, in the order of starting."""
+    """Return every component of the cluster, in the order of starting."""
     listed = components.control_plane(state)
     for node in nodes_of(state, settings.nodes):
         listed += components.of_node(node, settings.npus_per_node)
@@ -126,7 +125,7 @@ def all_components(state: State, settings: Settings) -> list[Component]:
 
 
 def status(state: State) -> tuple[bool, list[str]]:
-    """Whether all is well, and a line for each component and node."""
+    """Return whether everything works, and a line for each component and node."""
     settings = settings_of(state)
     if settings is None:
         return False, ["no cluster; `python -m tests.cluster up` starts one"]
@@ -150,7 +149,7 @@ def status(state: State) -> tuple[bool, list[str]]:
 
 
 def log_of(state: State, component: str) -> Path:
-    """The log of a component."""
+    """Return the log of a component."""
     path = state.logs / f"{component}.log"
     if not path.exists():
         known = ", ".join(sorted(path.stem for path in state.logs.glob("*.log"))) or "none yet"
@@ -190,7 +189,7 @@ def _bring_up(state: State, settings: Settings) -> bool:
 
 
 def own_images() -> list[oci.Image]:
-    """The images that the cluster itself runs, made from its own programs."""
+    """Return the images that the cluster itself runs, built from its own programs."""
     pause, operator = programs.binary("pause"), programs.binary("kuberay", "ray-operator")
     architecture = imagestore.architecture(pause)
     return [
@@ -216,7 +215,7 @@ def _prepare(state: State, members: Iterable[Node], settings: Settings) -> None:
 
 
 def _start(state: State, wanted: list[Component]) -> bool:
-    """Start what does not run as wanted, all at once, then wait until each answers."""
+    """Start everything that does not run as wanted concurrently, then wait until each component answers."""
     environment = components.environment(state)
     begun = []
     for component in wanted:
@@ -260,17 +259,17 @@ def _node_wait(api: Api, node: Node, npus: int) -> Wait:
     def ready() -> bool:
         found = api.get(f"/api/v1/nodes/{node.name}")
         capacity = int(found["status"].get("capacity", {}).get(NPU_RESOURCE, 0)) if found else 0
-        # Capacity, not allocatable: a test may have made a device unhealthy.
+        # Capacity instead of allocatable, because a test may have made a device unhealthy.
         return _node_state(api, node)[0] and capacity == npus
 
     return Wait(f"{node.name} Ready with {npus} NPUs", ready, NODE_READY_SECONDS)
 
 
 def _wait(state: State, everything: list[Component], wait: Wait) -> bool:
-    """Wait for something that takes all components together; whether it took any time.
+    """Wait for something that needs all components; return whether it took any time.
 
-    A component may give up meanwhile: on a busy machine the controller manager ends when
-    the API server is not healthy within ten seconds. It is started again, a few times.
+    A component may exit meanwhile: on a busy machine the controller manager exits if the API server is not healthy
+    within ten seconds. It is started again a few times.
     """
     if wait.check():
         return False
@@ -297,6 +296,6 @@ def _log(state: State, component: Component) -> Path:
 
 
 def _keep_older_logs(state: State) -> None:
-    """Begin new logs with a new cluster, and keep those of the one before."""
+    """Start new logs with a new cluster, and keep those of the previous one."""
     for path in state.logs.glob("*.log"):
         path.replace(path.with_suffix(".previous"))

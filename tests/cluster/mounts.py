@@ -1,8 +1,7 @@
-"""A mount namespace for each node: what its programs mount is seen by them and by no one else.
+"""A mount namespace for each node, in which only its own programs see their mounts.
 
-The kubelet looks for device plug-ins in one fixed folder whatever its root is; in a
-namespace of its own each kubelet finds the node's own folder there. And the mounts
-of volumes and sandboxes vanish with the last process of the node, however it ends.
+The kubelet looks for device plug-ins in one fixed folder regardless of its root. In a namespace of its own, each
+kubelet finds the node's own folder there. Mounts of volumes and sandboxes disappear with the last process of the node.
 """
 
 import shlex
@@ -11,12 +10,12 @@ from pathlib import Path
 from tests.cluster.nodes import Node
 from tests.cluster.shell import run
 
-# DevicePluginPath of k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1: a constant, no setting changes it.
+# DevicePluginPath of k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1, a constant that no setting changes.
 DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
 
 
 def ensure_mount_namespace(node: Node) -> None:
-    """Make the namespace of a node's containerd, shims and kubelet."""
+    """Create the namespace of a node's containerd, shims and kubelet."""
     kept = node.mount_namespace
     if kept.is_file() and is_mount_point(kept):
         return
@@ -32,5 +31,5 @@ def ensure_mount_namespace(node: Node) -> None:
 
 
 def is_mount_point(path: Path) -> bool:
-    """Whether something is mounted at that very path (os.path.ismount overlooks files)."""
+    """Return whether something is mounted at exactly this path (os.path.ismount does not detect files)."""
     return any(line.split()[4] == str(path) for line in Path("/proc/self/mountinfo").read_text().splitlines())

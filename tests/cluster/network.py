@@ -1,7 +1,7 @@
-"""The network and the cgroups under the nodes: made before the first program starts.
+"""The network and the cgroups of the nodes, created before the first program starts.
 
-Everything is named after the cluster, so `leaks` finds it and `down` removes it
-whoever made it. Each function looks first and changes only what differs.
+All names contain the name of the cluster, so `leaks` finds them and `down` removes them. Each function checks the
+current state first and changes only what differs.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ CGROUP_MOUNTS = Path("/sys/fs/cgroup")
 
 
 def ensure_network(node: Node) -> None:
-    """Make the bridge of a node and, for a node in a namespace, the way there and back."""
+    """Create the bridge of a node and, for a node in a namespace, the link to the host."""
     if node.namespace:
         _ensure_namespace(node)
     _sysctl(node, "net/ipv4/ip_forward", "1")
@@ -51,12 +51,12 @@ def _ensure_namespace(node: Node) -> None:
 
 
 def host_link(node: Node) -> str:
-    """The host's end of the link to a node in a namespace."""
+    """Return the host's end of the link to a node in a namespace."""
     return f"rljob{node.index}up"
 
 
 def cut_off(node: Node) -> None:
-    """Partition a node in a namespace from the rest; `ensure_network` mends it."""
+    """Partition a node in a namespace from the rest; `ensure_network` reverts this."""
     run(["ip", "link", "set", host_link(node), "down"])
 
 
@@ -65,7 +65,7 @@ def _sysctl(node: Node, name: str, value: str) -> None:
 
 
 def links() -> list[str]:
-    """Our interfaces in the machine's network: bridges, uplinks and what is plugged into a bridge."""
+    """Return our interfaces in the machine's network: bridges, uplinks and interfaces attached to a bridge."""
     found = json.loads(run(["ip", "-json", "link", "show"]) or "[]")
     return [
         str(link["ifname"])
@@ -75,13 +75,13 @@ def links() -> list[str]:
 
 
 def namespaces() -> list[str]:
-    """Our named network namespaces."""
+    """Return our named network namespaces."""
     folder = Path("/run/netns")
     return sorted(path.name for path in folder.glob("rljob-*")) if folder.exists() else []
 
 
 def tables() -> list[str]:
-    """The nftables tables that kube-proxy made on this machine."""
+    """Return the nftables tables that kube-proxy created on this machine."""
     try:
         listed = run(["nft", "list", "tables"])
     except ClusterError:
@@ -90,14 +90,14 @@ def tables() -> list[str]:
 
 
 def hierarchies() -> list[Path]:
-    """The cgroup hierarchies: one with v2, one for each controller with v1."""
+    """Return the cgroup hierarchies: one with v2, one for each controller with v1."""
     if (CGROUP_MOUNTS / "cgroup.controllers").exists():
         return [CGROUP_MOUNTS]
     return [path for path in sorted(CGROUP_MOUNTS.iterdir()) if path.is_dir() and path.name != "unified"]
 
 
 def ensure_cgroup(node: Node) -> None:
-    """Make the group above a node's pods; the kubelet demands that it exists."""
+    """Create the parent group of a node's pods, which the kubelet requires to exist."""
     for hierarchy in hierarchies():
         group = hierarchy
         for part in node.cgroup.strip("/").split("/"):
@@ -111,7 +111,7 @@ def _inherit(parent: Path, group: Path) -> None:
     for name in ("cpuset.cpus", "cpuset.mems"):
         if (group / name).exists() and not (group / name).read_text().strip():
             (group / name).write_text((parent / name).read_text())
-    # v2 hands controllers down only when the parent says so.
+    # v2 delegates controllers only if the parent enables them.
     offered = parent / "cgroup.controllers"
     if offered.exists():
         for controller in offered.read_text().split():
@@ -120,10 +120,10 @@ def _inherit(parent: Path, group: Path) -> None:
 
 
 def cgroups() -> list[Path]:
-    """Our groups in every hierarchy, the deepest first, as they must be removed."""
+    """Return our groups in every hierarchy, the deepest first, which is the order to remove them."""
     found: list[Path] = []
     for hierarchy in hierarchies():
         top = hierarchy / CGROUP
-        # Groups go while they are listed: os.walk passes over what is gone, rglob does not.
+        # Groups disappear while they are listed: os.walk ignores missing ones, rglob does not.
         found += [Path(folder) for folder, _, _ in os.walk(top)]
     return sorted(found, key=lambda path: len(path.parts), reverse=True)

@@ -1,8 +1,8 @@
-"""The nodes of the cluster, and the configuration files of the programs that make one.
+"""The nodes of the cluster, and the configuration files of their programs.
 
-The first node is the machine itself. Any further node is a network namespace with
-its own bridge, containerd, kubelet and kube-proxy on the same machine. All paths of
-a node are below its own folders, and all its cgroups below its own group.
+The first node is the machine itself. Any further node is a network namespace with its own bridge, containerd, kubelet
+and kube-proxy on the same machine. All paths of a node are below its own folders, and all its cgroups below its own
+group.
 """
 
 import json
@@ -25,24 +25,24 @@ RESERVED_CPU = "100m"
 
 @dataclass(frozen=True)
 class Node:
-    """One node: its place in the network and on the disk."""
+    """A node: its network and its folders."""
 
     index: int
     state: State
 
     @property
     def name(self) -> str:
-        """Its name in the API."""
+        """Name in the API."""
         return f"node-{self.index}"
 
     @property
     def folder(self) -> Path:
-        """What it keeps on the disk."""
+        """Folder on disk."""
         return self.state.node(self.name)
 
     @property
     def run(self) -> Path:
-        """Its sockets."""
+        """Folder of its sockets."""
         return self.state.node_run(self.name)
 
     @property
@@ -52,47 +52,47 @@ class Node:
 
     @property
     def cpu_state(self) -> Path:
-        """Which CPUs the kubelet has given to which container."""
+        """File in which the kubelet records the CPUs of each container."""
         return self.kubelet_root / "cpu_manager_state"
 
     @property
     def images(self) -> Path:
-        """The root of containerd; it survives `down`."""
+        """Root of containerd, which is kept by `down`."""
         return self.folder / "containerd"
 
     @property
     def containerd_socket(self) -> Path:
-        """Where containerd listens."""
+        """Socket of containerd."""
         return self.run / "containerd.sock"
 
     @property
     def npu_socket(self) -> Path:
-        """Where the fake NPU plug-in takes commands."""
+        """Socket on which the fake NPU plug-in accepts commands."""
         return self.run / "npu.sock"
 
     @property
     def bridge(self) -> str:
-        """The bridge that its pods are plugged into."""
+        """Bridge that its pods are attached to."""
         return f"rljob{self.index}"
 
     @property
     def pod_network(self) -> str:
-        """The addresses of its pods."""
+        """Addresses of its pods."""
         return f"10.244.{self.index}.0/24"
 
     @property
     def gateway(self) -> str:
-        """The bridge's own address."""
+        """Address of the bridge."""
         return f"10.244.{self.index}.1"
 
     @property
     def namespace(self) -> str | None:
-        """Its network namespace; None for the machine's own."""
+        """Network namespace; None for the machine's own."""
         return None if self.index == 1 else f"rljob-{self.name}"
 
     @property
     def address(self) -> str:
-        """The address that the API server reaches its kubelet at."""
+        """Address at which the API server reaches its kubelet."""
         return self.gateway if self.namespace is None else f"10.250.{self.index}.2"
 
     @property
@@ -102,20 +102,20 @@ class Node:
 
     @property
     def cgroup(self) -> str:
-        """The group above all its pods."""
+        """Parent group of all its pods."""
         return f"/{CGROUP}/{self.name}"
 
     @property
     def mount_namespace(self) -> Path:
-        """The file that keeps the node's mount namespace."""
+        """File that keeps the node's mount namespace."""
         return self.run / "mount-namespace"
 
     def enter_network(self) -> list[str]:
-        """The words before a command that put it into the node's network."""
+        """Return the prefix of a command that runs it in the node's network."""
         return ["nsenter", f"--net=/run/netns/{self.namespace}", "--"] if self.namespace else []
 
     def enter(self) -> list[str]:
-        """The words before a program of the node: its network, and its view of the mounts."""
+        """Return the prefix of a program of the node, with its network and its mounts."""
         network = [f"--net=/run/netns/{self.namespace}"] if self.namespace else []
         return ["nsenter", f"--mount={self.mount_namespace}", *network, "--"]
 
@@ -132,7 +132,7 @@ def write_configuration(node: Node, cpu_manager: str) -> None:
 
 
 def cni_configuration(node: Node) -> dict[str, object]:
-    """Pods on one bridge, addresses from the node's network, no masquerading."""
+    """Return the CNI configuration: pods on one bridge, addresses from the node's network, no masquerading."""
     bridge = {
         "type": "bridge",
         "bridge": node.bridge,
@@ -150,11 +150,11 @@ def cni_configuration(node: Node) -> dict[str, object]:
 
 
 def containerd_configuration(node: Node) -> str:
-    """A private containerd.
+    """Return the configuration of a private containerd.
 
-    restrict_oom_score_adj: root of a container or small virtual machine may lack
-    CAP_SYS_RESOURCE; then no sandbox starts, because runc cannot lower the score.
-    netns_mounts_under_state_dir: what is below our folder can be told to be ours.
+    restrict_oom_score_adj: root of a container or small virtual machine may lack CAP_SYS_RESOURCE; then no sandbox
+    starts, because runc cannot lower the score. netns_mounts_under_state_dir: mounts below our folder can be identified
+    as ours.
     """
     return f"""version = 3
 root = "{node.images}"
@@ -182,11 +182,14 @@ state = "{node.run}/containerd"
 
 
 def kubelet_configuration(node: Node, cpu_manager: str) -> dict[str, object]:
-    """A kubelet that shares its machine: swap, cgroup v1 and a foreign root file system are fine."""
+    """Return the configuration of a kubelet that shares its machine.
+
+    Swap, cgroup v1 and another root file system are fine.
+    """
     pki = node.state.pki
     exclusive: dict[str, object] = {}
     if cpu_manager != NO_CPU_MANAGER:
-        # A part of a CPU keeps a whole one for everybody's use, and costs the scheduler's sums only the part.
+        # Reserving part of a CPU keeps a whole one for shared use, and costs only the part in the scheduler's sums.
         exclusive = {"cpuManagerPolicy": cpu_manager, "kubeReserved": {"cpu": RESERVED_CPU}}
     return exclusive | {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -211,26 +214,26 @@ def kubelet_configuration(node: Node, cpu_manager: str) -> dict[str, object]:
         },
         "authorization": {"mode": "Webhook"},
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        # Images are imported, never pulled: one that was collected could not come back.
+        # Images are imported and never pulled, so a collected image could not be restored.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "enforceNodeAllocatable": [],
         "localStorageCapacityIsolation": False,
         "shutdownGracePeriod": "0s",
-        # Nodes of one machine must notice a lost one within a test's patience.
+        # Nodes of one machine must detect a lost one within a test's timeout.
         "nodeStatusUpdateFrequency": "4s",
     }
 
 
 def forget_cpus(node: Node) -> None:
-    """Remove what a kubelet of another policy kept of CPUs: the next one would refuse to start on it."""
+    """Remove the CPU assignments of a kubelet with another policy, because the next kubelet would refuse to start."""
     wanted = yaml.safe_load((node.folder / "kubelet.yaml").read_text()).get("cpuManagerPolicy", NO_CPU_MANAGER)
     if node.cpu_state.exists() and json.loads(node.cpu_state.read_text())["policyName"] != wanted:
         node.cpu_state.unlink()
 
 
 def proxy_configuration(node: Node) -> dict[str, object]:
-    """A kube-proxy that programs nftables in the node's network."""
+    """Return the configuration of a kube-proxy that uses nftables in the node's network."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",

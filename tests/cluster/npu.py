@@ -1,4 +1,4 @@
-"""Turning a fake NPU unhealthy and healthy again, over the plug-in's socket."""
+"""Make a fake NPU unhealthy and healthy again, through the plug-in's socket."""
 
 import socket
 

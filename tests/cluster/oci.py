@@ -1,8 +1,7 @@
 """Container images as files: single-binary images written directly, and tars of an image layout.
 
-An OCI layout is a folder of blobs named by their hash, plus an index. An image of
-one static binary needs no builder: a layer with that file, a configuration and a
-manifest. Layers are never compressed: they only travel within one machine.
+An OCI layout is a folder of blobs named by their hash, plus an index. An image with one static binary needs no builder:
+a layer with that file, a configuration and a manifest. Layers are not compressed, because they stay on one machine.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 LAYOUT = b'{"imageLayoutVersion": "1.0.0"}'
 # The name that containerd gives an image at its import.
 NAME_ANNOTATION = "io.containerd.image.name"
-# No user of the host: images that say runAsNonRoot demand a number.
+# Not a user of the host; images with runAsNonRoot require a number.
 UNPRIVILEGED_USER = "65532"
 
 Json = dict[str, Any]
@@ -30,7 +29,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Blob:
-    """A content-addressed piece of an image: its hash, and its bytes or the file that has them."""
+    """A content-addressed blob: its hash, and its bytes or the file that contains them."""
 
     digest: str
     size: int
@@ -39,7 +38,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class Image:
-    """A manifest and all that it names."""
+    """A manifest and everything that it refers to."""
 
     tag: str
     manifest: Blob
@@ -47,12 +46,12 @@ class Image:
 
 
 def blob_of(content: bytes) -> Blob:
-    """The blob of these bytes."""
+    """Return the blob of these bytes."""
     return Blob("sha256:" + hashlib.sha256(content).hexdigest(), len(content), content)
 
 
 def binary_image(tag: str, binary: Path, target: str, *, architecture: str) -> Image:
-    """An image FROM scratch with one static binary as its entrypoint."""
+    """Return an image FROM scratch with one static binary as its entrypoint."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
         info = tarfile.TarInfo(target.lstrip("/"))
@@ -80,7 +79,7 @@ def binary_image(tag: str, binary: Path, target: str, *, architecture: str) -> I
 
 
 def layout_image(folder: Path, tag: str) -> Image:
-    """The image that an OCI layout holds under a name."""
+    """Return the image that an OCI layout contains under a name."""
     index: Json = json.loads((folder / "index.json").read_text())
     for entry in index["manifests"]:
         if entry.get("annotations", {}).get("org.opencontainers.image.ref.name") == tag:
@@ -88,11 +87,11 @@ def layout_image(folder: Path, tag: str) -> Image:
             named: Json = json.loads(Path(str(manifest.content)).read_text())
             parts = [named["config"], *named["layers"]]
             return Image(tag, manifest, tuple(_file_blob(folder, str(part["digest"])) for part in parts))
-    raise ClusterError(f"{folder} holds no image named {tag}")
+    raise ClusterError(f"{folder} has no image named {tag}")
 
 
 def write_tar(image: Image, stream: IO[bytes], *, without: Collection[str] = ()) -> None:
-    """Write an image as a tar of its layout, leaving out blobs that the reader has already."""
+    """Write an image as a tar of its layout, without blobs that the reader has already."""
     index = {
         "schemaVersion": 2,
         "manifests": [

@@ -1,7 +1,7 @@
-"""Debian packages that cluster and tests need: looked for by their programs, installed or only unpacked when missing.
+"""Debian packages that cluster and tests need, found by their programs, and installed or unpacked if missing.
 
 What the cluster runs on is installed. A package whose installation would start a daemon, such as Prometheus, is
-unpacked into the cache instead: nothing of it runs that a test did not start, and nothing is left in the system.
+unpacked into the cache instead: only tests start its programs, and the system is not changed.
 """
 
 import os
@@ -16,13 +16,13 @@ from tests.cluster.programs import locked
 from tests.cluster.shell import run
 
 INSTALL_DEADLINE_SECONDS = 600
-# Debian puts some of these where an ordinary user's PATH does not look.
+# Debian installs some of these where an ordinary user's PATH does not look.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
 class Package:
-    """A Debian package and a file by which to tell that it is installed."""
+    """A Debian package and a file that shows that it is installed."""
 
     name: str
     shown_by: str
@@ -41,15 +41,17 @@ IMAGE_PACKAGES = (Package("buildah", "buildah"), Package("debootstrap", "deboots
 
 
 def ensure_packages(packages: tuple[Package, ...]) -> None:
-    """Install what is missing; package lists are fetched only when the first try fails."""
+    """Install what is missing. Package lists are only fetched if the first try fails."""
     missing = [package.name for package in packages if not _installed(package)]
     if not missing:
         return
     if shutil.which("apt-get") is None:
-        raise ClusterError(f"{', '.join(missing)} missing, and no apt-get here; install them by this system's means")
+        raise ClusterError(
+            f"{', '.join(missing)} missing, and there is no apt-get; install them with this system's package manager"
+        )
     print(f"apt    {' '.join(missing)}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    # Images and cluster may want packages at the same moment.
+    # Images and cluster may need packages at the same time.
     command = ["apt-get", "-o", "DPkg::Lock::Timeout=600", "install", "-y", "--no-install-recommends", *missing]
     try:
         run(command, environment=environment, timeout_seconds=INSTALL_DEADLINE_SECONDS)
@@ -59,7 +61,7 @@ def ensure_packages(packages: tuple[Package, ...]) -> None:
 
 
 def unpacked_program(package: str, program: str) -> Path:
-    """A program of a Debian package: the installed one, else from the package unpacked into the cache."""
+    """Return a program of a Debian package: the installed one, otherwise from the package unpacked into the cache."""
     if installed := shutil.which(program, path=SYSTEM_PATH):
         return Path(installed)
     folder = cache_folder() / "debian" / package
@@ -73,14 +75,16 @@ def unpacked_program(package: str, program: str) -> Path:
 
 
 def _unpack(package: str, folder: Path) -> None:
-    """Fetch the package of this system's release and unpack it; complete whenever the folder exists."""
+    """Fetch the package of this system's release and unpack it. The folder is complete whenever it exists."""
     if shutil.which("apt-get") is None:
-        raise ClusterError(f"{package} is missing, and no apt-get here; install it by this system's means")
+        raise ClusterError(
+            f"{package} is missing, and there is no apt-get; install it with this system's package manager"
+        )
     print(f"apt    {package} (unpacked, not installed)", flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         place = Path(made)
-        # A folder that apt's own user cannot write makes it warn, which says nothing to anybody.
+        # apt would warn about a folder that its own user cannot write, which is irrelevant here.
         command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", package]
         try:
             run(command, folder=place, timeout_seconds=INSTALL_DEADLINE_SECONDS)

@@ -1,8 +1,7 @@
-"""Where things are kept and which addresses the cluster takes.
+"""Paths and addresses of the cluster.
 
-The cache belongs to the user and is shared by all checkouts: what is in it can
-be made again. The state belongs to the machine: there is one local cluster,
-whichever checkout calls. Nothing here touches the disk when imported.
+The cache belongs to the user and is shared by all checkouts; its content can be created again. The state belongs to the
+machine: there is one local cluster, whichever checkout calls. Importing this module does not touch the disk.
 """
 
 import os
@@ -17,29 +16,29 @@ POD_NETWORK = "10.244.0.0/16"
 SERVICE_NETWORK = "10.96.0.0/16"
 API_SERVICE_ADDRESS = "10.96.0.1"
 DNS_SERVICE_ADDRESS = "10.96.0.10"
-# The bridge of the first node: the one address that every pod and node can reach.
+# The bridge of the first node, which every pod and node can reach.
 HOST_ADDRESS = "10.244.1.1"
 API_PORT = 6443
 API_URL = f"https://{HOST_ADDRESS}:{API_PORT}"
-# Not the usual 2379: tests start control planes of their own beside this one.
+# Not the usual 2379, because tests start control planes of their own beside this one.
 ETCD_PORT = 12379
 ETCD_PEER_PORT = 12380
 COREDNS_HEALTH_PORT = 18053
 
-# Every process of the cluster inherits this variable, with the state folder as
-# its value: it tells our orphans from anybody else's processes.
+# Every process of the cluster inherits this variable, whose value is the state folder. It distinguishes our orphans
+# from processes of other programs.
 MARK_VARIABLE = "RLJOB_CLUSTER_MARK"
 
 
 def cache_folder() -> Path:
-    """The cache of compiled programs and images."""
+    """Return the cache of compiled programs and images."""
     named = os.environ.get("RLJOB_CACHE")
     return Path(named) if named else Path.home() / ".cache" / "rljob"
 
 
 @dataclass(frozen=True)
 class State:
-    """The folders of one cluster: what survives a reboot and what does not."""
+    """The folders of one cluster, on disk and in memory."""
 
     folder: Path
     run: Path
@@ -71,25 +70,25 @@ class State:
 
     @property
     def lock(self) -> Path:
-        """Held by whoever changes the cluster."""
+        """Lock that is held while the cluster is changed."""
         return self.folder / "lock"
 
     @property
     def admin_kubeconfig(self) -> Path:
-        """Client configuration with all rights."""
+        """Kubeconfig with all permissions."""
         return self.folder / "admin.kubeconfig"
 
     def node(self, name: str) -> Path:
-        """What a node keeps: the roots of containerd and the kubelet."""
+        """Return the folder of a node: the roots of containerd and the kubelet."""
         return self.folder / "nodes" / name
 
     def node_run(self, name: str) -> Path:
-        """The sockets of a node."""
+        """Return the folder of a node's sockets."""
         return self.run / name
 
 
 def state() -> State:
-    """The state of this machine's cluster, or of the one RLJOB_CLUSTER_STATE names."""
+    """Return the state of this machine's cluster, or of the one in RLJOB_CLUSTER_STATE."""
     moved = os.environ.get("RLJOB_CLUSTER_STATE")
     if moved:
         folder = Path(moved).resolve()

@@ -1,8 +1,7 @@
-"""Keys, certificates and client configurations of the cluster, made by openssl.
+"""Keys, certificates and kubeconfigs of the cluster, created by openssl.
 
-One authority signs everything. The keys survive `down`, so a kubeconfig that was
-handed out stays good for the next cluster; `down --purge` removes them. What is
-about to expire is made anew.
+One authority signs everything. `down` keeps the keys, so an existing kubeconfig works for the next cluster; `down
+--purge` removes them. Certificates that are about to expire are renewed.
 """
 
 import base64
@@ -19,7 +18,7 @@ RENEW_BEFORE_SECONDS = 14 * 24 * 3600
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a certificate says: its subject, and the names it serves under."""
+    """Content of a certificate: its subject, and the names that it is valid for."""
 
     name: str
     subject: str
@@ -46,7 +45,7 @@ ADMIN = Certificate("admin", "/O=system:masters/CN=admin")
 
 
 def kubelet_certificate(node: str, address: str) -> Certificate:
-    """The certificate by which a kubelet is known to the API server, and it to others."""
+    """Return the certificate with which a kubelet and the API server identify the kubelet."""
     return Certificate(
         f"kubelet-{node}",
         f"/O=system:nodes/CN=system:node:{node}",
@@ -56,12 +55,12 @@ def kubelet_certificate(node: str, address: str) -> Certificate:
 
 
 def ensure_keys(state: State, server: str = API_URL) -> None:
-    """Make what is missing of the authority, the control plane's keys and the admin's configuration."""
+    """Create what is missing of the authority, the control plane's keys and the admin's configuration."""
     folder = state.pki
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     authority = folder / "ca.crt"
     if not _good(authority):
-        # A new authority makes every older certificate worthless.
+        # A new authority invalidates every older certificate.
         for old in folder.iterdir():
             old.unlink()
         _key(folder / "ca.key")
@@ -76,7 +75,7 @@ def ensure_keys(state: State, server: str = API_URL) -> None:
 
 
 def ensure_certificate(folder: Path, wanted: Certificate) -> None:
-    """Make a certificate unless a good one is there."""
+    """Create a certificate unless a valid one exists."""
     made = folder / f"{wanted.name}.crt"
     if _good(made):
         return
@@ -103,7 +102,7 @@ def ensure_certificate(folder: Path, wanted: Certificate) -> None:
 
 
 def write_kubeconfig(folder: Path, certificate: str, path: Path, server: str = API_URL) -> None:
-    """Write a client configuration that stands alone: certificates are inside it."""
+    """Write a self-contained kubeconfig, with the certificates inside."""
 
     def inline(name: str) -> str:
         return base64.b64encode((folder / name).read_bytes()).decode()

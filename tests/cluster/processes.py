@@ -1,9 +1,8 @@
-"""Long-running processes: started detached, found again by a pid file, ended by pid only.
+"""Long-running processes: started detached, found again by a pid file, and ended only by pid.
 
-A pid alone is not an identity, since the kernel hands numbers out again. A pid file
-therefore also holds the start time that the kernel recorded, and a signal is sent
-only when both agree. It holds a hash of what was started too, so that `up` can
-tell a component that must be replaced from one that runs as it should.
+A pid alone is not an identity, because the kernel reuses numbers. A pid file therefore also contains the start time
+that the kernel recorded, and a signal is sent only if both match. It contains a hash of what was started too, so that
+`up` can distinguish a component that must be replaced from one that runs as it should.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ from tests.cluster.errors import ClusterError
 
 POLL_SECONDS = 0.1
 SHOWN_LOG_LINES = 30
-# The kubelet repeats this every ten seconds where it does not know the disk; it is harmless.
+# The kubelet repeats this every ten seconds if it does not know the disk; it is harmless.
 NOISE = "cannot find filesystem info for device"
 # Field 22 of /proc/<pid>/stat, counted from the state that follows the command name.
 START_TIME_FIELD = 19
@@ -28,18 +27,18 @@ START_TIME_FIELD = 19
 
 @dataclass(frozen=True)
 class Process:
-    """A process that was started, and how to know it again."""
+    """A process that was started, with its identity."""
 
     pid: int
     start_ticks: int
     fingerprint: str = ""
 
     def alive(self) -> bool:
-        """Whether this very process still runs (a zombie does not)."""
+        """Return whether this process still runs (a zombie does not)."""
         return start_ticks(self.pid) == self.start_ticks
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, if the process is still the one that was started."""
+        """Send a signal if the process is still the one that was started."""
         if self.alive():
             try:
                 os.kill(self.pid, number)
@@ -48,18 +47,18 @@ class Process:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the kernel started that process, in clock ticks since boot; None if none runs."""
+    """Return when the kernel started that process, in clock ticks since boot; None if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command name may hold spaces and brackets; the last bracket ends it.
+    # The command name may contain spaces and brackets; the last bracket ends it.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[START_TIME_FIELD])
 
 
 def read_pid_file(path: Path) -> Process | None:
-    """The process that a pid file names; None if there is no readable file."""
+    """Return the process of a pid file; None if there is no readable file."""
     try:
         return Process(**json.loads(path.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
@@ -67,7 +66,7 @@ def read_pid_file(path: Path) -> Process | None:
 
 
 def write_pid_file(path: Path, process: Process) -> None:
-    """Write a pid file so that a reader never sees half of it."""
+    """Write a pid file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(asdict(process)))
@@ -75,13 +74,13 @@ def write_pid_file(path: Path, process: Process) -> None:
 
 
 def running(path: Path) -> Process | None:
-    """The process of a pid file, if it still runs."""
+    """Return the process of a pid file, if it still runs."""
     process = read_pid_file(path)
     return process if process and process.alive() else None
 
 
 def fingerprint(command: Sequence[str], files: Iterable[Path]) -> str:
-    """A hash of a command and the content of the files it was given."""
+    """Return a hash of a command and the content of its files."""
     digest = hashlib.sha256("\0".join(command).encode())
     for path in files:
         digest.update(path.read_bytes())
@@ -91,7 +90,7 @@ def fingerprint(command: Sequence[str], files: Iterable[Path]) -> str:
 def start(
     command: Sequence[str], *, pid_file: Path, log: Path, environment: Mapping[str, str], files: Iterable[Path] = ()
 ) -> Process:
-    """Start a process of its own session, so that no terminal and no caller's end reaches it."""
+    """Start a process in its own session, so that neither a terminal nor the end of the caller affects it."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -105,16 +104,16 @@ def start(
         )
     ticks = start_ticks(child.pid)
     if ticks is None:
-        raise ClusterError(f"{command[0]} ended at once:\n{tail(log)}")
+        raise ClusterError(f"{command[0]} exited immediately:\n{tail(log)}")
     process = Process(child.pid, ticks, fingerprint(command, files))
     write_pid_file(pid_file, process)
-    # The child outlives this command on purpose; without this Popen would warn of it.
+    # The child outlives this command on purpose; without this, Popen would warn about it.
     child.returncode = 0
     return process
 
 
 def end(processes: Iterable[Process], *, grace_seconds: float) -> None:
-    """End processes: ask first, and kill what is left after the grace period."""
+    """End processes: SIGTERM first, and SIGKILL for those that are left after the grace period."""
     left = [process for process in processes if process.alive()]
     for process in left:
         process.send(signal.SIGTERM)
@@ -139,7 +138,7 @@ def _wait_gone(processes: list[Process], seconds: float) -> list[Process]:
 
 
 def reap() -> None:
-    """Collect ended children of this command, so that they do not linger as zombies."""
+    """Collect ended children of this command, so that they do not remain as zombies."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -150,7 +149,7 @@ def reap() -> None:
 def wait_until(
     check: Callable[[], bool], *, what: str, seconds: float, log: Path, process: Process | None = None
 ) -> None:
-    """Wait until check holds; the end of the process, if one is given, ends the wait too.
+    """Wait until check holds. If a process is given, its end ends the wait too.
 
     Raises:
         ClusterError: with the tail of the log, at the deadline or when the process has ended.
@@ -166,7 +165,7 @@ def wait_until(
 
 
 def tail(log: Path, lines: int = SHOWN_LOG_LINES) -> str:
-    """The last lines of a log."""
+    """Return the last lines of a log."""
     try:
         content = log.read_text(errors="replace")
     except FileNotFoundError:

@@ -1,9 +1,8 @@
-"""The programs of the cluster: which there are, and how they are compiled once per machine.
+"""The programs of the cluster, and how they are compiled once per machine.
 
-Each folder under `programs/` is a Go module of its own. A compiled program lives
-in a cache entry named by a hash of everything that decides its content; an entry
-appears by a rename, so it is complete whenever it exists. A lock per program keeps
-two checkouts from compiling the same thing. Nothing here starts a program.
+Each folder under `programs/` is a Go module of its own. A compiled program is in a cache entry named by a hash of
+everything that determines its content. An entry is created by a rename, so it is complete whenever it exists. A lock
+per program prevents two checkouts from compiling the same program. This module starts no programs.
 """
 
 import fcntl
@@ -25,22 +24,22 @@ from tests.cluster.shell import run
 
 BUILD_DEADLINE_SECONDS = 3600
 KEPT_ENTRIES = 3
-# A program that runs from an old entry may still read it: entries this young stay.
+# A program that was started from an old entry may still read it, so entries of this age are kept.
 KEPT_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True)
 class Program:
-    """A module under `programs/` and what comes out of it."""
+    """A module under `programs/` and its outputs."""
 
     name: str
     binaries: tuple[str, ...]
-    # Packages named as tools in go.mod are built instead of the module's own main.
+    # Build the packages named as tools in go.mod instead of the module's own main.
     tools: bool = False
     variables: tuple[str, ...] = ()
-    # Other names of the first binary: one that looks at the name it is called by.
+    # Other names of the first binary, if its behavior depends on its name.
     aliases: tuple[str, ...] = ()
-    # Folders of an upstream module that belong to the program, kept beside it.
+    # Folders of an upstream module that belong to the program and are kept with it.
     shared: tuple[tuple[str, str], ...] = ()
     on_request: bool = False
 
@@ -107,33 +106,33 @@ PROGRAM_TABLE = (
 
 
 def program(name: str) -> Program:
-    """The program of that name."""
+    """Return the program of that name."""
     for known in PROGRAM_TABLE:
         if known.name == name:
             return known
     names = ", ".join(known.name for known in PROGRAM_TABLE)
-    raise ClusterError(f"no program {name!r}; there are {names}")
+    raise ClusterError(f"no program {name!r}; use one of {names}")
 
 
 @cache
 def go_version() -> str:
-    """The version of the compiler, which decides what comes out of it."""
+    """Return the version of the compiler, on which the output depends."""
     return run(["go", "env", "GOVERSION"], environment=go_environment()).strip()
 
 
 def go_environment() -> dict[str, str]:
-    """The environment for the compiler: static binaries, and never another toolchain."""
+    """Return the environment of the compiler: static binaries, and never another toolchain."""
     return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 def module(name: str, version: str) -> Path:
-    """The source of a Go module, from the compiler's own cache, which is filled on demand."""
+    """Return the source of a Go module, from the compiler's own cache, which is filled on demand."""
     said = run(["go", "mod", "download", "-json", f"{name}@{version}"], folder=PROGRAMS, environment=go_environment())
     return Path(json.loads(said)["Dir"])
 
 
 def cache_key(built: Program, module: Path, compiler: str) -> str:
-    """A hash of all that decides the content of a program's cache entry."""
+    """Return a hash of everything that determines the content of a program's cache entry."""
     digest = hashlib.sha256(f"{compiler}\n{built!r}\n".encode())
     for path in sorted(module.iterdir()):
         if path.is_file():
@@ -144,13 +143,13 @@ def cache_key(built: Program, module: Path, compiler: str) -> str:
 
 
 def entry(name: str) -> Path:
-    """The folder where the program is, or will be once it is built."""
+    """Return the folder of the program, which may not be built yet."""
     key = cache_key(program(name), PROGRAMS / name, go_version())
     return cache_folder() / "bin" / f"{name}-{key}"
 
 
 def binary(name: str, executable: str | None = None) -> Path:
-    """The path of an executable of a built program."""
+    """Return the path of an executable of a built program."""
     path = entry(name) / (executable or name)
     if not path.exists():
         raise ClusterError(f"{name} is not built yet: run `python -m tests.cluster build {name}`")
@@ -160,7 +159,7 @@ def binary(name: str, executable: str | None = None) -> Path:
 def build(names: Iterable[str] = ()) -> dict[str, float]:
     """Build what is missing and return the seconds that each program took.
 
-    Without names: everything that is not built on request only.
+    Without names: all programs except those that are only built on request.
     """
     chosen = [program(name) for name in names] or [known for known in PROGRAM_TABLE if not known.on_request]
     missing = [known for known in chosen if not entry(known.name).exists()]
@@ -168,7 +167,7 @@ def build(names: Iterable[str] = ()) -> dict[str, float]:
         return {}
     if shutil.which("go") is None:
         raise ClusterError("the Go compiler is missing; install Go 1.26 or newer to build the cluster's programs")
-    # Two at a time: the largest program leaves a core idle for most of its build.
+    # Two at a time, because the largest program leaves a core idle for most of its build.
     with ThreadPoolExecutor(max_workers=2) as pool:
         seconds = list(pool.map(_build_one, missing))
     return dict(zip((known.name for known in missing), seconds, strict=True))
@@ -176,7 +175,7 @@ def build(names: Iterable[str] = ()) -> dict[str, float]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file for the time of the block; wait for whoever holds it."""
+    """Hold the lock file during the block; wait if another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -198,7 +197,7 @@ def _build_one(built: Program) -> float:
 
 def _compile(built: Program, target: Path) -> None:
     module = PROGRAMS / built.name
-    # The lock is held, so a folder left by a killed build belongs to nobody.
+    # The lock is held, so an existing folder was left by a killed build.
     fresh = target.with_name(f".{built.name}.building")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
@@ -213,7 +212,7 @@ def _compile(built: Program, target: Path) -> None:
     )
     for name in built.binaries:
         if not (fresh / name).exists():
-            raise ClusterError(f"building {built.name} made no {name}; its go.mod no longer names that tool")
+            raise ClusterError(f"building {built.name} created no {name}; its go.mod no longer names that tool")
     for alias in built.aliases:
         (fresh / alias).symlink_to(built.binaries[0])
     for upstream, folder in built.shared:
@@ -222,7 +221,7 @@ def _compile(built: Program, target: Path) -> None:
             folder=module,
             environment=go_environment(),
         ).strip()
-        # copyfile, not copy: files of the module cache are read-only.
+        # copyfile instead of copy, because files of the module cache are read-only.
         shutil.copytree(Path(source) / folder, fresh / folder, copy_function=shutil.copyfile)
     fresh.rename(target)
 

@@ -1,4 +1,4 @@
-"""Running other programs: one function, with a deadline and an error that shows their last words."""
+"""Run other programs with a deadline and an error that contains their output."""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ def run(
     text: str | None = None,
     timeout_seconds: float = 120,
 ) -> str:
-    """Run a command to its end and return what it printed.
+    """Run a command to its end and return its output.
 
     Raises:
         ClusterError: when it cannot be started, fails, or takes longer than allowed.
@@ -35,17 +35,19 @@ def run(
             check=False,
         )
     except FileNotFoundError as error:
-        raise ClusterError(f"{words[0]} is not on this machine; `python -m tests.cluster up` installs it") from error
+        raise ClusterError(
+            f"{words[0]} is not installed on this machine; `python -m tests.cluster up` installs it"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise ClusterError(f"`{' '.join(words)}` did not end within {timeout_seconds:.0f} s") from error
     if done.returncode:
         said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-SHOWN_LINES:])
-        raise ClusterError(f"`{' '.join(words)}` ended with code {done.returncode}:\n{said}")
+        raise ClusterError(f"`{' '.join(words)}` exited with code {done.returncode}:\n{said}")
     return done.stdout
 
 
 def succeeds(command: Sequence[str | Path], *, timeout_seconds: float = 30) -> bool:
-    """Whether a command ends with code 0."""
+    """Return whether a command exits with code 0."""
     try:
         run(command, timeout_seconds=timeout_seconds)
     except ClusterError:

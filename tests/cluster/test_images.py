@@ -1,4 +1,4 @@
-"""An image is built again when its inputs change, and only the missing blobs of it travel."""
+"""An image is built again when its inputs change, and only its missing blobs are imported."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What of a node's images may go."""
+"""Which images of a node may be removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is ours is told from what is not by its path and its mark alone."""
+"""Leftovers of the cluster are identified only by their paths and marks."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a node's programs read, and what a kubelet of another policy leaves behind."""
+"""The files that a node's programs read, and the state that a kubelet with another policy leaves behind."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A signal reaches only the process that was started, never one that got its number."""
+"""A signal reaches only the process that was started, never one that reuses its number."""
 
 import os
 import subprocess

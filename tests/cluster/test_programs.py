@@ -1,4 +1,4 @@
-"""A program is compiled again when, and only when, something decides differently what it is."""
+"""A program is compiled again if and only if an input changes."""
 
 import threading
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_every_program_of_the_table_has_a_pinned_module(known: Program) -> None:
 
 
 def test_an_unknown_program_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ClusterError, match="there are kube, etcd"):
+    with pytest.raises(ClusterError, match="use one of kube, etcd"):
         program("kubernetes")
 
 

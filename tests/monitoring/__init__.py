@@ -1,1 +1,1 @@
-"""A real Prometheus for tests: what it scrapes, what it is asked, and which questions may stay unanswered."""
+"""A real Prometheus for tests: scrape configuration, queries, and the queries that may have no data."""

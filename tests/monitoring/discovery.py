@@ -1,9 +1,9 @@
-"""Pods as targets for a Prometheus that was built without Kubernetes, as Debian's is.
+"""Pods as targets of a Prometheus that was built without Kubernetes, as Debian's is.
 
-Of the chart's scrape configuration only `kubernetes_sd_configs` is replaced: the pods are listed here, chosen by the
-same selectors, and handed over by `file_sd_configs` with the labels that Prometheus' own discovery of pods gives them
-(https://prometheus.io/docs/prometheus/latest/configuration/configuration/#pod). How they are relabelled and what is
-kept of them is left to the configuration.
+Only `kubernetes_sd_configs` of the chart's scrape configuration is replaced: the pods are listed here with the same
+selectors, and passed on by `file_sd_configs` with the labels of Prometheus' own pod discovery
+(https://prometheus.io/docs/prometheus/latest/configuration/configuration/#pod). The configuration itself relabels and
+filters them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 1.0
 
 
 def scrape_jobs(config: Path, folder: Path) -> list[Manifest]:
-    """Give the scrape jobs of a configuration, each with its targets in a file of the folder."""
+    """Return the scrape jobs of a configuration, each with its targets in a file of the folder."""
     jobs = _jobs(config)
     for job in jobs:
         del job["kubernetes_sd_configs"]
@@ -36,7 +36,7 @@ def scrape_jobs(config: Path, folder: Path) -> list[Manifest]:
 
 @contextmanager
 def discovering(config: Path, folder: Path, list_pods: Callable[[], Sequence[Manifest]]) -> Iterator[None]:
-    """Keep the files of targets up to date for the time of the block."""
+    """Keep the files of targets up to date during the block."""
     over, jobs = threading.Event(), _jobs(config)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -63,7 +63,7 @@ def discovering(config: Path, folder: Path, list_pods: Callable[[], Sequence[Man
 
 
 def targets(job: Manifest, pods: Sequence[Manifest]) -> list[Manifest]:
-    """Give the targets of a job: every declared port of every container of the pods that it selects."""
+    """Return the targets of a job: every declared port of every container of the selected pods."""
     (discovery,) = job["kubernetes_sd_configs"]
     assert discovery["role"] == "pod"
     (selector,) = discovery["selectors"]
@@ -106,7 +106,7 @@ def _target(address: str, labels: Mapping[str, str]) -> Manifest:
 
 
 def _matches(labels: Mapping[str, str], selector: str) -> bool:
-    """Whether a pod has the labels: `key` or `key=value`, joined by commas."""
+    """Return whether a pod has the labels: `key` or `key=value`, separated by commas."""
     wanted = [part.partition("=") for part in selector.split(",")]
     return all(key in labels and (not sign or labels[key] == value) for key, sign, value in wanted)
 
@@ -121,7 +121,7 @@ def _file(folder: Path, job: Manifest) -> Path:
 
 
 def _write(path: Path, groups: list[Manifest]) -> None:
-    """Replace the file if it says something else; Prometheus reads it when it changes."""
+    """Replace the file if its content differs; Prometheus reads it when it changes."""
     text = json.dumps(groups, indent=1)
     if not path.exists() or path.read_text() != text:
         fresh = path.with_suffix(".new")

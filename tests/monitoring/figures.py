@@ -1,8 +1,8 @@
-"""A run's figures as Prometheus has them beside those that follow from the run's own records, step by step.
+"""A run's metrics in Prometheus, compared step by step with the values that follow from the run's own records.
 
-All samples of one scrape carry one time, so the series of a pod at that time are one look at the exporter. The step's
-tokens tell which line of steps.jsonl it saw: the trainer appends the line before it moves `rljob_step` on, so that a
-look between the two sees the line of the next step.
+All samples of one scrape have the same time, so the series of a pod at that time are one look at the exporter. The
+step's tokens identify the line of steps.jsonl: the trainer appends the line before it updates `rljob_step`, so a scrape
+between the two sees the line of the next step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.questions import Time
 
 Line = Mapping[str, Any]
-"""Of steps.jsonl."""
+"""A line of steps.jsonl."""
 
 ALL_TOKENS = 'tokens="prompt_and_response"'
 SERIES = {
@@ -45,11 +45,11 @@ class Look:
     time: float
     values: Mapping[str, float]
     line: Line | None
-    """The record that it is about; None: no record of the attempt fits."""
+    """The matching record; None if no record of the attempt matches."""
 
 
 def looks(prometheus: Prometheus, matchers: str, attempts: Sequence[Sequence[Line]], time: Time) -> list[Look]:
-    """Give every scrape that saw a step of the job, in the order of time."""
+    """Return every scrape that saw a step of the job, in the order of time."""
     seen: dict[tuple[str, float], dict[str, float]] = defaultdict(dict)
     window = f"[{math.ceil(time.end - time.begin)}s]"
     for name, series in SERIES.items():
@@ -72,7 +72,7 @@ def _line_of(values: Mapping[str, float], lines: Iterable[Line]) -> Line | None:
 
 
 def wrong_rates(found: Iterable[Look], tolerance: float) -> list[str]:
-    """Compare tokens per second and card of step and update with tokens / seconds / cards of the record."""
+    """Compare tokens per second per card of step and update with tokens / seconds / cards of the record."""
     wrong = []
     for look in found:
         if look.line is None:
@@ -82,7 +82,9 @@ def wrong_rates(found: Iterable[Look], tolerance: float) -> list[str]:
         for name, seconds in (("tps", metrics["timing_s/step"]), ("update tps", metrics["timing_s/update_actor"])):
             right = _tokens(look.line) / float(seconds) / look.values["cards"]
             if abs(look.values[name] / right - 1) > tolerance:
-                wrong.append(f"step {look.line['step']}: {name} {look.values[name]}, by the record {right}")
+                wrong.append(
+                    f"step {look.line['step']}: {name} is {look.values[name]}, expected {right} from the record"
+                )
     return wrong
 
 
@@ -95,12 +97,14 @@ def wrong_idle_ratios(found: Iterable[Look], tolerance: float) -> list[str]:
         first, cluster = _idle(look.line)
         for name, right in (("first", first), ("cluster", cluster)):
             if abs(look.values[name] - right) > tolerance:
-                wrong.append(f"step {look.line['step']}: {name} {look.values[name]}, by the finish times {right}")
+                wrong.append(
+                    f"step {look.line['step']}: {name} is {look.values[name]}, expected {right} from the finish times"
+                )
     return wrong
 
 
 def wrong_sums(found: Sequence[Look], attempts: Sequence[Sequence[Line]], tolerance: float) -> list[str]:
-    """Compare what the counters of each head pod came to with the sums over the records that it had."""
+    """Compare the counters of each head pod with the sums over its records."""
     wrong = []
     for pod in dict.fromkeys(look.pod for look in found):
         mine = [look for look in found if look.pod == pod]
@@ -112,9 +116,11 @@ def wrong_sums(found: Sequence[Look], attempts: Sequence[Sequence[Line]], tolera
         right_idle = sum(max(wall) - t for wall in walls for t in wall) / sum(max(wall) * len(wall) for wall in walls)
         rate, right_rate = last["all tokens"] / last["all seconds"], tokens / seconds
         if abs(rate / right_rate - 1) > tolerance:
-            wrong.append(f"{pod}: {rate} tokens a second over {len(lines)} steps, by the records {right_rate}")
+            wrong.append(
+                f"{pod}: {rate} tokens per second over {len(lines)} steps, expected {right_rate} from the records"
+            )
         if abs(idle - right_idle) > tolerance:
-            wrong.append(f"{pod}: idle {idle} over {len(lines)} steps, by the finish times {right_idle}")
+            wrong.append(f"{pod}: idle {idle} over {len(lines)} steps, expected {right_idle} from the finish times")
     return wrong
 
 

@@ -1,4 +1,4 @@
-"""The names of all series that boards and rules may read: ours by the code, others by whoever makes them."""
+"""The names of all series that dashboards and rules may read: ours from the code, others from their sources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.monitoring.prometheus import ROOT, SCRAPE_CONFIG
 
 HISTOGRAM = ("_bucket", "_sum", "_count")
 NPU = r"npu_chip_\w+|machine_(unhealthy_|healthy_)?npu_nums"
-"""npu-exporter's."""
+"""Series of npu-exporter."""
 VLLM = r"vllm:\w+"
 
 
@@ -32,7 +32,7 @@ def _recorded() -> set[str]:
 
 
 def _ray() -> str:
-    """What the scrape configuration keeps of Ray."""
+    """Return the series of Ray that the scrape configuration keeps."""
     jobs = yaml.safe_load(SCRAPE_CONFIG.read_text())["scrape_configs"]
     ray = next(job for job in jobs if job["job_name"] == "rljob-ray")
     kept: str = next(row["regex"] for row in ray["metric_relabel_configs"] if row["action"] == "keep")

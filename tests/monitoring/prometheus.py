@@ -1,7 +1,7 @@
-"""A real Prometheus, the one of Debian, as a child of the test: own folder, own port on the loopback, ended by its pid.
+"""A real Prometheus from Debian, as a child of the test: own folder, own port on the loopback, ended by its pid.
 
-It scrapes by the chart's `files/scrape-config.yaml`, the very file that users without Prometheus Operator take; only
-how pods are found (`discovery`) and how often to scrape are the test's. Used by tests/chart and tests/e2e.
+It uses the chart's `files/scrape-config.yaml`, the file that users without Prometheus Operator use. Only pod discovery
+(`discovery`) and the scrape interval differ. Used by tests/chart and tests/e2e.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ READY_SECONDS = 60.0
 STOP_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
 RETENTION = "10y"
-"""Recorded data is looked at whenever somebody wants to."""
+"""Recorded data is queried at any later time."""
 
-# A proxy, if any, is for the world outside.
+# A proxy, if there is one, is for external traffic.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class PrometheusError(AssertionError):
-    """Prometheus does not run, or refuses a query; the text is what it said."""
+    """Prometheus does not run, or rejects a query; the message is its output."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One series of an answer: its labels, and its samples by Unix time."""
+    """One series of a result: its labels, and its samples by Unix time."""
 
     labels: Mapping[str, str]
     samples: Mapping[float, float]
@@ -60,22 +60,22 @@ class Prometheus:
     folder: Path
 
     def at(self, expression: str, time_seconds: float | None = None) -> list[Series]:
-        """Evaluate at one moment; of a range selector `x[5m]` these are the samples as they were scraped."""
+        """Evaluate at one time; a range selector `x[5m]` returns the samples as they were scraped."""
         moment = {} if time_seconds is None else {"time": repr(time_seconds)}
         return self._series("query", {"query": expression, **moment})
 
     def over(self, expression: str, begin: float, end: float, step_seconds: float) -> list[Series]:
-        """Evaluate as a panel does, every few seconds of a time."""
+        """Evaluate as a panel does, every few seconds of a time range."""
         parameters = {"query": expression, "start": repr(begin), "end": repr(end), "step": repr(step_seconds)}
         return self._series("query_range", parameters)
 
     def targets(self) -> list[Manifest]:
-        """Give the targets that are scraped now."""
+        """Return the current targets."""
         found: list[Manifest] = self.ask("targets", {"state": "active"})["activeTargets"]
         return found
 
     def ask(self, path: str, parameters: Mapping[str, str]) -> Manifest:
-        """Ask the HTTP API; raises PrometheusError with what it said."""
+        """Send a request to the HTTP API. Raise PrometheusError with its output if it fails."""
         address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with _OPENER.open(address, timeout=ANSWER_SECONDS) as answer:
@@ -99,7 +99,7 @@ def _samples(pairs: list[tuple[float, str]]) -> dict[float, float]:
 
 
 def configuration(interval_seconds: int, jobs: Sequence[Manifest] = (), rules: Path | None = None) -> Manifest:
-    """A configuration with these scrape jobs and rules, both as often."""
+    """Return a configuration with these scrape jobs and rules, with the same interval for both."""
     interval = f"{interval_seconds}s"
     every = {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval}
     return {"global": every, "rule_files": [str(rules)] if rules else [], "scrape_configs": list(jobs)}
@@ -107,7 +107,7 @@ def configuration(interval_seconds: int, jobs: Sequence[Manifest] = (), rules: P
 
 @contextmanager
 def running(folder: Path, config: Manifest) -> Iterator[Prometheus]:
-    """Run Prometheus on the data of a folder, new or of an earlier run."""
+    """Run Prometheus on the data of a folder, new or from an earlier run."""
     folder.mkdir(parents=True, exist_ok=True)
     file, log, port = folder / "prometheus.yaml", folder / "prometheus.log", _free_port()
     file.write_text(yaml.safe_dump(config, sort_keys=False))
@@ -136,7 +136,7 @@ def running(folder: Path, config: Manifest) -> Iterator[Prometheus]:
 
 
 def promtool(*words: str | Path) -> str:
-    """Run promtool; raises PrometheusError with what it said."""
+    """Run promtool. Raise PrometheusError with its output if it fails."""
     command = [unpacked_program(PACKAGE, "promtool"), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:

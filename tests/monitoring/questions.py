@@ -1,8 +1,8 @@
-"""Everything that our boards and rules ask Prometheus, read from the files that the chart ships.
+"""All queries of the dashboards and rules, read from the files of the chart.
 
-A question is an expression with the place where it stands, so that a failure names the panel. `ask_all` puts each to
-a Prometheus that has seen a run: what has no answer must stand, with the reason, among the exceptions, and what stands
-there must have none.
+A question is an expression with its location, so that a failure names the panel. `ask_all` evaluates each against a
+Prometheus that has scraped a run. Questions without data must be listed as exceptions, with a reason, and exceptions
+must have no data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORDS = frozenset({"and", "or", "unless", "bool", "offset", "inf", "Inf", "NaN"
 
 @dataclass(frozen=True)
 class Question:
-    """An expression, and where it stands: `<board>: <panel> <query>` or `rules: <name>`."""
+    """An expression with its location: `<board>: <panel> <query>` or `rules: <name>`."""
 
     place: str
     expression: str
@@ -37,23 +37,23 @@ class Unanswered:
     """Why an expression may have no data in a healthy run on this machine."""
 
     pattern: str
-    """Of the place or of the expression; the whole of neither."""
+    """Pattern of the location or the expression; it matches parts."""
     reason: str
     chance: bool = False
-    """Nobody can say beforehand whether there will be data: what it counts may happen."""
+    """Whether data depends on chance, because the counted event may or may not happen."""
 
     def covers(self, question: Question) -> bool:
-        """Whether this row is about the question."""
+        """Return whether this row is about the question."""
         return any(re.search(self.pattern, text) for text in (question.place, question.expression))
 
 
 def board_files() -> list[Path]:
-    """Give the boards of the chart."""
+    """Return the dashboards of the chart."""
     return sorted(BOARDS.glob("*.json"))
 
 
 def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Give the panels of a board; those of a folded row stand within it."""
+    """Return the panels of a dashboard; those of a folded row are within it."""
     for panel in board["panels"]:
         if panel["type"] == "row":
             yield from panel.get("panels", ())
@@ -62,7 +62,7 @@ def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def board_questions() -> list[Question]:
-    """Give every expression of every board: panels, annotations, variables."""
+    """Return every expression of every dashboard: panels, annotations, variables."""
     found = []
     for path in board_files():
         board = json.loads(path.read_text())
@@ -85,10 +85,9 @@ def board_questions() -> list[Question]:
 
 
 def rule_questions(groups: Iterable[Mapping[str, Any]]) -> list[Question]:
-    """Give what rules ask: a recorded expression whole; of an alert every series that it looks at.
+    """Return the queries of rules: recorded expressions as a whole, and every series that an alert reads.
 
-    That an alert's condition itself has no data is what it should be; that a series in it has none would make it an
-    alert that cannot fire.
+    The condition of an alert should have no data, but a series in it without data would make an alert that cannot fire.
     """
     found = []
     for rule in (rule for group in groups for rule in group["rules"]):
@@ -100,8 +99,8 @@ def rule_questions(groups: Iterable[Mapping[str, Any]]) -> list[Question]:
 
 
 def selectors(expression: str) -> list[str]:
-    """Give the series that an expression names, each with its matchers."""
-    # What stands in quotes may hold any sign; the matchers come back from their numbers.
+    """Return the series that an expression reads, each with its matchers."""
+    # Quoted text may contain any character; it is replaced by numbers and restored afterwards.
     kept: list[str] = []
 
     def hide(match: re.Match[str]) -> str:
@@ -119,12 +118,12 @@ def selectors(expression: str) -> list[str]:
 
 
 def names(expression: str) -> set[str]:
-    """Give the names of the series that an expression reads."""
+    """Return the names of the series that an expression reads."""
     return {selector.split("{")[0] for selector in selectors(expression)}
 
 
 def filled(expression: str, variables: Mapping[str, str]) -> str:
-    """Put values in place of Grafana's variables, `$name` and `${name}`."""
+    """Replace Grafana's variables `$name` and `${name}` by values."""
     return re.sub(
         r"\$(?:\{([A-Za-z_]\w*)(?::\w+)?\}|([A-Za-z_]\w*))", lambda found: variables[found[1] or found[2]], expression
     )
@@ -132,7 +131,7 @@ def filled(expression: str, variables: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Time:
-    """The time about which is asked."""
+    """The time range to evaluate."""
 
     begin: float
     end: float
@@ -146,12 +145,12 @@ def ask_all(
     variables: Mapping[str, str],
     time: Time,
 ) -> list[str]:
-    """Ask everything; give what is wrong, a line for each question or exception."""
+    """Evaluate everything; return what is wrong, a line for each question or exception."""
     rows, wrong = list(exceptions), []
     for question in questions:
         expression = filled(question.expression, variables)
         answer = prometheus.over(expression, time.begin, time.end, time.step_seconds)
-        # A ratio of nothing to nothing is no answer.
+        # A ratio of nothing to nothing is not an answer.
         answered = any(not math.isnan(value) for series in answer for value in series.samples.values())
         excused = next((row for row in rows if row.covers(question)), None)
         if not answered and excused is None:
@@ -162,6 +161,6 @@ def ask_all(
 
 
 def idle_exceptions(questions: Iterable[Question], exceptions: Iterable[Unanswered]) -> list[Unanswered]:
-    """Give the exceptions that are about no question."""
+    """Return the exceptions that match no question."""
     asked = list(questions)
     return [row for row in exceptions if not any(row.covers(question) for question in asked)]

@@ -1,4 +1,4 @@
-"""What a Prometheus in a test scrapes without a cluster: pages over HTTP, and pods that have them."""
+"""What a Prometheus in a test scrapes without a cluster: HTTP pages, and pods that serve them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXT = "text/plain; version=0.0.4"
 
 @contextmanager
 def page(text: Callable[[], str]) -> Iterator[int]:
-    """Serve a page of metrics at any path; gives the port."""
+    """Serve a page of metrics at any path; return the port."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -36,7 +36,7 @@ def page(text: Callable[[], str]) -> Iterator[int]:
 
 
 def pod(name: str, namespace: str, labels: dict[str, str], ports: dict[str, int], phase: str = "Running") -> Manifest:
-    """A pod whose address is the loopback."""
+    """Return a pod whose address is the loopback."""
     declared = [{"name": port, "containerPort": number, "protocol": "TCP"} for port, number in ports.items()]
     return {
         "metadata": {"name": name, "namespace": namespace, "uid": name, "labels": labels, "resourceVersion": "1"},

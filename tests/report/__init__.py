@@ -1,1 +1,1 @@
-"""The run report as people see it: in a browser."""
+"""The run report in a browser."""

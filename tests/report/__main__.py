@@ -1,4 +1,4 @@
-"""Make docs/images/report.png, the picture of the README, from the report of the recorded run.
+"""Create docs/images/report.png, the picture in the README, from the report of the recorded run.
 
 `PYTHONPATH=operator/tests python -m tests.report`
 """
@@ -18,7 +18,7 @@ SIZE = (1280, 950)
 
 
 def main() -> None:
-    """Write it."""
+    """Write the picture."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
         write_report(recorded.run(), page)

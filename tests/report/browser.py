@@ -1,7 +1,7 @@
-"""Headless Chromium for tests: a page's DOM, what it said on the console, how large things are drawn, a picture.
+"""Headless Chromium for tests: a page's DOM, its console messages, the size of drawn elements, a screenshot.
 
-The Debian package is installed when it is missing, as the cluster's are. Every name resolves to nothing: a page that
-asks the network for something fails to get it, and says so on the console.
+The Debian package is installed if it is missing, like those of the cluster. All names fail to resolve, so that a page
+that makes requests fails and reports it on the console.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Seen:
 
     @property
     def plots(self) -> dict[str, int]:
-        """Give the figures of the DOM and how many values each says that it draws."""
+        """Return the figures of the DOM with the number of values that each claims to draw."""
         return _Plots(self.dom).found
 
 
@@ -72,9 +72,9 @@ def load(page: Path) -> Seen:
 
 
 def measure(page: Path) -> dict[str, tuple[int, float, float]]:
-    """Give for each plot how many marks are drawn, and the width and height that they take, in pixels.
+    """Return for each plot the number of drawn marks, and their width and height in pixels.
 
-    A script does it, in a copy of the page without the policy that forbids scripts.
+    A script measures them, in a copy of the page without the policy that forbids scripts.
     """
     text, removed = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
     assert removed == 1, "the page has no policy"
@@ -88,7 +88,7 @@ def measure(page: Path) -> dict[str, tuple[int, float, float]]:
 
 
 def picture(page: Path, to: Path, size: tuple[int, int], *, dark: bool = False) -> None:
-    """Write what is seen as a PNG."""
+    """Write a screenshot as PNG."""
     to.parent.mkdir(parents=True, exist_ok=True)
     scheme = ("--blink-settings=preferredColorScheme=0",) if dark else ()
     _run(f"--screenshot={to}", page, "--hide-scrollbars", f"--window-size={size[0]},{size[1]}", *scheme)
@@ -98,13 +98,13 @@ def picture(page: Path, to: Path, size: tuple[int, int], *, dark: bool = False) 
 def _program() -> str:
     ensure_packages(PACKAGES)
     found = shutil.which("chromium-headless-shell")
-    assert found, "chromium-headless-shell is installed and not on the PATH"
+    assert found, "chromium-headless-shell is installed but not on the PATH"
     return found
 
 
 def _run(what: str, page: Path, *more: str) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as profile:
-        # Root has no use of a sandbox of its own, and containers do not let it make one.
+        # Root does not need a sandbox, and containers do not allow one.
         words = [_program(), "--no-sandbox", "--disable-gpu", *OFFLINE, f"--user-data-dir={profile}", *more]
         words += ["--enable-logging=stderr", "--v=0", what, page.absolute().as_uri()]
         done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -1,6 +1,6 @@
-"""The report of a recorded run, opened in headless Chromium: complete, silent, drawn, and without network.
+"""The report of a recorded run in headless Chromium: complete, without console messages, drawn, and without network.
 
-The pictures are left in build/report; the one of the README is made from them by `python -m tests.report`.
+The screenshots are left in build/report; `python -m tests.report` creates the one of the README.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RUNS = {"finished": recorded.run, "restarted": recorded.restarted}
 
 @pytest.fixture(scope="module", params=RUNS)
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the report's file; its name is that of the run."""
+    """Return the report's file, which has the name of the run."""
     path = tmp_path_factory.mktemp("report") / f"{request.param}.html"
     run: ReportRun = RUNS[request.param]()
     write_report(run, path)
@@ -35,7 +35,7 @@ def test_it_says_nothing_on_the_console(page: Path) -> None:
 
 
 def test_what_a_page_says_on_the_console_would_be_seen(tmp_path: Path) -> None:
-    """The test above could not fail otherwise."""
+    """Without this, the test above could not fail."""
     noisy = tmp_path / "noisy.html"
     noisy.write_text(
         "<!doctype html><script>console.error('told')</script><script>nothing.at.all</script>"
