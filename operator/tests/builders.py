@@ -1,4 +1,7 @@
-"""Manifests and small worlds for tests: each helper gives a complete thing that works, changed where the test says."""
+"""Manifests and small worlds for tests.
+
+Each helper returns a complete, working object, changed as the test requests.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +34,18 @@ IDENTITY = JobIdentity(namespace="team", name="sums", uid=UID)
 CLUSTER_NAME = "sums-0a1b2-1"
 SUBMISSION_ID = "sums-0a1b2-1-1"
 IDLE = Progress(pod_uid="head-uid", phase=Phase.IDLE)
-"""What the exporter of a new head says."""
+"""Answer of a new head's exporter."""
 
 Json = dict[str, Any]
 
 
 def at(seconds: float) -> datetime:
-    """Give the moment so many seconds after NOW."""
+    """Return the time that many seconds after NOW."""
     return NOW + timedelta(seconds=seconds)
 
 
 def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
-    """Give a copy of base with a change laid over it; None removes a key."""
+    """Return a copy of base with a change merged over it; None removes a key."""
     result = copy.deepcopy(dict(base))
     for key, value in change.items():
         if value is None:
@@ -60,7 +63,7 @@ def requests(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest |
 
 
 def small_spec(change: Mapping[str, Any] | None = None) -> Json:
-    """Give the spec of a job on one CPU node: the least that a user can write."""
+    """Return the spec of a job on one CPU node: the smallest one that a user can write."""
     spec: Json = {
         "runtime": {"image": "registry.example/rljob/runtime:cpu"},
         "accelerator": {"class": "cpu"},
@@ -74,24 +77,24 @@ def small_spec(change: Mapping[str, Any] | None = None) -> Json:
 
 
 def group(change: Mapping[str, Any]) -> Json:
-    """Give the change of a spec that alters its only worker group."""
+    """Return the change of a spec that alters its only worker group."""
     return {"workerGroups": [merged({"name": "trainer", "nodes": 1, "devicesPerNode": 2}, change)]}
 
 
 def saving(change: Mapping[str, Any]) -> Json:
-    """Give a change of a spec, and a volume at /data that all pods share: checkpoints need one."""
+    """Return a change of a spec, and a volume at /data that all pods share, which checkpoints need."""
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     template = {"volumes": [volume], "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
     return merged(group({"template": template}), change)
 
 
 def typed(spec: Mapping[str, Any] | None = None) -> RLJobSpec:
-    """Give a spec as its type."""
+    """Return a spec as its type."""
     return RLJobSpec.model_validate(small_spec() if spec is None else spec)
 
 
 def job(spec: Mapping[str, Any] | None = None, status: Mapping[str, Any] | None = None, **metadata: object) -> Json:
-    """Give an RLJob as the API server holds it."""
+    """Return an RLJob as the API server stores it."""
     meta = {"namespace": "team", "name": "sums", "uid": UID, "generation": 1, "resourceVersion": "1"}
     result: Json = {
         "apiVersion": API_VERSION,
@@ -105,18 +108,18 @@ def job(spec: Mapping[str, Any] | None = None, status: Mapping[str, Any] | None 
 
 
 def snapshot(spec: Mapping[str, Any] | None = None, *recipes: RecipeLayer, refresh: str | None = None) -> Json:
-    """Give the ConfigMap with the merged spec and the recipes below it; of a job that begins at once, all there is."""
+    """Return the ConfigMap with the merged spec and its recipes, which is the only one of a job that starts at once."""
     return configmap.with_snapshot(config(spec), configmap.Snapshot(typed(spec), recipes, refresh))
 
 
 def config(spec: Mapping[str, Any] | None = None) -> Json:
-    """Give the frozen rendering of the first cluster generation."""
+    """Return the frozen rendering of the first cluster generation."""
     kind = typed(spec)
     return configmap.build_cluster_config(IDENTITY, kind, 1, LAUNCHER.job_config(IDENTITY, kind, 1))
 
 
 def cluster(ready: int = 0, **metadata: object) -> Json:
-    """Give the RayCluster as KubeRay sees it, with so many ready workers."""
+    """Return the RayCluster with KubeRay's status and that many ready workers."""
     made = configmap.read_raycluster(config())
     created = (NOW - timedelta(seconds=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
     made["metadata"] |= {"uid": "cluster-uid", "creationTimestamp": created, **metadata}
@@ -125,52 +128,52 @@ def cluster(ready: int = 0, **metadata: object) -> Json:
 
 
 def pod(name: str = "head", uid: str = "head-uid", *, ready: bool = True, **status: object) -> Json:
-    """Give a pod."""
+    """Return a pod."""
     flag = "True" if ready else "False"
     state: Json = {"podIP": "10.0.0.9", "conditions": [{"type": "Ready", "status": flag}]} | status
     return {"metadata": {"name": name, "namespace": "team", "uid": uid}, "status": state}
 
 
 def status_after(*plans: Plan) -> Json:
-    """Give the last status that these plans write."""
+    """Return the last status that these plans write."""
     return copy.deepcopy(dict(next(plan.status for plan in reversed(plans) if plan.status is not None)))
 
 
 def decide(observed: Observed, seconds: float = 0.0) -> Plan:
-    """Reconcile so many seconds after NOW."""
+    """Reconcile that many seconds after NOW."""
     return reconcile(observed, at(seconds), LAUNCHER)
 
 
 def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None) -> Checked:
-    """Merge, type and check a spec for the launcher of this version."""
+    """Merge, parse and check a spec for the launcher of this version."""
     return validation.validate(name, raw_spec, recipes, launcher=LAUNCHER)
 
 
 def wrote(plan: Plan) -> RLJobStatus:
-    """Give the status that a plan writes, as its type."""
+    """Return the status that a plan writes, as its type."""
     assert plan.status is not None
     return RLJobStatus.model_validate(plan.status)
 
 
 def reasons(plan: Plan) -> dict[str, tuple[str, str]]:
-    """Give status and reason of every condition that a plan writes."""
+    """Return status and reason of every condition that a plan writes."""
     return {entry.type: (entry.status.value, entry.reason) for entry in wrote(plan).conditions}
 
 
 def answer(change: Mapping[str, Any] | None = None) -> Progress:
-    """Give the exporter's answer after three steps."""
+    """Return the exporter's answer after three steps."""
     told: Json = {"pod_uid": "head-uid", "phase": Phase.TRAINING, "attempt": 1, "submission_id": SUBMISSION_ID}
     figures: Json = {"step": 3, "total_steps": 40, "observed_time": NOW.timestamp(), "start_time": NOW.timestamp() - 60}
     return Progress(**(told | figures | dict(change or {})))
 
 
 def seen(subject: Mapping[str, Any], **facts: Any) -> Observed:  # noqa: ANN401 - fields of Observed
-    """Give the world of a job that began with the small spec."""
+    """Return the observation of a job that started with the small spec."""
     return Observed(subject, **({"snapshot": snapshot()} | facts))
 
 
 def running(**facts: Any) -> Observed:  # noqa: ANN401 - fields of Observed
-    """Give the world of a job whose submission is recorded."""
+    """Return the observation of a job whose submission is recorded."""
     world: Json = {
         "job": facts.pop("job", None) or job(status=status_submitted()),
         "clusters": (cluster(ready=1),),
@@ -182,43 +185,43 @@ def running(**facts: Any) -> Observed:  # noqa: ANN401 - fields of Observed
 
 
 def status_begun(spec: Mapping[str, Any] | None = None) -> Json:
-    """Give the status with names and numbers, before anything is made."""
+    """Return the status with names and numbers, before any object is created."""
     return status_after(decide(Observed(job(spec), snapshot=None)))
 
 
 def status_initialized(spec: Mapping[str, Any] | None = None) -> Json:
-    """Give the status from which the cluster is made."""
+    """Return the status from which the cluster is created."""
     begun = status_begun(spec)
     plan = decide(Observed(job(spec, begun), snapshot=snapshot(spec)))
-    # A job without initializers is initialized as soon as it has begun.
+    # A job without initializers is initialized as soon as it has started.
     return status_after(plan) if plan.status is not None else begun
 
 
 def status_recorded() -> Json:
-    """Give the status that knows the cluster's uid: somebody was told what its pods wait for."""
+    """Return the status that contains the cluster's UID and reports what its pods wait for."""
     waits = (pod(ready=False),)
     return status_after(decide(seen(job(status=status_initialized()), clusters=(cluster(),), pods=waits), 900))
 
 
 def status_intended() -> Json:
-    """Give the status that names the submission to come."""
+    """Return the status that contains the intended submission."""
     return status_after(
         decide(seen(job(status=status_recorded()), clusters=(cluster(ready=1),), head_pod=pod(), progress=IDLE))
     )
 
 
 def status_submitted() -> Json:
-    """Give the status of a job that Ray has."""
+    """Return the status of a job that Ray has accepted."""
     return status_after(decide(running(job=job(status=status_intended()))))
 
 
 def status_training() -> Json:
-    """Give the status after three steps."""
+    """Return the status after three steps."""
     return status_after(decide(running(progress=answer())))
 
 
 def status_finished() -> Json:
-    """Give the status of a job that failed."""
+    """Return the status of a job that failed."""
     told = answer({"phase": Phase.ENDED, "step": 0})
     return status_after(decide(running(progress=told, ray_job=RayJob(SUBMISSION_ID, RayJobState.FAILED))))
 
@@ -230,5 +233,5 @@ BUILT_IN_RECIPES = {
     for path in sorted((REPOSITORY / "charts/rljob-operator/recipes").glob("*.yaml"))
     for manifest in yaml.safe_load_all(path.read_text())
 }
-"""The recipes that ship with the chart."""
+"""The recipes of the chart."""
 SPECS_OF_EXAMPLES = sorted((*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("ascend/*.yaml")))

@@ -4,7 +4,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-# The machines of CI are shared: how long one example takes says nothing about the code.
+# CI machines are shared, so the duration of an example says nothing about the code.
 _calm = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("ci", _calm, max_examples=100)
 settings.register_profile("dev", _calm, max_examples=20)

@@ -1,4 +1,4 @@
-"""A reconciler over fakes with a core that the test writes: for tests of the machinery, not of its decisions."""
+"""A reconciler over fakes whose decisions the test provides, for tests of the control loop and not of decisions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Decide = Callable[[Observed], Plan]
 
 
 class Machine:
-    """The operator's machinery around `decide` and `wanted`."""
+    """The operator's control loop around `decide` and `wanted`."""
 
     def __init__(self) -> None:
         self.clock = FrozenClock()
@@ -45,11 +45,11 @@ class Machine:
         self.asks_ray_job = True
         self.after_write: Callable[[str], None] = self.written.append
         self.doubts = 0
-        """How often it took another process for the leader."""
+        """How often it doubted its leadership."""
         self.reconciler = self.build()
 
     def build(self) -> Reconciler:
-        """Make a new operator over the same world: a restart."""
+        """Create a new operator in the same world, as after a restart."""
         self.reconciler = Reconciler.build(
             self.cluster,
             self.ray,
@@ -61,14 +61,14 @@ class Machine:
         return self.reconciler
 
     def _wrote(self, word: str) -> None:
-        # Looked up at each write: a test may replace the hook of a machine that runs.
+        # Looked up at each write, because a test may replace the hook of a running machine.
         self.after_write(word)
 
     def _doubt(self) -> None:
         self.doubts += 1
 
     async def start(self) -> Manifest:
-        """Create the job, fill the store and watch; gives the job."""
+        """Create the job, fill the store and watch; return the job."""
         if self.cluster.find(RLJOB, *KEY) is None:
             self.cluster.put(rljob())
         await self.reconciler.prime()
@@ -76,13 +76,13 @@ class Machine:
         return self.job()
 
     def job(self) -> Manifest:
-        """Give the job as the server has it."""
+        """Return the job as the server stores it."""
         job = self.cluster.find(RLJOB, *KEY)
         assert job is not None
         return job
 
     def events(self) -> list[str]:
-        """Give the reasons of the Kubernetes events."""
+        """Return the reasons of the Kubernetes events."""
         return [item["reason"] for item in self.cluster.objects(EVENT)]
 
     def _required(self, *_: object) -> Requirements:
@@ -99,13 +99,13 @@ class Machine:
 
 
 def rljob() -> Json:
-    """Give the job of these tests."""
+    """Return the job of these tests."""
     metadata = {"namespace": KEY.namespace, "name": KEY.name}
     return {"apiVersion": RLJOB.api_version, "kind": "RLJob", "metadata": metadata, "spec": small_spec()}
 
 
 def owned(owner: Manifest, intent: str = "1", **labels: str) -> Json:
-    """Give the metadata of a child named c1."""
+    """Return the metadata of a child named c1."""
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
     return {
         "namespace": owner["metadata"]["namespace"],
@@ -117,31 +117,31 @@ def owned(owner: Manifest, intent: str = "1", **labels: str) -> Json:
 
 
 def cluster_of(job: Manifest, intent: str = "1", generation: int = 1) -> Json:
-    """Give the RayCluster c1 of a job, or that of another generation."""
+    """Return the RayCluster c1 of a job, or that of another generation."""
     metadata = {**owned(job, intent, **{CLUSTER_GENERATION: str(generation)}), "name": f"c{generation}"}
     return {"apiVersion": RAY_CLUSTER.api_version, "kind": "RayCluster", "metadata": metadata, "spec": {}}
 
 
 def head_of(cluster: Manifest, name: str = "c1-head", ip: str = "10.0.0.1") -> Json:
-    """Give a head pod of a RayCluster."""
+    """Return a head pod of a RayCluster."""
     metadata = owned(cluster) | {"name": name, "labels": {**cluster["metadata"]["labels"], **HEAD_LABELS}}
     return {"apiVersion": "v1", "kind": POD.kind, "metadata": metadata, "status": {"podIP": ip}}
 
 
 def submission(job: Manifest, pod_uid: str = "p1", ip: str = "10.0.0.1") -> SubmitJob:
-    """Give the first submission to c1."""
+    """Return the first submission to c1."""
     return SubmitJob(ip, pod_uid, job["metadata"]["uid"], "c1", "c1-1", "python -m rljob_runtime launch", (), ())
 
 
 async def observe(machine: Machine) -> Observed:
-    """Look at the job."""
+    """Observe the job."""
     seen = await machine.reconciler.observer.observe(KEY, machine.clock.now())
     assert seen is not None
     return seen
 
 
 async def start_with_head(machine: Machine) -> tuple[Manifest, Head]:
-    """Give a job with its cluster and head, and the head as needs would name it."""
+    """Create a job with its cluster and head; return the head as the requirements refer to it."""
     job = await machine.start()
     machine.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team", "name": "conf"}})
     cluster = machine.cluster.put(cluster_of(job))

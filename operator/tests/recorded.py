@@ -1,4 +1,4 @@
-"""What a real run left, for tests of what is made from it: records, RLJob and snapshot of a quickstart."""
+"""The records of a real run, for tests of what is derived from them: records, RLJob and snapshot of a quickstart."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from rljob.render.configmap import read_snapshot
 FOLDER = Path(__file__).resolve().parent / "fixtures" / "quickstart"
 STEPS = (FOLDER / "steps.jsonl").read_text()
 NOW = 1795322000.0
-"""A while after its end, Unix seconds."""
+"""A while after its end, as Unix time in seconds."""
 DRAWN = ("reward", "timeline", "stages", "tps", "idle", "lengths", "entropy", "gradient", "usage")
 """Plots of its report."""
 
 
 def manifest(name: str) -> dict[str, Any]:
-    """Give the RLJob, or its snapshot."""
+    """Return the RLJob, or its snapshot."""
     found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
     return found
 
 
 def run() -> ReportRun:
-    """Give the run as it was."""
+    """Return the run as it was."""
     records = read_records(STEPS, 1)
     job = manifest("rljob")
     return run_of("quickstart", job, configuration(job), records, "a volume", [], NOW)
 
 
 def restarted() -> ReportRun:
-    """Give the run as if its node had been lost after step 20, with a checkpoint at step 15."""
+    """Return the run as if its node had been lost after step 20, with a checkpoint at step 15."""
     job, records = manifest("rljob"), read_records(STEPS, 1)
     (attempt,) = job["status"]["attempts"]
     begin, pause = records[0].time, 120.0

@@ -1,6 +1,6 @@
-"""A judge of documents by the structural schema of a CRD, as strict as the API server and stricter about unknown keys.
+"""Validate documents by the structural schema of a CRD, like the API server, and more strictly about unknown keys.
 
-It knows the keywords that our CRDs use and fails on any other, so that it cannot silently judge less than it should.
+It supports the keywords of our CRDs and fails for any other, so that it cannot silently check less.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KNOWN = frozenset(
 
 
 def violations(schema: Mapping[str, Any], value: object, path: str = "") -> Iterator[str]:
-    """Give what the document violates, each with its path."""
+    """Return what the document violates, each with its path."""
     assert set(schema) <= _KNOWN, f"{path}: teach this judge {set(schema) - _KNOWN}"
     if schema.get(PRESERVE):
         return

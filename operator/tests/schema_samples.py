@@ -1,4 +1,4 @@
-"""Values by schema: every field of RLJob.spec with a value that its own schema takes, for tests that try each field."""
+"""Values by schema: every field of RLJob.spec with a valid value, for tests that try each field."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TEXTS = ("sample", "/sample", "7", "7Gi", "7.7.7", "https://sample.example/x", "
 
 
 def spec_schema() -> Json:
-    """Give the schema of RLJob.spec as the API server has it."""
+    """Return the schema of RLJob.spec as the API server has it."""
     schema: Json = build_rljob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
 
 
 def leaves(schema: Mapping[str, Any] | None = None, path: Path = ()) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Walk the schema down to what is no structure of fields any more."""
+    """Walk the schema down to the fields that are not structures."""
     schema = spec_schema() if schema is None else schema
     if "properties" in schema and not schema.get(PRESERVE):
         for name, child in schema["properties"].items():
@@ -36,7 +36,7 @@ def leaves(schema: Mapping[str, Any] | None = None, path: Path = ()) -> Iterator
 
 
 def samples(schema: Mapping[str, Any]) -> list[Any]:
-    """Give values that the schema takes."""
+    """Return values that the schema accepts."""
     kind = schema.get("type")
     if "enum" in schema:
         return list(schema["enum"])
@@ -58,7 +58,7 @@ def samples(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def with_value(document: Json, path: Path, value: object, entry: int = 0) -> Json:
-    """Give a copy with the value at a path, in one entry of every list on the way."""
+    """Return a copy with the value at a path, in one entry of every list on the way."""
     result = copy.deepcopy(document)
     node: Any = result
     for name, following in zip(path, (*path[1:], ""), strict=True):
@@ -72,5 +72,5 @@ def with_value(document: Json, path: Path, value: object, entry: int = 0) -> Jso
 
 
 def text(path: Path) -> str:
-    """Write a path as the reference does: workerGroups[].template.env[].name."""
+    """Format a path as the reference does: workerGroups[].template.env[].name."""
     return ".".join(path).replace(".[]", "[]")

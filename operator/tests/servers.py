@@ -1,4 +1,4 @@
-"""A small HTTP server that answers as a test says, on a free port of this machine."""
+"""A small HTTP server with configurable answers, on a free port of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
-    """Answers every request with `answer`, and keeps what was asked."""
+    """Answers every request with `answer`, and records the requests."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -40,7 +40,7 @@ class Server:
 
 
 def says(status: int, body: object = None, **headers: str) -> Answer:
-    """Give the same JSON to everybody."""
+    """Answer every request with the same JSON."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.json_response(body, status=status, headers=headers)
@@ -49,7 +49,7 @@ def says(status: int, body: object = None, **headers: str) -> Answer:
 
 
 def says_text(status: int, text: str, **headers: str) -> Answer:
-    """Give the same text to everybody."""
+    """Answer every request with the same text."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=text, status=status, headers=headers)

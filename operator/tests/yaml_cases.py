@@ -1,4 +1,4 @@
-"""Plain scalars and small documents whose meaning differs between dialects of YAML, with what kubectl makes of them."""
+"""Plain scalars and small documents whose meaning differs between dialects of YAML, with kubectl's result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REFUSED = (
     ".nan", ".inf", "-.INF",
     '"\\ud800"', "!!int x", "!!bool 5", "{[1]: a}", "{~: a}", "&x [*x]", "&x {a: *x}", "{<<: 5}", "{<<: [5]}",
 )  # fmt: skip
-"""Refused by both."""
+"""Rejected by both."""
 STRICTER = (
     "{a: 1, a: 2}",
     "{1: a, '1': b}",
@@ -41,4 +41,4 @@ STRICTER = (
     "!!binary aGk=",
     "[&x 1, &x 2]",
 )
-"""Refused by us, and taken by kubectl: nobody means them."""
+"""Rejected by rljob and accepted by kubectl, because they are always mistakes."""

@@ -16,6 +16,8 @@ CHECKED = (
     *(f"operator/src/rljob/{name}" for name in ("control", "core/steps", "core/transitions")),
     ":(glob)operator/src/rljob/core/*.py",
     *(f"tests/{name}" for name in ("chart", "cluster", "monitoring", "report", "kube.py")),
+    *(f"operator/tests/{name}" for name in ("contract", "doubles", "golden")),
+    *(f"operator/tests/unit/{name}" for name in ("api", "cli", "cluster", "render", "telemetry")),
     *(f"operator/src/rljob/{name}" for name in ("api", "cli", "render", "cluster", "telemetry")),
     *(f"operator/src/rljob/{name}.py" for name in ("__main__", "config", "handlers")),
     *("scripts", ":!scripts/stages.py"),

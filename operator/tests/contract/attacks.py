@@ -1,6 +1,6 @@
-"""What somebody with too few rights would try by way of an RLJob, and what the policies of the chart say to it.
+"""Attempts of users to get additional permissions through an RLJob, and the chart policies' answers.
 
-Each is an otherwise good manifest. The users and namespaces are those of `test_policies.py`.
+Each is an otherwise valid manifest. The users and namespaces are those of `test_policies.py`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from corpus.bad import group, merged, template
 
 
 class User(enum.StrEnum):
-    """Who tries it; each may do what the one before may."""
+    """The users; each has the permissions of the previous one and more."""
 
     BARE = "bare"
-    """May write RLJobs and RLRecipes, and nothing else."""
+    """May write RLJobs and RLRecipes only."""
     PODS = "pods"
-    """May create pods too."""
+    """May also create pods."""
     AUTHOR = "author"
-    """May create RayClusters too, get the Secrets of `OWN_SECRETS` and use the ServiceAccount `trainer`."""
+    """May also create RayClusters, get the Secrets of `OWN_SECRETS` and use the ServiceAccount `trainer`."""
 
 
 OWN_SECRETS = ("hub", "all", "git", "pull")
 OPEN, LIMITED, BLESSED = "open", "limited", "blessed"
-"""Namespaces: without limits; with the limits below; with one recipe that is allowed."""
+"""Namespaces: without limits; with the limits below; with one allowed recipe."""
 LIMITS = {
     "max-cards": "16",
     "classes": "cpu, atlas-a3",
@@ -38,11 +38,11 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Attack:
-    """A manifest, who writes it, where, and what the answer must say."""
+    """A manifest, its author and namespace, and the expected answer."""
 
     spec: Json
     says: tuple[str, ...]
-    """Parts of the message: the field or what was tried, and what to do."""
+    """Parts of the message: the field or the attempt, and what to do."""
     user: User = User.AUTHOR
     namespace: str = OPEN
     recipe: Json | None = field(default=None)
@@ -50,22 +50,22 @@ class Attack:
 
 
 def limited(change: Json, *says: str) -> Attack:
-    """Give an attack on the limits of a namespace."""
+    """Return an attack on the limits of a namespace."""
     return Attack(small_spec(change), says, namespace=LIMITED)
 
 
 def patched(pod: str, patch: Json) -> Json:
-    """Give a change of a spec that patches a pod."""
+    """Return a change of a spec that patches a pod."""
     return {"podSpecPatch": {pod: patch}}
 
 
 def sidecar(**fields: object) -> Json:
-    """Give a change of a spec with one container beside Ray."""
+    """Return a change of a spec with one container beside Ray."""
     return template({"sidecars": [{"name": "helper", "image": "registry.example/rljob/helper:1", **fields}]})
 
 
 def from_secret(name: str) -> Json:
-    """Give a variable that reads a Secret."""
+    """Return a variable that reads a Secret."""
     return {
         "name": f"TOKEN_OF_{name.upper().replace('-', '_')}",
         "valueFrom": {"secretKeyRef": {"name": name, "key": "token"}},

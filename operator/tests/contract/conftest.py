@@ -41,7 +41,7 @@ CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourc
     ]
 )
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    """Give an empty namespace in a cluster."""
+    """Return an empty namespace in a cluster."""
     if request.param == "fake":
         fake = FakeCluster()
         fake.fields[RLJOB] = frozenset({"trainer", "trainer.steps"})
@@ -79,6 +79,6 @@ async def _install_crds(cluster: KubeCluster) -> None:
 
 
 async def _request(cluster: KubeCluster, verb: str, kind: Kind, name: str | None, body: dict[str, Any] | None) -> None:
-    """Do what the operator itself may not."""
+    """Send a request that the operator itself may not send."""
     full = {"apiVersion": kind.api_version, "kind": kind.kind, **body} if body else None
     await cluster._request(_Call(verb, kind, kind.path(None, name), body=full))

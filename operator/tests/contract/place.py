@@ -1,4 +1,4 @@
-"""Where a contract test happens."""
+"""The cluster and namespace of a contract test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOWHERE = Kind("nowhere.rljob.dev/v1", "Nothing", "nothings")
 
 @dataclass
 class Place:
-    """A cluster and a namespace of this test's own."""
+    """A cluster, and a namespace for this test only."""
 
     cluster: Cluster
     namespace: str

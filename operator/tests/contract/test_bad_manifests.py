@@ -1,7 +1,7 @@
-"""Bad manifests before the real API server: its schema refuses, or Validated becomes False with the corpus's message.
+"""Invalid manifests on a real API server: the schema rejects them, or Validated is False with the corpus's message.
 
-A server-side dry-run stores nothing and wakes nobody. Which of them the schema refuses stands in refused_by_schema.txt
-(RLJOB_UPDATE_GOLDEN=1 writes it); `rljob validate` refuses all of them (`unit/cli/test_corpus.py`).
+A server-side dry run stores nothing and triggers no events. refused_by_schema.txt lists the manifests that the schema
+rejects (RLJOB_UPDATE_GOLDEN=1 writes it); `rljob validate` rejects all of them (`unit/cli/test_corpus.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def crds() -> None:
 
 
 def dry_run(specs: dict[str, Json]) -> dict[str, str]:
-    """Create all at once without storing anything; give what the server says of each that it refuses."""
+    """Create all objects without storing them; return the server's message for each that it rejects."""
     items: list[dict[str, Any]] = [
         {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": name}, "spec": spec}
         for name, spec in specs.items()
@@ -58,7 +58,7 @@ def dry_run(specs: dict[str, Json]) -> dict[str, str]:
 
 
 def names(keys: list[str]) -> dict[str, str]:
-    """Give each entry a name that the API server takes."""
+    """Give each entry a valid name."""
     return {key: f"bad-{index}" for index, key in enumerate(keys)}
 
 
@@ -74,7 +74,7 @@ def test_every_bad_manifest_is_refused_by_the_schema_or_becomes_invalid() -> Non
         assert BAD[key].message in validated.message, key
     if os.environ.get("RLJOB_UPDATE_GOLDEN"):
         REFUSALS.write_text("\n".join(by_schema) + "\n")
-    # A schema that becomes laxer or stricter shows here.
+    # A schema that becomes laxer or stricter is detected here.
     assert by_schema == REFUSALS.read_text().splitlines()
 
 

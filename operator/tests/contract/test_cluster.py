@@ -1,4 +1,4 @@
-"""What the operator relies on, held by the fake and by a real API server alike."""
+"""Behavior of the API server that the operator relies on, tested with the fake and with a real API server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def config_map(place: Place, name: str = "one", **metadata: object) -> Json:
 
 
 def rljob(place: Place, name: str = "sums") -> Json:
-    # Nobody reconciles what the test alone writes.
+    # Objects of the test are not reconciled by any controller.
     return manifest(RLJOB, place.namespace, name, spec=small_spec() | {"managedBy": "rljob.dev/contract-test"})
 
 
@@ -254,14 +254,14 @@ async def test_nothing_that_a_pod_brings_along_is_lost_on_the_way(place: Place) 
     prepare = build_initializer(me, spec, spec.initializers[0])
     prepare["spec"]["suspend"] = True
     for wanted in (cluster, prepare):
-        # The owner is not there: the collector would take what it owns.
+        # The owner does not exist, so the garbage collector would delete its dependents.
         del wanted["metadata"]["ownerReferences"]
         made = await place.cluster.create(wanted)
         assert list(lost(wanted, made)) == []
 
 
 def lost(sent: object, kept: object, path: str = "") -> Iterator[str]:
-    """Give the path of whatever the server did not keep; what it adds is its own business."""
+    """Return the paths of fields that the server did not store; additional fields are ignored."""
     if isinstance(sent, dict) and isinstance(kept, dict):
         for name, value in sent.items():
             yield from lost(value, kept.get(name), f"{path}.{name}")
@@ -288,7 +288,7 @@ async def test_what_a_deleted_job_controlled_is_collected(place: Place) -> None:
 @pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster")
 @pytest.mark.parametrize("place", ["real"], indirect=True)
 async def test_the_grace_of_a_pod_that_goes_is_shortened(place: Place) -> None:
-    # No kubelet knows of the node, so nobody ends the pod.
+    # No kubelet serves the node, so nothing ends the pod.
     spec = {"nodeName": "nowhere", "terminationGracePeriodSeconds": 600, "containers": [{"name": "a", "image": "a"}]}
     metadata = {"name": "slow", "namespace": place.namespace}
     await place.with_account({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -308,7 +308,7 @@ async def exists(place: Place, name: str) -> bool:
 
 
 async def test_a_recipe_is_applied_until_it_is_as_the_release_has_it(place: Place) -> None:
-    name = place.namespace  # cluster-scoped, and this test's own
+    name = place.namespace  # cluster-scoped, and only for this test
     first = await place.cluster.apply(recipe(name, {"trainer": {"steps": 1}, "stop": {"graceSeconds": 9}}))
     assert first["metadata"]["generation"] == 1
     again = await place.cluster.apply(recipe(name, {"trainer": {"steps": 1}, "stop": {"graceSeconds": 9}}))

@@ -1,7 +1,7 @@
-"""The policies of the chart on a real API server: attacks are refused with field and fix, good work passes.
+"""The chart's policies on a real API server: attacks are rejected with field and fix, valid requests pass.
 
-Users are impersonated. The policies are the chart's, under another name and for the namespaces of this test only; their
-operator is the ServiceAccount of an installation with default names, so that both may be there.
+Users are impersonated. The policies are those of the chart, under another name and for the namespaces of this test
+only. Their operator is the ServiceAccount of an installation with default names, so that both can exist.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LIMIT = "limits.rljob.dev/"
 
 
 def rule(group: str, resources: str, verbs: str, *names: str) -> Json:
-    """Give a rule of RBAC."""
+    """Return an RBAC rule."""
     named = {"resourceNames": list(names)} if names else {}
     return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split(), **named}
 
@@ -54,7 +54,7 @@ AUTHOR = [
     rule("ray.io", "rayclusters", "create"),
     rule("", "secrets", "get", *OWN_SECRETS),
     rule("", "serviceaccounts", "use", "trainer"),
-    # What would let a forgery succeed, were it not for the policies.
+    # The permissions with which a forgery would succeed without the policies.
     rule("", "configmaps", "get create update patch"),
     rule("", "secrets", "create"),
     rule("batch", "jobs", "create"),
@@ -67,13 +67,13 @@ THE_OPERATOR = [
     rule("", "configmaps", "get create update patch"),
 ]
 EDITOR = "editor"
-"""Has Kubernetes' own role for editing workloads, and what the chart adds to it."""
+"""Has Kubernetes' default role for editing workloads, with the chart's additions."""
 USERS: dict[str, list[Json]] = {User.BARE: BARE, User.PODS: PODS, User.AUTHOR: AUTHOR, OPERATOR: THE_OPERATOR}
 
 
 @dataclass(frozen=True)
 class Site:
-    """The cluster with the policies; `id` keeps this run's objects apart."""
+    """The cluster with the policies; `id` separates the objects of this run."""
 
     id: str
 
@@ -87,13 +87,13 @@ class Site:
         return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
 
     def do(self, *words: str, user: str | None = None, body: object = None) -> str:
-        """Run kubectl; what it refuses fails the test."""
+        """Run kubectl; fail the test if it is rejected."""
         done = self.ask(*words, user=user, body=body)
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
 
     def refused(self, namespace: str, user: str | None, manifests: Mapping[str, Json]) -> dict[str, str]:
-        """Create all at once without storing anything; give what is said of each that is refused."""
+        """Create all objects without storing them; return the message for each that is rejected."""
         words = ("create", "--dry-run=server", "--validate=false", "-o", "name", "-n", self.namespace(namespace))
         items = {f"case-{number}": (key, manifest) for number, (key, manifest) in enumerate(manifests.items())}
         body = {"apiVersion": "v1", "kind": "List", "items": [named(found, name) for name, (_, found) in items.items()]}
@@ -146,13 +146,13 @@ def install_crds(site: Site) -> None:
 
 
 def rights(site: Site) -> Iterator[Json]:
-    """Give the roles of the users, and their bindings in the namespaces of this run."""
+    """Return the roles of the users, and their bindings in the namespaces of this run."""
     (added,) = [found["rules"] for found in chart("ClusterRole") if found["metadata"]["name"] == f"{POLICIES}-edit"]
     for number, (user, rules) in enumerate([*USERS.items(), (EDITOR, added)]):
         name = f"{site.id}-{number}"
         yield role(site, name, rules)
         yield from (binding(site, user, name, namespace) for namespace in (OPEN, LIMITED, BLESSED))
-    # What the role `edit` is made of; the controller that puts it together need not run.
+    # The rules of the role `edit`; the controller that aggregates it may not run.
     yield binding(site, EDITOR, "system:aggregate-to-edit", OPEN)
     recipes = f"{site.id}-recipes"
     yield role(site, recipes, [rule("rljob.dev", "clusterrlrecipes", "create")])
@@ -165,7 +165,7 @@ def role(site: Site, name: str, rules: list[Json]) -> Json:
 
 
 def binding(site: Site, user: str, name: str, namespace: str | None = None) -> Json:
-    """Give a role to a user, in a namespace or everywhere."""
+    """Bind a role to a user, in a namespace or cluster-wide."""
     metadata = {"generateName": f"{site.id}-", "labels": {NAMESPACE_LABEL: site.id}}
     return {
         "apiVersion": f"{RBAC}/v1",
@@ -177,14 +177,14 @@ def binding(site: Site, user: str, name: str, namespace: str | None = None) -> J
 
 
 def chart(kind: str) -> list[Json]:
-    """Give the chart's objects whose kind begins so."""
+    """Return the chart's objects whose kind has this prefix."""
     account = ("serviceAccount.create=false", f"serviceAccount.name={helm.RELEASE}")
     words = [word for setting in (f"fullnameOverride={POLICIES}", *account) for word in ("--set", setting)]
     return [found for found in helm.render(*words) if found["kind"].startswith(kind)]
 
 
 def policies(site: Site) -> Json:
-    """Give the chart's policies, bound to the namespaces of this run."""
+    """Return the chart's policies, bound to the namespaces of this run."""
     items = chart("ValidatingAdmissionPolicy")
     for item in items:
         item["metadata"]["labels"] = {NAMESPACE_LABEL: site.id}
@@ -195,12 +195,15 @@ def policies(site: Site) -> Json:
 
 
 def refuses(policy: str, said: str) -> bool:
-    """Whether that policy spoke: the API server names the first that refuses, which may be an installation's."""
+    """Return whether that policy rejected.
+
+    The API server names the first one that does, possibly one of an installation.
+    """
     return any(f"'{origin}-{policy}" in said for origin in (POLICIES, helm.RELEASE))
 
 
 def await_policies(site: Site) -> None:
-    """Wait until every policy has refused something: the API server takes new ones over in its own time."""
+    """Wait until every policy has rejected something, because the API server loads new policies asynchronously."""
     forged: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": controlled(site)}
     tries: dict[str, tuple[str, str, Json]] = {
         "authors": (OPEN, User.BARE, rljob(small_spec())),
@@ -213,7 +216,7 @@ def await_policies(site: Site) -> None:
         for name, (namespace, user, manifest) in list(tries.items()):
             if refuses(f"{name}'", site.refused(namespace, user, {"": manifest}).get("", "")):
                 del tries[name]
-        assert time.monotonic() < deadline, f"these policies refuse nothing: {sorted(tries)}"
+        assert time.monotonic() < deadline, f"these policies rejected nothing: {sorted(tries)}"
 
 
 def identity(site: Site, namespace: str = LIMITED) -> JobIdentity:
@@ -225,7 +228,7 @@ def controlled(site: Site, namespace: str = OPEN) -> Json:
 
 
 def cluster(site: Site, change: Json) -> Json:
-    """Give the RayCluster that the operator would make of a merged spec."""
+    """Return the RayCluster that the operator would create from a merged spec."""
     return build_raycluster(identity(site), typed(small_spec(change)), 1, "digest")
 
 
@@ -282,7 +285,7 @@ def test_the_largest_job_is_not_too_much_to_look_at(site: Site) -> None:
     })  # fmt: skip
     jobs = {"largest": rljob(small_spec(largest))}
     answer = site.refused(LIMITED, User.AUTHOR, jobs)
-    # So many mentions are more than are looked at one by one.
+    # More references than the policy checks individually.
     assert "more than 8 require the permission to get all Secrets" in answer["largest"]
     assert site.refused(LIMITED, None, jobs) == {}
     made = cluster(site, largest)
@@ -349,7 +352,7 @@ def test_what_recipes_bring_in_is_seen_in_what_the_operator_makes(site: Site) ->
     within = cluster(site, merged(a3, group({"nodes": 2, "devicesPerNode": 16})))
     assert "rljob-driver-0" in json.dumps(within)
     assert site.refused(LIMITED, OPERATOR, {"within": within}) == {}
-    # They are limits of RLJobs: what somebody makes without us is for others to judge.
+    # The limits apply to RLJobs; objects created without the operator are not their subject.
     assert site.refused(LIMITED, None, {"by hand": cluster(site, changes["cards"][0])}) == {}
 
 
@@ -407,7 +410,7 @@ def test_nobody_forges_what_the_operator_would_adopt(site: Site) -> None:
 def test_evidence_is_changed_by_the_operator_only(site: Site) -> None:
     where = ("-n", site.namespace(OPEN))
     site.do("create", *where, "-f", "-", body=named(rljob(small_spec({"suspend": True})), "told"))
-    # Without its job the garbage collector takes it away at once.
+    # Without its job the garbage collector deletes it at once.
     uid = site.do("get", "rljob", "told", *where, "-o", "jsonpath={.metadata.uid}")
     metadata = controlled(site)
     metadata["ownerReferences"][0] |= {"name": "told", "uid": uid}

@@ -1,4 +1,4 @@
-"""The whole process against a real API server: it leads, serves its probes, finds CRDs that come later, and stops."""
+"""The whole process on a real API server: it leads, serves its probes, detects CRDs installed later, and stops."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def _suspend(place: Place, *, suspend: bool) -> bool:
 
 
 async def _clusters_are(place: Place, *generations: str) -> bool:
-    """Whether the job's RayClusters are just those of these generations."""
+    """Return whether the job's RayClusters are exactly those of these generations."""
     found = await place.cluster.list(RAY_CLUSTER, place.namespace)
     assert len(found.items) <= 1, "two clusters at once"
     return [item["metadata"]["labels"][CLUSTER_GENERATION] for item in found.items] == list(generations)

@@ -1,4 +1,4 @@
-"""The watches against a real API server: kopf delivers, and a kind that is served later is watched later."""
+"""The watches on a real API server: kopf delivers events, and a kind that is served later is watched later."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
     pytest.mark.parametrize("place", ["real"], indirect=True),
-    # kopf drops its response objects to the garbage collector when it is stopped in the middle of a watch.
+    # kopf leaves its response objects to the garbage collector when it is stopped during a watch.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 
 class Heard:
-    """What the handlers recorded, and the store's idea of what is served."""
+    """What the handlers recorded, and the kinds that the store considers served."""
 
     def __init__(self, place: Place) -> None:
         self.events: list[tuple[str, Kind, str]] = []

@@ -22,7 +22,7 @@ CASES = [*SCALARS, *DOCUMENTS]
 
 
 def kubectl(text: str) -> Any:  # noqa: ANN401 - JSON
-    """Give what kubectl makes of a manifest; None where it refuses it."""
+    """Return what kubectl reads from a manifest; None if it rejects the manifest."""
     command = [str(KUBECTL), "label", "--local", "-f", "-", "a=b", "-o", "json"]
     done = subprocess.run(
         command, input=text, capture_output=True, text=True, timeout=60, check=False, env={"KUBECONFIG": "/dev/null"}

@@ -1,7 +1,7 @@
-"""Bad manifests: each with the field that is told and a part of the message, by subject.
+"""Invalid manifests: each with the reported field and a part of the message, by subject.
 
-The same table is checked by the core, by `rljob validate` on a file, and against a real API server, which may refuse
-more by its schema but never less than this.
+The core, `rljob validate` on a file, and a real API server are tested with the same table. The API server may reject
+more by its schema, but never less.
 """
 
 from corpus import batches, devices, hardware, lifecycle, memory, overrides, pods, rollout, shape

@@ -1,4 +1,4 @@
-"""One bad manifest, and helpers to write it as a change of one that works."""
+"""An invalid manifest, and helpers to write it as a change of a valid one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from builders import Json, group, merged, small_spec
 
 @dataclass(frozen=True)
 class Bad:
-    """What is wrong, and how it is told: one violation, at this field."""
+    """An invalid manifest and its report: one violation, at this field."""
 
     change: Json
     field: str

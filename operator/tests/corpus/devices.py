@@ -1,4 +1,4 @@
-"""Nodes, devices and the sizes of the training."""
+"""Nodes, devices and the sizes of training parallelism."""
 
 from corpus.bad import Bad, group, key, megatron, merged, trainer
 

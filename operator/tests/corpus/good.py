@@ -1,4 +1,4 @@
-"""Manifests that pass, each with something that a check looks at."""
+"""Valid manifests, each with something that a check inspects."""
 
 from corpus.bad import group, key, megatron, merged, override, saved, template, trainer, volume
 

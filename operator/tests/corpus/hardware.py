@@ -1,4 +1,4 @@
-"""The job against the accelerator table, and variables of HCCL that cannot work."""
+"""The job against the accelerator table, and invalid variables of HCCL."""
 
 from corpus.bad import Bad, Json, group, merged, template
 from corpus.pods import patch

@@ -1,4 +1,4 @@
-"""Models that do not fit their dies."""
+"""Models that do not fit into their dies."""
 
 from corpus.bad import Bad, Json, megatron, merged
 

@@ -1,4 +1,4 @@
-"""verl.overrides: keys of fields, of the launcher, of earlier versions, and settings that harm."""
+"""verl.overrides: keys of fields, of the launcher, of earlier versions, and harmful settings."""
 
 from builders import saving
 

@@ -1,4 +1,4 @@
-"""Pod templates, services, patches and literal secrets. Every token here is made up."""
+"""Pod templates, services, patches and literal secrets. All tokens here are made up."""
 
 from corpus.bad import Bad, Json, head, key, template, volume
 
@@ -270,4 +270,4 @@ SECRETS = {
 }
 BAD = {**VOLUMES, **PODS, **PATCHES, **SECRETS}
 LITERALS = (HF_TOKEN, GITHUB_TOKEN, "0123456789", "123456", "geheim", "AKIA" + "C" * 16)
-"""What no message may repeat."""
+"""Text that no message may repeat."""

@@ -1,4 +1,4 @@
-"""What stands in for the outside world in tests: API server, Ray heads, time, and the hand that drives an operator.
+"""Test doubles of the outside world: API server, Ray heads, time, and a driver of the operator.
 
-`operator/tests/contract` holds the API server in memory to what a real one does. Nothing of this is shipped.
+`operator/tests/contract` verifies that the API server in memory behaves like a real one. Nothing of this is shipped.
 """

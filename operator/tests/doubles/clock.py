@@ -1,4 +1,4 @@
-"""Time that tests decide: both readings of `control.clock.Clock`, standing still until they are told to advance."""
+"""Time controlled by tests: both readings of `control.clock.Clock` are constant until the test advances them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 @dataclass
 class FrozenClock:
-    """Time that stands still until it is told to advance."""
+    """A clock that is constant until it is advanced."""
 
     time: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     seconds: float = 0.0
@@ -22,6 +22,6 @@ class FrozenClock:
         return self.seconds
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, on both readings."""
+        """Advance both readings."""
         self.time += timedelta(seconds=seconds)
         self.seconds += seconds

@@ -1,8 +1,8 @@
-"""An API server in memory with the semantics that control loops trip over, and with faults on demand.
+"""An API server in memory with the semantics that matter to control loops, and with faults on demand.
 
-It implements `Cluster` for the tests: uids, resourceVersions, preconditions, the status
-subresource, finalizers, deletion with grace, garbage collection by owner references, and a watch. `tests/contract`
-runs one suite against it and a real API server, so what it promises is what the real one does.
+It implements `Cluster` for the tests: uids, resourceVersions, preconditions, the status subresource, finalizers,
+deletion with grace period, garbage collection by owner references, and a watch. `tests/contract` runs one suite against
+it and a real API server, so both behave alike.
 
     cluster = FakeCluster()
     job = cluster.put({...})                       # as a user would: not counted as a write of the operator
@@ -42,10 +42,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Call:
-    """One request of the operator, as faults and assertions see it."""
+    """One request of the operator, for faults and assertions."""
 
     number: int
-    """Counts writes from 1; 0 for reads."""
+    """Number of the write, counted from 1; 0 for reads."""
     verb: str
     kind: Kind
     namespace: str
@@ -53,26 +53,26 @@ class Call:
 
     @property
     def is_write(self) -> bool:
-        """Whether it would change the world."""
+        """Return whether it is a write."""
         return self.verb not in _READS
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a fault does to a call."""
+    """The effect of a fault on a call."""
 
     error: errors.ClusterError
     committed: bool = False
-    """The write is done and only its answer is lost."""
+    """Whether the write is committed and only its answer is lost."""
 
     def fresh(self) -> errors.ClusterError:
-        """Give the error without the traceback of its last raise: that would keep the world it was raised in."""
+        """Return the error without the traceback of its last raise, which would keep that world alive."""
         return self.error.with_traceback(None)
 
 
 Fault = Callable[[Call], Failure | None]
 Gate = Callable[[Call], Awaitable[None]]
-"""Awaited before a request has any effect: who holds it there has frozen its sender."""
+"""Awaited before a request has any effect; blocking it freezes the sender."""
 
 
 async def _open(_: Call) -> None:
@@ -80,12 +80,12 @@ async def _open(_: Call) -> None:
 
 
 def fail_write(number: int, error: errors.ClusterError, *, committed: bool = False) -> Fault:
-    """Let the n-th write of the operator fail."""
+    """Make the n-th write of the operator fail."""
     return lambda call: Failure(error, committed) if call.number == number else None
 
 
 def fail_calls(verb: str, kind: Kind, error: errors.ClusterError, *, times: int, committed: bool = False) -> Fault:
-    """Let the next calls with this verb and kind fail."""
+    """Make the next calls with this verb and kind fail."""
     left = iter(range(times))
 
     def fault(call: Call) -> Failure | None:
@@ -96,21 +96,21 @@ def fail_calls(verb: str, kind: Kind, error: errors.ClusterError, *, times: int,
 
 
 class FakeCluster:
-    """`Cluster` in memory; the methods that are not of the port play the user, KubeRay and the garbage collector."""
+    """`Cluster` in memory. Methods that are not part of the port act as the user, KubeRay and the garbage collector."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: _EPOCH) -> None:
         self.calls: list[Call] = []
-        """Every write that was tried, Kubernetes events excepted."""
+        """Every attempted write, except Kubernetes events."""
         self.faults: list[Fault] = []
         self.gate: Gate = _open
         self.unserved: set[Kind] = set()
         """Kinds whose CRD is not installed."""
         self.fields: dict[Kind, frozenset[str]] = {}
-        """What `spec_fields` finds of a kind; nothing of one that is not named."""
+        """Results of `spec_fields` by kind; empty for kinds that are not listed."""
         self.lingering: set[Kind] = set()
-        """Kinds whose objects stay, with a deletionTimestamp, until `finish_deletion`: grace periods."""
+        """Kinds whose objects remain with a deletionTimestamp until `finish_deletion`, as with grace periods."""
         self.logs: dict[tuple[str, str, str], str] = {}
-        """What containers have written, by namespace, pod and container; absent: not started."""
+        """Logs of containers, by namespace, pod and container; a missing key means not started."""
         self._now = now
         self._objects: _Objects = {}
         self._frozen: _Objects | None = None
@@ -155,7 +155,7 @@ class FakeCluster:
         return self.fields.get(kind, frozenset())
 
     async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
-        """See `Cluster.log_tail`; what a container writes is `logs`."""
+        """See `Cluster.log_tail`; `logs` contains the output of containers."""
         await self._enter("get", POD, namespace, pod)
         found = self._seen().get((POD, namespace, pod))
         if found is None:
@@ -174,7 +174,7 @@ class FakeCluster:
             made = self.put(manifest, status=False)
             owners = _owners(made)
             if owners and not owners & self._uids_alive():
-                # The garbage collector: its owner was deleted before it was made.
+                # The garbage collector: the owner was deleted before the object was created.
                 self._begin_deletion(kind, self._objects[kind, namespace, name])
             return made
 
@@ -190,7 +190,7 @@ class FakeCluster:
     async def delete(
         self, kind: Kind, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
     ) -> None:
-        """See `Cluster.delete`; a grace that is shortened is over at once."""
+        """See `Cluster.delete`; a shortened grace period ends at once."""
         async with self._write("delete", kind, namespace, name):
             current = self._expect(kind, namespace, name, None)
             if current["metadata"]["uid"] != uid:
@@ -201,7 +201,7 @@ class FakeCluster:
                 self._begin_deletion(kind, current)
 
     async def apply(self, manifest: Manifest) -> Manifest:
-        """See `Cluster.apply`; everything but metadata has one owner here, and labels are merged."""
+        """See `Cluster.apply`; everything except metadata has one owner here, and labels are merged."""
         kind, namespace, name = _key(manifest)
         async with self._write("patch", kind, namespace, name):
             current = self._objects.get((kind, namespace, name))
@@ -228,23 +228,23 @@ class FakeCluster:
                 changed["metadata"]["finalizers"] = wanted
             return self._commit(kind, changed)
 
-    # The rest of the world.
+    # Actions of other clients.
 
     @property
     def writes(self) -> int:
-        """How many writes the operator tried."""
+        """Return the number of writes that the operator attempted."""
         return len(self.calls)
 
     def objects(self, kind: Kind) -> tuple[Manifest, ...]:
-        """Give every object of a kind, by name."""
+        """Return every object of a kind, by name."""
         return tuple(_copied(item) for key, item in _sorted(self._objects) if key[0] == kind)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
-        """Give one object, or None."""
+        """Return one object, or None."""
         return _copied(self._objects.get((kind, namespace, name)))
 
     def put(self, manifest: Manifest, *, status: bool = True, uid: str | None = None) -> Manifest:
-        """Create an object as somebody else; with its status if `status`, and with a certain uid if wished."""
+        """Create an object as another client; with its status if `status`, and with a given UID if requested."""
         kind, _, _ = _key(manifest)
         created = _copied(dict(manifest))
         if not status and kind in _WITH_STATUS:
@@ -259,17 +259,17 @@ class FakeCluster:
         return self._commit(kind, created)
 
     def edit(self, kind: Kind, namespace: str, name: str, change: Callable[[dict[str, Any]], None]) -> Manifest:
-        """Change an object as somebody else; a change of anything but metadata and status is a new generation."""
+        """Change an object as another client; a change of anything but metadata and status is a new generation."""
         changed = _copied(self._objects[kind, namespace, name])
         change(changed)
         return self._commit(kind, changed)
 
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
-        """Delete an object as somebody else."""
+        """Delete an object as another client."""
         self._begin_deletion(kind, self._objects[kind, namespace, name])
 
     def finish_deletion(self, kind: Kind, namespace: str, name: str) -> None:
-        """End the grace period of an object that lingers."""
+        """End the grace period of a terminating object."""
         current = self._objects[kind, namespace, name]
         current["metadata"].pop("finalizers", None)
         self._vanish(kind, current)
@@ -279,34 +279,34 @@ class FakeCluster:
         self._watchers.append(callback)
 
     def unwatch(self, callback: EventCallback) -> None:
-        """Send it no more: a dead operator."""
+        """Stop sending events to the callback, as for a dead operator."""
         self._watchers.remove(callback)
 
     def hold_events(self) -> None:
-        """Deliver no events until they are released: a slow or dead watch."""
+        """Deliver no events until they are released, like a slow or dead watch."""
         self._held = deque()
 
     def release_events(self, order: Callable[[Sequence[Event]], Sequence[Event]] = tuple) -> None:
-        """Deliver the held events as `order` gives them: permuted, doubled, or some lost."""
+        """Deliver the held events as `order` returns them: permuted, duplicated, or with losses."""
         held, self._held = self._held or (), None
         for event in order(tuple(held)):
             self._deliver(*event)
 
     def freeze_reads(self) -> None:
-        """Answer reads from the state of now until `thaw_reads`: an API server that lags."""
+        """Answer reads from the current state until `thaw_reads`, like an API server that lags."""
         self._frozen = {key: _copied(item) for key, item in self._objects.items()}
 
     def thaw_reads(self) -> None:
-        """Answer reads from the present again."""
+        """Answer reads from the current state again."""
         self._frozen = None
 
-    # Inside.
+    # Implementation.
 
     def _seen(self) -> _Objects:
         return self._objects if self._frozen is None else self._frozen
 
     async def _enter(self, verb: str, kind: Kind, namespace: str, name: str) -> Failure | None:
-        """Count a call and let faults act on it; gives a failure that is due after the commit."""
+        """Count a call and apply faults; return a failure that is due after the commit."""
         counted = verb not in _READS and kind != EVENT
         call = Call(self.writes + 1 if counted else 0, verb, kind, namespace, name)
         if counted:
@@ -338,7 +338,7 @@ class FakeCluster:
         return current
 
     def _commit(self, kind: Kind, changed: dict[str, Any]) -> Manifest:
-        """Store an object under a new resourceVersion, unless nothing changed; tell the watchers."""
+        """Store an object with a new resourceVersion, unless nothing changed, and notify the watchers."""
         key = _key(changed)
         current = self._objects.get(key)
         if current is not None and same_json(current, changed):
@@ -366,7 +366,7 @@ class FakeCluster:
             self._vanish(kind, current)
 
     def _vanish(self, kind: Kind, current: dict[str, Any]) -> None:
-        """Remove an object and, as the garbage collector does, what it owned."""
+        """Remove an object and, as the garbage collector does, its dependents."""
         del self._objects[_key(current)]
         self._version += 1
         last = _copied(current)
@@ -390,7 +390,7 @@ class FakeCluster:
 
 
 class _Write:
-    """The frame of a write: counted, failed before or after the commit as the faults say."""
+    """Context of a write: counted, and failed before or after the commit according to the faults."""
 
     def __init__(self, cluster: FakeCluster, verb: str, kind: Kind, namespace: str, name: str) -> None:
         self._cluster = cluster
@@ -411,7 +411,7 @@ def _key(manifest: Manifest) -> _Key:
 
 
 def _copied(value: T) -> T:
-    """Give a copy of JSON that shares nothing: through pickle, in C, it takes a fourth of what a loop takes."""
+    """Return a copy of JSON that shares nothing. pickle takes a fourth of the time of a Python loop."""
     copied: T = pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))  # noqa: S301 - what this module wrote
     return copied
 
@@ -421,7 +421,7 @@ def _sorted(objects: _Objects) -> list[tuple[_Key, dict[str, Any]]]:
 
 
 def _fields(item: Manifest) -> dict[str, str]:
-    """Give what a field selector may name of an Event."""
+    """Return the fields of an Event that a field selector may use."""
     about = {f"regarding.{name}": value for name, value in (item.get("regarding") or {}).items()}
     return about | {name: value for name, value in item.items() if isinstance(value, str)}
 

@@ -35,30 +35,30 @@ class FakeHead:
     reachable: bool = True
     jobs: dict[str, RayJob] = field(default_factory=dict)
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By submission id: what the POST brought."""
+    """Environment of each POST, by submission ID."""
     progress: Progress | None = None
-    """What the exporter answers; None: as an exporter that has seen no attempt."""
+    """Answer of the exporter; None: as of an exporter that has seen no attempt."""
 
     def run(self, submission_id: str) -> None:
-        """Let the driver of a submission run."""
+        """Start the driver of a submission."""
         self.jobs[submission_id] = replace(self.jobs[submission_id], state=RayJobState.RUNNING)
 
     def end(self, submission_id: str, state: RayJobState, exit_code: int | None = None, message: str = "") -> None:
-        """Let the driver of a submission end."""
+        """End the driver of a submission."""
         job = self.jobs[submission_id]
         self.jobs[submission_id] = replace(job, state=state, driver_exit_code=exit_code, message=message)
 
 
 class FakeRay:
-    """`RayApi` over all heads of a fake world."""
+    """`RayApi` for all heads of a fake world."""
 
     def __init__(self) -> None:
         self.heads: dict[str, FakeHead] = {}
-        """By pod IP: an address is used again by a later pod, as in reality."""
+        """By pod IP; addresses are reused by later pods, as in reality."""
         self.submissions: list[SubmitJob] = []
-        """Every job that a head accepted, in order; one that it already had is not repeated here."""
+        """Every job that a head accepted, in order; repeated submissions are not listed again."""
         self.stops: list[StopRun] = []
-        """Every request to stop that a head took."""
+        """Every stop request that a head accepted."""
         self.faults: deque[errors.RayError] = deque()
         self.lost_answers: deque[errors.RayError] = deque()
 
@@ -68,7 +68,7 @@ class FakeRay:
         return self.heads[pod_ip]
 
     def stop_head(self, pod_ip: str) -> None:
-        """Lose a head pod with all that it knew."""
+        """Remove a head pod with its state."""
         self.heads.pop(pod_ip, None)
 
     async def progress(self, head: Head) -> Progress:

@@ -1,4 +1,4 @@
-"""Label selectors as the API server reads them, for the fake that filters on this side."""
+"""Label selectors as the API server evaluates them, for the fake, which filters itself."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _TERM = re.compile(r"(?P<not>!?)(?P<key>[\w./-]+)(?:(?P<op>==|=|!=|\s+in\s+|\s+n
 
 
 def matches(selector: str, labels: Mapping[str, str]) -> bool:
-    """Whether the labels fulfil every term of the selector."""
+    """Return whether the labels satisfy every term of the selector."""
     return all(_fulfils(term.strip(), labels) for term in _terms(selector))
 
 
 def _terms(selector: str) -> list[str]:
-    # Commas within parentheses belong to a set, not to the list of terms.
+    # Commas within parentheses separate values of a set, not terms.
     return [term for term in re.split(r",(?![^(]*\))", selector) if term.strip()]
 
 

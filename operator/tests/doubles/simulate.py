@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class UnsettledError(AssertionError):
-    """A world did not come to rest: plans are never empty."""
+    """A world did not settle: plans never become empty."""
 
 
 class CrashError(BaseException):
@@ -32,7 +32,7 @@ class CrashError(BaseException):
 
 
 async def settle(reconciler: Reconciler, limit: int = 1000) -> int:
-    """Run the rounds that are due now until nothing waits; gives their number. Failed jobs stay on their backoff."""
+    """Run the rounds that are due now until none is left, and return their number. Failed jobs keep their backoff."""
     rounds = 0
     while rounds < limit:
         key = reconciler.queue.get_nowait()
@@ -46,7 +46,7 @@ async def settle(reconciler: Reconciler, limit: int = 1000) -> int:
 
 
 async def live(reconciler: Reconciler, clock: FrozenClock, seconds: float, limit: int = 1000) -> int:
-    """Let time pass, running each delayed round when it is due; gives the number of rounds."""
+    """Advance time, running each delayed round when it is due; return the number of rounds."""
     end = clock.monotonic() + seconds
     rounds = await settle(reconciler, limit)
     while (delay := reconciler.queue.next_due_seconds()) is not None and clock.monotonic() + delay <= end:

@@ -1,4 +1,4 @@
-"""What was frozen renders to the same bytes in another process: an operator that is restarted goes on as it was."""
+"""Frozen data renders to the same bytes in another process, so a restarted operator does not change anything."""
 
 from __future__ import annotations
 

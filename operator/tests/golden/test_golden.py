@@ -1,7 +1,7 @@
-"""Golden manifests: whatever changes in what the operator makes shows in review, byte by byte.
+"""Golden manifests: every change of rendered objects is visible in review, byte by byte.
 
-RLJOB_UPDATE_GOLDEN=1 pytest operator/tests/golden writes them anew. A change means that the same spec renders to
-something else: raise `labels.RENDERER_VERSION` with it, once a version was released.
+RLJOB_UPDATE_GOLDEN=1 pytest operator/tests/golden rewrites them. A change means that the same spec renders differently:
+increase `labels.RENDERER_VERSION` with it, once a version has been released.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rljob.render.raycluster import build_token_secret
 
 FOLDER = Path(__file__).parent
 FLAGSHIPS = [EXAMPLES / "qwen3-235b.yaml", EXAMPLES / "deepseek-v3.yaml"]
-"""What a user writes, standing on recipes that ship with the chart."""
+"""Manifests of users, based on recipes of the chart."""
 ASCEND = sorted((EXAMPLES / "ascend").glob("*.yaml"))
 """The shapes of Ascend clusters."""
 BLOCK = PortBlock(20_000)
@@ -34,7 +34,7 @@ GENERATION = 1
 
 
 def render(manifest: dict[str, Any]) -> str:
-    """Give every object that the operator makes for a job, in the order in which it makes them."""
+    """Return every object that the operator creates for a job, in order of creation."""
     job = identity(manifest | {"metadata": {"namespace": "team", "uid": UID} | manifest["metadata"]})
     checked = validate(job.name, manifest["spec"], BUILT_IN_RECIPES)
     spec, violations = checked.spec, checked.violations
@@ -46,7 +46,7 @@ def render(manifest: dict[str, Any]) -> str:
     )
     cluster = config["data"].pop(configmap.RAYCLUSTER_KEY)
     group = config["data"].pop(configmap.POD_GROUP_KEY, None)
-    # Shown for reading as the object that it becomes; that the text in the ConfigMap is canonical is a unit test.
+    # Shown as an object for readability; a unit test checks that the text in the ConfigMap is canonical.
     config["data"][configmap.RAYCLUSTER_KEY] = "the RayCluster below"
     if group is not None:
         config["data"][configmap.POD_GROUP_KEY] = "the PodGroup below"
@@ -63,7 +63,7 @@ def render(manifest: dict[str, Any]) -> str:
 
 
 class _Plain(yaml.SafeDumper):
-    """YAML without anchors: each place is shown as it is."""
+    """YAML without anchors, so that each object is complete."""
 
     def ignore_aliases(self, data: object) -> bool:
         """Never alias."""

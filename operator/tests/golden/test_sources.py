@@ -1,6 +1,7 @@
 """Every value of the golden manifests of Ascend clusters has a source: the job, the class's row, or a table.
 
-A leaf of the rendered RayCluster that no row of SOURCES explains fails here, and so does a row that explains nothing.
+The test fails for a leaf of the rendered RayCluster that no row of SOURCES explains, and for a row that explains
+nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ KEYS = ("name", "mountPath", "groupName", "containerPort", "key", "uid")
 
 
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Give every scalar with its path; entries of lists by what names them."""
+    """Return every scalar with its path; entries of lists by their identifying field."""
     if isinstance(value, dict) and value:
         for name, member in value.items():
             step = f"[{name}]" if path.endswith((".labels", ".annotations")) else f".{name}"
@@ -81,7 +82,7 @@ def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     elif isinstance(value, list) and value:
         for index, entry in enumerate(value):
             named = entry if isinstance(entry, dict) else {}
-            # A mount is named by its place: its own name is that of the volume.
+            # A mount is identified by its path, because its name is that of the volume.
             keys = ("mountPath", *KEYS) if path.endswith("volumeMounts") else KEYS
             word = next((named[key] for key in keys if key in named), index)
             yield from leaves(entry, f"{path}[{word}]")

@@ -1,4 +1,4 @@
-"""The figures of a full run, at its end."""
+"""The statistics of a full run, printed at its end."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ KEY = "chaos"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand what a worker's worlds went through to who started the workers."""
+    """Send the statistics of a worker's worlds to the process that started the workers."""
     if (output := getattr(session.config, "workeroutput", None)) is not None:
         output[KEY] = dict(TALLY)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - pytest-xdist's, which has no types
-    """Add it up."""
+    """Add them up."""
     TALLY.update(getattr(node, "workeroutput", {}).get(KEY, {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what the simulated worlds went through."""
+    """Print the statistics of the simulated worlds."""
     if not FULL:
         return
     terminalreporter.section("chaos")

@@ -1,7 +1,7 @@
-"""What goes wrong in a story, as data: each row arms a world so that at a given moment something happens.
+"""Disturbances of a story, as data: each row prepares a world so that something happens at a given moment.
 
-A moment is the number of a write, of an event, or just a seed. Whatever is armed, the story must end as
-it ends without.
+A moment is the number of a write, of an event, or just a seed. Whatever is disturbed, the story must end as it does
+without a disturbance.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from property.world import World
 from rljob.cluster.errors import ClusterError, Conflict, Forbidden, Invalid, OutcomeUnknown, RateLimited, Unavailable
 
 BURST = 5
-"""Requests that fail in a row, reads included."""
+"""Number of consecutive requests that fail, including reads."""
 OUTAGE_SECONDS = 60.0
 QUOTA_SECONDS = 20.0
 AWAY_SECONDS = 600.0
@@ -40,7 +40,7 @@ class Disturbance:
     arm: Callable[[World, int], None]
     moment: Moment = Moment.WRITE
     in_time: bool = False
-    """Whether the operator still sees everything when it happens: then it finds the same words for it, too."""
+    """Whether the operator still sees everything when it happens, so that its messages are the same too."""
 
 
 def _stop_after(world: World, number: int) -> None:
@@ -66,7 +66,7 @@ def _stay_away(world: World, number: int) -> None:
 
 
 def _fail(error: ClusterError, *, committed: bool = False, times: int = 1) -> Callable[[World, int], None]:
-    """Let writes fail, from a number on."""
+    """Make writes fail, starting with a given one."""
 
     def arm(world: World, number: int) -> None:
         failing = range(number, number + times)
@@ -76,7 +76,7 @@ def _fail(error: ClusterError, *, committed: bool = False, times: int = 1) -> Ca
 
 
 def _refuse(world: World, number: int) -> None:
-    """Find a write wrong, and twice more when it is tried again; a child that is wrong ends a job: another test."""
+    """Reject a write, and two retries; a rejected child ends a job, which another test covers."""
     refused = ""
 
     def fate(request: Request) -> Failure | None:
@@ -90,7 +90,7 @@ def _refuse(world: World, number: int) -> None:
 
 
 def _use_up_quota(world: World, number: int) -> None:
-    """Let nothing be created for a while, from a write on."""
+    """Reject every creation for a while, starting with a given write."""
     until = 0.0
 
     def fate(request: Request) -> Failure | None:
@@ -103,7 +103,7 @@ def _use_up_quota(world: World, number: int) -> None:
 
 
 def _expire_reads(world: World, number: int) -> None:
-    """Let what is read from a write on have expired, for a while."""
+    """Let reads expire for a while, starting with a given write."""
     left = 0
 
     def fate(request: Request) -> Failure | None:
@@ -118,7 +118,7 @@ def _expire_reads(world: World, number: int) -> None:
 
 
 def _fail_all(error: ClusterError) -> Callable[[World, int], None]:
-    """Let every request to the API server fail, from a write on, for a while."""
+    """Make every request to the API server fail for a while, starting with a given write."""
 
     def arm(world: World, number: int) -> None:
         left = BURST
@@ -155,7 +155,7 @@ def _silence_heads(world: World, number: int) -> None:
 
 
 def _freeze(acts: int) -> Callable[[World, int], None]:
-    """Let the leader freeze before it sends a write, and wake so many acts later."""
+    """Freeze the leader before it sends a write, and resume it that many acts later."""
 
     def arm(world: World, number: int) -> None:
         world.freezes_at, world.ex_leader_sleeps = number, acts
@@ -168,7 +168,7 @@ def _lose_event(world: World, number: int) -> None:
 
 
 def _end_watch(world: World, number: int) -> None:
-    """Let a watch die unnoticed, until the operator that lists anew."""
+    """End a watch without notice, until the operator lists again."""
     world.watch.lost = set(range(number, number + 20))
 
 

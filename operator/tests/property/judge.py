@@ -1,4 +1,4 @@
-"""What may never be, checked at every single write: a second cluster, a second submission, a Finished that changes."""
+"""Invariants that are checked at every write: no second cluster, no second submission, no change of Finished."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Judge:
         self.world = world
         self.clusters_made: list[str] = []
         self.strays: list[str] = []
-        """Clusters that an operator made which was the leader once: they must go again, and nothing may run on them."""
+        """Clusters created by a former leader: they must be deleted, and nothing may run on them."""
         self.finished: dict[str, Any] | None = None
         world.cluster.watch(self.hear)
 
     def hear(self, event: str, kind: Kind, manifest: Manifest) -> None:
-        """Judge a change of the world."""
+        """Check a change of the world."""
         if kind == RAY_CLUSTER and event == "ADDED":
             self._judge_cluster(manifest)
         if kind == RLJOB and event == "DELETED":
@@ -40,7 +40,7 @@ class Judge:
             self._judge_status(manifest.get("status") or {})
 
     def judge_submission(self, submitted: SubmitJob) -> None:
-        """Judge a submission that a head has just accepted."""
+        """Check a submission that a head has just accepted."""
         intent = self.world.status.intent
         assert intent is not None
         assert (submitted.submission_id, submitted.pod_uid) == (intent.submission_id, intent.head_pod_uid)
@@ -48,23 +48,23 @@ class Judge:
         made_now = submitted.submission_id
         made = Counter(entry.submission_id for entry in self.world.ray.submissions)
         assert made[made_now] == 1 or self.world.wiped, "submitted twice"
-        # An attempt that is over and written down had its time; whose pods go, Kueue and KubeRay see to.
+        # An attempt that has ended and is recorded does not count; Kueue and KubeRay handle its pods.
         over = {attempt.submission_id for attempt in self.world.status.attempts if attempt.end_time} | {made_now}
         others = (job for name, job in self.world.ray.heads[submitted.pod_ip].jobs.items() if name not in over)
         assert all(job.state.ended for job in others), "a driver beside another one"
 
     def may_come_again(self, name: str) -> None:
-        """Hear that somebody deleted a cluster of which the status does not know: nothing ran in it."""
+        """Record that a cluster was deleted of which the status does not know, so that nothing ran in it."""
         if name in self.clusters_made:
             self.clusters_made.remove(name)
 
     def _judge_cluster(self, manifest: Manifest) -> None:
         name, intent = manifest["metadata"]["name"], self.world.status.intent
         wanted = intent is not None and not intent.ended and (intent.cluster_name, intent.cluster_uid) == (name, None)
-        # A job whose start ended without news of its cluster keeps that intent.
+        # A job whose start ended before its cluster was observed keeps that intent.
         wanted = wanted and not self.world.is_finished
         if self.world.ex_leader_is_awake and not wanted:
-            # While the status is lost, nobody can tell it from the job's own cluster: it is adopted.
+            # While the status is lost, the cluster is indistinguishable from the job's own and is adopted.
             if intent is not None or not self.world.wiped:
                 self.strays.append(name)
             return

@@ -1,6 +1,6 @@
-"""Mutations of manifests by their schema: every field of RLJob.spec, wrong in every way that a hand can make it wrong.
+"""Mutations of manifests by their schema: every field of RLJob.spec with every kind of wrong value.
 
-Used by `test_fuzz`. A mutation names a path, of the document or of the schema, and what is put there.
+Used by `test_fuzz`. A mutation consists of a path, of the document or of the schema, and a value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JSON = st.recursive(
 
 
 def places(document: object, place: Place = ()) -> Iterator[Place]:
-    """Give every path of a document."""
+    """Return every path of a document."""
     yield place
     entries: Any = ()
     if isinstance(document, dict):
@@ -42,7 +42,7 @@ def places(document: object, place: Place = ()) -> Iterator[Place]:
 
 
 def fields() -> list[tuple[Place, Mapping[str, Any]]]:
-    """Give every field of the schema, in the first entry of each list."""
+    """Return every field of the schema, in the first entry of each list."""
     return [(tuple(0 if part == "[]" else part for part in path), schema) for path, schema in leaves()]
 
 
@@ -51,7 +51,7 @@ FIELDS = fields()
 
 @st.composite
 def mutations(draw: st.DrawFn, documents: list[Json]) -> Json:
-    """Give one of the documents with one to three fields changed."""
+    """Return one of the documents with one to three changed fields."""
     document = copy.deepcopy(draw(st.sampled_from(documents)))
     for _ in range(draw(st.sampled_from((1, 1, 1, 2, 3)))):
         if draw(st.integers(0, 3)):
@@ -67,7 +67,7 @@ def mutations(draw: st.DrawFn, documents: list[Json]) -> Json:
 
 
 def around(schema: Mapping[str, Any]) -> list[Any]:
-    """Give values within the schema, at its bounds and just beyond."""
+    """Return values within the schema, at its bounds and just beyond."""
     values = [*samples(schema), REMOVED, None]
     if schema.get("type") == "integer":
         low, high = schema.get("minimum", 0), schema.get("maximum", 2**31 - 1)
@@ -81,7 +81,7 @@ def around(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def put(document: Any, place: Place, value: object) -> None:  # noqa: ANN401 - JSON
-    """Set or remove what is at a path, as far as the document leads there; missing parts are made."""
+    """Set or remove the value at a path as far as the document has it; missing parts are created."""
     node = document
     for part, following in pairwise(place):
         fresh: Any = [] if isinstance(following, int) else {}

@@ -1,7 +1,7 @@
-"""The operators of a simulated world: started with empty memory, driven round by round, stopped at any write, frozen.
+"""The operators of a simulated world: started with empty memory, run round by round, stopped at any write, or frozen.
 
-One leads at a time. A frozen one stands in the middle of a write; its successor takes over, and when it wakes it goes
-on with its old memory, as a process does whose node was paused. `fates` decide what becomes of a request.
+One leads at a time. A frozen operator is in the middle of a write; its successor takes over, and when it resumes, it
+continues with its old memory, like a process whose node was paused. `fates` decide the result of requests.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 PROMISED_ROUNDS = 10
 RESYNC_SECONDS = 300.0
 START_AGAIN_SECONDS = 10.0
-"""The kubelet's first pause before it starts a container again."""
+"""The kubelet's first delay before it restarts a container."""
 ROUNDS_OF_AN_EX_LEADER = 5
-"""More than it gets before it asks for its Lease: a clock that was paused with it lets it write as long as that."""
+"""More rounds than it gets before it renews its Lease: a clock that was paused with it lets it write for that long."""
 
 
 def reconcile_as_declared(observed: Observed, now: datetime, launcher: Launcher, derived: dict[str, Any]) -> Plan:
@@ -71,22 +71,22 @@ class CrashError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """One request of an operator to anybody."""
+    """One request of an operator."""
 
     number: int
-    """Counts writes from 1, Kubernetes events excepted; 0 for everything else."""
+    """Number of the write, counted from 1, except Kubernetes events; 0 for everything else."""
     word: str
     to_head: bool = False
 
     @property
     def writes(self) -> bool:
-        """Whether it is one of the writes that are counted."""
+        """Return whether it is one of the counted writes."""
         return self.number > 0
 
 
 @dataclass(frozen=True)
 class _Sleeper:
-    """An operator that stands in the middle of a write."""
+    """An operator that is frozen in the middle of a write."""
 
     operator: Reconciler
     work: asyncio.Task[Result]
@@ -98,7 +98,7 @@ Fate = Callable[[Request], Failure | None]
 
 
 class Operators:
-    """Who reconciles, and what happens to them."""
+    """The operators and their disturbances."""
 
     def __init__(self) -> None:
         self.clock = FrozenClock()
@@ -112,50 +112,50 @@ class Operators:
         self.words: list[str] = []
         """What operators wrote, in order."""
         self.tried = 0
-        """Writes that they tried."""
+        """Writes that they attempted."""
         self.stops: Callable[[int], bool] = lambda _: False
-        """After which write, counted from 1, the operator's process ends."""
+        """Writes, counted from 1, after which the operator's process ends."""
         self.crashes: list[str] = []
-        """The writes after which it did."""
+        """The writes after which it ended."""
         self.away_until = 0.0
-        """No operator is started before."""
+        """No operator is started before this time."""
         self.outage_until = 0.0
-        """Until then the API server answers nothing."""
+        """The API server answers nothing until this time."""
         self.heads_silent_until = 0.0
         self.freezes_at: int | None = None
-        """The write that it is about to send when it freezes."""
+        """The write before which it freezes."""
         self.ex_leader: _Sleeper | None = None
         self.ex_leader_is_awake = False
         self._ex_leader_doubts = False
         self._doubts_until = 0.0
-        """When the leader has renewed its Lease, and writes again."""
+        """Time at which the leader has renewed its Lease and writes again."""
         self.ex_leader_sleeps = 0
-        """How many acts of a story it sleeps for; 0: until its successor rests."""
+        """Number of acts of a story for which it sleeps; 0: until its successor rests."""
         self.wiped = False
-        """The status was lost once."""
+        """Whether the status was lost once."""
         self.disturbed = False
-        """The last round failed, and the next one is still to come."""
+        """Whether the last round failed and the next one has not run yet."""
         self.operator: Reconciler | None = None
         self._resynced = 0.0
         self._request = Request(0, "")
         self._stale = 0
-        """Rounds that found the world moved on: no fault of the core's, and bounded by the reconciler itself."""
+        """Rounds that found a changed world; they are not a fault of the core, and the reconciler bounds them."""
         self._frozen, self._thawed = asyncio.Event(), asyncio.Event()
         self._renderer = labels.RENDERER_VERSION
 
     def accepted(self, submitted: SubmitJob) -> None:
-        """Hear that a head has taken a new submission."""
+        """Record that a head has accepted a new submission."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the event loop, and undo the upgrade."""
+        """Close the event loop, and undo the upgrade."""
         self.loop.close()
         labels.RENDERER_VERSION = self._renderer
 
     # One life of an operator.
 
     def start_operator(self) -> Reconciler | None:
-        """Start it with empty memory; None if it ends at once because the API server does not answer."""
+        """Start an operator with empty memory; return None if it exits because the API server does not answer."""
         key = TokenKey(b"k" * 32)
         hooks = Hooks(after_write=self._after_write, doubt=self._doubt)
         core = Core(LAUNCHER, reconcile=reconcile_as_declared)
@@ -170,23 +170,23 @@ class Operators:
         return operator
 
     def stop_operator(self) -> None:
-        """Lose it with all that it had in memory."""
+        """Stop the operator and drop its memory."""
         TALLY["operator stops"] += 1
         self.operator = None
         self.watch.follow(None)
 
     def begin_outage(self, seconds: float) -> None:
-        """Let the API server answer nothing for a while, and lose the watches."""
+        """Make the API server unreachable for a while, and cut the watches."""
         self.outage_until = self.clock.monotonic() + seconds
         self.watch.cut()
 
     def upgrade(self) -> None:
-        """Replace it by a version with another renderer."""
+        """Replace the operator by a version with another renderer."""
         self.stop_operator()
         labels.RENDERER_VERSION = "later"
 
     def downgrade(self) -> None:
-        """Put the version back that was there before: it knows fewer fields than the one that ran meanwhile."""
+        """Restore the previous version, which knows fewer fields than the one in between."""
         self.stop_operator()
         labels.RENDERER_VERSION = self._renderer
         for found in self.cluster.objects(CONFIG_MAP):
@@ -195,7 +195,7 @@ class Operators:
                 self.cluster.edit(CONFIG_MAP, found["metadata"]["namespace"], name, _foresee)
 
     def settle(self, limit: int = PROMISED_ROUNDS + 2) -> None:
-        """Let the operator work until it rests; a crash on the way restarts it."""
+        """Run the operator until it rests; restart it after a crash."""
         rounds, self._stale = 0, 0
         first = len(self.words)
         while self.clock.monotonic() >= self.away_until:
@@ -209,11 +209,11 @@ class Operators:
                     if not self._round(operator, key):
                         break
                     rounds += 1
-                    # An attempt that ends and one that begins in the same moment have their rounds each.
+                    # An attempt that ends and one that starts at the same time need a round each.
                     ends = "delete RayCluster" in self.words[first:]
                     assert rounds <= limit * (1 + ends) + self._stale, f"does not rest: {self.words[first:]}"
                 else:
-                    # Where there is no job, no round tells that all is well again.
+                    # Without a job, no round shows that everything works again.
                     self.disturbed = self.disturbed and operator.queue.next_due_seconds() is not None
                     return
             except CrashError:
@@ -221,13 +221,13 @@ class Operators:
             limit += PROMISED_ROUNDS + 2
 
     def resync(self) -> None:
-        """Compare the store with the API server, when its time has come."""
+        """Compare the store with the API server, if it is due."""
         if self.operator is not None and self.clock.monotonic() >= self._resynced + RESYNC_SECONDS:
             self._resynced = self.clock.monotonic()
             self.loop.run(Resync(self.operator, RESYNC_SECONDS, "me", settle_seconds=0).once())
 
     def pass_time(self) -> None:
-        """Let time pass until the operator, or somebody about it, has something to do."""
+        """Advance time until the operator or its world has something to do."""
         now = self.clock.monotonic()
         dues = [self._resynced + RESYNC_SECONDS, self.away_until, self.outage_until]
         if self.operator is not None and (due := self.operator.queue.next_due_seconds()) is not None:
@@ -243,7 +243,7 @@ class Operators:
         return operator.queue.get_nowait() if key is None and self.watch.catch_up() else key
 
     def _round(self, operator: Reconciler, key: Key) -> bool:
-        """Run one round; False if the operator froze in it, and leads no more."""
+        """Run one round; return False if the operator froze in it and no longer leads."""
         try:
             if (result := self.loop.run(self._work(operator, key))) is None:
                 return False
@@ -273,7 +273,7 @@ class Operators:
         return None
 
     def wake_ex_leader(self) -> None:
-        """Let the frozen operator go on with the write that it was about to send, and with its old memory."""
+        """Let the frozen operator continue with its pending write and its old memory."""
         if self.ex_leader is None:
             return
         sleeper, self.ex_leader, self.ex_leader_is_awake = self.ex_leader, None, True
@@ -294,10 +294,13 @@ class Operators:
             work = asyncio.ensure_future(sleeper.operator.round(sleeper.key))
         work.cancel()
 
-    # What becomes of its requests.
+    # Results of its requests.
 
     async def begin_write(self, word: str, *, to_head: bool) -> Request:
-        """Count a write that is about to be sent; here an operator freezes, or holds it back as `LeaseHolder` does."""
+        """Count a write that is about to be sent.
+
+        The operator may freeze here, or withhold the write as `LeaseHolder` does.
+        """
         if self._ex_leader_doubts if self.ex_leader_is_awake else self.clock.monotonic() < self._doubts_until:
             raise Unavailable("not sent: the Lease is to be renewed first")
         self.tried += 1
@@ -311,7 +314,7 @@ class Operators:
     def _doubt(self) -> None:
         TALLY["doubts"] += 1
         if self.ex_leader_is_awake:
-            # It never renews a Lease that is another's.
+            # It never renews a Lease of another holder.
             self._ex_leader_doubts = True
         else:
             self._doubts_until = self.clock.monotonic() + RETRY_SECONDS
@@ -327,7 +330,7 @@ class Operators:
         return self.fate(self._request)
 
     def fate(self, request: Request) -> Failure | None:
-        """What the first fate that has something against it does to a request."""
+        """Apply the first fate that affects a request."""
         failure = next((failure for fate in self.fates if (failure := fate(request)) is not None), None)
         if self.clock.monotonic() < (self.heads_silent_until if request.to_head else self.outage_until):
             failure = Failure(Unavailable("down"))
@@ -345,7 +348,7 @@ class Operators:
 
 
 class _Ray(FakeRay):
-    """The heads, with an exporter and a job API that can each be silent, and the same fates as the API server."""
+    """The heads, whose exporter and job API can be silent separately, with the same fates as the API server."""
 
     def __init__(self, operators: Operators) -> None:
         super().__init__()
@@ -364,7 +367,7 @@ class _Ray(FakeRay):
         return await super().job(head, submission_id)
 
     async def submit(self, job: SubmitJob) -> None:
-        """Take a job, and have it judged if it is new."""
+        """Accept a job, and check it if it is new."""
         failure = await self._write("submit", silent=self.api_silent)
         before = len(self.submissions)
         await super().submit(job)
@@ -373,7 +376,7 @@ class _Ray(FakeRay):
         _lose_answer(failure)
 
     async def stop(self, run: StopRun) -> None:
-        """Take a request to stop."""
+        """Accept a stop request."""
         failure = await self._write("stop", silent=self.exporter_silent)
         await super().stop(run)
         _lose_answer(failure)

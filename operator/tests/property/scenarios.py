@@ -1,7 +1,7 @@
-"""The lives of a job, as data: what happens to it, in order, and how it ends. Another one is another row.
+"""The lives of a job, as data: what happens to it, in order, and how it ends. Each row is one life.
 
-A story waits for the world, never for a number of rounds or seconds: so it can be told while the operator is stopped,
-its requests fail and its watches lie, and it still has one right end.
+A story waits for states of the world, never for a number of rounds or seconds. So it can be told while the operator is
+stopped, its requests fail or its watches are wrong, and still has exactly one correct end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATIENT = {
     "deadlines": {"startSeconds": 86_400, "progressSeconds": 86_400},
     "stop": {"graceSeconds": 14_400},
 }
-"""No disturbance of these tests lasts so long: a deadline that passes would be another story."""
+"""No disturbance of these tests lasts this long, because a deadline that passes would be another story."""
 SAVING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
 ON_RECIPE = {"recipeRef": {"name": "base"}, "trainer": {"learningRate": None}}
 RESTARTING = SAVING | {"restart": {"maxRestarts": 3, "maxInfrastructureRestarts": 3, "backoffSeconds": 10}}
@@ -50,10 +50,10 @@ class Scenario:
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Changes of the small spec."""
     setting: Act | None = None
-    """What there is before the job."""
+    """Objects that exist before the job."""
 
     def begin(self) -> World:
-        """Give the world before the story."""
+        """Return the world before the story."""
         world = World(small_spec({**PATIENT, **self.spec}))
         world.put_recipe({"trainer": {"learningRate": "1e-5"}})
         if self.setting is not None:
@@ -61,7 +61,7 @@ class Scenario:
         return world
 
     def play(self, world: World) -> None:
-        """Tell the story, and let the dust settle."""
+        """Tell the story, and wait until the world settles."""
         for act in self.story:
             act(world)
             if world.ex_leader is not None:
@@ -72,7 +72,7 @@ class Scenario:
         self.play_out(world)
 
     def play_out(self, world: World) -> None:
-        """Let the dust settle: what was frozen wakes, what was lost is found by the next comparison."""
+        """Wait until the world settles: frozen operators resume, and the next resync finds lost events."""
         world.until(lambda w: w.job is None or (w.is_finished and w.ray_cluster is None))
         world.wake_ex_leader()
         world.clock.advance(2 * RESYNC_SECONDS)
@@ -81,7 +81,7 @@ class Scenario:
 
 
 def trains(steps: int) -> Act:
-    """Let the run go some steps further, and wait until people can see it."""
+    """Advance the run by some steps, and wait until the status shows it."""
 
     def act(world: World) -> None:
         world.until(_runs)
@@ -93,7 +93,7 @@ def trains(steps: int) -> Act:
 
 
 def ends(code: ExitCode | int) -> Act:
-    """Let the driver end."""
+    """End the driver."""
 
     def act(world: World) -> None:
         world.until(_runs)
@@ -101,14 +101,14 @@ def ends(code: ExitCode | int) -> Act:
             world.run_driver(STEPS, saves=True)
         begun = len(world.status.attempts)
         world.end_driver(int(code))
-        # After an outage the next attempt may have begun before anybody looks.
+        # After an outage the next attempt may have started before the check.
         world.until(lambda w: all(attempt.end_time for attempt in w.status.attempts[:begun]))
 
     return act
 
 
 def ends_unheard(world: World) -> None:
-    """Let the driver save and fail while its exporter is busy: Ray tells of the end first."""
+    """Let the driver save and fail while its exporter is busy, so that Ray reports the end first."""
     world.until(_runs)
     world.ray.exporter_silent = True
     world.run_driver(2, saves=True)
@@ -118,11 +118,11 @@ def ends_unheard(world: World) -> None:
     world.ray.exporter_silent = False
     world.until(lambda w: all(attempt.end_time for attempt in w.status.attempts[:begun]))
     assert world.status.checkpoint is not None
-    assert world.status.checkpoint.step == world.saved_step, "what was saved last is not known"
+    assert world.status.checkpoint.step == world.saved_step, "the last save is unknown"
 
 
 def suspends(world: World) -> None:
-    """Suspend the job, and let the driver save and leave when it is asked to."""
+    """Suspend the job, and let the driver save and exit when it is asked to."""
     world.suspend()
     world.until(_is_asked_to_stop)
     world.end_driver(ExitCode.STOPPED)
@@ -130,12 +130,12 @@ def suspends(world: World) -> None:
 
 
 def resumes(world: World) -> None:
-    """Let it go on."""
+    """Resume the job."""
     world.suspend(suspended=False)
 
 
 def is_edited(world: World) -> None:
-    """Give it other steps, which the next generation takes."""
+    """Change the steps, which the next generation uses."""
     world.edit_spec({**world.spec, "trainer": {**world.spec["trainer"], "steps": STEPS + 10}, "suspend": True})
 
 
@@ -143,7 +143,7 @@ def is_deleted(world: World) -> None:
     """Delete the job, and let the driver save if it is asked to."""
     world.until(_runs)
     world.delete_job()
-    # Its time to save may pass in an outage; then it goes unasked.
+    # Its time to save may pass during an outage; then it is not asked.
     world.until(lambda w: w.job is None or _is_asked_to_stop(w))
     world.end_driver(ExitCode.STOPPED)
     world.until(lambda w: w.job is None)
@@ -155,7 +155,7 @@ def is_created_again(world: World) -> None:
 
 
 def is_preempted(world: World) -> None:
-    """Let Kueue suspend its RayCluster: the pods save before they go, and later it is admitted again."""
+    """Let Kueue suspend its RayCluster: the pods save before they end, and later it is admitted again."""
     world.until(_runs)
     world.queue_is_open = False
     world.suspend_cluster()
@@ -167,7 +167,7 @@ def is_preempted(world: World) -> None:
 
 
 def waits_for_volcano(world: World) -> None:
-    """Find no room for all pods, longer than a start may take, and then find it."""
+    """Find no room for all pods for longer than a start may take, and then find it."""
     world.volcano_is_open = False
     world.until(lambda w: w.status.state is State.QUEUED)
     world.clock.advance(2 * PATIENT["deadlines"]["startSeconds"])
@@ -177,7 +177,7 @@ def waits_for_volcano(world: World) -> None:
 
 
 def stands_on(*nodes: str, taken: str | None = None) -> Act:
-    """Give the cluster these nodes, each just large enough for a worker; one may be somebody else's."""
+    """Give the cluster these nodes, each just large enough for a worker; one may be used by others."""
 
     def act(world: World) -> None:
         world.make_nodes(*nodes)
@@ -187,7 +187,7 @@ def stands_on(*nodes: str, taken: str | None = None) -> Act:
 
 
 def loses_a_device(world: World) -> None:
-    """Let a device of its node turn unhealthy; the driver saves and leaves when it is asked to."""
+    """Make a device of its node unhealthy; the driver saves and exits when it is asked to."""
     world.until(_runs)
     assert world.worker_pod is not None
     world.set_devices(world.worker_pod["spec"]["nodeName"], 1)
@@ -197,7 +197,7 @@ def loses_a_device(world: World) -> None:
 
 
 def waits_for_its_node(world: World) -> None:
-    """Find no other node, and wait until the device is well again: at no cost to the budget."""
+    """Find no other node, and wait until the device is healthy again, at no cost to the budget."""
     world.until(lambda w: w.status.reason == Reason.WAITING_FOR_NODES)
     spent = world.status.budget
     for _ in range(20):
@@ -210,32 +210,32 @@ def waits_for_its_node(world: World) -> None:
 
 
 def finds_half_of_its_nodes(world: World) -> None:
-    """Give back the other node while somebody has one of the two: that is no attempt, and no restart."""
+    """Release one node while the other one is in use: that is neither an attempt nor a restart."""
     world.until(lambda w: not w.taken)
     assert world.status.restarts == 0
     assert {attempt.number for attempt in world.status.attempts} <= {2}, "an attempt on half of the nodes"
 
 
 def loses_its_head(world: World) -> None:
-    """Lose the head pod."""
+    """Delete the head pod."""
     world.until(_runs)
     world.lose_head()
 
 
 def loses_its_cluster(world: World) -> None:
-    """Let somebody delete the RayCluster."""
+    """Delete the RayCluster."""
     world.until(_runs)
     world.delete_cluster()
 
 
 def loses_its_status(world: World) -> None:
-    """Lose the status, as by a restored backup."""
+    """Lose the status, as after restoring a backup."""
     world.until(_runs)
     world.wipe_status()
 
 
 def is_suspended_unseen(world: World) -> None:
-    """Lose the status and be suspended, both while no operator looks."""
+    """Lose the status and suspend the job while no operator runs."""
     world.until(_runs)
     world.stop_operator()
     world.wipe_status()
@@ -243,7 +243,7 @@ def is_suspended_unseen(world: World) -> None:
 
 
 def is_paused(world: World) -> None:
-    """Keep the operator off the job for a while, in which its run ends."""
+    """Pause the job for a while, in which its run ends."""
     world.pause()
     world.until(lambda w: w.condition(ConditionType.PAUSED) == "True")
     words = len(world.words)
@@ -252,7 +252,7 @@ def is_paused(world: World) -> None:
     for _ in range(3):
         world.pass_time()
         world.settle()
-    assert world.words[words:] == [], "a paused job is written"
+    assert world.words[words:] == [], "the operator wrote to a paused job"
     world.pause(paused=False)
     world.until(lambda w: w.condition(ConditionType.PAUSED) == "False")
 
@@ -265,26 +265,26 @@ def sees_an_upgrade(world: World) -> None:
 
 
 def sees_a_downgrade(world: World) -> None:
-    """Put the operator of before back: nothing drifts any more."""
+    """Restore the previous operator, after which there is no drift."""
     world.downgrade()
     world.until(lambda w: w.condition(ConditionType.RENDERER_DRIFT) == "False")
 
 
 def tells_its_save(world: World) -> None:
-    """Tell of the last save, where the job keeps its checkpoints by what was frozen."""
+    """Report the last save, if the frozen spec has checkpoints."""
     saved = world.head.progress.checkpoint_step if world.head and world.head.progress else None
     assert saved
     world.until(lambda w: w.status.checkpoint is not None and w.status.checkpoint.step == saved)
 
 
 def sees_the_recipe_change(world: World) -> None:
-    """Edit the recipe that it stands on."""
+    """Edit the recipe that the job is based on."""
     world.put_recipe({"trainer": {"learningRate": "1e-3"}})
     world.until(lambda w: w.condition(ConditionType.RECIPE_DRIFT) == "True")
 
 
 def _holds_nothing_astray(world: World) -> bool:
-    """Whether no cluster is left that an ex-leader made too late: its NPUs are held for nothing, whatever the state."""
+    """Return whether no cluster of a former leader is left, which would hold NPUs in any state."""
     return not {cluster["metadata"]["name"] for cluster in world.cluster.objects(RAY_CLUSTER)} & {*world.judge.strays}
 
 
@@ -293,7 +293,7 @@ def _is_asked_to_stop(world: World) -> bool:
 
 
 def _runs(world: World) -> bool:
-    """Whether an attempt is on record and its driver is there."""
+    """Return whether an attempt is recorded and its driver exists."""
     intent, ray_job = world.status.intent, world.submission
     if intent is None or ray_job is None or ray_job.state.ended:
         return False
@@ -374,13 +374,13 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 UID = r"[0-9a-f]{8}-0000-4000-8000-[0-9a-f]{12}"
 VARYING = re.compile(rf"{TIME}|{UID}")
 MEASURED = frozenset({"usage", "deviceSeconds", "productiveDeviceSeconds", "cardSeconds", "productiveCardSeconds"})
-"""What depends on how long things took."""
+"""Fields that depend on durations."""
 WORDS = frozenset({"message", "node"})
 LOSSES = re.compile("|".join(sorted(LOST)))
 
 
 def fingerprint(world: World, *, words: bool = True) -> dict[str, object]:
-    """Give what must not depend on disturbances; without words, also not on what was seen first."""
+    """Return what must not depend on disturbances; without words, also not on what was seen first."""
     kinds = [kind for kind in KINDS.values() if kind != EVENT]
     left = [item for kind in kinds for item in world.cluster.objects(kind) if not _is_courtesy(item)]
     return {
@@ -393,12 +393,12 @@ def fingerprint(world: World, *, words: bool = True) -> dict[str, object]:
 
 
 def _is_courtesy(item: Manifest) -> bool:
-    """Whether it is the evidence of attempts: what an operator was away for, it cannot write down."""
+    """Return whether it is a record of attempts, which an absent operator cannot write."""
     return item["kind"] == "ConfigMap" and str(item["metadata"]["name"]).endswith("-attempts")
 
 
 def _plain(value: object, *, words: bool = True) -> str:
-    """Give JSON without times, uids and what was measured; without words, also not which of several losses was seen."""
+    """Return JSON without times, UIDs and measurements; without words, also without the choice among several losses."""
     dropped = MEASURED if words else MEASURED | WORDS
 
     def cleaned(part: object) -> object:

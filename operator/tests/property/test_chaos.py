@@ -1,7 +1,8 @@
-"""Whatever goes wrong on the way, a story ends as it ends without: the same world, one cluster, one submission.
+"""Whatever is disturbed, a story ends as it does undisturbed: the same world, one cluster, one submission.
 
-Each scenario is told once undisturbed, and then again with each disturbance at its moments: every second one for stops,
-one for the rest; in `make chaos` all for all. Then hypothesis lays up to three disturbances over one story.
+Each scenario is told once undisturbed, and then again with each disturbance at its moments: at every second one for
+stops, at one for the others; `make chaos` uses all moments. Then hypothesis combines up to three disturbances in one
+story.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from rljob.api.status import State
 from rljob.cluster.errors import Invalid
 from rljob.core.reasons import Reason
 
-# The unit tests alone reach every branch; counting here as well would cost minutes.
+# The unit tests alone reach every branch; measuring coverage here would cost minutes.
 pytestmark = pytest.mark.no_cover
 
 SAMPLE = 1
-"""Moments of each disturbance in each scenario that are tried in `make test`."""
+"""Moments of each disturbance in each scenario that `make test` tries."""
 STOPS_EVERY = 2
-"""Of the writes of a scenario, at which the operator is stopped in `make test`."""
+"""Interval of the writes of a scenario at which `make test` stops the operator."""
 SEEDS = 5
 FORGETFUL = frozenset({"fail, status lost", "preempt, status lost"})
 """An attempt that ended while the operator was away for a minute is not written down, and is forgotten with the status.
@@ -41,7 +42,7 @@ That no second driver is sent and the job ends well holds all the same."""
 
 @dataclass(frozen=True)
 class Told:
-    """A story as it goes without disturbance."""
+    """A story as it goes undisturbed."""
 
     words: tuple[str, ...]
     events: int
@@ -49,17 +50,17 @@ class Told:
     left_without_words: dict[str, object]
 
     def moments(self, moment: Moment) -> range:
-        """Give every number that a disturbance can have."""
+        """Return every number that a disturbance can have."""
         return range(1, 1 + {Moment.WRITE: len(self.words), Moment.EVENT: self.events, Moment.SEED: SEEDS}[moment])
 
 
 @functools.cache
 def undisturbed(name: str) -> Told:
-    """Tell a story in peace."""
+    """Tell a story undisturbed."""
     scenario = SCENARIOS[name]
     with contextlib.closing(scenario.begin()) as world:
         scenario.play(world)
-        assert world.tried == len(world.words), "a write that was tried in vain"
+        assert world.tried == len(world.words), "a write failed"
         return Told(tuple(world.words), world.watch.seen, fingerprint(world), fingerprint(world, words=False))
 
 
@@ -81,7 +82,7 @@ def tell(name: str, *disturbances: tuple[str, int]) -> None:
 
 
 def without_attempts(left: dict[str, object]) -> dict[str, object]:
-    """Leave out what a lost status can tell only if somebody wrote it down in time."""
+    """Leave out what a lost status contains only if it was recorded in time."""
     kept = json.loads(str(left["status"]))
     return left | {
         "status": {name: kept[name] for name in kept.keys() - {"attempts", "counters", "restarts", "budget"}}
@@ -89,7 +90,7 @@ def without_attempts(left: dict[str, object]) -> dict[str, object]:
 
 
 def some(name: str, row: str, numbers: range) -> Iterator[int]:
-    """Choose moments; which ones depends on the names, so that all scenarios together cover the life evenly."""
+    """Choose moments by the names, so that all scenarios together cover the life evenly."""
     if FULL:
         yield from numbers
         return
@@ -112,7 +113,7 @@ def test_a_story_in_peace_ends_as_it_should_and_is_over(name: str) -> None:
         world.stop_operator()
         world.clock.advance(1_000_000)
         world.settle()
-        assert (world.words, world.job) == (words, version), "what has ended is written again"
+        assert (world.words, world.job) == (words, version), "the operator wrote to a finished job"
 
 
 @pytest.mark.parametrize("row", DISTURBANCES)
@@ -146,7 +147,7 @@ def test_a_child_that_the_server_finds_wrong_ends_the_job_and_holds_nothing(name
         word = plain.words[number - 1]
         makes_child = word.startswith("create ") and word != "create Secret"
         if makes_child and number > plain.words.index("submit"):
-            continue  # the story would go on without the job that it is about
+            continue  # the story would continue without its job
         with contextlib.closing(scenario.begin()) as world:
             world.fates.append(functools.partial(_invalid, number))
             if makes_child:
@@ -164,7 +165,7 @@ waited for, and two disturbances on top of it outlast the wait. Then Ray's word 
 
 @st.composite
 def mixtures(draw: st.DrawFn) -> tuple[str, list[tuple[str, int]]]:
-    """Choose a story and what goes wrong in it."""
+    """Choose a story and its disturbances."""
     name = draw(st.sampled_from(MIXED))
     rows = draw(st.lists(st.sampled_from(sorted(DISTURBANCES)), min_size=2, max_size=3, unique=True))
     told = undisturbed(name)

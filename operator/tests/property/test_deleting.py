@@ -1,4 +1,4 @@
-"""Deleting a job that must save first, in the whole world; what may disturb it is in test_chaos."""
+"""Deleting a job that must save first, in the whole world; test_chaos covers disturbances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A running job in the whole world while recipes are edited and the operator is upgraded: told once, touched never."""
+"""A running job in the whole world while recipes are edited and the operator is upgraded.
+
+The changes are reported once, and the cluster is never touched.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def recipe(kind: str, name: str, template: dict[str, object], below: str | None 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Give a job that trains, on a recipe on a recipe."""
+    """Return a job that trains, on a recipe based on another recipe."""
     made = World(small_spec({"recipeRef": {"kind": "RLRecipe", "name": "ours"}, "trainer": {"learningRate": None}}))
     made.cluster.put(recipe("ClusterRLRecipe", "base", {"trainer": {"learningRate": "1e-5"}}))
     made.cluster.put(recipe("RLRecipe", "ours", {"rollout": {"maxSequences": 8}}, below="base"))

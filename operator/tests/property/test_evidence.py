@@ -1,4 +1,4 @@
-"""What attempts left, in the whole world: there after the cluster is gone, and written once an attempt."""
+"""Records of attempts in the whole world: kept after the cluster is gone, and written once per attempt."""
 
 from __future__ import annotations
 

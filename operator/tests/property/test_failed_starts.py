@@ -1,4 +1,4 @@
-"""Starts that fail before a submission: in the status, in the evidence, and again after the status was lost."""
+"""Starts that fail before a submission: in the status, in the records, and again after the status was lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEVICES = 2
 
 
 def fail_to_start(world: World) -> None:
-    """Let a cluster's pods never get ready."""
+    """Make a cluster's pods never become ready."""
     begun = len(world.status.attempts)
     while len(world.status.attempts) == begun:
         wait(world, 60)

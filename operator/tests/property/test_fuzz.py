@@ -1,7 +1,7 @@
-"""Whatever stands in a manifest: validation never fails, names the field, and what it accepts can be made.
+"""Whatever a manifest contains, validation does not fail, names the field, and accepted manifests can be rendered.
 
 Documents are the examples, the golden jobs and the recipes, with fields changed by the schema. RLJOB_FUZZ_EXAMPLES sets
-how many (`make fuzz`: 20,000); the figures are printed at the end.
+their number (`make fuzz`: 20,000); statistics are printed at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COUNTS: Counter[str] = Counter()
 
 
 def found(kinds: set[str]) -> list[Json]:
-    """Give the manifests of some kinds."""
+    """Return the manifests of some kinds."""
     paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.yaml"))
     documents = [document for path in paths for document in load_all(path.read_text())]
     return [document for document in documents if isinstance(document, dict) and document.get("kind") in kinds]
@@ -50,7 +50,7 @@ def found(kinds: set[str]) -> list[Json]:
 
 RECIPES = found({kind.value for kind in RecipeKind})
 SPECS = [document["spec"] for document in found({"RLJob"})]
-# A recipe alone lacks what belongs to a job; laid over a small one its arithmetic is reached.
+# A recipe alone lacks required fields; merged over a small job, its arithmetic is reached.
 SPECS += [small_spec(recipe["spec"]["template"]) for recipe in RECIPES]
 GOOD_SPECS = [*SPECS, *(small_spec(change) for change in GOOD.values())]
 BAD_SPECS = [bad.spec for bad in BAD.values()]
@@ -58,7 +58,7 @@ BAD_SPECS = [bad.spec for bad in BAD.values()]
 
 @pytest.fixture(scope="module", autouse=True)
 def figures() -> Iterator[None]:
-    """Print what was seen."""
+    """Print the statistics."""
     started = time.perf_counter()
     yield
     seconds = time.perf_counter() - started
@@ -74,7 +74,7 @@ def figures() -> Iterator[None]:
 @given(spec=mutations(GOOD_SPECS) | mutations(GOOD_SPECS) | mutations(BAD_SPECS))
 def test_no_manifest_crashes_and_what_is_accepted_can_be_made(spec: Json) -> None:
     judge(validate("sums", spec, {recipe_id(recipe): recipe for recipe in RECIPES}))
-    # What the API server hands over is JSON; the first round with it must hold as well.
+    # The API server sends JSON, and the first round with it must work as well.
     if is_json(spec):
         reconcile(Observed(job(spec), snapshot=None), NOW, LAUNCHER)
 

@@ -1,4 +1,4 @@
-"""A KubeRay that is away: what waits for it, at what cost, and what time it has when it is back."""
+"""KubeRay is unavailable: what waits for it, at what cost, and how much time is left when it returns."""
 
 from __future__ import annotations
 

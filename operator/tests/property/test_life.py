@@ -1,4 +1,4 @@
-"""The life of one job in the whole world, write by write; what may disturb it is in test_chaos."""
+"""The life of one job in the whole world, write by write; test_chaos covers disturbances."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ PLAIN_LIFE = [
     "status",  # the intent
     "create ConfigMap",  # the snapshot
     "create Job",  # the initializer
-    "status",  # it is running
+    "status",  # it runs
     "status",  # it is complete
     "create Secret",
     "create ConfigMap",  # job.json and the rendered cluster
@@ -20,7 +20,7 @@ PLAIN_LIFE = [
     "status",  # it is recorded
     "status",  # the first step
     "status",  # the end
-    "evidence",  # what the attempt left
+    "evidence",  # the record of the attempt
     "delete RayCluster",
 ]
 
@@ -33,14 +33,14 @@ def world() -> Iterator[World]:
 
 
 def settle(world: World) -> None:
-    """Let the operator rest, and let it try once more after what a fault put off."""
+    """Run the operator until it rests, and once more for what a fault delayed."""
     world.settle()
     world.clock.advance(5)
     world.settle()
 
 
 def live(world: World) -> None:
-    """Go from creation to success and clean-up."""
+    """Run from creation to success and cleanup."""
     settle(world)
     world.end_initializers()
     settle(world)

@@ -1,7 +1,7 @@
-"""Any order of anything: hypothesis plays user, KubeRay, kubelet, driver, network and fate against the real operator.
+"""Any order of events: hypothesis acts as user, KubeRay, kubelet, driver, network and faults on the real operator.
 
-The invariants of single writes are in `world`; here stand those of rest: with time frozen the operator comes to rest,
-it never waits for something that nobody will tell it, and when fate stops, the job ends.
+`world` checks the invariants of single writes. This module checks those at rest: with time frozen the operator settles,
+it never waits for something that nothing will report, and when faults end, the job ends.
 """
 
 from functools import partial
@@ -75,7 +75,7 @@ class Fate(RuleBasedStateMachine):
 
     @initialize(spec=st.sampled_from(sorted(SPECS)), stage=st.integers(0, 6))
     def create(self, spec: str, stage: int) -> None:
-        """Begin anywhere in a life: left to chance alone, hardly a history would come to training."""
+        """Start at any point of a life; by chance alone, hardly any history would reach training."""
         TALLY["examples: histories of the state machine"] += 1
         self.world = world = World(merged(small_spec(), SPECS[spec]))
         train = partial(world.run_driver, steps=2)
@@ -151,7 +151,7 @@ class Fate(RuleBasedStateMachine):
     @precondition(lambda self: self.world.job is not None)
     @rule(sure=st.integers(0, 9))
     def delete_job(self, sure: int) -> None:
-        # Rarely, or most histories would be short.
+        # Rarely, because most histories would be short otherwise.
         if sure == 9:
             self.world.delete_job()
 
@@ -210,7 +210,7 @@ class Fate(RuleBasedStateMachine):
     def end_driver(self, code: int, *, told: bool) -> None:
         self.world.end_driver(code, told=told)
 
-    # A frozen leader's POST may be on its way: Ray knows it by its id alone, and takes it for new once it forgot that.
+    # A frozen leader's POST may be in flight: Ray knows it only by its ID, and accepts it as new after forgetting that.
     @precondition(lambda self: self.world.ex_leader is None)
     @rule()
     def forget_submission(self) -> None:
@@ -220,7 +220,7 @@ class Fate(RuleBasedStateMachine):
     def silence(self, *, exporter: bool, api: bool) -> None:
         self.world.ray.exporter_silent, self.world.ray.api_silent = exporter, api
 
-    # What holds at rest.
+    # Invariants at rest.
 
     @invariant()
     def the_status_fits_the_crd(self) -> None:
@@ -243,7 +243,7 @@ class Fate(RuleBasedStateMachine):
         assert world.operator.queue.next_due_seconds() is not None, f"hangs at {world.status}"
         if (found := world.ray_cluster) is not None and not world.disturbed and not world.is_finished:
             assert world.status.intent is not None
-            # The first news of it brings its uid, and nothing is submitted to it before.
+            # The first observation contains its UID, and nothing is submitted to it before.
             known = world.status.intent.cluster_uid in ((None,) if world.status.intent.attempt == 0 else ())
             assert known or world.status.intent.cluster_uid == found["metadata"]["uid"], "a cluster that is unknown"
 
@@ -257,7 +257,7 @@ class Fate(RuleBasedStateMachine):
             self.world.close()
 
     def end_well(self) -> None:
-        """Let fate stop: whatever happened, a valid job ends, its cluster goes, and then nothing is written."""
+        """End all faults: a valid job ends, its cluster is deleted, and then nothing is written."""
         world = self.world
         world.watch.release()
         world.freezes_at = None
@@ -337,14 +337,14 @@ def test_a_cluster_that_an_ex_leader_makes_for_a_job_whose_start_has_timed_out_g
     assert len(state.world.judge.strays) == 1
 
 
-# The unit tests alone reach every branch; counting here as well would cost minutes.
+# The unit tests alone reach every branch; measuring coverage here would cost minutes.
 TestFate = pytest.mark.no_cover(Fate.TestCase)
 TestFate.settings = settings(
     max_examples=HISTORIES,
     stateful_step_count=STEPS,
     deadline=None,
     database=None,
-    # What decides whether a change may land must not be drawn by lot; `make chaos` looks for more.
+    # Tests that decide about a merge must not be random; `make chaos` searches further.
     derandomize=not FULL,
     suppress_health_check=list(HealthCheck),
     print_blob=True,

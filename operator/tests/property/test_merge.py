@@ -1,4 +1,4 @@
-"""Laws of the merge, over layers drawn from the API types themselves."""
+"""Laws of the merge, for layers drawn from the API types themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = st.sampled_from(["a", "b", "c"])
 
 
 def of_shape(shape: Shape, depth: int = 0) -> st.SearchStrategy[Any]:
-    """Draw a value of a shape; leaves hold anything, since the merge does not look into them."""
+    """Draw a value of a shape; leaves can be anything, because the merge does not inspect them."""
     if shape.keys:
         item = shape.item or LEAF
         entry = of_shape(item, depth + 1) if item.is_map else st.fixed_dictionaries({"x": st.integers(0, 3)})

@@ -1,4 +1,4 @@
-"""Pods of an earlier cluster that do not go: what is waited for, what is hurried, and what is told."""
+"""Pods of an earlier cluster that do not end: what is waited for, what is shortened, and what is reported."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Blocks of ports among several jobs: never shared on a node, whatever is lost, whoever stops, and given back at last.
+"""Blocks of ports among several jobs: never shared on a node, whatever is lost or stopped, and finally released.
 
-The whole operator runs over the cluster in memory; hypothesis plays users, crashes, and the loss of what is written.
+The whole operator runs on the cluster in memory; hypothesis acts as users, crashes, and losses of written objects.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Ports:
         raise AssertionError("does not rest")
 
     def look_at(self, name: str) -> None:
-        """Run one round of one job, and none of the others."""
+        """Run one round of one job only."""
         self.loop.run(self.operator.round(Key(NAMESPACE, name)))
 
     def create(self, name: str) -> None:
@@ -137,7 +137,7 @@ class Ports:
 
     @property
     def blocks(self) -> dict[str, PortBlock]:
-        """The ports of every RayCluster, by the uid of its job."""
+        """Return the ports of every RayCluster, by the UID of its job."""
         found = {}
         for cluster in self.cluster.objects(RAY_CLUSTER):
             metadata = cluster["metadata"]
@@ -294,7 +294,7 @@ def test_an_operator_that_stops_after_any_write_comes_to_the_same(ports: Ports, 
 
 
 class Sharing(RuleBasedStateMachine):
-    """Any order of beginnings, ends, losses and stops."""
+    """Any order of starts, ends, losses and stops."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -339,7 +339,7 @@ class Sharing(RuleBasedStateMachine):
             assert not one.all_ports & other.all_ports, "two jobs share a port"
 
     def teardown(self) -> None:
-        """At last every job ends or goes, and nobody holds a port."""
+        """At the end all jobs have ended or are gone, and no ports are held."""
         ports = self.ports
         ports.crash_in = None
         for name in JOBS:

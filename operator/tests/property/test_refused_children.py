@@ -1,4 +1,4 @@
-"""A quota or a policy that is in the way of a job's own objects, in the whole world."""
+"""A quota or a policy that rejects a job's own objects, in the whole world."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def world(child: str) -> Iterator[World]:
 
 
 def refuse(world: World, child: str, seconds: float) -> None:
-    """Let a kind of child be refused, each time in other words."""
+    """Reject a kind of child, each time with another message."""
     end = world.clock.monotonic() + seconds
 
     def fate(request: Request) -> Failure | None:
@@ -45,7 +45,7 @@ def refuse(world: World, child: str, seconds: float) -> None:
 
 
 def live(world: World, seconds: float) -> None:
-    """Let time pass; a round that fails is what is waited through."""
+    """Advance time; failing rounds are waited for."""
     end = world.clock.monotonic() + seconds
     while world.clock.monotonic() < end:
         world.settle()

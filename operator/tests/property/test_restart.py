@@ -1,4 +1,4 @@
-"""An operator that is started again under a run: it writes what the run did meanwhile, and nothing else."""
+"""An operator that is restarted during a run writes what the run did meanwhile, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG_STEP_SECONDS = 3600.0
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Give a run in the middle of a long step, of which all is written down."""
+    """Return a run in the middle of a long step, whose state is completely written."""
     made = World(small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})))
     made.settle()
     made.make_ready()

@@ -1,4 +1,4 @@
-"""Failures, losses and preemptions in the whole world: what is counted, what begins anew, and when."""
+"""Failures, losses and preemptions in the whole world: what is counted, what is restarted, and when."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def new_world(**change: Any) -> World:  # noqa: ANN401 - JSON
 
 
 def wait(world: World, seconds: float = 10) -> None:
-    """Let time pass and the operator rest."""
+    """Advance time and run the operator until it rests."""
     world.settle()
     world.clock.advance(seconds)
     world.settle()
 
 
 def train(world: World, steps: int = 5, *, saves: bool = False) -> None:
-    """Go to the next steps of an attempt, whatever it takes to begin it."""
+    """Advance to the next steps of an attempt, starting it if necessary."""
     for _ in range(20):
         wait(world)
         world.make_ready()
@@ -55,7 +55,7 @@ def train(world: World, steps: int = 5, *, saves: bool = False) -> None:
 
 
 def finish(world: World) -> None:
-    """Let the run come to its end."""
+    """Advance the run to its end."""
     train(world, 40, saves=True)
     world.end_driver(0)
     wait(world)
@@ -283,7 +283,7 @@ def test_a_preempted_run_is_not_begun_again_in_the_pods_that_are_leaving() -> No
     train(world, 6)
     ready = (world.ray_cluster or {})["status"]
     world.suspend_cluster()
-    # KubeRay counts the old pods as ready until their hooks are done.
+    # KubeRay counts the old pods as ready until their hooks have finished.
     name = (world.ray_cluster or {})["metadata"]["name"]
     world.cluster.edit(RAY_CLUSTER, "team", name, lambda cluster: cluster.update(status=ready))
     wait(world)

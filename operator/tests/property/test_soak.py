@@ -1,7 +1,7 @@
-"""A soak: hundreds of jobs come and go, and the operator holds no more than before.
+"""A soak test: after hundreds of jobs, the operator holds no more memory than before.
 
-Every container that can be reached from the reconciler is counted, so that one that is added later is counted too. What
-outlives a job on purpose is bounded, and named here.
+Every container that is reachable from the reconciler is counted, so that new ones are included. State that outlives a
+job on purpose is bounded, and listed here.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from rljob.launchers import LAUNCHER
 from rljob.telemetry.events import REMEMBERED
 from rljob.telemetry.metrics import PLACES_MAX
 
-# The unit tests alone reach every branch; counting here as well would cost time.
+# The unit tests alone reach every branch; measuring coverage here would cost time.
 pytestmark = pytest.mark.no_cover
 
 JOBS, ROUNDS = 20, 5
 POD_GROUP_FIELDS = 20
-"""More than the spec of Volcano's PodGroup has, whose schema is kept once for all jobs."""
+"""More fields than the spec of Volcano's PodGroup has, whose schema is kept once for all jobs."""
 BOUNDED = {
     "observer.store._gone": TOMBSTONES,
     "executor.recorder._posted": REMEMBERED,
@@ -44,13 +44,13 @@ BOUNDED = {
     "observer.requests.nodes._nodes.items": NODES_LIMIT,
     "observer.requests.pod_groups._api.fields": POD_GROUP_FIELDS,
 }
-"""What remembers jobs that are gone, and how many entries at most."""
+"""Containers with entries of deleted jobs, and their maximum sizes."""
 OUTSIDE = ("cluster", "ray", "metrics", "clock", "loop", "key", "core")
-"""Not per job: adapters are stateless, labels of metrics come from closed sets."""
+"""Not per job: adapters are stateless, and labels of metrics come from closed sets."""
 
 
 class Soak:
-    """An operator over a world of many jobs."""
+    """An operator in a world of many jobs."""
 
     def __init__(self) -> None:
         self.clock = FrozenClock()
@@ -65,7 +65,7 @@ class Soak:
             self.operator.feed(event, kind, manifest)
 
     async def round(self) -> None:
-        """Let some jobs come, make trouble, run for a while, and go."""
+        """Create some jobs, make trouble, let them run for a while, and delete them."""
         names = [f"job-{self.made + number}" for number in range(JOBS)]
         self.made += JOBS
         for number, name in enumerate(names):
@@ -78,7 +78,7 @@ class Soak:
         for name in names:
             self.cluster.remove(RLJOB, "team", name)
         await settle(self.operator)
-        # Old notes are forgotten when a new one comes, and jobs that are gone at each comparison.
+        # Old notes are dropped when a new one arrives, and deleted jobs at each resync.
         await live(self.operator, self.clock, 1300)
         await self.resync.once()
         await live(self.operator, self.clock, 60)
@@ -89,7 +89,7 @@ def fails(now: bool) -> Failure | None:
 
 
 def sizes(value: object, path: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, int]]:
-    """Give every container below an object with its length."""
+    """Return every container below an object with its length."""
     seen = set() if seen is None else seen
     if id(value) in seen or path.rpartition(".")[2] in OUTSIDE:
         return

@@ -1,4 +1,4 @@
-"""Suspending and resuming in the whole world; what may disturb it is in test_chaos."""
+"""Suspending and resuming in the whole world; test_chaos covers disturbances."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def recipe(rate: str) -> dict[str, Any]:
 
 
 def settle(world: World) -> None:
-    """Let the operator rest, and let it try once more after what a fault put off."""
+    """Run the operator until it rests, and once more for what a fault delayed."""
     world.settle()
     world.clock.advance(5)
     world.settle()
 
 
 def start(world: World) -> None:
-    """Go to the first steps of an attempt."""
+    """Advance to the first steps of an attempt."""
     settle(world)
     world.make_ready()
     settle(world)
@@ -53,7 +53,7 @@ def start(world: World) -> None:
 
 
 def save_and_stop(world: World) -> None:
-    """Let the driver do as it was asked."""
+    """Let the driver stop as requested."""
     world.end_driver(66)
     world.clock.advance(5)
     settle(world)

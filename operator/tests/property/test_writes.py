@@ -1,4 +1,4 @@
-"""What a job costs the API server: every write of its way, events included. A further one needs a reason here."""
+"""The cost of a job for the API server: every write, including events. An additional write needs a reason here."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ UNTIL_IT_TRAINS = [
     "create Secret",
     "create ConfigMap",  # the snapshot, which outlives the generation, with its job.json and the rendered cluster
     "create RayCluster",
-    "status",  # its uid, so that from now on its absence is a loss, and the intended submission
+    "status",  # its UID, so that its absence counts as a loss from now on, and the intended submission
     "submit",  # to the head pod, not to the API server
-    "status",  # it is recorded: from now on it is never sent again
+    "status",  # it is recorded, so it is never sent again
     "status",  # the first step
 ]
-"""7 writes of objects, 5 of them until it is ready; a RayJob of InteractiveMode costs KubeRay 5 and its event."""
+"""7 writes of objects, 5 of them until it is ready. A RayJob of InteractiveMode costs KubeRay 5 and its event."""
 AT_THE_END = ["status", "evidence", "delete RayCluster"]
 
 

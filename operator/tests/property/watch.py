@@ -1,7 +1,7 @@
-"""What lies between the API server and one operator: events in order, or lost, doubled, shuffled, late, or none at all.
+"""The watches between the API server and one operator: events in order, lost, duplicated, shuffled, late, or missing.
 
-As kopf does, it tells of the watched kinds only, and when a watch that was cut begins anew it lists what is there and
-says nothing of what has gone meanwhile.
+Like kopf, it reports only watched kinds. When a cut watch reconnects, it lists the existing objects and reports nothing
+about those that were deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ class Watch:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.seen = 0
-        """Events that the server had to tell."""
+        """Events that the server sent."""
         self.held = False
-        """They come later."""
+        """Whether events are held back."""
         self.is_cut = False
-        """They never come; `reconnect` lists instead."""
+        """Whether events are lost; `reconnect` lists instead."""
         self.lost: set[int] = set()
-        """Numbers of events that never come, from 1."""
+        """Numbers of lost events, counted from 1."""
         self.doubled = False
         self.shuffle: random.Random | None = None
         self.lag = 0
-        """How many events the operator is behind while it works."""
+        """Number of events that the operator lags behind."""
         self._cluster = cluster
         self._feed: Feed | None = None
         self._pending: list[tuple[str, Kind, Manifest]] = []
         cluster.watch(self._tell)
 
     def follow(self, feed: Feed | None) -> None:
-        """Tell another operator from now on, which has just listed everything."""
+        """Send events to another operator from now on, which has just listed everything."""
         self._pending.clear()
         self._feed = feed
         self.is_cut = False
 
     def release(self, *, doubled: bool = False) -> None:
-        """Tell what was held back, each event twice if so wished."""
+        """Send held events, each twice if requested."""
         self.held = False
         if doubled:
             self._pending = [event for event in self._pending for _ in range(2)]
         self.catch_up()
 
     def pump(self) -> None:
-        """Tell what may be told while the operator works."""
+        """Send the events that may be sent while the operator works."""
         if self.shuffle is not None:
             self.catch_up()
 
     def catch_up(self) -> bool:
-        """Tell all that is pending; whether there was something."""
+        """Send all pending events; return whether there were any."""
         if self.held or not self._pending:
             return False
         if self.shuffle is not None:
@@ -77,7 +77,7 @@ class Watch:
         self._pending.clear()
 
     def reconnect(self) -> None:
-        """List what is there; kopf tells nothing of what has gone."""
+        """List what exists; as in kopf, deleted objects are not reported."""
         self.is_cut = False
         for kind in SELECTORS:
             for manifest in self._cluster.objects(kind):

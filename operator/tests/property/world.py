@@ -1,7 +1,7 @@
 """A whole world around the real reconciler, in memory and with frozen time: API server, KubeRay, pods, Ray, exporter.
 
-`World` offers one method for each thing that may happen; `operators.Operators` runs the operator in it. Whenever the
-operator writes, the `Judge` checks what may never be.
+`World` has one method for each thing that may happen; `operators.Operators` runs the operator in it. Whenever the
+operator writes, the `Judge` checks the invariants.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class World(Operators):
         self.cluster.watch(self._take_along)
         self.highest_step = 0
         self.saved_step = 0
-        """What the checkpoint folder holds; it outlives every cluster."""
+        """Last step in the checkpoint folder, which outlives every cluster."""
         self.pods_made = 0
         self._read = ("", RLJobStatus())
-        """The status as it was read last, and in which version."""
+        """The status as it was read last, with its version."""
         self.jobs_made = 0
         self.taken: set[str] = set()
-        """Nodes whose devices somebody else uses, until the job has given back what it had beside them."""
+        """Nodes whose devices are in use by others, until the job has released those that it had."""
         self.queue_is_open = True
-        """Whether Kueue admits what waits."""
+        """Whether Kueue admits waiting workloads."""
         self.kuberay_is_up = True
-        """Whether KubeRay looks at RayClusters."""
+        """Whether KubeRay reconciles RayClusters."""
         self.volcano_is_open = True
         """Whether Volcano finds nodes for all pods of a gang."""
         self.spec = spec or small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
@@ -66,11 +66,11 @@ class World(Operators):
         )
 
     def accepted(self, submitted: SubmitJob) -> None:
-        """Judge a new submission."""
+        """Check a new submission."""
         self.judge.judge_submission(submitted)
 
     def until(self, reached: Callable[[World], bool], within_seconds: float = 40_000.0) -> None:
-        """Let the operator work and Kubernetes behave until something is reached and nothing is amiss."""
+        """Run the operator and Kubernetes until a state is reached and nothing is disturbed."""
         end = self.clock.monotonic() + within_seconds
         while True:
             self.settle()
@@ -83,7 +83,7 @@ class World(Operators):
             self.settle()
             self.pass_time()
 
-    # What is there.
+    # State.
 
     @property
     def job(self) -> Manifest | None:
@@ -101,21 +101,21 @@ class World(Operators):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the condition Finished is True."""
+        """Return whether the condition Finished is True."""
         return self.condition(ConditionType.FINISHED) == "True"
 
     def condition(self, kind: ConditionType) -> str | None:
-        """The status of a condition."""
+        """Return the status of a condition."""
         return next((c.status.value for c in self.status.conditions if c.type == kind), None)
 
     @property
     def ray_cluster(self) -> Manifest | None:
-        """The RayCluster; of several, the intended one."""
+        """The RayCluster; if there are several, the intended one."""
         return self._intended(self.cluster.objects(RAY_CLUSTER), lambda cluster: cluster["metadata"]["name"])
 
     @property
     def head_pod(self) -> Manifest | None:
-        """The head pod; of several, the intended cluster's."""
+        """The head pod; if there are several, that of the intended cluster."""
         heads = [pod for pod in self.cluster.objects(POD) if _label(pod, labels.RAY_NODE_TYPE) == "head"]
         return self._intended(heads, lambda pod: _label(pod, labels.RAY_CLUSTER))
 
@@ -131,19 +131,19 @@ class World(Operators):
 
     @property
     def submission(self) -> RayJob | None:
-        """The intended Ray job of the head, or else its latest: an older one of that name may have come back."""
+        """The intended Ray job of the head, or else its latest; an older one of that name may have returned."""
         if self.head is None:
             return None
         wanted = self.status.intent.submission_id if self.status.intent is not None else None
         return self.head.jobs.get(wanted or "") or next(reversed(self.head.jobs.values()), None)
 
-    # What the user does.
+    # Actions of the user.
 
     def create_job(self) -> None:
-        """Create the RLJob, or one more of its name."""
+        """Create the RLJob, or another one of its name."""
         head = {"apiVersion": RLJOB.api_version, "kind": "RLJob"}
         metadata = {"namespace": KEY.namespace, "name": KEY.name}
-        # Its names are made of its uid: they must not depend on how much was made before it.
+        # Names contain the UID, which must not depend on the number of objects created before.
         uid = f"{self.jobs_made:05x}000-0000-4000-8000-{self.jobs_made:012x}"
         self.cluster.put({**head, "metadata": metadata, "spec": self.spec}, uid=uid)
         self.jobs_made += 1
@@ -159,13 +159,13 @@ class World(Operators):
             self.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=suspended))
 
     def force_deletion(self) -> None:
-        """Say that the deletion is to wait for nothing."""
+        """Request that the deletion waits for nothing."""
         if self.job is not None:
             note = {labels.FORCE_DELETE: "true"}
             self.cluster.edit(RLJOB, *KEY, lambda job: job["metadata"].update(annotations=note))
 
     def put_recipe(self, template: Json) -> None:
-        """Make the ClusterRLRecipe `base`, or edit it."""
+        """Create the ClusterRLRecipe `base`, or edit it."""
         if self.cluster.find(CLUSTER_RL_RECIPE, "", "base") is not None:
             self.cluster.edit(CLUSTER_RL_RECIPE, "", "base", lambda found: found.update(spec={"template": template}))
             return
@@ -178,13 +178,13 @@ class World(Operators):
             self.cluster.remove(CLUSTER_RL_RECIPE, "", "base")
 
     def refresh(self, value: str) -> None:
-        """Ask for the recipes to be read anew."""
+        """Request to read the recipes again."""
         if self.job is not None:
             note = {labels.REFRESH: value}
             self.cluster.edit(RLJOB, *KEY, lambda job: job["metadata"].update(annotations=note))
 
     def pause(self, *, paused: bool = True) -> None:
-        """Let the operator keep its hands off the job, or not."""
+        """Pause or unpause the job."""
         if self.job is not None:
             note = {labels.PAUSED: "true"} if paused else {}
             self.cluster.edit(RLJOB, *KEY, lambda job: job["metadata"].update(annotations=note))
@@ -205,15 +205,15 @@ class World(Operators):
                 self.judge.may_come_again(name)
 
     def wipe_status(self) -> None:
-        """Lose the status, as a restored backup does."""
+        """Lose the status, as after restoring a backup."""
         if self.job is not None:
             self.wiped, self.judge.finished = True, None
             self.cluster.edit(RLJOB, *KEY, lambda job: job.pop("status", None))
 
-    # What Kubernetes and KubeRay do.
+    # Actions of Kubernetes and KubeRay.
 
     def end_initializers(self, *, well: bool = True) -> None:
-        """Let every initializer Job end."""
+        """Complete every initializer Job."""
         kind = "Complete" if well else "Failed"
         state = {"conditions": [{"type": kind, "status": "True", "reason": kind, "message": "the end"}]}
         for found in self.cluster.objects(JOB):
@@ -221,7 +221,7 @@ class World(Operators):
                 self.cluster.edit(JOB, KEY.namespace, found["metadata"]["name"], lambda job: job.update(status=state))
 
     def make_pods(self, **status: object) -> None:
-        """Let KubeRay make the head pod, with a status."""
+        """Create the head pod as KubeRay does, with a status."""
         owner = self.ray_cluster
         if owner is None or self.head_pod is not None or owner["spec"].get("suspend"):
             return
@@ -247,30 +247,30 @@ class World(Operators):
         )
 
     def make_nodes(self, *names: str) -> None:
-        """Give the cluster nodes that offer just what a worker takes, and one without NPUs for the head."""
+        """Give the cluster nodes that offer exactly what a worker needs, and one without NPUs for the head."""
         for name in ("node-1", *names):
             offer = {"huawei.com/Ascend910": "2"} if name in names else {}
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}}
             self.cluster.put({**node, "status": {"allocatable": offer, "capacity": offer}})
 
     def set_devices(self, node: str, count: int) -> None:
-        """Let so many of a node's devices be well."""
+        """Set the number of healthy devices of a node."""
         offer = {"huawei.com/Ascend910": str(count)}
         self.cluster.edit(NODE, "", node, lambda n: n["status"].update(allocatable=offer))
 
     @property
     def worker_pod(self) -> Manifest | None:
-        """The worker pod of the intended cluster; there are none where there are no nodes."""
+        """Return a worker pod of the intended cluster; there is none if there are no nodes."""
         workers = [pod for pod in self.cluster.objects(POD) if _label(pod, labels.RAY_NODE_TYPE) == "worker"]
         return self._intended(workers, lambda pod: _label(pod, labels.RAY_CLUSTER))
 
     def place_workers(self) -> None:
-        """Let the workers of the cluster get nodes and not be ready yet."""
+        """Schedule the workers of the cluster without making them ready."""
         if self.ray_cluster is not None:
             self._make_workers(self.ray_cluster)
 
     def _make_workers(self, owner: Manifest) -> bool:
-        """Let the worker pods find nodes, one after the other; whether all have one, or nobody asks."""
+        """Schedule the worker pods one after another; return whether all have a node, or nodes are not simulated."""
         found = self.cluster.objects(NODE)
         nodes = [node["metadata"]["name"] for node in found if node["status"]["allocatable"]]
         group = owner["spec"]["workerGroupSpecs"][0] if nodes else {"replicas": 0}
@@ -302,7 +302,7 @@ class World(Operators):
         return bool(node)
 
     def say_of_queue(self, **conditions: tuple[str, str]) -> None:
-        """Let Kueue write conditions, each with status and reason, to the Workload of the cluster."""
+        """Write conditions, each with status and reason, to the cluster's Workload as Kueue does."""
         owner = self.ray_cluster
         if owner is None:
             return
@@ -316,14 +316,14 @@ class World(Operators):
         self.cluster.edit(WORKLOAD, KEY.namespace, name, lambda item: item.update(status={"conditions": told}))
 
     def admit(self) -> None:
-        """Let Kueue admit the cluster."""
+        """Admit the cluster as Kueue does."""
         if (owner := self.ray_cluster) is not None and owner["spec"].get("suspend"):
             name = owner["metadata"]["name"]
             self.say_of_queue(QuotaReserved=("True", "QuotaReserved"), Admitted=("True", "Admitted"))
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c["spec"].update(suspend=False))
 
     def suspend_cluster(self) -> None:
-        """Let Kueue take the pods away: it suspends the cluster, and KubeRay deletes them."""
+        """Preempt the pods as Kueue does: it suspends the cluster, and KubeRay deletes them."""
         if (owner := self.ray_cluster) is not None:
             name = owner["metadata"]["name"]
             self.say_of_queue(Evicted=("True", "Preempted"), QuotaReserved=("False", "Pending"))
@@ -331,7 +331,7 @@ class World(Operators):
             self.cluster.edit(RAY_CLUSTER, KEY.namespace, name, lambda c: c.pop("status", None))
 
     def _gang_goes(self, owner: Manifest) -> bool:
-        """Let Volcano judge the gang of a cluster; whether its pods may have nodes."""
+        """Evaluate the gang of a cluster as Volcano does; return whether its pods may have nodes."""
         name = gang_of(owner)
         if name is None:
             return True
@@ -342,7 +342,7 @@ class World(Operators):
         return self.volcano_is_open
 
     def behave(self) -> None:
-        """Let Kubernetes, Kueue, Volcano and KubeRay do what they do when nothing is wrong."""
+        """Do what Kubernetes, Kueue, Volcano and KubeRay do when nothing is wrong."""
         self.end_initializers()
         if self.queue_is_open:
             self.admit()
@@ -350,7 +350,7 @@ class World(Operators):
             self.make_ready()
 
     def make_ready(self) -> None:
-        """Let all pods become ready."""
+        """Make all pods ready."""
         self.make_pods()
         pod, owner = self.head_pod, self.ray_cluster
         if pod is None or owner is None or not self._gang_goes(owner) or not self._make_workers(owner):
@@ -370,13 +370,13 @@ class World(Operators):
             self.ray.start_head(address, pod["metadata"]["uid"], uid, owner["metadata"]["name"])
 
     def hold_up(self, **status: object) -> None:
-        """Let the pods have trouble."""
+        """Set a problem of the pods."""
         self.make_pods()
         if (pod := self.head_pod) is not None and self.head is None:
             self.cluster.edit(POD, KEY.namespace, pod["metadata"]["name"], lambda p: p.update(status=status))
 
     def lose_head(self) -> None:
-        """Lose the head pod."""
+        """Delete the head pod."""
         if (pod := self.head_pod) is not None:
             self.cluster.remove(POD, KEY.namespace, pod["metadata"]["name"])
             self._sync_heads()
@@ -393,10 +393,10 @@ class World(Operators):
             if head.pod_uid not in alive:
                 self.ray.stop_head(address)
 
-    # What the driver does.
+    # Actions of the driver.
 
     def run_driver(self, steps: int = 0, *, saves: bool = False) -> None:
-        """Let the driver run, some steps further from its checkpoint, and save the last of them if so wished."""
+        """Run the driver for some steps from its checkpoint, and save the last of them if requested."""
         head, ray_job = self.head, self.submission
         if head is None or ray_job is None or ray_job.state.ended:
             return
@@ -429,7 +429,7 @@ class World(Operators):
         return Phase.TRAINING if step else Phase.STARTING
 
     def end_driver(self, code: int, *, told: bool = True, reason: str = "Ended", **blamed: Any) -> None:  # noqa: ANN401 - of Outcome
-        """Let the driver end with an exit code, with or without a last word in the spool."""
+        """End the driver with an exit code, with or without an outcome in the spool."""
         self.run_driver()
         head, ray_job = self.head, self.submission
         if head is None or ray_job is None or head.progress is None or ray_job.state.ended:
@@ -440,13 +440,13 @@ class World(Operators):
             head.progress = replace(head.progress, phase=Phase.ENDED, outcome=outcome)
 
     def forget_submission(self) -> None:
-        """Let Ray forget a submission that it once reported."""
+        """Make Ray forget a submission that it has reported."""
         if self.head is not None and self.status.attempts:
             self.head.jobs.clear()
 
 
 def gang_of(cluster: Manifest) -> str | None:
-    """Name the PodGroup that the pods of a RayCluster are members of."""
+    """Return the name of the PodGroup of a RayCluster's pods."""
     metadata = cluster["spec"]["headGroupSpec"]["template"]["metadata"]
     return (metadata.get("annotations") or {}).get(GROUP_NAME)
 

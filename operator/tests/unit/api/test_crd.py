@@ -64,14 +64,14 @@ def test_a_recipe_holds_every_field_of_a_job_but_those_of_one_job() -> None:
     assert schema_of("RLRecipe")["properties"]["spec"] == RECIPE
 
 
-# The rules of kube-api-linter that hold for generated types (its docs/linters.md); conditions first is left out, since
-# a CRD's properties have no order that an API server would keep.
+# The rules of kube-api-linter that apply to generated types (its docs/linters.md). "Conditions first" is left out,
+# because the properties of a CRD have no order that an API server would keep.
 
 BOOLEANS = {
     *("suspend", "trustRemoteCode", "readOnly", "runAsNonRoot", "eager", "chunkedPrefill", "parameters", "gradients"),
     *("optimizer", "reference", "evaluateBeforeTraining", "requireCheckpoint", "keepOnFailure"),
 }
-"""Fields with two values for good; what may grow a third one is an enum."""
+"""Fields that will never need a third value; a field that may is an enum."""
 
 
 def fields(path: str) -> Iterator[tuple[str, Json]]:
@@ -137,7 +137,7 @@ def test_every_map_is_bounded_and_none_has_fixed_keys_too() -> None:
 
 def test_every_number_has_a_format_and_a_least_value() -> None:
     assert offenders(lambda n: of("integer")(n) and not ({"format", "minimum"} <= set(n))) == []
-    assert offenders(of("number")) == [], "fractions are decimal text"
+    assert offenders(of("number")) == [], "fractions are decimal strings"
 
 
 def test_every_rule_has_a_message() -> None:

@@ -1,4 +1,4 @@
-"""A stand-in for kubectl, since what it says is what the tests choose."""
+"""A replacement for kubectl whose output the tests choose."""
 
 from __future__ import annotations
 

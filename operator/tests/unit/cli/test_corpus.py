@@ -1,4 +1,4 @@
-"""`rljob validate` refuses every bad manifest in a file, with the core's message, and never crashes."""
+"""`rljob validate` rejects every invalid manifest in a file with the core's message, and never crashes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`rljob describe`: one paragraph that names what holds a job up, with numbers, and what helps."""
+"""`rljob describe`: one paragraph that explains why a job does not run, with numbers and the fix."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def world(status: Json | None = None, **found: Any) -> World:  # noqa: ANN401 - 
 
 
 def told(found: World) -> str:
-    """Give the paragraph without its first sentence."""
+    """Return the paragraph without its first sentence."""
     return why(found).split(". ", 1)[1]
 
 
@@ -168,7 +168,7 @@ def test_another_refusal_of_pods_is_passed_on() -> None:
         "0 of its 4 pods have been created. The namespace rejects further pods: "
         'violates PodSecurity "restricted:latest": hostPath volumes. ' + END
     )
-    # An old refusal of pods that are there by now holds nothing up.
+    # An old rejection of pods that exist by now is not reported.
     there = [pod(f"p{n}") for n in range(4)]
     assert "PodSecurity" not in told(world(clusters=[cluster()], pods=there, events=events))
 

@@ -17,7 +17,7 @@ QUICKSTART = str(ROOT / "examples/quickstart.yaml")
 
 @pytest.fixture
 def big(tmp_path: Path) -> str:
-    """A job that does not fit."""
+    """Return a job that does not fit."""
     path = tmp_path / "job.yaml"
     spec = small_spec(on_a3({"tensor": 2}, {"architecture": "Qwen3-32B"}, WIDE, OFFLOADED))
     job = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "big"}, "spec": spec}

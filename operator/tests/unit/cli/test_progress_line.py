@@ -1,4 +1,4 @@
-"""The line that tells how a run goes: in place on a terminal, now and then elsewhere."""
+"""The progress line of a run: redrawn on a terminal, printed at intervals elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rljob quota`: shares in cards, the order of the wait, and what kubectl is asked."""
+"""`rljob quota`: shares in cards, the order of waiting jobs, and the calls of kubectl."""
 
 from __future__ import annotations
 

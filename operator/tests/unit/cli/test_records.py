@@ -1,4 +1,4 @@
-"""What people see at the end of a run: records to figures, figures to a curve."""
+"""The summary at the end of a run: records to metrics, metrics to a curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rljob status`: what people see of a job, and how a missing cluster is told."""
+"""`rljob status`: the output for a job, and the error if the cluster is unreachable."""
 
 from __future__ import annotations
 

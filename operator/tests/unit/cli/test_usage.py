@@ -1,4 +1,4 @@
-"""`rljob usage`: months, card-seconds by queue and by job, and the two places that they come from."""
+"""`rljob usage`: months, card-seconds by queue and by job, from both sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DAY = 16 * 24 * 3600
 """Device-seconds of the job below."""
 DROPPED = {"usage": {"deviceSeconds": DAY + 7200, "productiveDeviceSeconds": 0}}
-"""Of which a day is the attempt's that is left."""
+"""Part of them, of which one day belongs to the attempt that is still listed."""
 OCTOBER = read_month("2026-10", NOW)
 NOVEMBER = read_month("2026-11", NOW)
 
@@ -39,7 +39,7 @@ def attempt(number: int, begin: str, end: str | None, productive: int = 0, devic
 def job(
     *attempts: dict[str, Any], spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Give a job of 16 devices on 8 cards."""
+    """Return a job of 16 devices on 8 cards."""
     resolved = {"snapshotName": "sums-spec-1", "specHash": "x", "nodes": 1, "devices": 16, "cards": "8"}
     intent = {"clusterGeneration": 1, "clusterName": "c", "time": "2026-10-01T00:00:00Z"}
     intent |= {"startDeadline": "2026-10-01T00:00:00Z"}

@@ -1,4 +1,4 @@
-"""`rljob top` and `rljob status --watch`: what is shown while jobs change, and when it ends."""
+"""`rljob top` and `rljob status --watch`: the output while jobs change, and when it ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def job(
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What each look at the cluster gives, in turn; an error is raised. The last one must be reached."""
+    """Return the results of successive polls; an error is raised. The last one must be reached."""
     given: list[Any] = []
 
     def look(*_: object, **__: object) -> object:

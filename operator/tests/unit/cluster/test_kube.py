@@ -1,4 +1,4 @@
-"""The Kubernetes adapter over HTTP: what it sends, and which error each answer becomes."""
+"""The Kubernetes adapter over HTTP: its requests, and the error for each answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class World:
-    """An API server that answers as told, and the adapter."""
+    """An API server with configured answers, and the adapter."""
 
     def __init__(self, server: Server) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""The head's adapter over HTTP: answers come from the user's pods and are judged as such."""
+"""The head's adapter over HTTP: answers come from the user's pods and are not trusted."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ STOP = StopRun("127.0.0.1", "p1", "j1", "c1", 3, StopMode.ABORT_ROLLOUT)
 
 
 class World:
-    """A head that answers as told, and the client."""
+    """A head with configured answers, and the client."""
 
     def __init__(self, server: Server, client: RayClient) -> None:
         self.server = server
         self.client = client
-        # As on the nodes' network, where every job has ports of its own.
+        # As on the nodes' network, where every job has its own ports.
         self.head = replace(HEAD, dashboard_port=server.port, api_port=server.port)
         self.submission = replace(SUBMISSION, port=server.port)
         self.stop = replace(STOP, port=server.port)

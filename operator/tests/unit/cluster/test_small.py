@@ -1,4 +1,4 @@
-"""The small parts: limiter, token, kinds."""
+"""Small modules: limiter, token, kinds."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_requests_that_can_wait_take_their_share_of_a_servers_time() -> None:
         ask(0.02)
         clock.advance(0.2)
     ask(1.5)
-    assert time.has_room(), "what nobody used was saved up"
+    assert time.has_room(), "unused time accumulates"
     with time.timed():
-        assert not time.has_room(), "one that is under way counts as the last one"
+        assert not time.has_room(), "a running request counts like the previous one"
     assert time.has_room(), "it took no time"
     ask(300.0)
     clock.advance(59)

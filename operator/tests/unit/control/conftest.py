@@ -1,4 +1,4 @@
-"""What the tests of the machinery share."""
+"""Fixtures of the tests of the control loop."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 from hypothesis import settings
 from machine import Machine
 
-# A busy machine is no reason to fail: timings are never a verdict.
+# Disabled deadlines, because a busy machine must not fail a test.
 settings.register_profile("rljob", deadline=None)
 settings.load_profile("rljob")
 
 
 @pytest.fixture
 def machine() -> Machine:
-    """Give the machinery over an empty world."""
+    """Return the control loop in an empty world."""
     return Machine()

@@ -1,4 +1,4 @@
-"""Tables of accelerator classes from files: the chart's, a ConfigMap, and what cannot be used."""
+"""Tables of accelerator classes from files: the chart's, a ConfigMap, and invalid ones."""
 
 from pathlib import Path
 

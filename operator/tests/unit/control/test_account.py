@@ -1,4 +1,4 @@
-"""What a process tells Prometheus of used devices comes from its store."""
+"""The metrics of used devices come from the store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read(machine: Machine, name: str, queue: str) -> float | None:
 
 
 def submitted(machine: Machine) -> dict[str, Any]:
-    """Give the status of a run that was submitted now."""
+    """Return the status of a run that was submitted now."""
     status = status_training()
     status["attempts"][0]["submittedTime"] = machine.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     return status

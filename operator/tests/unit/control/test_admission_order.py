@@ -1,4 +1,4 @@
-"""The line of jobs that wait for their turn to begin: who stands in it, and who is answered at once."""
+"""The order in which waiting jobs start: which jobs wait, and which are handled at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def in_line(reconciler: Reconciler) -> set[str]:
 
 
 class Scene:
-    """The whole operator over fakes, and jobs that come while it looks."""
+    """The whole operator over fakes, and jobs that are created while it runs."""
 
     def __init__(self) -> None:
         self.clock = FrozenClock()
@@ -51,25 +51,25 @@ class Scene:
         self.cluster.watch(self.reconciler.feed)
 
     def come(self, name: str, namespace: str = "team", **spec: Any) -> Key:  # noqa: ANN401 - a spec is JSON
-        """Let a user make a job."""
+        """Create a job as a user."""
         metadata = {"namespace": namespace, "name": name}
         wanted = small_spec() | spec
         self.cluster.put({"apiVersion": RLJOB.api_version, "kind": "RLJob", "metadata": metadata, "spec": wanted})
         return Key(namespace, name)
 
     def state(self, key: Key) -> tuple[str, str]:
-        """Give what a user sees of a job."""
+        """Return the state of a job as a user sees it."""
         job = self.cluster.find(RLJOB, *key)
         assert job is not None
         status = job.get("status") or {}
         return status.get("state", ""), status.get("reason", "")
 
     def begun(self) -> int:
-        """How many clusters there are."""
+        """Return the number of clusters."""
         return len(self.cluster.objects(RAY_CLUSTER))
 
     async def take(self, turns: int) -> None:
-        """Let one worker have so many turns."""
+        """Run one worker for that many turns."""
         for _ in range(turns):
             key = self.reconciler.queue.get_nowait()
             assert key is not None
@@ -77,7 +77,7 @@ class Scene:
             self.reconciler.queue.done(key)
 
     async def look_at_all(self) -> None:
-        """Let a crowd come, and look at each of it."""
+        """Create many jobs, and reconcile each once."""
         for number in range(CROWD):
             self.come(f"job-{number}")
         while len(in_line(self.reconciler)) < CROWD:
@@ -86,7 +86,7 @@ class Scene:
 
 @pytest.fixture
 async def scene() -> Scene:
-    """Give an operator that watches an empty world."""
+    """Return an operator that watches an empty world."""
     made = Scene()
     await made.start()
     return made
@@ -100,7 +100,7 @@ async def test_a_job_of_a_crowd_is_looked_at_long_before_its_turn_to_begin(scene
     await scene.take(CROWD + 3)
     assert scene.state(wrong) == ("Invalid", "InvalidSpec")
     assert scene.state(idle)[0] == "Suspended"
-    # Others have hardly begun meanwhile: for each of them, all would have to wait.
+    # Other jobs have hardly started meanwhile; for each of them, all would have to wait.
     assert scene.begun() <= 1
     await settle(scene.reconciler)
     assert scene.begun() == CROWD
@@ -122,7 +122,7 @@ async def test_a_job_of_another_team_does_not_wait_for_a_whole_sweep(scene: Scen
     while scene.state(alone)[0] != "Starting":
         await scene.take(1)
         turns += 1
-    # A look at it, its turn, and what those of the sweep that have begun have to do meanwhile.
+    # A first reconciliation, its turn, and meanwhile the work for jobs of the sweep that have started.
     assert turns < 16
     assert scene.begun() <= before + 3
 
@@ -169,7 +169,7 @@ async def test_a_crowd_of_looks_leaves_the_loop_to_others(scene: Scene) -> None:
     async def gate(_: object) -> None:
         await answered.wait()
 
-    # Half of the workers wait for an API server that says nothing; the others have nothing but looks to do.
+    # Half of the workers wait for an API server that does not answer; the others only have first reconciliations to do.
     scene.cluster.gate = gate
     seen = [0]
     workers = asyncio.create_task(work(scene.reconciler, 16))

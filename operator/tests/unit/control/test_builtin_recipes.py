@@ -1,4 +1,4 @@
-"""Built-in recipes: those of the release, no more and no less, and nothing of anybody else."""
+"""Built-in recipes: exactly those of the release, without touching other recipes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_recipe_that_vanished_meanwhile_is_gone(machine: Machine, releas
     await release.once()
     for path in release.folder.iterdir():
         path.unlink()
-    machine.cluster.faults.append(fail_calls("delete", CLUSTER_RL_RECIPE, Conflict("made anew"), times=1))
+    machine.cluster.faults.append(fail_calls("delete", CLUSTER_RL_RECIPE, Conflict("created again"), times=1))
     assert await release.once()
     assert there(machine) == {"a": 1}
 

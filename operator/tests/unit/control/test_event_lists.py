@@ -35,7 +35,7 @@ class Server:
     async def list(
         self, kind: Kind, namespace: str | None, *, limit: int | None = None, field_selector: str = ""
     ) -> Listing:
-        """Note the question."""
+        """Record the request."""
         assert (kind, limit) == (EVENT, None if "reason=" in field_selector else 500)
         self.asked.append((namespace, field_selector))
         if self.hold is not None:
@@ -69,7 +69,7 @@ async def test_a_thousand_jobs_that_wait_for_kuberay_read_a_namespace_once(serve
     assert set(events._read) == {"team", "other"}
     server.clock.advance(FORGET_SECONDS + KEEP_SECONDS)
     await events.refusals("team", "c1")
-    assert set(events._read) == {"team"}, "what nobody asked for lately is forgotten"
+    assert set(events._read) == {"team"}, "namespaces without recent requests are dropped"
 
 
 async def test_a_server_that_takes_long_is_left_alone_for_longer(server: Server, events: EventLists) -> None:

@@ -1,4 +1,4 @@
-"""Carrying out plans: every write may be the last, and may be repeated."""
+"""Executing plans: any write may be the last one, and may be repeated."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def test_evidence_is_made_and_then_replaced(machine: Machine) -> None:
     assert machine.written == ["evidence", "evidence"]
     kept = machine.cluster.objects(CONFIG_MAP)[0]["data"]
     assert json.loads(kept["a"]) == {"note": ['a=b password=[redacted] "', 7]}
-    assert kept["b"] == "", "what is no JSON is no entry"
+    assert kept["b"] == "", "entries that are not JSON are dropped"
 
 
 async def test_evidence_that_somebody_wrote_meanwhile_is_looked_at_again(machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""The Lease: one leader, who knows in time that it is not one any more."""
+"""The Lease: one leader, which knows in time that it no longer leads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rljob.telemetry.metrics import Metrics
 
 
 class World:
-    """Processes that compete for one Lease, each with a clock of its own."""
+    """Processes that compete for one Lease, each with its own clock."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
@@ -40,7 +40,7 @@ def world() -> World:
 
 @pytest.fixture
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[FrozenClock]:
-    """Let every sleep of the Lease advance these clocks instead."""
+    """Make every sleep of the Lease advance these clocks instead."""
     clocks: list[FrozenClock] = []
     real_sleep = asyncio.sleep
 

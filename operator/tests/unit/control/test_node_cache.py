@@ -1,4 +1,4 @@
-"""The nodes are read once for many jobs, and not at all where that is not allowed."""
+"""Nodes are read once for many jobs, and not at all if that is forbidden."""
 
 import asyncio
 
@@ -55,7 +55,7 @@ async def test_an_installation_that_may_not_read_nodes_knows_nothing() -> None:
     made.faults.append(fail_calls("list", NODE, Forbidden("no"), times=1))
     clock = FrozenClock()
     nodes = cache(made, clock)
-    assert await nodes.get() == Nodes((), complete=False), "nobody waits for another answer"
+    assert await nodes.get() == Nodes((), complete=False), "no caller waits for another answer"
     clock.advance(KEEP_SECONDS)
     found = await nodes.get()
     assert isinstance(found, Nodes)
@@ -67,6 +67,6 @@ async def test_an_outage_says_nothing_of_nodes_and_they_are_read_again_soon() ->
     made.faults.append(fail_calls("list", NODE, Unavailable("down"), times=1))
     nodes = cache(made, clock)
     assert await nodes.get() is UNSEEN
-    assert await nodes.get() is UNSEEN, "who else asks in an outage waits a little"
+    assert await nodes.get() is UNSEEN, "during an outage, further callers wait for a while"
     clock.advance(RETRY_SECONDS)
     assert isinstance(await nodes.get(), Nodes)

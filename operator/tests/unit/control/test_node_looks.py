@@ -1,4 +1,4 @@
-"""Looks at nodes: seldom, bounded, and without either right as if there were nothing to see."""
+"""Reading nodes by name: rarely, bounded, and without both permissions as if no nodes existed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NPU = "huawei.com/Ascend910"
 
 
 class Site:
-    """A cluster with nodes, and what is asked of it."""
+    """A cluster with nodes, and the requests for it."""
 
     def __init__(self, count: int = 2) -> None:
         self.cluster, self.clock = FakeCluster(), FrozenClock()
@@ -144,7 +144,7 @@ async def test_many_nodes_are_looked_at_one_after_another() -> None:
     site.clock.advance(seconds)
     assert len(await site.looks.look(names)) == 2 * node_looks.LOOKS_AT_ONCE
     site.clock.advance(STALE_SECONDS - seconds - 1)
-    assert len(await site.looks.look(names)) == 100, "those that were read are still known"
+    assert len(await site.looks.look(names)) == 100, "nodes that were read are still known"
 
 
 async def test_nodes_that_nobody_asks_for_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Observing a job: what is asked for, and what becomes of answers that fail or are about something else."""
+"""Observing a job: which requests are sent, and how answers that fail or refer to something else are handled."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_of_several_heads_the_intended_one_is_shown(machine: Machine) -> N
 async def test_a_head_of_a_cluster_that_is_gone_is_told_apart(machine: Machine) -> None:
     await start_with_head(machine)
     pod = machine.cluster.objects(POD)[0]
-    # Its pods are going meanwhile, and may take as long as their grace.
+    # Its pods are terminating meanwhile, and may take as long as their grace period.
     machine.reconciler.store.vanished(RAY_CLUSTER, machine.cluster.objects(RAY_CLUSTER)[0]["metadata"]["uid"])
     seen = await observe(machine)
     assert (seen.head_pod, seen.former_heads) == (None, (pod,))

@@ -1,4 +1,4 @@
-"""Observing the nodes of a run: found once by its pods, looked at by name, not forgotten because pods are going."""
+"""Observing the nodes of a run: found once by its pods, read by name, and kept while pods terminate."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def worker(cluster: Manifest, number: int, *sick: str) -> Manifest:
 
 
 async def start_on_nodes(machine: Machine, offered: int = 8) -> list[str]:
-    """Start a job with two workers; gives what will be asked from then on."""
+    """Start a job with two workers; return what is requested from then on."""
     await start_with_head(machine)
     asked: list[str] = []
     (cluster,) = machine.cluster.objects(RAY_CLUSTER)
@@ -114,4 +114,4 @@ async def test_an_end_is_explained_by_what_the_nodes_are_now(machine: Machine) -
     await observe(machine)
     machine.clock.advance(FRESH_SECONDS)
     await observe(machine)
-    assert asked.count("get nodes") == 4, "a lost head is an end"
+    assert asked.count("get nodes") == 4, "a lost head ends the attempt"

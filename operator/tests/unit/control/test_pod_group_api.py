@@ -1,4 +1,7 @@
-"""Volcano's PodGroups on their way to the core: what is served, whose they are, and how often they are told of."""
+"""Volcano's PodGroups as input of the core.
+
+What is served, which job they belong to, and how often they are reported.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeping blocks that nobody uses, and the compare and swap of the ConfigMap."""
+"""Releasing unused port blocks, and the compare-and-swap of the ConfigMap."""
 
 import pytest
 from builders import Json, small_spec
@@ -104,7 +104,7 @@ def test_the_store_knows_ports_from_statuses_and_from_clusters() -> None:
     made.put(RAY_CLUSTER, {"metadata": metadata | owned | {"annotations": marks}})
     for number, text in enumerate(("20064", "0", "9" * 5000)):
         strange = {"uid": f"s{number}", "name": f"s{number}", "annotations": {PORT_BLOCK: text}}
-        # A label that somebody copied makes nobody a holder, nor does a number that is no port.
+        # Neither a copied label nor a number that is not a port makes a holder.
         made.put(RAY_CLUSTER, {"metadata": metadata | (owned if number else {}) | strange})
     made.put(RAY_CLUSTER, {"metadata": metadata | {"uid": "d", "name": "d"}})
     assert sorted(first for first, _ in made.port_blocks()) == [20_000, 20_032]

@@ -109,7 +109,7 @@ def test_a_lane_holds_no_more_workers_than_it_may(clock: FrozenClock, lane: Lane
     assert [queue.get_nowait() for _ in range(3)] == [-1, -2, None]
     queue.add(7)
     assert queue.get_nowait() == 7
-    queue.add(-1)  # it is dirty again, and in hand
+    queue.add(-1)  # it is dirty again, and being processed
     queue.done(7)
     assert queue.get_nowait() is None
     queue.done(-1)
@@ -150,7 +150,7 @@ def test_a_key_that_waits_goes_to_the_lane_that_has_become_its_own(clock: Frozen
     assert len(queue) == 2
     clock.advance(1)
     assert drain(queue) == ["b", "a"]
-    # Since it is in this lane, it has waited for a second.
+    # Since it entered this lane, it has waited for a second.
     assert metrics.queue_wait_seconds.labels(Lane.NEW)._sum.get() == 1.0
 
 
@@ -312,7 +312,7 @@ KEYS = st.sampled_from("abcd")
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Any mix of adds, delays, failures, takes and time: no wish is lost and no key is in two hands."""
+    """Any mix of adds, delays, failures, takes and time: no request is lost and no key is processed concurrently."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -322,7 +322,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.clock.monotonic, Metrics(), self.lanes.__getitem__, group_of=lambda key: key < "c"
         )
         self.wanted: set[str] = set()
-        """Keys with an immediate wish that no take has answered."""
+        """Keys with an immediate request that no take has answered."""
         self.due: dict[str, float] = {}
         self.held: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Resync: what a watch has lost is found, and kinds come and go."""
+"""Resync: it finds what a watch has lost, and kinds are added and removed."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_an_outage_at_the_start_is_waited_for(machine: Machine, monkeypatc
 
 
 class DoneError(Exception):
-    """Enough was seen."""
+    """The test has seen enough."""
 
 
 async def test_a_resync_that_fails_is_tried_again_with_growing_pauses(

@@ -1,4 +1,4 @@
-"""The store: whatever the order of what it hears, it ends with the truth."""
+"""The store: in whatever order events arrive, it ends with the true state."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ ACTIONS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "ed
 
 
 def history(actions: list[tuple[str, str]]) -> tuple[FakeCluster, list[tuple[str, Kind, Manifest]]]:
-    """Play a life of three clusters; gives the world at its end and all events on the way."""
+    """Play a life of three clusters; return the final world and all events."""
     cluster = FakeCluster()
     events: list[tuple[str, Kind, Manifest]] = []
     cluster.watch(lambda *event: events.append(event))
@@ -419,7 +419,7 @@ def test_objects_share_equal_strings_as_parsing_does_not() -> None:
 
 
 def _strings(value: object) -> dict[int, str]:
-    """Give every key and value of more than one letter by its identity."""
+    """Return every key and value of more than one letter by its identity."""
     if isinstance(value, dict):
         return _strings([*value.keys(), *value.values()])
     if isinstance(value, list):
@@ -435,7 +435,7 @@ def test_the_devices_of_other_jobs_clusters_are_counted_by_class() -> None:
         made = thing(RAY_CLUSTER, f"{uid}-1", 1, **{JOB: uid, ACCELERATOR: "cpu" if uid == "small" else "atlas-a3"})
         made["metadata"]["ownerReferences"] = [{"kind": "RLJob", "uid": uid, "controller": True}]
         store.put(RAY_CLUSTER, made | {"spec": {"suspend": uid == "waits"}})
-    # Its labels can be copied by anybody.
+    # Anyone can copy its labels.
     store.put(RAY_CLUSTER, thing(RAY_CLUSTER, "foreign", 1, **{JOB: "large", ACCELERATOR: "atlas-a3"}))
     assert store.devices_taken(but="mine") == {"cpu": 2, "atlas-a3": 64}
 

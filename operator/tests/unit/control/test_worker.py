@@ -1,4 +1,4 @@
-"""Rounds, failures and backoff: one job's trouble is its own."""
+"""Rounds, failures and backoff: a problem of one job does not affect others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def one_cluster(seen: Observed) -> Plan:
-    """Decide as a small but lawful core: write down the intent, then make the cluster, then say so."""
+    """Decide as a minimal valid core: write the intent, then create the cluster, then report it."""
     status = seen.job.get("status") or {}
     if status.get("state") is None:
         return Plan(status={"state": "Starting"})

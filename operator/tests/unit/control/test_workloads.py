@@ -1,4 +1,4 @@
-"""Kueue's Workloads on their way to the core: whose they are, and how often their words are passed on."""
+"""Kueue's Workloads as input of the core: which job they belong to, and how often their messages are reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def workload(owner: Manifest, *, kind: str = "RayCluster", message: str = "16 mo
 
 
 async def begin(machine: Machine) -> Manifest:
-    """Give the cluster of a job that intends it."""
+    """Return the cluster of a job that intends it."""
     job = await machine.start()
     machine.cluster.edit(RLJOB, *KEY, lambda item: item.update(status={"intent": {"clusterName": "c1"}}))
     return machine.cluster.put(cluster_of(job))

@@ -1,4 +1,4 @@
-"""The law that a plan holds by itself, times, and the parsed context."""
+"""The invariant of a plan, times, and the parsed context."""
 
 from datetime import timedelta
 

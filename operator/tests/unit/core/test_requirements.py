@@ -1,4 +1,4 @@
-"""Which requests a job costs at each point of its life."""
+"""The requests that a job costs at each point of its life."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ SPEC = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
 AVOIDED = {"n1": "DeviceFault", "n2": "HeadLost", "n3": "SubHealthy"}
 SNAPSHOT = CLUSTER_NAME
 PREPARED = "sums-0a1b2-spec-1"
-"""Initializers come between this spec and its cluster."""
+"""Initializers run between this spec and its cluster."""
 HEAD = Head(pod_ip="10.0.0.9", pod_uid="head-uid", job_uid=job()["metadata"]["uid"], cluster_name=CLUSTER_NAME)
 
 

@@ -1,4 +1,4 @@
-"""The fake's faults: what tests do to it on purpose. Its faithfulness is tested in tests/contract."""
+"""The fake's faults, which tests inject on purpose. tests/contract verifies its faithfulness."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def thing(kind: Kind, name: str, **metadata: object) -> dict[str, Any]:
 
 
 class Watch:
-    """What a watch was told."""
+    """The events of a watch."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.events: list[tuple[str, str]] = []

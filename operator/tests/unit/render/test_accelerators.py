@@ -1,4 +1,4 @@
-"""The accelerator table: what it must hold, how an admin changes it, and how a bad one is refused."""
+"""The accelerator table: its content, how an administrator changes it, and how an invalid one is rejected."""
 
 import json
 
@@ -13,7 +13,7 @@ from rljob.render.accelerators import ACCELERATORS, VENDOR_RESOURCES, built_in_d
 
 CHART = REPOSITORY / "charts/rljob-operator"
 PLAIN = {"description", "platform", "driverMounts", "sources"}
-"""Words of our own, and a default."""
+"""Sources without a reference: our own choices, and a default."""
 
 
 @pytest.mark.parametrize("name", ACCELERATORS)

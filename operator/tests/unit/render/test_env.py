@@ -1,4 +1,4 @@
-"""Variables that the operator sets, and who wins."""
+"""Variables that the operator sets, and their precedence."""
 
 from typing import Any
 

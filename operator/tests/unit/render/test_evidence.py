@@ -1,4 +1,4 @@
-"""The ConfigMap of ended attempts: bounded, the oldest first to go."""
+"""The ConfigMap of ended attempts: bounded, the oldest are dropped first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a class lays on pods: whole cores, the driver, marks for the scheduler, nodes of its kind, Ray's NPUs once."""
+"""What a class adds to pods: whole cores, the driver, marks for the scheduler, its nodes, Ray's NPUs once."""
 
 import json
 from typing import Any
@@ -162,13 +162,13 @@ def test_each_alternative_of_the_users_affinity_keeps_the_class() -> None:
 
 
 def ray_resources(group_spec: Json, mapping: bool) -> dict[str, float]:
-    """Give what `ray start` is told: as addWellKnownAcceleratorResources of KubeRay's common/pod.go works.
+    """Return the resources of `ray start` as addWellKnownAcceleratorResources of KubeRay's common/pod.go computes them.
 
-    v1.5.1 and v1.6.2 map other vendors' resources only; with Ascend's prefixes (kuberay pull request 5071) an NPU that
-    is given stays.
+    v1.5.1 and v1.6.2 only map other vendors' resources. With Ascend's prefixes (kuberay pull request 5071) an explicit
+    NPU resource is kept.
     """
     params = group_spec["rayStartParams"]
-    # The shell takes the quotes of one layer away.
+    # The shell removes one layer of quotes.
     given: dict[str, float] = json.loads(json.loads(params["resources"]))
     limits = group_spec["template"]["spec"]["containers"][0]["resources"]["limits"]
     for name, count in limits.items():
@@ -184,9 +184,9 @@ def test_ray_hears_of_the_npus_exactly_once(mapping: bool, name: str) -> None:
     spec = merged(A3, {"accelerator": {"class": name}})
     (workers,) = render(spec)["workerGroupSpecs"]
     assert ray_resources(workers, mapping) == {"NPU": 16}
-    # The group's own map would replace rayStartParams, and KubeRay refuses both together.
+    # The group's own map would replace rayStartParams, and KubeRay rejects both together.
     assert "resources" not in workers
-    # A head that is not told asks CANN, whose stand-ins for the driver may tell anything.
+    # A head without this setting asks CANN, whose driver stubs may report anything.
     assert ray_resources(render(spec)["headGroupSpec"], mapping) == {"NPU": 0}
 
 

@@ -1,4 +1,4 @@
-"""What the manifests hold, beyond the golden files: each option in its place, nothing where nothing was asked for."""
+"""Content of the manifests beyond the golden files: each option in its place, and nothing that was not requested."""
 
 import contextlib
 import json
@@ -378,7 +378,7 @@ def test_whoever_deletes_a_pod_gives_the_run_its_time_to_save() -> None:
 
 SHELL = {"name": "BASH_ENV", "value": "/etc/rljob/bash-env"}
 WAIT_FOR_HEAD = "while true; do if ray health-check --address a-head-svc:6379; then break; fi; sleep 5; done"
-"""What KubeRay's init container does."""
+"""The script of KubeRay's init container."""
 
 
 def mounted_files(template: Json) -> list[str]:
@@ -399,7 +399,7 @@ def test_a_worker_that_waits_for_its_head_hears_that_it_is_deleted() -> None:
 
 
 def shell(tmp_path: Path, script: str, *, ray: str = "") -> subprocess.Popen[str]:
-    """Start a worker's bash in an image whose own file for shells sets CANN, and whose ray does what is given."""
+    """Start a worker's bash in an image whose own file for shells sets up CANN, with a given ray program."""
     image, file, program = tmp_path / "image.sh", tmp_path / "bash-env", tmp_path / "ray"
     image.write_text("export CANN=sourced")
     file.write_text(SHELL_TEXT.replace(IMAGE_SHELL_FILE, str(image)))
@@ -426,7 +426,7 @@ def test_a_worker_that_waits_for_its_head_goes_at_once_when_it_is_deleted(tmp_pa
             process.terminate()
             assert process.wait(60) == 143
         finally:
-            with contextlib.suppress(ProcessLookupError):  # it may have ended before its child began
+            with contextlib.suppress(ProcessLookupError):  # it may have ended before its child started
                 os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""Names: deterministic, of their incarnation, within what Kubernetes and KubeRay allow."""
+"""Names: deterministic, unique per incarnation of a job, and within the limits of Kubernetes and KubeRay."""
 
 import re
 

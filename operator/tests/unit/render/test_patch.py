@@ -1,4 +1,4 @@
-"""podSpecPatch: a strategic merge as Kubernetes does it, and every patch that means nothing is found."""
+"""podSpecPatch: a strategic merge as in Kubernetes, and every patch without meaning is detected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RAY = "ray-worker"
 
 
 def ray(patch: Json) -> Json:
-    """Give the Ray container after a patch of it."""
+    """Return the Ray container after applying a patch to it."""
     patched = apply_patch(POD, {"containers": [{"name": RAY, **patch}]})
     assert [container["name"] for container in patched["containers"]] == [RAY, "exporter"]
     found: Json = patched["containers"][0]

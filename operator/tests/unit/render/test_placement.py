@@ -1,4 +1,4 @@
-"""Workers that are to be near each other where no queue places them."""
+"""Workers that should be close to each other if no queue places them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def wish(spec: Json, scheduling: Json | None = None, **topology: object) -> Json
 
 
 def near(spec: Json, part: str = "workers") -> Json:
-    """Give the pod affinity of a part."""
+    """Return the pod affinity of a part."""
     made = build_raycluster(IDENTITY, typed(spec), 1, "digest")["spec"]
     pods = made["headGroupSpec"] if part == "head" else made["workerGroupSpecs"][0]
     found: Json = pods["template"]["spec"].get("affinity", {}).get("podAffinity", {})

@@ -1,4 +1,4 @@
-"""Volcano's PodGroup: as large as the cluster, in the words of Ascend's plug-in, and only fields that there are."""
+"""Volcano's PodGroup: as large as the cluster, with the keys of Ascend's plug-in, and only existing fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUPER_POD: Json = merged(
 
 
 def made(*changes: Json, fields: frozenset[str] = NEWEST_FIELDS) -> tuple[Json, Json]:
-    """Give the RayCluster and its PodGroup."""
+    """Return the RayCluster and its PodGroup."""
     spec = small_spec()
     for change in changes:
         spec = merged(spec, change)
@@ -44,7 +44,7 @@ def test_the_group_is_as_large_as_the_cluster_and_has_its_name() -> None:
     assert pod_group["metadata"]["name"] == cluster["metadata"]["name"]
     assert pod_group["metadata"]["ownerReferences"] == cluster["metadata"]["ownerReferences"]
     assert pod_group["metadata"]["labels"]["rljob.dev/cluster-generation"] == "2"
-    # Of the head there is the exporter: 20m and 96Mi.
+    # The head contains the exporter: 20m and 96Mi.
     resources = {"cpu": "12020m", "memory": "24672Mi", "huawei.com/Ascend910": "6"}
     assert pod_group["spec"] == {"minMember": 4, "minResources": resources}
 

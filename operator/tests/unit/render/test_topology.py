@@ -1,4 +1,4 @@
-"""What Kueue is asked about places: blocks of a super-pod, a domain of the whole job, or anywhere that it places."""
+"""Topology requests to Kueue: blocks of a super-pod, a domain for the whole job, or any node that it chooses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVELS = [SUPER_POD, "kubernetes.io/hostname"]
 
 @pytest.fixture
 def placed() -> Iterator[None]:
-    """Let queues place the class, as the chart says where a flavor has a topology."""
+    """Let queues place the class, as the chart does if a flavor has a topology."""
     before = dict(ACCELERATORS)
     ACCELERATORS.use(read_table(built_in_document(), {"atlas-a3-superpod": {"topologyLevels": LEVELS}}))
     yield
@@ -28,7 +28,7 @@ def placed() -> Iterator[None]:
 
 
 def asked(spec: Json, part: str = "workers") -> Json:
-    """Give what Kueue reads of the pods of a part."""
+    """Return the annotations that Kueue reads from the pods of a part."""
     made = build_raycluster(IDENTITY, typed(spec), 1, "digest")["spec"]
     pods = made["headGroupSpec"] if part == "head" else made["workerGroupSpecs"][0]
     found = pods["template"]["metadata"]["annotations"]

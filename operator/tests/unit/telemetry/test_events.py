@@ -1,4 +1,4 @@
-"""The event recorder: one event per transition, never a flood."""
+"""The event recorder: one event per transition, limited in number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What befalls jobs is counted once, by namespace and queue; gauges tell of the jobs that exist."""
+"""Changes of jobs are counted once, by namespace and queue; gauges describe the existing jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONDITION = {"message": "", "lastTransitionTime": "2026-01-01T12:00:00Z", "statu
 
 
 class Page:
-    """A ledger that is told of one job's statuses, and what Prometheus would read."""
+    """A ledger for the statuses of one job, and what Prometheus would read."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()

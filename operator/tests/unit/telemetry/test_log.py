@@ -22,7 +22,7 @@ REFERENCE = re.compile(
     r"(?P<keep>bearer\s+|\b[\w-]*(?:token|password|secret|api[_-]?key)[\w-]*[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&]+",
     re.IGNORECASE,
 )
-"""What is a secret, as simply as it can be written; its time is quadratic in the length of a text."""
+"""A simple definition of a secret, whose time is quadratic in the length of a text."""
 PARTS = (
     *("token", "Secret", "api-key", "bearer", "xbearer", "a", "é", "-", "_", ".", "=", ":", "'", '"', " ", "\n", ","),
     *("token=abcd", "bearer abcd", "my-secret: 'abcd", " token  =  ", '"', "abcd"),
@@ -110,7 +110,7 @@ def test_behind_a_cut_nothing_shows_that_the_whole_text_would_hide(text: str, si
 def test_a_secret_that_a_cut_tears_apart_does_not_show(secret: str) -> None:
     hidden = " token=" + "x" * (
         TEXT_LIMIT + MARGIN - 20
-    )  # so short, once hidden, that the text is shown from the cut on
+    )  # so short, once redacted, that the text is shown from the cut on
     for place in range(len(secret) + 1):
         text = "word " * 9 + secret + hidden
         text += "," * (TEXT_LIMIT + MARGIN - len(secret) + place - len(hidden))
@@ -120,7 +120,7 @@ def test_a_secret_that_a_cut_tears_apart_does_not_show(secret: str) -> None:
 
 
 class Spied:
-    """A pattern that writes down how long the texts are that it searches."""
+    """A pattern that records the length of the texts that it searches."""
 
     def __init__(self, pattern: re.Pattern[str], seen: list[int]) -> None:
         self._pattern, self._seen = pattern, seen

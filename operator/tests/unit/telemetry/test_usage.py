@@ -15,7 +15,7 @@ PREFIX = "rljob_operator"
 
 
 def running(version: str = "1", **change: Any) -> Json:  # noqa: ANN401 - JSON
-    """Give a job of two devices that was submitted at second 0 and trains."""
+    """Return a job of two devices that was submitted at second 0 and is training."""
     status = status_training() | change
     return job(status=status, resourceVersion=version)
 

@@ -1,4 +1,4 @@
-"""A runtime that costs nothing: a Ray that only listens, and a launcher that counts steps and obeys stop requests."""
+"""A cheap runtime: a Ray that only listens, and a launcher that counts steps and follows stop requests."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ while True:
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """Give a temporary folder with a short path, which no other run on this machine uses."""
+    """Return a temporary folder with a short path, which no other run on this machine uses."""
     with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def runtime(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder to run in; the packages of the runtime are there by name."""
+    """Return a folder to run in; the packages of the runtime exist by name."""
     packages = tmp_path / "packages"
     for name in ("ray/scripts", "verl", "vllm"):
         (packages / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`rljob run --local` from the manifest to its exit code, with a runtime that costs nothing."""
+"""`rljob run --local` from the manifest to its exit code, with a cheap runtime."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ TEMPLATE = {
     "volumeMounts": [{"name": "data", "mountPath": "/data"}],
 }
 WATCHERS: list[threading.Thread] = []
-"""Those of the running test."""
+"""Threads of the running test."""
 
 
 def manifest(change: dict[str, Any] | None = None, *, steps: int = 5, behaviour: str = "") -> str:
-    """Write a job with code and a claim; give the file's name."""
+    """Write a job with code and a claim; return the file's name."""
     template = TEMPLATE | {"env": [{"name": "BEHAVIOUR", "value": behaviour}]}
     spec = small_spec(
         group({"template": template})
@@ -57,7 +57,7 @@ def progress() -> dict[str, Any]:
 
 
 def when(condition: Callable[[], bool], act: Callable[[], None]) -> None:
-    """Act from another thread once the condition holds, as a user at the keyboard would."""
+    """Act from another thread once the condition is true, like a user at the keyboard."""
 
     def watch() -> None:
         deadline = time.monotonic() + 20
@@ -72,7 +72,7 @@ def when(condition: Callable[[], bool], act: Callable[[], None]) -> None:
 
 @pytest.fixture(autouse=True)
 def late_interrupts() -> Iterator[None]:
-    """Let an interrupt that comes after the end of the run end nothing else."""
+    """Ensure that an interrupt after the end of the run ends nothing else."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     yield
     while WATCHERS:

@@ -1,4 +1,4 @@
-"""What stands beside the RLJob: ConfigMaps and Secrets become bytes, other kinds are passed over."""
+"""Objects beside the RLJob: ConfigMaps and Secrets become bytes, other kinds are ignored."""
 
 from __future__ import annotations
 

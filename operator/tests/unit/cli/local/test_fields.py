@@ -1,4 +1,4 @@
-"""No field is dropped in silence: each one of the schema is used, or has a sentence that says why not."""
+"""No field is ignored silently: each one of the schema is used, or has a sentence that explains why not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_POD_PATHS = {
     "workerGroups[].template.volumes[].hostPath.path",
     "workerGroups[].template.volumes[].nfs.path",
 }
-"""Paths that make the mounts, rather than lie on them."""
+"""Paths that define the mounts, instead of being on them."""
 SCHEMA = RLJobSpec.model_json_schema(by_alias=True)
 
 

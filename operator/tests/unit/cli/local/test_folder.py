@@ -1,4 +1,4 @@
-"""The folder of a local job: one user at a time, a state that survives, files that are replaced whole."""
+"""The folder of a local job: one user at a time, a state that survives, files that are replaced atomically."""
 
 from __future__ import annotations
 

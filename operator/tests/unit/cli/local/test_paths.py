@@ -1,4 +1,4 @@
-"""Pod paths become folders: whole paths by the longest mount, texts where a mount path stands on its own."""
+"""Pod paths become folders: whole paths by the longest mount, and text where a mount path stands alone."""
 
 from __future__ import annotations
 

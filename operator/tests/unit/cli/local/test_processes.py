@@ -1,4 +1,4 @@
-"""Children end with the run: politely, then for good, grandchildren and shared memory included."""
+"""Children end with the run: by SIGTERM, then by SIGKILL, including grandchildren and shared memory."""
 
 from __future__ import annotations
 

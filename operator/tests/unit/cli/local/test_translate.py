@@ -1,4 +1,4 @@
-"""From the RLJob to this machine: folders of volumes, local paths, checkpoints for all."""
+"""Translation of an RLJob for this machine: folders of volumes, local paths, checkpoints for every job."""
 
 from __future__ import annotations
 

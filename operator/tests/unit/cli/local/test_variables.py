@@ -1,4 +1,4 @@
-"""Variables: the manifest's, with what pods take from ConfigMaps, Secrets and themselves; what is missing is told."""
+"""Variables of the manifest, and those that pods get from ConfigMaps, Secrets and fields; missing ones are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rljob report` from where a run is: the cluster's pods, a mounted volume, a folder of a local run."""
+"""`rljob report` from each source: the cluster's pods, a mounted volume, a folder of a local run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEAD = {"metadata": {"name": "head", "creationTimestamp": "2026"}, "status": {"p
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kubectl with the recorded job, and its volume, in which exec really runs what it is given."""
+    """A kubectl with the recorded job and its volume, in which exec really runs the command."""
     (tmp_path / "kubectl").write_text(KUBECTL)
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -163,7 +163,7 @@ def test_fields_say_who_set_them_and_which_were_edited_since(cluster: Path) -> N
     assert main(["report", "quickstart", "--records", "logs"]) == 0
     text = (cluster / "report.html").read_text()
     assert "<td>trainer.learningRate</td><td>1e-3</td><td>job, edited since</td>" in text
-    # The other one is the path of the records, which the fixture has changed.
+    # The other difference is the path of the records, which the fixture has changed.
     assert text.count("edited since") == 2
     assert "<td>trainer.steps</td><td>40</td><td>job</td>" in text
     assert "<td>rollout.engine</td><td>vLLM</td><td>default</td>" in text

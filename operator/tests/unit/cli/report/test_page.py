@@ -1,4 +1,4 @@
-"""The report of a real run, and of the same one with a lost node: what a reader finds in it."""
+"""The content of a report: of a real run, and of the same run with a lost node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rljob.cli.report.run import ReportRun, Setting
 
 MADE = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
 FOREIGN = re.compile(r"""(?:src|href|action)\s*=|url\(|@import|<script|<link|<img|<iframe""", re.IGNORECASE)
-"""What could ask the network for something, or run."""
+"""Elements that could send requests or run code."""
 
 
 class Reader(HTMLParser):
@@ -49,7 +49,7 @@ def read(run: ReportRun) -> Reader:
 def test_every_plot_has_a_point_for_each_step() -> None:
     plots = read(recorded.run()).plots
     assert tuple(plots) == recorded.DRAWN
-    # Once over the steps, by as many lines as there are; stages by seven, of which a step has most.
+    # Once for each line over the steps; stages by seven, which is the maximum of a step.
     assert {name: plots[name] for name in ("reward", "lengths", "tps", "idle", "entropy", "gradient")} == {
         "reward": 40,
         "lengths": 120,

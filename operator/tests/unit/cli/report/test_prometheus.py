@@ -1,4 +1,4 @@
-"""A report from Prometheus: the exporter's own samples of a recorded run, asked back over HTTP."""
+"""A report from Prometheus: the exporter's own samples of a recorded run, queried over HTTP."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Series = dict[tuple[tuple[str, str], ...], list[list[Any]]]
 
 
 def series_of(records: list[Record], shift: float = 0.0) -> dict[str, Series]:
-    """Give what Prometheus would hold if it had scraped right behind each step."""
+    """Return what Prometheus would store if it scraped immediately after each step."""
     held: dict[str, Series] = {}
 
     def add(metric: str, labels: dict[str, str], moment: float, value: float) -> None:
@@ -148,7 +148,7 @@ def test_the_exporter_serves_every_figure_that_is_drawn(tmp_path: Path) -> None:
 
 @contextmanager
 def exporting(folder: Path, record: Record) -> Iterator[str]:
-    """Run the exporter, and give its page."""
+    """Run the exporter, and return its page."""
     config = JobConfig(1, "default", "quickstart", "uid", "quickstart-1", 1, Platform.CPU, 1, 2, 1, 40, {})
     (folder / "job.json").write_bytes(config.to_json())
     progress = Progress("pod", Phase.TRAINING, 1, "submission", record.step, 40, record.time)
@@ -190,7 +190,7 @@ def page(url: str, exporter: subprocess.Popen[str]) -> str:
 
 
 def scraped(text: str) -> dict[str, Series]:
-    """Read a page as Prometheus does, at a moment of the run."""
+    """Read a page as Prometheus does, at a given time of the run."""
     held: dict[str, Series] = {}
     for metric, labels, value in re.findall(r"^(\w+)\{(.*)\} (\S+)$", text, re.MULTILINE):
         series = held.setdefault(metric, {})

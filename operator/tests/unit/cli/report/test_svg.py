@@ -1,4 +1,4 @@
-"""Plots as text: what is drawn where, and what stays out of it."""
+"""Plots as SVG text: what is drawn where, and what is left out."""
 
 from __future__ import annotations
 

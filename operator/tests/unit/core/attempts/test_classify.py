@@ -1,4 +1,4 @@
-"""Whose failure an end is, and what follows from it."""
+"""The cause of an attempt's end, and what follows from it."""
 
 from typing import Any
 
@@ -168,7 +168,9 @@ def test_a_newer_checkpoint_forgives_what_was_before() -> None:
 def test_a_budget_counts_from_an_older_checkpoint_that_somebody_went_back_to() -> None:
     spent = Budget(user_failures=1, infrastructure_failures=3, since_step=4800)
     back = judge(failure(), restart(), spent, 3000, "a").budget
-    assert back == Budget(user_failures=2, infrastructure_failures=3, since_step=3000), "going back forgives nothing"
+    assert back == Budget(user_failures=2, infrastructure_failures=3, since_step=3000), (
+        "an older checkpoint does not reset the counters"
+    )
     assert judge(failure(), restart(), back, 3000, "a").action is Action.FAIL
     assert judge(failure(), restart(), back, 3100, "a").budget == Budget(user_failures=1, since_step=3100)
 
@@ -305,7 +307,7 @@ def test_an_attempt_that_told_of_no_step_has_not_made_those_of_the_one_before() 
 
 
 def ended_by(number: int, reason: str, outcome: str, cause: FailureCause | None = None) -> Attempt:
-    """Give an attempt that made no step."""
+    """Return an attempt that completed no step."""
     made = attempt(number, 5, 0, told=False)
     return made.model_copy(update={"reason": reason, "outcome": AttemptOutcome(outcome), "cause": cause})
 

@@ -1,4 +1,4 @@
-"""What is kept of an ended attempt."""
+"""What is recorded of an ended attempt."""
 
 from __future__ import annotations
 

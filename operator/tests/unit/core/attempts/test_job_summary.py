@@ -1,4 +1,4 @@
-"""A status tells how a job stands: what it waits for and since when, and what befell it."""
+"""The summary of a job from its status: what it waits for, since when, and its failure history."""
 
 from __future__ import annotations
 

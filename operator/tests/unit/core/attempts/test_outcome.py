@@ -1,4 +1,4 @@
-"""What the end of a Ray job means without the exporter's word."""
+"""The meaning of a Ray job's end without the exporter's report."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Why pods do not start: the most telling reason wins."""
+"""Why pods do not start: the most informative reason wins."""
 
 import pytest
 from builders import Json

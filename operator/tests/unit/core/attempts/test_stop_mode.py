@@ -1,4 +1,4 @@
-"""How a trainer is asked to stop, by what was measured."""
+"""How a trainer is asked to stop, based on measurements."""
 
 from __future__ import annotations
 

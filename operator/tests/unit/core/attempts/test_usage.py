@@ -1,4 +1,4 @@
-"""What an attempt held, in devices and in cards, and what it was worth."""
+"""What an attempt held, in devices and in cards, and how much of it was productive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BEGIN, END = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
 
 
 def ended(cards: str, saved: str = END) -> Attempt:
-    """Give an attempt of 16 devices and 600 s that made 30 steps of 10 s and saved the first 20."""
+    """Return an attempt of 16 devices and 600 s that completed 30 steps of 10 s and saved the first 20."""
     attempt = Attempt(
         number=1,
         submission_id="sums-1-1",
@@ -44,7 +44,7 @@ def test_a_checkpoint_of_before_the_attempt_keeps_none_of_its_steps() -> None:
 
 
 def running(*before: Attempt) -> Attempt:
-    """Give an attempt of two nodes of 8 devices that was submitted at 00:10, with what its workers held before."""
+    """Return an attempt of two nodes of 8 devices that was submitted at 00:10, with what its workers held before."""
     submitted = END if not before else "2026-01-01T00:20:00Z"
     last = Attempt(number=2, submission_id="sums-1-2", cluster_name="sums-1", submitted_time=submitted)
     resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=2, devices=16, cards="8")
@@ -54,8 +54,8 @@ def running(*before: Attempt) -> Attempt:
         Held("n2", works=True, since=times.from_text("2026-01-01T00:09:00Z")),
     ]
     told = with_held_before([*before, last], places, resolved)
-    assert with_held_before([*before, told], places[:2], resolved) == told, "it is told once"
-    assert with_held_before([*before, last], (), resolved) == last, "nothing was seen of its pods"
+    assert with_held_before([*before, told], places[:2], resolved) == told, "it is reported once"
+    assert with_held_before([*before, last], (), resolved) == last, "its pods were not observed"
     return told
 
 

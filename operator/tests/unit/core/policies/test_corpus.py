@@ -1,4 +1,4 @@
-"""Every bad manifest is refused with one violation: its field, and what to do."""
+"""Every invalid manifest is rejected with one violation: its field, and what to do."""
 
 import pytest
 from builders import validate

@@ -1,4 +1,4 @@
-"""Does the cluster have the hardware? What is said, and when nothing can be said."""
+"""Whether the cluster has the hardware: what is reported, and when nothing can be reported."""
 
 import pytest
 from builders import Json, group, merged, small_spec, typed

@@ -1,4 +1,4 @@
-"""Who starts all pods or none, why, and what Volcano says while it does not."""
+"""Which scheduler starts all pods together, why, and what Volcano reports while it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster holds that waits for devices, and how long it may."""
+"""What a cluster that waits for devices holds, and how long it may."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What is told of Kueue's Workload: texts as Kueue 0.16.2 wrote them on a real control plane."""
+"""Messages from Kueue's Workload: texts as Kueue 0.16.2 wrote them on a real control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with nodes: what is read of them, and what it means for who holds which devices."""
+"""Faults of nodes: what is read from them, and what they mean for the jobs that hold their devices."""
 
 import json
 from datetime import timedelta
@@ -88,7 +88,7 @@ def test_an_unknown_class_counts_as_the_worst() -> None:
 def test_faults_of_devices_that_the_job_does_not_hold_are_not_its_own() -> None:
     seen = look(node(offered=7), device_info(entry("Ascend910-5")))
     assert found(seen) == []
-    assert found(seen, Held("n1", works=True), count=2) == [], "nobody knows which devices it has"
+    assert found(seen, Held("n1", works=True), count=2) == [], "its devices are unknown"
     assert found(seen, Held("n1", works=True), count=8) != [], "it has them all"
     assert found(seen, Held("n1", works=False), count=8) == [], "the head has none"
 
@@ -141,7 +141,7 @@ def test_of_many_faults_the_worst_are_kept() -> None:
 
 def test_the_kubelet_alone_says_how_many_and_of_a_pod_which() -> None:
     seen = look(node(offered=7))
-    assert found(seen) == [], "perhaps another's"
+    assert found(seen) == [], "the device may belong to another job"
     assert found(seen, count=8) == ["node n1: DeviceUnhealthy (1 of 8 devices)"]
     sick = Held("n1", works=True, sick=frozenset({"Ascend910-1"}))
     assert found(seen, sick) == ["Ascend910-1 of node n1: DeviceUnhealthy"]

@@ -1,4 +1,7 @@
-"""Blocks of ports: reading and writing the ConfigMap, choosing, losses. Several jobs at once: property/test_ports."""
+"""Blocks of ports: reading and writing the ConfigMap, choosing, losses.
+
+Property/test_ports tests several jobs at once.
+"""
 
 from builders import IDENTITY, UID, Json
 

@@ -1,4 +1,4 @@
-"""Every Auto is decided once, and the reason is true."""
+"""Every Auto is decided once, with a correct reason."""
 
 import pytest
 from builders import Json, group, merged, small_spec, typed

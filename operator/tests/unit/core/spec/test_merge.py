@@ -1,4 +1,7 @@
-"""A job's spec laid over its recipes: what merges, what is replaced, what is left out, and who set what."""
+"""Merging a job's spec over its recipes.
+
+What merges, what is replaced, what is removed, and the source of each value.
+"""
 
 from __future__ import annotations
 

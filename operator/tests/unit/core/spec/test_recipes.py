@@ -1,4 +1,4 @@
-"""Which recipes a job stands on, and what is wrong with a chain that cannot be followed."""
+"""The recipes that a job is based on, and errors of chains that cannot be resolved."""
 
 from __future__ import annotations
 

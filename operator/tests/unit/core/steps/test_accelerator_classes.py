@@ -1,4 +1,4 @@
-"""Steps that look at classes and nodes: what the cluster lacks is told, and a row that is gone holds a job up."""
+"""Steps about classes and nodes: what the cluster lacks is reported, and a removed row makes a job wait."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -35,7 +35,10 @@ EMPTY = Nodes((NodeFacts({}, {}),))
 
 @pytest.fixture
 def lab() -> Iterator[Json]:
-    """Give the spec of a job on a class that an admin added; the class is gone when the test takes it away."""
+    """Return the spec of a job on a class that an administrator added.
+
+    The class is removed when the test deletes it.
+    """
     row = {"description": "x", "platform": "cpu", "resource": "huawei.com/npu", "devicesPerNode": 4}
     ACCELERATORS.use(read_table(built_in_document(), {"lab": row}))
     yield small_spec({"accelerator": {"class": "lab"}})
@@ -84,7 +87,7 @@ def test_a_job_whose_class_was_taken_away_waits_for_it_before_it_begins(lab: Jso
 
 
 def rested(spec: Json, status: Json, seconds: float = 0, **world: Any) -> RLJobStatus:  # noqa: ANN401 - of Observed
-    """Give the status when there is no more to write: that the spec is wrong now is told first."""
+    """Return the status when nothing is left to write; the invalid spec is reported first."""
     for _ in range(5):
         plan = decide(Observed(job(spec, status), **world), seconds)
         if plan.status is None:

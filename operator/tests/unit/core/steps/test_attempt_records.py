@@ -1,4 +1,4 @@
-"""When what an attempt left is written down."""
+"""When the record of an attempt is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""checkpoint.from.job: waited for, found once, pinned, and handed to the launcher."""
+"""checkpoint.from.job: waited for, resolved once, pinned, and passed to the launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deleted job that must save first, decision by decision; whole lives are in tests/property/test_deleting.py."""
+"""A deleted job that must save first, decision by decision; tests/property/test_deleting.py tests whole lives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a running job without touching it: edits, changed recipes, another renderer."""
+"""What is reported about a running job without touching it: edits, changed recipes, another renderer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RECIPES = {BASE: recipe(SHORT)}
 
 
 def taken() -> Json:
-    """Give the snapshot of a job on the recipe, as the operator makes it."""
+    """Return the snapshot of a job on the recipe, as the operator creates it."""
     begun = decide(Observed(job(ON_BASE), snapshot=None, recipes=RECIPES))
     _, effect = decide(Observed(job(ON_BASE, begun.status), snapshot=None, recipes=RECIPES, config=None)).effects
     assert isinstance(effect, CreateObject)
@@ -53,7 +53,7 @@ def taken() -> Json:
 
 
 def on_recipe(recipes: dict[RecipeId, Json], spec: Json | None = None, **facts: object) -> Observed:
-    """Give the world of a running job that took the recipe, with the recipes as they are now."""
+    """Return the observation of a running job that used the recipe, with the current recipes."""
     begun = status_after(decide(Observed(job(ON_BASE), snapshot=None, recipes=RECIPES)))
     status = status_training() | {"resolved": begun["resolved"]}
     return running(job=job(spec or ON_BASE, status), snapshot=taken(), recipes=recipes, **facts)

@@ -1,4 +1,4 @@
-"""An end that Ray tells before the exporter does."""
+"""An end that Ray reports before the exporter does."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def world(
 
 
 def told(ray_job: RayJob = FAILED) -> Json:
-    """Give the status in which Ray's word is written down, at second 0."""
+    """Return the status in which Ray's report is recorded, at second 0."""
     return status_after(decide(world(status_training(), ray_job)))
 
 

@@ -1,4 +1,4 @@
-"""A start that failed before anything was submitted is written down like an attempt, with what it held."""
+"""A start that failed before a submission is recorded like an attempt, with what it held."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATE = 1800.0
 
 
 def worker(placed: float | None) -> Json:
-    """Give a worker that got its node so many seconds after NOW."""
+    """Return a worker that was scheduled that many seconds after NOW."""
     told = {"type": "PodScheduled", "status": "False" if placed is None else "True"}
     told["lastTransitionTime"] = times.to_text(at(placed or 0))
     made = pod(f"w-{placed}", f"w-{placed}", ready=False, conditions=[told])

@@ -1,4 +1,4 @@
-"""The end, and what is left to do after it."""
+"""The end of a job, and what remains to be done after it."""
 
 import pytest
 from builders import (

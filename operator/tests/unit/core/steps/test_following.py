@@ -63,7 +63,7 @@ def test_a_lost_head_ends_the_attempt_as_lost(head: Json | None, word: str) -> N
 
 
 def killed(reason: str = "OOMKilled", **ended: object) -> Observed:
-    """Give a head whose Ray was killed, while its exporter still answers that the driver is gone."""
+    """Return a head whose Ray was killed, while its exporter still reports that the driver is gone."""
     died = pod(containerStatuses=[{"name": "ray-head", "state": {"terminated": {"reason": reason, "exitCode": 137}}}])
     died["spec"] = {"nodeName": "node-1"}
     told = answer({"phase": Phase.ENDED, "outcome": None} | ended)
@@ -71,7 +71,7 @@ def killed(reason: str = "OOMKilled", **ended: object) -> Observed:
 
 
 def head_that_goes(phase: str | None = None) -> Json:
-    """Give the intended head of a node that is off: to be gone at NOW, or over."""
+    """Return the intended head on a node that is down, terminating until NOW or ended."""
     gone = pod(phase=phase or "Running")
     if phase is None:
         gone["metadata"]["deletionTimestamp"] = times.to_text(NOW)
@@ -121,7 +121,7 @@ def test_a_head_whose_ray_the_kernel_killed_is_the_runs_own_failure(listed: tupl
 
 
 def deletion(seconds: float, reason: str = "OOMKilled") -> Json:
-    """Give KubeRay's word of a worker that it deleted (v1.6.2, as its API types print themselves)."""
+    """Return KubeRay's event about a worker that it deleted (v1.6.2, as its API types format it)."""
     ended = (
         f"&ContainerStateTerminated{{ExitCode:137,Signal:0,Reason:{reason},Message:,StartedAt:2026,FinishedAt:2026,}}"
     )
@@ -184,7 +184,7 @@ def test_a_further_step_is_no_event_and_keeps_the_start() -> None:
 def test_further_steps_are_written_now_and_then(step: int, seconds: float, *, written: bool) -> None:
     plan = decide(training(step, observed=min(seconds, 10)), seconds)
     assert plan.empty is not written
-    assert plan.rests is written, "the head is not asked again for what it has just said"
+    assert plan.rests is written, "the head is not asked again immediately"
     assert plan.requeue_after_seconds == 10
 
 
@@ -230,7 +230,7 @@ def test_further_checkpoints_are_written_like_steps_but_on_their_own() -> None:
     told = status_after(decide(saved(4, 4, status_training(), 1), seconds=1))
     assert decide(saved(6, 6, told, 20), seconds=20).empty
     step = status_after(decide(saved(5, 4, told, 31), seconds=31))
-    # The step that was told a moment ago does not keep the save back, which would be lost with the head.
+    # The step that was reported a moment ago must not delay the save, which would be lost with the head.
     assert wrote(decide(saved(6, 6, step, 33), seconds=33)).checkpoint is not None
     assert decide(saved(6, 4, step, 33), seconds=33).empty
     later = wrote(decide(saved(6, 6, told, 40), seconds=40))
@@ -268,7 +268,7 @@ def test_a_head_that_is_being_deleted_is_asked_often_enough_to_hear_its_end() ->
     assert plan == Plan(requeue_after_seconds=2.0)
     news = decide(replace(training(40), head_pod=leaving))
     assert news.status is not None
-    assert not news.rests, "the 2 s do not begin with the end of a write that may take long"
+    assert not news.rests, "the 2 s do not start at the end of a slow write"
 
 
 def test_among_many_jobs_a_head_is_not_asked_much_more_often_than_its_steps_are_written() -> None:
@@ -281,10 +281,10 @@ def test_among_many_jobs_a_head_is_not_asked_much_more_often_than_its_steps_are_
 def test_the_launchers_word_is_the_outcome(code: int) -> None:
     outcome = Outcome(exit_code=code, reason="Word", message="why", last_step=39)
     status = wrote(decide(running(progress=answer({"phase": Phase.ENDED, "outcome": outcome}))))
-    # 66 without a stop of ours: a hook let the run save because its pod had to go.
+    # 66 without a stop of ours: a hook let the run save because its pod was terminating.
     assert status.state is {0: State.SUCCEEDED, 66: State.RESTARTING}.get(code, State.FAILED)
     assert (status.attempts[0].reason, status.attempts[0].last_step) == ("Word", 39)
-    assert status.progress is not None, "the last step that was seen is kept"
+    assert status.progress is not None, "the last observed step is kept"
 
 
 def test_an_ended_driver_without_a_word_is_asked_about_at_ray() -> None:

@@ -1,4 +1,4 @@
-"""Clusters that KubeRay never looked at."""
+"""Clusters that KubeRay has not reconciled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOURS = 10_800
 
 
 def untouched() -> Json:
-    """Give the RayCluster as it was made."""
+    """Return the RayCluster as it was created."""
     made = cluster()
     del made["status"]
     return made
@@ -29,7 +29,7 @@ def waiting(seconds: float, status: Json | None = None, **facts: Any) -> Plan:  
 
 
 def status_away() -> Json:
-    """Give the status of a job that waits for KubeRay."""
+    """Return the status of a job that waits for KubeRay."""
     return dict(waiting(LATE).status or {})
 
 
@@ -56,7 +56,7 @@ def test_pods_that_were_not_looked_at_may_be_there() -> None:
 
 
 def refusal(uid: str = "cluster-uid", reason: str = "InvalidRayClusterSpec") -> Json:
-    """Give KubeRay's event about a cluster that it refuses."""
+    """Return KubeRay's event about a cluster that it rejects."""
     note = "The RayCluster spec is invalid team/sums: minimum Ray version is 2.52.0, got 2.51.0"
     return {"reason": reason, "note": note, "regarding": {"kind": "RayCluster", "uid": uid}}
 

@@ -1,4 +1,4 @@
-"""A run on hardware that fails, decision by decision; whole lives are among the scenarios of tests/property."""
+"""A run on failing hardware, decision by decision; the scenarios of tests/property cover whole lives."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def ruled(fault: str, action: str) -> Json:
 
 
 class Run:
-    """A run, and what is seen of its nodes."""
+    """A run, and the observations of its nodes."""
 
     def __init__(self, spec: Json = SPEC) -> None:
         self.spec = spec
@@ -63,7 +63,7 @@ class Run:
         self.seconds = 0.0
 
     def see(self, *looks: NodeLook, **facts: Any) -> Plan:  # noqa: ANN401 - fields of Observed
-        """Decide, and take the status over."""
+        """Decide, and apply the status."""
         known = {"progress": answer({"observed_time": at(self.seconds).timestamp()}), "held": HELD} | facts
         world = running(
             job=job(self.spec, self.status),
@@ -77,7 +77,7 @@ class Run:
         return plan
 
     def until_told(self, *looks: NodeLook) -> Plan:
-        """Let the first step be written, and give what comes then."""
+        """Apply the first write, and return what follows."""
         self.see()
         return self.see(*looks)
 
@@ -126,7 +126,7 @@ def test_another_message_is_no_news_but_another_reason_is() -> None:
     assert degraded(plan) == ("True", "DeviceFault")
     assert [event.reason for event in plan.events] == ["DeviceFault"]
     (told,) = [entry for entry in wrote(plan).conditions if entry.type == "Degraded"]
-    assert told.last_transition_time == times.to_text(at(30)), "how long it lasts is counted from here"
+    assert told.last_transition_time == times.to_text(at(30)), "its duration is counted from here"
 
 
 def test_what_was_not_seen_changes_nothing() -> None:
@@ -134,7 +134,7 @@ def test_what_was_not_seen_changes_nothing() -> None:
     assert run.until_told().empty
     run.see(look("SubHealthFault"))
     assert run.see(held=UNSEEN).empty
-    assert run.see().empty, "a node that was not read may be as it was"
+    assert run.see().empty, "a node that was not read may be unchanged"
     assert run.see(held=()).status is not None
 
 
@@ -161,7 +161,7 @@ def test_what_may_pass_must_last_a_minute(seen_as: NodeLook) -> None:
 
 
 def leave(run: Run, *looks: NodeLook, code: int = 66) -> Plan:
-    """Let the run be told, ordered to stop, and end."""
+    """Report the fault, request the stop, and end the run."""
     run.until_told(*looks)
     run.seconds = 60
     run.see(*looks)
@@ -210,7 +210,7 @@ def test_with_a_new_save_a_run_is_taken_off_a_bad_device_at_once() -> None:
         look("SeparateNPU"), progress=answer({"step": 6, "checkpoint_step": 5, "observed_time": at(60).timestamp()})
     )
     assert wrote(told).checkpoint is not None
-    assert not told.rests, "what was used up counts anew"
+    assert not told.rests, "used-up restarts count again"
     run.see(look("SeparateNPU"))
     stop = wrote(run.see(look("SeparateNPU"))).stop
     assert stop is not None
@@ -292,7 +292,7 @@ def facts(name: str, offered: int = 2, **fields: Any) -> NodeFacts:  # noqa: ANN
 def waiting(
     nodes: Nodes | None, *looks: NodeLook, status: Json | None = None, spec: Json = SPEC, **avoided: str
 ) -> Observed:
-    """Give the world of a job whose first cluster is gone, and that avoids nodes for these reasons."""
+    """Return the observation of a job whose first cluster is gone, and that avoids nodes for these reasons."""
     until = times.to_text(at(EXCLUDED_SECONDS))
     listed = [{"name": name, "reason": reason, "until": until, "message": "why"} for name, reason in avoided.items()]
     ended = merged(BEGUN, {"intent": {"ended": True}, "excludedNodes": listed})
@@ -405,7 +405,7 @@ def test_a_node_with_a_fault_that_a_rule_ends_runs_for_stays_avoided_until_it_is
     assert wrote(decide(waiting(TWO, look("SubHealthFault"), n1="DeviceFault"))).excluded_nodes == [], "no rule"
     spec = ruled("NodeCordoned", "ExcludeNodeAndRestart")
     cordoned = decide(waiting(TWO, look(cordoned=True), spec=spec, n1="DeviceFault"))
-    assert wrote(cordoned).excluded_nodes == [], "the scheduler keeps off by itself"
+    assert wrote(cordoned).excluded_nodes == [], "the scheduler avoids it anyway"
 
 
 def test_a_cordoned_node_is_well_and_the_scheduler_keeps_off_by_itself() -> None:

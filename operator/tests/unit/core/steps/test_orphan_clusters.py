@@ -1,4 +1,4 @@
-"""What an ex-leader made too late is deleted again, and nothing else."""
+"""Clusters that a former leader created too late are deleted, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster that has some of its nodes gives them back, and its job waits, at no cost."""
+"""A cluster with only some of its nodes releases them, and its job waits at no cost."""
 
 from datetime import timedelta
 
@@ -58,7 +58,7 @@ def waiting(seconds: float, pods: tuple[Json, ...] | Unseen = HALF, nodes: Nodes
 
 
 def between(seconds: float = 0.0, status: Json | None = None, spec: Json | None = None, **facts: object) -> Plan:
-    """Decide when everything of the first generation is gone, so many seconds after the next one may begin."""
+    """Decide when everything of the first generation is gone, that many seconds after the next one may start."""
     gone = status or torn_down()
     begin = (times.from_text(str(gone["nextAttemptTime"])) - NOW).total_seconds() if "nextAttemptTime" in gone else 0.0
     known: dict[str, object] = {"nodes": ONE, "taken": {"cpu": 1}} | facts

@@ -1,4 +1,4 @@
-"""A paused job: said once, then nothing, until the annotation goes."""
+"""A paused job: reported once, then nothing until the annotation is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gang of Volcano from decision to end: a group before the cluster, a wait without a deadline, nothing left."""
+"""Gang scheduling by Volcano: a PodGroup before the cluster, a wait without a deadline, and complete cleanup."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ OLD = group("Running", "sums-0a1b2-0")
         ("running", 0, (group(),), []),
         ("ended", 0, (group(),), [f"PodGroup {CLUSTER_NAME}"]),
         ("ended", 0, (group(deletionTimestamp="2026-01-01T00:00:00Z"),), []),
-        # The cluster goes first: while it is there, its pods may be members.
+        # The cluster is deleted first, because its pods may be members while it exists.
         ("ended", 1, (group(),), [f"RayCluster {CLUSTER_NAME}"]),
         ("finished", 1, (group(),), [f"RayCluster {CLUSTER_NAME}"]),
         ("finished", 0, (group(),), [f"PodGroup {CLUSTER_NAME}"]),

@@ -1,4 +1,4 @@
-"""A cluster that was suspended from outside: believed after a live read only."""
+"""A cluster that was suspended from outside: only a live read confirms it."""
 
 from __future__ import annotations
 

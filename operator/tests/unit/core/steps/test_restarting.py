@@ -1,4 +1,4 @@
-"""What follows an end that is no success: whose budget it draws on."""
+"""What follows the end of an attempt that did not succeed: which budget it uses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AT_FIRST: Json = {"observed_time": at(0).timestamp()}
 
 
 def after_trained(restart: Json, budget: Json) -> tuple[State, FailureCause | None]:
-    """Let an attempt end before its first step, without a word why, after one that had trained; say what follows."""
+    """End an attempt without explanation before its first step, after one that had trained; return what follows."""
     spec = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "restart": restart}))
     status = status_submitted()
     ran = {
@@ -89,7 +89,7 @@ def test_a_run_that_was_stopped_for_a_stall_gets_a_new_cluster_however_it_ended_
     assert (new.state, new.attempts[-1].cause) == (State.RESTARTING, FailureCause.USER)
     assert (new.stop.reason if new.stop else None, new.intent.attempt if new.intent else 0) == ("Restarting", 1)
     gone = seen(job(spec, status_after(plan)), snapshot=snapshot(spec), live_cluster=None, pods=())
-    assert wrote(decide(gone, 740)).state is State.RESTARTING, "not suspended, which nobody asked for"
+    assert wrote(decide(gone, 740)).state is State.RESTARTING, "not suspended, because suspend is not set"
 
 
 @pytest.mark.parametrize("part", ["intent", "resolved"])

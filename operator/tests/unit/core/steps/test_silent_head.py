@@ -1,4 +1,4 @@
-"""A head that answers nothing: told, borne, and given up only when neither its exporter nor Ray answers for long."""
+"""A head that does not answer: reported, tolerated, and given up only if neither exporter nor Ray answers for long."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_operator_that_was_away_asks_anew_before_it_gives_a_silent_head_up() 
 def test_a_run_that_ray_vouches_for_is_never_given_up_for_silence() -> None:
     told = silent(301, RUNNING).status
     assert silent(1_000_000, RUNNING, told).empty
-    # One question in vain, or some minutes of them, after days of answers.
+    # One request without an answer, or some minutes of them, after days of answers.
     for seconds in (0, 301, 14_399):
         assert silent(1_000_000 + seconds, status=told, mute_since=1_000_000).empty
     given_up = silent(1_014_400, status=told, mute_since=1_000_000)

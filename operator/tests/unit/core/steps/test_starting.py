@@ -212,7 +212,7 @@ def test_that_nobody_makes_pods_is_told_after_two_minutes_and_without_an_event()
 UNTOUCHED = {key: value for key, value in cluster().items() if key != "status"}
 SUSPENDED = cluster() | {"status": {"state": "suspended"}}
 BUSY = KubeRayWork("2026-01-01T12:01:30Z", "2026-01-01T12:00:29Z")
-"""At 90 s, with clusters that were made at most 59 s after ours."""
+"""At 90 s, with clusters that were created at most 59 s after ours."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""spec.suspend, decision by decision; whole lives are in tests/property/test_suspend.py."""
+"""spec.suspend, decision by decision; tests/property/test_suspend.py tests whole lives."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stopping(status: Json | None = None, **facts: object) -> Observed:
 
 
 def closed() -> Json:
-    """Give the status after the attempt's end."""
+    """Return the status after the attempt's end."""
     outcome = Outcome(66, "Stopped", "saved step 3", last_step=3)
     return status_after(decide(stopping(progress=answer({"phase": Phase.ENDED, "outcome": outcome}))))
 

@@ -1,4 +1,4 @@
-"""Children that the cluster's rules forbid for now."""
+"""Children that the cluster's rules reject for now."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def denied(kind: str = "ConfigMap", name: str = CLUSTER_NAME, why: str = QUOTA) 
 
 
 def freezing(status: Json, seconds: float = 0, refusals: tuple[Refusal, ...] = ()) -> Plan:
-    """Decide about a job whose snapshot is to be made."""
+    """Decide about a job whose snapshot is about to be created."""
     return decide(Observed(job(status=status), snapshot=None, config=None, refusals=refusals), seconds)
 
 

@@ -1,4 +1,4 @@
-"""The condition Admitted from the creation of the cluster to the pods, and back when Kueue takes them away."""
+"""The condition Admitted from the creation of the cluster to the pods, and back when Kueue preempts them."""
 
 from __future__ import annotations
 

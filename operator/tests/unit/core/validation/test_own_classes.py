@@ -1,4 +1,4 @@
-"""Classes that an admin added: what a row leaves open is asked of the job."""
+"""Classes that an administrator added: values that a row leaves open are required of the job."""
 
 from collections.abc import Iterator
 

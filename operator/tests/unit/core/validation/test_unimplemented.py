@@ -1,4 +1,4 @@
-"""The table of fields without effect says the truth: it is compared with what is rendered, field by field."""
+"""The table of fields without effect is correct: it is compared with what is rendered, field by field."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ READ_BY_THE_OPERATOR = {
     "rollout.engine": "has one value",
     "trainer.offload.gradients": "launchers.verl.checks.limits",
 }
-"""What has an effect that does not show in the rendering, and where."""
+"""Fields whose effect is not visible in the rendering, and where it is."""
 
 NAME = {"name": "sample"}
 KEY = NAME | {"key": "k"}
@@ -103,10 +103,10 @@ SHARED = small_spec(
     }
 )
 RICH: Json = json.loads(json.dumps(SHARED))
-"""Without parts that are one object: a change of one would be a change of all."""
+"""Without parts that are one object, in which a change of one would be a change of all."""
 SOURCES = Path(rljob.__file__).parent
 KNOWN: dict[str, list[object]] = {"accelerator.class": ["atlas-a2"], "scheduling.topology.nodesPerSuperPodBlock": [4]}
-"""Values of which the schema cannot know the right ones: names of the table, the size of the job."""
+"""Values that the schema cannot derive: names of the table, the size of the job."""
 AMBIGUOUS = {"mode", "job"}
 """Names that other fields have too."""
 VARIANTS: tuple[Json, ...] = (
@@ -125,7 +125,7 @@ VARIANTS: tuple[Json, ...] = (
     },
     {"trainer": {"mode": "Evaluate"}, "checkpoint": None},
 )  # fmt: skip
-"""A field may show only where others let it."""
+"""Specs in which further fields take effect, because some require others."""
 
 
 @cache
@@ -161,15 +161,15 @@ def _differs(document: Json, before: str) -> bool:
     try:
         return show(document) != before
     except ValidationError:
-        return False  # the field goes with another entry of the list
+        return False  # the field belongs to another entry of the list
 
 
 def test_every_field_without_effect_is_told_and_every_field_told_is_without_effect() -> None:
     told, silent, every = [row.field for row in TABLE], set(without_effect()), {text(path) for path, _ in leaves()}
     missing = {name for name in silent if not any(is_below(name, row) for row in told)}
-    assert missing == set(), "these do nothing: give them an effect, or a row in core/validation/unimplemented.py"
+    assert missing == set(), "without effect: implement them, or add a row to core/validation/unimplemented.py"
     wrong = {name for row in told for name in every if is_below(name, row) and name not in silent}
-    assert wrong == set(), "these have an effect now: take their rows out of core/validation/unimplemented.py"
+    assert wrong == set(), "these have an effect now: remove their rows from core/validation/unimplemented.py"
     assert all(any(is_below(name, row) for name in every) for row in told), "a row names no field"
 
 
@@ -177,7 +177,7 @@ def is_below(name: str, row: str) -> bool:
     return name == row or name.startswith((f"{row}.", f"{row}["))
 
 
-# What validation checks and what `spec.decisions` records in the status reaches no pod by itself.
+# What validation checks and what `spec.decisions` records in the status does not reach pods by itself.
 DECIDERS = [
     path
     for folder in ("core", "control")
@@ -191,7 +191,7 @@ def test_no_field_of_the_table_is_read_where_the_operator_decides() -> None:
     names = {row.field.rpartition(".")[2] for row in TABLE} - AMBIGUOUS
     snake = {name: re.sub(r"([A-Z])", r"_\1", name).lower() for name in names}
     read = {name for name, word in snake.items() if re.search(rf"\.{word}\b", source)}
-    assert read == set(), "these have an effect now: take their rows out of core/validation/unimplemented.py"
+    assert read == set(), "these have an effect now: remove their rows from core/validation/unimplemented.py"
 
 
 def test_only_what_is_set_is_told() -> None:

@@ -1,4 +1,4 @@
-"""What passes, what is told at once, and names; bad specs one by one stand in `corpus`."""
+"""Valid specs, warnings, and names; `corpus` has the invalid specs one by one."""
 
 import pytest
 from builders import Json, group, merged, small_spec, validate

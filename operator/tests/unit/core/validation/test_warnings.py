@@ -1,4 +1,4 @@
-"""What is accepted and told about hardware and HCCL."""
+"""Warnings about hardware and HCCL."""
 
 import pytest
 from builders import Json, group, merged, small_spec, typed, validate

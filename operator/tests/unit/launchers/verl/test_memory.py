@@ -1,4 +1,4 @@
-"""From a job to the layout whose memory is reckoned: what verl's keys say counts, whoever set them."""
+"""The layout of a job for the memory estimate: verl's keys count, whether a field or an override sets them."""
 
 import pytest
 from builders import Json, group, merged, small_spec, typed
@@ -49,7 +49,7 @@ def test_fsdp_spreads_all_layers_and_recomputes_them() -> None:
 
 
 def test_a_micro_batch_has_prompt_and_response_of_full_length() -> None:
-    # 32 prompts × 8 answers over 8 devices are 32 samples a device.
+    # 32 prompts × 8 responses over 8 devices are 32 samples per device.
     assert (trainer(FSDP).tokens, trainer(FSDP).micro_batches) == (32 * 2048, 1)
     smaller = trainer(merged(FSDP, {"trainer": {"microBatchSizePerDevice": 4}}))
     assert (smaller.tokens, smaller.micro_batches) == (4 * 2048, 8)
@@ -59,7 +59,7 @@ def test_a_micro_batch_has_prompt_and_response_of_full_length() -> None:
 
 def test_a_bound_on_tokens_is_one_of_a_device() -> None:
     found = trainer(merged(MEGATRON, {"trainer": {"maxTokensPerDevice": 4096}}))
-    # One rank has 256 samples of 2,048 tokens; two devices of context take 8,192 at a time.
+    # One rank has 256 samples of 2,048 tokens; two devices of context parallelism take 8,192 at a time.
     assert (found.tokens, found.micro_batches) == (4096, 64)
 
 

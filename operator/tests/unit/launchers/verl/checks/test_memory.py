@@ -1,4 +1,4 @@
-"""Refusals and warnings of memory that stand in no row of the corpus."""
+"""Rejections and warnings about memory that have no row in the corpus."""
 
 from builders import Json, group, merged, small_spec, validate
 from corpus.memory import OFFLOADED, WIDE, on_a3

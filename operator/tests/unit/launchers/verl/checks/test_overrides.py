@@ -1,4 +1,4 @@
-"""Tables about keys of verl agree with those who own the keys."""
+"""Tables about keys of verl agree with the modules that own the keys."""
 
 from corpus.overrides import LEGACY as LEGACY_CASES
 
