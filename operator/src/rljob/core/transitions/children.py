@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rljob.api.status import ConditionStatus, ConditionType, State
+from rljob.api.status import Condition, ConditionStatus, ConditionType, State
 from rljob.core import status
 from rljob.core.context import Context
 from rljob.core.observed import Manifest, Refusal, RefusalCause
@@ -61,16 +61,24 @@ def reports_another(context: Context, *children: Creation) -> bool:
 
 
 def _report(context: Context, refusal: Refusal) -> Plan | None:
-    reason, message = REFUSED[refusal.kind], f"{refusal.kind} {refusal.name}: {refusal.why}"
+    reason, (kind, state) = REFUSED[refusal.kind], _place(context)
+    message = _first_words(status.condition(context.status, kind), f"{refusal.kind} {refusal.name}: ", refusal.why)
     if context.is_late and _reported(context) is reason:
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
-    kind, state = _place(context)
     # An initializer before this child may have taken hours.
     new = context.status.model_copy(update={"intent": context.timed_anew()}) if context.is_late else context.status
     new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, reason, message)
     new = context.writer.summarised(new, state, reason, message)
     plan = context.write(new, EventNote(EventType.WARNING, reason, status.bounded(message)))
     return None if plan.empty else plan
+
+
+def _first_words(told: Condition | None, subject: str, why: str) -> str:
+    """Return the message that the status already has about a child, or else a new one.
+
+    A quota's message names what is used of it, which changes with every other job: one message per child is enough.
+    """
+    return told.message if told is not None and told.message.startswith(subject) else subject + why
 
 
 def _reported(context: Context) -> Reason | None:

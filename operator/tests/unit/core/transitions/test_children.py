@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from builders import (
     CLUSTER_NAME,
     Json,
@@ -56,9 +57,10 @@ def test_a_refused_child_is_told_with_the_servers_words() -> None:
     assert [(note.type, note.reason) for note in plan.events] == [("Warning", "ConfigMapRefused")]
 
 
-def test_it_is_told_once_and_made_again() -> None:
+@pytest.mark.parametrize("why", [QUOTA, QUOTA.replace("5", "6")])
+def test_it_is_told_once_and_made_again(why: str) -> None:
     # The Secret exists by then, and its own quota may be used up.
-    assert kinds(freezing(told(), 20, denied())) == ["ConfigMap"]
+    assert kinds(freezing(told(), 20, denied(why=why))) == ["ConfigMap"]
     assert kinds(freezing(told(), 20)) == ["Secret", "ConfigMap"]
 
 
