@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rljob_runtime import checkpoint_contents
-from rljob_runtime.launcher_overrides import ROUTER_CONFIG, TRAINER_NAME
+from rljob_runtime.launcher_overrides import TRAINER_NAME
 
 
 def parameters(function: Any) -> list[str]:
@@ -289,23 +289,6 @@ def test_run_ppo_makes_a_runner_and_runs_it(monkeypatch: pytest.MonkeyPatch) -> 
     )
     main_ppo.run_ppo(config, task_runner_class=Runner())
     assert calls == ["made", "run", "waited"]
-
-
-def test_the_router_is_loaded_from_our_file_and_times_its_replicas() -> None:
-    from verl.workers.rollout import router
-
-    chosen = router._load_router_yaml(str(ROUTER_CONFIG))
-    cls = router._resolve_router_class(chosen["router_class"])
-    assert "ray_cls.remote(servers, yaml_config)" in inspect.getsource(router._create_plugin_extension)
-    made = cls({"a": "handle-a", "b": "handle-b"}, chosen)
-    server, handle = made.acquire_server("request-1")
-    assert handle == f"handle-{server}"
-    made.release_server(server, "request-1")
-    window = made.take_window()
-    replicas = window["replicas"]
-    assert set(replicas) == {"a", "b"}
-    assert replicas[server]["requests"] == 1
-    assert window["tail_begin"] == replicas[server]["last_release"] >= replicas[server]["first_acquire"]
 
 
 def test_the_trainer_reaches_the_router() -> None:
