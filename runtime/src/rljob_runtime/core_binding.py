@@ -29,6 +29,8 @@ TORCH_NPU = "CPU_AFFINITY_CONF"
 PLAN_FILE = "plan.json"
 RECORD_SUFFIX = ".bound"
 RAYLET = "raylet"
+RAYLET_PID = "RAY_RAYLET_PID"
+"""Set by Ray for its workers (ray/_private/process_watcher.py, 2.60). A forked worker is not a child of raylet."""
 AGENTS = ("dashboard/agent.py", "runtime_env/agent/main.py")
 """Helper processes of raylet (ray/_private/services.py, 2.60)."""
 
@@ -123,8 +125,8 @@ def visible_devices() -> list[int]:
 
 
 def bind_raylet(plan: Plan) -> None:
-    """Keep raylet and its helpers off the devices' pools. Must run in a Ray worker, a child of raylet."""
-    parent = os.getppid()
+    """Keep raylet and its helpers off the devices' pools. Must run in a Ray worker."""
+    parent = int(os.environ.get(RAYLET_PID) or os.getppid())
     if _read(f"/proc/{parent}/comm").strip() != RAYLET:
         return
     mask = frozenset(plan.system) | frozenset(plan.data)

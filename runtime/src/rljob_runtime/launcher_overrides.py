@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rljob_runtime.contract import JobConfig, OverrideValue, Platform
+from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin import cpu_defaults
 
@@ -87,6 +88,7 @@ def only_evaluates(job: JobConfig) -> bool:
 
 
 def environment(job: JobConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables from which verl and vLLM determine their platform; the pod's values take precedence."""
+    """Return the variables that every process of verl and vLLM needs; the pod's values take precedence."""
     wanted = cpu_defaults.ENVIRONMENT if job.platform is Platform.CPU else {"VERL_PLATFORM": "huawei"}
+    wanted = wanted | fork_server.environment(job, environ)
     return {name: environ.get(name, value) for name, value in wanted.items()}

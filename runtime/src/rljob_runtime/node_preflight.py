@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import secrets
 import sys
 import threading
@@ -21,6 +22,7 @@ from rljob_runtime import core_binding, hccl, ray_cluster
 from rljob_runtime.affinity import DEVICE_CPUS_MIN
 from rljob_runtime.contract import JobConfig, Platform
 from rljob_runtime.files import run_with_timeout
+from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.node_checks import evaluate, report
 from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
 from rljob_runtime.node_checks.gather import gather
@@ -48,7 +50,7 @@ def check(job: JobConfig, run: str, spool: Spool) -> dict[str, str]:
         asked, begun = time.time(), time.monotonic()
         wanted = request(job, run, folders)
         head = _begin_on_head(wanted)
-        answers = ray_cluster.on_device_nodes(gather, ANSWER_SECONDS, wanted)
+        answers = ray_cluster.on_device_nodes(_gather, ANSWER_SECONDS, wanted)
         facts = [facts for facts in answers.values() if facts is not None]
         if (own := head(max(0.0, begun + ANSWER_SECONDS - time.monotonic()))) is not None:
             facts.insert(0, own)
@@ -58,6 +60,12 @@ def check(job: JobConfig, run: str, spool: Spool) -> dict[str, str]:
         _remove_tokens(folders)
     conclude(job, spool, facts, window, silent, seconds)
     return {address: answer.node for address, answer in answers.items() if answer is not None}
+
+
+def _gather(wanted: Request) -> NodeFacts:
+    """Gather a node's facts, after starting its fork server: this task is the first worker of the job on its node."""
+    fork_server.begin(os.environ)
+    return gather(wanted)
 
 
 def suspect_of(lost: Sequence[str], names: Mapping[str, str]) -> str | None:

@@ -5,6 +5,7 @@ Every wait has a limit. Exceeding it is an environment failure (exit 65), which 
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rljob_runtime.contract import ExitCode, JobConfig
+from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.stacks.gather import Stack, gather
 
@@ -197,7 +199,11 @@ def _pinned(task: Callable[..., Any], node: str) -> Any:  # noqa: ANN401 - Ray's
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return ray.remote(task).options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
+    options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+    if os.environ.get(fork_server.VARIABLE):
+        # It needs no library, and a check must not wait until the fork server of its node has imported them.
+        options["runtime_env"] = {"py_executable": sys.executable}
+    return ray.remote(task).options(**options)
 
 
 def _nodes_with(devices: int) -> int:

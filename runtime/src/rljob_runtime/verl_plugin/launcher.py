@@ -5,12 +5,14 @@ verl is imported only when a method is called, so that an image with another tra
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rljob_runtime import checkpoint_contents, launcher_overrides, parallelism, preflight
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, StopMode
+from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.resume import Start
 from rljob_runtime.trainer import WORKER_HOOK, Result, Setup
@@ -42,6 +44,8 @@ class VerlTrainer:
 
     def prepare(self, setup: Setup) -> None:
         """Compose verl's configuration and let verl check it."""
+        # In parallel with the imports of this process.
+        fork_server.begin_early(os.environ)
         from rljob_runtime import hydra_config
 
         job = setup.job
@@ -120,7 +124,7 @@ def require_plugin(job: JobConfig) -> None:
 
 
 def prepare_processes(config: DictConfig, variables: Mapping[str, str]) -> None:
-    """Let verl's own ray.init pass the variables to every process of the job, and set our hook for Ray workers."""
+    """Let verl's own ray.init pass variables, hook and interpreter to every process of the job."""
     from omegaconf import OmegaConf
 
     runtime_env = "ray_kwargs.ray_init.runtime_env"
@@ -129,3 +133,6 @@ def prepare_processes(config: DictConfig, variables: Mapping[str, str]) -> None:
     hook = f"{runtime_env}.worker_process_setup_hook"
     if OmegaConf.select(config, hook) is None:
         OmegaConf.update(config, hook, WORKER_HOOK, force_add=True)
+    chosen = OmegaConf.to_container(OmegaConf.select(config, runtime_env))
+    if python := fork_server.interpreter(chosen, variables):
+        OmegaConf.update(config, f"{runtime_env}.py_executable", python, force_add=True)

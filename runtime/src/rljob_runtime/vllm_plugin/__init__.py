@@ -18,6 +18,7 @@ import os
 from typing import Any
 
 from rljob_runtime import core_binding
+from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.stacks import register as stack_register
 
 MARK = "_rljob"
@@ -28,6 +29,7 @@ LOST_PING_MS = 10
 def register() -> None:
     """Register for stack traces and keep weights reloadable on CPUs. vLLM may call this more than once."""
     stack_register.register()
+    fork_server.install_spawn()
     if os.environ.get(core_binding.VARIABLE):
         from rljob_runtime.vllm_plugin import engine_binding
 
