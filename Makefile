@@ -81,6 +81,10 @@ test-image: venv ## test upstream's seams and local runs in the runtime image, o
 tap-cost: venv ## measure what our taps cost a run, in the runtime image on the running local cluster: 12 minutes
 	@$(PY) -m scripts.in_image tap-cost
 
+.PHONY: start-time
+start-time: venv ## measure where the time of a start goes, in the runtime image on the running local cluster: 5 minutes
+	@$(PY) -m scripts.in_image start-time
+
 .PHONY: fuzz
 fuzz: venv ## mutate every field of every example 20,000 times: nothing may crash (FUZZ_EXAMPLES=n)
 	@RLJOB_FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(PY) -m pytest -q -s --timeout=3600 operator/tests/property/test_fuzz.py

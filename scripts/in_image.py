@@ -1,8 +1,8 @@
 """Run tests and benchmarks in the runtime image, which has verl, vLLM and Ray, as pods of the local cluster.
 
 `python -m scripts.in_image SUITE …` runs in the stage `seams` of `make test`, the stage `local` of `make acceptance`,
-`make test-image` and `make tap-cost`. The image contains no test tools, so pytest, at the locked version, and the tests
-are mounted from this machine.
+`make test-image`, `make tap-cost` and `make start-time`. The image contains no test tools, so pytest, at the locked
+version, and the tests are mounted from this machine.
 """
 
 from __future__ import annotations
@@ -91,6 +91,14 @@ SUITES = {
         mounts={"wheels": WHEELS, "examples": ROOT / "examples"},
         shared_memory="2Gi",
         command=("python", "-m", "benchmarks.tap_cost"),
+        mounted_at="/repository/benchmarks",
+    ),
+    "start-time": Suite(
+        ROOT / "benchmarks",
+        seconds=1800,
+        mounts={"wheels": WHEELS, "examples": ROOT / "examples"},
+        shared_memory="2Gi",
+        command=("python", "-m", "benchmarks.start_time"),
         mounted_at="/repository/benchmarks",
     ),
 }

@@ -2,8 +2,8 @@
 
 There is one per node and run, started by the first process that needs it: the launcher on the head, a worker elsewhere.
 It imports what needs no Ray, waits for the first worker of the job, imports the rest with that worker's environment,
-and then forks one process for each client. It has a single thread and ends after the raylet does. A forked process leaves
-`serve` with a `Forked` and continues in `main`, so that it ends as any Python process does.
+and then forks one process for each client. It has a single thread and ends after the raylet does. A forked process
+leaves `serve` with a `Forked` and continues in `main`, so that it ends as any Python process does.
 """
 
 from __future__ import annotations
