@@ -14,7 +14,7 @@ import pytest
 from tests.e2e import quickstart, runs, story
 from tests.kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(400 * runs.SLOWER)]
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1200 * runs.SLOWER)]
 
 NAMESPACE = "rljob-doomed"
 GRACE_SECONDS = 240

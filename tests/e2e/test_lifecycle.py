@@ -19,7 +19,7 @@ from tests.e2e import runs, story, upgrades
 from tests.e2e.story import Record
 from tests.kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1200 * runs.SLOWER)]
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1600 * runs.SLOWER)]
 
 NAME = "lifecycle"
 STEPS = 40 if runs.VERL else 240
@@ -27,7 +27,7 @@ STEPS = 40 if runs.VERL else 240
 STEP_SECONDS = 2.0
 SAVE_EVERY = 5
 GRACE_SECONDS = 240
-RUN_SECONDS = 1000 * runs.SLOWER
+RUN_SECONDS = 1500 * runs.SLOWER
 PEACE = (0, *sorted(random.sample(range(1, 7), 2)))
 """Steps at which the operator is killed in the first attempt: any two, and once while the job starts."""
 BLOWS = ((8, story.lose_worker), (17, story.delete_head), (27, story.suspend))

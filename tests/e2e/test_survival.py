@@ -12,11 +12,11 @@ from tests.e2e import runs, story
 from tests.e2e.story import Record
 from tests.kube import Kube
 
-pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1200 * runs.SLOWER)]
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1600 * runs.SLOWER)]
 
 NAME = "survivor"
 PROGRESS_SECONDS = 60 if runs.VERL else 30
-RUN_SECONDS = 1000 * runs.SLOWER
+RUN_SECONDS = 1500 * runs.SLOWER
 STEPS = 26 if runs.VERL else 60
 STEP_SECONDS = 2.0
 IN_STACKS = "distributed_c10d.py" if runs.VERL else "in all_reduce"

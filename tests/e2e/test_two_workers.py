@@ -10,7 +10,7 @@ import pytest
 from tests.e2e import runs, story
 from tests.kube import Kube, Manifest, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(400 * runs.SLOWER)]
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1200 * runs.SLOWER)]
 
 NAME = "two-workers"
 STOP_AFTER = 3
