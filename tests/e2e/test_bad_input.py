@@ -36,7 +36,7 @@ def test_the_api_server_refuses(kube: Kube, name: str, fields: dict[str, Any], m
 
 
 INVALID = {
-    "accelerator": ({"accelerator__class": "h100"}, "spec.accelerator.class: there is no class h100"),
+    "accelerator": ({"accelerator__class": "h100"}, "spec.accelerator.class: class h100 does not exist"),
     "batch": ({"trainer__globalBatchSize": 33, "trainer__samplesPerPrompt": 3}, "spec.trainer.globalBatchSize: 33"),
     "devices": ({"rollout": {"parallelism": {"tensor": 3}}}, "spec.rollout.parallelism.tensor: 3 does not divide"),
     "mini-batch": ({"trainer__miniBatchSize": 7}, "spec.trainer.miniBatchSize: 7 does not divide"),

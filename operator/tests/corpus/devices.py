@@ -17,7 +17,7 @@ BAD = {
             group({"devicesPerNode": 3}),
         ),
         "spec.workerGroups[0].devicesPerNode",
-        "3 devices split a card: class atlas-a3-superpod has 2 dies a card; use a multiple of 2",
+        "3 devices split a card: class atlas-a3-superpod has 2 dies per card; use a multiple of 2",
     ),
     "tensor with FSDP2": Bad(
         trainer(parallelism={"tensor": 2}),

@@ -18,12 +18,12 @@ BAD = {
     "halves of several nodes": Bad(
         merged(A2, group({"nodes": 2, "devicesPerNode": 4})),
         "spec.workerGroups[0].devicesPerNode",
-        "4 on 2 nodes, but a pod takes its node whole: class atlas-a2 has 8 a node; set that, or nodes to 1",
+        "4 on 2 nodes, but a pod must take a whole node: class atlas-a2 has 8 devices per node; use that, or set nodes",
     ),
     "cores that cannot be shared": Bad(
         merged(WHOLE, group({"devicesPerNode": 8, "template": {"cpu": "100"}})),
         f"{WORKERS}.cpu",
-        "100 cores cannot be shared evenly by 8 devices; use 96 or 104",
+        "100 cores cannot be divided evenly among 8 devices; use 96 or 104",
     ),
     "cores in parts": Bad(
         merged(WHOLE, group({"devicesPerNode": 8, "template": {"cpu": "95500m"}})),
@@ -35,7 +35,7 @@ BAD = {
             WHOLE, template({"sharedMemory": "2Ti"}) | group({"devicesPerNode": 8, "template": {"sharedMemory": "2Ti"}})
         ),
         f"{WORKERS}.sharedMemory",
-        "2Ti counts as memory, and template.memory is 1400Gi",
+        "2Ti counts as memory, but template.memory is 1400Gi",
     ),
     "a patch of a Guaranteed pod's cores": Bad(
         merged(WHOLE, patch(containers=[{"name": "ray-worker", "resources": {"limits": {"cpu": "200"}}}])),
@@ -57,10 +57,10 @@ BAD = {
     ),
     "no link within a node": Bad(env(("HCCL_INTRA_PCIE_ENABLE", "0")), f"{WORKERS}.env[0]", "no link is left"),
     "a time that HCCL does not know": Bad(
-        env(("HCCL_CONNECT_TIMEOUT", "60")), f"{WORKERS}.env[0]", "'60': HCCL_CONNECT_TIMEOUT goes from 120 to 7200"
+        env(("HCCL_CONNECT_TIMEOUT", "60")), f"{WORKERS}.env[0]", "'60': HCCL_CONNECT_TIMEOUT must be from 120 to 7200"
     ),
     "a port that HCCL does not know": Bad(
-        env(("HCCL_IF_BASE_PORT", "65530")), f"{WORKERS}.env[0]", "HCCL_IF_BASE_PORT goes from 1024 to 65520"
+        env(("HCCL_IF_BASE_PORT", "65530")), f"{WORKERS}.env[0]", "HCCL_IF_BASE_PORT must be from 1024 to 65520"
     ),
     "a list of hosts that is none": Bad(
         env(("HCCL_WHITELIST_DISABLE", "0")), f"{WORKERS}.env[0]", "without HCCL_WHITELIST_FILE"

@@ -21,27 +21,27 @@ BAD = {
     "a checkpoint in the pod": Bad(
         {"checkpoint": {"path": "/ckpt", "everySteps": 5}},
         "spec.checkpoint.path",
-        "/ckpt lies on no volume and is gone with the pod; mount a volume at or above it in spec.workerGroups[0]",
+        "/ckpt is on no volume and would be lost with the pod; mount a volume at or above it in spec.workerGroups[0]",
     ),
     "a checkpoint on a volume that is not there": Bad(
         template({"volumeMounts": [{"name": "data", "mountPath": "/data"}]})
         | {"checkpoint": {"path": "/data/ckpt", "everySteps": 5}},
         "spec.workerGroups[0].template.volumeMounts[0].name",
-        "no volume data; volumes are: none",
+        "volume data does not exist; volumes are none",
     ),
     "a checkpoint beside the volume": Bad(
-        saved({"path": "/database"}), "spec.checkpoint.path", "/database lies on no volume"
+        saved({"path": "/database"}), "spec.checkpoint.path", "/database is on no volume"
     ),
     "a checkpoint on scratch space": Bad(
-        saved(emptyDir={}), "spec.checkpoint.path", "lies on volume data, which does not outlive the pod"
+        saved(emptyDir={}), "spec.checkpoint.path", "is on volume data, which does not outlive the pod"
     ),
     "a checkpoint that cannot be written": Bad(
         saved(persistentVolumeClaim={"claimName": "data", "readOnly": True}),
         "spec.checkpoint.path",
-        "is mounted read-only; take readOnly out",
+        "is mounted read-only; remove readOnly",
     ),
     "a checkpoint on another volume": Bad(
-        saved({"volume": "other"}), "spec.checkpoint.volume", "no volume other; those"
+        saved({"volume": "other"}), "spec.checkpoint.volume", "volume other does not exist; the workers"
     ),
     "a checkpoint on the wrong volume": Bad(
         template(
@@ -52,7 +52,7 @@ BAD = {
         )
         | {"checkpoint": {"path": "/fast/ckpt", "volume": "data", "everySteps": 5}},
         "spec.checkpoint.path",
-        "/fast/ckpt lies on volume fast, not on data",
+        "/fast/ckpt is on volume fast, not on data",
     ),
     "a checkpoint that the head sees elsewhere": Bad(
         merged(
@@ -65,7 +65,7 @@ BAD = {
             ),
         ),
         "spec.checkpoint.path",
-        "lies on volume data in the workers and mine in the head; mount the same one",
+        "is on volume data in the workers and on mine in the head; mount the same one",
     ),
     "a checkpoint that never comes": Bad(
         saved({"everySteps": 41}), "spec.checkpoint.everySteps", "41 is more than trainer.steps 40; lower it"
@@ -80,16 +80,20 @@ BAD = {
         saved({"from": {"job": "other", "path": "/x"}}), "spec.checkpoint.from", "has job and path; set exactly one"
     ),
     "restarts without checkpoint": Bad(
-        {"restart": {"maxRestarts": 3}}, "spec.restart.maxRestarts", "needs spec.checkpoint: without one the run begins"
+        {"restart": {"maxRestarts": 3}},
+        "spec.restart.maxRestarts",
+        "requires spec.checkpoint: without it a restart begins",
     ),
     "infrastructure restarts without checkpoint": Bad(
-        {"restart": {"maxInfrastructureRestarts": 3}}, "spec.restart.maxInfrastructureRestarts", "needs spec.checkpoint"
+        {"restart": {"maxInfrastructureRestarts": 3}},
+        "spec.restart.maxInfrastructureRestarts",
+        "requires spec.checkpoint",
     ),
     "a stop that waits for nothing": Bad(
-        {"stop": {"requireCheckpoint": True}}, "spec.stop.requireCheckpoint", "needs spec.checkpoint"
+        {"stop": {"requireCheckpoint": True}}, "spec.stop.requireCheckpoint", "requires spec.checkpoint"
     ),
     "a log in the pod": Bad(
-        {"observability": {"logPath": "/logs"}}, "spec.observability.logPath", "lies on no volume and is gone with"
+        {"observability": {"logPath": "/logs"}}, "spec.observability.logPath", "is on no volume and would be lost with"
     ),
     "a log on scratch space": Bad(
         template(volume("/logs", emptyDir={})) | {"observability": {"logPath": "/logs"}},
@@ -104,16 +108,16 @@ BAD = {
     "a fault that is none": Bad(
         {"restart": {"rules": [{"name": "a", "onFault": "SeperateNPU", "action": "Fail"}]}},
         "spec.restart.rules[0].onFault",
-        "SeperateNPU is no class of faults; did you mean SeparateNPU?",
+        "SeperateNPU is not a class of faults; did you mean SeparateNPU?",
     ),
     "a fault like no other": Bad(
         {"restart": {"rules": [{"name": "a", "onFault": "x", "action": "Fail"}]}},
         "spec.restart.rules[0].onFault",
-        "x is no class of faults; they are NotHandleFault",
+        "x is not a class of faults; they are NotHandleFault",
     ),
     "a pattern that is none": Bad(rule("("), PATTERN, "cannot be compiled: missing ), unterminated subpattern"),
     "a pattern of endless numbers": Bad(rule("a{99999999999999999999}"), PATTERN, "cannot be compiled"),
-    "a pattern that looks ahead": Bad(rule("a(?=b)"), PATTERN, "(?= looks ahead, which RE2 does not know"),
+    "a pattern that looks ahead": Bad(rule("a(?=b)"), PATTERN, "(?= is a lookahead, which RE2 does not support"),
     "a pattern that looks back": Bad(rule(r"(a)\1"), PATTERN, r"\1 refers to an earlier group, which RE2 does not"),
     "a pattern that repeats repetitions": Bad(rule("(a+)+$"), PATTERN, "a repetition is repeated, as in (a+)+"),
     "a pattern that repeats too often": Bad(rule("a{1001}"), PATTERN, "{1001} repeats more than 1000 times"),
@@ -121,7 +125,7 @@ BAD = {
     "an end of another language": Bad(rule(r"a\Z"), PATTERN, "use $"),
     "a comparison with nothing": Bad(stop(), "spec.stopRules[0].threshold", "is required with condition Below"),
     "NaN above one": Bad(
-        stop(condition="IsNaN", threshold="1"), "spec.stopRules[0].threshold", "NaN compares with nothing"
+        stop(condition="IsNaN", threshold="1"), "spec.stopRules[0].threshold", "because NaN is not compared"
     ),
     "a threshold without end": Bad(stop(threshold="1e999"), "spec.stopRules[0].threshold", "is too large for a number"),
     "a rule for longer than the run": Bad(
@@ -146,32 +150,34 @@ BAD = {
     "blocks of what has no super-pods": Bad(
         {"scheduling": {"topology": {"nodesPerSuperPodBlock": 1}}},
         "spec.scheduling.topology.nodesPerSuperPodBlock",
-        "class cpu knows no super-pods; leave it out, or let an admin set superPodLabel",
+        "class cpu has no super-pods; remove it, or let an administrator set superPodLabel",
     ),
     "a level that is no label": Bad(
         {"scheduling": {"topology": {"level": "super pod"}}},
         "spec.scheduling.topology.level",
-        "'super pod' is no name of a label; write one such as example.com/rack",
+        "'super pod' is not a label name; use one such as example.com/rack",
     ),
     "a level too long for Kueue": Bad(
         {"scheduling": {"queueName": "cards", "topology": {"level": f"{'a' * 60}.example/rack"}}},
         "spec.scheduling.topology.level",
-        "73 characters, and Kueue reads at most 63",
+        "73 characters, but Kueue allows at most 63",
     ),
     "a must of nothing": Bad(
         {"scheduling": {"topology": {"mode": "Required"}}},
         "spec.scheduling.topology.level",
-        "is needed with mode Required: class cpu knows no super-pods to stay within",
+        "is required with mode Required, because class cpu has no super-pods",
     ),
     "a place in a queue of somebody else": Bad(
         {"scheduling": {"gang": "Volcano", "queueName": "team", "workloadPriorityClassName": "high"}},
         "spec.scheduling.workloadPriorityClassName",
-        "Volcano goes by scheduling.priorityClassName, set that",
+        "Volcano uses scheduling.priorityClassName, so set that",
     ),
     "a cluster without job": Bad(
         {"cleanup": {"clusterAfterSeconds": 60, "jobAfterSeconds": 5}}, "spec.cleanup.jobAfterSeconds", "raise it"
     ),
     "a keepsake of nothing": Bad(
-        {"cleanup": {"keepOnFailure": True}}, "spec.cleanup.keepOnFailure", "clusterAfterSeconds, which is 0; set it"
+        {"cleanup": {"keepOnFailure": True}},
+        "spec.cleanup.keepOnFailure",
+        "clusterAfterSeconds, which is 0; raise that",
     ),
 }

@@ -33,32 +33,34 @@ VOLUMES = {
     "reserved volume": Bad(
         template({"volumes": [{"name": "rljob-spool", "emptyDir": {}}]}),
         f"{WORKERS}.volumes[0].name",
-        "rljob-spool is taken by the operator; rename it",
+        "rljob-spool is reserved by the operator; rename it",
     ),
     "mount of nothing": Bad(
         template({"volumeMounts": [{"name": "data", "mountPath": "/data"}]}),
         f"{WORKERS}.volumeMounts[0].name",
-        "no volume data; volumes are: none",
+        "volume data does not exist; volumes are none",
     ),
     "the head mounts nothing": Bad(
         head({"volumeMounts": [{"name": "x", "mountPath": "/x"}]}) | template(volume()),
         "spec.head.template.volumeMounts[0].name",
-        "no volume x; volumes are: data",
+        "volume x does not exist; volumes are data",
     ),
     "the workers mount the head's": Bad(
         head({"volumes": [{"name": "v", "emptyDir": {}}]})
         | template({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}),
         f"{WORKERS}.volumeMounts[0].name",
-        "no volume v; volumes are: none",
+        "volume v does not exist; volumes are none",
     ),
     "a mount on the spool": Bad(
-        template(volume("/var/run/rljob/")), f"{WORKERS}.volumeMounts[0].mountPath", "is the operator's; use another"
+        template(volume("/var/run/rljob/")),
+        f"{WORKERS}.volumeMounts[0].mountPath",
+        "is reserved by the operator; use another",
     ),
-    "a mount on everything": Bad(template(volume("/")), f"{WORKERS}.volumeMounts[0].mountPath", "is the operator's"),
+    "a mount on everything": Bad(template(volume("/")), f"{WORKERS}.volumeMounts[0].mountPath", "the operator"),
     "a mount on the code": Bad(
         template(volume("/code")) | {"code": {"type": "ConfigMap", "configMap": {"name": "code"}}},
         f"{WORKERS}.volumeMounts[0].mountPath",
-        "/code is the operator's",
+        "/code is reserved by the operator",
     ),
     "two mounts on one path": Bad(
         template(
@@ -68,54 +70,56 @@ VOLUMES = {
             }
         ),
         f"{WORKERS}.volumeMounts[1].mountPath",
-        "//a/ is mounted twice; take one out",
+        "//a/ is mounted twice; remove one mount",
     ),
     "shared memory without memory": Bad(
         template({"memory": "2Gi", "sharedMemory": "2048Mi"}),
         f"{WORKERS}.sharedMemory",
-        "2048Mi counts as memory, and template.memory is 2Gi; raise memory",
+        "2048Mi counts as memory, but template.memory is 2Gi; raise memory",
     ),
 }
 PODS = {
     "a variable of the contract": Bad(
-        env("RAY_AUTH_TOKEN", "x"), f"{WORKERS}.env[0].name", "RAY_AUTH_TOKEN is the operator's; use another name"
+        env("RAY_AUTH_TOKEN", "x"),
+        f"{WORKERS}.env[0].name",
+        "RAY_AUTH_TOKEN is reserved by the operator; use another name",
     ),
-    "a variable of the next contract": Bad(env("RLJOB_X", "x"), f"{WORKERS}.env[0].name", "is the operator's"),
+    "a variable of the next contract": Bad(env("RLJOB_X", "x"), f"{WORKERS}.env[0].name", "the operator"),
     "a secret in a variable of the contract": Bad(
         {"secretRefs": [{"name": "s", "items": [{"key": "k", "env": "RLJOB_ATTEMPT"}]}]},
         "spec.secretRefs[0].items[0].env",
-        "RLJOB_ATTEMPT is the operator's",
+        "RLJOB_ATTEMPT is reserved by the operator",
     ),
     "two secrets in one variable": Bad(
         {"secretRefs": [{"name": name, "items": [{"key": "k", "env": "A"}]} for name in ("s", "t")]},
         "spec.secretRefs[1].items[0].env",
-        "A comes from Secret s already; rename one",
+        "A is already set from Secret s; rename one",
     ),
     "a toleration with a value for nothing": Bad(
         template({"tolerations": [{"key": "a", "value": "b"}]}),
         f"{WORKERS}.tolerations[0]",
-        "operator Exists takes no value, got b; use operator Equal",
+        "operator Exists allows no value, but it is b; use operator Equal",
     ),
     "a toleration without key": Bad(
         head({"tolerations": [{"operator": "Equal", "value": "b"}]}),
         "spec.head.template.tolerations[0]",
-        "operator Equal needs a key",
+        "operator Equal requires a key",
     ),
     "a toleration that ends for no reason": Bad(
         template({"tolerations": [{"key": "a", "tolerationSeconds": 5}]}),
         f"{WORKERS}.tolerations[0]",
-        "tolerationSeconds goes with effect NoExecute",
+        "tolerationSeconds requires effect NoExecute",
     ),
     "a label that is none": Bad(
-        template({"labels": {"team name": "x"}}), f"{WORKERS}.labels[team name]", "is no name of a label"
+        template({"labels": {"team name": "x"}}), f"{WORKERS}.labels[team name]", "is not a label name"
     ),
     "a value that is no label's": Bad(
-        template({"nodeSelector": {"zone": "a b"}}), f"{WORKERS}.nodeSelector[zone]", "'a b' is no value of a label"
+        template({"nodeSelector": {"zone": "a b"}}), f"{WORKERS}.nodeSelector[zone]", "'a b' is not a label value"
     ),
     "root that is not root": Bad(
         template({"securityContext": {"runAsNonRoot": True, "runAsUser": 0}}),
         f"{WORKERS}.securityContext",
-        "runAsNonRoot with runAsUser 0",
+        "runAsNonRoot contradicts runAsUser 0",
     ),
     "a sidecar without image": Bad(
         template({"sidecars": [{"name": "a"}]}), f"{WORKERS}.sidecars[0].image", "is required and not set"
@@ -123,10 +127,10 @@ PODS = {
     "a sidecar of our name": Bad(
         template({"sidecars": [SIDECAR | {"name": "exporter"}]}),
         f"{WORKERS}.sidecars[0].name",
-        "exporter is taken by the operator; rename it",
+        "exporter is reserved by the operator; rename it",
     ),
     "a sidecar without name": Bad(
-        template({"sidecars": [{"image": "a"}]}), f"{WORKERS}.sidecars[0].name", "is needed: at most 63 lower-case"
+        template({"sidecars": [{"image": "a"}]}), f"{WORKERS}.sidecars[0].name", "is required: at most 63 lower-case"
     ),
     "an init container of a sidecar's name": Bad(
         template({"initContainers": [SIDECAR], "sidecars": [SIDECAR]}),
@@ -136,16 +140,18 @@ PODS = {
     "a sidecar that is not restarted": Bad(
         template({"sidecars": [SIDECAR | {"restartPolicy": "Never"}]}),
         f"{WORKERS}.sidecars[0].restartPolicy",
-        "is the operator's",
+        "the operator",
     ),
-    "a service on Ray's port": Bad(service(port=6379), "spec.services[0].port", "6379 is Ray's GCS; use another port"),
+    "a service on Ray's port": Bad(
+        service(port=6379), "spec.services[0].port", "6379 is used by Ray's GCS; use another port"
+    ),
     "a service on the exporter's port": Bad(service(port=8090), "spec.services[0].port", "the exporter's metrics"),
-    "a service among Ray's workers": Bad(service(port=12345), "spec.services[0].port", "among those of Ray's workers"),
-    "a service of our name": Bad(service(name="rljob-code"), "spec.services[0].name", "is taken by the operator"),
+    "a service among Ray's workers": Bad(service(port=12345), "spec.services[0].port", "in the range of Ray's workers"),
+    "a service of our name": Bad(service(name="rljob-code"), "spec.services[0].name", "is reserved by the operator"),
     "two services on one port": Bad(
         {"services": [*service()["services"], *service(name="judge")["services"]]},
         "spec.services[1].port",
-        "8999 is the port of service sandbox already",
+        "8999 is already the port of service sandbox",
     ),
 }
 PATCHES = {
@@ -158,17 +164,17 @@ PATCHES = {
         patch("head", restartPolicy="Always"), "spec.podSpecPatch.head.restartPolicy", "so pods are replaced"
     ),
     "a patch past the scheduler": Bad(
-        patch(nodeName="node-1"), "spec.podSpecPatch.workers.nodeName", "it goes past scheduler, queue and gang"
+        patch(nodeName="node-1"), "spec.podSpecPatch.workers.nodeName", "it bypasses scheduler, queue and gang"
     ),
     "a patch of the spool": Bad(
         patch(volumes=[{"name": "rljob-spool", "hostPath": {"path": "/x"}}]),
         "spec.podSpecPatch.workers.volumes[0].name",
-        "rljob-spool is the operator's; it cannot be patched",
+        "rljob-spool belongs to the operator and cannot be patched",
     ),
     "a patch of Ray's command": Bad(
         container(command=["sh"]),
         "spec.podSpecPatch.workers.containers[0].command",
-        "cannot be patched: KubeRay writes",
+        "cannot be patched: KubeRay sets",
     ),
     "a patch of the devices": Bad(
         container(resources={"limits": {"huawei.com/Ascend910": "4"}}),
@@ -178,12 +184,12 @@ PATCHES = {
     "a patch of the contract": Bad(
         container(env=[{"name": "RLJOB_SPOOL", "value": "/x"}]),
         "spec.podSpecPatch.workers.containers[0].env[0].name",
-        "RLJOB_SPOOL is the operator's",
+        "RLJOB_SPOOL is reserved by the operator",
     ),
     "a patch over the job's folder": Bad(
         container(volumeMounts=[{"name": "x", "mountPath": "/etc/rljob/"}]),
         "spec.podSpecPatch.workers.containers[0].volumeMounts[0].mountPath",
-        "/etc/rljob/ is the operator's",
+        "/etc/rljob/ is reserved by the operator",
     ),
     "a patch that takes away": Bad(
         patch("head", securityContext={"$patch": "replace"}),
@@ -218,16 +224,20 @@ PATCHES = {
         "must be a plain value",
     ),
     "a patch of nobody": Bad(
-        patch(containers=[SIDECAR]), "spec.podSpecPatch.workers.containers[0].name", "names none of ours (ray-worker)"
+        patch(containers=[SIDECAR]),
+        "spec.podSpecPatch.workers.containers[0].name",
+        "names none of the operator's containers (ray-worker)",
     ),
 }
 SECRETS = {
     "a secret by its name": Bad(
         env("WANDB_API_KEY", "0123456789"),
         f"{WORKERS}.env[0]",
-        "WANDB_API_KEY looks like a secret and has a literal value; put it into a Secret and name it in spec.",
+        "WANDB_API_KEY looks like a secret and has a literal value; put it into a Secret and reference it in spec.",
     ),
-    "a secret by its shape": Bad(env("HUB", HF_TOKEN), f"{WORKERS}.env[0]", "HUB holds a Hugging Face token; put it"),
+    "a secret by its shape": Bad(
+        env("HUB", HF_TOKEN), f"{WORKERS}.env[0]", "HUB contains a Hugging Face token; put it"
+    ),
     "a secret in the head": Bad(
         head({"env": [{"name": "MY_PASSWORD", "value": "x"}]}), "spec.head.template.env[0]", "looks like a secret"
     ),
@@ -242,12 +252,12 @@ SECRETS = {
     "a secret on a command line": Bad(
         {"initializers": [{"name": "a", "command": ["login", f"--token={GITHUB_TOKEN}"]}]},
         "spec.initializers[0].command[1]",
-        "holds a GitHub token; put it into a Secret",
+        "contains a GitHub token; put it into a Secret",
     ),
     "a secret in a sidecar": Bad(
         template({"sidecars": [SIDECAR | {"env": [{"name": "A", "value": "AKIA" + "C" * 16}]}]}),
         f"{WORKERS}.sidecars[0].env[0]",
-        "A holds an AWS access key",
+        "A contains an AWS access key",
     ),
     "a secret in a patch": Bad(
         container(env=[{"name": "MY_TOKEN", "value": "x"}]),
@@ -260,7 +270,7 @@ SECRETS = {
     "a secret that is no text": Bad(
         template({"env": [{"name": "HF_TOKEN", "value": 123456}]}),
         f"{WORKERS}.env[0].value",
-        "must be a text; put it in quotes",
+        "must be a string; put it in quotes",
     ),
     "a password in an address": Bad(
         {"code": {"type": "Git", "git": {"url": "https://me:geheim@example.com/x.git", "revision": "a" * 40}}},

@@ -9,8 +9,8 @@ for _ in range(60):
 BAD = {
     "no image": Bad({"runtime": {"image": None}}, "spec.runtime.image", "is required and not set"),
     "no model": Bad({"model": None}, "spec.model", "is required and not set"),
-    "unknown field": Bad(trainer(stps=1), "spec.trainer.stps", "is no field of RLJob; did you mean steps?"),
-    "made-up field": Bad({"qqqq": 1}, "spec.qqqq", "is no field of RLJob; see `kubectl explain rljob.spec`"),
+    "unknown field": Bad(trainer(stps=1), "spec.trainer.stps", "is not a field of RLJob; did you mean steps?"),
+    "made-up field": Bad({"qqqq": 1}, "spec.qqqq", "is not a field of RLJob; see `kubectl explain rljob.spec`"),
     "wrong type": Bad(trainer(steps="many"), "spec.trainer.steps", "'many': "),
     "digits as text": Bad(trainer(steps="40"), "spec.trainer.steps", "'40': "),
     "half a step": Bad(trainer(steps=1.5), "spec.trainer.steps", "1.5: "),
@@ -25,13 +25,13 @@ BAD = {
         "at most 1 item",
     ),
     "unknown accelerator": Bad(
-        {"accelerator": {"class": "h100"}}, "spec.accelerator.class", "there is no class h100; classes are"
+        {"accelerator": {"class": "h100"}}, "spec.accelerator.class", "class h100 does not exist; classes are"
     ),
     "relative path": Bad({"reward": {"path": "reward.py"}}, "spec.reward.path", "'reward.py': "),
     "path that is too long": Bad({"model": {"path": "/" + "x" * 1024}}, "spec.model.path", "at most 1024 characters"),
     "number as text": Bad(trainer(learningRate="fast"), "spec.trainer.learningRate", "'fast': "),
     "quantity of nothing": Bad(template({"memory": "9GB"}), "spec.workerGroups[0].template.memory", "'9GB': "),
-    "a null": Bad({"data": {"train": ["/data/a.parquet", None]}}, "spec.data.train[1]", "is null; leave the field out"),
+    "a null": Bad({"data": {"train": ["/data/a.parquet", None]}}, "spec.data.train[1]", "is null; remove the field"),
     "empty command": Bad(
         {"initializers": [{"name": "a", "command": []}]}, "spec.initializers[0].command", "at least 1"
     ),
@@ -83,7 +83,7 @@ BAD = {
         "a is used twice; rename one",
     ),
     "unset of nothing": Bad({"unset": ["trainer.stps"]}, "spec.unset[0]", "trainer has no field stps"),
-    "unset of a number": Bad({"unset": [5]}, "spec.unset[0]", "5: must be a text; put it in quotes"),
+    "unset of a number": Bad({"unset": [5]}, "spec.unset[0]", "5: must be a string; put it in quotes"),
     "a recipe that is not there": Bad({"recipeRef": {"name": "absent"}}, "spec.recipeRef", "does not exist"),
     "too deep": Bad(
         override(a=DEEP),

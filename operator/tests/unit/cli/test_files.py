@@ -132,5 +132,5 @@ def test_a_class_of_the_clusters_own_table_is_known(tmp_path: Path, capsys: pyte
     finally:
         ACCELERATORS.use(before)
     told = capsys.readouterr().err
-    assert "there is no class lab" in told
+    assert "class lab does not exist" in told
     assert "accelerators.lab.devicesPerNode: 0: Input should be greater than or equal to 1" in told

@@ -80,7 +80,7 @@ def test_a_level_that_queues_do_not_know_is_refused_where_it_would_wait_for_ever
     (violation,) = validate("sums", wish(QUEUED, level=RACK)).violations
     assert violation.field == "spec.scheduling.topology.level"
     assert violation.message == (
-        f"{RACK} is no level by which queues place class atlas-a3-superpod; levels are {', '.join(LEVELS)}"
+        f"{RACK} is not a topology level of class atlas-a3-superpod; levels are {', '.join(LEVELS)}"
     )
     assert validate("sums", wish(QUEUED, nodesPerSuperPodBlock=2, level=SUPER_POD)).violations == ()
     assert validate("sums", wish(A3, level=RACK)).violations == ()
@@ -94,7 +94,7 @@ def test_a_row_with_a_topology_without_its_super_pods_takes_no_blocks() -> None:
     finally:
         ACCELERATORS.use(before)
     assert violation.field == "spec.scheduling.topology.nodesPerSuperPodBlock"
-    assert violation.message.startswith(f"{SUPER_POD} is no level")
+    assert violation.message.startswith(f"{SUPER_POD} is not a topology level")
 
 
 def test_labels_of_a_row_are_checked_when_the_table_is_read() -> None:

@@ -1,1 +1,1 @@
-"""Checks that a spec passes before it may take an NPU. Pure."""
+"""Checks that a spec must pass before it may take an NPU."""

@@ -1,6 +1,6 @@
-"""The job against the accelerator table: whole nodes, whole cores, the mounts, the image.
+"""The job against its row of the accelerator table: whole nodes, whole cores, mounts, image.
 
-A class that the table does not know stops all other checks, which all read its row.
+An unknown class stops all other checks, because they read its row.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ WORD = re.compile(r"[^a-z0-9]+")
 
 
 def class_violations(spec: RLJobSpec) -> Iterator[Violation]:
-    """Refuse a class that has no row; nothing else can be judged then."""
+    """Refuse a class without a row; nothing else can be checked then."""
     name = spec.accelerator.class_
     if name not in ACCELERATORS:
         yield Violation(
             "spec.accelerator.class",
-            f"there is no class {name}; classes are {', '.join(sorted(ACCELERATORS))}; an admin adds further ones in "
-            "the chart value accelerators",
+            f"class {name} does not exist; classes are {', '.join(sorted(ACCELERATORS))}; an administrator adds others "
+            "with the chart value accelerators",
         )
 
 
 def _several_nodes_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
-    """Two pods of one job on a node would share cores, ports and the node's failure."""
+    """Two pods of one job on a node would share its cores, ports and failures."""
     group, facts = spec.worker_groups[0], facts_of(spec)
     if facts.is_npu and group.nodes > 1 and group.devices_per_node < facts.devices_per_node:
         yield Violation(
             f"{GROUP}.devicesPerNode",
-            f"{group.devices_per_node} on {group.nodes} nodes, but a pod takes its node whole: class "
-            f"{spec.accelerator.class_} has {facts.devices_per_node} a node; set that, or nodes to 1",
+            f"{group.devices_per_node} on {group.nodes} nodes, but a pod must take a whole node: class "
+            f"{spec.accelerator.class_} has {facts.devices_per_node} devices per node; use that, or set nodes to 1",
         )
 
 
 def _cores_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
-    """Guaranteed pods with whole cores get cores of their own, and each device the same number of them."""
+    """Guaranteed pods with whole cores get exclusive cores, and each device gets the same number of them."""
     group, facts = spec.worker_groups[0], facts_of(spec)
     if not facts.is_npu:
         return
@@ -53,13 +53,14 @@ def _cores_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
     for name, value in (("cpu", template.cpu), ("memory", template.memory)):
         if value is None:
             yield Violation(
-                f"{GROUP}.template.{name}", "is required on NPU classes: worker pods are Guaranteed, or share cores"
+                f"{GROUP}.template.{name}",
+                "is required on NPU classes: without it worker pods are not Guaranteed and share cores",
             )
     if template.cpu is None:
         return
     cores = quantity(template.cpu)
     if cores < group.devices_per_node:
-        return  # told by what Ray needs
+        return  # Reported by the check of the CPUs that Ray needs.
     if cores.denominator != 1 or cores % group.devices_per_node:
         whole = _whole(cores)
         below = whole // group.devices_per_node * group.devices_per_node
@@ -67,7 +68,7 @@ def _cores_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
         near = f"{below} or {above}" if below < above else str(above)
         yield Violation(
             f"{GROUP}.template.cpu",
-            f"{template.cpu} cores cannot be shared evenly by {group.devices_per_node} devices; use {near}",
+            f"{template.cpu} cores cannot be divided evenly among {group.devices_per_node} devices; use {near}",
         )
 
 
@@ -76,20 +77,20 @@ def _whole(cores: Fraction) -> int:
 
 
 def _runtime_class_is_named(spec: RLJobSpec) -> Iterator[Violation]:
-    """The way by the container runtime needs its name."""
+    """Mounting through the container runtime requires its name."""
     facts = facts_of(spec)
     if driver_mounts(spec) is DriverMounts.RUNTIME_CLASS and not (
         spec.runtime.runtime_class_name or facts.runtime_class_name
     ):
         yield Violation(
             "spec.runtime.runtimeClassName",
-            f"is needed with accelerator.driverMounts RuntimeClass: class {spec.accelerator.class_} names none; set "
-            "it, such as ascend",
+            f"is required with accelerator.driverMounts RuntimeClass, because class {spec.accelerator.class_} names "
+            "none; set it, for example to ascend",
         )
 
 
 def _image_is_for_the_class(spec: RLJobSpec) -> Iterator[Violation]:
-    """Operators are compiled for one chip: an image of A2 fails on A3 when the first one is loaded, and the reverse."""
+    """Operators are compiled for one chip: an image for A2 fails on A3 when it loads the first one, and vice versa."""
     own = facts_of(spec).image_suffix
     others = {row.image_suffix for row in ACCELERATORS.values() if row.image_suffix} - {own}
     tag = spec.runtime.image.rpartition("/")[2].partition("@")[0].partition(":")[2].lower()
@@ -97,49 +98,49 @@ def _image_is_for_the_class(spec: RLJobSpec) -> Iterator[Violation]:
     if own is not None and own not in words and (wrong := sorted(words & others)):
         yield Violation(
             "spec.runtime.image",
-            f"its tag says {wrong[0]}, and images for class {spec.accelerator.class_} say {own}; operators of one chip "
-            "do not load on another",
+            f"its tag contains {wrong[0]}, but images for class {spec.accelerator.class_} contain {own}; operators for "
+            "one chip do not load on another",
         )
 
 
 def _part_of_a_node_is_told(spec: RLJobSpec) -> Iterator[Violation]:
-    """Other pods may then run on the node's other devices and cores."""
+    """Other pods may run on the other devices and cores of the node."""
     group, facts = spec.worker_groups[0], facts_of(spec)
     if facts.is_npu and group.nodes == 1 and group.devices_per_node < facts.devices_per_node:
         yield Violation(
             f"{GROUP}.devicesPerNode",
-            f"{group.devices_per_node} of a node's {facts.devices_per_node}: the node may be shared, so core binding "
-            "and figures of throughput are not those of a whole node",
+            f"{group.devices_per_node} of {facts.devices_per_node} devices of a node: the node may be shared, so core "
+            "binding and throughput are not comparable to those of a whole node",
         )
 
 
 def _pods_stay_guaranteed(spec: RLJobSpec) -> Iterator[Violation]:
-    """A single container without equal requests and limits takes the cores of its own from the whole pod."""
+    """A single container without equal requests and limits costs the whole pod its exclusive cores."""
     if not facts_of(spec).is_npu:
         return
     for path, container in fields.containers(spec):
         if path.startswith(fields.WORKERS) and not _is_guaranteed(container.get("resources")):
             yield Violation(
                 f"{path}.resources",
-                "without equal requests and limits of cpu and memory the worker pods are not Guaranteed, and get no "
-                "cores of their own",
+                "without equal requests and limits of cpu and memory the worker pods are not Guaranteed and get no "
+                "exclusive cores",
             )
     for index, service in enumerate(spec.services):
         if service.cpu is None or service.memory is None:
             yield Violation(
                 f"spec.services[{index}]",
-                "without cpu and memory the worker pods are not Guaranteed, and get no cores of their own; set both",
+                "without cpu and memory the worker pods are not Guaranteed and get no exclusive cores; set both",
             )
 
 
 def _services_share_the_node(spec: RLJobSpec) -> Iterator[Violation]:
-    """The block of ports is for Ray and the exporter; a service listens where the user said."""
+    """The port block is for Ray and the exporter; a service listens on the port that the user chose."""
     for index, service in enumerate(spec.services):
         if spec.network.mode == "Host":
             yield Violation(
                 f"spec.services[{index}].port",
-                f"{service.port} is a port of the node with network.mode Host: neither two jobs with it, nor head and "
-                "worker of this one, can be on one node",
+                f"{service.port} is a port of the node with network.mode Host: two jobs with it cannot share a node, "
+                "nor can head and worker of this job",
             )
 
 

@@ -14,16 +14,16 @@ GROUP = "spec.workerGroups[0]"
 
 
 def devices_text(spec: RLJobSpec) -> str:
-    """Return the number of devices with the fields that it follows from, for messages."""
+    """Return the number of devices and the fields that determine it, for messages."""
     group = spec.worker_groups[0]
     return f"{spec.devices} devices (workerGroups[0].nodes {group.nodes} × devicesPerNode {group.devices_per_node})"
 
 
 def _nodes_are_possible(spec: RLJobSpec) -> Iterator[Violation]:
-    """No cluster of Kubernetes has more nodes."""
+    """Kubernetes supports no larger cluster."""
     nodes = spec.worker_groups[0].nodes
     if nodes > NODES_MAX:
-        yield Violation(f"{GROUP}.nodes", f"{nodes} nodes, but Kubernetes is made for at most {NODES_MAX}; lower it")
+        yield Violation(f"{GROUP}.nodes", f"{nodes} nodes, but Kubernetes supports at most {NODES_MAX}; lower it")
 
 
 def _devices_fit_a_node(spec: RLJobSpec) -> Iterator[Violation]:
@@ -38,12 +38,12 @@ def _devices_fit_a_node(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _no_card_is_split(spec: RLJobSpec) -> Iterator[Violation]:
-    """The device plug-in gives out whole cards, or one die."""
+    """The device plug-in allocates whole cards, or one die."""
     wanted, facts = spec.worker_groups[0].devices_per_node, ACCELERATORS[spec.accelerator.class_]
     if wanted % facts.dies_per_card and wanted != 1:
         yield Violation(
             f"{GROUP}.devicesPerNode",
-            f"{wanted} devices split a card: class {spec.accelerator.class_} has {facts.dies_per_card} dies a card; "
+            f"{wanted} devices split a card: class {spec.accelerator.class_} has {facts.dies_per_card} dies per card; "
             f"use a multiple of {facts.dies_per_card}",
         )
 

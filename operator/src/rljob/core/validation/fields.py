@@ -1,4 +1,4 @@
-"""Where the same kind of thing stands in a spec: pod templates, variables, containers, with their paths."""
+"""Iterate over pod templates, variables and containers of a spec, with their paths."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ HEAD = "spec.head.template"
 
 
 def templates(spec: RLJobSpec) -> tuple[tuple[str, PodTemplate], ...]:
-    """Give the pod templates with their paths."""
+    """Return the pod templates with their paths."""
     return (WORKERS, spec.worker_groups[0].template), (HEAD, spec.head.template)
 
 
 def variables(spec: RLJobSpec) -> Iterator[tuple[str, EnvVar]]:
-    """Give every typed environment variable with its path."""
+    """Yield every typed environment variable with its path."""
     owners: list[tuple[str, list[EnvVar]]] = [(path, template.env) for path, template in templates(spec)]
     owners += [(f"spec.services[{index}]", service.env) for index, service in enumerate(spec.services)]
     owners += [(f"spec.initializers[{index}]", entry.env) for index, entry in enumerate(spec.initializers)]
@@ -28,7 +28,7 @@ def variables(spec: RLJobSpec) -> Iterator[tuple[str, EnvVar]]:
 
 
 def containers(spec: RLJobSpec) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Give every container that is written as in core/v1, with its path."""
+    """Yield every container that is written as in core/v1, with its path."""
     for path, template in templates(spec):
         for name, entries in (("initContainers", template.init_containers), ("sidecars", template.sidecars)):
             for index, container in enumerate(entries):
@@ -36,7 +36,7 @@ def containers(spec: RLJobSpec) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def texts(value: object, path: str) -> Iterator[tuple[str, str]]:
-    """Give every text below a JSON value, with its path."""
+    """Yield every string below a JSON value, with its path."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

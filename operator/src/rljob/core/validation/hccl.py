@@ -1,7 +1,8 @@
-"""Variables of HCCL and its surroundings that a user sets: what cannot work is refused, what is doubtful is told.
+"""Variables of HCCL and related components that a user sets: refused where they cannot work, else warned about.
 
-A variable of the user wins over the operator's; a warning says over which, and where only the workers or only the head
-have it. Sources: CANN 9.1, environment variables (maintenance reference); vllm-ascend's issues where named.
+A variable of the user takes precedence over the operator's; a warning names the value that it replaces, and a variable
+that only the workers or only the head have. Sources: CANN 9.1, environment variables (maintenance reference), and
+issues of vllm-ascend where named.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rljob.render.accelerators import facts_of
 from rljob.render.env import operator_value
 
 AIV_SECONDS_MAX = 1091
-"""CANN, HCCL_EXEC_TIMEOUT: operators that AI vectors expand wait no longer, whatever is set."""
+"""CANN, HCCL_EXEC_TIMEOUT: operators in AIV mode never wait longer, whatever is set."""
 CONNECT_SECONDS = range(120, 7201)
 """CANN, HCCL_CONNECT_TIMEOUT."""
 BASE_PORTS = range(1024, 65521)
@@ -29,16 +30,16 @@ Variables = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Pods:
-    """One kind of pods and what they will see."""
+    """The variables of the worker pods or of the head pod."""
 
     path: str
     own: Mapping[str, tuple[int, str | None]]
-    """Name -> place in the template's env and literal value; None: from elsewhere."""
+    """Name -> index in the template's env and literal value; None where valueFrom sets it."""
     seen: Variables
-    """Every literal value, the operator's included."""
+    """Every literal value, including those of the operator."""
 
     def field(self, name: str) -> str:
-        """Where the user set a variable."""
+        """Return the path at which the user set a variable."""
         return f"{self.path}.env[{self.own[name][0]}]"
 
 
@@ -51,7 +52,7 @@ WATCHED = (
     "HCCL_WHITELIST_DISABLE",
     "TASK_QUEUE_ENABLE",
 )
-"""Variables of the operator that rules read."""
+"""Variables of the operator that the rules read."""
 
 
 def _pods(spec: RLJobSpec) -> Iterator[Pods]:
@@ -72,11 +73,11 @@ def _on_npu(rules: tuple[Rule, ...]) -> Check:
 
 
 def _devices_are_given(spec: RLJobSpec, pods: Pods) -> Iterator[Violation]:
-    """Which devices a pod has is the plug-in's word, and which a process sees is Ray's."""
+    """The device plug-in decides which devices a pod has, and Ray which of them a process sees."""
     if "ASCEND_VISIBLE_DEVICES" in pods.own:
         yield Violation(
             pods.field("ASCEND_VISIBLE_DEVICES"),
-            "ASCEND_VISIBLE_DEVICES is set by the device plug-in when the pod gets its devices; take it out",
+            "ASCEND_VISIBLE_DEVICES is set by the device plug-in when the pod gets its devices; remove it",
         )
     if pods.path != fields.WORKERS or "ASCEND_RT_VISIBLE_DEVICES" not in pods.own:
         return
@@ -84,12 +85,12 @@ def _devices_are_given(spec: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     if value.replace(" ", "").split(",") != [str(number) for number in range(wanted)]:
         yield Violation(
             pods.field("ASCEND_RT_VISIBLE_DEVICES"),
-            f"{value!r} names other devices than the pod's 0 to {wanted - 1}; Ray would not start; take it out",
+            f"{value!r} names other devices than the pod's 0 to {wanted - 1}; Ray would not start; remove it",
         )
 
 
 def _intra_node_links_are_one(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
-    """HCCL takes one link within a node: both on, or both off, is an error at run time."""
+    """HCCL uses one link within a node: enabling both or disabling both is an error at run time."""
     pcie, roce = pods.seen.get("HCCL_INTRA_PCIE_ENABLE"), pods.seen.get("HCCL_INTRA_ROCE_ENABLE")
     name = "HCCL_INTRA_ROCE_ENABLE" if roce is not None else "HCCL_INTRA_PCIE_ENABLE"
     if (pcie, roce) == ("1", "1"):
@@ -97,7 +98,7 @@ def _intra_node_links_are_one(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     elif pcie == "0" and roce in (None, "0"):
         yield Violation(
             pods.field(name),
-            "HCCL_INTRA_PCIE_ENABLE is 0 and HCCL_INTRA_ROCE_ENABLE not 1: no link is left; take both out",
+            "HCCL_INTRA_PCIE_ENABLE is 0 and HCCL_INTRA_ROCE_ENABLE not 1: no link is left; remove both",
         )
 
 
@@ -105,7 +106,7 @@ def _numbers_are_in_range(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     for name, allowed in (("HCCL_CONNECT_TIMEOUT", CONNECT_SECONDS), ("HCCL_IF_BASE_PORT", BASE_PORTS)):
         value = pods.seen.get(name)
         if name in pods.own and value and not (value.isdecimal() and int(value) in allowed):
-            yield Violation(pods.field(name), f"{value!r}: {name} goes from {allowed[0]} to {allowed[-1]}")
+            yield Violation(pods.field(name), f"{value!r}: {name} must be from {allowed[0]} to {allowed[-1]}")
 
 
 def _allowed_hosts_are_listed(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
@@ -113,7 +114,7 @@ def _allowed_hosts_are_listed(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     if checked and pods.seen["HCCL_WHITELIST_DISABLE"] == "0":
         yield Violation(
             pods.field("HCCL_WHITELIST_DISABLE"),
-            "HCCL_WHITELIST_DISABLE is 0 without HCCL_WHITELIST_FILE; set the file, or take it out",
+            "HCCL_WHITELIST_DISABLE is 0 without HCCL_WHITELIST_FILE; set the file, or remove it",
         )
 
 
@@ -136,8 +137,8 @@ def _vectors_wait_less(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     if seconds.isdecimal() and (int(seconds) > AIV_SECONDS_MAX or int(seconds) == 0):
         yield Violation(
             pods.field("HCCL_OP_EXPANSION_MODE"),
-            f"with AIV a collective gives up after {AIV_SECONDS_MAX} s, whatever HCCL_EXEC_TIMEOUT {seconds} says; a "
-            "rank that saves or generates longer ends the run",
+            f"with AIV a collective times out after {AIV_SECONDS_MAX} s, regardless of HCCL_EXEC_TIMEOUT {seconds}; a "
+            "rank that saves or generates for longer ends the run",
         )
 
 
@@ -147,8 +148,8 @@ def _fused_operators_have_fixed_ports(_: RLJobSpec, pods: Pods) -> Iterator[Viol
         if name in pods.own and pods.seen[name] == "1" and pods.seen.get("HCCL_NPU_SOCKET_PORT_RANGE"):
             yield Violation(
                 pods.field(name),
-                f"{name} fuses computation and communication (MC2), for which A2 knows no port ranges, and "
-                "HCCL_NPU_SOCKET_PORT_RANGE is set; take one out",
+                f"{name} fuses computation and communication (MC2), which A2 does not support with port ranges, but "
+                "HCCL_NPU_SOCKET_PORT_RANGE is set; remove one of them",
             )
 
 
@@ -156,7 +157,7 @@ def _base_port_is_ignored(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     if "HCCL_IF_BASE_PORT" in pods.own and pods.seen.get("HCCL_HOST_SOCKET_PORT_RANGE"):
         yield Violation(
             pods.field("HCCL_IF_BASE_PORT"),
-            "HCCL_IF_BASE_PORT has no effect: HCCL_HOST_SOCKET_PORT_RANGE goes before it; take it out",
+            "HCCL_IF_BASE_PORT has no effect: HCCL_HOST_SOCKET_PORT_RANGE takes precedence; remove it",
         )
 
 
@@ -169,27 +170,31 @@ def _rank_tables_are_guesses(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
 
 
 def _users_win(spec: RLJobSpec, pods: Pods) -> Iterator[Violation]:
-    """Law of the table of variables: the user's own wins, and learns over what."""
+    """A variable of the user takes precedence over the operator's, and the user is told."""
     for name, (_, value) in pods.own.items():
         ours = operator_value(spec, name)
         if ours is not None and ours != value:
-            over = f"the operator's {ours}" if isinstance(ours, str) else "what the operator takes from the pod"
-            yield Violation(pods.field(name), f"{name} wins over {over}")
+            over = (
+                f"the operator's value {ours}"
+                if isinstance(ours, str)
+                else "the value that the operator reads from the pod"
+            )
+            yield Violation(pods.field(name), f"{name} replaces {over}")
 
 
 def _host_network_names_its_interface(spec: RLJobSpec) -> Iterator[Violation]:
-    """On the node's network gloo goes by the host's name, which may be that of any of its interfaces."""
+    """On the host network gloo resolves the host name, which may belong to any interface of the node."""
     on_host = facts_of(spec).is_npu and spec.network.mode == "Host" and spec.network.hccl.socket_interface is None
     if on_host and not any("GLOO_SOCKET_IFNAME" in pods.own for pods in _pods(spec)):
         yield Violation(
             "spec.network.hccl.socketInterface",
-            "is not set with network.mode Host: on nodes with several interfaces gloo may choose another one than "
-            "HCCL, which takes the node's address; name it",
+            "is not set with network.mode Host: on nodes with several interfaces gloo may choose a different one than "
+            "HCCL, which uses the node's address; set it",
         )
 
 
 def _both_kinds_of_pods_agree(spec: RLJobSpec) -> Iterator[Violation]:
-    """Actors inherit from the raylet of their node; the driver's own runs in the head."""
+    """Actors inherit the variables of their node's raylet, and the driver runs in the head."""
     if not facts_of(spec).is_npu:
         return
     workers, head = _pods(spec)
@@ -225,4 +230,4 @@ WARNINGS: tuple[Check, ...] = (
     _both_kinds_of_pods_agree,
     _host_network_names_its_interface,
 )
-"""What is told and not refused."""
+"""Findings that are reported and do not refuse the job."""

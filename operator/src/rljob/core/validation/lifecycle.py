@@ -1,4 +1,4 @@
-"""How a job lives: checkpoints and where they lie, restarts, stop rules, queueing, cleaning up, records."""
+"""The life of a job: checkpoints and their volumes, restarts, stop rules, queues, cleanup, records."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _FAULTS = ", ".join(CLASSES)
 
 
 def _checkpoint_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
-    """Every rank writes its part, and the next cluster reads all of them on other nodes."""
+    """Every rank writes its part, and the next cluster reads all parts on other nodes."""
     checkpoint = spec.checkpoint
     if checkpoint is None:
         return
     known = {volume.name for volume in spec.worker_groups[0].template.volumes}
     if checkpoint.volume is not None and checkpoint.volume not in known:
         listed = ", ".join(sorted(known)) or "none"
-        yield Violation(f"{CHECKPOINT}.volume", f"no volume {checkpoint.volume}; those of the workers are: {listed}")
+        yield Violation(f"{CHECKPOINT}.volume", f"volume {checkpoint.volume} does not exist; the workers have {listed}")
         return
     yield from _persistent(spec, f"{CHECKPOINT}.path", checkpoint.path, fields.WORKERS, checkpoint.volume)
     here, there = (_mount_of(spec, checkpoint.path, place) for place in (fields.WORKERS, fields.HEAD))
     if here != there:
         yield Violation(
             f"{CHECKPOINT}.path",
-            f"{checkpoint.path} lies on volume {here} in the workers and {there} in the head; mount the same one",
+            f"{checkpoint.path} is on volume {here} in the workers and on {there} in the head; mount the same one",
         )
 
 
@@ -50,24 +50,24 @@ def _persistent(spec: RLJobSpec, field: str, path: str, place: str, wanted: str 
     volume = _volumes(spec).get(name or "")
     if name is None:
         yield Violation(
-            field, f"{path} lies on no volume and is gone with the pod; mount a volume at or above it in {place}"
+            field, f"{path} is on no volume and would be lost with the pod; mount a volume at or above it in {place}"
         )
     elif wanted is not None and name != wanted:
-        yield Violation(field, f"{path} lies on volume {name}, not on {wanted}; correct the path or the volume")
+        yield Violation(field, f"{path} is on volume {name}, not on {wanted}; correct the path or the volume")
     elif volume is None:
-        return  # told by the checks of the mounts
+        return  # Reported by the checks of the mounts.
     elif not any(getattr(volume, kind) for kind in PERSISTENT):
         yield Violation(
             field,
-            f"{path} lies on volume {name}, which does not outlive the pod; use a persistentVolumeClaim, nfs or a "
+            f"{path} is on volume {name}, which does not outlive the pod; use a persistentVolumeClaim, nfs or a "
             "hostPath that all nodes share",
         )
     elif _is_read_only(spec, name, path):
-        yield Violation(field, f"{path} lies on volume {name}, which is mounted read-only; take readOnly out")
+        yield Violation(field, f"{path} is on volume {name}, which is mounted read-only; remove readOnly")
 
 
 def _mount_of(spec: RLJobSpec, path: str, place: str) -> str | None:
-    """Find the volume whose mount path is the longest beginning of a path."""
+    """Return the volume whose mount path is the longest prefix of a path."""
     found = mounts(spec, place)
     best = max((mount for mount in found if f"{normal(path)}/".startswith(f"{mount}/")), key=len, default=None)
     return None if best is None else found[best]
@@ -86,7 +86,7 @@ def _is_read_only(spec: RLJobSpec, name: str, path: str) -> bool:
 
 
 def _restarts_have_a_checkpoint(spec: RLJobSpec) -> Iterator[Violation]:
-    """A restart without one would begin at step 0 and spend the NPUs again."""
+    """A restart without a checkpoint would begin at step 0 and repeat the work."""
     if spec.checkpoint is not None:
         return
     for field, set_ in (
@@ -97,12 +97,12 @@ def _restarts_have_a_checkpoint(spec: RLJobSpec) -> Iterator[Violation]:
         if set_:
             yield Violation(
                 f"spec.{field}",
-                "needs spec.checkpoint: without one the run begins at step 0 again; set path, everySteps",
+                "requires spec.checkpoint: without it a restart begins at step 0; set path and everySteps",
             )
 
 
 def _saves_happen(spec: RLJobSpec) -> Iterator[Violation]:
-    """An interval beyond the run saves nothing before its end."""
+    """An interval longer than the run saves nothing before its end."""
     checkpoint, steps = spec.checkpoint, spec.trainer.steps
     if checkpoint is not None and checkpoint.every_steps > steps:
         yield Violation(
@@ -116,13 +116,13 @@ def _beginning_is_clear(spec: RLJobSpec) -> Iterator[Violation]:
     if checkpoint is None or checkpoint.from_ is None:
         return
     if checkpoint.resume == "Never":
-        yield Violation(f"{CHECKPOINT}.from", "resume is Never, so nothing is read; take one of them out")
+        yield Violation(f"{CHECKPOINT}.from", "resume is Never, so nothing is read; remove one of them")
     if checkpoint.from_.path is not None and normal(checkpoint.from_.path) == normal(checkpoint.path):
-        yield Violation(f"{CHECKPOINT}.from.path", "is this job's own path, from which it resumes anyway; take it out")
+        yield Violation(f"{CHECKPOINT}.from.path", "is this job's own path, from which it resumes anyway; remove it")
 
 
 def _rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
-    """A restart rule is a promise for the night when it is needed."""
+    """A restart rule must work when it is needed, so it is checked before."""
     for index, rule in enumerate(spec.restart.rules):
         field = f"spec.restart.rules[{index}]"
         if rule.on_log_pattern is not None and (problem := problem_of(rule.on_log_pattern)) is not None:
@@ -130,7 +130,7 @@ def _rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
         if rule.on_fault is not None and rule.on_fault not in CLASSES:
             near = difflib.get_close_matches(rule.on_fault, list(CLASSES), n=1)
             meant = f"did you mean {near[0]}? The classes" if near else "they"
-            yield Violation(f"{field}.onFault", f"{rule.on_fault} is no class of faults; {meant} are {_FAULTS}")
+            yield Violation(f"{field}.onFault", f"{rule.on_fault} is not a class of faults; {meant} are {_FAULTS}")
         if rule.action in ("Restart", "ExcludeNodeAndRestart") and not _may_restart(spec):
             yield Violation(
                 f"{field}.action",
@@ -144,11 +144,13 @@ def _may_restart(spec: RLJobSpec) -> bool:
 
 
 def _stop_rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
-    """A threshold goes with a comparison, and the steps must come."""
+    """A threshold requires a comparison, and the run must be long enough for the steps."""
     for index, rule in enumerate(spec.stop_rules):
         field = f"spec.stopRules[{index}]"
         if rule.condition == "IsNaN" and rule.threshold is not None:
-            yield Violation(f"{field}.threshold", "goes with Above and Below; take it out, NaN compares with nothing")
+            yield Violation(
+                f"{field}.threshold", "requires condition Above or Below, because NaN is not compared; remove it"
+            )
         if rule.condition != "IsNaN" and rule.threshold is None:
             yield Violation(f"{field}.threshold", f"is required with condition {rule.condition}")
         if rule.threshold is not None and not math.isfinite(float(rule.threshold)):
@@ -160,26 +162,30 @@ def _stop_rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _queue_is_named(spec: RLJobSpec) -> Iterator[Violation]:
-    """What Kueue reads needs a queue of Kueue's."""
+    """Fields that Kueue reads require a queue of Kueue."""
     scheduling, priority = spec.scheduling, "spec.scheduling.workloadPriorityClassName"
     if scheduling.gang == "Volcano" and scheduling.workload_priority_class_name is not None:
-        yield Violation(priority, "orders a queue of Kueue; Volcano goes by scheduling.priorityClassName, set that")
+        yield Violation(priority, "applies to a queue of Kueue; Volcano uses scheduling.priorityClassName, so set that")
     if scheduling.queue_name is not None or scheduling.gang == "Volcano":
         return
     if scheduling.gang == "Kueue":
-        yield Violation("spec.scheduling.gang", "Kueue admits what waits in a queue; set scheduling.queueName")
+        yield Violation("spec.scheduling.gang", "requires a queue of Kueue; set scheduling.queueName")
     if scheduling.workload_priority_class_name is not None:
-        yield Violation(priority, "orders a queue of Kueue; set scheduling.queueName")
+        yield Violation(priority, "applies to a queue of Kueue; set scheduling.queueName")
 
 
 def _leftovers_end_in_order(spec: RLJobSpec) -> Iterator[Violation]:
-    """The cluster belongs to the job."""
+    """The cluster is deleted with the job that owns it."""
     cleanup = spec.cleanup
     cluster, job = cleanup.cluster_after_seconds, cleanup.job_after_seconds
     if job is not None and job < cluster:
-        yield Violation("spec.cleanup.jobAfterSeconds", f"{job}, but the job's cluster stays {cluster} s; raise it")
+        yield Violation(
+            "spec.cleanup.jobAfterSeconds", f"{job} s, but the job's cluster is kept for {cluster} s; raise it"
+        )
     if cleanup.keep_on_failure and cluster == 0:
-        yield Violation("spec.cleanup.keepOnFailure", "keeps the cluster for clusterAfterSeconds, which is 0; set it")
+        yield Violation(
+            "spec.cleanup.keepOnFailure", "keeps the cluster for clusterAfterSeconds, which is 0; raise that"
+        )
 
 
 CHECKS: tuple[Check, ...] = (

@@ -1,7 +1,7 @@
-"""podSpecPatch: the one way out, and what does not leave through it, because a field or a promise stands behind it.
+"""podSpecPatch: the escape hatch, and the fields that it may not change, in a table with the reason for each.
 
-A table with a reason a row. Paths are those of core/v1 PodSpec; `containers[]` means our own containers, of which the
-patch may change what the table leaves. How a patch merges, and what of it could not, is said by `render.patch`.
+Paths are those of core/v1 PodSpec. `containers[]` means the operator's own containers, in which a patch may change
+whatever the table does not list. `render.patch` implements the merge and reports patches that do not merge.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUR_CONTAINERS = {"head": ("ray-head", "exporter"), "workers": ("ray-worker",)}
 
 @dataclass(frozen=True)
 class Refused:
-    """A field that no patch may touch."""
+    """A field that no patch may change."""
 
     field: str
     why: str
@@ -31,25 +31,25 @@ class Refused:
 POD = (
     Refused("restartPolicy", "a restarted Ray process has lost its state, so pods are replaced"),
     Refused("hostNetwork", "use spec.network.mode: Host"),
-    Refused("nodeName", "it goes past scheduler, queue and gang; use template.nodeSelector or template.affinity"),
+    Refused("nodeName", "it bypasses scheduler, queue and gang; use template.nodeSelector or template.affinity"),
     Refused("nodeSelector", "use template.nodeSelector"),
     Refused("affinity", "use template.affinity"),
     Refused("initContainers", "use template.initContainers"),
     Refused("imagePullSecrets", "use spec.runtime.imagePullSecrets"),
     Refused("serviceAccount", "use spec.runtime.serviceAccountName"),
     Refused("serviceAccountName", "use spec.runtime.serviceAccountName"),
-    Refused("automountServiceAccountToken", "the pods run users' code and get no token of the API server"),
+    Refused("automountServiceAccountToken", "the pods run user code and must not get a token for the API server"),
     Refused("runtimeClassName", "use spec.runtime.runtimeClassName"),
     Refused("priorityClassName", "use spec.scheduling.priorityClassName"),
     Refused("activeDeadlineSeconds", "use spec.deadlines.activeSeconds"),
     Refused("terminationGracePeriodSeconds", "it follows from spec.stop.graceSeconds"),
-    Refused("ephemeralContainers", "they are added to living pods only, by `kubectl debug`"),
+    Refused("ephemeralContainers", "they can only be added to running pods, with `kubectl debug`"),
 )
 """Fields of the pod."""
 CONTAINER = (
     Refused("$patch", "no pod works without it"),
-    Refused("command", "KubeRay writes it"),
-    Refused("args", "KubeRay writes it"),
+    Refused("command", "KubeRay sets it"),
+    Refused("args", "KubeRay sets it"),
     Refused("image", "use spec.runtime.image"),
     Refused("imagePullPolicy", "use spec.runtime.imagePullPolicy"),
     Refused("lifecycle", "the operator stops the run through it"),
@@ -57,11 +57,11 @@ CONTAINER = (
     Refused("livenessProbe", "a killed Ray process would end the run; spec.deadlines.progressSeconds finds a stall"),
     Refused("restartPolicy", "a restarted Ray process has lost its state, so pods are replaced"),
 )
-"""Fields of our own containers."""
+"""Fields of the operator's own containers."""
 
 
 def _patches_leave_promises(spec: RLJobSpec) -> Iterator[Violation]:
-    """What the operator or a field of the spec decides is not decided twice."""
+    """What the operator or a field of the spec sets cannot be set again."""
     for name, patch in (("head", spec.pod_spec_patch.head), ("workers", spec.pod_spec_patch.workers)):
         if patch is None:
             continue
@@ -78,7 +78,7 @@ def _volumes(field: str, value: object) -> Iterator[Violation]:
     for index, volume in _entries(value):
         name = volume.get("name")
         if str(name) in RESERVED_VOLUMES or str(name).startswith(OUR_PREFIX):
-            yield Violation(f"{field}[{index}].name", f"{name} is the operator's; it cannot be patched")
+            yield Violation(f"{field}[{index}].name", f"{name} belongs to the operator and cannot be patched")
     yield from _shape(field, value)
 
 
@@ -86,10 +86,13 @@ def _containers(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterato
     for index, container in _entries(value):
         place = f"{field}[{index}]"
         if "name" not in container:
-            continue  # told by patch_problems
+            continue  # Reported by patch_problems.
         if container["name"] not in OUR_CONTAINERS[pod]:
             listed = " or ".join(OUR_CONTAINERS[pod])
-            yield Violation(f"{place}.name", f"names none of ours ({listed}); further ones go into template.sidecars")
+            yield Violation(
+                f"{place}.name",
+                f"names none of the operator's containers ({listed}); put others into template.sidecars",
+            )
             continue
         for row in CONTAINER:
             if row.field in container:
@@ -109,7 +112,7 @@ def _resources(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterator
     for kind in ("requests", "limits"):
         entries = value.get(kind) if isinstance(value, Mapping) else None
         for name, fix in owned.items():
-            # A limit on CPUs has no field of its own, but where it has to equal the request.
+            # There is no field for a CPU limit; it can be patched except where it must equal the request.
             ours = guaranteed or (kind, name) != ("limits", "cpu")
             if ours and isinstance(entries, Mapping) and name in entries:
                 yield Violation(f"{field}.{kind}.{name}", f"cannot be patched: {fix}")
@@ -119,11 +122,14 @@ def _parts(field: str, container: Mapping[str, object]) -> Iterator[Violation]:
     paths = head_paths()
     for index, variable in _entries(container.get("env")):
         if is_ours(variable.get("name")):
-            yield Violation(f"{field}.env[{index}].name", f"{variable['name']} is the operator's; use another name")
+            yield Violation(
+                f"{field}.env[{index}].name", f"{variable['name']} is reserved by the operator; use another name"
+            )
     for index, mount in _entries(container.get("volumeMounts")):
         if normal(str(mount.get("mountPath", ""))) in (paths.config_folder, paths.spool):
             yield Violation(
-                f"{field}.volumeMounts[{index}].mountPath", f"{mount['mountPath']} is the operator's; use another path"
+                f"{field}.volumeMounts[{index}].mountPath",
+                f"{mount['mountPath']} is reserved by the operator; use another path",
             )
     for name in ("env", "volumeMounts"):
         yield from _shape(f"{field}.{name}", container.get(name))
@@ -136,7 +142,7 @@ def _entries(value: object) -> Iterator[tuple[int, Mapping[str, object]]]:
 
 
 def _shape(field: str, value: object) -> Iterator[Violation]:
-    """Say that a list is none; what its entries lack is told by patch_problems."""
+    """Report a value that is not a list; patch_problems reports what its entries lack."""
     if value is not None and not isinstance(value, list):
         yield Violation(field, "must be a list, as in core/v1")
 

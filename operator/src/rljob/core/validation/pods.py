@@ -1,7 +1,7 @@
-"""Pods: volumes, mounts, variables, labels, containers and services that the pods of Ray can carry.
+"""Pods: volumes, mounts, variables, labels, containers and services of the Ray pods.
 
-The API server checks pods too, but only when KubeRay makes them: nobody would see it but KubeRay. What is checked here
-is what people get wrong; sources are core/v1's own rules (pkg/apis/core/validation of v1.36).
+The API server checks pods as well, but only when KubeRay creates them, so that only KubeRay would see the error. The
+checks here cover common mistakes; sources are the rules of core/v1 (pkg/apis/core/validation of v1.36).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OUR_PREFIX = "rljob-"
 RAY_VERSION_MIN = (2, 52, 0)
 """Of authOptions.mode token (ray-operator/controllers/ray/utils/validation.go of v1.6.2)."""
 RESERVED_CONTAINERS = frozenset({"ray-head", "ray-worker", "exporter", FETCH_CONTAINER, "autoscaler", "wait-gcs-ready"})
-"""Ours and KubeRay's (ray-operator/controllers/ray/common/pod.go of v1.6.2)."""
+"""Of the operator and of KubeRay (ray-operator/controllers/ray/common/pod.go of v1.6.2)."""
 RESERVED_PORTS = {
     6379: "Ray's GCS",
     8000: "Ray Serve",
@@ -39,43 +39,47 @@ RESERVED_PORTS = {
 }
 """https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"""
 RAY_WORKER_PORTS = range(10002, 20000)
-"""The same page: min-worker-port and max-worker-port."""
+"""From the same page: min-worker-port and max-worker-port."""
 CONTAINER_NAME = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 DEVICE_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point, not a file
 
 
 def mounts(spec: RLJobSpec, template: str) -> dict[str, str]:
-    """Give path -> volume as the pods of a template see it: the head mounts what the workers mount."""
+    """Return path -> volume for the pods of a template; the head also mounts what the workers mount."""
     listed = [spec.worker_groups[0].template] + ([spec.head.template] if template == fields.HEAD else [])
     return {normal(mount.mount_path): mount.name for part in listed for mount in part.volume_mounts}
 
 
 def normal(path: str) -> str:
-    """Give a path without doubled and trailing slashes."""
+    """Return a path without repeated and trailing slashes."""
     return "/" + "/".join(part for part in path.split("/") if part)
 
 
 def _volumes_are_ours_or_theirs(spec: RLJobSpec) -> Iterator[Violation]:
-    """Names of the operator's own volumes are taken."""
+    """The operator's own volumes reserve their names."""
     for path, template in fields.templates(spec):
         for index, volume in enumerate(template.volumes):
             if volume.name in RESERVED_VOLUMES or volume.name.startswith(OUR_PREFIX):
-                yield Violation(f"{path}.volumes[{index}].name", f"{volume.name} is taken by the operator; rename it")
+                yield Violation(
+                    f"{path}.volumes[{index}].name", f"{volume.name} is reserved by the operator; rename it"
+                )
 
 
 def _mounts_have_volumes(spec: RLJobSpec) -> Iterator[Violation]:
-    """The head may mount the workers' volumes, not the other way round."""
+    """The head may mount volumes of the workers, but not vice versa."""
     known: set[str] = set()
     for path, template in fields.templates(spec):
         known |= {volume.name for volume in template.volumes}
         for index, mount in enumerate(template.volume_mounts):
             if mount.name not in known:
                 listed = ", ".join(sorted(known)) or "none"
-                yield Violation(f"{path}.volumeMounts[{index}].name", f"no volume {mount.name}; volumes are: {listed}")
+                yield Violation(
+                    f"{path}.volumeMounts[{index}].name", f"volume {mount.name} does not exist; volumes are {listed}"
+                )
 
 
 def _mounts_hide_nothing(spec: RLJobSpec) -> Iterator[Violation]:
-    """A mount over the operator's own, or two over each other, would make the pod lose its way."""
+    """A mount may not hide one of the operator's, nor another mount."""
     paths = head_paths()
     ours = {paths.config_folder, paths.spool, DEVICE_SHARED_MEMORY}
     if spec.code.type != "Image":
@@ -85,21 +89,21 @@ def _mounts_hide_nothing(spec: RLJobSpec) -> Iterator[Violation]:
         for index, mount in enumerate(template.volume_mounts):
             field, place = f"{path}.volumeMounts[{index}].mountPath", normal(mount.mount_path)
             if place in ours or place == "/":
-                yield Violation(field, f"{mount.mount_path} is the operator's; use another path")
+                yield Violation(field, f"{mount.mount_path} is reserved by the operator; use another path")
             elif place in seen and not any(mount.mount_path == m.mount_path for m in template.volume_mounts[:index]):
-                yield Violation(field, f"{mount.mount_path} is mounted twice; take one out")
+                yield Violation(field, f"{mount.mount_path} is mounted twice; remove one mount")
             seen.add(place)
 
 
 def _variables_are_free(spec: RLJobSpec) -> Iterator[Violation]:
-    """Variables of the contract between operator and image are set by the operator."""
+    """The operator sets the variables of the contract with the image."""
     for field, variable in fields.variables(spec):
         if is_ours(variable.name):
-            yield Violation(f"{field}.name", f"{variable.name} is the operator's; use another name")
+            yield Violation(f"{field}.name", f"{variable.name} is reserved by the operator; use another name")
 
 
 def is_ours(variable: object) -> bool:
-    """Whether a variable belongs to the contract between operator and image."""
+    """Report whether a variable belongs to the contract between operator and image."""
     return str(variable) in OUR_VARIABLES or str(variable).startswith("RLJOB_")
 
 
@@ -110,26 +114,30 @@ def _secret_variables_are_free(spec: RLJobSpec) -> Iterator[Violation]:
         for number, item in enumerate(reference.items):
             field = f"spec.secretRefs[{index}].items[{number}].env"
             if is_ours(item.env):
-                yield Violation(field, f"{item.env} is the operator's; use another name")
+                yield Violation(field, f"{item.env} is reserved by the operator; use another name")
             elif seen.setdefault(item.env, reference.name) != reference.name:
-                yield Violation(field, f"{item.env} comes from Secret {seen[item.env]} already; rename one")
+                yield Violation(field, f"{item.env} is already set from Secret {seen[item.env]}; rename one")
 
 
 def _tolerations_hold(spec: RLJobSpec) -> Iterator[Violation]:
-    """As the API server checks them (validateTolerations)."""
+    """Apply the rules of the API server (validateTolerations)."""
     for path, template in fields.templates(spec):
         for index, toleration in enumerate(template.tolerations):
             place = f"{path}.tolerations[{index}]"
             if toleration.operator == "Exists" and toleration.value:
-                yield Violation(place, f"operator Exists takes no value, got {toleration.value}; use operator Equal")
+                yield Violation(
+                    place, f"operator Exists allows no value, but it is {toleration.value}; use operator Equal"
+                )
             if toleration.operator == "Equal" and not toleration.key:
-                yield Violation(place, "operator Equal needs a key; set it, or use operator Exists for all taints")
+                yield Violation(place, "operator Equal requires a key; set it, or use operator Exists for all taints")
             if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
-                yield Violation(place, "tolerationSeconds goes with effect NoExecute; set it, or take the seconds out")
+                yield Violation(
+                    place, "tolerationSeconds requires effect NoExecute; set it, or remove tolerationSeconds"
+                )
 
 
 def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:
-    """Keys are qualified names; values of labels and selectors are short words."""
+    """Keys must be qualified names, and values of labels and selectors must be label values."""
     for path, template in fields.templates(spec):
         for name in ("nodeSelector", "labels", "annotations"):
             entries = {
@@ -138,19 +146,19 @@ def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:
             for key, value in entries.items():
                 field = f"{path}.{name}[{key}]"
                 if not is_label_name(key):
-                    yield Violation(field, "is no name of a label; write one such as team or example.com/team")
+                    yield Violation(field, "is not a label name; use one such as team or example.com/team")
                 elif name != "annotations" and not is_label_value(value):
-                    yield Violation(field, f"{value!r} is no value of a label: at most 63 letters, digits, '-_.'")
+                    yield Violation(field, f"{value!r} is not a label value: at most 63 letters, digits, '-_.'")
 
 
 def _memory_holds_shared_memory(spec: RLJobSpec) -> Iterator[Violation]:
-    """What lies in /dev/shm counts as the pod's memory."""
+    """The contents of /dev/shm count as memory of the pod."""
     for path, own in fields.templates(spec):
         template = sized(spec, own) if path == fields.WORKERS else own
         memory, shared = template.memory, template.shared_memory
         if memory is not None and shared is not None and quantity(shared) >= quantity(memory):
             yield Violation(
-                f"{path}.sharedMemory", f"{shared} counts as memory, and template.memory is {memory}; raise memory"
+                f"{path}.sharedMemory", f"{shared} counts as memory, but template.memory is {memory}; raise memory"
             )
 
 
@@ -159,11 +167,13 @@ def _users_are_themselves(spec: RLJobSpec) -> Iterator[Violation]:
     for path, template in fields.templates(spec):
         context = template.security_context
         if context is not None and context.run_as_non_root and context.run_as_user == 0:
-            yield Violation(f"{path}.securityContext", "runAsNonRoot with runAsUser 0; set another user, or allow root")
+            yield Violation(
+                f"{path}.securityContext", "runAsNonRoot contradicts runAsUser 0; set another user, or allow root"
+            )
 
 
 def _containers_are_named(spec: RLJobSpec) -> Iterator[Violation]:
-    """Containers beside ours have names and images of their own."""
+    """Additional containers need unique names and an image."""
     for path, template in fields.templates(spec):
         seen: set[str] = {service.name for service in spec.services}
         for name, entries in (("initContainers", template.init_containers), ("sidecars", template.sidecars)):
@@ -174,9 +184,9 @@ def _containers_are_named(spec: RLJobSpec) -> Iterator[Violation]:
 def _container(field: str, container: Mapping[str, object], seen: set[str]) -> Iterator[Violation]:
     name, image = container.get("name"), container.get("image")
     if not isinstance(name, str) or not re.fullmatch(CONTAINER_NAME, name):
-        yield Violation(f"{field}.name", "is needed: at most 63 lower-case letters, digits and '-'")
+        yield Violation(f"{field}.name", "is required: at most 63 lower-case letters, digits and '-'")
     elif _is_reserved(name):
-        yield Violation(f"{field}.name", f"{name} is taken by the operator; rename it")
+        yield Violation(f"{field}.name", f"{name} is reserved by the operator; rename it")
     elif name in seen:
         yield Violation(f"{field}.name", f"{name} is used twice in the pod; rename one")
     else:
@@ -184,7 +194,9 @@ def _container(field: str, container: Mapping[str, object], seen: set[str]) -> I
     if not isinstance(image, str) or not image.strip():
         yield Violation(f"{field}.image", "is required and not set")
     if "restartPolicy" in container:
-        yield Violation(f"{field}.restartPolicy", "is the operator's: sidecars are restarted, initContainers end")
+        yield Violation(
+            f"{field}.restartPolicy", "is set by the operator: sidecars are restarted, initContainers run to completion"
+        )
 
 
 def _is_reserved(name: str) -> bool:
@@ -197,17 +209,19 @@ def _services_have_ports(spec: RLJobSpec) -> Iterator[Violation]:
     for index, service in enumerate(spec.services):
         field = f"spec.services[{index}].port"
         if (owner := RESERVED_PORTS.get(service.port)) is not None:
-            yield Violation(field, f"{service.port} is {owner}; use another port")
+            yield Violation(field, f"{service.port} is used by {owner}; use another port")
         elif service.port in RAY_WORKER_PORTS:
-            yield Violation(field, f"{service.port} is among those of Ray's workers (10002 to 19999); use another port")
+            yield Violation(
+                field, f"{service.port} is in the range of Ray's workers (10002 to 19999); use another port"
+            )
         elif (other := seen.setdefault(service.port, service.name)) != service.name:
-            yield Violation(field, f"{service.port} is the port of service {other} already; use another port")
+            yield Violation(field, f"{service.port} is already the port of service {other}; use another port")
         if _is_reserved(service.name):
-            yield Violation(f"spec.services[{index}].name", f"{service.name} is taken by the operator; rename it")
+            yield Violation(f"spec.services[{index}].name", f"{service.name} is reserved by the operator; rename it")
 
 
 def _ray_knows_tokens(spec: RLJobSpec) -> Iterator[Violation]:
-    """KubeRay makes no pods of a cluster with a token and an older Ray, and says so in an event only."""
+    """With a token and an older Ray, KubeRay creates no pods and reports it in an event only."""
     version = tuple(map(int, spec.runtime.ray_version.split(".")))
     if version < RAY_VERSION_MIN:
         least = ".".join(map(str, RAY_VERSION_MIN))

@@ -1,6 +1,6 @@
-"""Literal secrets: a manifest ends in Git, in `kubectl get -o yaml` and in our snapshot, so none may hold one.
+"""Literal secrets: a manifest is stored in Git, shown by `kubectl get -o yaml` and copied into the job's snapshot.
 
-Names and shapes of well-known tokens are looked for; the value itself is never repeated in a message.
+The checks look for telling names and for the formats of well-known tokens. A message never repeats the value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rljob.core.validation import fields
 from rljob.core.validation.pods import is_ours
 from rljob.core.validation.violation import Check, Violation
 
-FIX = "put it into a Secret and name it in spec.secretRefs (or valueFrom.secretKeyRef)"
+FIX = "put it into a Secret and reference it in spec.secretRefs (or valueFrom.secretKeyRef)"
 SECRET_NAME = re.compile(
     r"(?i)(^|[_.-])(token|api_?key|secret|secret_?key|password|passwd|access_?key|private_?key|credentials?)$"
 )
@@ -28,10 +28,10 @@ SHAPES = {
     "an AWS access key": r"(AKIA|ASIA)[A-Z0-9]{16}",
     "an API key": r"sk-[A-Za-z0-9_-]{20,}",
     "a Slack token": r"xox[abeprs]-[A-Za-z0-9-]{10,}",
-    # The first part may begin anywhere in a run of its own characters: without a bound the search would be quadratic.
+    # The first part may match anywhere in a run of its characters; without a bound the search would be quadratic.
     "a JSON web token": r"eyJ[A-Za-z0-9_-]{8,1024}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
     "a private key": r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----",
-    "an address with a password": r"[a-z][a-z0-9+.-]{0,31}://[^/\s:@]{1,256}:[^/\s@]{1,256}@",
+    "a URL with a password": r"[a-z][a-z0-9+.-]{0,31}://[^/\s:@]{1,256}:[^/\s@]{1,256}@",
 }
 """https://github.com/gitleaks/gitleaks and the documentation of each service."""
 _SHAPES = {what: re.compile(rf"(?<![A-Za-z0-9]){shape}") for what, shape in SHAPES.items()}
@@ -39,17 +39,17 @@ _HIDDEN = re.compile(r"[.](env|command|args|overrides|initContainers|sidecars|po
 
 
 def shape_of_secret(text: str) -> str | None:
-    """Say which kind of secret a text holds; None if it looks like none."""
+    """Return the kind of secret that a text contains, or None."""
     return next((what for what, shape in _SHAPES.items() if shape.search(text)), None)
 
 
 def may_hold_secrets(path: str, value: object) -> bool:
-    """Whether a value below this path may be a secret, so that no message repeats it."""
+    """Report whether a value below this path may be a secret, so that no message may repeat it."""
     return _HIDDEN.search(path) is not None or shape_of_secret(str(value)) is not None
 
 
 def _variables_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
-    """A variable whose name says secret takes its value from a Secret."""
+    """A variable whose name suggests a secret must take its value from a Secret."""
     for field, variable in fields.variables(spec):
         yield from _judge(field, variable.name, variable.value or "")
     for field, container in fields.containers(spec):
@@ -69,7 +69,7 @@ def _of_container(field: str, container: object) -> Iterator[Violation]:
 
 
 def _overrides_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
-    """Overrides stand in job.json, which every pod and every reader of ConfigMaps sees."""
+    """Overrides are written to job.json, which every pod and every reader of ConfigMaps can read."""
     for key, value in spec.verl.overrides.items():
         for path, text in fields.texts(value, key):
             name = path.split(".")[-1].split("[")[0]
@@ -78,7 +78,7 @@ def _overrides_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _commands_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
-    """Command lines show in `ps` on the node."""
+    """Command lines are visible to `ps` on the node."""
     lists = [(f"spec.initializers[{i}].command", entry.command) for i, entry in enumerate(spec.initializers)]
     for index, service in enumerate(spec.services):
         lists += [(f"spec.services[{index}].{name}", getattr(service, name)) for name in ("command", "args")]
@@ -87,12 +87,12 @@ def _commands_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
     for field, words in lists:
         for path, text in fields.texts(words, field):
             if (what := shape_of_secret(text)) is not None:
-                yield Violation(path, f"holds {what}; {FIX}, and read the variable")
+                yield Violation(path, f"contains {what}; {FIX}, and read it from the variable")
 
 
 def _judge(field: str, name: str, value: str) -> Iterator[Violation]:
     if (what := shape_of_secret(value)) is not None:
-        yield Violation(field, f"{name} holds {what}; {FIX}")
+        yield Violation(field, f"{name} contains {what}; {FIX}")
     elif SECRET_NAME.search(name) and not is_ours(name) and value.lower() not in NO_SECRETS:
         yield Violation(field, f"{name} looks like a secret and has a literal value; {FIX}")
 

@@ -1,4 +1,4 @@
-"""What a job asks of the places of its nodes: blocks that come out even, and levels that exist."""
+"""The requested topology: blocks that divide the nodes, and levels that exist."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rljob.render.topology import level_of
 LEVEL = "spec.scheduling.topology.level"
 BLOCK = "spec.scheduling.topology.nodesPerSuperPodBlock"
 LEVEL_LENGTH = 63
-"""Of a level in a Workload (Kueue 0.16.2, apis/kueue/v1beta2/workload_types.go: PodSetTopologyRequest)."""
+"""Longest level in a Workload (Kueue 0.16.2, apis/kueue/v1beta2/workload_types.go: PodSetTopologyRequest)."""
 
 
 def _blocks_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
-    """A block with fewer nodes would be a job of another shape: its parallel groups would cross super-pods."""
+    """With an incomplete block, parallel groups of the job would span super-pods."""
     block, nodes = spec.scheduling.topology.nodes_per_super_pod_block, spec.worker_groups[0].nodes
     if block is None:
         return
@@ -30,29 +30,29 @@ def _blocks_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
     if facts_of(spec).super_pod_label is None:
         yield Violation(
             BLOCK,
-            f"class {spec.accelerator.class_} knows no super-pods; leave it out, or let an admin set superPodLabel of "
-            "the class to the label that nodes of one super-pod share",
+            f"class {spec.accelerator.class_} has no super-pods; remove it, or let an administrator set superPodLabel "
+            "of the class to the label that the nodes of a super-pod share",
         )
 
 
 def _level_is_a_label(spec: RLJobSpec) -> Iterator[Violation]:
     topology = spec.scheduling.topology
     if topology.level is not None and not is_label_name(topology.level):
-        yield Violation(LEVEL, f"{topology.level!r} is no name of a label; write one such as example.com/rack")
+        yield Violation(LEVEL, f"{topology.level!r} is not a label name; use one such as example.com/rack")
     elif topology.level is not None and spec.scheduling.queue_name is not None and len(topology.level) > LEVEL_LENGTH:
-        yield Violation(LEVEL, f"{len(topology.level)} characters, and Kueue reads at most {LEVEL_LENGTH}")
+        yield Violation(LEVEL, f"{len(topology.level)} characters, but Kueue allows at most {LEVEL_LENGTH}")
 
 
 def _required_says_of_what(spec: RLJobSpec) -> Iterator[Violation]:
     topology = spec.scheduling.topology
     if topology.mode == "Required" and topology.nodes_per_super_pod_block is None and level_of(spec) is None:
         yield Violation(
-            LEVEL, f"is needed with mode Required: class {spec.accelerator.class_} knows no super-pods to stay within"
+            LEVEL, f"is required with mode Required, because class {spec.accelerator.class_} has no super-pods"
         )
 
 
 def _queues_know_the_levels(spec: RLJobSpec) -> Iterator[Violation]:
-    """Kueue would say so too, but of the flavor, and only when the job has its turn."""
+    """Kueue would report it as well, but about the flavor, and only when the job reaches the head of the queue."""
     known = facts_of(spec).topology_levels
     if spec.scheduling.queue_name is None or spec.scheduling.gang == "Volcano" or not known:
         return
@@ -63,8 +63,7 @@ def _queues_know_the_levels(spec: RLJobSpec) -> Iterator[Violation]:
         if label is not None and label not in known:
             yield Violation(
                 place,
-                f"{label} is no level by which queues place class {spec.accelerator.class_}; levels are "
-                f"{', '.join(known)}",
+                f"{label} is not a topology level of class {spec.accelerator.class_}; levels are {', '.join(known)}",
             )
 
 
@@ -72,7 +71,7 @@ CHECKS: tuple[Check, ...] = (_blocks_are_whole, _level_is_a_label, _required_say
 
 
 def _blocks_are_given_out(spec: RLJobSpec) -> Iterator[Violation]:
-    """Affinity can ask for one domain, not for several of a size."""
+    """Affinity can request one domain, but not several domains of a size."""
     scheduling, block, nodes = (
         spec.scheduling,
         spec.scheduling.topology.nodes_per_super_pod_block,
@@ -81,12 +80,12 @@ def _blocks_are_given_out(spec: RLJobSpec) -> Iterator[Violation]:
     if block is None or block == nodes or scheduling.queue_name is not None or scheduling.gang == "Volcano":
         return
     if nodes % block:
-        # That is an error, and told as one.
+        # That is reported as a violation.
         return
     yield Violation(
         BLOCK,
-        f"Kubernetes' scheduler knows no blocks: unless Volcano is there, the {nodes} nodes may be of any super-pods; "
-        "name a queue of Kueue in scheduling.queueName, set scheduling.gang to Volcano, or ask for one super-pod by "
+        f"the Kubernetes scheduler has no blocks: without Volcano the {nodes} nodes may be in any super-pods; set "
+        "scheduling.queueName to a queue of Kueue, set scheduling.gang to Volcano, or request one super-pod with "
         f"{nodes}",
     )
 

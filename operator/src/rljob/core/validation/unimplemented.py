@@ -1,7 +1,7 @@
-"""Fields that this version accepts and does not act upon yet: who sets one learns it before NPUs are spent.
+"""Fields that this version accepts and does not implement yet.
 
-Told by `rljob validate`, in the message of the condition Validated and by one event. A field that gets its effect
-leaves the table: a test compares the table with what is rendered, in both directions.
+Setting one is reported by `rljob validate`, in the condition Validated and by one event. A field that is implemented
+leaves the table; a test compares the table with what is rendered, in both directions.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class Unimplemented:
     field: str
     """Path below spec; `[]` stands for every entry of a list."""
     instead: str
-    """What happens now."""
+    """What happens instead."""
 
 
 TABLE: tuple[Unimplemented, ...] = (
     *(
-        Unimplemented(f"optimizations.{name}", "the runtime cannot do it yet; see status.resolved.decisions")
+        Unimplemented(f"optimizations.{name}", "the runtime does not support it yet; see status.resolved.decisions")
         for name in ("skipOldLogProb", "gcFreeze", "loadBalancer")
     ),
 )  # fmt: skip
 
 
 def unimplemented_fields(spec: RLJobSpec, table: tuple[Unimplemented, ...] = TABLE) -> tuple[Violation, ...]:
-    """Give a warning for every field of the table that is set to something else than its default."""
+    """Return a warning for every field of the table that differs from its default."""
     return tuple(
         Violation(f"spec.{place}", f"has no effect in this version: {row.instead}")
         for row in table
@@ -42,7 +42,7 @@ def unimplemented_fields(spec: RLJobSpec, table: tuple[Unimplemented, ...] = TAB
 
 
 def _set_places(value: object, path: list[str], place: str) -> Iterator[str]:
-    """Give the paths at which a field is there and is not its default."""
+    """Yield the paths at which a field differs from its default."""
     name, *rest = path
     if not isinstance(value, Model):
         return

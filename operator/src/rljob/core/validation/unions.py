@@ -1,4 +1,4 @@
-"""Unions of the API types, judged after the merge: the same rules that CEL holds on the API server."""
+"""Unions of the API types, checked after the merge: the same rules that CEL enforces on the API server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rljob.core.validation.violation import Violation
 
 
 def union_violations(value: object, path: str) -> Iterator[Violation]:
-    """Walk a typed spec and give every union with too few or too many members."""
+    """Yield every union of a typed spec with too few or too many members."""
     if isinstance(value, list):
         for index, entry in enumerate(value):
             yield from union_violations(entry, f"{path}[{index}]")
@@ -17,7 +17,7 @@ def union_violations(value: object, path: str) -> Iterator[Violation]:
         if value.EXACTLY_ONE_OF or value.AT_MOST_ONE_OF or value.MEMBERS_BY_TYPE:
             yield from _of_model(value, path)
         for name, info in type(value).model_fields.items():
-            # Most members are plain: they need no walk, and no path.
+            # Most members are scalars, which need neither a walk nor a path.
             if isinstance(member := getattr(value, name), list | Model):
                 yield from union_violations(member, f"{path}.{info.alias}")
 
@@ -33,9 +33,7 @@ def _of_model(value: Model, path: str) -> Iterator[Violation]:
     chosen = getattr(value, "type", None)
     for kind, field in value.MEMBERS_BY_TYPE.items():
         if (chosen == kind) != (field in present):
-            yield Violation(
-                path, f"type {chosen}: {field} goes with type {kind}, and only with it; set both or neither"
-            )
+            yield Violation(path, f"type {chosen}: {field} requires type {kind}, and vice versa; set both or neither")
 
 
 def _present(value: Model) -> set[str]:

@@ -1,4 +1,4 @@
-"""Lists whose entries are told apart by a key: no key twice, as the API server holds it for the job's own manifest."""
+"""Lists with keys: no key may occur twice, as the API server enforces for the job's own manifest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rljob.core.validation.violation import Violation
 
 
 def key_violations(value: object, path: str) -> Iterator[Violation]:
-    """Walk a typed spec and give every entry whose key stood there before."""
+    """Yield every entry of a typed spec whose key occurs before."""
     if isinstance(value, list):
         for index, entry in enumerate(value):
             yield from key_violations(entry, f"{path}[{index}]")
@@ -28,12 +28,12 @@ def key_violations(value: object, path: str) -> Iterator[Violation]:
 
 
 def _doubled(entries: list[Any], key: str, path: str) -> Iterator[Violation]:
-    """Every keyed list of ours has one key."""
+    """Every keyed list of the API has one key."""
     seen: set[str] = set()
     for index, entry in enumerate(entries):
         found = entry.get(key) if isinstance(entry, dict) else _member(entry, key)
         if not isinstance(found, str):
-            continue  # a container without a name is told by the checks of the pods
+            continue  # A container without a name is reported by the checks of the pods.
         if found in seen:
             yield Violation(f"{path}[{index}].{key}", f"{found} is used twice; rename one")
         seen.add(found)

@@ -1,8 +1,8 @@
-"""Is this spec worth an NPU? Recipes and job are merged, typed, and judged by every check; all violations are told.
+"""Is this spec worth an NPU? Recipes and job are merged, typed and checked, and all violations are reported at once.
 
-Called by `reconcile` before anything is made, and by `rljob validate`. The checks stand by subject in the modules
-beside this one: each is a small function over a spec whose types hold, and never sees the cluster. What is accepted but
-has no effect in this version, or is doubtful, is told as a warning (`warnings_of`).
+Called by `reconcile` before anything is created, and by `rljob validate`. The checks are grouped by subject in the
+modules beside this one and in the launcher. Each is a small function of a spec whose types hold; none sees the cluster.
+What is accepted but has no effect in this version, or is doubtful, is reported as a warning (`warnings_of`).
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ CHECKS: tuple[Check, ...] = (
 )
 WARNINGS: tuple[Check, ...] = (*accelerator.WARNINGS, *hccl.WARNINGS, *topology.WARNINGS)
 DEPTH_MAX = 40
-"""Levels of a manifest: beyond what any field has, and far from Python's own limit."""
+"""Levels of nesting: more than any field has, and far below Python's own limit."""
 NULLS_ALLOWED = frozenset({"spec.verl.overrides", "spec.model.config"})
 INPUT_SHOWN = 200
-"""Characters of a wrong value in a message."""
+"""Characters of an invalid value that a message shows."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What became of a manifest."""
+    """The result of checking a manifest."""
 
     spec: RLJobSpec | None
-    """With recipes and defaults; None where there is a violation."""
+    """With recipes and defaults applied; None where there is a violation."""
     violations: tuple[Violation, ...]
     recipes: tuple[RecipeLayer, ...] = ()
-    """What the spec stands on, the lowest first."""
+    """The recipes below the spec, the lowest first."""
     merged: Layer = EMPTY
-    """Recipes and job laid over each other, before types and defaults."""
+    """Recipes and job merged, before types and defaults."""
     warnings: tuple[Violation, ...] = ()
     """Fields that have no effect in this version, and settings that are doubtful."""
 
@@ -86,10 +86,10 @@ def check(
     document = values(merged)
     found += (*_depth_violations(document), *_null_violations(document, "spec"))
     try:
-        # As the API server does: an integer is not a text of digits.
+        # Strict like the API server: a string of digits is not an integer.
         spec = RLJobSpec.model_validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
-        # What a missing recipe would have given is not missed as well.
+        # Fields that a missing recipe would have set are not reported as well.
         problems = () if found and not recipes and raw_spec.get("recipeRef") else tuple(_type_violations(error))
         return Checked(None, found + problems, recipes, merged)
     if unknown := tuple(accelerator.class_violations(spec)):
@@ -109,7 +109,7 @@ def warnings_of(spec: RLJobSpec, launcher: Launcher) -> tuple[Violation, ...]:
 
 
 def _depth_violations(document: object) -> Iterator[Violation]:
-    """Refuse what would exhaust the stack; the walk itself does not recurse."""
+    """Refuse nesting that would exhaust the stack; the walk itself does not recurse."""
     level: list[tuple[str, object]] = [("spec", document)]
     for _ in range(DEPTH_MAX):
         level = [(path, member) for name, value in level for path, member in _members(name, value)]
@@ -118,7 +118,7 @@ def _depth_violations(document: object) -> Iterator[Violation]:
 
 
 def _members(path: str, value: object) -> Iterator[tuple[str, object]]:
-    # The first two levels name the field; a deeper path would be of no use.
+    # The first two levels identify the field; a deeper path would not help.
     short = path.count(".") + path.count("[") > 1
     if isinstance(value, Mapping):
         yield from ((path if short else f"{path}.{name}", member) for name, member in value.items())
@@ -127,9 +127,9 @@ def _members(path: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def _null_violations(value: object, path: str) -> Iterator[Violation]:
-    """Refuse null as the API server does; in overrides and in a config.json it is a value."""
+    """Refuse null as the API server does; in overrides and in model.config it is a value."""
     if value is None:
-        yield Violation(path, "is null; leave the field out, or name it in spec.unset to drop a recipe's value")
+        yield Violation(path, "is null; remove the field, or name it in spec.unset to drop a recipe's value")
     elif isinstance(value, Mapping) and path not in NULLS_ALLOWED:
         for name, member in value.items():
             yield from _null_violations(member, f"{path}.{name}")
@@ -139,16 +139,16 @@ def _null_violations(value: object, path: str) -> Iterator[Violation]:
 
 
 def _name_violations(name: str) -> Iterator[Violation]:
-    """Say for `rljob validate` what CEL says on the API server."""
+    """Enforce for `rljob validate` what CEL enforces on the API server."""
     if len(name) > MAX_NAME_LENGTH:
         yield Violation(
             "metadata.name",
-            f"{len(name)} characters; at most {MAX_NAME_LENGTH} are allowed, since names of pods are made from it",
+            f"{len(name)} characters; at most {MAX_NAME_LENGTH} are allowed, because pod names are derived from it",
         )
     if not re.fullmatch(DNS_LABEL, name):
         yield Violation(
             "metadata.name",
-            f"{name[:INPUT_SHOWN]!r} must be lower-case letters, digits and '-', beginning with a letter (DNS-1035)",
+            f"{name[:INPUT_SHOWN]!r} must be lower-case letters, digits and '-', and start with a letter (DNS-1035)",
         )
 
 
@@ -156,22 +156,22 @@ def _type_violations(error: ValidationError) -> Iterator[Violation]:
     for problem in error.errors(include_url=False, include_context=False):
         field = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
         if problem["input"] is None and problem["type"] != "missing":
-            continue  # told by _null_violations
+            continue  # Reported by _null_violations.
         match problem["type"]:
             case "missing":
                 yield Violation(field, "is required and not set")
             case "extra_forbidden":
-                yield Violation(field, f"is no field of RLJob; {_meant(problem['loc'])}")
-            case "json_invalid":  # its input is the whole document
+                yield Violation(field, f"is not a field of RLJob; {_meant(problem['loc'])}")
+            case "json_invalid":  # Its input is the whole document.
                 yield Violation(field, f"cannot be written as JSON: {problem['msg']}")
             case "string_type" if isinstance(problem["input"], (int, float)):
-                yield Violation(field, f"{_seen(field, problem['input'])}must be a text; put it in quotes")
+                yield Violation(field, f"{_seen(field, problem['input'])}must be a string; put it in quotes")
             case _:
                 yield Violation(field, f"{_seen(field, problem['input'])}{problem['msg']}")
 
 
 def _meant(location: tuple[int | str, ...]) -> str:
-    """Guess which field was meant."""
+    """Return a suggestion for a misspelt field."""
     shape = shape_of(RLJobSpec)
     for part in location[:-1]:
         shape = (shape.item or LEAF) if shape.keys else shape.member(str(part))

@@ -1,4 +1,4 @@
-"""What is wrong with a manifest: the field and a sentence that says what was seen and what to do."""
+"""A violation: the field, and a sentence that states what was found and what to do."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rljob.api.v1alpha1 import RLJobSpec
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that is wrong."""
+    """One error in a manifest."""
 
     field: str
     message: str
 
     def __str__(self) -> str:
-        """Give the line that users see."""
+        """Return the line that users see."""
         return f"{self.field}: {self.message}"
 
 
 Check = Callable[[RLJobSpec], Iterator[Violation]]
-"""Judges a spec whose types hold; sees neither the cluster nor the other checks, and never fails."""
+"""Checks a spec whose types hold; it sees neither the cluster nor other checks, and never fails."""

@@ -83,7 +83,7 @@ def test_a_job_whose_class_was_taken_away_waits_for_it_before_it_begins(lab: Jso
     take_away()
     plan = decide(Observed(job(lab), snapshot=frozen))
     assert reasons(plan)["Validated"] == ("False", "InvalidSpec")
-    assert "there is no class lab" in (wrote(plan).message or "")
+    assert "class lab does not exist" in (wrote(plan).message or "")
 
 
 def rested(spec: Json, status: Json, seconds: float = 0, **world: Any) -> RLJobStatus:  # noqa: ANN401 - of Observed
@@ -102,7 +102,7 @@ def test_a_class_that_goes_between_intent_and_rendering_is_waited_for(lab: Json,
     take_away()
     found = rested(lab, status, seconds, snapshot=frozen, config=None)
     assert found.reason == reason
-    assert "there is no class lab" in (found.message or "")
+    assert "class lab does not exist" in (found.message or "")
 
 
 def test_a_class_that_goes_under_waiting_pods_leaves_the_diagnosis_alone(lab: Json) -> None:

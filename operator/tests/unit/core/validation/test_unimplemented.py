@@ -198,7 +198,7 @@ def test_only_what_is_set_is_told() -> None:
     assert unimplemented_fields(RLJobSpec.model_validate(small_spec())) == ()
     spec = small_spec({"optimizations": {"gcFreeze": "Enabled"}})
     (warning,) = unimplemented_fields(RLJobSpec.model_validate(spec))
-    told = "has no effect in this version: the runtime cannot do it yet; see status.resolved.decisions"
+    told = "has no effect in this version: the runtime does not support it yet; see status.resolved.decisions"
     assert str(warning) == f"spec.optimizations.gcFreeze: {told}"
 
 

@@ -12,7 +12,7 @@ from rljob.core.validation.violation import Violation
     ("name", "message"),
     [
         ("x" * 41, "41 characters; at most 40"),
-        ("1st", "beginning with a letter"),
+        ("1st", "and start with a letter"),
         ("Sums", "lower-case"),
         ("a\n", "DNS-1035"),
     ],

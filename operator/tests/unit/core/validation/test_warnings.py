@@ -32,15 +32,18 @@ def test_a_plain_job_has_nothing_to_tell() -> None:
     [
         (env(("HCCL_BUFFSIZE", "300")), None),
         (env(("TASK_QUEUE_ENABLE", "1")), None),
-        (env(("HCCL_OP_EXPANSION_MODE", "AIV")), "a collective gives up after 1091 s, whatever HCCL_EXEC_TIMEOUT 3600"),
+        (
+            env(("HCCL_OP_EXPANSION_MODE", "AIV")),
+            "a collective times out after 1091 s, regardless of HCCL_EXEC_TIMEOUT 3600",
+        ),
         (env(("HCCL_OP_EXPANSION_MODE", "AI_CPU")), None),
-        (env(("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "1")), "for which A2 knows no port ranges"),
+        (env(("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "1")), "which A2 does not support with port ranges"),
         (env(("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "0")), None),
         (env(("HCCL_IF_BASE_PORT", "64021")), "HCCL_IF_BASE_PORT has no effect"),
         (env(("RANK_TABLE_FILE", "/x")), "RANK_TABLE_FILE fixes ranks"),
         (merged(A2, {"network": {"mode": "Host"}}), "spec.network.hccl.socketInterface: is not set with network.mode"),
         (merged(A2, {"network": {"mode": "Host", "hccl": {"socketInterface": "bond0"}}}), None),
-        (merged(A2, {"runtime": {"image": "x/y/cann:9.1.0-a3-ubuntu"}}), "its tag says a3, and images for class"),
+        (merged(A2, {"runtime": {"image": "x/y/cann:9.1.0-a3-ubuntu"}}), "its tag contains a3, but images for class"),
         (merged(A2, {"runtime": {"image": "x:5/y/cann:9.1.0-910b-a3"}}), None),
         (merged(A2, {"runtime": {"image": "x:5/a3/cann"}}), None),
         (small_spec({"network": {"mode": "Host"}, "services": [SERVICE]}), "8999 is a port of the node with network"),
@@ -56,8 +59,8 @@ def test_what_is_doubtful_is_told_in_one_line(spec: Json, words: str | None) -> 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("HCCL_EXEC_TIMEOUT", "7200", "HCCL_EXEC_TIMEOUT wins over the operator's 3600"),
-        ("HCCL_IF_IP", "10.0.0.1", "HCCL_IF_IP wins over what the operator takes from the pod"),
+        ("HCCL_EXEC_TIMEOUT", "7200", "HCCL_EXEC_TIMEOUT replaces the operator's value 3600"),
+        ("HCCL_IF_IP", "10.0.0.1", "HCCL_IF_IP replaces the value that the operator reads from the pod"),
     ],
 )
 def test_the_users_variable_wins_and_is_told_over_what(name: str, value: str, words: str) -> None:
@@ -72,7 +75,7 @@ def test_head_and_workers_that_differ_are_told() -> None:
 
 def test_part_of_a_node_is_told() -> None:
     (line,) = told(merged(A2, group({"devicesPerNode": 2})))
-    assert "2 of a node's 8" in line
+    assert "2 of 8 devices of a node" in line
 
 
 @pytest.mark.parametrize(
