@@ -166,7 +166,7 @@ def test_a_broken_edit_holds_the_next_generation_until_it_is_mended(world: World
     world.edit_spec(small_spec(SAVING | ON_RECIPE | {"trainer": {"steps": 6, "learningRate": None}}))
     settle(world)
     assert world.status.state is State.INVALID
-    assert "may grow, not shrink" in str(world.status.message)
+    assert "it may only grow" in str(world.status.message)
     world.edit_spec(small_spec(SAVING | ON_RECIPE))
     start(world)
     assert conditions(world)["Validated"] == ("True", "Valid")

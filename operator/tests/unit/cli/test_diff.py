@@ -58,7 +58,7 @@ def test_what_was_edited_before_is_compared_with_what_runs() -> None:
 
 def test_an_edit_that_a_running_job_refuses_is_told() -> None:
     page = against_job(spec({}), spec({}), spec({"trainer": {"steps": 30}}))
-    assert "refused: spec.trainer.steps: 30 is less than the 40" in page
+    assert "refused: spec.trainer.steps: 30 is less than 40" in page
     assert against_job(spec({}), spec({}), spec({})) == ""
 
 

@@ -1,1 +1,1 @@
-"""How an attempt ended, whose failure it is, and what it cost. Pure."""
+"""How an attempt ended, whose failure it is, and what it cost."""

@@ -1,7 +1,7 @@
-"""Whose failure was it, and what follows: the end of an attempt in, a verdict out.
+"""Whose failure was it, and what follows: from the end of an attempt to a verdict.
 
-One table classifies what the launcher, Ray, the kubelet and the operator itself say of an end; the rules of
-`spec.restart` come before it, and the budgets decide last. Nothing here knows how a restart is carried out.
+One table classifies what the launcher, Ray, the kubelet and the operator report about an end. The rules of
+`spec.restart` take precedence, and the restart budgets decide last. How a restart is executed is not known here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rljob.core.scheduling.node_faults import FaultEffect, NodeFault, class_of, 
 from rljob_runtime.contract import ExitCode, Outcome
 
 BACKOFF_SECONDS_MAX = 600.0
-"""A further failure of the same kind learns nothing from a longer wait, and the NPUs are free meanwhile."""
+"""A longer wait does not help against another failure of the same kind, and the NPUs are free meanwhile."""
 DRIVER_BACKOFF_SECONDS_MAX = 60.0
-"""While a driver waits in its own cluster the NPUs stand idle; for longer waits they are given back."""
+"""While a driver waits in its cluster the NPUs are idle; for longer waits they are freed."""
 BACKOFF_JITTER = 0.1
 INFRASTRUCTURE_RESTARTS = 3
-"""Without another word: a lost node must wake nobody, and four in a row that save nothing are no bad luck."""
+"""The default: one lost node needs no attention, but four losses in a row without a checkpoint do."""
 UNCOUNTED_MAX = 100
-"""A rule that never counts is a loop all the same."""
+"""Restarts by a rule that counts none are bounded as well."""
 
 
 class Action(enum.StrEnum):
@@ -36,7 +36,7 @@ class Action(enum.StrEnum):
 
     FAIL = "Fail"
     STOP = "Stop"
-    """The job ends as Stopped: by a rule, without blame."""
+    """The job ends as Stopped: by a rule, not as a failure."""
     RESTART_DRIVER = "RestartDriver"
     """Another attempt in the same cluster."""
     RESTART_CLUSTER = "RestartCluster"
@@ -45,7 +45,7 @@ class Action(enum.StrEnum):
 
 @dataclass(frozen=True)
 class FailureRow:
-    """What one word or number says about an end."""
+    """What a reason or an exit code means."""
 
     cause: FailureCause
     source: str
@@ -61,10 +61,10 @@ _CONTAINER = "kubernetes v1.36.2: pkg/kubelet/kuberuntime/kuberuntime_container.
 EXIT_CODES: Mapping[int, FailureRow] = {
     ExitCode.BAD_CONFIG: FailureRow(FailureCause.CONFIGURATION, _CONTRACT),
     ExitCode.ENVIRONMENT: FailureRow(FailureCause.INFRASTRUCTURE, _CONTRACT),
-    # Nobody here asked for it, or it would not be judged: a pod's hook did, because the pod had to go.
+    # The operator did not ask for this stop, or the end would not be classified: the preStop hook of a pod did.
     ExitCode.STOPPED: FailureRow(FailureCause.PREEMPTION, _CONTRACT),
     ExitCode.STALLED: FailureRow(FailureCause.INFRASTRUCTURE, _CONTRACT),
-    # A stop rule: no restart cures what the run's own figures say. Rules of `restart` are looked at before.
+    # A stop rule: a restart does not change the metrics of the run. Restart rules are applied before.
     ExitCode.RULE_MATCHED: FailureRow(FailureCause.CONFIGURATION, _CONTRACT),
 }
 REASONS: Mapping[str, FailureRow] = {
@@ -104,7 +104,7 @@ POD_REASONS: Mapping[str, FailureRow] = {
 
 @dataclass(frozen=True)
 class Failure:
-    """The end of an attempt, understood."""
+    """The classified end of an attempt."""
 
     cause: FailureCause
     reason: str
@@ -114,9 +114,9 @@ class Failure:
     """The rule whose pattern matched the driver's log."""
     node: str | None = None
     unfit: tuple[str, ...] = ()
-    """Nodes found at fault, by the launcher's check or while the run was on them: the next cluster avoids them."""
+    """Faulty nodes, found by the launcher's check or during the run; the next cluster avoids them."""
     fault: str | None = None
-    """Class of the fault, where the nodes have one."""
+    """Class of the nodes' fault, if they have one."""
 
 
 @dataclass(frozen=True)
@@ -126,20 +126,20 @@ class Verdict:
     action: Action
     failure: Failure
     budget: Budget
-    """With this failure in it."""
+    """The budget after this failure."""
     wait_seconds: float = 0.0
     exclude: bool = False
-    """A rule blames the node."""
+    """A rule attributes the failure to the node."""
     why: str = ""
-    """For people."""
+    """Message for the user."""
 
 
 def classify(outcome: Outcome, pods: Iterable[Manifest] = (), killed: Iterable[str] = ()) -> Failure:
-    """Say whose failure an outcome is; the pods are those of the cluster, as far as they are still there.
+    """Classify an outcome; `pods` are those of the cluster that still exist.
 
-    Those whose Ray the kernel killed may be gone: their names are enough.
+    Pods whose Ray the kernel killed may be gone; their names suffice.
     """
-    # With a restart rule the launcher's code says only that one matched.
+    # With a restart rule the exit code only means that a rule matched.
     code = outcome.exit_code if outcome.unruled_exit_code is None else outcome.unruled_exit_code
     failure = Failure(
         cause=FailureCause.USER,
@@ -171,13 +171,13 @@ DOUBTFUL = frozenset(
         "RayUnavailable",
     }
 )
-"""Reasons that say what was seen and not why: a fault of a node explains them."""
+"""Reasons that state a symptom and no cause: the fault of a node explains them."""
 
 
 def with_node_faults(failure: Failure, node_faults: Sequence[NodeFault]) -> Failure:
-    """Blame the nodes for an end that nothing else explains: a lost device looks like an error of whoever used it."""
+    """Attribute an unexplained end to faulty nodes: a lost device looks like an error of the process that used it."""
     blamed = tuple(node_fault for node_fault in node_faults if node_fault.row.effect >= FaultEffect.AVOIDS)
-    # What the launcher says of the place was found by a check of its own, but for what it merely saw.
+    # The launcher found a fault of its nodes by a check of its own, except where it reports a symptom only.
     told = failure.exit_code == ExitCode.ENVIRONMENT or failure.reason in {**POD_REASONS, **REASONS}
     known = told and failure.reason not in DOUBTFUL
     if not blamed or known or failure.cause in (FailureCause.CONFIGURATION, FailureCause.PREEMPTION):
@@ -189,15 +189,16 @@ def with_node_faults(failure: Failure, node_faults: Sequence[NodeFault]) -> Fail
 
 
 UNEXPLAINED = frozenset({Reason.DRIVER_FAILED, "RunFailed"})
-"""Reasons of an end that nobody has a word for (rljob_runtime.outcomes, from_error)."""
+"""Reasons of an end that nothing classified (rljob_runtime.outcomes, from_error)."""
 
 
 def with_doubt(failure: Failure, attempts: Sequence[Attempt], last_step: int) -> Failure:
-    """Blame the place, once, for an unexplained end before the first step of an attempt after one that had trained.
+    """Attribute an unexplained end before the first step to the infrastructure, once, if an earlier attempt trained.
 
-    What trained before can begin: a port that was taken meanwhile, or a file system that hiccuped, must not cost the
-    run. Where the next attempt dies at its start too, it is the run's own. Attempts in between that made no step, and
-    whose end is explained, tell nothing of it. The last of `attempts` is the one that ended, at `last_step`.
+    A run that has trained before can start: a port that was taken meanwhile or a short outage of a file system must not
+    cost it a restart of its own. If the next attempt fails at its start as well, it is a failure of the run. Attempts
+    in between that made no step and whose end is explained do not count. The last of `attempts` is the one that ended,
+    at `last_step`.
     """
     if failure.cause is not FailureCause.USER or failure.reason not in UNEXPLAINED or len(attempts) < 2:
         return failure
@@ -212,13 +213,13 @@ def with_doubt(failure: Failure, attempts: Sequence[Attempt], last_step: int) ->
 
 
 def _has_trained(attempt: Attempt, last_step: int) -> bool:
-    """Whether an attempt made a step; of one that told of none, the last step is that of the attempt before it."""
+    """Report whether an attempt made a step; without a step it carries the last step of the attempt before."""
     return attempt.start_time is not None and last_step > attempt.resumed_from_step
 
 
 def at_fault(fault: str, nodes: tuple[str, ...] = (), message: str = "", reason: str = Reason.DEVICE_FAULT) -> Failure:
-    """Give the failure of a run whose hardware is at fault; the first node is the worst."""
-    # A fault that a restart clears leaves the node in use.
+    """Return the failure of a run on faulty hardware; the first node is the worst."""
+    # A node whose fault a restart clears stays in use.
     cleared = class_of(fault).effect is FaultEffect.RESTARTS
     return Failure(
         cause=FailureCause.INFRASTRUCTURE,
@@ -232,17 +233,17 @@ def at_fault(fault: str, nodes: tuple[str, ...] = (), message: str = "", reason:
 
 
 def judge_fault(fault: str, restart: Restart, spent: Budget, saved_step: int, seed: str) -> Verdict:
-    """Say what would follow if a run were stopped for a fault."""
+    """Return what would follow if a run were stopped for a fault."""
     return judge(at_fault(fault), restart, spent, saved_step, seed)
 
 
 def fault_rule(rules: Iterable[RestartRule], fault: str) -> RestartRule | None:
-    """Find the rule for a class of faults."""
+    """Return the rule for a class of faults."""
     return next((rule for rule in rules if rule.on_fault == fault), None)
 
 
 def _evidence(pods: Iterable[Manifest]) -> Iterator[tuple[str, str, str | None]]:
-    """Give what the kubelet and the scheduler say of pods, the most telling first: a disruption explains an exit."""
+    """Yield what the kubelet and the scheduler report about pods, disruptions first, because they explain an exit."""
     found = [
         (list(POD_REASONS).index(word), word, f"pod {pod['metadata']['name']}: {word}", _node(pod))
         for pod in pods
@@ -265,7 +266,7 @@ def _words(pod: Manifest) -> Iterator[str]:
 
 
 def is_killed(pod: Manifest) -> bool:
-    """Whether the kernel killed a container of a pod that is not started again, as Ray's is not."""
+    """Report whether the kernel killed a container that is not restarted, such as Ray's."""
     containers = (pod.get("status") or {}).get("containerStatuses") or ()
     ends = (((container.get("state") or {}).get("terminated") or {}).get("reason") for container in containers)
     return OOM_KILLED in ends
@@ -277,7 +278,7 @@ def _node(pod: Manifest) -> str | None:
 
 
 def restart_of(spec: RLJobSpec) -> Restart:
-    """Give how a job's failures are answered: what is saved is worth going on from, unless the job says otherwise."""
+    """Return the restart policy of a job: with checkpoints it restarts after losses unless the job says otherwise."""
     restart = spec.restart
     if restart.max_infrastructure_restarts is not None:
         return restart
@@ -288,19 +289,19 @@ def restart_of(spec: RLJobSpec) -> Restart:
 def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, seed: str) -> Verdict:
     """Decide what follows a failure.
 
-    `spent` is the budget as it stands, `saved_step` the newest checkpoint, `seed` names job and attempt: the jitter is
-    a function of it. Failures before a newer checkpoint are forgiven: a run that gets ahead each time may go on for
-    weeks, one that dies at the same place is soon given up.
+    `spent` is the current budget, `saved_step` the newest checkpoint, and `seed` names job and attempt; the jitter is a
+    function of it. A newer checkpoint resets the budget: a run that makes progress each time may continue for weeks,
+    while one that fails at the same place is soon given up.
     """
     budget = renewed(spent, saved_step)
     rule = _matching(restart.rules, failure)
-    # Who asked for no restarts needs no word on why there is none.
+    # Without restarts configured there is nothing to explain.
     wanted = restart.max_restarts or restart.max_infrastructure_restarts or restart.rules
     if rule is not None and rule.action in ("Fail", "Stop"):
         action = Action.FAIL if rule.action == "Fail" else Action.STOP
         return Verdict(action, failure, budget, why=f"restart rule {rule.name}: {rule.action}")
     if rule is None and failure.cause is FailureCause.CONFIGURATION:
-        return Verdict(Action.FAIL, failure, budget, why="another attempt would end alike" if wanted else "")
+        return Verdict(Action.FAIL, failure, budget, why="another attempt would end the same way" if wanted else "")
     counted, used_up = _count(budget, failure, restart, rule)
     if used_up:
         return Verdict(Action.FAIL, failure, counted, why=used_up if wanted else "")
@@ -310,15 +311,15 @@ def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, se
     exclude = rule is not None and rule.action == "ExcludeNodeAndRestart"
     named = f"restart rule {rule.name}: {rule.action}" if rule else f"counted as {failure.cause.value}"
     if exclude and failure.node is None:
-        named += ", but no node is known to exclude"
+        named += ", but the node to exclude is not known"
     return Verdict(action, failure, counted, wait, exclude, named)
 
 
 def renewed(spent: Budget, saved_step: int) -> Budget:
-    """Begin a budget anew after a newer checkpoint; after a return to an older one the next newer one does."""
+    """Reset a budget after a newer checkpoint; after a return to an older one, the next newer one resets it."""
     if saved_step > spent.since_step:
         return Budget(since_step=saved_step)
-    # Going back forgives nothing; and no checkpoint at all is nothing that anybody went back to.
+    # Going back does not reset the budget, and without a checkpoint there is nothing to go back to.
     return spent.model_copy(update={"since_step": saved_step}) if saved_step > 0 else spent
 
 
@@ -334,10 +335,10 @@ def _matching(rules: Iterable[RestartRule], failure: Failure) -> RestartRule | N
 
 
 def _count(budget: Budget, failure: Failure, restart: Restart, rule: RestartRule | None) -> tuple[Budget, str]:
-    """Count a failure; the words say which budget is used up, if one is."""
+    """Count a failure; the text names the budget that is used up, if one is."""
     if rule is not None and rule.action == "RestartWithoutCounting":
         new = budget.model_copy(update={"uncounted": budget.uncounted + 1})
-        return new, _beyond(new.uncounted, UNCOUNTED_MAX, f"restarts by rule {rule.name}, which counts none,")
+        return new, _beyond(new.uncounted, UNCOUNTED_MAX, f"restarts by rule {rule.name}, which are not counted,")
     if failure.cause is FailureCause.PREEMPTION:
         return budget, ""
     if failure.cause is FailureCause.INFRASTRUCTURE:
@@ -355,10 +356,10 @@ def _beyond(count: int, limit: int, name: str) -> str:
 
 
 def _scope(failure: Failure, restart: Restart, counted: Budget, wait: float) -> Action:
-    """A new driver in the same cluster only after a failure of the run itself, and once: then the place is doubted.
+    """Restart the driver in the same cluster only after the first failure of the run itself; then replace the cluster.
 
-    That the devices are registered and free is checked where it can be known, by the launcher: it refuses with exit
-    code 65 otherwise, and that is an infrastructure failure.
+    The launcher checks that the devices are registered and free. If not, it refuses with exit code 65, which is an
+    infrastructure failure.
     """
     own = failure.cause is FailureCause.USER and failure.node is None and wait <= DRIVER_BACKOFF_SECONDS_MAX
     first = restart.scope == "Driver" or (restart.scope == "Auto" and counted.user_failures == 1)
@@ -366,6 +367,6 @@ def _scope(failure: Failure, restart: Restart, counted: Budget, wait: float) -> 
 
 
 def _backoff(base_seconds: int, tries: int, seed: str) -> float:
-    """Give the wait: doubled for each failure in a row, bounded, and not the same for jobs that fail together."""
+    """Return the wait: doubled for each failure in a row, bounded, and with jitter for jobs that fail together."""
     seconds = min(base_seconds * 2.0 ** min(max(tries - 1, 0), 32), max(BACKOFF_SECONDS_MAX, base_seconds))
     return round(jittered(seconds, seed, BACKOFF_JITTER), 1)

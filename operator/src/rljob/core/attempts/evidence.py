@@ -1,6 +1,6 @@
-"""What is worth keeping of an attempt that ended: its record, its last figures, and what its pods and events said.
+"""What is kept of an attempt that ended: its record, its last metrics, and what its pods and events reported.
 
-Pods with something to tell come first; of the others only their names and nodes are kept. Every text is cut.
+Pods with a finding come first; of the others only names and nodes are kept. Every text is truncated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def evidence_of(
     pods: tuple[Manifest, ...] | Unseen,
     warnings: tuple[Manifest, ...] | Unseen,
 ) -> Entry:
-    """Give the entry of an attempt. What could not be looked at is absent; what is not there any more is empty."""
+    """Return the entry of an attempt. What was not observed is absent; what no longer exists is empty."""
     told = document(current)
     entry: Entry = {"attempt": attempt.model_dump(mode="json", by_alias=True, exclude_none=True)}
     entry |= {part: told[part] for part in ("progress", "checkpoint") if part in told}
@@ -57,7 +57,7 @@ def evidence_of(
 
 
 def attempts_of(found: Manifest) -> Iterator[Attempt]:
-    """Read the attempts back that ended; an entry that somebody spoilt is passed over."""
+    """Return the attempts that ended; an unreadable entry is skipped."""
     for entry in entries(found):
         with suppress(ValidationError):
             attempt = Attempt.model_validate(entry.get("attempt") if isinstance(entry, dict) else None)
@@ -66,14 +66,14 @@ def attempts_of(found: Manifest) -> Iterator[Attempt]:
 
 
 def final_of(found: Manifest) -> State | None:
-    """Read back how the job had finished, which stands with its last attempt; None: it had not."""
+    """Return how the job finished, which is stored with its last attempt; None if it did not."""
     last = list(entries(found))[-1:]
     told = last[0].get("final") if last and isinstance(last[0], dict) else None
     return next((state for state in FINAL if state == told), None)
 
 
 def killed_pods(deletions: Iterable[Manifest], since: str) -> Iterator[str]:
-    """Name the pods whose Ray the kernel killed, by what KubeRay said when it deleted them."""
+    """Return the pods whose Ray the kernel killed, from the events that KubeRay wrote when it deleted them."""
     for event in deletions:
         found = _DELETED.match(str(event.get("note", "")))
         if found is not None and times.from_text(_time(event)) >= times.from_text(since):
@@ -116,7 +116,7 @@ def _pod(pod: Manifest) -> Entry:
 
 
 def _conditions(conditions: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
-    """Keep a disruption, and what is not as it should be."""
+    """Return a disruption, and conditions that are not as expected."""
     for entry in conditions:
         if (entry["type"] == "DisruptionTarget") == (entry["status"] == "True"):
             words = {name: _cut(entry.get(name)) for name in ("reason", "message")}
@@ -124,7 +124,7 @@ def _conditions(conditions: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
 
 
 def _containers(state: Mapping[str, Any]) -> Iterator[Entry]:
-    """Keep containers that wait, ended badly, or were started again."""
+    """Return containers that wait, failed or were restarted."""
     for found in (*(state.get("initContainerStatuses") or ()), *(state.get("containerStatuses") or ())):
         now, before = found.get("state") or {}, found.get("lastState") or {}
         told = now.get("waiting") or now.get("terminated") or before.get("terminated") or {}
@@ -134,9 +134,10 @@ def _containers(state: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _is_about(event: Manifest, cluster: str, pods: set[str]) -> bool:
-    """Whether an event is about the cluster or a pod of it.
+    """Report whether an event is about the cluster or one of its pods.
 
-    KubeRay begins a pod's name with the cluster's, and cuts a long one at the front: a pod that is gone is then missed.
+    A pod's name starts with that of its cluster, but KubeRay truncates long names at the front; events about such a pod
+    are missed once it is gone.
     """
     about = event.get("regarding") or {}
     name = str(about.get("name", ""))
@@ -159,7 +160,7 @@ def _warning(event: Manifest) -> Entry:
 
 
 def _time(event: Manifest) -> str:
-    """When it was seen last; who made it decides which of the fields is filled."""
+    """Return when an event was seen last; its source decides which of the fields is set."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))
     return str(next((time for time in times if time), event["metadata"].get("creationTimestamp", "")))

@@ -1,7 +1,7 @@
-"""What a status tells of how a job stands: since when it waits, trains, is silent, and what befell it so far.
+"""The summary of a job from its status: since when it waits, trains or is silent, and its failure history.
 
-`telemetry.jobs` makes metrics of it. Everything follows from the status as it was written, except the budget of
-restarts, whose limits stand in the merged spec.
+`telemetry.jobs` exports it as metrics. Everything follows from the written status, except the restart budget, whose
+limits are in the merged spec.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from rljob.core.reasons import Reason
 from rljob.core.status import condition
 
 STALLED_STEPS = 3
-"""As many usual steps may pass before a job counts as stalled; its progress deadline is never shorter."""
+"""A job counts as stalled after this many usual steps; its progress deadline is never shorter."""
 STALLED_SECONDS_MIN = 600.0
-"""Short steps are told seldom: the status is written every half minute at most, and less often with many jobs."""
+"""Short steps are reported rarely: the status is written at most every half minute, and less often with many jobs."""
 
 
 class Deadline(enum.StrEnum):
@@ -56,7 +56,7 @@ class EndedAttempt:
     number: int
     outcome: AttemptOutcome
     saved: bool
-    """Whether a checkpoint holds its last step, or it made none."""
+    """Whether a checkpoint contains its last step, or it made none."""
 
 
 @dataclass(frozen=True)
@@ -64,23 +64,23 @@ class RunSummary:
     """An attempt under way."""
 
     step_time: datetime
-    """Of its last step, or its submission."""
+    """Time of its last step, or of its submission."""
     saved_time: datetime
-    """Of its last checkpoint, or its submission: what came later would be lost."""
+    """Time of its last checkpoint, or of its submission; later work would be lost."""
     patience_seconds: float
-    """No step for longer is no usual pause; endless before the first one."""
+    """The run counts as stalled after this long without a step; infinite before the first one."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a job stands."""
+    """The summary of a job."""
 
     state: State
     restarts: int
     failures: Mapping[FailureCause, int]
     ended: tuple[EndedAttempt, ...]
     deadline: Deadline | None
-    """The one that passed last, as long as nothing else was said of the job."""
+    """The deadline that passed last, as long as no later reason replaced it."""
     queued_since: datetime | None
     suspended_since: datetime | None
     silent: bool
@@ -89,11 +89,11 @@ class Standing:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the job is finished."""
         return self.state in (State.SUCCEEDED, State.FAILED, State.STOPPED)
 
     def spent(self, restart: Restart) -> bool:
-        """Whether the next failure of some kind ends the job, which had restarts to spend."""
+        """Report whether the next failure of some kind ends a job that had restarts."""
         kinds = (
             (self.budget.user_failures, restart.max_restarts),
             (self.budget.infrastructure_failures, restart.max_infrastructure_restarts or 0),
@@ -101,12 +101,12 @@ class Standing:
         return not self.finished and any(0 < limit <= count for count, limit in kinds)
 
     def stalled(self, now: datetime) -> bool:
-        """Whether steps are missing."""
+        """Report whether the run counts as stalled."""
         return self.run is not None and (now - self.run.step_time).total_seconds() > self.run.patience_seconds
 
 
 def standing(current: RLJobStatus) -> Standing:
-    """Read a job's standing from its status."""
+    """Return the summary of a job from its status."""
     progressing = condition(current, ConditionType.PROGRESSING)
     suspended = condition(current, ConditionType.SUSPENDED) if current.state is State.SUSPENDED else None
     return Standing(
@@ -122,7 +122,7 @@ def standing(current: RLJobStatus) -> Standing:
             for entry in current.attempts
             if entry.outcome is not None
         ),
-        # Of a run that was stopped for a deadline and begins anew, the stop says that alone.
+        # For a run that was stopped for a deadline and restarts, only the stop tells it.
         deadline=_DEADLINES.get(current.stop.reason if current.stop else "") or _DEADLINES.get(current.reason or ""),
         queued_since=_queued_since(current),
         suspended_since=times.from_text(suspended.last_transition_time) if suspended else None,
@@ -130,13 +130,13 @@ def standing(current: RLJobStatus) -> Standing:
         and progressing.status is ConditionStatus.UNKNOWN
         and progressing.reason == Reason.HEAD_SILENT,
         run=_run(current),
-        # As the next failure would find it.
+        # As the next failure would see it.
         budget=renewed(current.budget, current.checkpoint.step if current.checkpoint else 0),
     )
 
 
 def _is_saved(attempt: Attempt, current: RLJobStatus) -> bool:
-    # One that never told of a step carries the last step of the one before.
+    # Without a step it carries the last step of the attempt before.
     if attempt.outcome is AttemptOutcome.SUCCEEDED or attempt.start_time is None:
         return True
     saved = current.checkpoint.step if current.checkpoint else 0
@@ -144,7 +144,7 @@ def _is_saved(attempt: Attempt, current: RLJobStatus) -> bool:
 
 
 def _queued_since(current: RLJobStatus) -> datetime | None:
-    """Give since when the cluster waits for its queue: from its intent, or from when its pods were taken."""
+    """Return since when the cluster waits for its queue: since its intent, or since its pods were taken."""
     ready, intent = condition(current, ConditionType.CLUSTER_READY), current.intent
     if ready is None or intent is None or ready.reason != Reason.WAITING_FOR_QUEUE or current.state is not State.QUEUED:
         return None
@@ -158,7 +158,7 @@ def _run(current: RLJobStatus) -> RunSummary | None:
     begun = times.from_text(last.submitted_time)
     stepped = (current.progress.observed_time if current.progress else None) or last.submitted_time
     saved = current.checkpoint.saved_time if current.checkpoint else last.submitted_time
-    # Both may be of the attempt before.
+    # Both may belong to the attempt before.
     moments = max(begun, times.from_text(stepped)), max(begun, times.from_text(saved))
     return RunSummary(*moments, _patience_seconds(current))
 

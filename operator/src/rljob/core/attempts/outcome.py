@@ -1,4 +1,4 @@
-"""What a Ray job's end means when the launcher's own word did not arrive through the exporter.
+"""What the end of a Ray job means when the exporter did not report the launcher's outcome.
 
 The launcher prints its Outcome as the last line of the driver's log; without it, Ray's state and exit code decide.
 """
@@ -13,7 +13,7 @@ from rljob.core.reasons import Reason
 from rljob_runtime.contract import ContractError, ExitCode, Outcome
 
 WORD = r"[A-Za-z]([A-Za-z0-9_]{0,100}[A-Za-z0-9])?"
-"""A reason as conditions and events take it; what is none is replaced by the operator's own."""
+"""Format of a reason in conditions and events; anything else is replaced."""
 LAST_STEP_MAX = 2_147_483_647
 EXIT_CODE_MAX = 2_147_483_647
 RULE_LIMIT = 1024
@@ -21,13 +21,13 @@ NODES_LIMIT = 8
 NODE = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 """A node's name: a DNS-1123 subdomain."""
 TAIL_LIMIT = 1500
-"""Characters of the log that go into a condition's message."""
+"""Characters of the log in a condition's message."""
 
 
 def outcome_of(ray_job: RayJob, last_step: int) -> Outcome:
-    """Give the outcome of a Ray job that ended."""
+    """Return the outcome of a Ray job that ended."""
     told = _told(ray_job.log_tail)
-    # A reward function may print anything too: a word that contradicts Ray's own is not the launcher's.
+    # A reward function may print anything as well: an outcome that contradicts Ray's state is not the launcher's.
     if told is not None and (told.exit_code == ExitCode.DONE) == (ray_job.state is RayJobState.SUCCEEDED):
         return plausible_outcome(told)
     if ray_job.state is RayJobState.SUCCEEDED:
@@ -40,9 +40,9 @@ def outcome_of(ray_job: RayJob, last_step: int) -> Outcome:
 
 
 def plausible_outcome(outcome: Outcome) -> Outcome:
-    """Bring what a pod said into the bounds of the status: it wrote the words, the operator vouches for them."""
+    """Bring an outcome that a pod reported into the bounds of the status."""
     reason = outcome.reason if re.fullmatch(WORD, outcome.reason) else ""
-    # People look for the rule that they wrote; the message is all of the outcome that the status shows.
+    # The user looks for the name of the rule, and the status shows no other part of the outcome.
     unnamed = outcome.rule is not None and outcome.rule not in outcome.message
     message = f"rule {outcome.rule}: {outcome.message}" if unnamed else outcome.message
     nodes = tuple(node for node in dict.fromkeys(outcome.nodes) if re.fullmatch(NODE, node))

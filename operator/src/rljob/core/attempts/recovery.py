@@ -1,8 +1,8 @@
-"""What a job's ConfigMaps tell of it when its status is lost: what it goes by, its clusters and its ended attempts.
+"""What a job's ConfigMaps tell when its status is lost: its snapshot, its clusters and its ended attempts.
 
-Snapshots and frozen clusters are made before what they stand for and never deleted by the operator, so nothing that was
-made is forgotten: a new cluster generation is later than all before it, and a name is never used twice. An attempt is
-written down when it ends, so the next one's number is known too.
+Snapshots and frozen clusters are created before the objects that they describe, and the operator never deletes them. A
+new cluster generation is therefore later than all before it, and no name is used twice. An attempt is recorded when it
+ends, so that the number of the next one is known as well.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from rljob.render.configmap import SPEC_KEY
 
 @dataclass(frozen=True)
 class Recalled:
-    """What an earlier life left."""
+    """What was found of the lost status."""
 
     snapshot: Manifest | None = None
-    """The latest."""
+    """The latest snapshot."""
     last_generation: int = 0
-    """The last cluster generation that may have been made; 0 for a new job."""
+    """The last cluster generation that may have been created; 0 for a new job."""
     attempts: tuple[Attempt, ...] = ()
-    """Those that ended, in their order, as far as they are kept."""
+    """Attempts that ended, in order, as far as they are kept."""
     final: State | None = None
-    """How the job had finished, if it had."""
+    """How the job finished, if it did."""
 
 
 def recall(job_uid: str, config_maps: Iterable[Manifest]) -> Recalled:
-    """Read what a job's ConfigMaps tell."""
+    """Return what a job's ConfigMaps tell."""
     found = list(_intents(job_uid, config_maps))
     snapshots = {number: manifest for kind, number, manifest in found if kind == "spec" or _is_both(kind, manifest)}
     latest = max(snapshots, default=0)
-    # A snapshot without a frozen cluster is that of a generation still to come.
+    # A snapshot without a frozen cluster belongs to a generation that is yet to be created.
     clusters = (number for kind, number, _ in found if kind == "cluster")
     kept = [manifest for kind, _, manifest in found if kind == labels.ATTEMPTS]
     attempts = tuple(attempt for manifest in kept for attempt in attempts_of(manifest))
@@ -45,12 +45,12 @@ def recall(job_uid: str, config_maps: Iterable[Manifest]) -> Recalled:
 
 
 def _is_both(kind: str, manifest: Manifest) -> bool:
-    """Whether a frozen cluster is the snapshot of its generation as well."""
+    """Report whether a frozen cluster contains the snapshot of its generation as well."""
     return kind == "cluster" and SPEC_KEY in (manifest.get("data") or {})
 
 
 def _intents(job_uid: str, config_maps: Iterable[Manifest]) -> Iterator[tuple[str, int, Manifest]]:
-    """Read which intent made each; what has none of this job's is passed over."""
+    """Return which intent created each; objects without an intent of this job are skipped."""
     for manifest in config_maps:
         intent = str((manifest["metadata"].get("annotations") or {}).get(labels.INTENT, ""))
         uid, _, rest = intent.partition("/")

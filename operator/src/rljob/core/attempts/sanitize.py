@@ -1,6 +1,6 @@
-"""What a pod says of its progress, brought into the bounds of the status before anybody reckons with it.
+"""Bring the progress that a pod reports into the bounds of the status before it is used.
 
-The exporter runs beside the user's code: a wrong clock, a NaN or a step of 10^18 must cost a figure, never a round.
+The exporter runs beside the user's code: a wrong clock, a NaN or a step of 10^18 may cost a metric, never a reconcile.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rljob_runtime.contract import Progress
 STEP_MAX = 2_147_483_647
 BYTES_MAX = 2**63 - 1
 STEP_SECONDS_MAX = 1e6
-"""Eleven days: no step takes longer, and the end of the run stays a date."""
+"""Eleven days: no step takes longer, and the estimated end remains a valid date."""
 
 
 def plausible(answer: Progress, now: datetime) -> Progress:
-    """Give the answer with every number within bounds; what cannot be true is as if not said."""
+    """Return the answer with every number within bounds; impossible values are dropped."""
     step = min(max(answer.step, 0), STEP_MAX)
     total = min(max(answer.total_steps, step), STEP_MAX)
     seconds, saved, median = answer.step_seconds, answer.checkpoint_step, answer.median_step_seconds
@@ -45,5 +45,5 @@ def _positive(seconds: float | None) -> float | None:
 
 
 def _past(seconds: float, now: datetime) -> float:
-    """A clock that runs ahead must not put off a deadline."""
+    """A clock that runs ahead must not delay a deadline."""
     return min(seconds, now.timestamp()) if math.isfinite(seconds) and seconds > 0 else 0.0

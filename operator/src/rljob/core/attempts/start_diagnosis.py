@@ -1,6 +1,6 @@
-"""Why does it not start? Pods in, the most telling reason out: a chain of checks, the first that finds something wins.
+"""Why does a cluster not start? A chain of checks over its pods; the first finding wins.
 
-Each reason is a documented constant that stands in conditions and events; each message names the pod.
+Each reason is a documented constant of conditions and events; each message names the pod.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from rljob.core.observed import Manifest
 
 MESSAGE_LIMIT = 600
-"""Characters kept of what the kubelet or scheduler says."""
+"""Characters kept of a message of the kubelet or the scheduler."""
 
 
 class StartReason(enum.StrEnum):
@@ -22,21 +22,21 @@ class StartReason(enum.StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     """An image cannot be pulled: name, registry or pull secret is wrong."""
     POD_UNSCHEDULABLE = "PodUnschedulable"
-    """No node offers what the pod asks for."""
+    """No node offers what the pod requests."""
     CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid"
     """A ConfigMap, Secret or key that the pod names does not exist, or its command cannot run."""
     CONTAINER_FAILED = "ContainerFailed"
-    """A container ended although it should run."""
+    """A container ended although it should be running."""
     POD_STARTING = "PodStarting"
-    """Scheduled, pulling images or waiting for readiness, their own or KubeRay's count: nothing is wrong so far."""
+    """Scheduled, pulling images, or waiting to be ready or to be counted by KubeRay: nothing is wrong so far."""
     NO_PODS = "NoPods"
     """KubeRay has created no pods: it does not run, does not watch the namespace, or has many clusters to create."""
     PODS_REFUSED = "PodsRefused"
-    """KubeRay could not make pods, as where the namespace's quota is used up; the message holds its words."""
+    """KubeRay could not create pods, for example because of the namespace's quota; the message quotes it."""
 
 
 PROBLEMS = frozenset(StartReason) - {StartReason.POD_STARTING, StartReason.NO_PODS}
-"""Reasons that deserve a warning event at once."""
+"""Reasons that are reported as a warning event immediately."""
 
 # kubernetes v1.36.2: pkg/kubelet/images/types.go, pkg/kubelet/kuberuntime/kuberuntime_container.go
 _IMAGE_REASONS = frozenset(
@@ -47,33 +47,33 @@ _CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The most telling reason."""
+    """The reason why a cluster does not start."""
 
     reason: StartReason
     message: str
     since: str | None = None
-    """When the pod was made that is waited for; None where it is not one pod."""
+    """When the pod that is waited for was created; None where it is not one pod."""
 
 
 def diagnose(pods: Iterable[Manifest]) -> Diagnosis:
-    """Give the first finding of the chain."""
+    """Return the first finding of the chain."""
     ordered = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
     for check in CHECKS:
         for pod in ordered:
             if (found := check(pod)) is not None:
                 return found
     if ordered:
-        # A KubeRay that is behind makes the rest later, or counts them later.
-        message = f"the {len(ordered)} pods that exist are ready; KubeRay has yet to make or to count the others"
+        # A KubeRay that is behind creates or counts the rest later.
+        message = f"the {len(ordered)} pods that exist are ready; KubeRay has not created or counted the others yet"
         return Diagnosis(StartReason.POD_STARTING, message)
     return Diagnosis(StartReason.NO_PODS, "no pod exists yet")
 
 
 def refusal(cluster: Manifest) -> Diagnosis | None:
-    """Give KubeRay's word that it could not make pods: its condition ReplicaFailure, which goes when it could."""
+    """Return KubeRay's error about creating pods: its condition ReplicaFailure, which it removes on success."""
     for condition in (cluster.get("status") or {}).get("conditions") or ():
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
-            said = _short(str(condition.get("message") or "no more is said"))
+            said = _short(str(condition.get("message") or "no message"))
             return Diagnosis(StartReason.PODS_REFUSED, f"KubeRay: {condition.get('reason', 'ReplicaFailure')}: {said}")
     return None
 
@@ -148,6 +148,6 @@ def _short(text: str) -> str:
 
 
 def _end_of(text: str) -> str:
-    """Keep the end: a program that fails says why in its last lines."""
+    """Return the end of a text: a program that fails says why in its last lines."""
     flat = " ".join(text.split())
     return flat if len(flat) <= MESSAGE_LIMIT else "…" + flat[1 - MESSAGE_LIMIT :]

@@ -1,8 +1,8 @@
-"""How a trainer is asked to stop where `stop.mode` is Auto: by how long its steps, rollouts and saves take.
+"""How a trainer is asked to stop where `stop.mode` is Auto: by the duration of its steps, rollouts and saves.
 
-AfterStep loses nothing and waits for a whole step at worst. AbortRollout gives up the generation under way and saves
-the step before it; asked while the step is already trained, it waits for the rest of it. What is not saved when the
-grace ends is lost back to the last checkpoint, whatever the mode.
+AfterStep loses nothing and waits for a whole step at worst. AbortRollout discards the rollout in progress and saves the
+step before it; if the step is already being trained, it waits for its end. Whatever the mode, work that is not saved
+when the grace period ends is lost back to the last checkpoint.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from rljob.render.stopping import MODES
 from rljob_runtime.contract import StopMode
 
 DOMINATES = 0.5
-"""Share of a step from which on a stop most likely meets the rollout."""
+"""Share of a step above which a stop most likely arrives during the rollout."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A mode, and why."""
+    """A mode and its reason."""
 
     mode: StopMode
     why: str
 
 
 def choose_mode(stop: Stop, progress: Progress | None, checkpoint: CheckpointStatus | None) -> Choice:
-    """Choose by the last figures that are known of the job; those of an earlier attempt are as good."""
+    """Choose by the last known metrics of the job; those of an earlier attempt serve as well."""
     if stop.mode != "Auto":
         return Choice(MODES[stop.mode], f"stop.mode is {stop.mode}")
     step = _seconds(progress.median_step_seconds or progress.step_seconds) if progress else None
     if progress is None or step is None:
-        return Choice(StopMode.AFTER_STEP, "no step was measured yet")
+        return Choice(StopMode.AFTER_STEP, "no step has been measured yet")
     rollout, save = _seconds(progress.median_rollout_seconds), _seconds(checkpoint.seconds) if checkpoint else None
     grace, saving = stop.grace_seconds, save or 0.0
     takes = f"a step takes {step:.0f} s" + (f" and a save {save:.0f} s" if save is not None else "")
@@ -42,12 +42,12 @@ def choose_mode(stop: Stop, progress: Progress | None, checkpoint: CheckpointSta
     if rollout is not None and rollout >= DOMINATES * step and saving <= grace:
         return Choice(
             StopMode.ABORT_ROLLOUT,
-            f"{takes}: more than stop.graceSeconds {grace}, but {rollout:.0f} s of it are rollout, which is given up",
+            f"{takes}: more than stop.graceSeconds {grace}, but {rollout:.0f} s of it are rollout, which is discarded",
         )
     return Choice(
         StopMode.AFTER_STEP,
-        f"{takes}: more than stop.graceSeconds {grace}, and giving up the rollout would not help; "
-        "what is not saved in time is done again from the last checkpoint",
+        f"{takes}: more than stop.graceSeconds {grace}, and discarding the rollout would not help; "
+        "work that is not saved in time is repeated from the last checkpoint",
     )
 
 

@@ -1,9 +1,9 @@
-"""What an attempt held and what it got out of it: device-seconds, and those of them that nobody had to repeat.
+"""Usage of an attempt: the device-seconds that it held, and the productive ones, which no later attempt repeats.
 
-An attempt holds the devices of each worker from when that one got its node, which is told while it runs, and all of
-them from the submission to its end; a start that failed, those of the workers that had nodes when it was given up.
-Productive are its steps up to the one from which the run goes on: up to the last one where it succeeded, else up to its
-last checkpoint.
+An attempt holds the devices of a worker from the time that the worker gets its node, and all devices from the
+submission to its end. A failed start holds the devices of the workers that had nodes when it was given up. Productive
+are the steps up to the one from which the run continues: up to the last one of an attempt that succeeded, otherwise up
+to its last checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rljob.core.scheduling.node_faults import Held
 
 
 def with_usage(attempt: Attempt, current: RLJobStatus, resolved: Resolved, now: datetime) -> Attempt:
-    """Give the closed attempt with what it held; `current` holds its last progress and checkpoint."""
+    """Return the closed attempt with its usage; `current` contains its last progress and checkpoint."""
     run = resolved.devices * max((now - times.from_text(attempt.submitted_time)).total_seconds(), 0.0)
     held = run + (attempt.device_seconds or 0)
     productive = min(held, resolved.devices * kept_steps(attempt, current) * _step_seconds(current.progress))
@@ -29,9 +29,9 @@ def with_usage(attempt: Attempt, current: RLJobStatus, resolved: Resolved, now: 
 
 
 def with_held_before(attempts: Sequence[Attempt], places: Iterable[Held] | Unseen, resolved: Resolved) -> Attempt:
-    """Give the last attempt, which runs, with what its workers held before the submission; told once.
+    """Return the running attempt with what its workers held before the submission; computed once.
 
-    Where another driver follows in the same cluster, that begins with the end of the one before.
+    With another driver in the same cluster, that time starts at the end of the attempt before.
     """
     attempt, before = attempts[-1], [entry.end_time for entry in attempts[:-1] if entry.end_time is not None]
     if attempt.device_seconds is not None or isinstance(places, Unseen):
@@ -49,7 +49,7 @@ def with_held_before(attempts: Sequence[Attempt], places: Iterable[Held] | Unsee
 
 
 def with_start_usage(attempt: Attempt, pods: Iterable[Manifest], resolved: Resolved, now: datetime) -> Attempt:
-    """Give the record of a start that failed with what the pods held that are still there."""
+    """Return the record of a failed start with what its remaining pods held."""
     seconds = worker_seconds(pods, times.from_text(attempt.submitted_time), now)
     return _with_held(attempt, resolved, resolved.devices / resolved.nodes * seconds, 0.0)
 
@@ -68,26 +68,26 @@ def _with_held(attempt: Attempt, resolved: Resolved, held: float, productive: fl
 
 @dataclass(frozen=True)
 class Account:
-    """What a job used so far: the attempts that ended, and the one under way as far as its status tells."""
+    """What a job has used so far: its ended attempts, and the running one as far as the status tells."""
 
     device_seconds: float
-    """Of the attempts that ended, and of the one under way what it held before its submission."""
+    """Device-seconds of the ended attempts, and of the running one before its submission."""
     productive_device_seconds: float
-    """Of these and of the one under way: for that one, its steps up to the last checkpoint, by its median step."""
+    """Productive ones; of the running attempt its steps up to the last checkpoint, at its median step time."""
     devices: int = 0
-    """What the attempt under way holds."""
+    """Devices that the running attempt holds."""
     since: datetime | None = None
     """When it was submitted."""
     cards_per_device: float = 1.0
 
     def device_seconds_at(self, now: datetime) -> float:
-        """Give the device-seconds held up to a moment."""
+        """Return the device-seconds held until a time."""
         under_way = max((now - self.since).total_seconds(), 0.0) if self.since is not None else 0.0
         return self.device_seconds + self.devices * under_way
 
 
 def account(current: RLJobStatus) -> Account:
-    """Give a job's account as its status has it."""
+    """Return the account of a job from its status."""
     used, resolved = current.usage, current.resolved
     if resolved is None:
         return Account(used.device_seconds, used.productive_device_seconds)
@@ -115,10 +115,10 @@ def _step_seconds(progress: Progress | None) -> float:
 
 
 def kept_steps(attempt: Attempt, current: RLJobStatus) -> int:
-    """Count the attempt's steps that no later attempt repeats; one that never told of a step has none."""
+    """Return how many steps of the attempt no later attempt repeats; without a step, none."""
     if attempt.start_time is None:
         return 0
-    # One that was there before may lie on another path, or have been given up for an older one.
+    # An earlier checkpoint may be in another folder, or may have been given up for an older one.
     told = current.checkpoint
     saved = told.step if told is not None and told.saved_time >= attempt.submitted_time else 0
     last = attempt.last_step if attempt.outcome is AttemptOutcome.SUCCEEDED else min(saved, attempt.last_step)
@@ -126,7 +126,7 @@ def kept_steps(attempt: Attempt, current: RLJobStatus) -> int:
 
 
 def added_usage(usage: Usage, attempt: Attempt) -> Usage:
-    """Add a closed attempt."""
+    """Return the usage with a closed attempt added."""
     held = usage.device_seconds + (attempt.device_seconds or 0)
     productive = usage.productive_device_seconds + (attempt.productive_device_seconds or 0)
     lasted = times.from_text(attempt.end_time or attempt.submitted_time) - times.from_text(attempt.submitted_time)

@@ -1,7 +1,7 @@
-"""Does the cluster have the hardware that a job names? Told when the job begins, and when its pods find no node.
+"""Does the cluster have the hardware that a job requests? Reported when the job begins and when its pods find no node.
 
-Judged over what the nodes offer in all, not what is free just now: that is the scheduler's business. A cluster may
-grow, so nothing is refused; and where nodes cannot be read, or not all of them, nothing is said.
+The check covers what the nodes offer in total, not what is free at the moment, which the scheduler handles. A cluster
+may grow, so nothing is refused. Where some nodes cannot be read, nothing is reported.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ FIELD = "spec.accelerator.class"
 DRIVER_LABEL = "huawei.com/driver.version"
 """Written by MindCluster's device plug-in."""
 NAMED = 3
-"""Things that a message lists."""
+"""Entries that a message lists."""
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What is kept of a node."""
+    """The part of a node that is kept."""
 
     labels: Mapping[str, str]
-    """Those that rows of the table ask for, and the driver's version."""
+    """Labels that rows of the accelerator table use, and the driver's version."""
     devices: Mapping[str, int]
     """Allocatable devices by resource."""
     name: str = ""
     capacity: Mapping[str, int] = field(default_factory=dict)
-    """The same with those that are at fault."""
+    """The same, including faulty devices."""
     takes_pods: bool = True
-    """Neither cordoned nor silent."""
+    """Neither cordoned nor unreachable."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Nodes:
 
 
 def node_facts(manifest: Mapping[str, Any]) -> NodeFacts:
-    """Keep what discovery reads: of a thousand nodes the rest would be megabytes."""
+    """Return what discovery reads of a node; the rest of a thousand nodes would be megabytes."""
     labels = manifest["metadata"].get("labels") or {}
     wanted = {name for row in ACCELERATORS.values() for name in row.node_labels} | {DRIVER_LABEL}
     state, spec = manifest.get("status") or {}, manifest.get("spec") or {}
@@ -62,21 +62,21 @@ def node_facts(manifest: Mapping[str, Any]) -> NodeFacts:
 
 
 def device_resources() -> set[str]:
-    """Name every resource by which nodes offer NPUs."""
+    """Return every resource by which nodes offer NPUs."""
     return {row.resource for row in ACCELERATORS.values()} | set(VENDOR_RESOURCES)
 
 
 @dataclass(frozen=True)
 class Room:
-    """The nodes of a job's class and size."""
+    """The nodes that match a job's class and size."""
 
     all: frozenset[str]
-    """Whether they can be used now or not."""
+    """Whether or not they can be used now."""
     usable: frozenset[str]
 
 
 def room_for(spec: RLJobSpec, nodes: Nodes, avoided: Iterable[str]) -> Room | None:
-    """Say on which nodes a job may run; None where that cannot be known."""
+    """Return the nodes on which a job may run; None where that is not known."""
     if not nodes.items or not nodes.complete:
         return None
     facts, group, kept_off = facts_of(spec), spec.worker_groups[0], frozenset(avoided)
@@ -93,7 +93,7 @@ def room_for(spec: RLJobSpec, nodes: Nodes, avoided: Iterable[str]) -> Room | No
 
 
 def workers_in_all(spec: RLJobSpec, nodes: Nodes) -> int | None:
-    """Count the workers that the nodes of a job's class could hold if nobody else used them; None: nobody knows."""
+    """Return how many workers the nodes of a job's class could hold if they were empty; None where it is not known."""
     if not nodes.items or not nodes.complete:
         return None
     facts, group = facts_of(spec), spec.worker_groups[0]
@@ -102,17 +102,17 @@ def workers_in_all(spec: RLJobSpec, nodes: Nodes) -> int | None:
 
 
 def devices_in_all(spec: RLJobSpec, nodes: Nodes) -> int:
-    """Count the devices of all nodes of a job's class, wherever its own selector points."""
+    """Return the devices of all nodes of a job's class, regardless of its node selector."""
     facts = facts_of(spec)
     return sum(node.capacity.get(facts.resource, 0) for node in nodes.items if _has_labels(facts, node, {}))
 
 
 def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
-    """Say what of a job's class the cluster lacks; nothing where that cannot be known."""
+    """Yield what the cluster lacks for a job's class; nothing where it is not known."""
     if not nodes.items or not nodes.complete:
         return ()
     facts, group = facts_of(spec), spec.worker_groups[0]
-    # What the template selects by takes the place of the class's own label, as in the pods.
+    # The template's node selector replaces the label of the class, as in the pods.
     chosen = group.template.node_selector
     labelled = [node for node in nodes.items if _has_labels(facts, node, chosen)]
     whole = [node for node in nodes.items if node.devices.get(facts.resource, 0) >= group.devices_per_node]
@@ -124,7 +124,7 @@ def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
         return (Violation(FIELD, text),)
     if len(fitting) < group.nodes:
         return (
-            Violation(FIELD, f"{len(fitting)} nodes of class {name} offer {amount}, and the job needs {group.nodes}"),
+            Violation(FIELD, f"{len(fitting)} nodes of class {name} offer {amount}, but the job needs {group.nodes}"),
         )
     return tuple(_old_drivers(facts, fitting))
 
@@ -150,10 +150,10 @@ def _labels_text(facts: AcceleratorFacts) -> str:
 
 
 def _hint(facts: AcceleratorFacts, nodes: Nodes, labelled: list[NodeFacts], whole: list[NodeFacts]) -> str:
-    """Say what to do: what the nodes are instead tells most."""
+    """Return what to do; what the nodes are instead helps most."""
     if whole and not labelled:
         return (
-            "label the nodes, select by this label's value in the template, or change nodeLabels in the chart value "
+            "label the nodes, set this label in the template's nodeSelector, or change nodeLabels in the chart value "
             "accelerators"
         )
     others = {
@@ -180,10 +180,12 @@ def _old_drivers(facts: AcceleratorFacts, nodes: Iterable[NodeFacts]) -> Iterabl
     old = {version: count for version, count in found.items() if least and _number(version) < _number(least)}
     if old:
         listed = ", ".join(f"{version} ({count} nodes)" for version, count in sorted(old.items())[:NAMED])
-        yield Violation(FIELD, f"nodes with NPU drivers {listed} are older than {least}, which the runtime image needs")
+        yield Violation(
+            FIELD, f"nodes with NPU drivers {listed} are older than {least}, which the runtime image requires"
+        )
 
 
 def _number(version: str) -> tuple[int, ...]:
-    """Read 25.5.0 or 26.0.rc1; a release candidate comes before its release."""
+    """Parse 25.5.0 or 26.0.rc1; a release candidate precedes its release."""
     parts = version.lower().split(".")
     return tuple(int(part) if part.isdecimal() else -1 for part in parts)

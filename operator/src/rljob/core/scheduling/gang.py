@@ -1,7 +1,7 @@
-"""Who starts all pods of a job or none, and what Volcano says of them: its PodGroup, in words for the status.
+"""Gang scheduling: which component starts all pods of a job or none, and Volcano's PodGroup in words for the status.
 
-Reasons of open Volcano are of volcano.sh/apis v1.14.0 (pkg/apis/scheduling/types.go), those of Ascend's plug-in of
-mind-cluster 26.1.0 (component/ascend-for-volcano). One that is not in the table below is passed on as it is.
+Reasons of Volcano are from volcano.sh/apis v1.14.0 (pkg/apis/scheduling/types.go), those of Ascend's plug-in from
+mind-cluster 26.1.0 (component/ascend-for-volcano). A reason that is not in the table below is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from rljob.render.podgroup import GROUP_NAME, TIER_NAME, TOPOLOGY, Gang, network
 
 FIELD = "scheduling.gang"
 WAITING_PHASES = frozenset({"Pending", "Inqueue"})
-"""Nothing is bound: Volcano goes on when the resources of all members are there."""
+"""No pod is bound; Volcano continues when the resources of all members are available."""
 NO_PODS = frozenset({"NotEnoughTasks", "NotEnoughPodsOfTask"})
-"""Reasons that are about pods which nobody has made yet: why not, the pods and their owner say."""
+"""Reasons about pods that do not exist yet; the owner of the pods reports why."""
 WRONG = frozenset({"JobValidateFailed", "NotSupportPolicy"})
-"""Reasons that no free NPU ends: Ascend's plug-in refuses the pods as they are."""
+"""Reasons that free NPUs do not resolve: Ascend's plug-in rejects the pods."""
 DEFAULT_QUEUE = "default"
 
 
 def decide_gang(spec: RLJobSpec, api: PodGroupApi | None) -> tuple[Gang, str]:
-    """Say who it is, and why; `api` is what the cluster serves, None where no cluster was asked."""
+    """Return the component and the reason; `api` is None where no cluster was asked."""
     stated, asked = stated_gang(spec), spec.scheduling.gang
     if stated is Gang.KUEUE:
-        return stated, f"queue {spec.scheduling.queue_name} lets the whole cluster start, or nothing of it"
+        return stated, f"queue {spec.scheduling.queue_name} starts the whole cluster or nothing of it"
     if asked != "Auto":
         reason = "set in the spec"
         return stated, f"{reason}{_topology_note(spec, api)}" if stated is Gang.VOLCANO else reason
-    alone, policy = "there is no scheduling.queueName, and", facts_of(spec).schedule_policy
+    alone, policy = "scheduling.queueName is not set, and", facts_of(spec).schedule_policy
     if policy is None:
-        return Gang.NONE, f"{alone} class {spec.accelerator.class_} has no policy of Volcano's Ascend plug-in"
+        return Gang.NONE, f"{alone} class {spec.accelerator.class_} has no policy in Volcano's Ascend plug-in"
     if api is None:
-        return Gang.NONE, f"{alone} no cluster was asked whether Volcano is there"
+        return Gang.NONE, f"{alone} no cluster was asked whether it has Volcano"
     if api.problem:
         return Gang.NONE, f"{alone} {api.problem}"
-    reason = f"{alone} Volcano is there, whose Ascend plug-in knows class {spec.accelerator.class_} as {policy}"
+    reason = f"{alone} Volcano is installed, whose Ascend plug-in knows class {spec.accelerator.class_} as {policy}"
     return Gang.VOLCANO, f"{reason}{_topology_note(spec, api)}"
 
 
 def decided_gang(resolved: Resolved) -> Gang | None:
-    """Give who it is, as was decided when the job began; None where nothing was, or another version's word stands."""
+    """Return the decision of the job's beginning; None without one, or where another version wrote an unknown value."""
     decided = next((entry.value for entry in resolved.decisions if entry.name == FIELD), None)
     return Gang(decided) if decided in list(Gang) else None
 
 
 def asks_cluster(spec: RLJobSpec) -> bool:
-    """Whether the decision depends on what the cluster serves."""
+    """Report whether the decision depends on what the cluster serves."""
     if stated_gang(spec) is Gang.VOLCANO:
         return True
     open_ = spec.scheduling.gang == "Auto" and spec.scheduling.queue_name is None
@@ -66,37 +66,37 @@ def _topology_note(spec: RLJobSpec, api: PodGroupApi | None) -> str:
 
 
 def unmet_topology(spec: RLJobSpec, fields: frozenset[str]) -> str:
-    """Say why scheduling.topology.level cannot be asked of this Volcano; empty: it can, or nothing is asked."""
+    """Return why this Volcano does not support scheduling.topology.level; empty if it does, or if it is not set."""
     level = spec.scheduling.topology.level
     if level is None or network_topology(spec, fields) is not None:
         return ""
-    place = f"scheduling.topology.level {level} cannot be asked for: the PodGroup of this cluster has no"
+    place = f"scheduling.topology.level {level} is not supported: the PodGroup of this cluster has no"
     if TOPOLOGY not in fields:
         return f"{place} {TOPOLOGY}, which Volcano 1.11 and newer have"
-    return f"{place} {TIER_NAME}, which Volcano 1.14 and newer have; write the number of the tier"
+    return f"{place} {TIER_NAME}, which Volcano 1.14 and newer have; use the number of the tier"
 
 
 def unavailable(spec: RLJobSpec, api: PodGroupApi) -> str:
-    """Say why no PodGroup can be made of the kind that a job needs, with the fix; empty: it can."""
+    """Return why the PodGroup that a job needs cannot be created, with the fix; empty if it can."""
     place = f"spec.{FIELD} is {Gang.VOLCANO}, but"
     if api.problem:
-        return f"{place} {api.problem}; install Volcano, or set it to None, or to Kueue with scheduling.queueName"
+        return f"{place} {api.problem}; install Volcano, set it to None, or set it to Kueue with scheduling.queueName"
     unmet = unmet_topology(spec, api.fields) if spec.scheduling.topology.mode == "Required" else ""
-    return f"{place} {unmet}, or take scheduling.topology.mode Preferred" if unmet else ""
+    return f"{place} {unmet}, or set scheduling.topology.mode to Preferred" if unmet else ""
 
 
 def unmet_block(spec: RLJobSpec) -> str:
-    """Say why scheduling.topology.nodesPerSuperPodBlock does nothing; empty: it does, or is not set."""
+    """Return why scheduling.topology.nodesPerSuperPodBlock has no effect; empty if it has, or if it is not set."""
     if spec.scheduling.topology.nodes_per_super_pod_block is None or super_pod_block(spec) is not None:
         return ""
-    return f"scheduling.topology.nodesPerSuperPodBlock does nothing: class {spec.accelerator.class_} is in no super-pod"
+    return f"scheduling.topology.nodesPerSuperPodBlock has no effect: class {spec.accelerator.class_} has no super-pods"
 
 
 def judge_group(group: Manifest, head_pod: Manifest | None, *, started: bool = False) -> Admission | None:
-    """Say whether Volcano has let a cluster start, and if not, what it waits for; None: it does not say.
+    """Return whether Volcano has started a cluster, and otherwise what it waits for; None where it reports nothing.
 
-    Only a group that holds nothing waits: a lost pod of one that runs is no matter of a queue. `started`: all pods are
-    ready, which Volcano may write down later than the kubelets do.
+    Only a group without any bound pod waits; a lost pod of a running group does not concern the queue. `started` means
+    that all pods are ready, which Volcano may record later than the kubelets.
     """
     status, place = group.get("status") or {}, f"queue {group['spec'].get('queue', DEFAULT_QUEUE)} of Volcano"
     phase, told, name = status.get("phase"), _unschedulable(status), group["metadata"]["name"]
@@ -112,7 +112,7 @@ def judge_group(group: Manifest, head_pod: Manifest | None, *, started: bool = F
             "turn KubeRay's --batch-scheduler off, or set scheduling.gang to None",
         )
     if not phase:
-        return _stuck(Reason.GANG_UNAVAILABLE, f"Volcano has not looked at PodGroup {name}: does its scheduler run?")
+        return _stuck(Reason.GANG_UNAVAILABLE, f"Volcano has not processed PodGroup {name}: is its scheduler running?")
     if phase not in WAITING_PHASES or status.get("running") or told.get("reason") in NO_PODS:
         return None
     message = f"{place}: {told.get('message') or f'the PodGroup is {phase}'}"
@@ -130,6 +130,6 @@ def _group_of(pod: Manifest) -> str | None:
 
 
 def _unschedulable(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the latest word of why not; Volcano and its plug-ins each keep one."""
+    """Return the latest condition that explains the wait; Volcano and its plug-ins each keep one."""
     told = [c for c in status.get("conditions") or () if c.get("type") == "Unschedulable" and c.get("status") == "True"]
     return max(told, key=lambda entry: str(entry.get("lastTransitionTime", "")), default={})

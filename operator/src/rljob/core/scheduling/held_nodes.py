@@ -1,9 +1,9 @@
-"""A cluster of which some pods have nodes while others wait for devices: what it holds, and since when.
+"""A partially scheduled cluster: some pods have nodes while others wait for devices.
 
-Kubernetes places pods one by one, so that without a queue two jobs may each hold what the other one lacks, for ever.
-Judged by the scheduler's own words, "Insufficient" and the resource (kubernetes v1.36.2,
-pkg/scheduler/framework/plugins/noderesources/fit.go); a pod that waits for anything else, such as a label, a volume
-or an image, is the business of `attempts.start_diagnosis`.
+Kubernetes schedules pods one by one, so that without a queue two jobs may each hold what the other needs forever. The
+scheduler's message decides, "Insufficient" and the resource (kubernetes v1.36.2,
+pkg/scheduler/framework/plugins/noderesources/fit.go). `attempts.start_diagnosis` handles pods that wait for anything
+else, such as a label, a volume or an image.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rljob.core.scheduling.scheduled import placed_time, scheduled_condition
 from rljob.render.labels import RAY_NODE_TYPE
 
 HOLD_JITTER = 1.0
-"""Of two jobs that hold what the other needs, one yields first, by more than its pods take to terminate."""
+"""Of two jobs that hold what the other needs, one yields first, earlier by more than its pods take to terminate."""
 BACKOFF_SECONDS_MAX = 300.0
-"""Bound of the pause before the next try, without jitter: half the time that the job has waited so far."""
+"""Longest pause before the next try, without jitter; shorter ones are half the time that the job has waited."""
 WORDS_LIMIT = 300
-"""Characters kept of what the scheduler says: the rest tells of pods that could be preempted."""
+"""Characters kept of the scheduler's message; the rest is about pods that could be preempted."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class Holding:
     waiting: int
     """Pods that wait for devices."""
     since: datetime | None
-    """Since when some have a node and others wait; None: none has one."""
+    """Since when some have a node and others wait; None if none has one."""
     words: str
-    """What the scheduler says of the first that waits."""
+    """The scheduler's message about the first waiting pod."""
 
 
 def find_holding(pods: Iterable[Manifest], resource: str, room: Mapping[str, int]) -> Holding | None:
-    """Say what a cluster holds that waits for devices of others; None: it does not wait for any.
+    """Return what a cluster holds while it waits for devices of others; None if it does not wait.
 
-    `room`: how many workers a node's devices are enough for; a node that is not known is taken for one worker's.
+    `room` is the number of workers for which a node has devices; an unknown node counts for one.
     """
     living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
     placed = [pod for pod in living if (pod.get("spec") or {}).get("nodeName")]
@@ -63,18 +63,18 @@ def find_holding(pods: Iterable[Manifest], resource: str, room: Mapping[str, int
 
 
 def bound_seconds(partial_seconds: float, seed: str) -> float:
-    """Give how long a cluster may hold some of its nodes; `seed` names job and generation."""
+    """Return how long a cluster may hold a part of its nodes; `seed` names job and generation."""
     return jittered(partial_seconds, f"hold/{seed}", HOLD_JITTER)
 
 
 def backoff_seconds(waited_seconds: float, partial_seconds: float, seed: str) -> float:
-    """Give the pause before the next try."""
+    """Return the pause before the next try."""
     seconds = min(max(waited_seconds, partial_seconds) / 2, BACKOFF_SECONDS_MAX)
     return round(jittered(seconds, f"back off/{seed}", HOLD_JITTER), 1)
 
 
 def worker_seconds(pods: Iterable[Manifest], since: datetime, now: datetime) -> float:
-    """Give for how many seconds workers have had nodes, all together."""
+    """Return the sum of the seconds for which workers have had nodes."""
     begun = [placed_time(pod) for pod in pods if _is_worker(pod) and (pod.get("spec") or {}).get("nodeName")]
     return sum(max((now - max(moment, since)).total_seconds(), 0.0) for moment in begun)
 
@@ -84,8 +84,8 @@ def _is_worker(pod: Manifest) -> bool:
 
 
 def _lack(pod: Manifest, resource: str, ours: int) -> dict[str, Any] | None:
-    """Give what the scheduler says of a pod that waits for devices which others have, on more nodes than are `ours`."""
-    # One that is nominated waits for pods that the scheduler has ended for it, and that may save for minutes.
+    """Return the scheduler's condition of a pod that waits for devices of others, on more nodes than are `ours`."""
+    # A nominated pod waits for pods that the scheduler preempted, which may save for minutes.
     if (pod.get("spec") or {}).get("nodeName") or (pod.get("status") or {}).get("nominatedNodeName"):
         return None
     told = scheduled_condition(pod)
@@ -93,18 +93,18 @@ def _lack(pod: Manifest, resource: str, ours: int) -> dict[str, Any] | None:
         return None
     words = str(told.get("message")).partition(" preemption: ")[0]
     lacking = re.findall(rf"(\d{{1,9}}) Insufficient {re.escape(resource)}(?![\w-])", words)
-    # On the nodes' network a node with a pod of ours is first found to have no free ports.
+    # With the host network, a node with a pod of this job is reported as without free ports first.
     taken = re.findall(r"(\d{1,9}) node\(s\) didn't have free ports", words)
     return told if lacking and sum(map(int, (*lacking, *taken))) > ours else None
 
 
 def _used_up(placed: Iterable[Manifest], room: Mapping[str, int]) -> int:
-    """Count the nodes on which our own workers leave too little for one more."""
+    """Return how many nodes the job's own workers fill so far that no other worker fits."""
     workers = Counter(pod["spec"]["nodeName"] for pod in placed if _is_worker(pod))
     return sum(count >= room.get(node, 1) for node, count in workers.items())
 
 
 def _short(text: str) -> str:
-    """Keep what is missing; behind it stands what resource claims and preemption could do about it."""
+    """Return what is missing, without what follows about resource claims and preemption."""
     flat = re.split(r"\. |,? preemption: ", " ".join(text.split()))[0].rstrip(".")
     return flat if len(flat) <= WORDS_LIMIT else flat[: WORDS_LIMIT - 1] + "…"

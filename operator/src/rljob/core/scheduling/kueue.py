@@ -1,7 +1,7 @@
-"""What Kueue says of a cluster: the Workload that it keeps beside the RayCluster, in words for the condition Admitted.
+"""What Kueue reports about a cluster: the Workload beside the RayCluster, in words for the condition Admitted.
 
-Read, never written: spec.suspend of the cluster and all of the Workload are Kueue's. Words of Kueue 0.15 and newer
-(apis/kueue/v1beta2/workload_types.go); one that is not in the tables below is passed on as it is.
+The operator only reads it: spec.suspend of the cluster and the whole Workload belong to Kueue. Reasons are those of
+Kueue 0.15 and newer (apis/kueue/v1beta2/workload_types.go); one that is not in the tables is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EVICTIONS: Mapping[str, FailureCause] = {
     "NodeFailures": FailureCause.INFRASTRUCTURE,
     "PodsReadyTimeout": FailureCause.INFRASTRUCTURE,
 }
-"""Why Kueue takes the pods away, where it is not for somebody else's good: none is the user's failure."""
+"""Evictions that do not serve another workload; none is a failure of the user."""
 _WORD = re.compile("[A-Za-z][A-Za-z0-9]{0,127}")
 
 
@@ -32,7 +32,7 @@ class Admission:
     reason: str
     message: str
     patient: bool = True
-    """Whether what is waited for is others' end: such a wait counts against no deadline."""
+    """Whether the cluster waits for the end of others; no deadline applies to such a wait."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Eviction:
 
 
 def is_queued(cluster: Manifest) -> bool:
-    """Whether Kueue has a say in a cluster."""
+    """Report whether Kueue manages a cluster."""
     return KUEUE_QUEUE in (cluster["metadata"].get("labels") or {})
 
 
 def judge_admission(cluster: Manifest, workload: Manifest | Unseen | None, *, patient: bool) -> Admission:
-    """Say whether a cluster that Kueue has a say in may start, and if not, what it waits for.
+    """Return whether a cluster that Kueue manages may start, and otherwise what it waits for.
 
-    `patient`: so young that its Workload may be on its way.
+    `patient` means that the cluster is so young that its Workload may not exist yet.
     """
     if not cluster["spec"].get("suspend", False):
         return Admission(ConditionStatus.TRUE, Reason.ADMITTED, _place(workload))
@@ -65,20 +65,20 @@ def judge_admission(cluster: Manifest, workload: Manifest | Unseen | None, *, pa
     if workload is None:
         return _no(Reason.WAITING_FOR_QUEUE, waits) if patient else _no(Reason.NO_WORKLOAD, _why_none(cluster))
     if workload["spec"].get("active") is False:
-        why = (_true(workload, "Evicted") or {}).get("message") or "somebody set its spec.active to false"
-        fix = f"set spec.active of Workload {workload['metadata']['name']} to true to go on"
+        why = (_true(workload, "Evicted") or {}).get("message") or "its spec.active was set to false"
+        fix = f"set spec.active of Workload {workload['metadata']['name']} to true to continue"
         return _no(Reason.DEACTIVATED, f"{why}; {fix}")
-    # Quota first: without it, `Admitted` says only that there is none.
+    # Quota comes first: without it, `Admitted` only states that there is none.
     told = [entry for kind in ("QuotaReserved", "Admitted") if (entry := _false(workload, kind)) is not None]
     evicted = _true(workload, "Evicted")
-    # Until it is judged anew, Kueue gives the reason of the eviction for the lack of quota too.
+    # Until it is evaluated again, Kueue repeats the reason of the eviction for the missing quota.
     texts = {entry.get("message", ""): None for entry in (*told[:1], *((evicted,) if evicted else ()))}
     reason = word_of(told[0]) if told else Reason.WAITING_FOR_QUEUE
     return _no(reason, "; ".join(filter(None, texts)) or waits)
 
 
 def find_eviction(workload: Manifest | Unseen | None) -> Eviction | None:
-    """Say why Kueue takes a cluster's pods away; None where it does not, or nothing is known."""
+    """Return why Kueue evicts a cluster's pods; None where it does not, or where it is not known."""
     if workload is None or isinstance(workload, Unseen):
         return None
     evicted = _true(workload, "Evicted")
@@ -94,7 +94,7 @@ def _no(reason: str, message: str) -> Admission:
 
 
 def _place(workload: Manifest | Unseen | None) -> str:
-    """Name the ClusterQueue whose quota is used, where that can be known."""
+    """Return the ClusterQueue whose quota is used, where it is known."""
     if workload is None or isinstance(workload, Unseen):
         return ""
     queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
@@ -103,8 +103,8 @@ def _place(workload: Manifest | Unseen | None) -> str:
 
 def _why_none(cluster: Manifest) -> str:
     priority = (cluster["metadata"].get("labels") or {}).get(KUEUE_PRIORITY)
-    asked = f"is there a WorkloadPriorityClass {priority}, " if priority else "does it run, "
-    return f"Kueue made no Workload for the RayCluster: {asked}and is ray.io/raycluster among its integrations?"
+    asked = f"does the WorkloadPriorityClass {priority} exist, " if priority else "is it running, "
+    return f"Kueue created no Workload for the RayCluster: {asked}and is ray.io/raycluster among its integrations?"
 
 
 def _conditions(workload: Manifest) -> dict[str, dict[str, Any]]:
@@ -122,6 +122,6 @@ def _false(workload: Manifest, kind: str) -> dict[str, Any] | None:
 
 
 def word_of(entry: Mapping[str, Any]) -> str:
-    """Give the reason of a condition, where it is one that a condition of ours may have."""
+    """Return the reason of a condition, where it is valid for a condition of the RLJob."""
     text = str(entry.get("reason", ""))
     return text if _WORD.fullmatch(text) else Reason.WAITING_FOR_QUEUE

@@ -1,8 +1,9 @@
-"""What is wrong with the nodes that a job holds: nodes and MindCluster's device-info ConfigMaps in, troubles out.
+"""Faults of the nodes that a job holds, from the nodes and from MindCluster's device-info ConfigMaps.
 
-Kubernetes alone says how many devices of a node are well, and of newer kubelets which of a pod's are not. The ConfigMap
-of Ascend's device plug-in says which device, how bad, and whether a run may go on. One table says what each class of
-fault means for a job; an unknown class counts as the worst, as the plug-in itself takes unknown fault codes.
+Kubernetes alone reports how many devices of a node are healthy, and with newer kubelets which devices of a pod are not.
+The ConfigMap of Ascend's device plug-in reports which device is faulty, how severely, and whether a run may continue.
+One table states what each class of fault means for a job; an unknown class counts as the worst, as unknown fault codes
+do in the plug-in.
 """
 
 from __future__ import annotations
@@ -20,43 +21,43 @@ from rljob.render import labels
 
 DEVICE_INFO_NAMESPACE = "kube-system"
 DEVICE_INFO_PREFIX = "mindx-dl-deviceinfo-"
-"""Where the plug-in keeps its ConfigMaps, and their names before that of the node: MindCluster v26.1.0,
+"""Namespace of the plug-in's ConfigMaps, and the prefix of their names before the node's: MindCluster v26.1.0,
 component/ascend-device-plugin."""
 REAL_DEVICES = "huawei.com/AscendReal"
-"""Annotation with the devices that a pod really has; written by the same plug-in, also without Volcano."""
+"""Annotation with the devices that a pod actually has; the same plug-in writes it, also without Volcano."""
 NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-"""The node controller's: https://kubernetes.io/docs/reference/labels-annotations-taints/"""
+"""Taints of the node controller: https://kubernetes.io/docs/reference/labels-annotations-taints/"""
 FAULTS_KEPT = 32
-"""Of a node: twice what the largest has devices."""
+"""Most devices of a node that are read: twice those of the largest node."""
 CODES_SHOWN = 80
 TOLD = 4
-"""Troubles that a message lists."""
+"""Faults that a message lists."""
 
 
 class FaultEffect(enum.IntEnum):
-    """What a fault means for the job that holds the device, the worse the higher."""
+    """What a fault means for the job that holds the device; higher is worse."""
 
     NONE = 0
-    """Nothing: the device works."""
+    """No effect: the device works."""
     TELLS = 1
-    """Condition Degraded; the run goes on."""
+    """Condition Degraded; the run continues."""
     AVOIDS = 2
-    """The same; when the run ends without success, the next generation stays away from the node."""
+    """The same; if the run fails, the next cluster generation avoids the node."""
     RESTARTS = 3
-    """The run saves and begins anew, on the same node if it is offered again."""
+    """The run saves and restarts, on the same node if it is offered again."""
     EXCLUDES = 4
-    """The run saves and begins anew on other nodes."""
+    """The run saves and restarts on other nodes."""
 
 
 @dataclass(frozen=True)
 class FaultClass:
-    """One row."""
+    """One class of faults."""
 
     effect: FaultEffect
     reason: Reason
     source: str
     wait_seconds: int = 0
-    """How long it must last before a run is stopped for it."""
+    """How long it must last before a run is stopped because of it."""
 
 
 _LEVELS = "MindCluster v26.1.0: component/ascend-device-plugin, faultCode.json and its handling of levels"
@@ -77,7 +78,7 @@ CLASSES: Mapping[str, FaultClass] = {
     "NotHandleFault": FaultClass(FaultEffect.NONE, Reason.HEALTHY, _LEVELS),
     "NotHandle": FaultClass(FaultEffect.NONE, Reason.HEALTHY, _SWITCH),
     "SubHealthFault": FaultClass(FaultEffect.TELLS, Reason.SUB_HEALTHY, _LEVELS),
-    # No new pod gets the device, and what runs may run to its end.
+    # No new pod gets the device, and a running pod may run to its end.
     "PreSeparateNPU": FaultClass(FaultEffect.AVOIDS, Reason.SUB_HEALTHY, _LEVELS),
     "PreSeparateFault": FaultClass(FaultEffect.AVOIDS, Reason.SUB_HEALTHY, _NODED),
     # The chip is reset as soon as nothing uses it.
@@ -92,21 +93,21 @@ CLASSES: Mapping[str, FaultClass] = {
     "Separate": FaultClass(FaultEffect.EXCLUDES, Reason.DEVICE_FAULT, _SWITCH),
     "SeparateFault": FaultClass(FaultEffect.EXCLUDES, Reason.DEVICE_FAULT, f"{_SWITCH}; {_NODED}"),
     UNKNOWN: FaultClass(FaultEffect.EXCLUDES, Reason.DEVICE_FAULT, f"{_LEVELS}: unknown codes are SeparateNPU"),
-    # Said by the kubelet alone, so that a plug-in that is updated must not end a run.
+    # Reported by the kubelet alone; an update of the plug-in must not end a run.
     DEVICE_UNHEALTHY: FaultClass(FaultEffect.EXCLUDES, Reason.DEVICE_FAULT, f"{_KUBELET}; {_SILENCE}", 60),
-    # The kubelet takes every device of a plug-in that is gone as unwell; what runs does not need the plug-in.
+    # Without the plug-in the kubelet reports every device as unhealthy, but a running pod does not need the plug-in.
     DEVICES_GONE: FaultClass(FaultEffect.AVOIDS, Reason.DEVICES_GONE, _KUBELET),
-    # Links that fall are PreSeparateNPU by default.
+    # Link failures are PreSeparateNPU by default.
     NETWORK_UNHEALTHY: FaultClass(FaultEffect.AVOIDS, Reason.SUB_HEALTHY, _LEVELS),
     NODE_NOT_READY: FaultClass(FaultEffect.AVOIDS, Reason.NODE_NOT_READY, _NODES),
     NODE_CORDONED: FaultClass(FaultEffect.TELLS, Reason.NODE_CORDONED, _NODES),
 }
-"""What a rule of restart.rules may name in onFault."""
+"""Names that a rule of restart.rules may use in onFault."""
 
 
 @dataclass(frozen=True, order=True)
 class DeviceFault:
-    """What the plug-in says of a device; of the whole node where `device` is empty."""
+    """A fault that the plug-in reports of a device, or of the whole node where `device` is empty."""
 
     device: str
     name: str
@@ -116,19 +117,19 @@ class DeviceFault:
 
 @dataclass(frozen=True)
 class NodeLook:
-    """A node as it was read last."""
+    """A node as last read."""
 
     name: str
     ready: bool = True
     cordoned: bool = False
     offered: Mapping[str, int] | None = None
-    """Allocatable devices by resource; None: none at all."""
+    """Allocatable devices by resource; None if there are none."""
     capacity: Mapping[str, int] | None = None
     faults: tuple[DeviceFault, ...] | None = None
-    """None: the plug-in's ConfigMap is not there, or not to be read."""
+    """None where the plug-in's ConfigMap does not exist or cannot be read."""
 
     def count(self, resource: str) -> tuple[int, int]:
-        """Give how many devices are offered, of how many."""
+        """Return allocatable devices and capacity."""
         return (self.offered or {}).get(resource, 0), (self.capacity or {}).get(resource, 0)
 
 
@@ -140,16 +141,16 @@ class Held:
     works: bool
     """Whether the pod has devices; the head has none."""
     devices: frozenset[str] = frozenset()
-    """Which; empty where nobody says so."""
+    """Names of the devices; empty where nothing reports them."""
     sick: frozenset[str] = frozenset()
-    """Of these, what the kubelet calls unhealthy."""
+    """Devices among them that the kubelet reports as unhealthy."""
     since: datetime | None = None
-    """When the pod got the node; None where nobody says so."""
+    """When the pod got the node; None where nothing reports it."""
 
 
 @dataclass(frozen=True)
 class NodeFault:
-    """Something that is wrong with what a job holds."""
+    """A fault of a node or a device that a job holds."""
 
     node: str
     device: str
@@ -159,17 +160,17 @@ class NodeFault:
 
     @property
     def row(self) -> FaultClass:
-        """What it means."""
+        """The effect on the job."""
         return class_of(self.name)
 
     def __str__(self) -> str:
-        """Give the words for people: the device first."""
+        """Return the text for users, the device first."""
         place = f"{self.device} of node {self.node}" if self.device else f"node {self.node}"
         return f"{place}: {self.name}" + (f" ({self.detail})" if self.detail else "")
 
 
 def listed(node_faults: Iterable[NodeFault]) -> str:
-    """Name the worst."""
+    """Return the text of the worst faults."""
     found = [str(node_fault) for node_fault in node_faults]
     more = f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
     return "; ".join(found[:TOLD]) + more
@@ -181,7 +182,7 @@ def listed(node_faults: Iterable[NodeFault]) -> str:
 def read_node(
     name: str, node: Mapping[str, Any], device_info: Mapping[str, Any] | None, resources: Iterable[str]
 ) -> NodeLook:
-    """Keep what matters of a node and of its ConfigMap, where it has one."""
+    """Return the relevant part of a node and of its ConfigMap, if it has one."""
     spec, state, wanted = node.get("spec") or {}, node.get("status") or {}, tuple(resources)
     return NodeLook(
         name,
@@ -194,18 +195,18 @@ def read_node(
 
 
 def is_ready(spec: Mapping[str, Any]) -> bool:
-    """Whether the node controller hears of the node; its taints come with the first doubt."""
+    """Report whether the node controller can reach the node; it sets its taints at the first doubt."""
     return not any(taint.get("key") in NOT_READY_TAINTS for taint in spec.get("taints") or ())
 
 
 def counts(amounts: Mapping[str, Any] | None, resources: Iterable[str]) -> dict[str, int]:
-    """Read whole devices."""
+    """Return whole devices by resource."""
     found = amounts or {}
     return {name: int(text) for name in resources if (text := str(found.get(name, ""))).isdecimal()}
 
 
 def read_held(pods: Iterable[Mapping[str, Any]]) -> tuple[Held, ...]:
-    """Say which nodes and devices the pods of a RayCluster have; pods without a node have none."""
+    """Return the nodes and devices of a RayCluster's pods; pods without a node are left out."""
     return tuple(
         Held(
             str(pod["spec"]["nodeName"]),
@@ -232,7 +233,7 @@ def _names(text: object) -> frozenset[str]:
 
 
 def _read_device_info(manifest: Mapping[str, Any]) -> tuple[DeviceFault, ...] | None:
-    """Read the plug-in's ConfigMap; what is not as MindCluster writes it is as if it were not there."""
+    """Parse the plug-in's ConfigMap; content in another format is ignored."""
     data = manifest.get("data") or {}
     try:
         devices = json.loads(data.get("DeviceInfoCfg", "{}")).get("DeviceInfo", {}).get("DeviceList", {})
@@ -241,7 +242,7 @@ def _read_device_info(manifest: Mapping[str, Any]) -> tuple[DeviceFault, ...] | 
         faults += [DeviceFault(name, "ManuallySeparateNPU") for name in _names(data.get("ManuallySeparateNPU"))]
     except (ValueError, TypeError, AttributeError):
         return None
-    # Of two words on a device the plug-in's own level says more than a list that it is in.
+    # The plug-in's level of a device is more specific than a list that contains the device.
     levelled = {fault.device for fault in faults if fault.name not in (DEVICE_UNHEALTHY, NETWORK_UNHEALTHY)}
     vague = (DEVICE_UNHEALTHY, NETWORK_UNHEALTHY)
     kept = {fault for fault in faults if fault.name not in vague or fault.device not in levelled}
@@ -260,14 +261,14 @@ def _listed_faults(key: str, devices: Mapping[str, Any]) -> Iterator[DeviceFault
 
 
 def _switch_faults(switch: Mapping[str, Any]) -> Iterator[DeviceFault]:
-    """Faults of the HCCS switch concern every device of its node."""
+    """Return faults of the HCCS switch, which concern every device of its node."""
     if switch.get("NodeStatus", "Healthy") != "Healthy":
         codes = ",".join(str(code) for code in switch.get("FaultCode") or ())
         yield DeviceFault("", _class(switch.get("FaultLevel")), codes)
 
 
 def class_of(name: str) -> FaultClass:
-    """Give the row of a class; of one that another version of the operator knew, the worst."""
+    """Return the row of a class; for a class that only another version knows, the worst one."""
     return CLASSES.get(name, CLASSES[UNKNOWN])
 
 
@@ -281,7 +282,7 @@ def _class(level: object) -> str:
 def node_faults_of(
     held: Iterable[Held], looks: Mapping[str, NodeLook], resource: str, devices_per_node: int
 ) -> tuple[NodeFault, ...]:
-    """Say what is wrong with what a job holds, the worst first; nothing of nodes that were not read."""
+    """Return the faults of what a job holds, the worst first; nodes that were not read are left out."""
     found = {
         node_fault
         for place in held
@@ -296,7 +297,7 @@ def node_faults_of(
 
 
 def node_faults(look: NodeLook, resource: str) -> tuple[NodeFault, ...]:
-    """Say what keeps a node from being used again by whoever takes all of it."""
+    """Return the faults that keep a whole node from being used again."""
     offered, capacity = look.count(resource)
     return node_faults_of([Held(look.name, works=True)], {look.name: look}, resource, max(capacity, offered, 1))
 
@@ -312,14 +313,16 @@ def _of_devices(place: Held, look: NodeLook, resource: str, count: int) -> Itera
     offered, capacity = look.count(resource)
     whole = count >= capacity
     for fault in look.faults or ():
-        # Where nobody says which devices a part of a node is, nothing can be said of it.
+        # Without the names of the devices, nothing is known about a part of a node.
         if whole or not fault.device or fault.device in place.devices:
             yield NodeFault(look.name, fault.device, fault.name, _detail(fault.codes))
     lost = capacity - offered
     if lost <= 0 or look.faults:
         return
     if offered == 0 and capacity > 1:
-        yield NodeFault(look.name, "", DEVICES_GONE, f"none of {capacity} devices is offered; is the plug-in there?")
+        yield NodeFault(
+            look.name, "", DEVICES_GONE, f"none of {capacity} devices is allocatable; is the device plug-in running?"
+        )
     elif place.sick:
         yield from (NodeFault(look.name, device, DEVICE_UNHEALTHY) for device in place.sick)
     elif count + lost > capacity:

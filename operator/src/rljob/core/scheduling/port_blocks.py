@@ -1,9 +1,9 @@
-"""Who has which block of ports on the nodes' network: one ConfigMap of the operator, changed by compare and swap.
+"""Allocation of port blocks on the host network: one ConfigMap of the operator, changed by compare and swap.
 
-The ConfigMap is the truth about blocks; the job's status holds a copy, and so does the RayCluster that was rendered
-with it. Any of them can be lost: a job finds its block again by its uid, and the blocks that statuses and clusters of
-other jobs name count as taken, and are written back with the next change. A block is given back when the job is
-finished and its pods are gone; what deleted jobs leave is swept when no pod of theirs is left.
+The ConfigMap is the source of truth. The job's status contains a copy, and so does the RayCluster that was rendered
+with it. Any of them can be lost: a job finds its block again by its uid, and blocks that statuses and clusters of other
+jobs name count as taken and are written back with the next change. A block is released when the job is finished and its
+pods are gone; blocks of deleted jobs are swept when none of their pods is left.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from rljob.render.names import JobIdentity
 from rljob.render.ports import BLOCK_SIZE
 
 FIRST_PORT = 20_000
-"""Clear of Ray's defaults (up to 19999), of NodePorts (30000 to 32767) and of what Linux gives out by itself."""
+"""Above Ray's defaults (up to 19999), below NodePorts (30000 to 32767) and Linux's ephemeral ports."""
 BLOCKS = 256
 
 
 @dataclass(frozen=True)
 class PortPool:
-    """Where blocks come from."""
+    """The range of port blocks."""
 
     namespace: str = "default"
     name: str = "rljob-operator-ports"
@@ -30,17 +30,17 @@ class PortPool:
     blocks: int = BLOCKS
 
     def candidates(self) -> range:
-        """Give the first port of every block."""
+        """Return the first port of every block."""
         return range(self.first, self.first + self.blocks * BLOCK_SIZE, BLOCK_SIZE)
 
     def is_block(self, first: int) -> bool:
-        """Whether a block of the pool begins there."""
+        """Report whether a block of the pool begins at a port."""
         return first in self.candidates()
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Which job has a block."""
+    """The job that has a block."""
 
     uid: str
     namespace: str
@@ -52,38 +52,38 @@ class Holder:
 
 @dataclass(frozen=True)
 class Allocations:
-    """The ConfigMap as it was read, and what the statuses of jobs say beside it."""
+    """The ConfigMap as read, and the blocks that statuses of jobs add to it."""
 
     pool: PortPool
     held: Mapping[int, Holder] = field(default_factory=dict)
     resource_version: str | None = None
-    """None: there is no ConfigMap."""
+    """None where the ConfigMap does not exist."""
 
     def block_of(self, uid: str) -> int | None:
-        """Give the block of a job."""
+        """Return the block of a job."""
         return next((first for first, holder in sorted(self.held.items()) if holder.uid == uid), None)
 
     def free(self) -> int | None:
-        """Give the lowest block that nobody has."""
+        """Return the lowest free block."""
         return next((first for first in self.pool.candidates() if not _is_taken(self.held, first)), None)
 
     def can_have(self, uid: str, first: int) -> bool:
-        """Whether a job may take this block, as one that had it before."""
+        """Report whether a job may take a block that it had before."""
         others = (start for start, holder in self.held.items() if holder.uid != uid)
         return self.pool.is_block(first) and not _is_taken(others, first)
 
     def with_block(self, job: JobIdentity, first: int) -> Allocations:
-        """Give the job this block, and no other."""
+        """Return the allocations with this block, and no other, for the job."""
         kept = {start: holder for start, holder in self.held.items() if holder.uid != job.uid}
         return replace(self, held={**kept, first: Holder(job.uid, job.namespace, job.name)})
 
     def without(self, uids: Iterable[str]) -> Allocations:
-        """Take back what these jobs have."""
+        """Return the allocations without those of some jobs."""
         gone = set(uids)
         return replace(self, held={first: h for first, h in self.held.items() if h.uid not in gone})
 
     def with_recorded(self, recorded: Iterable[tuple[int, Holder]]) -> Allocations:
-        """Add what statuses say of jobs that the ConfigMap does not know; what it does know goes before."""
+        """Add blocks from the statuses of jobs that the ConfigMap lacks; its own entries take precedence."""
         held, known = dict(self.held), {holder.uid for holder in self.held.values()}
         for first, holder in sorted(recorded, key=lambda entry: (entry[0], entry[1].uid)):
             if holder.uid not in known and not _is_taken(held, first):
@@ -91,7 +91,7 @@ class Allocations:
         return replace(self, held=held)
 
     def manifest(self) -> dict[str, Any]:
-        """Give the ConfigMap to write, with the version that it was read at as precondition."""
+        """Return the ConfigMap to write, with the version that was read as precondition."""
         metadata: dict[str, Any] = {"name": self.pool.name, "namespace": self.pool.namespace}
         if self.resource_version is not None:
             metadata["resourceVersion"] = self.resource_version
@@ -100,12 +100,12 @@ class Allocations:
 
 
 def _is_taken(starts: Iterable[int], first: int) -> bool:
-    # A pool that was moved may lie across blocks of the one before.
+    # A pool that was moved may overlap blocks of the previous one.
     return any(abs(first - start) < BLOCK_SIZE for start in starts)
 
 
 def read_allocations(pool: PortPool, manifest: Mapping[str, Any] | None) -> Allocations:
-    """Read the ConfigMap; an entry that nobody can read is passed over, and gone with the next change."""
+    """Parse the ConfigMap; an unreadable entry is skipped, and removed with the next change."""
     if manifest is None:
         return Allocations(pool)
     held = {}
@@ -118,7 +118,7 @@ def read_allocations(pool: PortPool, manifest: Mapping[str, Any] | None) -> Allo
 
 
 def recorded_block(status: Mapping[str, Any]) -> int | None:
-    """Give the block that a job's status names; None also where it is unreadable."""
+    """Return the block that a job's status names; None also where it is unreadable."""
     network = status.get("network")
     first = network.get("portBlock") if isinstance(network, Mapping) else None
     return first if isinstance(first, int) and not isinstance(first, bool) else None

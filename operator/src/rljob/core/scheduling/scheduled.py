@@ -1,6 +1,6 @@
-"""When a pod got its node, by the scheduler's condition: from then on its devices are nobody else's.
+"""When a pod got its node, from the condition PodScheduled; from then on the pod holds its devices.
 
-`scheduling.held_nodes` reads of a cluster that waits, `faults.read_held` of one that runs.
+`scheduling.held_nodes` reads it for a cluster that waits, `node_faults.read_held` for one that runs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from rljob.core import times
 
 
 def scheduled_condition(pod: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give what the scheduler says of a pod; None: nothing yet."""
+    """Return the scheduler's condition of a pod, if there is one."""
     told = (pod.get("status") or {}).get("conditions") or ()
     return next((entry for entry in told if entry["type"] == "PodScheduled"), None)
 
 
 def placed_time(pod: Mapping[str, Any]) -> datetime:
-    """Give when a pod got its node, or was first found to have none."""
+    """Return when a pod got its node, or was first found unschedulable."""
     told = scheduled_condition(pod) or {}
     return times.from_text(told.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"])

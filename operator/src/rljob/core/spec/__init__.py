@@ -1,1 +1,1 @@
-"""Where a spec comes from: recipes and their merge, and what may change while a job runs. Pure."""
+"""Where a spec comes from: recipes and their merge, and what may change while a job runs."""

@@ -1,4 +1,4 @@
-"""Where a run begins that names another job's checkpoint: found when a generation begins, then pinned as a decision."""
+"""The checkpoint of another job to start from: found when a cluster generation begins, then recorded as a decision."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ FIELD = "checkpoint.from.job"
 
 @dataclass(frozen=True)
 class Source:
-    """What became of a job's name."""
+    """The result of looking a job up by its name."""
 
     path: str | None = None
     problem: str = ""
-    """Why there is no path, and what to do."""
+    """Why there is no path, and how to fix it."""
 
 
 def find_source(spec: RLJobSpec, siblings: Mapping[str, Manifest], before: Resolved | None) -> Source | None:
-    """Look for the named job's checkpoint folder; None where no job is named.
+    """Return the checkpoint folder of the named job; None where no job is named.
 
-    What that job saved says where, since it knows its recipes; before that, what it says of itself. One that is gone
-    is known from what an earlier generation pinned.
+    Its last checkpoint tells the folder, because it reflects the job's recipes; before that, its own spec does.
+    The folder of a deleted job is known from the decision of an earlier generation.
     """
     wanted = spec.checkpoint.from_.job if spec.checkpoint and spec.checkpoint.from_ else None
     if wanted is None:
@@ -37,15 +37,15 @@ def find_source(spec: RLJobSpec, siblings: Mapping[str, Manifest], before: Resol
     if path is not None:
         return Source(path=str(path))
     if origin:
-        problem = f"RLJob {wanted} has saved no checkpoint so far and sets no checkpoint.path; set it there"
+        problem = f"RLJob {wanted} has saved no checkpoint yet and does not set checkpoint.path; set it there"
     else:
-        fix = "create it, or name a folder in checkpoint.from.path"
-        problem = f"there is no other RLJob {wanted} in the namespace; {fix}"
+        fix = "create it, or set a folder in checkpoint.from.path"
+        problem = f"RLJob {wanted} does not exist in the namespace; {fix}"
     return Source(problem=problem)
 
 
 def source_decision(spec: RLJobSpec, siblings: Mapping[str, Manifest], before: Resolved | None) -> list[Decision]:
-    """Give what is pinned of it, if there is anything."""
+    """Return the decision to record, if there is a folder."""
     found = find_source(spec, siblings, before)
     if found is None or found.path is None or spec.checkpoint is None or spec.checkpoint.from_ is None:
         return []
@@ -53,7 +53,7 @@ def source_decision(spec: RLJobSpec, siblings: Mapping[str, Manifest], before: R
 
 
 def pinned_path(resolved: Resolved) -> str | None:
-    """Give the path that was pinned."""
+    """Return the recorded folder."""
     return next((decision.value for decision in resolved.decisions if decision.name == FIELD), None)
 
 

@@ -29,7 +29,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """One field and how it is decided."""
+    """A field, and how it is decided."""
 
     name: str
     """Field of the spec."""
@@ -54,7 +54,7 @@ def _driver_mounts(spec: RLJobSpec) -> Answer:
         return Answer(found.value, SET)
     if spec.runtime.runtime_class_name is not None:
         return Answer(found.value, f"runtime.runtimeClassName is {name}")
-    return Answer(found.value, f"as the table says of class {spec.accelerator.class_}")
+    return Answer(found.value, f"from the accelerator table, class {spec.accelerator.class_}")
 
 
 def _worker_size(spec: RLJobSpec) -> Answer:
@@ -65,32 +65,36 @@ def _worker_size(spec: RLJobSpec) -> Answer:
     text = ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None) or "none"
     chosen = [name for name, value in parts.items() if value != given[name]]
     if not chosen:
-        return Answer(text, SET if template.cpu else "nothing is set, and the class has no size of its own")
-    return Answer(text, f"{', '.join(chosen)} as the table says of class {spec.accelerator.class_}")
+        return Answer(text, SET if template.cpu else "nothing is set, and the class has no default size")
+    return Answer(text, f"{', '.join(chosen)} from the accelerator table, class {spec.accelerator.class_}")
 
 
 def _restart_scope(spec: RLJobSpec) -> Answer:
     if spec.restart.scope != "Auto":
         return Answer(spec.restart.scope, SET)
-    return Answer("Driver", "after a failure of the run itself, once; a further one, or any loss, gets a new cluster")
+    return Answer(
+        "Driver",
+        "the first failure of the run itself restarts the driver; another one, or any loss, gets a new cluster",
+    )
 
 
 def _stop_mode(spec: RLJobSpec) -> Answer:
     if spec.stop.mode != "Auto":
         return Answer(spec.stop.mode, SET)
     if spec.checkpoint is None:
-        return Answer("Immediate", "without checkpoint.path nothing could be saved")
+        return Answer("Immediate", "nothing can be saved without checkpoint.path")
     return Answer(
-        "Auto", f"by measured times of step, rollout and save, within stop.graceSeconds {spec.stop.grace_seconds}"
+        "Auto",
+        f"chosen by measured times of step, rollout and save, within stop.graceSeconds {spec.stop.grace_seconds}",
     )
 
 
 def _resume(spec: RLJobSpec) -> Answer:
     if spec.checkpoint is None:
-        return Answer("Never", "without checkpoint.path nothing is saved")
+        return Answer("Never", "nothing is saved without checkpoint.path")
     if spec.checkpoint.resume != "Auto":
         return Answer(spec.checkpoint.resume, SET)
-    return Answer("Auto", f"at the last complete checkpoint in {spec.checkpoint.path}, if there is one")
+    return Answer("Auto", f"from the last complete checkpoint in {spec.checkpoint.path}, if there is one")
 
 
 QUESTIONS = (

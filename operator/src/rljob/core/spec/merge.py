@@ -1,8 +1,8 @@
-"""Laying a job's spec over its recipes: maps merge deeply, keyed lists by key, unions and other lists are replaced.
+"""Merging a job's spec over its recipes: maps merge deeply, keyed lists by key, unions and other lists are replaced.
 
-Works on manifests as written, before types and defaults, and never fails: what has a wrong shape is carried along for
-the types to refuse. How a value merges is read off the API types once. Every leaf keeps the name of the layer that set
-it, which is what `rljob explain` shows.
+The merge works on manifests as written, before types and defaults, and never fails: a value of a wrong shape is kept
+for the types to refuse. How a value merges is derived from the API types once. Every leaf keeps the name of the layer
+that set it, which `rljob explain` shows.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """How a value merges: a map with `members` or `rest`, a keyed list with `keys`, or else a leaf."""
+    """How a value merges: as a map with `members` or `rest`, as a keyed list with `keys`, otherwise as a leaf."""
 
     members: Mapping[str, Shape] = field(default_factory=dict)
     rest: Shape | None = None
-    """Of every key that is no member; None: such a key is a leaf, and nothing but a mistake."""
+    """Shape of every key that is not a member; with None such a key is a leaf, and an error in the manifest."""
     keys: tuple[str, ...] = ()
     item: Shape | None = None
 
     @property
     def is_map(self) -> bool:
-        """Whether values merge key by key."""
+        """Report whether values merge key by key."""
         return bool(self.members) or self.rest is not None
 
     def member(self, name: str) -> Shape:
-        """Give the shape of a map's entry."""
+        """Return the shape of an entry of a map."""
         return self.members.get(name) or self.rest or LEAF
 
 
@@ -48,7 +48,7 @@ OPEN_MAP = Shape(rest=LEAF)
 
 @dataclass(frozen=True)
 class Leaf:
-    """A value that is replaced whole, and who set it."""
+    """A value that is replaced as a whole, and the layer that set it."""
 
     value: Any
     source: str
@@ -66,7 +66,7 @@ Tree: TypeAlias = "dict[str, Tree] | Keyed | Leaf"
 
 @dataclass(frozen=True)
 class Layer:
-    """Some fields of a spec, and fields of the layers below to leave out."""
+    """Some fields of a spec, and fields of lower layers to remove."""
 
     tree: Tree
     unset: tuple[Path, ...] = ()
@@ -76,30 +76,30 @@ EMPTY = Layer({})
 
 
 def layer(source: str, values: Mapping[str, Any], unset: Sequence[str] = ()) -> Layer:
-    """Read a layer; unreadable paths of `unset` are passed over (see `unset_problem`)."""
+    """Return a layer; invalid paths in `unset` are ignored (see `unset_problem`)."""
     paths = (parse_path(text) for text in unset)
     return Layer(_mark(shape_of(RLJobSpec), dict(values), source), tuple(path for path in paths if path))
 
 
 def stack(lower: Layer, upper: Layer) -> Layer:
-    """Lay one layer over another; associative, with EMPTY as its neutral element."""
+    """Merge a layer over another; associative, with EMPTY as neutral element."""
     below = reduce(_remove, upper.unset, lower.tree)
     return Layer(_overlay(below, upper.tree), (*lower.unset, *upper.unset))
 
 
 def merge(layers: Sequence[Layer]) -> Layer:
-    """Lay layers over each other, the lowest first."""
+    """Merge layers, the lowest first."""
     return reduce(stack, layers, EMPTY)
 
 
 def values(merged: Layer) -> dict[str, Any]:
-    """Give the merged spec as a manifest writes it."""
+    """Return the merged spec as a manifest."""
     result: dict[str, Any] = _unmark(merged.tree)
     return result
 
 
 def leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
-    """Give every leaf with its path, in the order of the manifest."""
+    """Yield every leaf with its path, in the order of the manifest."""
     if isinstance(tree, Leaf):
         yield path, tree
         return
@@ -114,7 +114,7 @@ _PART = re.compile(r"\.?([A-Za-z_$][A-Za-z0-9_-]*)|\[([^\[\]]+)\]")
 
 
 def parse_path(text: str) -> Path | None:
-    """Read a path; None where it is none."""
+    """Parse a path; None where it is invalid."""
     parts, place = [], 0
     while place < len(text):
         found = _PART.match(text, place)
@@ -126,7 +126,7 @@ def parse_path(text: str) -> Path | None:
 
 
 def path_text(path: Path) -> str:
-    """Write a path as `unset` reads it."""
+    """Return the text of a path, as `unset` parses it."""
     text, shape = "", shape_of(RLJobSpec)
     for part in path:
         plain = part in shape.members
@@ -136,10 +136,12 @@ def path_text(path: Path) -> str:
 
 
 def unset_problem(text: str) -> str | None:
-    """Say why a path of `unset` names no field; None if it does."""
+    """Return why a path of `unset` names no field, or None if it does."""
     path = parse_path(text)
     if path is None:
-        return f"{text!r} is no path; write it like trainer.miniBatchSize or workerGroups[trainer].template.env[FOO]"
+        return (
+            f"{text!r} is not a path; use one such as trainer.miniBatchSize or workerGroups[trainer].template.env[FOO]"
+        )
     shape, seen = shape_of(RLJobSpec), ""
     for part in path:
         if shape.keys and shape.item is not None:
@@ -147,16 +149,16 @@ def unset_problem(text: str) -> str | None:
         elif part in shape.members or shape.rest is not None:
             shape = shape.member(part)
         elif shape.members:
-            return f"{text!r}: {seen or 'spec'} has no field {part}; there are {', '.join(sorted(shape.members))}"
+            return f"{text!r}: {seen or 'spec'} has no field {part}; its fields are {', '.join(sorted(shape.members))}"
         else:
-            return f"{text!r}: {seen} is replaced whole; unset it as a whole"
+            return f"{text!r}: {seen} is replaced as a whole; unset all of it"
         seen = f"{seen}.{part}".lstrip(".")
     return None
 
 
 @cache
 def shape_of(model: type[Model]) -> Shape:
-    """Read off a type how its values merge."""
+    """Return how values of a type merge."""
     members = {}
     for info in model.model_fields.values():
         name = str(info.alias)
@@ -183,7 +185,7 @@ def _shape(annotation: Any, keys: tuple[str, ...]) -> Shape:  # noqa: ANN401 - a
 
 
 def _plain(annotation: Any) -> Any:  # noqa: ANN401 - a type expression
-    """Take off Annotated and Optional."""
+    """Return a type without Annotated and Optional."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _plain(typing.get_args(annotation)[0])
@@ -197,7 +199,7 @@ def _mark(shape: Shape, raw: Any, source: str) -> Tree:  # noqa: ANN401 - JSON o
         return {str(name): _mark(shape.member(str(name)), value, source) for name, value in raw.items()}
     if shape.keys and isinstance(raw, list):
         entries = {_key(shape, entry): _mark(shape.item or LEAF, entry, source) for entry in raw}
-        # Doubled or missing keys are for the types to refuse.
+        # The types refuse repeated and missing keys.
         if None not in entries and len(entries) == len(raw):
             return Keyed(typing.cast("dict[tuple[str, ...], Tree]", entries))
     return Leaf(raw, source)
@@ -227,7 +229,7 @@ def _remove(tree: Tree, path: Path) -> Tree:
     first, *rest = path
     if isinstance(tree, dict) and first in tree:
         kept = {name: child for name, child in tree.items() if name != first}
-        # In its old place, so that the order of a manifest stays.
+        # In its old place, to keep the order of the manifest.
         return {n: _remove(c, tuple(rest)) if n == first else c for n, c in tree.items()} if rest else kept
     if isinstance(tree, Keyed) and (first,) in tree.entries:
         if not rest:

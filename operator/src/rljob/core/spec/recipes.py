@@ -1,7 +1,7 @@
-"""Which recipes a job stands on: the chain from its recipeRef down, found among the recipes that were seen.
+"""The recipes below a job: the chain that starts at its recipeRef, looked up among the observed recipes.
 
-A recipe's template is a layer below the job's spec (`core.spec.merge`). What the job took is remembered with uid and
-generation, so that a later edit of a recipe is told as drift and never reaches a running job.
+A recipe's template is a layer below the job's spec (`core.spec.merge`). The job's snapshot keeps the recipes with uid
+and generation, so that a later edit of a recipe is reported as drift and never reaches a running job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ JOB_SOURCE = "job"
 
 @dataclass(frozen=True)
 class Chain:
-    """The recipes of a job, the lowest first, and what is wrong with them."""
+    """The recipes of a job, the lowest first, and their violations."""
 
     layers: tuple[RecipeLayer, ...] = ()
     violations: tuple[Violation, ...] = ()
@@ -36,9 +36,9 @@ def merge_layer(recipe: RecipeLayer) -> Layer:
 
 
 def chain_ids(raw_spec: Mapping[str, Any], find: Callable[[RecipeId], Manifest | None]) -> tuple[RecipeId, ...]:
-    """Follow recipeRef down for as far as recipes are found; the last may be one that is not there.
+    """Return the recipes that recipeRef leads to, as far as they are found; the last one may not exist.
 
-    Unlike `resolve` it judges nothing: it says which recipes a job must be told of.
+    Unlike `resolve` it checks nothing: the result tells which recipes concern the job.
     """
     seen: list[RecipeId] = []
     wanted = reference_id(raw_spec.get("recipeRef"))
@@ -50,20 +50,20 @@ def chain_ids(raw_spec: Mapping[str, Any], find: Callable[[RecipeId], Manifest |
 
 
 def resolve(raw_spec: Mapping[str, Any], recipes: Recipes) -> Chain:
-    """Follow recipeRef down to a recipe without one."""
+    """Follow recipeRef to a recipe that has none."""
     found: list[RecipeLayer] = []
     seen: list[RecipeId] = []
     place, reference, may_be_local = "spec.recipeRef", raw_spec.get("recipeRef"), True
     while reference is not None:
         wanted = reference_id(reference)
         if wanted is None:
-            return _broken(place, "needs kind (RLRecipe or ClusterRLRecipe) and name")
+            return _broken(place, "requires kind (RLRecipe or ClusterRLRecipe) and name")
         if not may_be_local and wanted.kind is RecipeKind.RL_RECIPE:
-            return _broken(place, f"a ClusterRLRecipe serves every namespace, so it cannot stand on {wanted}")
+            return _broken(place, f"a ClusterRLRecipe is used in every namespace, so it cannot refer to {wanted}")
         if wanted in seen:
-            return _broken(place, f"a circle: {' -> '.join(map(str, [*seen, wanted]))}; take one recipeRef out")
+            return _broken(place, f"a cycle: {' -> '.join(map(str, [*seen, wanted]))}; remove one recipeRef")
         if len(seen) == MAX_RECIPE_DEPTH:
-            return _broken(place, f"more than {MAX_RECIPE_DEPTH} recipes deep; merge some into one")
+            return _broken(place, f"more than {MAX_RECIPE_DEPTH} recipes in a chain; merge some of them")
         if wanted not in recipes:
             return _broken(place, f"{wanted} does not exist; `kubectl get rlrecipes,clusterrlrecipes` lists them")
         spec = recipes[wanted].get("spec") or {}
@@ -77,7 +77,7 @@ def resolve(raw_spec: Mapping[str, Any], recipes: Recipes) -> Chain:
 
 
 def complete(raw_spec: Mapping[str, Any], known: Recipes, find: Callable[[RecipeId], Manifest | None]) -> Recipes:
-    """Add what `find` gives of the chain's recipes that are not known; what it does not find stays out."""
+    """Return the known recipes and those that `find` returns for the rest of the chain."""
     found = dict(known)
 
     def look(wanted: RecipeId) -> Manifest | None:
@@ -91,7 +91,7 @@ def complete(raw_spec: Mapping[str, Any], known: Recipes, find: Callable[[Recipe
 
 
 def reference_id(reference: object) -> RecipeId | None:
-    """Read a recipeRef; None where it names nothing."""
+    """Parse a recipeRef; None where it names nothing."""
     if not isinstance(reference, Mapping) or not reference.get("name"):
         return None
     try:
@@ -101,12 +101,12 @@ def reference_id(reference: object) -> RecipeId | None:
 
 
 def recipe_id(manifest: Manifest) -> RecipeId:
-    """Give what a recipeRef calls a recipe."""
+    """Return the id by which a recipeRef names a recipe."""
     return RecipeId(RecipeKind(manifest["kind"]), str(manifest["metadata"]["name"]))
 
 
 def unset_violations(place: str, unset: object) -> Iterator[Violation]:
-    """Give what is wrong with a list of paths to leave out."""
+    """Yield the violations of a list of paths to remove."""
     for index, text in enumerate(_texts(unset)):
         if (problem := unset_problem(text)) is not None:
             yield Violation(f"{place}[{index}]", problem)
@@ -118,7 +118,7 @@ def _template_violations(recipe: RecipeId, spec: Mapping[str, Any]) -> Iterator[
         yield Violation(f"{recipe}: spec.template", "is required and not set")
         return
     for name in sorted(NOT_IN_A_RECIPE & set(template)):
-        yield Violation(f"{recipe}: spec.template.{name}", "belongs to one job; take it out of the recipe")
+        yield Violation(f"{recipe}: spec.template.{name}", "belongs to a single job; remove it from the recipe")
     yield from unset_violations(f"{recipe}: spec.unset", spec.get("unset"))
 
 

@@ -228,7 +228,7 @@ def test_a_rule_comes_before_the_table(
     assert verdict.why.startswith(f"restart rule mine: {action}")
 
 
-@pytest.mark.parametrize(("node", "said"), [("n1", ""), (None, ", but no node is known to exclude")])
+@pytest.mark.parametrize(("node", "said"), [("n1", ""), (None, ", but the node to exclude is not known")])
 def test_a_rule_that_excludes_a_node_says_where_none_is_known(node: str | None, said: str) -> None:
     rules = [{"name": "mine", "onReason": "RunFailed", "action": "ExcludeNodeAndRestart"}]
     verdict = judge(failure(node=node), restart(rules=rules), Budget(), 0, "a")
@@ -241,7 +241,7 @@ def test_a_rule_that_counts_none_is_bounded_all_the_same() -> None:
     last = judge(failure(), restart(rules=rules), spent, 0, "a")
     assert (last.action, last.budget.user_failures) == (Action.RESTART_CLUSTER, 2)
     verdict = judge(failure(), restart(rules=rules), last.budget, 0, "a")
-    assert verdict.why == f"restarts by rule mine, which counts none, {UNCOUNTED_MAX} used up"
+    assert verdict.why == f"restarts by rule mine, which are not counted, {UNCOUNTED_MAX} used up"
 
 
 def test_the_wait_doubles_up_to_a_bound_and_differs_from_job_to_job() -> None:

@@ -80,7 +80,7 @@ PROVISIONED = {"type": "HeadPodReady", "status": "True"}
     ("conditions", "message"),
     [
         ([PROVISIONED, FAILED], "KubeRay: FailedCreateHeadPod: exceeded quota"),
-        ([FAILED | {"message": ""}], "KubeRay: FailedCreateHeadPod: no more is said"),
+        ([FAILED | {"message": ""}], "KubeRay: FailedCreateHeadPod: no message"),
         ([PROVISIONED, FAILED | {"status": "False"}], None),
         ([], None),
         (None, None),

@@ -29,7 +29,7 @@ def test_a_mode_that_the_user_sets_stands(mode: str) -> None:
 @pytest.mark.parametrize("progress", [None, measured(None), measured("NaN"), measured("0"), measured("-3")])
 def test_without_a_measured_step_it_is_the_gentlest(progress: Progress | None) -> None:
     choice = choose_mode(AUTO, progress, None)
-    assert (choice.mode, choice.why) == (StopMode.AFTER_STEP, "no step was measured yet")
+    assert (choice.mode, choice.why) == (StopMode.AFTER_STEP, "no step has been measured yet")
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_the_words_name_what_was_measured() -> None:
     assert choose_mode(AUTO, measured("90.4", "80"), saved("5.2")).why == (
         "a step takes 90 s and a save 5 s: both fit stop.graceSeconds 300"
     )
-    assert "giving up the rollout would not help" in choose_mode(AUTO, measured("900", "10"), saved("5")).why
+    assert "discarding the rollout would not help" in choose_mode(AUTO, measured("900", "10"), saved("5")).why

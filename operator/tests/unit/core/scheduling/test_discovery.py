@@ -55,7 +55,7 @@ def test_nothing_is_said_of_nodes_that_were_not_seen(complete: bool) -> None:
         ((node(16),), "0 have its labels (servertype Ascend910A3-20 or Ascend910A3-24) and 1 offer 16 huawei"),
         (
             (node(16),),
-            "label the nodes, select by this label's value in the template, or change nodeLabels in the chart",
+            "label the nodes, set this label in the template's nodeSelector, or change nodeLabels in the chart",
         ),
         (
             (node(16, "huawei.com/ascend-1980", {"accelerator/huawei-npu": "ascend-1980"}),),
@@ -74,7 +74,7 @@ def test_a_class_that_is_not_there_is_told_with_what_is(nodes: tuple[NodeFacts, 
 
 def test_too_few_nodes_are_counted() -> None:
     assert told(A3, node(labels=SERVER), node(8)) == (
-        "1 nodes of class atlas-a3 offer 16 huawei.com/Ascend910, and the job needs 2"
+        "1 nodes of class atlas-a3 offer 16 huawei.com/Ascend910, but the job needs 2"
     )
 
 
@@ -90,7 +90,7 @@ def test_a_driver_that_is_too_old_is_told(version: str, old: bool) -> None:
     nodes = [node(labels=SERVER | {"huawei.com/driver.version": version})] * 2
     message = told(A3, *nodes)
     assert message == (
-        f"nodes with NPU drivers {version} (2 nodes) are older than 25.5.0, which the runtime image needs"
+        f"nodes with NPU drivers {version} (2 nodes) are older than 25.5.0, which the runtime image requires"
         if old
         else ""
     )

@@ -34,7 +34,7 @@ def scheduling(change: Json, base: Json = A3) -> Json:
         (A3, ABSENT, Gang.NONE, "does not serve podgroups"),
         (A3, None, Gang.NONE, "no cluster was asked"),
         ({}, THERE, Gang.NONE, "class cpu has no policy"),
-        (scheduling({"queueName": "team"}), THERE, Gang.KUEUE, "queue team lets the whole cluster start"),
+        (scheduling({"queueName": "team"}), THERE, Gang.KUEUE, "queue team starts the whole cluster"),
         (scheduling({"queueName": "team", "gang": "Kueue"}), THERE, Gang.KUEUE, "queue team"),
         (scheduling({"gang": "None"}), THERE, Gang.NONE, "set in the spec"),
         ({"scheduling": {"gang": "Volcano"}}, ABSENT, Gang.VOLCANO, "set in the spec"),
@@ -45,7 +45,7 @@ def scheduling(change: Json, base: Json = A3) -> Json:
             {"scheduling": {"gang": "Volcano", "topology": {"nodesPerSuperPodBlock": 1}}},
             None,
             Gang.VOLCANO,
-            "class cpu is in no super-pod",
+            "class cpu has no super-pods",
         ),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_job_that_volcano_cannot_concern_never_waits_for_news_of_it(change: Js
     ("topology", "api", "word"),
     [
         ({}, THERE, ""),
-        ({}, ABSENT, "install Volcano, or set it to None"),
+        ({}, ABSENT, "install Volcano, set it to None"),
         ({"level": "2", "mode": "Required"}, OLD, "Preferred"),
         ({"level": "2", "mode": "Preferred"}, OLD, ""),
         ({"level": "2", "mode": "Required"}, THERE, ""),
@@ -119,7 +119,7 @@ SHORT = told("NotEnoughResources", "9/9 tasks in gang unschedulable")
         (group("Pending", told("two words", "x")), "False", "WaitingForQueue", "x", True),
         (group("Inqueue", SHORT | {"status": "False"}), "False", "WaitingForQueue", "PodGroup is Inqueue", True),
         (group("Pending", told("B", "late", "2026-01-02T00:00:00Z"), told("A", "old")), "False", "B", "late", True),
-        (group(None), "False", "GangUnavailable", "has not looked at PodGroup g", False),
+        (group(None), "False", "GangUnavailable", "has not processed PodGroup g", False),
         (group("Running", SHORT), "True", "Admitted", "queue default of Volcano", True),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_deactivated_workload_says_how_to_go_on() -> None:
     by_hand = told(workload(active=False))
     assert by_hand.reason == "Deactivated"
     assert by_hand.message == (
-        "somebody set its spec.active to false; set spec.active of Workload raycluster-sums-1 to true to go on"
+        "its spec.active was set to false; set spec.active of Workload raycluster-sums-1 to true to continue"
     )
     assert told(workload(("Evicted", "True", "Deactivated", "tried too often"), active=False)).message.startswith(
         "tried"
@@ -109,7 +109,7 @@ def test_a_workload_that_does_not_come_is_told_after_a_while() -> None:
     assert told(None) == Admission(
         ConditionStatus.FALSE,
         "NoWorkload",
-        "Kueue made no Workload for the RayCluster: does it run, and is ray.io/raycluster among its integrations?",
+        "Kueue created no Workload for the RayCluster: is it running, and is ray.io/raycluster among its integrations?",
     )
     assert "WorkloadPriorityClass urgent" in told(None, labels={KUEUE_PRIORITY: "urgent"}).message
 

@@ -149,7 +149,7 @@ def test_the_kubelet_alone_says_how_many_and_of_a_pod_which() -> None:
 
 def test_a_node_that_offers_no_device_at_all_has_lost_its_plug_in() -> None:
     assert found(look(node(offered=0)), count=8) == [
-        "node n1: DevicesGone (none of 8 devices is offered; is the plug-in there?)"
+        "node n1: DevicesGone (none of 8 devices is allocatable; is the device plug-in running?)"
     ]
     assert found(look(node(offered=0, capacity=1)), count=1) == ["node n1: DeviceUnhealthy (1 of 1 devices)"]
 

@@ -138,15 +138,15 @@ def test_a_path_is_written_as_it_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no path"),
-        (".trainer", "is no path"),
-        ("[trainer]", "is no path"),
-        ("trainer..steps", "is no path"),
-        ("trainer steps", "is no path"),
-        ("trainer.step", "trainer has no field step; there are backend,"),
+        ("", "is not a path"),
+        (".trainer", "is not a path"),
+        ("[trainer]", "is not a path"),
+        ("trainer..steps", "is not a path"),
+        ("trainer steps", "is not a path"),
+        ("trainer.step", "trainer has no field step; its fields are backend,"),
         ("nothing", "spec has no field nothing"),
-        ("code.type", "code is replaced whole"),
-        ("trainer.steps.more", "trainer.steps is replaced whole"),
+        ("code.type", "code is replaced as a whole"),
+        ("trainer.steps.more", "trainer.steps is replaced as a whole"),
     ],
 )
 def test_a_path_that_names_nothing_is_told(text: str, message: str) -> None:

@@ -33,7 +33,7 @@ SAVED = {"spec": {"recipeRef": {"name": "base"}}, "status": {"checkpoint": {"pat
 
 @pytest.mark.parametrize(
     ("siblings", "words"),
-    [({}, "there is no other RLJob earlier"), ({"earlier": {"spec": {}}}, "RLJob earlier has saved no checkpoint")],
+    [({}, "RLJob earlier does not exist"), ({"earlier": {"spec": {}}}, "RLJob earlier has saved no checkpoint")],
 )
 def test_a_source_that_is_not_there_is_waited_for(siblings: dict[str, Json], words: str) -> None:
     plan = decide(Observed(job(FROM), snapshot=None, siblings=siblings))

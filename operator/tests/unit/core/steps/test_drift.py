@@ -113,7 +113,7 @@ def test_a_broken_edit_is_told_with_its_violations_and_changes_nothing_else() ->
 
 def test_steps_may_not_shrink_by_way_of_a_recipe_either() -> None:
     plan = edited({"trainer": {"steps": 7}})
-    assert "spec.trainer.steps: 7 is less than the 40" in told(plan, "PendingChanges")
+    assert "spec.trainer.steps: 7 is less than 40" in told(plan, "PendingChanges")
 
 
 def test_code_that_was_copied_is_not_copied_again() -> None:

@@ -210,7 +210,7 @@ def test_pods_of_a_waiting_job_are_not_looked_at() -> None:
 @pytest.mark.parametrize(
     ("found", "of", "reason", "word"),
     [
-        (group(None), CLUSTER_NAME, "GangUnavailable", "does its scheduler run?"),
+        (group(None), CLUSTER_NAME, "GangUnavailable", "is its scheduler running?"),
         (group(), f"ray-{CLUSTER_NAME}-pg", "OtherPodGroup", "turn KubeRay's --batch-scheduler off"),
     ],
 )

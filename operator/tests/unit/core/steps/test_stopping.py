@@ -113,7 +113,7 @@ def test_what_was_measured_chooses_and_the_status_says_why() -> None:
     assert stop is not None
     assert (stop.mode, stop.deadline) == ("AbortRollout", "2026-01-01T12:01:40Z")
     assert stop.decision == (
-        "a step takes 900 s: more than stop.graceSeconds 100, but 800 s of it are rollout, which is given up"
+        "a step takes 900 s: more than stop.graceSeconds 100, but 800 s of it are rollout, which is discarded"
     )
 
 
