@@ -98,7 +98,7 @@ def _run(run: LocalRun) -> int:
         guard = start_guard(processes, temporary)
         try:
             if not run_initializers(run.prepared.initializers, run.folder, processes, interrupts, line):
-                print("s: interrupted before the training began")
+                print("interrupted before training started")
                 return INTERRUPTED
             return _train(run, processes, temporary, interrupts, line)
         except InitializerError as error:
