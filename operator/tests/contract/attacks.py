@@ -125,7 +125,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "more Secrets than are looked at": Attack(
         small_spec({"secretRefs": [{"name": f"own-{n}"} for n in range(9)]}),
-        ("names 9 Secrets", "right to get all Secrets"),
+        ("names 9 Secrets", "permission to get all Secrets"),
     ),
     "code in the pods of others by way of a recipe": Attack(
         small_spec(),
@@ -143,7 +143,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "a folder of the node": limited(
         template({"volumes": [{"name": "root", "hostPath": {"path": "/"}}]}),
-        *("spec: hostPath /:", "allows those below /srv/models, /srv/data", "PersistentVolumeClaim"),
+        *("spec: hostPath /:", "allows only paths below /srv/models, /srv/data", "PersistentVolumeClaim"),
     ),
     "a folder with the beginning of an allowed one": limited(
         template({"volumes": [{"name": "x", "hostPath": {"path": "/srv/models-of-others"}}]}),
@@ -170,7 +170,7 @@ ATTACKS: dict[str, Attack] = {
     "the processes of the node": limited(patched("workers", {"hostPID": True}), *PRIVILEGED),
     "more cards than the namespace has": limited(
         merged({"accelerator": {"class": "atlas-a3"}}, group({"nodes": 4, "devicesPerNode": 16})),
-        *("spec.workerGroups asks for 32 cards of class atlas-a3", "allows 16 a job", "fewer nodes"),
+        *("spec.workerGroups requests 32 cards of class atlas-a3", "allows 16 per job", "fewer nodes"),
     ),
     "hardware of others": limited(
         merged({"accelerator": {"class": "atlas-a2"}}, group({"devicesPerNode": 8})),

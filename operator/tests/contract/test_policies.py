@@ -327,7 +327,7 @@ def test_what_stays_within_the_limits_passes(site: Site) -> None:
 def test_what_recipes_bring_in_is_seen_in_what_the_operator_makes(site: Site) -> None:
     a3 = {"accelerator": {"class": "atlas-a3"}}
     changes: dict[str, tuple[Json, str]] = {
-        "cards": (merged(a3, group({"nodes": 4, "devicesPerNode": 16})), "ask for 32 cards of class atlas-a3"),
+        "cards": (merged(a3, group({"nodes": 4, "devicesPerNode": 16})), "request 32 cards of class atlas-a3"),
         "class": (merged({"accelerator": {"class": "atlas-a2"}}, group({"devicesPerNode": 8})), "is atlas-a2"),
         "image": ({"runtime": {"image": "miner:1"}}, "image miner:1"),
         "network": ({"network": {"mode": "Host"}}, "hostNetwork"),
@@ -342,7 +342,7 @@ def test_what_recipes_bring_in_is_seen_in_what_the_operator_makes(site: Site) ->
                     }
                 }
             },
-            "ask for 66 cards",
+            "request 66 cards",
         ),
     }
     answers = site.refused(LIMITED, OPERATOR, {key: cluster(site, change) for key, (change, _) in changes.items()})
