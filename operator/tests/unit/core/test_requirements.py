@@ -268,3 +268,43 @@ def test_a_job_api_that_is_silent_before_the_submission_has_the_exporter_asked()
             break
     found = [requests(job(status=status), (cluster(ready=1),), pod(), at(60)) for status in (before, quiet)]
     assert [(need.progress, need.ray_job_id) for need in found] == [(False, SUBMISSION_ID), (True, SUBMISSION_ID)]
+
+
+ENDING: Json = {
+    "time": times.to_text(NOW),
+    "deadline": times.to_text(at(60)),
+    "exitCode": 1,
+    "message": "",
+    "lastStep": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("clusters", "pods"),
+    [((), None), ((cluster(ready=1),), Pods(f"ray.io/cluster={CLUSTER_NAME}", decide=True))],
+    ids=["cluster is gone", "head is gone"],
+)
+def test_an_end_that_only_ray_reported_is_closed_with_the_pods_that_are_left(
+    clusters: tuple[Json, ...], pods: Pods | None
+) -> None:
+    found = requests(job(status=status_submitted() | {"ending": ENDING}), clusters, None, NOW)
+    assert (found.head, found.pods, found.cluster_name) == (None, pods, None)
+
+
+def test_code_of_a_job_that_an_earlier_version_began_is_recorded_without_a_request() -> None:
+    begun = status_begun()
+    del begun["resolved"]["code"]
+    assert asked(begun) == Requirements(snapshot_name=SNAPSHOT)
+
+
+def test_a_job_without_initializers_waits_for_none() -> None:
+    copied = status_begun(merged(small_spec(), {"code": {"type": "ConfigMap", "configMap": {"name": "rewards"}}}))
+    copied["resolved"]["code"]["digest"] = "d"
+    assert asked(copied).initializer_names == ()
+    assert asked(copied).config_name is None
+
+
+def test_a_cluster_of_another_generation_is_deleted_before_anything_is_requested() -> None:
+    other = cluster()
+    other["metadata"]["name"] = "sums-0a1b2-7"
+    assert asked(status_submitted(), other, cluster(ready=1), head=pod()) == Requirements(snapshot_name=SNAPSHOT)
