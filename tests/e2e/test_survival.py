@@ -26,7 +26,7 @@ WAITING = (
     # The frozen rank cannot tell its stack; the other one waits for it in the sum that both must enter.
     else (
         r"rank 0 \(.*?\) is in _receive \(\S*contract_driver/collective.py:\d+\)",
-        r"rank 1 \(.*?\) gave no stack, state T",
+        r"rank 1 \(.*?\) did not answer, state T",
     )
 )
 """What the message of a stall says."""
