@@ -25,7 +25,7 @@ test: venv ## all that decides whether a change may land
 	@$(PY) -m scripts.test
 
 .PHONY: acceptance
-acceptance: venv ## the real runs that `make test` has no time for: local, algorithms, the lifecycle with verl; two hours
+acceptance: venv ## real training that `make test` leaves out: local run, algorithms, lifecycle with verl (two hours)
 	@$(PY) -m scripts.test acceptance
 
 .PHONY: format
@@ -62,7 +62,7 @@ cluster-up: venv ## start or repair the local Kubernetes with KubeRay and fake N
 	@$(PY) -m tests.cluster up
 
 .PHONY: cluster-down
-cluster-down: venv ## take the local Kubernetes away
+cluster-down: venv ## remove the local Kubernetes
 	@$(PY) -m tests.cluster down
 
 .PHONY: kubeconfig
@@ -78,15 +78,15 @@ test-image: venv ## test upstream's seams and local runs in the runtime image, o
 	@$(PY) -m scripts.in_image seams local
 
 .PHONY: tap-cost
-tap-cost: venv ## measure what our taps cost a run, in the runtime image on the running local cluster: 12 minutes
+tap-cost: venv ## measure what the runtime's hooks cost a run, in the runtime image on the running local cluster (12 minutes)
 	@$(PY) -m scripts.in_image tap-cost
 
 .PHONY: start-time
-start-time: venv ## measure where the time of a start goes, in the runtime image on the running local cluster: 5 minutes
+start-time: venv ## measure where the time of a start goes, in the runtime image on the running local cluster (5 minutes)
 	@$(PY) -m scripts.in_image start-time
 
 .PHONY: fuzz
-fuzz: venv ## mutate every field of every example 20,000 times: nothing may crash (FUZZ_EXAMPLES=n)
+fuzz: venv ## mutate every field of every example 20,000 times and expect no crash (FUZZ_EXAMPLES=n)
 	@RLJOB_FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(PY) -m pytest -q -s --timeout=3600 operator/tests/property/test_fuzz.py
 
 .PHONY: scale
@@ -94,16 +94,16 @@ scale: venv ## 1,000 RLJobs, then as many RayJobs, on KWOK with a real API serve
 	@$(PY) -m tests.scale
 
 .PHONY: soak
-soak: venv ## one operator lives through wave after wave of jobs; what it keeps in memory (SOAK_MINUTES, 30)
+soak: venv ## run waves of jobs through one operator and report its memory (SOAK_MINUTES, 30)
 	@$(PY) -m tests.scale.soak
 
 .PHONY: chaos
-chaos: venv ## stop, freeze and mislead the operator at every write of every story, and 20,000 examples more (CHAOS_EXAMPLES=n)
+chaos: venv ## inject faults at every write of every scenario, in memory, and in 20,000 random examples (CHAOS_EXAMPLES=n)
 	@RLJOB_CHAOS=$(or $(CHAOS_EXAMPLES),20000) $(PY) -m pytest -q --timeout=36000 -n 2 --dist worksteal \
 		operator/tests/property/test_chaos.py operator/tests/property/test_machine.py
 
 .PHONY: chaos-cluster
-chaos-cluster: venv ## strike runs on the running local cluster: tests/chaos/README.md (after make cluster-up install)
+chaos-cluster: venv ## run the fault tests of tests/chaos on the running local cluster (after make cluster-up install)
 	@$(PY) -m tests.cluster image load contract
 	@$(PY) -m pytest -q -s -m "e2e and not queue" --ignore=tests/chaos/test_two_nodes.py --timeout=2400 tests/chaos
 
@@ -119,7 +119,7 @@ fleet: venv ## 200 jobs of three teams on 80 simulated Ascend nodes under a real
 	@$(PY) -m tests.scale.fleet
 
 .PHONY: lock
-lock: venv ## resolve all requirements anew and write the hashed locks
+lock: venv ## resolve all requirements and write the hashed locks
 	@scripts/lock
 
 .PHONY: clean

@@ -128,7 +128,7 @@ def mindspeed_conflicts() -> list[str]:
 
 
 def ascend_image_page() -> str:
-    """Return the page."""
+    """Return docs/reference/ascend-image.md."""
     versions, other = locked(LOCKS["aarch64"]), locked(LOCKS["x86_64"])
     names = (
         "torch",

@@ -63,7 +63,7 @@ BAD = {
     "a cache without room": Bad(
         on_a3({"tensor": 16}, {"config": CONFIG}, NARROW, OFFLOADED, SWAPPED),
         "spec.rollout.memoryFraction",
-        "leaves 0.00 GiB of a die for the KV cache beside weights and activations",
+        "leaves 0.00 GiB per die for the KV cache",
     ),
     "a trainer that stays beside the cache": Bad(
         on_a3({"tensor": 8}, {"config": CONFIG}, WIDE, OFFLOADED, {"trainer": {"offload": {"optimizer": False}}}),

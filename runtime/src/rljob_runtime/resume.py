@@ -50,7 +50,7 @@ class Loader:
     """By the folder of each role that the algorithm trains."""
 
     def problem_of(self, made: Path) -> str | None:
-        """Return why a step cannot be resumed, as the rest of a sentence; None if it can."""
+        """Return why a step cannot be resumed, phrased to follow "step N"; None if it can."""
         if lacking := list(checkpoint_contents.lacking(made, self.loads)):
             return f"was saved without {' and '.join(lacking)}"
         broken = checkpoint.broken_shards(made, self.devices)

@@ -108,7 +108,7 @@ def _add_cluster_commands(commands: argparse._SubParsersAction[argparse.Argument
         "usage", help="show card-hours of a month by team or job, held and productive; also as CSV"
     )
     used.add_argument("--month", metavar="YYYY-MM", help="month in UTC; default: the current one")
-    used.add_argument("-n", "--namespace", help="namespace of the jobs; default: that of the context")
+    used.add_argument("-n", "--namespace", help="namespace of the jobs (default: the namespace of the context)")
     used.add_argument("-A", "--all-namespaces", action="store_true")
     used.add_argument("--context", help="context of the kubeconfig to use")
     used.add_argument(
@@ -124,7 +124,7 @@ def _add_cluster_commands(commands: argparse._SubParsersAction[argparse.Argument
         "describe", help="explain why an RLJob does not run: queue, quota, nodes, image or volume"
     )
     reason.add_argument("name")
-    reason.add_argument("-n", "--namespace", help="namespace of the job; default: that of the context")
+    reason.add_argument("-n", "--namespace", help="namespace of the job (default: the namespace of the context)")
     reason.add_argument("--context", help="context of the kubeconfig to use")
 
 
@@ -159,7 +159,7 @@ def _add_looks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--since", type=float, metavar="HOURS", help="how far back to query Prometheus for a deleted job, in hours"
     )
     for command in (status, looking, report):
-        command.add_argument("-n", "--namespace", help="namespace of the job; default: that of the context")
+        command.add_argument("-n", "--namespace", help="namespace of the job (default: the namespace of the context)")
         command.add_argument("--context", help="context of the kubeconfig to use")
     for command in (status, looking):
         command.add_argument(

@@ -239,7 +239,7 @@ def _usage(chosen: argparse.Namespace) -> int:
 
 
 def _placed(job: Mapping[str, Any], place: kubectl.Place) -> tuple[str, str]:
-    """Return a job's queue and accelerator class, either of which a recipe may set."""
+    """Return (queue, accelerator class) of a job, from its snapshot if the job uses a recipe."""
     spec = job.get("spec") or {}
     name = ((job.get("status") or {}).get("resolved") or {}).get("snapshotName")
     if spec.get("recipeRef") and name:
@@ -270,7 +270,7 @@ def _run(chosen: argparse.Namespace) -> int:
         raise UsageError("`rljob run` trains on this machine: add --local, or use `kubectl apply` for a cluster")
     # The other commands also run on Windows.
     from rljob.cli.local.command import run_local  # noqa: PLC0415 - see above
-    from rljob.cli.local.prepare import Given  # noqa: PLC0415 - see above
+    from rljob.cli.local.prepare import LocalOptions  # noqa: PLC0415 - see above
 
     files = read_files(chosen.file)
     if len(files.jobs) > 1:
@@ -281,7 +281,7 @@ def _run(chosen: argparse.Namespace) -> int:
         return FAILED
     volumes = dict(_volume(text) for text in chosen.volume)
     code = chosen.code.absolute() if chosen.code else None
-    given = Given(volumes, code, os.environ, LAUNCHER)
+    given = LocalOptions(volumes, code, os.environ, LAUNCHER)
     return run_local(job.name, checked, files.others, chosen.workdir, given)
 
 

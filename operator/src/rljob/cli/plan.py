@@ -31,7 +31,7 @@ def read_config(path: Path) -> Shape:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(config, dict):
-        raise UsageError(f"{path}: a config.json must be a JSON object")
+        raise UsageError(f"{path}: not a JSON object; pass the config.json of a model")
     try:
         return shape_from_config(config, path.parent.name or str(path), str(path))
     except ShapeError as error:

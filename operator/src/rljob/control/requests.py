@@ -246,7 +246,7 @@ def _about(progress: Progress | Unseen, head: Head, job: Manifest) -> Progress |
         # The pod still reports the attempt before: it answers, and of this one there is nothing to report yet.
         return Progress(pod_uid=progress.pod_uid, phase=Phase.IDLE)
     log.warning(
-        "Dropped an answer about another pod or submission",
+        "Ignored an exporter response for another pod or submission",
         pod_uid=progress.pod_uid,
         submission_id=progress.submission_id,
         wanted_pod_uid=head.pod_uid,

@@ -1,4 +1,4 @@
-"""Facts that the manifests of an RLJob, its RayCluster and its pods state by themselves, as watches deliver them."""
+"""Facts read from the watched manifests of an RLJob, its RayCluster and its pods alone, without a request."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def _row_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
     if row.devices_per_node % row.dies_per_card:
         yield Problem(
             f"{place}.diesPerCard",
-            f"{row.dies_per_card} does not divide devicesPerNode {row.devices_per_node}; a node must have whole cards",
+            f"{row.dies_per_card} does not divide devicesPerNode {row.devices_per_node}; change one of the two",
         )
     yield from _policy_problems(place, row)
     yield from _label_problems(place, row)

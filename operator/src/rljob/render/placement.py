@@ -35,7 +35,7 @@ def requires_domain(spec: RLJobSpec) -> bool:
 
 
 def keep_together(spec: RLJobSpec, pod: dict[str, Any], cluster: str) -> None:
-    """Place a worker with the others of its cluster; the first one with a node determines the domain."""
+    """Schedule the workers of a cluster into one topology domain, that of the first scheduled worker."""
     level = domain_of(spec)
     if level is None:
         return

@@ -52,7 +52,7 @@ class Used:
 
 
 def tell_usage(metrics: Metrics, jobs: Iterable[tuple[Place, Used]], now: datetime) -> None:
-    """Set what existing jobs hold, and their goodput."""
+    """Set the gauges of devices held and of goodput for the existing jobs."""
     devices: dict[Place, int] = defaultdict(int)
     held: dict[Place, float] = defaultdict(float)
     productive: dict[Place, float] = defaultdict(float)

@@ -67,7 +67,7 @@ def test_a_config_json_stands_in_for_the_model(big: str, tmp_path: Path, capsys:
     ("text", "told"),
     [
         ("{", "not JSON"),
-        ("[]", "a config.json must be a JSON object"),
+        ("[]", "not a JSON object; pass the config.json of a model"),
         ('{"model_type": "mamba"}', "model_type 'mamba' is not supported"),
         (None, "No such file"),
     ],

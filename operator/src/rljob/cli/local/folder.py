@@ -40,7 +40,7 @@ class State:
 
 @dataclass(frozen=True)
 class JobFolder:
-    """Paths of the folder, and its state."""
+    """The folder of a local run: its paths and its saved state."""
 
     root: Path
 

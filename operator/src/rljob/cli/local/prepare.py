@@ -32,7 +32,7 @@ NPU_DEVICES = "davinci[0-9]*"
 
 
 @dataclass(frozen=True)
-class Given:
+class LocalOptions:
     """Command-line options that complete the manifest, and the launcher to use."""
 
     volumes: Mapping[str, Path]
@@ -79,7 +79,7 @@ def require_accelerator(spec: RLJobSpec, devices: Path = Path("/dev")) -> None:
 
 
 def prepare(
-    name: str, checked: Checked, surroundings: Surroundings, folder: JobFolder, state: State, given: Given
+    name: str, checked: Checked, surroundings: Surroundings, folder: JobFolder, state: State, given: LocalOptions
 ) -> Prepared:
     """Plan the run and create its folders."""
     spec = checked.spec

@@ -48,7 +48,7 @@ class Variables:
         return self._of_container(spec, spec.head.template) | self._of_container(spec, spec.worker_groups[0].template)
 
     def of_head(self, spec: RLJobSpec) -> dict[str, str]:
-        """Return the variables of the launcher, in which the head's values take precedence."""
+        """Return the launcher's environment; values of the head template override those of the worker template."""
         return self._of_container(spec, spec.worker_groups[0].template) | self._of_container(spec, spec.head.template)
 
     def of_initializer(self, spec: RLJobSpec, own: Iterable[EnvVar]) -> dict[str, str]:

@@ -78,7 +78,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Bar:
-    """A row of stacked amounts."""
+    """A horizontal stacked bar."""
 
     label: str
     parts: Sequence[tuple[str, float]]

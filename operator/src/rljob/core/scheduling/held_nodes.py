@@ -30,7 +30,7 @@ WORDS_LIMIT = 300
 
 @dataclass(frozen=True)
 class Holding:
-    """A cluster that waits for devices."""
+    """How many pods of a partly placed cluster have nodes, and how many wait for devices."""
 
     placed: int
     """Pods that have a node."""

@@ -165,7 +165,7 @@ def _rank_tables_are_guesses(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     if "RANK_TABLE_FILE" in pods.own:
         yield Violation(
             pods.field("RANK_TABLE_FILE"),
-            "RANK_TABLE_FILE fixes ranks that are assigned at run time, for several process groups; remove it",
+            "RANK_TABLE_FILE sets static ranks, but the run assigns ranks per process group; remove it",
         )
 
 

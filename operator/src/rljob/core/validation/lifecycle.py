@@ -152,7 +152,7 @@ def _stop_rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
                 f"{field}.threshold", "requires condition Above or Below, because NaN is not compared; remove it"
             )
         if rule.condition != "IsNaN" and rule.threshold is None:
-            yield Violation(f"{field}.threshold", f"is required with condition {rule.condition}")
+            yield Violation(f"{field}.threshold", f"is required with condition {rule.condition}; set it")
         if rule.threshold is not None and not math.isfinite(float(rule.threshold)):
             yield Violation(f"{field}.threshold", f"{rule.threshold} is too large for a number")
         if rule.for_steps > spec.trainer.steps:

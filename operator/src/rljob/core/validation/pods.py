@@ -195,7 +195,8 @@ def _container(field: str, container: Mapping[str, object], seen: set[str]) -> I
         yield Violation(f"{field}.image", "is required and not set")
     if "restartPolicy" in container:
         yield Violation(
-            f"{field}.restartPolicy", "is set by the operator: sidecars are restarted, initContainers run to completion"
+            f"{field}.restartPolicy",
+            "is set by the operator (sidecars are restarted, initContainers run to completion); remove it",
         )
 
 

@@ -1,4 +1,4 @@
-"""From the keys that verl will read to the layout that `rljob_runtime.planning.memory` takes.
+"""Convert the final verl overrides to the layout that `rljob_runtime.planning.memory` takes.
 
 It reads the final overrides instead of the fields, so that a key which a user or a recipe sets directly is counted. It
 never fails: sizes that do not divide are reported by other checks and rounded here.

@@ -53,9 +53,9 @@ def test_a_spec_that_changed_before_it_was_frozen_begins_anew() -> None:
     edited = small_spec({"trainer": {"steps": 7}})
     told = decide(Observed(job(edited, status_begun()), snapshot=None))
     assert reasons(told)["PendingChanges"] == ("True", "SpecChanged")
-    anew = decide(Observed(job(edited, told.status), snapshot=None))
-    assert wrote(anew).intent is None
-    assert wrote(decide(Observed(job(edited, anew.status), snapshot=None))).intent is not None
+    edited_again = decide(Observed(job(edited, told.status), snapshot=None))
+    assert wrote(edited_again).intent is None
+    assert wrote(decide(Observed(job(edited, edited_again.status), snapshot=None))).intent is not None
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_plain_job_has_nothing_to_tell() -> None:
         (env(("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "1")), "which A2 does not support with port ranges"),
         (env(("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "0")), None),
         (env(("HCCL_IF_BASE_PORT", "64021")), "HCCL_IF_BASE_PORT has no effect"),
-        (env(("RANK_TABLE_FILE", "/x")), "RANK_TABLE_FILE fixes ranks"),
+        (env(("RANK_TABLE_FILE", "/x")), "RANK_TABLE_FILE sets static ranks"),
         (merged(A2, {"network": {"mode": "Host"}}), "spec.network.hccl.socketInterface: is not set with network.mode"),
         (merged(A2, {"network": {"mode": "Host", "hccl": {"socketInterface": "bond0"}}}), None),
         (merged(A2, {"runtime": {"image": "x/y/cann:9.1.0-a3-ubuntu"}}), "its tag contains a3, but images for class"),

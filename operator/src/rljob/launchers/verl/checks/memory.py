@@ -100,9 +100,9 @@ def _excesses(spec: RLJobSpec) -> Iterator[Violation]:
     if plan.kv_bytes < plan.kv_bytes_needed:
         yield Violation(
             "spec.rollout.memoryFraction",
-            f"leaves {max(0, plan.kv_bytes) / GIB:.2f} GiB of a die for the KV cache beside weights and activations, "
-            f"but one sequence of {plan.sequence_tokens} tokens takes {plan.kv_bytes_needed / GIB:.2f} GiB; raise it, "
-            f"raise rollout.parallelism.tensor or expert, or lower data.maxResponseTokens; {SHOW}",
+            f"leaves {max(0, plan.kv_bytes) / GIB:.2f} GiB per die for the KV cache, but one sequence of "
+            f"{plan.sequence_tokens} tokens needs {plan.kv_bytes_needed / GIB:.2f} GiB; raise it or "
+            f"rollout.parallelism.tensor or expert, or lower data.maxResponseTokens; {SHOW}",
         )
     for phase in plan.phases:
         if phase.bytes > plan.die.memory_bytes:
