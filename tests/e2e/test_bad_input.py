@@ -13,7 +13,7 @@ pytestmark = pytest.mark.e2e
 
 REFUSED = {
     "a name too long": ("x" * 41, {}, "metadata.name is longer than 40 characters"),
-    "a name with a dot": ("a.b", {}, "metadata.name must be lower-case"),
+    "a name with a dot": ("a.b", {}, "metadata.name must consist of lower-case"),
     "an unknown field": ("bad", {"trainer__stps": 4}, 'unknown field "spec.trainer.stps"'),
     "no steps": ("bad", {"trainer__steps": 0}, "spec.trainer.steps"),
     "a negative batch": ("bad", {"trainer__globalBatchSize": -32}, "spec.trainer.globalBatchSize"),
