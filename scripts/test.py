@@ -1,9 +1,9 @@
-"""The stages of `make test`, `make check` and `make acceptance`: one row a stage.
+"""The stages of `make test`, `make check` and `make acceptance`: one row per stage.
 
-`python -m scripts.test [check | all | acceptance | <stage> ...]` runs a table, or stages and what they come after.
+`python -m scripts.test [check | all | acceptance | <stage> ...]` runs a table, or stages with their dependencies.
 
-Add a stage by adding a row; `scripts.stages` runs them. The rows of a lane run in the order of the table, lanes run
-side by side: what compiles for long begins at once, in the background, while the quick stages run.
+Add a stage by adding a row; `scripts.stages` runs them. The rows of a lane run in the order of the table, and lanes run
+in parallel: long compilations start immediately, in the background, while the quick stages run.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ PYTEST = (PYTHON, "-m", "pytest", "--timeout=600")
 CLUSTER = (PYTHON, "-m", "tests.cluster")
 CODE = ("operator", "runtime", "scripts", "tests", "benchmarks")
 
-# The hard limit of CI is 90 minutes; cleaning up must fit in as well.
+# The hard limit of CI is 90 minutes, which must include the cleanup.
 BUDGET_MINUTES = 85.0
 
-# What decides must be tested in every branch.
+# Every branch of the code that makes decisions must be tested.
 COVERED = (
     *(f"--cov=rljob.{name}" for name in ("core", "render", "launchers")),
     "--cov-branch",
@@ -37,7 +37,7 @@ UNIT = (
 )
 NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster and not browser")
 
-# Follows runs of the contract driver; with RLJOB_E2E_TRAINER=verl, real ones.
+# Tests runs of the contract driver or, with RLJOB_E2E_TRAINER=verl, of verl.
 LIFECYCLE = (*PYTEST, "-m", "lifecycle", "--timeout=3600", "--durations=12")
 
 CHECK = (
@@ -58,13 +58,13 @@ CHECK = (
         ),
         # Three to five minutes; a first run on a slow machine compiles KWOK and Kueue beside it.
         30,
-        # It computes while the stages of the cluster mostly wait.
+        # CPU-bound, and runs while the stages on the cluster mostly wait.
         lane="unit",
     ),
 )
 
 FULL = (
-    # In the background, from the first second.
+    # In the background, from the start.
     Stage("programs", "compile the cluster's programs", (*CLUSTER, "build"), 45, lane="programs"),
     Stage("kwok", "compile KWOK and Kueue", (*CLUSTER, "build", "kwok", "kueue"), 30, lane="programs"),
     Stage("image", "build the operator's image", (*CLUSTER, "image", "build", "operator"), 15, lane="images"),
@@ -78,22 +78,22 @@ FULL = (
     Stage("image-verl", "build the runtime's image", (*CLUSTER, "image", "build", "runtime-cpu"), 40, lane="images"),
     Stage(
         "image-ascend",
-        "build the Ascend image's stages that need no CANN",
+        "build the stages of the Ascend image that need no CANN",
         (*CLUSTER, "image", "build", "ascend-system", "ascend-code"),
         10,
         lane="images",
     ),
-    # Meanwhile, without a cluster.
+    # In the meantime, without a cluster.
     *CHECK,
-    Stage("generated", "generated files are fresh", (PYTHON, "-m", "scripts.generate", "--check"), 1),
+    Stage("generated", "generated files are up to date", (PYTHON, "-m", "scripts.generate", "--check"), 1),
     Stage(
         "chart",
-        "the chart: lint, golden manifests, refusals; boards, rules and scraping with Prometheus; Volcano's CRDs",
+        "the chart: lint, golden manifests, rejected values; dashboards, rules and scraping in Prometheus; CRDs",
         (*PYTEST, *NOT_ON_A_CLUSTER, "tests/chart"),
         5,
         after=("programs",),
     ),
-    # Behind what is compiled, in the background: it fetches a browser and then takes seconds.
+    # In the background, after the compilations: it downloads a browser and then takes seconds.
     Stage(
         "report",
         "the run report in headless Chromium",
@@ -101,19 +101,19 @@ FULL = (
         8,
         lane="programs",
     ),
-    Stage("locks", "every lock resolves to itself", ("scripts/lock", "--check"), 5, lane="programs"),
+    Stage("locks", "every lock file is up to date", ("scripts/lock", "--check"), 5, lane="programs"),
     # On the cluster, one after another.
     Stage("cluster", "start the local Kubernetes", (*CLUSTER, "up"), 10, after=("programs",)),
     Stage(
         "load",
-        "bring the images of operator and contract driver into the node",
+        "load the images of operator and contract driver into the node",
         (*CLUSTER, "image", "load", "operator", "contract"),
         10,
         after=("cluster", "image", "image-contract"),
     ),
     Stage(
         "load-verl",
-        "bring the runtime's image into the node",
+        "load the runtime's image into the node",
         (*CLUSTER, "image", "load", "runtime-cpu"),
         10,
         lane="seams",
@@ -121,60 +121,61 @@ FULL = (
     ),
     Stage(
         "seams",
-        "upstream's seams, in the runtime image",
+        "the tested parts of upstream packages, in the runtime image",
         (PYTHON, "-m", "scripts.in_image", "seams"),
         20,
-        # One process that computes, beside stages that mostly wait.
+        # One CPU-bound process, in parallel with stages that mostly wait.
         lane="seams",
         after=("load-verl",),
     ),
     Stage(
         "chart-live",
-        "the chart installed, upgraded, uninstalled",
+        "install, upgrade and uninstall the chart",
         (*PYTEST, "-m", "e2e", "tests/chart"),
         10,
         after=("load",),
     ),
     Stage(
         "contract",
-        "the operator's port against a real API server",
+        "the operator's Kubernetes client against a real API server",
         ("env", f"RLJOB_TEST_KUBECONFIG={state().admin_kubeconfig}", *PYTEST, "-m", "integration", "operator/tests"),
         8,
         after=("cluster",),
     ),
     Stage(
         "product",
-        "install the operator by its chart",
+        "install the operator with its chart",
         (PYTHON, "-m", "scripts.product", "operator", "contract"),
         10,
         after=("load",),
-        settles=("chart-live", "contract"),
+        after_end_of=("chart-live", "contract"),
     ),
     Stage(
         "scale",
-        "some jobs, the shapes of Ascend, and teams in queues, on KWOK and control planes of their own",
-        # A real Volcano takes eight minutes to compile: `make queues` has it.
+        "several jobs, Ascend topologies, and teams in queues, on KWOK with separate control planes",
+        # Volcano takes eight minutes to compile, so `make queues` runs its test.
         (*PYTEST, "-m", "integration", "--durations=8", "--ignore=tests/scale/test_volcano.py", "tests/scale"),
         30,
         lane="scale",
-        # Beside what mostly waits: beside what takes every core, requests time out and are counted.
+        # Only in parallel with stages that mostly wait: next to one that uses every core, requests time out and are
+        # counted as errors.
         after=("programs", "kwok"),
-        settles=("unit", "seams"),
+        after_end_of=("unit", "seams"),
     ),
     Stage(
         "e2e",
-        "what jobs say and hold before they train",
+        "what jobs report and allocate before they train",
         (*PYTEST, "-m", "e2e and not lifecycle and not training", "--durations=28", "tests/e2e"),
         20,
         after=("product",),
     ),
     Stage(
         "lifecycle",
-        "what runs survive, with the contract driver",
+        "faults, upgrades and suspensions during runs of the contract driver",
         (*LIFECYCLE, "tests/e2e", "tests/chaos"),
         30,
         after=("product",),
-        settles=("e2e", "scale"),
+        after_end_of=("e2e", "scale"),
     ),
     Stage(
         "training",
@@ -182,21 +183,21 @@ FULL = (
         (*PYTEST, "-m", "training", "--timeout=1800", "--durations=12", "tests/e2e"),
         25,
         after=("product", "load-verl"),
-        settles=("lifecycle", "seams", "scale"),
+        after_end_of=("lifecycle", "seams", "scale"),
     ),
-    # What ends the cluster comes last, whatever happened before.
+    # The cluster is removed last, whatever the results of the other stages are.
     Stage(
         "down",
-        "take the cluster away",
+        "remove the cluster",
         (*CLUSTER, "down"),
         5,
-        settles=("cluster", "training", "chart-live", "contract", "seams"),
+        after_end_of=("cluster", "training", "chart-live", "contract", "seams"),
         last=True,
     ),
-    Stage("leaks", "nothing of it is left", (*CLUSTER, "leaks"), 2, after=("down",)),
+    Stage("leaks", "check that nothing of the cluster is left", (*CLUSTER, "leaks"), 2, after=("down",)),
     Stage(
         "cluster-life",
-        "the cluster comes up, survives and leaves nothing behind",
+        "start the cluster, recover from killed processes, and leave nothing behind",
         (*PYTEST, "-m", "cluster", "tests/integration"),
         15,
         after=("leaks",),
@@ -204,7 +205,7 @@ FULL = (
 )
 
 
-# Real runs that no change has to wait for: before a release, and when the runtime changes. The cluster stays up.
+# Real runs that not every change requires: before a release, and when the runtime changes. The cluster keeps running.
 ACCEPTANCE = (
     Stage(
         "local",
@@ -222,7 +223,7 @@ ACCEPTANCE = (
     ),
     Stage(
         "lifecycle-verl",
-        "what real training survives: the lifecycle tests, with verl",
+        "the lifecycle tests with verl",
         ("env", "RLJOB_E2E_TRAINER=verl", *LIFECYCLE, "tests/e2e", "tests/chaos"),
         120,
         after=("product", "load-verl"),
@@ -232,7 +233,7 @@ ACCEPTANCE_MINUTES = 240.0
 
 
 def choose(words: list[str]) -> tuple[Stage, ...]:
-    """Return the stages that the words of the command line name, with what those come after."""
+    """Return the stages named on the command line, with their dependencies."""
     if words in ([], ["all"]):
         return FULL
     if words == ["check"]:
@@ -241,7 +242,7 @@ def choose(words: list[str]) -> tuple[Stage, ...]:
     if words == ["acceptance"]:
         words = [stage.name for stage in ACCEPTANCE]
     if unknown := sorted(set(words) - set(rows)):
-        raise SystemExit(f"no stage {', '.join(unknown)}; there are all, check, acceptance, {', '.join(rows)}")
+        raise SystemExit(f"unknown stage {', '.join(unknown)}; choose from all, check, acceptance, {', '.join(rows)}")
     wanted: set[str] = set()
     pending = list(words)
     while pending:
@@ -253,15 +254,15 @@ def choose(words: list[str]) -> tuple[Stage, ...]:
 
 
 def main() -> None:
-    """Run the chosen stages; exit code 1 when one did not pass."""
+    """Run the chosen stages. Exit with code 1 if one does not pass."""
     parser = argparse.ArgumentParser(prog="scripts.test", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stages", nargs="*", help="all (default), check, acceptance, or names of stages")
-    parser.add_argument("--list", action="store_true", help="list the stages and end")
+    parser.add_argument("stages", nargs="*", help="all (default), check, acceptance, or the names of stages")
+    parser.add_argument("--list", action="store_true", help="list the stages and exit")
     arguments = parser.parse_args()
     stages = choose(arguments.stages)
     if arguments.list:
         for stage in stages:
-            print(f"{stage.name:<14} {stage.lane:<9} {stage.what}")
+            print(f"{stage.name:<14} {stage.lane:<9} {stage.description}")
         return
     minutes = ACCEPTANCE_MINUTES if set(stages) & set(ACCEPTANCE) else BUDGET_MINUTES
     sys.exit(0 if run(stages, budget_minutes=minutes) else 1)

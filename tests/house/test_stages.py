@@ -36,7 +36,7 @@ stages.run(rows, budget_minutes=1)
 def test_a_run_lists_at_its_end_why_it_failed(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-c", FAILS, str(tmp_path)]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True).stdout
-    tests, other = told.split("0 of 2 stages passed")[1].split("---- why, of ")[1:]
+    tests, other = told.split("0 of 2 stages passed")[1].split("---- errors in ")[1:]
     assert tests.splitlines()[1:3] == [
         "E   AssertionError: the wrong one",
         "ERROR test_it.py::test_it - the wrong one",
