@@ -1,1 +1,1 @@
-"""Runs with real verl and vLLM that `make test` has no time for: `make acceptance`."""
+"""Runs with real verl and vLLM that are too long for `make test`: see `make acceptance`."""

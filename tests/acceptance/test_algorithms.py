@@ -1,6 +1,6 @@
-"""Beyond the quickstart's GRPO: PPO with a critic over two worker pods, from a recipe, ended by a stop rule, saved.
+"""PPO with a critic on two worker pods, from a recipe, ended by a stop rule, with a checkpoint at its end.
 
-One run for all of it, because bringing a run up costs minutes and a step seconds. The same manifests as in
+All tests share one run, because a run takes minutes to start and seconds per step. The manifests are those of
 examples/algorithms, shortened.
 """
 
@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from tests.e2e import quickstart
+from tests.e2e.recorded_run import volume
 from tests.e2e.shared import ROOT
-from tests.e2e.story import volume
 from tests.kube import Kube, Manifest, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1200)]
@@ -32,15 +32,15 @@ CHECKPOINTS = f"{quickstart.MOUNT}/checkpoints"
 
 @dataclass
 class Run:
-    """What the run left."""
+    """What was observed of the run, and its records."""
 
     job: Manifest = field(default_factory=dict)
     workers: set[str] = field(default_factory=set)
-    """Names of every worker pod that was seen."""
+    """Names of all worker pods."""
     lines: list[dict[str, Any]] = field(default_factory=list)
-    """Its steps.jsonl."""
+    """Contents of steps.jsonl."""
     volume: Path = Path()
-    """The claim's folder on this machine."""
+    """Folder of the claim on this machine."""
 
 
 def example(name: str) -> Manifest:
@@ -49,7 +49,7 @@ def example(name: str) -> Manifest:
 
 
 def manifest() -> Manifest:
-    """PPO's example with the pods of the two-workers example, a stop rule and checkpoints."""
+    """Return the PPO example with the pods of the two-workers example, a stop rule and checkpoints."""
     job = example("ppo")
     job["metadata"]["name"] = NAME
     job["spec"]["workerGroups"] = example("two-workers")["spec"]["workerGroups"]

@@ -1,1 +1,1 @@
-"""Faults under runs on the local cluster: README.md."""
+"""Faults during runs on the local cluster: see README.md."""

@@ -1,7 +1,7 @@
-"""An NPU that turns unhealthy under a run: the run saves and leaves, the job waits, says why, and goes on from there.
+"""An NPU becomes unhealthy during a run: the run saves and stops, the job waits with a reason, and later it resumes.
 
-The kubelet and the device plug-in say that a device is unwell, the ConfigMap beside them which level its fault has, as
-MindCluster's plug-in writes it. The cluster has one node, so there is nowhere else to go.
+The kubelet and the device plug-in report that a device is unhealthy. A ConfigMap as MindCluster's plug-in writes it
+contains the level of the fault. The cluster has one node, so the job cannot move to another one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ RESOURCE = "huawei.com/Ascend910"
 DEVICE_INFO = f"mindx-dl-deviceinfo-{NODE}"
 STEP_SECONDS = 2.0
 STEPS = 20 if runs.VERL else 60
-"""More than pass between two looks at the node, and before it the first one."""
+"""More steps than the run takes until the operator observes the fault of the node."""
 SAVE_EVERY = 10
 
 
 def _device_info(*faults: Manifest) -> Manifest:
-    """Give the ConfigMap of Ascend's device plug-in, as far as it tells of faults."""
+    """Return the ConfigMap of Ascend's device plug-in with the fields about faults."""
     devices = {f"{RESOURCE}-Unhealthy": ",".join(fault["npu_name"] for fault in faults)}
     listed = {"DeviceList": {**devices, f"{RESOURCE}-Fault": json.dumps(faults)}, "UpdateTime": 0}
     metadata = {"namespace": "kube-system", "name": DEVICE_INFO, "labels": {"mx-consumer-cim": "true"}}
@@ -39,26 +39,26 @@ def _device_info(*faults: Manifest) -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def _say(verb: str, device: str) -> None:
-    command = [sys.executable, "-m", "tests.cluster", "npu", verb, device]
+def _set_health(health: str, device: str) -> None:
+    command = [sys.executable, "-m", "tests.cluster", "npu", health, device]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture
 def fail(alone: Kube) -> Iterator[Callable[[str], None]]:
-    """Give the way to break a device; all are well before and after."""
+    """Yield a function that makes a device unhealthy; all devices are healthy before and after the test."""
     system, broken = alone.in_namespace("kube-system"), list[str]()
     system.apply(_device_info())
 
     def break_device(device: str) -> None:
         broken.append(device)
         fault = {"fault_type": "CardUnhealthy", "npu_name": device, "fault_code": "80E01801"}
-        _say("unhealthy", device)
+        _set_health("unhealthy", device)
         system.apply(_device_info({**fault, "fault_level": "SeparateNPU", "fault_handling": "SeparateNPU"}))
 
     yield break_device
     for device in broken:
-        _say("healthy", device)
+        _set_health("healthy", device)
     system.delete("configmap", DEVICE_INFO)
 
 
@@ -67,12 +67,14 @@ def _status(kube: Kube) -> Manifest:
     return found
 
 
-def _offered(kube: Kube) -> tuple[int, int]:
+def _allocatable(kube: Kube) -> tuple[int, int]:
     state = (kube.get("node", NODE) or {})["status"]
     return int(state["allocatable"][RESOURCE]), int(state["capacity"][RESOURCE])
 
 
-def test_a_run_leaves_a_device_at_fault_and_goes_on_when_it_is_well(alone: Kube, fail: Callable[[str], None]) -> None:
+def test_a_run_leaves_an_unhealthy_device_and_resumes_when_it_is_healthy(
+    alone: Kube, fail: Callable[[str], None]
+) -> None:
     kube = alone
     job = runs.variant(
         NAME,
@@ -87,11 +89,11 @@ def test_a_run_leaves_a_device_at_fault_and_goes_on_when_it_is_well(alone: Kube,
     (worker,) = kube.find("pods", f"rljob.dev/job={NAME},ray.io/node-type=worker")
     assert worker["spec"]["nodeName"] == NODE
     device = worker["metadata"]["annotations"]["huawei.com/AscendReal"].split(",")[0]
-    _, capacity = _offered(kube)
+    _, capacity = _allocatable(kube)
     fail(device)
 
-    # The reason is seen where people look, and the run saved on its way out.
-    wait_for("the kubelet's word", lambda: _offered(kube) == (capacity - 1, capacity), 60)
+    # The reason is in the status, the events and the output of kubectl, and the run has saved.
+    wait_for("the device is not allocatable", lambda: _allocatable(kube) == (capacity - 1, capacity), 60)
     wait_for("the job waits", lambda: _status(kube).get("reason") == "WaitingForNodes", 300, every=2)
     status = _status(kube)
     (attempt,) = status["attempts"]
@@ -108,12 +110,12 @@ def test_a_run_leaves_a_device_at_fault_and_goes_on_when_it_is_well(alone: Kube,
     assert device in wide
     ready = condition(kube.get("rljob", NAME), "ClusterReady") or {}
     assert (ready["status"], ready["reason"]) == ("False", "WaitingForNodes")
-    told = {event["reason"]: event.get("note", "") for event in kube.events(NAME)}
-    assert device in told["DeviceFault"], told
-    assert device in told["WaitingForNodes"], told
+    notes = {event["reason"]: event.get("note", "") for event in kube.events(NAME)}
+    assert device in notes["DeviceFault"], notes
+    assert device in notes["WaitingForNodes"], notes
     assert device in kube.run("describe", "rljob", NAME)
 
-    # It waits at no cost: nothing is made, nothing is counted.
+    # While the job waits, no cluster is created and no budget is used.
     generation, budget = status["intent"]["clusterGeneration"], status["budget"]
     time.sleep(20)
     status = _status(kube)
@@ -121,8 +123,8 @@ def test_a_run_leaves_a_device_at_fault_and_goes_on_when_it_is_well(alone: Kube,
     assert status["reason"] == "WaitingForNodes"
     assert not kube.find("pods", f"rljob.dev/job={NAME},ray.io/cluster")
 
-    # The device is well again, and the job goes on from what it saved.
-    _say("healthy", device)
+    # The device is healthy again, and the job resumes from its checkpoint.
+    _set_health("healthy", device)
     kube.in_namespace("kube-system").apply(_device_info())
     kube.run("wait", f"rljob/{NAME}", "--for=condition=Finished", "--timeout=600s", seconds=630)
     status = _status(kube)

@@ -1,7 +1,7 @@
-"""Two clusters on the node's own network, on one node, at once: each has ports of its own, and one of them trains.
+"""Two clusters on the host network of one node at the same time: their ports are disjoint, and one of them trains.
 
-The second one is kept from training by `rljob.dev/paused` as soon as its RayCluster is made: both run Ray all the time,
-and the memory of a small machine is left to one run.
+The second job is paused with `rljob.dev/paused` as soon as its RayCluster exists. Both clusters run Ray, but only one
+trains, because the memory of a small machine suffices for one run.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from rljob.render.ports import PORTS, PortBlock, Role
-from tests.e2e import runs, story
+from tests.e2e import recorded_run, runs
 from tests.kube import Kube, Manifest, wait_for
 
 pytestmark = pytest.mark.e2e
 
-TRAINS, STANDS_BY = "host-one", "host-two"
+TRAINS, PAUSED_JOB = "host-one", "host-two"
 PAUSED = "rljob.dev/paused"
 READY_SECONDS = 240
 RUN_SECONDS = 420
@@ -29,30 +29,30 @@ ROLES = {"head": (Role.HEAD, Role.EXPORTER), "worker": (Role.WORKER,)}
 
 @dataclass
 class Side:
-    """One of the clusters, as it was when both were ready."""
+    """One of the clusters, as observed when both were ready."""
 
     block: PortBlock
     pods: dict[str, Manifest]
-    """By kind."""
+    """Pods by node type."""
     ports: dict[str, set[int]] = field(default_factory=dict)
-    """Which the pods' processes listen on, by kind."""
+    """Ports on which the pods' processes listen, by node type."""
     addresses: set[str] = field(default_factory=set)
-    """By which Ray knows its nodes."""
+    """Addresses of the Ray nodes."""
 
     @property
     def listening(self) -> set[int]:
-        """Every port of this cluster."""
+        """Return all ports of this cluster."""
         return set().union(*self.ports.values())
 
 
 @dataclass
 class Seen:
-    """Both of them, and how the one that trains ended."""
+    """Both clusters, and the final status of the job that trains."""
 
     sides: dict[str, Side]
     status: Manifest
     submitted: list[Manifest]
-    """Attempts of the other one, when it was let go on after that."""
+    """Attempts of the other job after it was unpaused."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def seen(kube: Kube) -> Iterator[Seen]:
     kube.apply(
         runs.variant(TRAINS, **common, trainer__steps=2, workerGroups__0__template__memory="6Gi", observability={}),
         runs.variant(
-            STANDS_BY,
+            PAUSED_JOB,
             **common,
             **small,
             observability={},
@@ -71,18 +71,18 @@ def seen(kube: Kube) -> Iterator[Seen]:
             workerGroups__0__template__sharedMemory="512Mi",
         ),
     )
-    wait_for("the second RayCluster", lambda: _cluster(kube, STANDS_BY), 60, every=0.3)
-    kube.run("annotate", "rljob", STANDS_BY, f"{PAUSED}=true")
-    wait_for("both clusters are ready", lambda: all(_is_ready(kube, n) for n in (TRAINS, STANDS_BY)), READY_SECONDS)
-    sides = {name: _side(kube, name) for name in (TRAINS, STANDS_BY)}
+    wait_for("the second RayCluster", lambda: _cluster(kube, PAUSED_JOB), 60, every=0.3)
+    kube.run("annotate", "rljob", PAUSED_JOB, f"{PAUSED}=true")
+    wait_for("both clusters are ready", lambda: all(_is_ready(kube, n) for n in (TRAINS, PAUSED_JOB)), READY_SECONDS)
+    sides = {name: _side(kube, name) for name in (TRAINS, PAUSED_JOB)}
     kube.run(
         "wait", f"rljob/{TRAINS}", "--for=condition=Finished", f"--timeout={RUN_SECONDS}s", seconds=RUN_SECONDS + 20
     )
     status = (kube.get("rljob", TRAINS) or {})["status"]
-    kube.run("annotate", "rljob", STANDS_BY, f"{PAUSED}-")
-    submitted = wait_for("the other one is submitted", lambda: _attempts(kube, STANDS_BY), 60)
+    kube.run("annotate", "rljob", PAUSED_JOB, f"{PAUSED}-")
+    submitted = wait_for("the other job is submitted", lambda: _attempts(kube, PAUSED_JOB), 60)
     yield Seen(sides, status, submitted)
-    for name in (TRAINS, STANDS_BY):
+    for name in (TRAINS, PAUSED_JOB):
         kube.delete("rljob", name)
 
 
@@ -100,7 +100,7 @@ def _attempts(kube: Kube, job: str) -> list[Manifest] | None:
 
 
 def _side(kube: Kube, job: str) -> Side:
-    """Take down the ports of a ready cluster; Ray's helpers open theirs a moment after its probes are content."""
+    """Return the ports of a ready cluster. Some of Ray's processes open theirs shortly after its probes succeed."""
     block = PortBlock((kube.get("rljob", job) or {})["status"]["network"]["portBlock"])
     found = kube.find("pods", f"rljob.dev/job={job},ray.io/cluster")
     pods = {pod["metadata"]["labels"]["ray.io/node-type"]: pod for pod in found}
@@ -109,13 +109,15 @@ def _side(kube: Kube, job: str) -> Side:
     def complete() -> bool:
         side.addresses = {address for pod in pods.values() for address in _raylets(pod)}
         side.ports = {kind: _listening(pod) for kind, pod in pods.items()}
-        return all(_own_ports(block, kind) <= heard for kind, heard in side.ports.items())
+        return all(_own_ports(block, kind) <= ports for kind, ports in side.ports.items())
 
     try:
-        wait_for("every port of the block has its listener", complete, 60)
+        wait_for("every port of the block has a listener", complete, 60)
     except AssertionError:
-        missing = {kind: sorted(_own_ports(block, kind) - heard) for kind, heard in side.ports.items()}
-        raise AssertionError(f"{job}: block {block.first}, nobody listens on {missing}; heard {side.ports}") from None
+        missing = {kind: sorted(_own_ports(block, kind) - ports) for kind, ports in side.ports.items()}
+        raise AssertionError(
+            f"{job}: block {block.first}, no process listens on {missing}; listening: {side.ports}"
+        ) from None
     return side
 
 
@@ -124,16 +126,18 @@ def _own_ports(block: PortBlock, kind: str) -> set[int]:
 
 
 def _raylets(pod: Manifest) -> Iterator[str]:
-    """Give the addresses that raylets of a pod were started with (ray/_private/services.py of 2.60)."""
-    for pid in story.processes(pod["metadata"]["uid"], some=False):
-        program, *words = story.command(pid).split("\0")
+    """Yield the addresses with which the raylets of a pod were started (ray/_private/services.py, 2.60)."""
+    for pid in recorded_run.processes(pod["metadata"]["uid"], required=False):
+        program, *words = recorded_run.command(pid).split("\0")
         if program.endswith("/raylet"):
             yield from (word.partition("=")[2] for word in words if word.startswith("--node_ip_address="))
 
 
 def _listening(pod: Manifest) -> set[int]:
-    """Give the ports that processes of a pod listen on, on the network of this machine."""
-    inodes = {inode for pid in story.processes(pod["metadata"]["uid"], some=False) for inode in _sockets(pid)}
+    """Return the ports of this machine on which processes of a pod listen."""
+    inodes = {
+        inode for pid in recorded_run.processes(pod["metadata"]["uid"], required=False) for inode in _sockets(pid)
+    }
     ports = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -150,7 +154,7 @@ def _sockets(pid: int) -> Iterator[str]:
             if target.startswith("socket:["):
                 yield target.removeprefix("socket:[").removesuffix("]")
     except OSError:
-        return  # the process, or a file of it, is gone
+        return  # the process has ended, or has closed the file
 
 
 def test_both_were_ready_at_once_on_the_network_of_one_node(seen: Seen) -> None:
@@ -161,28 +165,28 @@ def test_both_were_ready_at_once_on_the_network_of_one_node(seen: Seen) -> None:
     assert len({pod["status"]["podIP"] for pod in pods}) == 1
 
 
-def test_ray_and_kubernetes_call_the_node_by_one_address(seen: Seen) -> None:
+def test_ray_and_kubernetes_use_the_same_address_of_the_node(seen: Seen) -> None:
     for side in seen.sides.values():
         assert side.addresses == {pod["status"]["podIP"] for pod in side.pods.values()}
 
 
 def test_their_blocks_and_their_sockets_are_disjoint(seen: Seen) -> None:
-    one, two = (seen.sides[name] for name in (TRAINS, STANDS_BY))
+    one, two = (seen.sides[name] for name in (TRAINS, PAUSED_JOB))
     assert not one.block.all_ports & two.block.all_ports
     assert not one.listening & two.listening
     assert not one.ports["head"] & one.ports["worker"]
     assert not two.ports["head"] & two.ports["worker"]
 
 
-def test_below_the_ports_that_the_system_gives_out_there_is_nothing_but_the_block(seen: Seen) -> None:
+def test_only_the_ports_of_the_block_are_below_the_ephemeral_ports(seen: Seen) -> None:
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for side in seen.sides.values():
         assert {port for port in side.listening if port < lowest} == side.block.all_ports
 
 
-def test_one_trains(seen: Seen) -> None:
+def test_one_job_trains(seen: Seen) -> None:
     assert (seen.status["state"], seen.status["progress"]["summary"]) == ("Succeeded", "2/2"), seen.status
 
 
-def test_the_operator_submits_to_the_other_at_its_own_port(seen: Seen) -> None:
+def test_the_operator_submits_the_other_job_at_its_own_port(seen: Seen) -> None:
     assert [attempt["number"] for attempt in seen.submitted] == [1]

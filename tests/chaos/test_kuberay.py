@@ -1,6 +1,6 @@
-"""KubeRay away for longer than a start may take, and a cluster that it refuses: nothing is spent, and nothing waits.
+"""KubeRay is down for longer than the start deadline, or rejects a cluster: the job waits at no cost, or fails.
 
-By hand, `make chaos-cluster`: every other test of the local cluster needs KubeRay.
+Part of `make chaos-cluster`, which is run manually: every other test on the local cluster needs KubeRay.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ START_SECONDS = 90
 
 @pytest.fixture
 def kuberay(admin: Kube) -> Iterator[Kube]:
-    """Give kubectl for KubeRay's namespace; it runs again afterwards."""
-    there = admin.in_namespace(KUBERAY_NAMESPACE)
-    yield there
-    scale(there, 1)
+    """Yield kubectl for KubeRay's namespace; KubeRay runs again after the test."""
+    namespace = admin.in_namespace(KUBERAY_NAMESPACE)
+    yield namespace
+    scale(namespace, 1)
 
 
 def scale(kuberay: Kube, replicas: int) -> None:
@@ -36,35 +36,37 @@ def scale(kuberay: Kube, replicas: int) -> None:
 
 
 def status(kube: Kube, name: str) -> Manifest:
-    """Give a job's status."""
+    """Return a job's status."""
     found: Manifest = (kube.get("rljob", name) or {}).get("status", {})
     return found
 
 
-def test_a_job_waits_for_a_kuberay_that_is_away_and_spends_nothing(kube: Kube, kuberay: Kube) -> None:
+def test_a_job_waits_for_kuberay_without_using_its_restart_budget(kube: Kube, kuberay: Kube) -> None:
     scale(kuberay, 0)
-    kube.apply(runs.variant("orphan", **quickstart.BARE, deadlines={"startSeconds": START_SECONDS}))
+    kube.apply(runs.variant("no-kuberay", **quickstart.BARE, deadlines={"startSeconds": START_SECONDS}))
     waits = "KubeRay has not looked at the RayCluster"
-    wait_for("the deadline", lambda: waits in str(status(kube, "orphan").get("message")), START_SECONDS + 60)
-    before = (kube.get("rljob", "orphan") or {})["metadata"]["resourceVersion"]
+    wait_for(
+        "the message about KubeRay", lambda: waits in str(status(kube, "no-kuberay").get("message")), START_SECONDS + 60
+    )
+    before = (kube.get("rljob", "no-kuberay") or {})["metadata"]["resourceVersion"]
     time.sleep(START_SECONDS)
-    assert (kube.get("rljob", "orphan") or {})["metadata"]["resourceVersion"] == before
+    assert (kube.get("rljob", "no-kuberay") or {})["metadata"]["resourceVersion"] == before
     scale(kuberay, 1)
-    wait_for("the submission", lambda: status(kube, "orphan").get("attempts"), 240)
-    told = status(kube, "orphan")
-    assert [attempt["number"] for attempt in told["attempts"]] == [1]
-    assert (told.get("restarts", 0), told["counters"]["infrastructureFailures"]) == (0, 0)
-    kube.delete("rljob", "orphan")
+    wait_for("the submission", lambda: status(kube, "no-kuberay").get("attempts"), 240)
+    found = status(kube, "no-kuberay")
+    assert [attempt["number"] for attempt in found["attempts"]] == [1]
+    assert (found.get("restarts", 0), found["counters"]["infrastructureFailures"]) == (0, 0)
+    kube.delete("rljob", "no-kuberay")
 
 
-def test_a_cluster_that_kuberay_refuses_ends_with_its_words(kube: Kube) -> None:
-    """KubeRay reads this variable, and refuses it where nothing is to be scaled."""
+def test_a_cluster_that_kuberay_rejects_fails_with_its_message(kube: Kube) -> None:
+    """KubeRay rejects this variable in a cluster without autoscaling."""
     template = {"env": [{"name": "RAY_enable_autoscaler_v2", "value": "1"}]}
     fields = quickstart.BARE | {"head": {"template": template}}
-    kube.apply(runs.variant("refused", **fields, deadlines={"startSeconds": START_SECONDS}))
-    kube.run("wait", "rljob/refused", "--for=condition=Finished", "--timeout=240s", seconds=270)
-    told = status(kube, "refused")
-    assert (told["state"], told["reason"]) == ("Failed", "InvalidManifest")
-    assert "KubeRay: The RayCluster spec is invalid" in told["message"]
-    assert "RAY_enable_autoscaler_v2" in told["message"]
-    kube.delete("rljob", "refused")
+    kube.apply(runs.variant("rejected", **fields, deadlines={"startSeconds": START_SECONDS}))
+    kube.run("wait", "rljob/rejected", "--for=condition=Finished", "--timeout=240s", seconds=270)
+    found = status(kube, "rejected")
+    assert (found["state"], found["reason"]) == ("Failed", "InvalidManifest")
+    assert "KubeRay: The RayCluster spec is invalid" in found["message"]
+    assert "RAY_enable_autoscaler_v2" in found["message"]
+    kube.delete("rljob", "rejected")

@@ -1,7 +1,7 @@
-"""Two jobs, quota for one: the more urgent one gets it, and the other saves, waits, and goes on from its step.
+"""Two jobs with quota for one: Kueue preempts the first for the more urgent one; it saves, waits and resumes.
 
-With Kueue, which is brought in for this module and taken away after it: `python -m scripts.test queue`. The queue is
-what the chart makes of its values; the numbers are what `rljob quota` tells.
+Part of `make queues`. Kueue is installed for this module and removed after it. The chart renders the queues, and
+`rljob quota` reports the usage.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e import runs, story
+from tests.e2e import recorded_run, runs
 from tests.e2e.conftest import NAMESPACE
+from tests.e2e.recorded_run import Record
 from tests.e2e.shared import ROOT
-from tests.e2e.story import Record
 from tests.kube import Kube, Manifest, condition, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.queue, pytest.mark.timeout(1500)]
 
 TEAM, QUEUE, FLAVOR, CARDS = "e2e", "cards", "npu", 2
-"""As many cards as one job takes: all that the team has."""
+"""The team's quota of cards, which is what one job uses."""
 VALUES = {
     "queues": {
         "flavors": {FLAVOR: {"class": "cpu"}},
@@ -39,17 +39,17 @@ VALUES = {
 }
 STEP_SECONDS = 2.0
 STEPS, URGENT_STEPS, PREEMPTED_AT = (20, 5, 3) if runs.VERL else (60, 5, 3)
-"""Enough to be in the middle of it when the other job comes."""
+"""Enough that the first job is still training when the urgent one is created."""
 ADDON_SECONDS = 900
 RUN_SECONDS = 600
 
 
 @dataclass
-class Look:
-    """What was seen at one moment."""
+class Observation:
+    """What was observed at one time."""
 
     seconds: float
-    patient: str
+    low: str
     urgent: str
     used: float
     running: tuple[str, ...]
@@ -58,19 +58,19 @@ class Look:
 
 @dataclass
 class Watched:
-    """The whole story."""
+    """All observations of both jobs."""
 
-    patient: Record
+    low: Record
     urgent: Record
-    looks: list[Look] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
-    """What the waiting job said of its wait."""
-    left: float = -1.0
-    """Cards in use when both were done."""
+    observations: list[Observation] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    """Reasons and messages of the first job while it was not admitted."""
+    used_at_end: float = -1.0
+    """Cards in use after both jobs had ended."""
 
-    def during(self, patient: str, urgent: str) -> list[Look]:
-        """Give the looks at which the jobs were in these states."""
-        return [look for look in self.looks if (look.patient, look.urgent) == (patient, urgent)]
+    def during(self, low: str, urgent: str) -> list[Observation]:
+        """Return the observations with these states of the jobs."""
+        return [look for look in self.observations if (look.low, look.urgent) == (low, urgent)]
 
 
 def _cluster(*words: str) -> str:
@@ -81,7 +81,7 @@ def _cluster(*words: str) -> str:
 
 
 def _queues() -> list[Manifest]:
-    """Give what the chart makes of the values."""
+    """Return the queues that the chart renders from the values."""
     helm = f"{_cluster('path', 'helm')}/helm"
     command = [helm, "template", "x", str(ROOT / "charts/rljob-operator"), "--show-only", "templates/queues.yaml"]
     text = subprocess.run(
@@ -92,13 +92,13 @@ def _queues() -> list[Manifest]:
 
 @pytest.fixture(scope="module")
 def queues(kube: Kube, admin: Kube) -> Iterator[None]:
-    """Bring Kueue and the team's queue, and take all of it away."""
+    """Install Kueue and the team's queue, and remove Kueue after the tests."""
     _cluster("addon", "kueue")
-    # The operator looks for new kinds every five minutes, and when it starts.
+    # The operator observations for new kinds every five minutes and at its start.
     admin.run("rollout", "restart", "deployment", "-l", "app.kubernetes.io/name=rljob-operator")
     admin.run("rollout", "status", "deployment", "-l", "app.kubernetes.io/name=rljob-operator", seconds=180)
     kube.apply(*_queues())
-    wait_for("the queue is open", lambda: _open(kube), 60)
+    wait_for("the queue is active", lambda: _active(kube), 60)
     yield
     for job in kube.find("rljobs"):
         kube.delete("rljob", job["metadata"]["name"])
@@ -106,13 +106,13 @@ def queues(kube: Kube, admin: Kube) -> Iterator[None]:
     _cluster("addon", "kueue", "--remove")
 
 
-def _open(kube: Kube) -> bool:
+def _active(kube: Kube) -> bool:
     found = condition(kube.get("localqueue", QUEUE), "Active")
     return found is not None and found["status"] == "True"
 
 
 def _quota(kube: Kube) -> dict[str, Any]:
-    """Give what `rljob quota` says."""
+    """Return the output of `rljob quota`."""
     environment = {
         **os.environ,
         "KUBECONFIG": kube.kubeconfig,
@@ -125,108 +125,108 @@ def _quota(kube: Kube) -> dict[str, Any]:
     return found
 
 
-def _look(kube: Kube, watched: Watched, begin: float) -> Look:
-    """Take down what is seen now."""
-    patient, urgent = story.look(kube, watched.patient), story.look(kube, watched.urgent)
+def _observe(kube: Kube, watched: Watched, begin: float) -> Observation:
+    """Append an observation of both jobs and the quota."""
+    low, urgent = recorded_run.observe(kube, watched.low), recorded_run.observe(kube, watched.urgent)
     seen = _quota(kube)
     (share,) = seen["shares"]
     assert share["guaranteed"] == CARDS
     jobs = {state: tuple(j["name"] for j in seen["jobs"] if (j["state"] == "Runs") is state) for state in (True, False)}
-    look = Look(time.monotonic() - begin, patient, urgent, share["used"], jobs[True], jobs[False])
-    watched.looks.append(look)
-    admitted = condition(watched.patient.job, "Admitted") or {}
+    look = Observation(time.monotonic() - begin, low, urgent, share["used"], jobs[True], jobs[False])
+    watched.observations.append(look)
+    admitted = condition(watched.low.job, "Admitted") or {}
     if admitted.get("status") == "False":
-        watched.told.append(f"{admitted['reason']}: {admitted.get('message', '')}")
-    before = watched.looks[-2] if len(watched.looks) > 1 else None
-    if before is None or (before.patient, before.urgent, before.used) != (look.patient, look.urgent, look.used):
-        print(f"{look.seconds:5.0f} s  {look.patient}/{look.urgent}, {look.used:g} of {CARDS} cards")
+        watched.messages.append(f"{admitted['reason']}: {admitted.get('message', '')}")
+    before = watched.observations[-2] if len(watched.observations) > 1 else None
+    if before is None or (before.low, before.urgent, before.used) != (look.low, look.urgent, look.used):
+        print(f"{look.seconds:5.0f} s  {look.low}/{look.urgent}, {look.used:g} of {CARDS} cards")
     return look
 
 
 @pytest.fixture(scope="module")
-def watched(kube: Kube, queues: None) -> Watched:  # noqa: ARG001 - the queue that it goes by
-    """Play the story, looking all the time."""
-    found, begin = Watched(Record("patient"), Record("urgent")), time.monotonic()
+def watched(kube: Kube, queues: None) -> Watched:  # noqa: ARG001 - the jobs use the queue
+    """Run both jobs and observe them until both have ended."""
+    found, begin = Watched(Record("low"), Record("urgent")), time.monotonic()
 
-    def until(what: str, reached: Callable[[Look], bool]) -> None:
-        def so() -> bool:
-            look = _look(kube, found, begin)
-            assert not {look.patient, look.urgent} & {"Failed", "Invalid", "Stopped"}, (
-                found.patient.status,
+    def until(what: str, reached: Callable[[Observation], bool]) -> None:
+        def observed() -> bool:
+            look = _observe(kube, found, begin)
+            assert not {look.low, look.urgent} & {"Failed", "Invalid", "Stopped"}, (
+                found.low.status,
                 found.urgent.status,
             )
             return reached(look)
 
-        wait_for(what, so, RUN_SECONDS, every=2)
+        wait_for(what, observed, RUN_SECONDS, every=2)
 
     scheduling = {"queueName": QUEUE, "workloadPriorityClassName": "e2e-low"}
     kube.apply(
         runs.variant(
-            "patient",
+            "low",
             trainer__steps=STEPS,
             **runs.pace(STEP_SECONDS),
-            checkpoint=runs.saving("patient", STEPS - 1),
+            checkpoint=runs.saving("low", STEPS - 1),
             stop={"graceSeconds": 240},
             scheduling=scheduling,
         )
     )
-    until("the first job trains", lambda _: found.patient.step >= PREEMPTED_AT)
+    until("the low-priority job trains", lambda _: found.low.step >= PREEMPTED_AT)
     kube.apply(
         runs.variant(
             "urgent",
             trainer__steps=URGENT_STEPS,
-            # The first job has made model and data.
+            # The first job has created model and data.
             initializers=[],
             scheduling=scheduling | {"workloadPriorityClassName": "e2e-high"},
         )
     )
     until("the urgent job succeeds", lambda look: look.urgent == "Succeeded")
-    until("the first job succeeds", lambda look: look.patient == "Succeeded")
-    wait_for("no card is used", lambda: _look(kube, found, begin).used == 0, 120, every=2)
-    found.left = found.looks[-1].used
-    found.patient.attempts = [story.read_steps(folder) for folder in story.log_folders(kube, found.patient.job)]
+    until("the low-priority job succeeds", lambda look: look.low == "Succeeded")
+    wait_for("no card is used", lambda: _observe(kube, found, begin).used == 0, 120, every=2)
+    found.used_at_end = found.observations[-1].used
+    found.low.attempts = [recorded_run.read_steps(folder) for folder in recorded_run.log_folders(kube, found.low.job)]
     return found
 
 
-def test_the_first_job_saves_and_goes_on_from_its_step(watched: Watched) -> None:
-    status = watched.patient.status
+def test_the_preempted_job_saves_and_resumes_from_its_step(watched: Watched) -> None:
+    status = watched.low.status
     first, second = status["attempts"]
     print(json.dumps(status["attempts"], indent=1))
     assert (first["outcome"], first["reason"], first["cause"]) == ("Preempted", "Preempted", "Preemption")
     assert "Preempted to accommodate" in first["message"]
     assert second["resumedFromStep"] == first["lastStep"] >= PREEMPTED_AT
     assert status["progress"]["summary"] == f"{STEPS}/{STEPS}"
-    assert [line["step"] for lines in watched.patient.attempts for line in lines] == list(range(1, STEPS + 1))
+    assert [line["step"] for lines in watched.low.attempts for line in lines] == list(range(1, STEPS + 1))
 
 
-def test_nothing_of_it_counts_as_a_failure(watched: Watched) -> None:
-    assert watched.patient.status["counters"] == {"userFailures": 0, "infrastructureFailures": 0, "preemptions": 1}
+def test_a_preemption_does_not_count_as_a_failure(watched: Watched) -> None:
+    assert watched.low.status["counters"] == {"userFailures": 0, "infrastructureFailures": 0, "preemptions": 1}
     assert len(watched.urgent.status["attempts"]) == 1
 
 
 def test_one_cluster_serves_both_attempts(watched: Watched) -> None:
-    assert len(watched.patient.clusters) == len(watched.urgent.clusters) == 1
+    assert len(watched.low.clusters) == len(watched.urgent.clusters) == 1
 
 
-def test_the_quota_is_right_at_each_moment(watched: Watched) -> None:
-    assert max(look.used for look in watched.looks) == CARDS
-    assert max(len(look.running) for look in watched.looks) == 1
+def test_the_quota_is_never_exceeded(watched: Watched) -> None:
+    assert max(look.used for look in watched.observations) == CARDS
+    assert max(len(look.running) for look in watched.observations) == 1
     trains = [look for look in watched.during("Training", "") if look.running]
     assert trains
-    # The queue is read a moment after the job, which may have come meanwhile.
-    nobody_else = [(CARDS, ("patient",), waiting) for waiting in ((), ("urgent",))]
-    assert [look for look in trains if (look.used, look.running, look.waiting) not in nobody_else] == []
-    swapped = [look for look in watched.looks if look.patient == "Queued" and look.running == ("urgent",)]
+    # The quota is read shortly after the jobs, so the urgent job may have been created in between.
+    only_low = [(CARDS, ("low",), waiting) for waiting in ((), ("urgent",))]
+    assert [look for look in trains if (look.used, look.running, look.waiting) not in only_low] == []
+    swapped = [look for look in watched.observations if look.low == "Queued" and look.running == ("urgent",)]
     assert swapped
-    assert [look for look in swapped if (look.used, look.waiting) != (CARDS, ("patient",))] == []
-    # Its Workload may have finished between the look at the job and the look at the queue.
+    assert [look for look in swapped if (look.used, look.waiting) != (CARDS, ("low",))] == []
+    # Its Workload may have finished between the reads of the job and of the quota.
     again = [look for look in watched.during("Training", "Succeeded") if look.running]
     assert again
-    assert [look for look in again if (look.used, look.running) != (CARDS, ("patient",))] == []
-    assert watched.left == 0
+    assert [look for look in again if (look.used, look.running) != (CARDS, ("low",))] == []
+    assert watched.used_at_end == 0
 
 
-def test_the_wait_says_why(watched: Watched) -> None:
-    told = list(dict.fromkeys(watched.told))
-    print("\n".join(told))
-    assert any(text.startswith("Pending: ") for text in told)
+def test_the_waiting_job_reports_the_reason(watched: Watched) -> None:
+    messages = list(dict.fromkeys(watched.messages))
+    print("\n".join(messages))
+    assert any(text.startswith("Pending: ") for text in messages)

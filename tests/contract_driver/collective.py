@@ -1,4 +1,4 @@
-"""A sum over all ranks, by TCP to rank 0: as in a process group, a rank that hangs keeps all others waiting."""
+"""A sum over all ranks over TCP to rank 0. As in a process group, all ranks wait for one that hangs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ JOIN_SECONDS = 60.0
 
 
 class Group:
-    """One rank's place in it; every rank calls `all_reduce` once a step."""
+    """One rank's member of the group; every rank calls `all_reduce` once per step."""
 
     def __init__(self, rank: int, ranks: int) -> None:
         self._rank, self._ranks = rank, ranks
@@ -19,13 +19,13 @@ class Group:
 
     @property
     def port(self) -> int:
-        """Where rank 0 listens."""
+        """Return the port on which rank 0 listens."""
         if self._listener is None:
             raise AssertionError("only rank 0 listens")
         return int(self._listener.getsockname()[1])
 
     def join(self, address: str, port: int) -> None:
-        """Connect this rank; returns when all are there."""
+        """Connect this rank to rank 0. On rank 0, wait until all other ranks have connected."""
         if self._listener is None:
             peer = socket.create_connection((address, port), JOIN_SECONDS)
             peer.settimeout(None)
@@ -38,11 +38,11 @@ class Group:
             self._peers.append(peer)
 
     def all_reduce(self, number: int) -> int:
-        """Return the sum of all ranks' numbers; waits until each has called it."""
+        """Return the sum of all ranks' numbers. Wait until every rank has called it."""
         if self._listener is None:
-            (hub,) = self._peers
-            hub.sendall(NUMBER.pack(number))
-            return self._receive(hub)
+            (root,) = self._peers
+            root.sendall(NUMBER.pack(number))
+            return self._receive(root)
         total = number + sum(self._receive(peer) for peer in self._peers)
         for peer in self._peers:
             peer.sendall(NUMBER.pack(total))
@@ -52,7 +52,7 @@ class Group:
         data = b""
         while len(data) < NUMBER.size:
             if not (more := peer.recv(NUMBER.size - len(data))):
-                raise ConnectionError(f"rank {self._rank}: another rank of the group is gone")
+                raise ConnectionError(f"rank {self._rank}: another rank of the group has closed its connection")
             data += more
         (number,) = NUMBER.unpack(data)
         return int(number)

@@ -1,7 +1,8 @@
-"""The training loop, in an actor on the head: the order of a step, its stops and its saves are those of verl's trainer.
+"""The training loop, in an actor on the head. Steps, stops and saves have the same order as in verl's trainer.
 
-See rljob_runtime/verl_plugin/trainer.py, which does the same through verl's hooks: a stop is met before a step, in its
-rollout, or after its update; what was trained is saved once, and a rollout that is given up leaves the step before it.
+See rljob_runtime/verl_plugin/trainer.py, which does the same through verl's hooks. A stop takes effect before a step,
+during its rollout, or after its update. A trained step is saved once. If a rollout is abandoned, the previous step is
+the last one.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from tests.contract_driver.settings import Settings
 DEVICE = "NPU"
 STOP_POLL_SECONDS = 0.1
 REQUESTS = 32
-"""Of a rank in a step, each with this many tokens:"""
+"""Requests of a rank in a step, each with the following numbers of tokens."""
 PROMPT_TOKENS, RESPONSE_TOKENS = 16, 8
 
 
 class AbandonedError(Exception):
-    """The rollout of a step was given up."""
+    """The rollout of a step was abandoned."""
 
 
 class ContractTaskRunner:
-    """One attempt's loop; a second thread of the actor hears stops meanwhile."""
+    """The loop of one attempt. A second thread of the actor receives stop requests in the meantime."""
 
     def __init__(self, job: bytes, attempt: int, spool: str) -> None:
         self._job = JobConfig.from_json(job)
@@ -73,7 +74,9 @@ class ContractTaskRunner:
             if made is not None:
                 content = state.read_zip(made / checkpoint.COMPLETE_MARK)
                 if content != {"step": self._step}:
-                    raise state.StateError(f"{made}: the data is at {content}, the ranks at step {self._step}")
+                    raise state.StateError(
+                        f"{made}: the data state is {content}, but the ranks are at step {self._step}"
+                    )
         self._attempt.resumed(self._step)
 
     def _loop(self) -> Result:
@@ -83,20 +86,20 @@ class ContractTaskRunner:
                     self._save_once()
                 return Result(self._step, mode)
             self._attempt.step_began()
-            begun = time.monotonic()
+            started = time.monotonic()
             try:
                 window = self._rollout()
             except AbandonedError:
                 if self._step > 0:
                     self._save_once()
                 return Result(self._step, StopMode.ABORT_ROLLOUT, abandoned_step=self._step + 1)
-            ended = self._rest_of_step(begun, window)
+            ended = self._rest_of_step(started, window)
             if ended is not None:
                 return ended
         return Result(self._step)
 
-    def _rest_of_step(self, begun: float, window: step_metrics.RolloutWindow) -> Result | None:
-        """Train, save, stop and record; the result if the run ends with this step."""
+    def _rest_of_step(self, started: float, window: step_metrics.RolloutWindow) -> Result | None:
+        """Train, save and record a step. Return the result if the run ends with this step."""
         generated = time.monotonic()
         self._all("train", self._step + 1)
         self._step += 1
@@ -107,7 +110,7 @@ class ContractTaskRunner:
         mode = None if is_last else self._attempt.stop_mode()
         if mode is not None:
             self._save_once()
-        match = self._record(begun, generated, updated, window)
+        match = self._record(started, generated, updated, window)
         if match is not None:
             if not match.breaks_weights():
                 self._save_once()
@@ -115,7 +118,7 @@ class ContractTaskRunner:
         return None if mode is None else Result(self._step, mode)
 
     def _rollout(self) -> step_metrics.RolloutWindow:
-        """Let all ranks generate; raises AbandonedError when a stop gives the step up."""
+        """Let all ranks generate. Raise AbandonedError if a stop abandons the rollout."""
         pending = [rank.generate.remote() for rank in self._ranks]
         waiting = pending
         while waiting:
@@ -129,9 +132,9 @@ class ContractTaskRunner:
         return step_metrics.RolloutWindow(replicas, tail_begin=step_metrics.TAIL * min(seconds))
 
     def _record(
-        self, begun: float, generated: float, updated: float, window: step_metrics.RolloutWindow
+        self, started: float, generated: float, updated: float, window: step_metrics.RolloutWindow
     ) -> Match | None:
-        """Record the step with the metrics of every trainer; return the stop rule that it matches, if any."""
+        """Record the step with the metrics of every trainer. Return the stop rule that it matches, if any."""
         count = REQUESTS * len(self._ranks)
         metrics = {
             "training/global_step": float(self._step),
@@ -139,9 +142,9 @@ class ContractTaskRunner:
             "prompt_length/mean": float(PROMPT_TOKENS),
             "response_length/mean": float(RESPONSE_TOKENS),
             step_metrics.VERL_TOKENS: float(count * (PROMPT_TOKENS + RESPONSE_TOKENS)),
-            "timing_s/gen": generated - begun,
+            "timing_s/gen": generated - started,
             "timing_s/update_actor": updated - generated,
-            "timing_s/step": time.monotonic() - begun,
+            "timing_s/step": time.monotonic() - started,
         }
         metrics |= self._attempt.own_metrics(metrics, window, step_metrics.Batch(count))
         self._attempt.record(self._step, metrics)
@@ -153,9 +156,9 @@ class ContractTaskRunner:
             self._save()
 
     def _save(self) -> None:
-        """Save as verl's trainer does: fenced, in a place of the attempt's own, named when it is whole."""
+        """Save as verl's trainer does: fenced, in a folder of this attempt, published when it is complete."""
         self._attempt.clear(self._step)
-        begun = time.monotonic()
+        started = time.monotonic()
         if (place := self._attempt.new_place()) is None:
             return
         made = checkpoint.step_folder(place, self._step)
@@ -163,17 +166,17 @@ class ContractTaskRunner:
         self._attempt.check_owner()
         state.write_zip(made / checkpoint.COMPLETE_MARK, {"step": self._step})
         self._attempt.publish(self._step, made)
-        self._attempt.saved(self._step, time.monotonic() - begun)
+        self._attempt.saved(self._step, time.monotonic() - started)
 
     def _all(self, method: str, *arguments: object) -> list[Any]:
-        """Call a method of every rank, and return their answers."""
+        """Call a method of every rank and return the results."""
         calls: list[Callable[..., Any]] = [getattr(rank, method).remote for rank in self._ranks]
-        answers: list[Any] = ray.get([call(*arguments) for call in calls])
-        return answers
+        results: list[Any] = ray.get([call(*arguments) for call in calls])
+        return results
 
 
 def make_ranks(count: int, wanted: Settings) -> list[Any]:
-    """Create one actor a device, the devices of a node one after the other."""
+    """Create one actor per device."""
     make = functools.partial(ray.remote, max_concurrency=2)
     return [
         make(num_cpus=0, resources={DEVICE: 1.0}, runtime_env={"env_vars": {"RANK": str(rank)}})(ContractRank).remote(

@@ -14,15 +14,15 @@ from tests.contract_driver.settings import Settings
 from tests.contract_driver.state import State, part
 
 KINDS = ("model", "optim")
-"""Of which FSDP saves a part a rank (rljob_runtime/checkpoint.py, SHARD)."""
+"""Kinds of files that FSDP saves per rank (rljob_runtime/checkpoint.py, SHARD)."""
 
 
 class PlannedError(Exception):
-    """The failure that the job asked for."""
+    """The failure that the job requests with `fail_at_step`."""
 
 
 class ContractRank:
-    """Generates, trains and saves when the trainer says so; `abort` is heard meanwhile."""
+    """Generates, trains and saves on request of the trainer; `abort` can be called in the meantime."""
 
     def __init__(self, rank: int, ranks: int, settings: Settings) -> None:
         self._rank, self._ranks, self._settings = rank, ranks, settings
@@ -31,26 +31,26 @@ class ContractRank:
         self._aborted = threading.Event()
 
     def listen(self) -> tuple[str, int]:
-        """Return where rank 0 waits for the others."""
+        """Return the address and port on which rank 0 waits for the others."""
         return str(ray.util.get_node_ip_address()), self._group.port
 
     def join(self, address: str, port: int) -> None:
-        """Join the others."""
+        """Join the group of all ranks."""
         self._group.join(address, port)
 
     def load(self, made: Path | None) -> int:
-        """Take the state of a step's folder, and return its step; 0 without one."""
+        """Load the state from the folder of a step and return the step; 0 without a folder."""
         if made is not None:
             states = {kind: State.load(self._file(made, kind), self._rank, self._ranks) for kind in KINDS}
             self._state = states["model"]
             if states["optim"] != self._state:
-                raise RuntimeError(f"rank {self._rank}: model and optimizer are of different steps in {made}")
+                raise RuntimeError(f"rank {self._rank}: model and optimizer have different steps in {made}")
         return self._state.step
 
     def generate(self) -> float:
-        """Take the time of a rollout, unless it is aborted, and return its seconds; all ranks leave it together.
+        """Wait for the duration of a rollout, unless it is aborted, and return that duration.
 
-        Higher ranks are done sooner, so that replicas are idle for a known time.
+        All ranks return together. Higher ranks finish earlier, so that replicas are idle for a known time.
         """
         self._aborted.clear()
         seconds = self._settings.rollout_seconds * (1 - 0.4 * self._rank / self._ranks)
@@ -59,18 +59,18 @@ class ContractRank:
         return seconds
 
     def abort(self) -> None:
-        """Give a rollout up."""
+        """Abort the rollout."""
         self._aborted.set()
 
     def train(self, step: int) -> None:
-        """Make one step, together with all other ranks."""
+        """Train one step together with all other ranks."""
         if step == self._settings.fail_at_step and self._rank == self._ranks - 1:
-            raise PlannedError(f"rank {self._rank} fails in step {step}, as the job asked for")
+            raise PlannedError(f"rank {self._rank} fails in step {step}, as the job requests")
         time.sleep(self._settings.update_seconds)
         self._state.train(step, self._group.all_reduce(part(step, self._rank)))
 
     def save(self, made: Path) -> None:
-        """Write this rank's parts of a step."""
+        """Write this rank's files of the checkpoint."""
         time.sleep(self._settings.save_seconds)
         for kind in KINDS:
             self._state.save(self._file(made, kind), self._settings.state_kilobytes)

@@ -1,4 +1,4 @@
-"""The driver's state tells a step that is lost, repeated or foreign, and its group waits for every rank."""
+"""The driver's state detects lost, repeated and wrong steps, and its group waits for every rank."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def trained(steps: int, rank: int = 1, ranks: int = 2) -> State:
     return state
 
 
-def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_saved_state_is_loaded_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "actor" / "model.pt"
     trained(5).save(file, kilobytes=3)
     assert is_whole(file)
@@ -33,7 +33,7 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     assert file.stat().st_size > 3 << 10
 
 
-def test_a_file_that_was_cut_off_is_not_whole(tmp_path: Path) -> None:
+def test_a_truncated_file_is_not_whole(tmp_path: Path) -> None:
     file = tmp_path / "model.pt"
     trained(5).save(file, kilobytes=3)
     file.write_bytes(file.read_bytes()[:-30])
@@ -49,8 +49,8 @@ def test_a_file_that_was_cut_off_is_not_whole(tmp_path: Path) -> None:
         {"value": after(5, 3)},
     ],
 )
-def test_another_ranks_or_steps_state_is_refused(tmp_path: Path, damage: dict[str, object]) -> None:
-    dataclasses.replace(trained(5), **damage).save(tmp_path / "model.pt", 0)  # type: ignore[arg-type] # rows of fields
+def test_the_state_of_another_rank_or_step_is_rejected(tmp_path: Path, damage: dict[str, object]) -> None:
+    dataclasses.replace(trained(5), **damage).save(tmp_path / "model.pt", 0)  # type: ignore[arg-type] # the parameters are fields of State
     with pytest.raises(StateError):
         State.load(tmp_path / "model.pt", rank=1, ranks=2)
 
@@ -61,7 +61,7 @@ def test_a_step_is_made_once_and_in_order(step: int) -> None:
         trained(5).train(step, 0)
 
 
-# In a run, the sockets end with the process of their rank.
+# The group does not close its sockets: in a run, they end with the process of their rank.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_sum_waits_for_every_rank() -> None:
     groups = [Group(rank, 3) for rank in range(3)]
@@ -104,7 +104,7 @@ def test_a_job_sets_how_long_a_step_takes() -> None:
         ("+contract.rollout_seconds", -1, "InvalidOverride"),
     ],
 )
-def test_a_setting_that_is_none_is_refused(key: str, value: OverrideValue, reason: str) -> None:
-    with pytest.raises(RefusedError) as refused:
+def test_an_unknown_or_invalid_setting_is_rejected(key: str, value: OverrideValue, reason: str) -> None:
+    with pytest.raises(RefusedError) as rejected:
         Settings.of(dataclasses.replace(JOB, overrides={key: value}))
-    assert (refused.value.code, refused.value.reason) == (ExitCode.BAD_CONFIG, reason)
+    assert (rejected.value.code, rejected.value.reason) == (ExitCode.BAD_CONFIG, reason)

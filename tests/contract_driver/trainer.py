@@ -1,4 +1,4 @@
-"""The contract driver behind the launcher's seam (`rljob_runtime.trainer.Trainer`)."""
+"""The contract driver's implementation of `rljob_runtime.trainer.Trainer`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.contract_driver.loop import ContractTaskRunner
 from tests.contract_driver.settings import Settings
 
 HEAD_RESOURCE = "node:__internal_head__"
-"""Ray's resource of the head node (ray/_common/constants.py, 2.60): on the head the loop sees the spool."""
+"""Ray's resource of the head node (ray/_common/constants.py, 2.60): the loop needs the spool, which is on the head."""
 
 
 class ContractTrainer:
-    """Runs the loop in an actor on the head, as verl's task runner is one."""
+    """Runs the loop in an actor on the head, as verl's task runner does."""
 
     sole_actor = ("ContractTaskRunner", "contract")
 
@@ -31,12 +31,12 @@ class ContractTrainer:
         self._lock = threading.Lock()
         self._runner: Any = None
 
-    def only_evaluates(self, job: JobConfig) -> bool:  # noqa: ARG002 - of the Protocol
+    def only_evaluates(self, job: JobConfig) -> bool:  # noqa: ARG002 - required by the Protocol
         """See `Trainer`: every job trains."""
         return False
 
-    def environment(self, job: JobConfig, environ: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - the same
-        """See `Trainer`: no platform, no variables."""
+    def environment(self, job: JobConfig, environ: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - required by the Protocol
+        """See `Trainer`: it needs no variables on any platform."""
         return {}
 
     def prepare(self, setup: Setup) -> None:
@@ -77,4 +77,4 @@ class ContractTrainer:
                 self._runner.request_stop.remote(mode.value)
 
 
-_: type[Trainer] = ContractTrainer  # mypy compares the two
+_: type[Trainer] = ContractTrainer  # mypy checks the class against the Protocol

@@ -1,4 +1,4 @@
-"""Fixtures of the whole-product tests: a cluster in which the product is installed, and a namespace of their own."""
+"""Fixtures of the whole-product tests: the cluster with the installed operator, and a separate namespace."""
 
 from __future__ import annotations
 
@@ -11,66 +11,66 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import quickstart, shared
+from tests.e2e.recorded_run import OPERATOR_NAMESPACE, Record
 from tests.e2e.shared import ROOT, Seen
-from tests.e2e.story import OPERATOR_NAMESPACE, Record
 from tests.kube import Kube, http_get, wait_for
 from tests.monitoring.prometheus import Prometheus
 
 WATCHED = "RLJOB_WATCHED"
-"""Environment variable: a folder that a run left (build/e2e), to be asked again without a cluster."""
+"""Environment variable with the folder of an earlier run (build/e2e), to query its metrics without a cluster."""
 NAMESPACE = "rljob-e2e"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the shared run: its initializer makes the tiny model, which the others then find."""
+    """Start with the shared run: its initializer creates the small model, which the other jobs then use."""
     items.sort(key=lambda item: {"shared_run", "watched"}.isdisjoint(getattr(item, "fixturenames", ())))
 
 
 def cluster(*words: str) -> str:
-    """Run a command of the local cluster, and give what it prints."""
+    """Run a command of tests.cluster and return its output."""
     command = [sys.executable, "-m", "tests.cluster", *words]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=120).stdout.strip()
 
 
 @pytest.fixture(scope="session")
 def admin() -> Kube:
-    """Give kubectl for the operator's namespace of the running local cluster."""
+    """Return kubectl for the operator's namespace on the running local cluster."""
     return Kube(f"{cluster('path', 'kube')}/kubectl", cluster("kubeconfig"), OPERATOR_NAMESPACE)
 
 
 @pytest.fixture(scope="session")
 def kube(admin: Kube) -> Iterator[Kube]:
-    """Give kubectl for a fresh namespace that holds the quickstart's code and storage."""
+    """Yield kubectl for a new namespace with the quickstart's code and storage."""
     if not admin.find("deployments", "app.kubernetes.io/name=rljob-operator"):
         raise AssertionError("the operator is not installed; run `make test` or `python -m scripts.test product`")
-    mine = admin.in_namespace(NAMESPACE)
-    mine.delete("namespace", NAMESPACE)
-    mine.run("create", "namespace", NAMESPACE)
-    mine.apply(*quickstart.surroundings())
-    yield mine
-    mine.delete("namespace", NAMESPACE, wait=False)
-    wait_for("the namespace is gone", lambda: mine.get("namespace", NAMESPACE) is None, 180)
+    access = admin.in_namespace(NAMESPACE)
+    access.delete("namespace", NAMESPACE)
+    access.run("create", "namespace", NAMESPACE)
+    access.apply(*quickstart.surroundings())
+    yield access
+    access.delete("namespace", NAMESPACE, wait=False)
+    wait_for("the namespace is gone", lambda: access.get("namespace", NAMESPACE) is None, 180)
 
 
 @pytest.fixture(scope="session")
 def prometheus(admin: Kube) -> Iterator[Prometheus]:
-    """Give a Prometheus that scrapes the local cluster."""
-    del admin  # it tells whether there is one
+    """Yield a Prometheus that scrapes the local cluster."""
+    del admin  # requested because it fails if there is no cluster
     with shared.watching() as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def shared_run(kube: Kube, prometheus: Prometheus) -> Iterator[tuple[Record, Seen]]:
-    """Give the main job after its end; Prometheus has seen it."""
+    """Yield the record of the finished shared job, which Prometheus has scraped."""
     del prometheus
-    yield shared.play(kube)
+    yield shared.run_job(kube)
     kube.delete("rljob", shared.NAME)
 
 
 @pytest.fixture(scope="session")
 def watched(request: pytest.FixtureRequest) -> Iterator[tuple[Prometheus, Seen]]:
-    """Give Prometheus and what it has seen: the main job, or one of an earlier session."""
+    """Yield Prometheus with the data of the shared job, or of one from an earlier session."""
     if earlier := os.environ.get(WATCHED):
         with shared.watched_earlier(Path(earlier)) as found:
             yield found
@@ -81,14 +81,14 @@ def watched(request: pytest.FixtureRequest) -> Iterator[tuple[Prometheus, Seen]]
 
 @pytest.fixture
 def alone(kube: Kube) -> Iterator[Kube]:
-    """Give the namespace without jobs, and leave it so: a job that a failed test forgot would hold the NPUs."""
+    """Yield the namespace without jobs, and delete its jobs afterwards: those of a failed test would hold NPUs."""
     yield kube
     for job in kube.find("rljobs"):
         kube.delete("rljob", job["metadata"]["name"])
 
 
 def operator_writes(admin: Kube) -> float:
-    """Read the operator's own count of writes; its Lease is renewed all the time and does not count."""
+    """Return the number of writes that the operator counts, without the continuous renewals of its Lease."""
     pods = admin.find("pods", "app.kubernetes.io/name=rljob-operator")
     text = http_get(f"http://{pods[0]['status']['podIP']}:8080/metrics")
     writes = [
@@ -98,5 +98,5 @@ def operator_writes(admin: Kube) -> float:
         and any(f'verb="{verb}"' in row for verb in ("create", "patch", "update", "delete"))
         and "leases" not in row
     ]
-    assert writes, "the operator counts no requests"
+    assert writes, "the operator's metrics contain no API requests"
     return sum(writes)

@@ -14,27 +14,27 @@ PATH = Path(__file__).resolve().parents[2] / "examples" / "quickstart.yaml"
 
 
 def manifests() -> list[Manifest]:
-    """Give every document of examples/quickstart.yaml."""
+    """Return all documents of examples/quickstart.yaml."""
     return [document for document in yaml.safe_load_all(PATH.read_text()) if document]
 
 
 def rljob() -> Manifest:
-    """Give the RLJob of the quickstart."""
+    """Return the RLJob of the quickstart."""
     return next(document for document in manifests() if document["kind"] == "RLJob")
 
 
 def surroundings() -> list[Manifest]:
-    """Give what stands beside the RLJob: code and storage."""
+    """Return the other manifests of the quickstart: code and storage."""
     return [document for document in manifests() if document["kind"] != "RLJob"]
 
 
 def variant(name: str, **fields: Any) -> Manifest:  # noqa: ANN401 - JSON values
-    """Give the quickstart's RLJob under another name, with fields set by path: `trainer__steps=3`."""
+    """Return the quickstart's RLJob with another name and with fields set by path: `trainer__steps=3`."""
     return changed(rljob(), name, fields)
 
 
 def changed(job: Manifest, name: str, fields: Mapping[str, Any]) -> Manifest:
-    """Return a copy of a job under another name, with fields set by path."""
+    """Return a copy of a job with another name and with fields set by path."""
     job = copy.deepcopy(job)
     job["metadata"] = {"name": name}
     for path, value in fields.items():
@@ -49,7 +49,7 @@ def changed(job: Manifest, name: str, fields: Mapping[str, Any]) -> Manifest:
 CLAIM = "quickstart"
 """PersistentVolumeClaim of the quickstart."""
 MOUNT = "/data"
-"""Where it is mounted."""
+"""Mount path of the claim."""
 BARE: dict[str, Any] = {
     "head": {"template": {}},
     "workerGroups__0__template": {},
@@ -57,6 +57,6 @@ BARE: dict[str, Any] = {
     "code": {"type": "Image"},
     "initializers": [],
 }
-"""Fields of a variant whose pods ask for nothing and mount nothing: what other tests still hold must not decide."""
+"""Fields of a variant whose pods request no resources and mount no volumes, so that other tests do not affect it."""
 WAITING = BARE | {"workerGroups__0__devicesPerNode": 16}
-"""The same, with more NPUs than the node has: the head runs, and nothing trains."""
+"""The same with more NPUs than the node has: only the head pod runs."""

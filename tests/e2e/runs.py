@@ -1,8 +1,9 @@
-"""The jobs that lifecycle tests follow: the contract driver's, or, with RLJOB_E2E_TRAINER=verl, the quickstart's own.
+"""The jobs of the lifecycle tests: the contract driver's or, with RLJOB_E2E_TRAINER=verl, the quickstart's.
 
-`make test` follows the contract driver (tests/contract_driver): no torch, no verl, starts of seconds. `make acceptance`
-puts the same questions to real training. The driver's image holds what the required paths name, so its jobs need
-neither code nor initializers; the quickstart's claim keeps checkpoints and logs, where `tests.e2e.story` finds them.
+`make test` uses the contract driver (tests/contract_driver), which needs neither torch nor verl and starts in seconds.
+`make acceptance` runs the same tests with real training. The driver's image contains the files that the required paths
+name, so its jobs need neither code nor initializers. Checkpoints and logs are on the quickstart's claim, where
+`tests.e2e.recorded_run` reads them.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ CONTRACT_IMAGE = "rljob.local/runtime:contract"
 CONTRACT_INPUTS = "/opt/contract"
 IMAGE: str = quickstart.rljob()["spec"]["runtime"]["image"] if VERL else CONTRACT_IMAGE
 RANK = "WorkerDict" if VERL else "ContractRank"
-"""In the title of a rank's process: verl's class (verl/single_controller, 0.9.1), and tests/contract_driver/rank.py."""
+"""Part of a rank's process title: the class in verl/single_controller (0.9.1) or tests/contract_driver/rank.py."""
 DEVICES = 2
 SLOWER = 3 if VERL else 1
-"""How much longer a run of verl may take."""
-HURRIED_SECONDS = 0.1
+"""Factor for the timeouts of runs."""
+SHORT_STEP_SECONDS = 0.1
 
 
 def rljob() -> Manifest:
-    """Return a job on two devices of one node; with the contract driver, of steps of a second."""
+    """Return a job on two devices of one node. Steps of the contract driver take a second."""
     job = copy.deepcopy(quickstart.rljob())
     if VERL:
         return job
@@ -44,12 +45,12 @@ def rljob() -> Manifest:
 
 
 def variant(name: str, **fields: Any) -> Manifest:  # noqa: ANN401 - JSON values
-    """Return that job under another name, with fields set by path: `trainer__steps=3`."""
+    """Return that job with another name and with fields set by path: `trainer__steps=3`."""
     return quickstart.changed(rljob(), name, fields)
 
 
 def pace(step_seconds: float, **settings: float) -> Manifest:
-    """Return the fields of a job whose steps take so long, three quarters of it rollout; verl takes what it needs."""
+    """Return the fields that set the duration of a step, three quarters of it rollout. Empty with verl."""
     if VERL:
         return {}
     seconds = {"rollout_seconds": 0.75 * step_seconds, "update_seconds": 0.25 * step_seconds}
@@ -57,5 +58,5 @@ def pace(step_seconds: float, **settings: float) -> Manifest:
 
 
 def saving(name: str, every: int, **more: Any) -> Manifest:  # noqa: ANN401 - JSON values
-    """Return `spec.checkpoint` of a job with a folder of its own."""
+    """Return a `spec.checkpoint` with a folder for this job."""
     return {"path": f"{quickstart.MOUNT}/checkpoints/{name}", "everySteps": every, **more}

@@ -1,9 +1,9 @@
-"""The one run with real verl and vLLM: the quickstart trains a model while a Prometheus looks on.
+"""The one run with real verl and vLLM: the quickstart trains a model while a Prometheus scrapes it.
 
-It is as short as its reward allows. On its way a worker's main process is killed, and the job is suspended and resumed,
-the operator killed in the middle of each: what else a run survives is judged with the contract driver (test_lifecycle,
-test_survival). One run serves test_training and test_training_metrics, because it is the expensive part; what it leaves
-behind is kept in build/e2e, so that the questions to Prometheus can be put again without another run.
+The run is as short as the required reward allows. During it, a worker's main process is killed, the job is suspended
+and resumed, and the operator is killed during each of the two. Other faults are tested with the contract driver
+(test_lifecycle, test_survival). test_training and test_training_metrics share the run because it is expensive. Its data
+is kept in build/e2e, so that the Prometheus queries can be repeated without another run.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 from tests.cluster.api import Api
 from tests.cluster.paths import state
-from tests.e2e import quickstart, story
-from tests.e2e.story import Record
+from tests.e2e import quickstart, recorded_run
+from tests.e2e.recorded_run import Record
 from tests.kube import Kube
 from tests.monitoring.discovery import discovering, scrape_jobs
 from tests.monitoring.prometheus import SCRAPE_CONFIG, Prometheus, configuration, running
@@ -32,27 +32,27 @@ KEPT = ROOT / "build" / "e2e"
 NAME = "quickstart"
 RUN_SECONDS = 1500
 STEPS = 28
-"""After twenty, the mean reward of the last five is above test_training's bars by as much as five steps differ."""
+"""After 20 steps, the mean reward of the last five exceeds the thresholds of test_training by its usual variation."""
 SAVE_EVERY = 5
 GRACE_SECONDS = 240
-BLOWS = ((4, story.lose_worker), (12, story.suspend))
+FAULTS = ((4, recorded_run.lose_worker), (12, recorded_run.suspend))
 SCRAPE_SECONDS = 2
-"""A step of the quickstart takes three seconds or more."""
+"""Less than a step of the quickstart, which takes at least three seconds."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What is kept of a run beside Prometheus' data."""
+    """What is kept of a run in addition to the data of Prometheus."""
 
     namespace: str
     begin: float
     end: float
     attempts: list[list[dict[str, Any]]]
-    """steps.jsonl by attempt."""
+    """Contents of steps.jsonl by attempt."""
 
     @property
     def time(self) -> Time:
-        """The whole run, in steps of a panel."""
+        """Return the time range of the run with the step of a panel."""
         return Time(self.begin, self.end, 2 * SCRAPE_SECONDS)
 
 
@@ -71,13 +71,13 @@ def watching() -> Iterator[Prometheus]:
 
 @contextmanager
 def watched_earlier(folder: Path) -> Iterator[tuple[Prometheus, Seen]]:
-    """Give what an earlier run left in a folder."""
+    """Yield Prometheus and the data that an earlier run left in a folder."""
     seen = Seen(**json.loads((folder / "seen.json").read_text()))
     with running(folder / "prometheus", configuration(SCRAPE_SECONDS)) as prometheus:
         yield prometheus, seen
 
 
-def play(kube: Kube) -> tuple[Record, Seen]:
+def run_job(kube: Kube) -> tuple[Record, Seen]:
     """Run the job to its end."""
     job = quickstart.variant(
         NAME,
@@ -87,9 +87,9 @@ def play(kube: Kube) -> tuple[Record, Seen]:
         stop={"graceSeconds": GRACE_SECONDS},
     )
     begin, record = time.time(), Record(NAME)
-    for record in story.play(kube, job, BLOWS, RUN_SECONDS):  # noqa: B007 - the last one counts
+    for record in recorded_run.run_with_faults(kube, job, FAULTS, RUN_SECONDS):  # noqa: B007 - only the last one is used
         pass
-    # The end is scraped too, and the rules look at it once.
+    # Time to scrape the end of the run and to evaluate the rules once.
     time.sleep(3 * SCRAPE_SECONDS)
     seen = Seen(kube.namespace, begin, time.time(), record.attempts)
     (KEPT / "seen.json").write_text(json.dumps(asdict(seen)))

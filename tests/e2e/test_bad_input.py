@@ -1,4 +1,4 @@
-"""Bad manifests never cost an NPU: refused at `kubectl apply`, or Validated=False with every reason in plain sight."""
+"""Invalid manifests never hold NPUs: the API server rejects them, or the operator sets Validated=False with reasons."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.kube import Kube, KubectlError, Manifest, condition, wait_for
 
 pytestmark = pytest.mark.e2e
 
-REFUSED = {
+REJECTED = {
     "a name too long": ("x" * 41, {}, "metadata.name is longer than 40 characters"),
     "a name with a dot": ("a.b", {}, "metadata.name must consist of lower-case"),
     "an unknown field": ("bad", {"trainer__stps": 4}, 'unknown field "spec.trainer.stps"'),
     "no steps": ("bad", {"trainer__steps": 0}, "spec.trainer.steps"),
     "a negative batch": ("bad", {"trainer__globalBatchSize": -32}, "spec.trainer.globalBatchSize"),
     "no nodes": ("bad", {"workerGroups__0__nodes": 0}, "spec.workerGroups[0].nodes"),
-    "a fraction that is none": ("bad", {"trainer__learningRate": "fast"}, "spec.trainer.learningRate"),
+    "a learning rate that is not a number": ("bad", {"trainer__learningRate": "fast"}, "spec.trainer.learningRate"),
     "code without a ConfigMap": ("bad", {"code": {"type": "ConfigMap"}}, "configMap goes with type ConfigMap"),
     "a volume with two sources": (
         "bad",
@@ -28,8 +28,8 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("name", "fields", "message"), REFUSED.values(), ids=REFUSED)
-def test_the_api_server_refuses(kube: Kube, name: str, fields: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("name", "fields", "message"), REJECTED.values(), ids=REJECTED)
+def test_the_api_server_rejects_it(kube: Kube, name: str, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(KubectlError, match=r"(?i)error|invalid") as caught:
         kube.apply(quickstart.variant(name, **fields))
     assert message in str(caught.value)
@@ -49,14 +49,14 @@ INVALID = {
 
 
 @pytest.mark.parametrize(("name", "fields", "message"), [(k, *v) for k, v in INVALID.items()], ids=INVALID)
-def test_the_operator_refuses(kube: Kube, name: str, fields: dict[str, Any], message: str) -> None:
+def test_the_operator_rejects_it(kube: Kube, name: str, fields: dict[str, Any], message: str) -> None:
     name = f"invalid-{name}"
     kube.apply(quickstart.variant(name, **fields))
 
-    def verdict() -> Manifest | None:
+    def validated() -> Manifest | None:
         return condition(kube.get("rljob", name), "Validated")
 
-    found = wait_for("the verdict", verdict, 30)
+    found = wait_for("the condition Validated", validated, 30)
     assert found["status"] == "False"
     assert found["reason"] == "InvalidSpec"
     assert message in found["message"]
@@ -69,11 +69,11 @@ def test_the_operator_refuses(kube: Kube, name: str, fields: dict[str, Any], mes
     kube.delete("rljob", name)
 
 
-def test_an_invalid_job_that_is_mended_goes_on(kube: Kube) -> None:
-    name = "mended"
+def test_an_invalid_job_that_is_fixed_continues(kube: Kube) -> None:
+    name = "fixed"
     image = "rljob.local/no-such-image:1"
     kube.apply(quickstart.variant(name, trainer__miniBatchSize=7, runtime__image=image))
-    wait_for("the verdict", lambda: condition(kube.get("rljob", name), "Validated"), 30)
+    wait_for("the condition Validated", lambda: condition(kube.get("rljob", name), "Validated"), 30)
     kube.apply(quickstart.variant(name, runtime__image=image))
 
     def valid() -> bool:

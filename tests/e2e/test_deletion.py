@@ -1,4 +1,4 @@
-"""Deleting a job in the middle of its run: it saves first, and leaves nothing."""
+"""A job that is deleted during its run saves a checkpoint first and leaves no objects."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tests.kube import Kube, wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle]
 
 SAVING = {
-    "checkpoint": runs.saving("doomed", 400),
+    "checkpoint": runs.saving("deleted", 400),
     "stop": {"graceSeconds": 240, "requireCheckpoint": True},
 }
 KINDS = ("rayclusters", "pods", "jobs", "services", "configmaps", "secrets")
 
 
 def test_a_deleted_job_saves_and_leaves_nothing(alone: Kube) -> None:
-    alone.apply(runs.variant("doomed", trainer__steps=400, **SAVING))
+    alone.apply(runs.variant("deleted", trainer__steps=400, **SAVING))
 
     def job() -> dict[str, Any]:
-        return alone.get("rljob", "doomed") or {}
+        return alone.get("rljob", "deleted") or {}
 
     def training() -> bool:
         status = job().get("status", {})
@@ -39,15 +39,15 @@ def test_a_deleted_job_saves_and_leaves_nothing(alone: Kube) -> None:
     def gone() -> bool:
         if job():
             return False
-        ours = [item for kind in KINDS for item in alone.find(kind, f"rljob.dev/job-uid={uid}")]
-        rays = [item for kind in ("pods", "services") for item in alone.find(kind, f"ray.io/cluster={cluster}")]
-        return not ours and not rays
+        owned = [item for kind in KINDS for item in alone.find(kind, f"rljob.dev/job-uid={uid}")]
+        of_ray = [item for kind in ("pods", "services") for item in alone.find(kind, f"ray.io/cluster={cluster}")]
+        return not owned and not of_ray
 
-    with alone.watch("rljob", "doomed", "{.status.checkpoint.step}") as steps:
+    with alone.watch("rljob", "deleted", "{.status.checkpoint.step}") as steps:
         begin = time.monotonic()
-        # In the foreground all pods are deleted at once, and the Service of the head with them.
-        alone.run("delete", "rljob", "doomed", "--wait=false", "--cascade=foreground")
-        wait_for("everything of the job is gone", gone, 180)
+        # Foreground deletion deletes all pods at the same time, together with the Service of the head.
+        alone.run("delete", "rljob", "deleted", "--wait=false", "--cascade=foreground")
+        wait_for("all objects of the job are gone", gone, 180)
         print(f"gone after {time.monotonic() - begin:.0f} s")
     assert int(steps[-1]) >= seen
 

@@ -1,4 +1,4 @@
-"""A driver that fails ends the job with its cause: one attempt, Finished=Failed, the NPUs free again."""
+"""A failed driver ends the job and reports the cause: one attempt, Finished=Failed, and the NPUs are free."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if not runs.VERL:
 
 
 @pytest.mark.parametrize(("name", "fields", "reason", "parts"), [(k, *v) for k, v in CASES.items()], ids=CASES)
-def test_the_cause_stands_in_the_status(
+def test_the_cause_is_in_the_status(
     kube: Kube, name: str, fields: dict[str, Any], reason: str, parts: tuple[str, ...]
 ) -> None:
     kube.apply(runs.variant(name, **fields))

@@ -1,8 +1,8 @@
-"""The life of a run, from outside: what the contract driver's main job went through, and what it left behind.
+"""A run with faults, a suspension and upgrades of the operator: its status and its records.
 
-In one run the operator is killed at three moments at which nothing else happens; a worker's main process is killed, the
-head pod is deleted, the job is suspended and resumed, with the operator killed in the middle of each. Chart and image
-go to a later version in the first attempt and back in the second. Each test reads another side of it.
+In one run the operator is killed three times while nothing else happens. Then a worker's main process is killed, the
+head pod is deleted, and the job is suspended and resumed; the operator is killed during each of these. Chart and image
+are upgraded in the first attempt and rolled back in the second. Each test checks one aspect of this run.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from itertools import pairwise
 
 import pytest
 
-from tests.e2e import runs, story, upgrades
-from tests.e2e.story import Record
+from tests.e2e import recorded_run, runs, upgrades
+from tests.e2e.recorded_run import Record
 from tests.kube import Kube, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1600 * runs.SLOWER)]
 
 NAME = "lifecycle"
 STEPS = 40 if runs.VERL else 240
-"""More than pass until the last blow has fallen; after it those of the contract driver are short."""
+"""More than the run takes until the last fault; after it the steps of the contract driver are short."""
 STEP_SECONDS = 2.0
 SAVE_EVERY = 5
 GRACE_SECONDS = 240
 RUN_SECONDS = 1500 * runs.SLOWER
-PEACE = (0, *sorted(random.sample(range(1, 7), 2)))
-"""Steps at which the operator is killed in the first attempt: any two, and once while the job starts."""
-BLOWS = ((8, story.lose_worker), (17, story.delete_head), (27, story.suspend))
+UNDISTURBED_KILL_STEPS = (0, *sorted(random.sample(range(1, 7), 2)))
+"""Steps at which the operator is killed in the first attempt: while the job starts, and two random ones."""
+FAULTS = ((8, recorded_run.lose_worker), (17, recorded_run.delete_head), (27, recorded_run.suspend))
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ def run(kube: Kube) -> Iterator[Record]:
         stop={"graceSeconds": GRACE_SECONDS},
     )
     changes, record = [upgrades.upgrade, upgrades.downgrade], Record(NAME)
-    for record in story.play(kube, job, BLOWS, RUN_SECONDS, PEACE):
-        begun = len(record.status.get("attempts", ()))
-        if changes and record.status.get("state") == "Training" and begun > 2 - len(changes):
+    for record in recorded_run.run_with_faults(kube, job, FAULTS, RUN_SECONDS, UNDISTURBED_KILL_STEPS):
+        started = len(record.status.get("attempts", ()))
+        if changes and record.status.get("state") == "Training" and started > 2 - len(changes):
             changes.pop(0)(kube, NAME)
     yield record
     kube.delete("rljob", NAME)
@@ -67,16 +67,16 @@ def test_kubectl_shows_it(kube: Kube, run: Record) -> None:
     assert run.job["status"]["progress"]["tokensPerSecondPerCard"] in row
 
 
-def test_an_operator_that_dies_in_peace_changes_nothing(run: Record) -> None:
-    print(run.killed_in_peace)
-    assert len(run.killed_in_peace) == len(PEACE)
-    assert run.killed_in_peace[0].startswith("Starting")
-    assert run.made_in_peace == (1, 1), "one cluster and one submission until the first blow"
+def test_killing_the_operator_of_an_undisturbed_run_changes_nothing(run: Record) -> None:
+    print(run.undisturbed_kills)
+    assert len(run.undisturbed_kills) == len(UNDISTURBED_KILL_STEPS)
+    assert run.undisturbed_kills[0].startswith("Starting")
+    assert run.created_undisturbed == (1, 1), "one cluster and one submission before the first fault"
 
 
-def test_each_blow_cost_one_attempt_one_cluster_and_one_submission(run: Record) -> None:
+def test_each_fault_costs_one_attempt_one_cluster_and_one_submission(run: Record) -> None:
     status = run.status
-    assert run.killed == len(PEACE) + len(BLOWS) + 1
+    assert run.operator_kills == len(UNDISTURBED_KILL_STEPS) + len(FAULTS) + 1
     assert [attempt["number"] for attempt in status["attempts"]] == [1, 2, 3, 4]
     assert len(run.clusters) == 4
     assert run.submissions == {attempt["submissionId"] for attempt in status["attempts"]}
@@ -96,7 +96,7 @@ def test_each_blow_cost_one_attempt_one_cluster_and_one_submission(run: Record) 
     assert status["restarts"] == 2
 
 
-def test_little_is_lost(run: Record) -> None:
+def test_at_most_one_checkpoint_interval_is_repeated(run: Record) -> None:
     for before, after in pairwise(run.attempts):
         assert before[-1]["step"] - after[0]["step"] <= SAVE_EVERY
         steps = [line["step"] for line in after]
@@ -106,25 +106,25 @@ def test_little_is_lost(run: Record) -> None:
 def test_a_suspended_run_has_saved_its_last_step_and_frees_its_npus_in_time(run: Record) -> None:
     suspended, last = run.status["attempts"][2:]
     print(f"suspended: NPUs free after {run.freed_seconds:.0f} s")
-    # A promise of the product, not a measure of the machine: usual are 20 to 40 s.
+    # The limit is what the product guarantees; 20 to 40 s are usual.
     assert run.freed_seconds <= GRACE_SECONDS + 10
     assert last["resumedFromStep"] >= suspended["lastStep"]
     assert run.attempts[3][0]["step"] == last["resumedFromStep"] + 1
 
 
-def test_usage_tells_what_was_held_and_what_was_worth_it(run: Record) -> None:
+def test_usage_reports_held_and_productive_device_time(run: Record) -> None:
     usage, attempts = run.status["usage"], run.status["attempts"]
     print(json.dumps(usage))
     assert usage["deviceSeconds"] == sum(attempt["deviceSeconds"] for attempt in attempts)
     assert 0 < usage["productiveDeviceSeconds"] < usage["deviceSeconds"]
-    # The class of these nodes has one device a card.
+    # The accelerator class of these nodes has one device per card.
     assert usage["cardSeconds"] == usage["deviceSeconds"]
     free = datetime.fromisoformat(run.job["metadata"]["creationTimestamp"])
     for attempt in attempts:
         end, submitted = (datetime.fromisoformat(attempt[name]) for name in ("endTime", "submittedTime"))
         ran = (end - submitted).total_seconds()
         started = attempt["deviceSeconds"] / runs.DEVICES - ran
-        # Its workers had devices before Ray took the submission, and not before the attempt before it had ended.
+        # The workers get devices before Ray accepts the submission, and not before the previous attempt has ended.
         print(f"attempt {attempt['number']} held devices for {started:.0f} s before it ran for {ran:.0f} s")
         assert 2 < started <= (submitted - free).total_seconds() + 1
         free = end

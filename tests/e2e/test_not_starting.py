@@ -1,4 +1,4 @@
-"""What does not start says why: the message names the pod and the reason."""
+"""A job that cannot start reports the reason, and its message names the pod."""
 
 from __future__ import annotations
 
@@ -38,50 +38,54 @@ def test_the_reason_names_the_pod(
 ) -> None:
     kube.apply(runs.variant(name, **fields))
 
-    def told() -> Manifest | None:
+    def reported() -> Manifest | None:
         status = (kube.get("rljob", name) or {}).get("status", {})
         return status if status.get("reason") == reason else None
 
-    status = wait_for(f"reason {reason}", told, 120)
+    status = wait_for(f"reason {reason}", reported, 120)
     assert all(part in status["message"] for part in parts), status["message"]
     assert reason in kube.run("get", "rljob", name, "-o", "wide")
     wait_for("a warning event", lambda: any(e.get("reason") == reason for e in kube.events(name)), 30)
     kube.delete("rljob", name)
 
 
-def test_a_used_up_quota_is_told_in_the_api_servers_words_until_there_is_room(kube: Kube) -> None:
+def test_an_exhausted_quota_is_reported_in_the_api_servers_words_until_there_is_room(kube: Kube) -> None:
     spent = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "spent"}}
     kube.apply({**spent, "spec": {"hard": {"requests.huawei.com/Ascend910": "0"}}})
-    kube.apply(runs.variant("poor", **quickstart.BARE))
+    kube.apply(runs.variant("over-quota", **quickstart.BARE))
 
     def status() -> Manifest:
-        found: Manifest = (kube.get("rljob", "poor") or {}).get("status", {})
+        found: Manifest = (kube.get("rljob", "over-quota") or {}).get("status", {})
         return found
 
-    wait_for("the refusal", lambda: status().get("reason") == "PodsRefused", 120)
-    # The head is there: without KubeRay's own words, all that exists would be ready.
+    wait_for("reason PodsRefused", lambda: status().get("reason") == "PodsRefused", 120)
+    # The head pod exists: without the message of KubeRay, every existing pod would be ready.
     assert "exceeded quota: spent" in status()["message"]
-    assert [event["reason"] for event in kube.events("poor")].count("PodsRefused") == 1
+    assert [event["reason"] for event in kube.events("over-quota")].count("PodsRefused") == 1
     kube.delete("resourcequota", "spent")
-    wait_for("its pods", lambda: status().get("reason") != "PodsRefused", 180)
-    kube.delete("rljob", "poor")
+    wait_for("the pods are created", lambda: status().get("reason") != "PodsRefused", 180)
+    kube.delete("rljob", "over-quota")
 
 
 def test_applying_a_waiting_job_again_writes_nothing(kube: Kube, admin: Kube) -> None:
     job = runs.variant("twice", **quickstart.BARE, workerGroups__0__devicesPerNode=16)
     kube.apply(job)
     waits = {"reason": "PodUnschedulable"}
-    wait_for("the wait", lambda: waits.items() <= (kube.get("rljob", "twice") or {}).get("status", {}).items(), 120)
+    wait_for(
+        "reason PodUnschedulable",
+        lambda: waits.items() <= (kube.get("rljob", "twice") or {}).get("status", {}).items(),
+        120,
+    )
     time.sleep(10)
 
-    def facts() -> tuple[str, float]:
+    def versions() -> tuple[str, float]:
         return (kube.get("rljob", "twice") or {})["metadata"]["resourceVersion"], operator_writes(admin)
 
-    before = facts()
+    before = versions()
     kube.apply(job)
     kube.apply(job)
     time.sleep(10)
-    assert facts() == before
+    assert versions() == before
     kube.delete("rljob", "twice")
 
 
@@ -97,22 +101,22 @@ def test_the_start_deadline_ends_it(kube: Kube) -> None:
     kube.delete("rljob", "late")
 
 
-def test_a_pod_that_hears_nothing_before_its_run_is_not_given_the_grace_of_one(kube: Kube) -> None:
-    """What has no trap and is process 1 hears no SIGTERM; until the kubelet kills it, it would hold the NPUs."""
-    job = runs.variant("deaf", **quickstart.BARE, stop={"graceSeconds": 600})
+def test_a_pod_that_ignores_sigterm_before_its_run_does_not_get_the_grace_of_a_run(kube: Kube) -> None:
+    """Process 1 of a container without a handler ignores SIGTERM and holds the NPUs until the kubelet kills it."""
+    job = runs.variant("ignores-term", **quickstart.BARE, stop={"graceSeconds": 600})
     command = ["sh", "-c", "trap '' TERM; sleep 3600 & wait; sleep 3600"]
-    deaf = {"name": "deaf", "image": job["spec"]["runtime"]["image"], "command": command}
-    job["spec"]["workerGroups"][0]["template"] = {"initContainers": [deaf]}
+    container = {"name": "ignores-term", "image": job["spec"]["runtime"]["image"], "command": command}
+    job["spec"]["workerGroups"][0]["template"] = {"initContainers": [container]}
     kube.apply(job)
 
-    def hears_nothing() -> bool:
-        pods = kube.find("pods", "rljob.dev/job=deaf,ray.io/node-type=worker")
+    def initializing() -> bool:
+        pods = kube.find("pods", "rljob.dev/job=ignores-term,ray.io/node-type=worker")
         return any(
-            "running" in told["state"] for pod in pods for told in pod["status"].get("initContainerStatuses", ())
+            "running" in status["state"] for pod in pods for status in pod["status"].get("initContainerStatuses", ())
         )
 
-    wait_for("the worker is in its init container", hears_nothing, 120)
-    kube.run("patch", "rljob", "deaf", "--type", "merge", "-p", '{"spec":{"suspend":true}}')
-    kube.run("wait", "rljob/deaf", "--for=condition=Suspended", "--timeout=180s", seconds=210)
-    assert not kube.find("pods", "rljob.dev/job=deaf,ray.io/cluster")
-    kube.delete("rljob", "deaf")
+    wait_for("the worker runs its init container", initializing, 120)
+    kube.run("patch", "rljob", "ignores-term", "--type", "merge", "-p", '{"spec":{"suspend":true}}')
+    kube.run("wait", "rljob/ignores-term", "--for=condition=Suspended", "--timeout=180s", seconds=210)
+    assert not kube.find("pods", "rljob.dev/job=ignores-term,ray.io/cluster")
+    kube.delete("rljob", "ignores-term")

@@ -1,4 +1,4 @@
-"""More that a run survives: a drain, a preemption by the queue, a rank that hangs; struck as in test_lifecycle."""
+"""A run with an eviction, a preemption as by Kueue and a frozen rank, injected as in test_lifecycle."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e import runs, story
-from tests.e2e.story import Record
+from tests.e2e import recorded_run, runs
+from tests.e2e.recorded_run import Record
 from tests.kube import Kube
 
 pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1600 * runs.SLOWER)]
@@ -23,14 +23,14 @@ IN_STACKS = "distributed_c10d.py" if runs.VERL else "in all_reduce"
 WAITING = (
     ("collective|distributed",)
     if runs.VERL
-    # The frozen rank cannot tell its stack; the other one waits for it in the sum that both must enter.
+    # The frozen rank cannot report its stack. The other rank waits for it in the sum that both compute.
     else (
         r"rank 0 \(.*?\) is in _receive \(\S*contract_driver/collective.py:\d+\)",
         r"rank 1 \(.*?\) did not answer, state T",
     )
 )
-"""What the message of a stall says."""
-BLOWS = ((6, story.evict_worker), (13, story.preempt), (20, story.freeze_rank))
+"""Patterns in the message of a stall."""
+FAULTS = ((6, recorded_run.evict_worker), (13, recorded_run.preempt), (20, recorded_run.freeze_rank))
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +44,18 @@ def run(kube: Kube) -> Iterator[Record]:
         stop={"graceSeconds": 240},
         deadlines={"progressSeconds": PROGRESS_SECONDS},
     )
-    for record in story.play(kube, job, BLOWS, RUN_SECONDS):  # noqa: B007 - the last one counts
+    for record in recorded_run.run_with_faults(kube, job, FAULTS, RUN_SECONDS):  # noqa: B007 - only the last one is used
         pass
     yield record
     kube.delete("rljob", NAME)
 
 
-def test_it_ends_well(run: Record) -> None:
+def test_it_succeeds_with_every_step(run: Record) -> None:
     assert run.status["state"] == "Succeeded", json.dumps(run.status, indent=1)
     assert [line["step"] for line in run.lines] == list(range(1, STEPS + 1))
 
 
-def test_each_blow_has_its_cause(run: Record) -> None:
+def test_each_fault_has_its_cause(run: Record) -> None:
     for attempt in run.status["attempts"]:
         print(json.dumps(attempt))
     evicted, preempted, stalled, last = run.status["attempts"]
@@ -71,14 +71,14 @@ def test_an_evicted_and_a_preempted_run_lose_no_step(run: Record) -> None:
         assert run.status["attempts"][after]["resumedFromStep"] == run.attempts[before][-1]["step"]
 
 
-def test_a_preempted_run_goes_on_in_the_same_cluster(run: Record) -> None:
+def test_a_preempted_run_resumes_in_the_same_cluster(run: Record) -> None:
     evicted, preempted, stalled, _ = run.status["attempts"]
     assert preempted["clusterName"] == stalled["clusterName"] != evicted["clusterName"]
 
 
-def test_a_stall_is_found_in_time_and_its_stacks_show_who_waits_for_whom(kube: Kube, run: Record) -> None:
+def test_a_stall_is_detected_in_time_and_its_stacks_show_which_rank_waits(kube: Kube, run: Record) -> None:
     stalled, records = run.status["attempts"][2], run.attempts[2]
-    folder = story.log_folders(kube, run.job)[2]
+    folder = recorded_run.log_folders(kube, run.job)[2]
     stacks = [path for path in (folder / "stacks").rglob("*") if path.is_file()]
     text = "\n".join(path.read_text(errors="replace") for path in stacks)
     print(f"{len(stacks)} stacks; {stalled['message']}")

@@ -1,4 +1,4 @@
-"""The run with real verl and vLLM: each test reads another side of what it left behind (tests/e2e/shared.py)."""
+"""The shared run with real verl and vLLM (tests/e2e/shared.py): each test checks one aspect of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rljob.cli import kubectl
 from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
 from rljob.launchers import LAUNCHER
+from tests.e2e.recorded_run import Record
 from tests.e2e.shared import GRACE_SECONDS, NAME, ROOT, SAVE_EVERY, STEPS, Seen
-from tests.e2e.story import Record
 from tests.kube import Kube, wait_for
 from tests.report import browser
 
@@ -49,14 +49,14 @@ def test_kubectl_shows_it(kube: Kube, run: Record) -> None:
     assert run.job["status"]["progress"]["tokensPerSecondPerCard"] in row
 
 
-def test_each_blow_cost_one_attempt(run: Record) -> None:
+def test_each_fault_costs_one_attempt(run: Record) -> None:
     killed, suspended, last = run.status["attempts"]
     assert killed["cause"] == "Infrastructure", killed
     assert (suspended["outcome"], suspended["reason"]) == ("Stopped", "Suspended")
     assert last["outcome"] == "Succeeded"
 
 
-def test_little_is_lost(run: Record) -> None:
+def test_at_most_one_checkpoint_interval_is_repeated(run: Record) -> None:
     for before, after in pairwise(run.attempts):
         assert before[-1]["step"] - after[0]["step"] <= SAVE_EVERY
         steps = [line["step"] for line in after]
@@ -66,7 +66,7 @@ def test_little_is_lost(run: Record) -> None:
 def test_a_suspended_run_has_saved_its_last_step_and_frees_its_npus_in_time(run: Record) -> None:
     suspended, last = run.status["attempts"][1:]
     print(f"suspended: NPUs free after {run.freed_seconds:.0f} s")
-    # A promise of the product, not a measure of the machine: usual are 20 to 40 s.
+    # The limit is what the product guarantees; 20 to 40 s are usual.
     assert run.freed_seconds <= GRACE_SECONDS + 10
     assert last["resumedFromStep"] >= suspended["lastStep"]
     assert run.attempts[2][0]["step"] == last["resumedFromStep"] + 1
@@ -79,7 +79,7 @@ def test_the_cluster_is_freed(kube: Kube, run: Record) -> None:
 
 
 def _values(text: str, name: str, **labels: str) -> list[float]:
-    """Read the samples of a metric whose labels hold these."""
+    """Return the samples of a metric with these labels."""
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
     rows = [row for row in text.splitlines() if row.startswith(f"{name}{{") and all(part in row for part in wanted)]
     return [float(row.rsplit(" ", 1)[1]) for row in rows]
@@ -103,14 +103,14 @@ def test_the_exporter_shows_both_idle_ratios(run: Record) -> None:
         assert len(set(seen)) > 1, f"{name} is constant: {seen}"
 
 
-def test_the_exporter_passes_on_what_vllm_counts(run: Record) -> None:
+def test_the_exporter_exposes_the_metrics_of_vllm(run: Record) -> None:
     last = next(text for text in reversed(run.scrapes) if "vllm:generation_tokens_total" in text)
     tokens = _values(last, "vllm:generation_tokens_total")
-    assert len(tokens) == 2, "one counter a replica"
+    assert len(tokens) == 2, "one counter per replica"
     assert min(tokens) > 0
 
 
-def test_figures_follow_from_the_records(run: Record) -> None:
+def test_metrics_follow_from_the_records(run: Record) -> None:
     cards = 2
     for line in (line for lines in run.attempts for line in lines):
         metrics = line["metrics"]
@@ -133,19 +133,19 @@ def test_the_status_shows_the_last_record(run: Record) -> None:
 
 
 def test_its_report_shows_every_attempt_in_a_browser(kube: Kube, run: Record) -> None:
-    """No pod of the run is left: the records are read by a pod made for it, and that one goes too."""
+    """The pods of the run are gone, so a temporary pod reads the records."""
     place = kubectl.Place(kube.namespace, kubeconfig=Path(kube.kubeconfig), program=kube.kubectl)
-    told = cluster_run(NAME, place, Sources(), LAUNCHER)
-    assert [record.step for record in told.steps] == list(range(1, STEPS + 1))
-    assert len(told.records) == sum(len(lines) for lines in run.attempts)
-    assert [attempt.number for attempt in told.attempts] == [1, 2, 3]
-    assert told.held_seconds == run.status["usage"]["deviceSeconds"]
+    report = cluster_run(NAME, place, Sources(), LAUNCHER)
+    assert [record.step for record in report.steps] == list(range(1, STEPS + 1))
+    assert len(report.records) == sum(len(lines) for lines in run.attempts)
+    assert [attempt.number for attempt in report.attempts] == [1, 2, 3]
+    assert report.held_seconds == run.status["usage"]["deviceSeconds"]
     page = ROOT / "build" / "report" / "survived.html"
-    write_report(told, page)
+    write_report(report, page)
     browser.picture(page, page.with_suffix(".png"), (1280, 1700))
     seen = browser.load(page)
     assert seen.console == []
     assert all(points >= 2 for points in seen.plots.values()), seen.plots
-    assert seen.plots["timeline"] == sum(record.trained for record in told.records)
+    assert seen.plots["timeline"] == sum(record.trained for record in report.records)
     readers = [pod["metadata"] for pod in kube.find("pods") if "-report-" in pod["metadata"]["name"]]
     assert all("deletionTimestamp" in metadata for metadata in readers)

@@ -1,8 +1,8 @@
-"""The run with real verl and vLLM, as a real Prometheus saw it: the questions of boards and rules, and the figures.
+"""The shared run with real verl and vLLM in Prometheus: the queries of dashboards and rules, and the values of metrics.
 
     RLJOB_WATCHED=build/e2e pytest -m e2e tests/e2e/test_training_metrics.py
 
-asks what the last run left behind, without a cluster: for changing a board or a rule.
+repeats the queries on the data of the last run, without a cluster, after a change of a dashboard or a rule.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1800)]
 Watched = tuple[Prometheus, Seen]
 EXCEPTIONS = (
     Unanswered(r"npu_chip_|machine_\w*npu", "npu-exporter needs NPUs"),
-    Unanswered(r"vllm:spec_decode", "the quickstart does not speculate"),
-    Unanswered(r"rljob_validation", "the quickstart does not validate"),
+    Unanswered(r"vllm:spec_decode", "the quickstart uses no speculative decoding"),
+    Unanswered(r"rljob_validation", "the quickstart runs no validation"),
     Unanswered(r"rljob_kl_loss", "the quickstart has no KL in its loss"),
-    Unanswered(r"rljob_core_binding", "CPUs of the class cpu are not bound"),
+    Unanswered(r"rljob_core_binding", "the accelerator class cpu binds no CPUs"),
     Unanswered(r"job_queue_wait_seconds", "there is no queue on the local cluster"),
-    Unanswered(r"rljob_preflight_nodes\{.*failed", "by chance: whether a check warns is the machine's", chance=True),
-    Unanswered(r"state_duration_seconds", "by chance: of states that the operator saw twice", chance=True),
     Unanswered(
-        r'queue_duration_seconds.*lane="(new|to_begin)"', "by chance: of jobs made while it looked", chance=True
+        r"rljob_preflight_nodes\{.*failed", "by chance: depends on the warnings of checks on this machine", chance=True
     ),
-    Unanswered(r"reconcile_errors_total", "by chance: of rounds that failed", chance=True),
-    Unanswered(r"api_requests_total\{.*code!~", "by chance: of requests that failed", chance=True),
-    Unanswered(r"resync_drift_total", "by chance: of events that a watch lost", chance=True),
+    Unanswered(r"state_duration_seconds", "by chance: only for states that the operator observed twice", chance=True),
+    Unanswered(
+        r'queue_duration_seconds.*lane="(new|to_begin)"', "by chance: only for jobs created during the run", chance=True
+    ),
+    Unanswered(r"reconcile_errors_total", "by chance: only after failed reconciliations", chance=True),
+    Unanswered(r"api_requests_total\{.*code!~", "by chance: only after failed requests", chance=True),
+    Unanswered(r"resync_drift_total", "by chance: only after lost watch events", chance=True),
 )
 RATE_TOLERANCE = 0.01
 IDLE_TOLERANCE = 0.01
 
 
 def variables(seen: Seen) -> dict[str, str]:
-    """What Grafana would put in for a user who looks at the whole run."""
+    """Return the values of Grafana's variables for a dashboard that shows the whole run."""
     seconds = int(seen.time.end - seen.time.begin)
     return {"namespace": seen.namespace, "rljob": NAME, "__rate_interval": "1m", "__range": f"{seconds}s"}
 
@@ -61,13 +63,13 @@ def seen_steps(watched: Watched) -> list[Look]:
 def test_operator_exporter_and_ray_were_scraped(watched: Watched, job: str) -> None:
     prometheus, seen = watched
     answers = prometheus.over(f'sum(up{{job="{job}"}})', seen.begin, seen.end, seen.time.step_seconds)
-    assert answers, f"no target of {job} was found"
+    assert answers, f"Prometheus has no target of {job}"
     up = list(answers[0].samples.values())
-    print(f"{job}: {sum(up):.0f} looks at targets that answered, of {len(up)} moments")
+    print(f"{job}: {sum(up):.0f} successful scrapes of targets at {len(up)} times")
     assert max(up) >= 1
 
 
-def test_every_question_of_the_boards_has_an_answer(watched: Watched) -> None:
+def test_every_query_of_the_dashboards_has_a_result(watched: Watched) -> None:
     prometheus, seen = watched
     wrong = ask_all(prometheus, board_questions(), EXCEPTIONS, variables(seen), seen.time)
     assert not wrong, "\n".join(wrong)
@@ -79,14 +81,14 @@ def test_every_series_of_the_rules_exists(watched: Watched) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_exception_is_about_a_question() -> None:
+def test_every_exception_matches_a_query() -> None:
     assert idle_exceptions([*board_questions(), *rule_questions(rule_groups())], EXCEPTIONS) == []
 
 
-def test_the_steps_were_seen(watched: Watched, seen_steps: list[Look]) -> None:
+def test_the_steps_were_scraped(watched: Watched, seen_steps: list[Look]) -> None:
     trained = sum(len(lines) for lines in watched[1].attempts)
     steps = {(look.values["attempt"], look.line["step"]) for look in seen_steps if look.line}
-    print(f"{len(steps)} of {trained} steps were seen, in {len(seen_steps)} looks")
+    print(f"{len(steps)} of {trained} steps were scraped, in {len(seen_steps)} scrapes")
     assert len(steps) >= trained * 3 / 4
     assert {number for number, _ in steps} == {1, 2, 3}
 
@@ -101,7 +103,7 @@ def test_idle_ratios_are_those_of_the_ranks_finish_times(seen_steps: list[Look])
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_alert_called_somebody_out_of_bed(watched: Watched) -> None:
+def test_no_critical_alert_fired(watched: Watched) -> None:
     prometheus, seen = watched
     found = prometheus.over('ALERTS{alertstate="firing"}', seen.begin, seen.end, seen.time.step_seconds)
     print("fired:", sorted({f"{one.labels['alertname']} ({one.labels['severity']})" for one in found}))

@@ -1,4 +1,4 @@
-"""A run over two worker pods, from a recipe, ended by a stop rule: both ranks save, and the tracker names the step."""
+"""A run on two worker pods that a stop rule of its recipe ends: both ranks save, and the tracker names the step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import runs, story
+from tests.e2e import recorded_run, runs
 from tests.kube import Kube, Manifest, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1200 * runs.SLOWER)]
@@ -29,7 +29,7 @@ RECIPE: Manifest = {
 }
 
 
-def test_a_stop_rule_ends_a_run_of_two_pods_which_both_have_saved(alone: Kube) -> None:
+def test_a_stop_rule_ends_a_run_of_two_pods_that_both_save(alone: Kube) -> None:
     job = runs.variant(
         NAME,
         recipeRef={"kind": "RLRecipe", "name": NAME},
@@ -39,22 +39,22 @@ def test_a_stop_rule_ends_a_run_of_two_pods_which_both_have_saved(alone: Kube) -
         workerGroups__0__devicesPerNode=1,
     )
     alone.apply(RECIPE, job)
-    record, workers = story.Record(NAME), set[str]()
+    record, workers = recorded_run.Record(NAME), set[str]()
 
     def ended() -> bool:
-        now = story.look(alone, record)
+        current = recorded_run.observe(alone, record)
         pods = alone.find("pods", f"rljob.dev/job={NAME},ray.io/node-type=worker")
         workers.update(pod["metadata"]["name"] for pod in pods)
-        return now in story.ENDED
+        return current in recorded_run.ENDED
 
     wait_for("the end of the run", ended, 300 * runs.SLOWER)
     status = record.status
     assert (status["state"], status["reason"]) == ("Succeeded", "StopRuleMatched"), json.dumps(status, indent=1)
     assert f"stop rule enough: training/global_step {STOP_AFTER} is above" in status["message"]
     assert len(workers) == 2
-    (attempt,) = story.log_folders(alone, record.job)
-    assert [line["step"] for line in story.read_steps(attempt)] == list(range(1, STOP_AFTER + 1))
-    checkpoints = story.volume(alone) / "checkpoints" / NAME
+    (attempt,) = recorded_run.log_folders(alone, record.job)
+    assert [line["step"] for line in recorded_run.read_steps(attempt)] == list(range(1, STOP_AFTER + 1))
+    checkpoints = recorded_run.volume(alone) / "checkpoints" / NAME
     ranks = {path.name for path in (checkpoints / f"global_step_{STOP_AFTER}" / "actor").glob("model_world_size_*")}
     assert ranks == {f"model_world_size_2_rank_{rank}.pt" for rank in (0, 1)}
     assert (checkpoints / "latest_checkpointed_iteration.txt").read_text() == str(STOP_AFTER)

@@ -1,7 +1,7 @@
 """A local run trains with real verl, is interrupted, and resumes: the quickstart on one device with few steps.
 
-All tests share one pair of runs, because starting verl and vLLM is slow. Runs in the runtime image, or anywhere with
-the runtime's packages: `python -m pytest -m e2e tests/local`.
+All tests share one pair of runs, because verl and vLLM start slowly. The tests run in the runtime image, or anywhere
+with the runtime's packages: `python -m pytest -m e2e tests/local`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ RUN_SECONDS = 600
 
 @dataclass
 class Record:
-    """What a run leaves behind."""
+    """The result of a run."""
 
     code: int
-    said: str
+    output: str
     steps: list[int] = field(default_factory=list)
     remains: list[str] = field(default_factory=list)
-    """New processes, temporary folders and shared memory."""
+    """Processes, temporary folders and shared memory that the run leaves behind."""
 
 
 def small_quickstart() -> str:
-    """Return the quickstart on one device, with a model that was warmed up only briefly."""
+    """Return the quickstart on one device, with a shorter warm-up of the model."""
     documents = list(yaml.safe_load_all(QUICKSTART.read_text()))
     for document in documents:
         if document["kind"] == "RLJob":
@@ -54,12 +54,12 @@ def small_quickstart() -> str:
         elif document["kind"] == "ConfigMap":
             script = document["data"]["prepare.py"]
             document["data"]["prepare.py"] = script.replace("WARM_UP_STEPS = 1000", "WARM_UP_STEPS = 30")
-    # As JSON: PyYAML writes the string "1e-3" without quotes.
+    # JSON, because PyYAML writes the string "1e-3" without quotes.
     return "\n---\n".join(json.dumps(document) for document in documents)
 
 
 def traces() -> set[str]:
-    """Return what a run could leave: programs by name, temporary folders, shared memory."""
+    """Return what a run may leave behind: processes by name, temporary folders and shared memory."""
     found = {str(path) for path in (*Path("/tmp").glob("rljob-*"), *SHARED_MEMORY.glob("psm_*"))}
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -82,9 +82,9 @@ def progress(folder: Path) -> dict[str, Any]:
 def run(folder: Path, interrupt_at: int | None) -> Record:
     before = traces()
     command = [sys.executable, "-m", "rljob.cli.main", "run", "--local", "-f", "job.yaml", "--workdir", str(folder)]
-    log = folder.parent / "said"
-    with log.open("w") as output:
-        process = subprocess.Popen(command, cwd=folder.parent, stdout=output, stderr=subprocess.STDOUT)
+    log = folder.parent / "output"
+    with log.open("w") as stream:
+        process = subprocess.Popen(command, cwd=folder.parent, stdout=stream, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + RUN_SECONDS
         while process.poll() is None:
             if time.monotonic() > deadline:
@@ -102,7 +102,7 @@ def run(folder: Path, interrupt_at: int | None) -> Record:
 
 @dataclass
 class Pair:
-    """The interrupted run, the step it saved, and the run after it."""
+    """The interrupted run, the step that it saved, and the next run."""
 
     first: Record
     saved: int
@@ -121,16 +121,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 def test_ctrl_c_saves_the_step_in_progress(pair: Pair) -> None:
-    assert pair.first.code == 130, pair.first.said
+    assert pair.first.code == 130, pair.first.output
     assert pair.first.steps == list(range(1, pair.saved + 1))
     assert INTERRUPT_AT <= pair.saved < STEPS
-    assert f"step {pair.saved} is saved; run the same command again to resume" in pair.first.said
+    assert f"step {pair.saved} is saved; run the same command again to resume" in pair.first.output
 
 
 def test_the_second_run_continues_there_and_ends(pair: Pair) -> None:
-    assert pair.second.code == 0, pair.second.said
+    assert pair.second.code == 0, pair.second.output
     assert pair.second.steps == list(range(pair.saved + 1, STEPS + 1))
-    assert f"done: trained {STEPS} steps" in pair.second.said
+    assert f"done: trained {STEPS} steps" in pair.second.output
 
 
 def test_nothing_is_left_behind(pair: Pair) -> None:

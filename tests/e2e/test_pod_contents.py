@@ -1,6 +1,6 @@
-"""What a job brings along arrives in real pods: code, initializers, secrets, services and patches.
+"""Code, initializers, secrets, services and patches of a job reach its real pods.
 
-Where pods of a cluster are looked at, the workers ask for more NPUs than a node has: a head runs, and nothing trains.
+Tests that inspect the pods of a cluster request more NPUs than the node has, so that only the head pod runs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def in_head(kube: Kube, pod: str, *command: str) -> str:
     return kube.run("exec", pod, "-c", "ray-head", "--", *command)
 
 
-def test_code_that_is_missing_is_waited_for_and_then_frozen(kube: Kube) -> None:
+def test_a_job_waits_for_missing_code_and_then_keeps_a_copy(kube: Kube) -> None:
     fields = {**quickstart.WAITING, "code": {"type": "ConfigMap", "configMap": {"name": "late-code"}}}
     kube.apply(runs.variant("late-code", **fields))
     wait_for("CodeMissing", lambda: initialized(kube, "late-code").get("reason") == "CodeMissing", 60)
@@ -75,9 +75,13 @@ def test_an_initializer_shows_its_last_line_and_is_skipped_when_its_work_is_done
     slow = {"name": "slow", "command": ["sh", "-c", "echo first; echo half of it; sleep 30"], "cpu": "50m"}
     done = {"name": "done", "command": ["false"], "creates": "/etc/passwd", "memory": "64Mi"}
     kube.apply(runs.variant("lines", **{**quickstart.WAITING, "initializers": [slow, done]}))
-    wait_for("the line", lambda: status_of(kube, "lines").get("initializer", {}).get("line") == "half of it", 90)
+    wait_for(
+        "the last line of the initializer",
+        lambda: status_of(kube, "lines").get("initializer", {}).get("line") == "half of it",
+        90,
+    )
     assert initialized(kube, "lines")["message"] == "initializer slow is running: half of it"
-    wait_for("the end", lambda: initialized(kube, "lines").get("status") == "True", 120)
+    wait_for("Initialized=True", lambda: initialized(kube, "lines").get("status") == "True", 120)
     assert initialized(kube, "lines")["message"] == "done skipped: /etc/passwd is there already"
     assert "initializer" not in status_of(kube, "lines")
     kube.delete("rljob", "lines")
@@ -111,18 +115,18 @@ def test_secrets_services_and_patches_are_in_the_pod(kube: Kube) -> None:
         echo = next(c for c in found["initContainerStatuses"] if c["name"] == "echo-files")
         return bool(echo["restartCount"] and echo["ready"] and found["phase"] == "Running")
 
-    # Process 1 gets from its own namespace only the signals that it handles, as Python does this one.
+    # Process 1 receives from its own namespace only the signals that it handles; Python handles SIGINT.
     signal = "import os, signal; os.kill(1, signal.SIGINT)"
     try:
         kube.run("exec", pod, "-c", "echo-files", "--", "python", "-c", signal)
     except KubectlError as error:
-        # With process 1 all of its container ends, maybe before the one that sent it the signal has ended by itself.
-        assert "exit code 137" in str(error), error  # noqa: PT017 - either end will do
-    wait_for("the service is back", restarted, 120)
+        # All processes of the container end with process 1, possibly before the sender of the signal exits by itself.
+        assert "exit code 137" in str(error), error  # noqa: PT017 - the error is optional
+    wait_for("the service has restarted", restarted, 120)
     kube.delete("rljob", "brings")
 
 
-def test_code_in_git_is_fetched_and_a_wrong_commit_ends_the_job_before_npus_are_held(kube: Kube) -> None:
+def test_code_in_git_is_fetched_and_a_wrong_commit_ends_the_job_before_it_holds_npus(kube: Kube) -> None:
     server = {"name": "git", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["python", "-c", GIT_SERVER]}
     kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "git"}, "spec": {"containers": [server]}})
 

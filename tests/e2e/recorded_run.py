@@ -1,7 +1,7 @@
-"""A long run that is watched from outside and struck on the way: what the tests of survival share.
+"""Run a job, inject faults into it, and record what can be observed: shared by the tests of whole runs.
 
-`play` applies a job, takes down what can be seen of it, and strikes each blow at its step, the operator's death right
-after each. What the run leaves behind, status, metrics and records, is the `Record`.
+`run_with_faults` applies a job, injects each fault at its step and kills the operator right after it. The `Record`
+holds what the tests check: status, clusters, submissions, metrics and the run's own records.
 """
 
 from __future__ import annotations
@@ -24,148 +24,152 @@ from tests.kube import Kube, Manifest, http_get, wait_for
 
 OPERATOR_NAMESPACE = "rljob-system"
 STEP_SECONDS = 5.0
-"""Of the quickstart, or less."""
-LAST_WORDS = 25
-"""Lines of a failed attempt's log that a red run shows; fewer than half of what scripts/stages.py repeats."""
+"""Upper bound of a step of the quickstart."""
+LOG_TAIL_LINES = 25
+"""Lines of a failed attempt's log in the failure message: fewer than half of ERROR_LINES in scripts/stages.py."""
 ENDED = ("Succeeded", "Failed", "Stopped", "Invalid")
 
 
 @dataclass
 class Record:
-    """What was seen of the run, from outside, while it ran."""
+    """What was observed of a run from outside."""
 
     name: str
     job: Manifest = field(default_factory=dict)
     clusters: set[str] = field(default_factory=set)
-    """uids of every RayCluster that ever was."""
+    """uids of all RayClusters of the job."""
     submissions: set[str] = field(default_factory=set)
-    """Ray jobs that a head pod knew."""
+    """Submission ids that a head pod listed."""
     scrapes: list[str] = field(default_factory=list)
-    """Texts of the exporter's /metrics."""
-    killed: int = 0
-    """How often the operator was."""
-    killed_in_peace: list[str] = field(default_factory=list)
-    """State and step of the job when the operator was killed before the first blow."""
-    made_in_peace: tuple[int, int] = (0, 0)
-    """Clusters and submissions that there were when the first blow fell."""
-    told: str = ""
-    """What was printed last of the job's state."""
+    """Responses of the exporter's /metrics."""
+    operator_kills: int = 0
+    """How often the operator was killed."""
+    undisturbed_kills: list[str] = field(default_factory=list)
+    """State and step of the job at each kill of the operator before the first fault."""
+    created_undisturbed: tuple[int, int] = (0, 0)
+    """Numbers of clusters and submissions when the first fault was injected."""
+    printed_state: str = ""
+    """The state of the job that was printed last."""
     freed_seconds: float = 0.0
-    """From the request to suspend until no pod of the cluster was left."""
+    """Time from the request to suspend until the cluster had no pods."""
     attempts: list[list[dict[str, Any]]] = field(default_factory=list)
-    """The run's own steps.jsonl, by attempt."""
+    """Contents of steps.jsonl by attempt."""
 
     @property
     def status(self) -> dict[str, Any]:
-        """The job's status as it was seen last."""
+        """Return the last observed status of the job."""
         found: dict[str, Any] = self.job.get("status", {})
         return found
 
     @property
     def step(self) -> int:
-        """The last step that the status shows."""
+        """Return the step in the last observed status."""
         return int(self.status.get("progress", {}).get("step", 0))
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The steps that made the model: of a repeated step the last record counts."""
+        """Return the records of the steps in the final model: the last record of each repeated step."""
         by_step = {line["step"]: line for lines in self.attempts for line in lines}
         return [by_step[step] for step in sorted(by_step)]
 
 
-Blow = Callable[[Kube, Record], None]
+Fault = Callable[[Kube, Record], None]
 
 
-def play(
-    kube: Kube, job: Manifest, blows: tuple[tuple[int, Blow], ...], seconds: float, peace: tuple[int, ...] = ()
+def run_with_faults(
+    kube: Kube,
+    job: Manifest,
+    faults: tuple[tuple[int, Fault], ...],
+    seconds: float,
+    undisturbed_kill_steps: tuple[int, ...] = (),
 ) -> Iterator[Record]:
-    """Run the job to its end, and give the record after each look; the last one is complete.
+    """Run the job to its end and yield the record after each observation; the last one is complete.
 
-    In the first attempt the operator is killed at the steps of `peace` too, while nothing else happens; step 0 is the
-    time before the first one.
+    In the first attempt the operator is also killed at each of `undisturbed_kill_steps`, while nothing else happens.
+    Step 0 is the time before the first step.
     """
     record = Record(job["metadata"]["name"])
     kube.apply(job)
-    begin, left, quiet, struck = time.monotonic(), list(blows), sorted(peace), -1
-    while (state := look(kube, record)) not in ENDED:
+    begin, left, kill_steps, last_kill_step = time.monotonic(), list(faults), sorted(undisturbed_kill_steps), -1
+    while (state := observe(kube, record)) not in ENDED:
         assert time.monotonic() - begin < seconds, json.dumps(record.status, indent=1)
-        _tell(record, time.monotonic() - begin)
+        _print_state(record, time.monotonic() - begin)
         yield record
-        if quiet and record.status.get("rayCluster") and record.step >= max(quiet[0], struck + 1):
-            quiet.pop(0)
-            struck = record.step
-            record.killed_in_peace.append(f"{state} {record.step}")
+        if kill_steps and record.status.get("rayCluster") and record.step >= max(kill_steps[0], last_kill_step + 1):
+            kill_steps.pop(0)
+            last_kill_step = record.step
+            record.undisturbed_kills.append(f"{state} {record.step}")
             kill_operator(kube, record)
-        # Each blow strikes an attempt of its own: the step of the one before may still be shown.
-        its_own = len(record.status.get("attempts", ())) == len(blows) - len(left) + 1
-        if left and not quiet and state == "Training" and its_own and record.step >= left[0][0]:
-            if len(left) == len(blows):
-                record.made_in_peace = (len(record.clusters), len(record.submissions))
-            _, blow = left.pop(0)
-            print(f"{blow.__name__} at step {record.step}, after {time.monotonic() - begin:.0f} s")
-            blow(kube, record)
+        # Each fault is injected into a new attempt. Its status may still show the step of the previous attempt.
+        in_new_attempt = len(record.status.get("attempts", ())) == len(faults) - len(left) + 1
+        if left and not kill_steps and state == "Training" and in_new_attempt and record.step >= left[0][0]:
+            if len(left) == len(faults):
+                record.created_undisturbed = (len(record.clusters), len(record.submissions))
+            _, fault = left.pop(0)
+            print(f"{fault.__name__} at step {record.step}, after {time.monotonic() - begin:.0f} s")
+            fault(kube, record)
             time.sleep(2)
             kill_operator(kube, record)
         time.sleep(3)
-    _tell(record, time.monotonic() - begin)
+    _print_state(record, time.monotonic() - begin)
     causes = [
         f"{entry.get('reason')} ({entry.get('cause')}): {entry.get('message')}" for entry in record.status["attempts"]
     ]
     assert state == "Succeeded", "\n".join(
-        [f"{state}: {record.status.get('message')}", *causes, *_last_words(log_folders(kube, record.job)[-1])]
+        [f"{state}: {record.status.get('message')}", *causes, *_log_tail(log_folders(kube, record.job)[-1])]
     )
     record.attempts = [read_steps(folder) for folder in log_folders(kube, record.job)]
     wait_for("no Ray pod", lambda: not kube.find("pods", f"rljob.dev/job={record.name},ray.io/cluster"), 60)
     yield record
 
 
-def _tell(record: Record, seconds: float) -> None:
-    """Print each new state: where the time of a run went."""
+def _print_state(record: Record, seconds: float) -> None:
+    """Print each new state with its time, so that the output shows how long each phase took."""
     status = record.status
     state = f"attempt {len(status.get('attempts', ()))}: {status.get('state')} {status.get('reason', '')}"
-    if record.told != state:
-        record.told = state
+    if record.printed_state != state:
+        record.printed_state = state
         print(f"{seconds:5.0f} s  {state}, step {record.step}")
 
 
-def look(kube: Kube, record: Record) -> str:
-    """Take down what is seen now; give the job's state."""
+def observe(kube: Kube, record: Record) -> str:
+    """Update the record and return the job's current state."""
     record.job = kube.get("rljob", record.name) or {}
     for cluster in kube.find("rayclusters", f"rljob.dev/job={record.name}"):
         record.clusters.add(cluster["metadata"]["uid"])
     heads = kube.find("pods", f"rljob.dev/job={record.name},ray.io/node-type=head")
     address = heads[0].get("status", {}).get("podIP") if heads else None
     if address and record.status.get("state") == "Training":
-        _look_into_head(kube, record, address)
+        _observe_head(kube, record, address)
     return str(record.status.get("state", ""))
 
 
-def _look_into_head(kube: Kube, record: Record, address: str) -> None:
+def _observe_head(kube: Kube, record: Record, address: str) -> None:
     secret = record.status["rayCluster"]["name"]
     token = base64.b64decode((kube.get("secret", secret) or {})["data"]["auth_token"]).decode()
     try:
         jobs = json.loads(http_get(f"http://{address}:8265/api/jobs/", token))
         record.scrapes.append(http_get(f"http://{address}:{Port.METRICS.value}/metrics"))
     except (OSError, HTTPException):
-        return  # the pod may be gone by now, or be cut off in the middle of its answer
+        return  # the pod may have been deleted, or may end in the middle of its response
     record.submissions |= {entry["submission_id"] for entry in jobs if entry.get("submission_id")}
 
 
 def kill_operator(kube: Kube, record: Record) -> None:
-    """Kill the operator's pod without any warning."""
+    """Delete the operator's pod without a grace period."""
     admin = kube.in_namespace(OPERATOR_NAMESPACE)
     pod = admin.find("pods", "app.kubernetes.io/name=rljob-operator")[0]["metadata"]["name"]
     admin.run("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
-    record.killed += 1
+    record.operator_kills += 1
 
 
-# Blows.
+# Faults.
 
 
 def lose_worker(kube: Kube, record: Record) -> None:
-    """Kill the worker's main process, as the kernel does when memory runs out, in any stage of a step."""
-    seconds = random.uniform(0, STEP_SECONDS)  # noqa: S311 - any moment
-    print(f"{seconds:.1f} s into it")
+    """Kill the worker's main process at a random time within a step, as the kernel does when memory runs out."""
+    seconds = random.uniform(0, STEP_SECONDS)  # noqa: S311 - not cryptographic
+    print(f"killing the worker in {seconds:.1f} s")
     time.sleep(seconds)
     os.kill(next(processes(pod_of(kube, record, "worker")["metadata"]["uid"], main=True)), signal.SIGKILL)
 
@@ -176,36 +180,38 @@ def delete_head(kube: Kube, record: Record) -> None:
 
 
 def evict_worker(kube: Kube, record: Record) -> None:
-    """Evict the worker, as a drain does."""
+    """Evict the worker pod, as a drain does."""
     kube.evict(pod_of(kube, record, "worker")["metadata"]["name"])
 
 
 def suspend(kube: Kube, record: Record) -> None:
-    """Suspend, see that the NPUs are free, and resume; the operator is killed on the way there too.
+    """Suspend the job, check that no pods hold NPUs, and resume it; the operator is killed while the job stops.
 
-    Steps of the contract driver are short from then on: what the last attempt still has to do shows nothing new.
+    The resumed run of the contract driver has short steps, because its remaining steps test nothing new.
     """
     cluster, begin = record.status["rayCluster"]["name"], time.monotonic()
     _patch(kube, "rljob", record.name, '{"spec":{"suspend":true}}')
     kill_operator(kube, record)
-    wait_for("the job is suspended", lambda: look(kube, record) == "Suspended", 400, every=2)
+    wait_for("the job is suspended", lambda: observe(kube, record) == "Suspended", 400, every=2)
     assert not kube.find("pods", f"ray.io/cluster={cluster}")
     record.freed_seconds = time.monotonic() - begin
-    hurry = runs.pace(runs.HURRIED_SECONDS) if record.job["spec"]["runtime"]["image"] == runs.CONTRACT_IMAGE else {}
-    _patch(kube, "rljob", record.name, json.dumps({"spec": {"suspend": False, **hurry}}))
+    shorter_steps = (
+        runs.pace(runs.SHORT_STEP_SECONDS) if record.job["spec"]["runtime"]["image"] == runs.CONTRACT_IMAGE else {}
+    )
+    _patch(kube, "rljob", record.name, json.dumps({"spec": {"suspend": False, **shorter_steps}}))
 
 
 def preempt(kube: Kube, record: Record) -> None:
-    """Take the pods away and give them back, as Kueue does: by the suspend of the RayCluster."""
+    """Suspend and resume the RayCluster, as Kueue does when it preempts and readmits a workload."""
     cluster = record.status["rayCluster"]["name"]
     _patch(kube, "raycluster", cluster, '{"spec":{"suspend":true}}')
     wait_for("the pods are gone", lambda: not kube.find("pods", f"ray.io/cluster={cluster}"), 300, every=2)
-    wait_for("the job waits", lambda: look(kube, record) == "Queued", 60, every=2)
+    wait_for("the job waits", lambda: observe(kube, record) == "Queued", 60, every=2)
     _patch(kube, "raycluster", cluster, '{"spec":{"suspend":false}}')
 
 
 def freeze_rank(kube: Kube, record: Record) -> None:
-    """Stop one rank in its tracks: the others wait for it in their next collective."""
+    """Stop the process of one rank, so that the other ranks wait for it in their next collective."""
     uid = pod_of(kube, record, "worker")["metadata"]["uid"]
     ranks = [pid for pid in processes(uid) if runs.RANK in command(pid)]
     assert len(ranks) >= 2, ranks
@@ -213,7 +219,7 @@ def freeze_rank(kube: Kube, record: Record) -> None:
 
 
 def pod_of(kube: Kube, record: Record, kind: str) -> Manifest:
-    """Give the head or the first worker of the run's cluster."""
+    """Return the head pod or the first worker pod of the run's cluster."""
     cluster = record.status["rayCluster"]["name"]
     return kube.find("pods", f"ray.io/cluster={cluster},ray.io/node-type={kind}")[0]
 
@@ -222,10 +228,10 @@ def _patch(kube: Kube, kind: str, name: str, change: str) -> None:
     kube.run("patch", kind, name, "--type", "merge", "-p", change)
 
 
-def processes(pod_uid: str, *, main: bool = False, some: bool = True) -> Iterator[int]:
-    """Give the pod's processes as this machine counts them; with `main`, those that are number 1 of a container.
+def processes(pod_uid: str, *, main: bool = False, required: bool = True) -> Iterator[int]:
+    """Yield the pod's processes by their ids on this machine; with `main`, only process 1 of each container.
 
-    With `some` there have to be any.
+    Raise AssertionError if `required` and there are none.
     """
     found = 0
     for folder in Path("/proc").glob("[0-9]*"):
@@ -238,37 +244,37 @@ def processes(pod_uid: str, *, main: bool = False, some: bool = True) -> Iterato
                 yield int(folder.name)
         except (OSError, StopIteration):
             continue
-    assert found or not some, f"no process of pod {pod_uid} on this machine"
+    assert found or not required, f"no process of pod {pod_uid} on this machine"
 
 
 def command(pid: int) -> str:
-    """Give the words of a process, each ended by a NUL; nothing when it is gone."""
+    """Return the command line of a process with a NUL after each argument, or an empty string if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return ""
 
 
-# What the run left on its volume.
+# Files of the run on its volume.
 
 
 def volume(kube: Kube) -> Path:
-    """Give the quickstart's volume; the local cluster's volumes are folders of this machine."""
+    """Return the folder of the quickstart's volume: volumes of the local cluster are folders on this machine."""
     claim = (kube.get("pvc", quickstart.CLAIM) or {})["spec"]["volumeName"]
     found = (kube.get("pv", claim) or {})["spec"]
     return Path(found.get("hostPath", found.get("local", {}))["path"])
 
 
 def log_folders(kube: Kube, job: Manifest) -> list[Path]:
-    """Give the folder of each attempt."""
+    """Return the log folder of each attempt."""
     logs = volume(kube) / Path(job["spec"]["observability"]["logPath"]).relative_to(quickstart.MOUNT)
     return [logs / attempt["clusterName"] / f"attempt-{attempt['number']}" for attempt in job["status"]["attempts"]]
 
 
-def _last_words(folder: Path) -> list[str]:
-    """Give the end of an attempt's log: the volume is gone before anybody reads of a red run."""
+def _log_tail(folder: Path) -> list[str]:
+    """Return the end of an attempt's log for the failure message: the volume is deleted after the tests."""
     log = folder / "driver.log"
-    return log.read_text(errors="replace").splitlines()[-LAST_WORDS:] if log.exists() else [f"no {log}"]
+    return log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else [f"no {log}"]
 
 
 def read_steps(folder: Path) -> list[dict[str, Any]]:
