@@ -21,6 +21,7 @@ from rljob.cli.manifests import read_files
 from rljob.cli.render import FIRST_GENERATION, STAND_IN_UID
 from rljob.core.validation.validate import validate
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
 from scripts import wheels
 from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture
@@ -156,7 +157,7 @@ def render_jobs(made: Path) -> None:
     (made / JOBS).mkdir(parents=True)
     files = read_files([str(path) for folder in MANIFESTS for path in sorted(folder.rglob("*.yaml"))])
     for job in files.jobs:
-        checked = validate(job.name, job.spec, files.recipes, launcher=LAUNCHER)
+        checked = validate(job.name, job.spec, files.recipes, launcher=LAUNCHER, accelerators=BUILT_IN)
         if checked.spec is None:
             raise DemoError(f"{job.source}: {'; '.join(str(violation) for violation in checked.violations)}")
         identity = JobIdentity(namespace=job.namespace, name=job.name, uid=STAND_IN_UID)

@@ -15,6 +15,7 @@ from rljob.core.spec.recipes import Recipes, recipe_id
 from rljob.core.validation.validate import validate
 from rljob.launchers import LAUNCHER
 from rljob.launchers.verl.memory import memory_plan
+from rljob.render import accelerators
 from rljob_runtime.planning.shapes import BUILT_IN
 from rljob_runtime.planning.weights import Cut, kv_bytes_per_token, model_elements
 from scripts.reference import HEADER, table
@@ -173,7 +174,8 @@ def _spec(path: Path) -> RLJobSpec:
     documents = [yaml.safe_load(file.read_text()) for file in sorted(RECIPES.glob("*.yaml"))]
     recipes: Recipes = {recipe_id(document): document for document in documents}
     job = yaml.safe_load(path.read_text())
-    checked = validate(job["metadata"]["name"], job["spec"], recipes, launcher=LAUNCHER)
+    name, rows = job["metadata"]["name"], accelerators.BUILT_IN
+    checked = validate(name, job["spec"], recipes, launcher=LAUNCHER, accelerators=rows)
     if checked.spec is None:
         raise SystemExit("; ".join(map(str, checked.violations)))
     return checked.spec

@@ -25,6 +25,8 @@ from rljob.core.validation import validate as validation
 from rljob.core.validation.validate import Checked
 from rljob.launchers import LAUNCHER
 from rljob.render import configmap
+from rljob.render.accelerator_table import AcceleratorTable
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import Phase, Progress
 
@@ -88,9 +90,9 @@ def saving(change: Mapping[str, Any]) -> Json:
     return merged(group({"template": template}), change)
 
 
-def typed(spec: Mapping[str, Any] | None = None) -> RLJobSpec:
+def typed(spec: Mapping[str, Any] | None = None, accelerators: AcceleratorTable = BUILT_IN) -> RLJobSpec:
     """Return a spec as its type."""
-    return RLJobSpec.model_validate(small_spec() if spec is None else spec)
+    return RLJobSpec.model_validate(small_spec() if spec is None else spec, context=accelerators)
 
 
 def job(spec: Mapping[str, Any] | None = None, status: Mapping[str, Any] | None = None, **metadata: object) -> Json:
@@ -107,14 +109,20 @@ def job(spec: Mapping[str, Any] | None = None, status: Mapping[str, Any] | None 
     return result
 
 
-def snapshot(spec: Mapping[str, Any] | None = None, *recipes: RecipeLayer, refresh: str | None = None) -> Json:
+def snapshot(
+    spec: Mapping[str, Any] | None = None,
+    *recipes: RecipeLayer,
+    refresh: str | None = None,
+    accelerators: AcceleratorTable = BUILT_IN,
+) -> Json:
     """Return the ConfigMap with the merged spec and its recipes, which is the only one of a job that starts at once."""
-    return configmap.with_snapshot(config(spec), configmap.Snapshot(typed(spec), recipes, refresh))
+    frozen = configmap.Snapshot(typed(spec, accelerators), recipes, refresh)
+    return configmap.with_snapshot(config(spec, accelerators), frozen)
 
 
-def config(spec: Mapping[str, Any] | None = None) -> Json:
+def config(spec: Mapping[str, Any] | None = None, accelerators: AcceleratorTable = BUILT_IN) -> Json:
     """Return the frozen rendering of the first cluster generation."""
-    kind = typed(spec)
+    kind = typed(spec, accelerators)
     return configmap.build_cluster_config(IDENTITY, kind, 1, LAUNCHER.job_config(IDENTITY, kind, 1))
 
 
@@ -139,14 +147,19 @@ def status_after(*plans: Plan) -> Json:
     return copy.deepcopy(dict(next(plan.status for plan in reversed(plans) if plan.status is not None)))
 
 
-def decide(observed: Observed, seconds: float = 0.0) -> Plan:
+def decide(observed: Observed, seconds: float = 0.0, accelerators: AcceleratorTable = BUILT_IN) -> Plan:
     """Reconcile that many seconds after NOW."""
-    return reconcile(observed, at(seconds), LAUNCHER)
+    return reconcile(observed, at(seconds), LAUNCHER, accelerators)
 
 
-def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None) -> Checked:
+def validate(
+    name: str,
+    raw_spec: Mapping[str, Any],
+    recipes: Recipes | None = None,
+    accelerators: AcceleratorTable = BUILT_IN,
+) -> Checked:
     """Merge, parse and check a spec for the launcher of this version."""
-    return validation.validate(name, raw_spec, recipes, launcher=LAUNCHER)
+    return validation.validate(name, raw_spec, recipes, launcher=LAUNCHER, accelerators=accelerators)
 
 
 def wrote(plan: Plan) -> RLJobStatus:
@@ -184,15 +197,16 @@ def running(**facts: Any) -> Observed:  # noqa: ANN401 - fields of Observed
     return Observed(**(world | facts))
 
 
-def status_begun(spec: Mapping[str, Any] | None = None) -> Json:
+def status_begun(spec: Mapping[str, Any] | None = None, accelerators: AcceleratorTable = BUILT_IN) -> Json:
     """Return the status with names and numbers, before any object is created."""
-    return status_after(decide(Observed(job(spec), snapshot=None)))
+    return status_after(decide(Observed(job(spec), snapshot=None), accelerators=accelerators))
 
 
-def status_initialized(spec: Mapping[str, Any] | None = None) -> Json:
+def status_initialized(spec: Mapping[str, Any] | None = None, accelerators: AcceleratorTable = BUILT_IN) -> Json:
     """Return the status from which the cluster is created."""
-    begun = status_begun(spec)
-    plan = decide(Observed(job(spec, begun), snapshot=snapshot(spec)))
+    begun = status_begun(spec, accelerators)
+    made = snapshot(spec, accelerators=accelerators)
+    plan = decide(Observed(job(spec, begun), snapshot=made), accelerators=accelerators)
     # A job without initializers is initialized as soon as it has started.
     return status_after(plan) if plan.status is not None else begun
 

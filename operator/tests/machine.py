@@ -22,6 +22,8 @@ from rljob.core.observed import Manifest, Observed, Unseen
 from rljob.core.plan import Plan, SubmitJob
 from rljob.core.requirements import Head, Requirements
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerator_table import AcceleratorTable
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.labels import CLUSTER_GENERATION, INTENT, JOB, JOB_UID
 from rljob_runtime.contract import Progress
 
@@ -55,7 +57,9 @@ class Machine:
             self.ray,
             self.clock,
             TokenKey(b"k" * 32),
-            core=Core(LAUNCHER, self._required, self._needs_ray_job, self._reconcile, begins=lambda *_: False),
+            core=Core(
+                LAUNCHER, BUILT_IN, self._required, self._needs_ray_job, self._reconcile, begins=lambda *_: False
+            ),
             hooks=Hooks(after_write=self._wrote, doubt=self._doubt),
         )
         return self.reconciler
@@ -92,8 +96,15 @@ class Machine:
         del progress, now
         return self.asks_ray_job
 
-    def _reconcile(self, observed: Observed, now: datetime, launcher: Launcher, derived: dict[str, Any]) -> Plan:
-        del now, launcher, derived
+    def _reconcile(
+        self,
+        observed: Observed,
+        now: datetime,
+        launcher: Launcher,
+        accelerators: AcceleratorTable,
+        derived: dict[str, Any],
+    ) -> Plan:
+        del now, launcher, accelerators, derived
         self.seen.append(observed)
         return self.decide(observed)
 

@@ -11,6 +11,7 @@ from rljob.cli.records import Record, read_records
 from rljob.cli.report.cluster import run_of, settings
 from rljob.cli.report.run import ReportRun, Setting
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.configmap import read_snapshot
 
 FOLDER = Path(__file__).resolve().parent / "fixtures" / "quickstart"
@@ -59,4 +60,4 @@ def restarted() -> ReportRun:
 
 def configuration(job: Mapping[str, Any]) -> list[Setting]:
     """Return the fields that the run used."""
-    return settings(job["spec"], read_snapshot(manifest("snapshot")), LAUNCHER)
+    return settings(job["spec"], read_snapshot(manifest("snapshot"), BUILT_IN), LAUNCHER, BUILT_IN)

@@ -24,6 +24,7 @@ from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
 from rljob.cli.status import describe, table
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 from scripts import product
 from scripts.demo import operator
 from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture, cluster
@@ -136,7 +137,7 @@ def failure(job: Manifest, kubernetes: Kubernetes) -> str:
 def show_result(kubernetes: Kubernetes) -> None:
     """Print the reward curve, the metrics, the report, and commands for further exploration."""
     place = kubectl.Place(NAMESPACE, kubeconfig=kubernetes.kubeconfig, program=kubernetes.kubectl)
-    run = cluster_run(NAME, place, Sources(), LAUNCHER)
+    run = cluster_run(NAME, place, Sources(), LAUNCHER, BUILT_IN)
     steps = figures(run.records)
     if not steps:
         raise DemoError("the job succeeded but left no step records; this is a bug")

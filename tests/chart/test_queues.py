@@ -15,7 +15,7 @@ import yaml
 from rljob.cli.manifests import read_files
 from rljob.cli.quota import DIES_PER_CARD
 from rljob.render.accelerator_table import read_table
-from rljob.render.accelerators import ACCELERATORS, SUPER_POD, built_in_document
+from rljob.render.accelerators import BUILT_IN, SUPER_POD, built_in_document
 from tests.chart.helm import CHART, ROOT, VALUES, Manifest, helm, pick, render
 
 GUIDE = ROOT / "docs/guides/queues.md"
@@ -49,7 +49,7 @@ def test_without_teams_nothing_is_made() -> None:
 
 
 def test_the_guide_gives_away_all_cards_and_no_more(guide: list[Manifest]) -> None:
-    dies = ACCELERATORS["atlas-a3"].dies_per_card
+    dies = BUILT_IN["atlas-a3"].dies_per_card
     assert pick(guide, "ResourceFlavor", "a3")["metadata"]["annotations"] == {DIES_PER_CARD: str(dies)}
     assert sum(int(quotas(guide, team)["nominalQuota"]) for team in TEAMS) == CARDS * dies
     assert quotas(guide, "language") == {"nominalQuota": "96", "borrowingLimit": "96"}

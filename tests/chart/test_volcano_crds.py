@@ -21,6 +21,7 @@ from rljob.cluster.kinds import POD_GROUP
 from rljob.cluster.manifests import spec_fields
 from rljob.core.validation.validate import validate
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.podgroup import NEWEST_FIELDS, TOPOLOGY, build_pod_group
 from rljob.render.raycluster import build_raycluster
 from tests.cluster import programs
@@ -77,7 +78,7 @@ def fields_of(version: str) -> frozenset[str]:
 
 def spec_of(path: Path, topology: Json) -> RLJobSpec:
     raw = merged(yaml.safe_load(path.read_text())["spec"], {"scheduling": {"topology": topology}})
-    checked = validate("gang", raw, BUILT_IN_RECIPES, launcher=LAUNCHER)
+    checked = validate("gang", raw, BUILT_IN_RECIPES, launcher=LAUNCHER, accelerators=BUILT_IN)
     assert checked.spec is not None, checked.violations
     return checked.spec
 

@@ -12,6 +12,7 @@ from rljob.core.spec.recipes import recipe_id
 from rljob.core.validation.validate import validate
 from rljob.launchers import LAUNCHER
 from rljob.launchers.verl.job import TABLE, TYPED_KEYS, overrides
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
 from rljob.render.raycluster import build_raycluster
 from scripts import recipe_flags
@@ -28,7 +29,7 @@ def minimal_job(recipe: str) -> Json:
 
 def rendered(recipe: str) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
     """Return job.json's overrides and the variables of head and workers."""
-    spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES, launcher=LAUNCHER).spec
+    spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES, launcher=LAUNCHER, accelerators=BUILT_IN).spec
     assert spec is not None
     cluster = build_raycluster(JOB, spec, 1, "digest")["spec"]
     pods = (cluster["headGroupSpec"], cluster["workerGroupSpecs"][0])
@@ -41,7 +42,10 @@ def rendered(recipe: str) -> tuple[dict[str, Any], dict[str, str], dict[str, str
 
 @pytest.mark.parametrize("recipe", sorted(str(recipe_id(manifest).name) for manifest in BUILT_IN_RECIPES.values()))
 def test_a_recipe_completes_the_few_lines_of_a_job(recipe: str) -> None:
-    assert validate("run", minimal_job(recipe), BUILT_IN_RECIPES, launcher=LAUNCHER).violations == ()
+    assert (
+        validate("run", minimal_job(recipe), BUILT_IN_RECIPES, launcher=LAUNCHER, accelerators=BUILT_IN).violations
+        == ()
+    )
 
 
 @pytest.mark.parametrize("manifest", BUILT_IN_RECIPES.values(), ids=lambda manifest: manifest["metadata"]["name"])
@@ -67,7 +71,7 @@ def test_every_variable_is_set_as_the_page_says(recipe: str) -> None:
 
 @pytest.mark.parametrize("recipe", FLAGSHIPS)
 def test_an_override_of_a_recipe_is_a_flag_of_the_page(recipe: str) -> None:
-    spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES, launcher=LAUNCHER).spec
+    spec = validate("run", minimal_job(recipe), BUILT_IN_RECIPES, launcher=LAUNCHER, accelerators=BUILT_IN).spec
     assert spec is not None
     assert set(spec.verl.overrides) <= {flag.rendered for flag in FLAGS}
 

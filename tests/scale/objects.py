@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
 from rljob.render.raycluster import build_raycluster
 from tests.scale.client import Manifest
@@ -61,7 +61,9 @@ def rljobs(settings: Settings) -> Iterator[Manifest]:
 def rayjobs(settings: Settings) -> Iterator[Manifest]:
     """Yield RayJobs that wait for a submission, each with the RayCluster that our operator would create."""
     job = JobIdentity(NAMESPACE, job_name(0), "00000000-0000-4000-8000-000000000000")
-    cluster: dict[str, Any] = build_raycluster(job, RLJobSpec.model_validate(spec(settings.workers)), 1, "digest")
+    cluster: dict[str, Any] = build_raycluster(
+        job, RLJobSpec.model_validate(spec(settings.workers), context=BUILT_IN), 1, "digest"
+    )
     # Otherwise KubeRay creates a Secret for each, a write that should not count in the comparison.
     wanted = {name: value for name, value in cluster["spec"].items() if name != "authOptions"}
     for number in range(settings.jobs):
@@ -80,7 +82,7 @@ def job_name(number: int) -> str:
 
 def nodes(settings: Settings) -> Iterator[Manifest]:
     """Yield enough nodes with NPUs for all workers, and nodes for the heads."""
-    facts = ACCELERATORS[RLJobSpec.model_validate(spec(1)).accelerator.class_]
+    facts = BUILT_IN[RLJobSpec.model_validate(spec(1)).accelerator.class_]
     workers_a_node = facts.devices_per_node // DEVICES
     for_workers = -(-settings.jobs * settings.workers // workers_a_node)
     for_heads = -(-settings.jobs // HEADS_A_NODE)

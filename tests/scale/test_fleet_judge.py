@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -12,8 +11,8 @@ import pytest
 
 from rljob.core.validation.validate import validate
 from rljob.launchers import LAUNCHER
-from rljob.render.accelerator_table import read_table
-from rljob.render.accelerators import ACCELERATORS, built_in_document
+from rljob.render.accelerator_table import AcceleratorTable, read_table
+from rljob.render.accelerators import built_in_document
 from tests.scale.figures import Usage
 from tests.scale.fleet.history import Bounds, Cluster, Fact, Kind, Pod, Reservation, State, Thing
 from tests.scale.fleet.judge import Verdict, judge, leftovers
@@ -117,17 +116,11 @@ def test_a_jobs_story_is_read_from_its_states_and_its_quota() -> None:
     assert [sample.reserved.get(("red", "a3"), 0) for sample in verdict.samples][3:7] == [0, 32, 32, 32]
 
 
-@pytest.fixture
-def classes() -> Iterator[None]:
-    """Set the accelerator classes that the chart writes for the fleet's queues."""
-    levels = {"atlas-a3-superpod": {"topologyLevels": [SUPER_POD, "kubernetes.io/hostname"]}}
-    before = dict(ACCELERATORS)
-    ACCELERATORS.use(read_table(built_in_document(), levels))
-    yield
-    ACCELERATORS.use(before)
+LEVELS = {"atlas-a3-superpod": {"topologyLevels": [SUPER_POD, "kubernetes.io/hostname"]}}
+CLASSES = AcceleratorTable(read_table(built_in_document(), LEVELS))
+"""The accelerator classes that the chart writes for the fleet's queues."""
 
 
-@pytest.mark.usefixtures("classes")
 @pytest.mark.parametrize("fleet", [Fleet(200, 1), Fleet(20, 1, super_pod_nodes=8, a2_nodes=4)], ids=["whole", "slice"])
 def test_a_seed_means_the_same_jobs_and_each_is_one_that_fits(fleet: Fleet) -> None:
     jobs = fleet.draw()
@@ -139,7 +132,7 @@ def test_a_seed_means_the_same_jobs_and_each_is_one_that_fits(fleet: Fleet) -> N
     assert any(job.block for job in jobs)
     assert any(job.within for job in jobs)
     for job in jobs:
-        assert validate(job.name, job.manifest["spec"], launcher=LAUNCHER).violations == ()
+        assert validate(job.name, job.manifest["spec"], launcher=LAUNCHER, accelerators=CLASSES).violations == ()
     assert len(list(fleet.nodes())) >= sum(fleet.count.values())
 
 

@@ -19,7 +19,7 @@ import pytest_asyncio
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.cluster.token import TokenKey
 from rljob.render import labels
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import BUILT_IN
 from tests.scale import objects
 from tests.scale.client import Client, Manifest
 from tests.scale.heads import Heads
@@ -81,7 +81,7 @@ class Seen:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def seen() -> Seen:
-    resource, found = ACCELERATORS["cpu"].resource, Seen()
+    resource, found = BUILT_IN["cpu"].resource, Seen()
     async with control_plane() as plane, plane.client() as client:
         await install(client)
         nodes = (objects.node(f"node-{number}", resource, objects.DEVICES) for number in range(NODES))

@@ -36,7 +36,8 @@ from rljob.control.worker import work
 from rljob.core.scheduling.port_blocks import PortPool
 from rljob.handlers import watch
 from rljob.launchers import LAUNCHER
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerator_table import AcceleratorTable
+from rljob.render.accelerators import BUILT_IN
 from rljob.telemetry.health import HealthServer
 from rljob.telemetry.log import Log, configure
 from rljob.telemetry.metrics import Metrics
@@ -113,7 +114,7 @@ class Operator:
 
 
 @contextlib.asynccontextmanager
-async def assemble(config: Config) -> AsyncIterator[Operator]:
+async def assemble(config: Config, accelerators: AcceleratorTable) -> AsyncIterator[Operator]:
     """Create the parts, and close their connections at the end."""
     metrics, clock = Metrics(), SystemClock()
     key = TokenKey.from_file(config.token_key_file)
@@ -131,7 +132,7 @@ async def assemble(config: Config) -> AsyncIterator[Operator]:
         ray,
         clock,
         key,
-        core=Core(LAUNCHER),
+        core=Core(LAUNCHER, accelerators),
         metrics=metrics,
         identity=config.identity,
         hooks=hooks,
@@ -148,14 +149,14 @@ async def assemble(config: Config) -> AsyncIterator[Operator]:
         await cluster.close()
 
 
-async def run(config: Config) -> int:
+async def run(config: Config, accelerators: AcceleratorTable) -> int:
     """Run the operator until SIGTERM or until a part fails; return the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with (
-        assemble(config) as operator,
+        assemble(config, accelerators) as operator,
         HealthServer(config.http_port, operator.live, operator.ready, operator.metrics),
     ):
         leading = asyncio.create_task(operator.lead(), name="lead")
@@ -200,13 +201,12 @@ def main() -> int:
         return EXIT_CONFIG
     configure(config.log_level)
     try:
-        if config.accelerators_folder:
-            ACCELERATORS.use(read_folder(Path(config.accelerators_folder)))
+        accelerators = read_folder(Path(config.accelerators_folder)) if config.accelerators_folder else BUILT_IN
     except AcceleratorsError as error:
         sys.stderr.write("".join(f"rljob: {line}\n" for line in str(error).splitlines()))
         return EXIT_CONFIG
     try:
-        return asyncio.run(run(config))
+        return asyncio.run(run(config, accelerators))
     except ValueError as error:
         log.failure("The operator cannot start", error)
         return EXIT_CONFIG

@@ -2,7 +2,7 @@
 
     clock = FrozenClock()
     cluster, ray = FakeCluster(clock.now), FakeRay()
-    reconciler = Reconciler.build(cluster, ray, clock, TokenKey(b"k" * 32), core=Core(LAUNCHER))
+    reconciler = Reconciler.build(cluster, ray, clock, TokenKey(b"k" * 32), core=Core(LAUNCHER, BUILT_IN))
     cluster.watch(reconciler.feed)
     await reconciler.prime()
     await settle(reconciler)                     # all rounds that are due now

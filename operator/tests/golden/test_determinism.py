@@ -20,13 +20,13 @@ IN_ANOTHER_PROCESS = """
 import json, sys
 from rljob.launchers import LAUNCHER
 from rljob.render import configmap
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.metadata import canonical_json
 from rljob.render.names import JobIdentity
-from rljob.launchers import LAUNCHER
 
 job = JobIdentity(*sys.argv[1:])
 for line in sys.stdin:
-    frozen = configmap.read_snapshot(json.loads(line))
+    frozen = configmap.read_snapshot(json.loads(line), BUILT_IN)
     config = LAUNCHER.job_config(job, frozen.spec, 1)
     print(json.dumps(canonical_json(configmap.build_cluster_config(job, frozen.spec, 1, config))))
 """

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from builders import BUILT_IN_RECIPES, EXAMPLES, validate
 
-from rljob.render.accelerators import ACCELERATORS, facts_of
+from rljob.render.accelerators import facts_of
 from rljob.render.env import VARIABLES
 from rljob.render.ports import PORTS, RayVariable
 from rljob.render.stopping import worker_env
@@ -131,7 +131,7 @@ def test_values_of_the_class_are_those_of_its_row(name: str) -> None:
     (job,) = (path for path in JOBS if path.stem == name)
     spec = validate(name, yaml.safe_load(job.read_text())["spec"], BUILT_IN_RECIPES).spec
     assert spec is not None
-    row, made = ACCELERATORS[spec.accelerator.class_], clusters()[name]
+    row, made = facts_of(spec), clusters()[name]
     (worker,) = made["spec"]["workerGroupSpecs"]
     limits = worker["template"]["spec"]["containers"][0]["resources"]["limits"]
     assert limits[row.resource] == str(row.devices_per_node)

@@ -37,6 +37,8 @@ from rljob.core.reconcile import STEPS
 from rljob.core.requirements import Watched
 from rljob.launchers import LAUNCHER
 from rljob.render import labels
+from rljob.render.accelerator_table import AcceleratorTable
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.configmap import SPEC_KEY
 from rljob.render.metadata import canonical_json
 
@@ -54,9 +56,11 @@ ROUNDS_OF_AN_EX_LEADER = 5
 """More rounds than it gets before it renews its Lease: a clock that was paused with it lets it write for that long."""
 
 
-def reconcile_as_declared(observed: Observed, now: datetime, launcher: Launcher, derived: dict[str, Any]) -> Plan:
+def reconcile_as_declared(
+    observed: Observed, now: datetime, launcher: Launcher, accelerators: AcceleratorTable, derived: dict[str, Any]
+) -> Plan:
     """Reconcile, and check that a step decides if its requirements say that it does in any case."""
-    context = Context(observed, now, launcher, derived)
+    context = Context(observed, now, launcher, accelerators, derived)
     seen = Watched(observed.job, observed.clusters, observed.head_pod, now)
     for step in STEPS:
         if (plan := step(context)) is not None:
@@ -158,7 +162,7 @@ class Operators:
         """Start an operator with empty memory; return None if it exits because the API server does not answer."""
         key = TokenKey(b"k" * 32)
         hooks = Hooks(after_write=self._after_write, doubt=self._doubt)
-        core = Core(LAUNCHER, reconcile=reconcile_as_declared)
+        core = Core(LAUNCHER, BUILT_IN, reconcile=reconcile_as_declared)
         operator = Reconciler.build(self.cluster, self.ray, self.clock, key, core=core, hooks=hooks)
         self.watch.follow(None)
         try:

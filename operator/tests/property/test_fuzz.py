@@ -30,6 +30,7 @@ from rljob.core.spec.recipes import recipe_id
 from rljob.core.validation.validate import Checked
 from rljob.launchers import LAUNCHER
 from rljob.render import configmap
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.names import JobIdentity
 
@@ -76,7 +77,7 @@ def test_no_manifest_crashes_and_what_is_accepted_can_be_made(spec: Json) -> Non
     judge(validate("sums", spec, {recipe_id(recipe): recipe for recipe in RECIPES}))
     # The API server sends JSON, and the first round with it must work as well.
     if is_json(spec):
-        reconcile(Observed(job(spec), snapshot=None), NOW, LAUNCHER)
+        reconcile(Observed(job(spec), snapshot=None), NOW, LAUNCHER, BUILT_IN)
 
 
 @settings(max_examples=max(EXAMPLES // 10, 30))
@@ -99,7 +100,7 @@ def judge(checked: Checked) -> None:
     assert configmap.build_cluster_config(IDENTITY, checked.spec, 1, config)
     assert all(build_initializer(IDENTITY, checked.spec, entry) for entry in initializers(checked.spec))
     frozen = configmap.Snapshot(checked.spec, checked.recipes)
-    assert configmap.read_snapshot(configmap.build_snapshot(IDENTITY, frozen, 1)) == frozen
+    assert configmap.read_snapshot(configmap.build_snapshot(IDENTITY, frozen, 1), BUILT_IN) == frozen
 
 
 def is_json(value: Any) -> bool:  # noqa: ANN401 - JSON, or not

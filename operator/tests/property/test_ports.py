@@ -32,6 +32,7 @@ from rljob.control.store import Key
 from rljob.core import times
 from rljob.core.scheduling.port_blocks import PortPool, read_allocations
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.labels import JOB_UID, PORT_BLOCK, RAY_NODE_TYPE
 from rljob.render.ports import PortBlock
 
@@ -65,7 +66,7 @@ class Ports:
             FakeRay(),
             self.clock,
             TokenKey(b"k" * 32),
-            core=Core(LAUNCHER),
+            core=Core(LAUNCHER, BUILT_IN),
             hooks=Hooks(after_write=self._wrote),
             port_pool=POOL,
         )

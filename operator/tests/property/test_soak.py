@@ -27,6 +27,7 @@ from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.store import TOMBSTONES
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 from rljob.telemetry.events import REMEMBERED
 from rljob.telemetry.metrics import PLACES_MAX
 
@@ -55,7 +56,9 @@ class Soak:
     def __init__(self) -> None:
         self.clock = FrozenClock()
         self.cluster = FakeCluster(self.clock.now)
-        self.operator = Reconciler.build(self.cluster, FakeRay(), self.clock, TokenKey(b"k" * 32), core=Core(LAUNCHER))
+        self.operator = Reconciler.build(
+            self.cluster, FakeRay(), self.clock, TokenKey(b"k" * 32), core=Core(LAUNCHER, BUILT_IN)
+        )
         self.resync = Resync(self.operator, 300, "me", settle_seconds=0)
         self.cluster.watch(self.feed)
         self.made = 0

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rljob.render import labels
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import BUILT_IN
 from tests.scale.client import Manifest
 
-NPU = ACCELERATORS["atlas-a3-superpod"].resource
+NPU = BUILT_IN["atlas-a3-superpod"].resource
 WORKER = "worker"
 
 

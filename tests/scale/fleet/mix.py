@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import BUILT_IN
 from rljob_runtime.contract import ExitCode
 from tests.scale.client import Manifest
 from tests.scale.objects import spec
@@ -88,7 +88,7 @@ class FleetJob:
     @property
     def devices_a_node(self) -> int:
         """Devices on each of its nodes."""
-        return ACCELERATORS[FLAVORS[self.flavor][0]].devices_per_node
+        return BUILT_IN[FLAVORS[self.flavor][0]].devices_per_node
 
     @property
     def end(self) -> str:
@@ -138,7 +138,7 @@ class Fleet:
 
     def devices(self, flavor: str) -> int:
         """Return the number of devices of a kind in the whole fleet."""
-        return self.count[flavor] * ACCELERATORS[FLAVORS[flavor][0]].devices_per_node
+        return self.count[flavor] * BUILT_IN[FLAVORS[flavor][0]].devices_per_node
 
     def share(self, flavor: str, parts: int) -> int:
         """Return the number of devices for a number of sixteenths of a kind."""
@@ -156,7 +156,7 @@ class Fleet:
         """Return the values of the chart."""
 
         def cards(parts: dict[str, int]) -> dict[str, int]:
-            dies = {flavor: ACCELERATORS[FLAVORS[flavor][0]].dies_per_card for flavor in parts}
+            dies = {flavor: BUILT_IN[FLAVORS[flavor][0]].dies_per_card for flavor in parts}
             return {flavor: self.share(flavor, part) // dies[flavor] for flavor, part in parts.items()}
 
         teams = {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rljob.api.status import State
 from rljob.cli.report.svg import WIDTH, Plot, Series, draw
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import BUILT_IN
 from tests.scale.fleet.judge import OVERLAP_SECONDS, PART_SECONDS, JobStory, Sample, Verdict
 from tests.scale.fleet.mix import FLAVORS, PRIORITIES, TEAMS, Fault
 from tests.scale.fleet.run import Seen
@@ -175,7 +175,7 @@ def cards(sample: Sample, team: str, flavor: str) -> int:
 
 
 def _dies(flavor: str) -> int:
-    return ACCELERATORS[FLAVORS[flavor][0]].dies_per_card
+    return BUILT_IN[FLAVORS[flavor][0]].dies_per_card
 
 
 def cards_plot(seen: Seen, verdict: Verdict) -> Plot:

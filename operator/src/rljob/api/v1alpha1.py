@@ -7,10 +7,12 @@ The docstring of a field is its description in the CRD. Types hold bounds and de
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
+from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.base import ATOMIC, Count, Label, Model, ObjectName, Text, keyed_by, rule
 from rljob.api.lifecycle import (
     Checkpoint,
@@ -88,6 +90,21 @@ class Accelerator(Model):
     driver_mounts: Literal["Auto", "HostPath", "RuntimeClass", "None"] = "Auto"
     """How the node's driver is made available in the worker pods. Auto: RuntimeClass if runtime.runtimeClassName is
     set, otherwise as the accelerator table states. Defaults to Auto."""
+    _table: Mapping[str, AcceleratorFacts] | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Mapping[str, AcceleratorFacts] | None, /) -> None:
+        """Keep the accelerator table, which pydantic's validation context holds where a spec of a job is parsed."""
+        self._table = context
+
+    @property
+    def table(self) -> Mapping[str, AcceleratorFacts]:
+        """Return the accelerator table that the spec was parsed with. It is not part of the manifest."""
+        if self._table is None:
+            raise AssertionError(
+                f"the spec of class {self.class_} was parsed without an accelerator table; pass it as `context` to "
+                "model_validate"
+            )
+        return self._table
 
 
 class Head(Model):

@@ -39,7 +39,8 @@ from rljob.core.spec.recipes import Recipes, complete
 from rljob.core.validation.validate import Checked, check, validate
 from rljob.launchers import LAUNCHER
 from rljob.render import labels
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerator_table import AcceleratorTable
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.configmap import read_snapshot
 from rljob.render.names import JobIdentity
 
@@ -53,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     chosen = build_parser().parse_args(arguments)
     try:
-        if tables := getattr(chosen, "accelerators", None):
-            _use_tables(tables)
+        # From here on the table itself, for every command.
+        chosen.accelerators = _accelerator_table(getattr(chosen, "accelerators", None) or [])
         return int(_COMMANDS[chosen.command](chosen))
     except UsageError as error:
         print(f"rljob: {error}", file=sys.stderr)
@@ -65,9 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _use_tables(paths: list[Path]) -> None:
+def _accelerator_table(paths: list[Path]) -> AcceleratorTable:
+    """Return the built-in table with the rows of these files merged over it."""
     try:
-        ACCELERATORS.use(accelerator_files.read_files(paths))
+        return accelerator_files.read_files(paths) if paths else BUILT_IN
     except accelerator_files.AcceleratorsError as error:
         raise UsageError(str(error)) from error
 
@@ -141,10 +143,11 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> str:
         raise UsageError(
             f"{job.name} has not started, so nothing is frozen yet; `rljob explain` shows the spec that it will use"
         )
-    frozen = read_snapshot(kubectl.get_config_map(name, place))
+    frozen = read_snapshot(kubectl.get_config_map(name, place), chosen.accelerators)
     # The edit is merged over the recipes that were frozen with the job, as the operator does.
     now, wanted = (
-        check(job.name, spec, frozen.recipes, launcher=LAUNCHER) for spec in (live.get("spec") or {}, job.spec)
+        check(job.name, spec, frozen.recipes, launcher=LAUNCHER, accelerators=chosen.accelerators)
+        for spec in (live.get("spec") or {}, job.spec)
     )
     if wanted.spec is None:
         raise UsageError("; ".join(map(str, wanted.violations)))
@@ -192,7 +195,8 @@ def _gather(chosen: argparse.Namespace) -> ReportRun:
         return local_run((chosen.workdir or Path(".rljob") / chosen.name).absolute())
     since = time.time() - chosen.since * HOUR if chosen.since is not None else None
     place = kubectl.Place(chosen.namespace, chosen.context)
-    return cluster_run(chosen.name, place, Sources(chosen.records, chosen.prometheus, since), LAUNCHER)
+    sources = Sources(chosen.records, chosen.prometheus, since)
+    return cluster_run(chosen.name, place, sources, LAUNCHER, chosen.accelerators)
 
 
 def _quota(chosen: argparse.Namespace) -> int:
@@ -225,7 +229,7 @@ def _usage(chosen: argparse.Namespace) -> int:
         rows = list((usage.job_rows if chosen.by == "job" else usage.queue_rows)(ask, month, namespace))
     else:
         jobs = kubectl.list_jobs(place, everywhere=chosen.all_namespaces)
-        rows = list(usage.status_rows(((job, *_placed(job, place)) for job in jobs), month, now))
+        rows = list(usage.status_rows(((job, *_placed(job, place, chosen.accelerators)) for job in jobs), month, now))
         print(
             "rljob: only Prometheus has the usage of deleted jobs; pass --prometheus URL to include them",
             file=sys.stderr,
@@ -238,12 +242,13 @@ def _usage(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _placed(job: Mapping[str, Any], place: kubectl.Place) -> tuple[str, str]:
+def _placed(job: Mapping[str, Any], place: kubectl.Place, accelerators: AcceleratorTable) -> tuple[str, str]:
     """Return (queue, accelerator class) of a job, from its snapshot if the job uses a recipe."""
     spec = job.get("spec") or {}
     name = ((job.get("status") or {}).get("resolved") or {}).get("snapshotName")
     if spec.get("recipeRef") and name:
-        frozen = read_snapshot(kubectl.get_config_map(name, replace(place, namespace=job["metadata"]["namespace"])))
+        own = replace(place, namespace=job["metadata"]["namespace"])
+        frozen = read_snapshot(kubectl.get_config_map(name, own), accelerators)
         return frozen.spec.scheduling.queue_name or "", frozen.spec.accelerator.class_
     return (spec.get("scheduling") or {}).get("queueName", ""), (spec.get("accelerator") or {}).get("class", "")
 
@@ -302,7 +307,8 @@ def _judged(
 ) -> Iterator[tuple[JobManifest, Checked]]:
     for job in files.jobs:
         spec = _with_memory_check(job.spec, memory_check) if memory_check else job.spec
-        checked = validate(job.name, spec, _recipes(job, files.recipes, chosen), launcher=LAUNCHER)
+        recipes = _recipes(job, files.recipes, chosen)
+        checked = validate(job.name, spec, recipes, launcher=LAUNCHER, accelerators=chosen.accelerators)
         for violation in checked.violations:
             print(f"{job.source}: {job.name or 'RLJob without a name'}: {violation}", file=sys.stderr)
         if checked.spec is not None and memory_check is None:

@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from rljob.api.accelerators import AcceleratorFacts
-from rljob.render.accelerator_table import TableError, read_table
+from rljob.render.accelerator_table import AcceleratorTable, TableError, read_table
 from rljob.render.accelerators import built_in_document
 
 SUFFIXES = (".yaml", ".yml")
@@ -23,17 +22,17 @@ class AcceleratorsError(ValueError):
     """A table is invalid; the message has one line per problem."""
 
 
-def read_folder(folder: Path) -> dict[str, AcceleratorFacts]:
+def read_folder(folder: Path) -> AcceleratorTable:
     """Read every table of a folder; raise AcceleratorsError if one is invalid."""
     return read_files(sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES))
 
 
-def read_files(paths: Iterable[Path]) -> dict[str, AcceleratorFacts]:
+def read_files(paths: Iterable[Path]) -> AcceleratorTable:
     """Read tables, merged in this order; raise AcceleratorsError if one is invalid."""
     listed = list(paths)
     layers = [built_in_document(), *(layer for path in listed for layer in _layers(path))]
     try:
-        return read_table(*layers)
+        return AcceleratorTable(read_table(*layers))
     except TableError as error:
         names = ", ".join(path.name for path in listed)
         raise AcceleratorsError("\n".join(f"{names}: {problem}" for problem in error.problems)) from error

@@ -16,6 +16,7 @@ from rljob.cluster.kinds import NODE
 from rljob.cluster.port import Cluster
 from rljob.core.observed import UNSEEN, Unseen
 from rljob.core.scheduling.discovery import Nodes, node_facts
+from rljob.render.accelerator_table import AcceleratorTable
 from rljob.telemetry.log import Log
 
 NODES_LIMIT = 1000
@@ -33,6 +34,7 @@ class NodeCache:
 
     cluster: Cluster
     monotonic: Callable[[], float]
+    accelerators: AcceleratorTable
     _nodes: Nodes | Unseen = UNSEEN
     _read_at: float = float("-inf")
     _failed: bool = False
@@ -59,4 +61,5 @@ class NodeCache:
         except OutsideError as error:
             log.info("Nodes could not be read", reason=error.reason, error=str(error))
             return UNSEEN
-        return Nodes(tuple(map(node_facts, listing.items)), complete=len(listing.items) < NODES_LIMIT)
+        facts = tuple(node_facts(manifest, self.accelerators) for manifest in listing.items)
+        return Nodes(facts, complete=len(listing.items) < NODES_LIMIT)

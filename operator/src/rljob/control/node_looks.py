@@ -8,7 +8,7 @@ nothing is known. A node that could not be read lately is left out, and nothing 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from rljob.cluster.errors import Forbidden, NotFound, OutsideError
@@ -16,7 +16,6 @@ from rljob.cluster.kinds import CONFIG_MAP, NODE, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.port import Cluster
 from rljob.core.observed import Manifest, Unseen
-from rljob.core.scheduling.discovery import device_resources
 from rljob.core.scheduling.node_faults import DEVICE_INFO_PREFIX, NodeLook, read_node
 from rljob.telemetry.log import Log
 
@@ -60,6 +59,8 @@ class NodeLooks:
     monotonic: Callable[[], float]
     device_info_namespace: str
     """Where the plug-in keeps its ConfigMaps; empty to read none."""
+    resources: Collection[str]
+    """Resources by which nodes offer NPUs."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _forbidden_until: dict[Kind, float] = field(default_factory=dict)
     lists: TokenBucket = field(init=False)
@@ -102,7 +103,7 @@ class NodeLooks:
         if isinstance(info, Unseen):
             # Without the ConfigMap, a fault would seem to be gone.
             return
-        self._seen[name] = _Seen(read_node(name, node, info, device_resources()), now)
+        self._seen[name] = _Seen(read_node(name, node, info, self.resources), now)
         if len(self._seen) > NODES_KEPT:
             self._seen = {name: seen for name, seen in self._seen.items() if seen.age(now) < STALE_SECONDS}
 

@@ -13,17 +13,19 @@ from rljob.core.observed import Observed, RayJob, Unseen
 from rljob.core.plan import Plan
 from rljob.core.reconcile import begins, reconcile, required
 from rljob.core.requirements import Requirements, Watched, needs_evidence, needs_ray_job
+from rljob.render.accelerator_table import AcceleratorTable
 from rljob_runtime.contract import Progress
 
 
 @dataclass(frozen=True)
 class Core:
-    """What decides: the launcher, and functions that are the real ones unless a test replaces them."""
+    """What decides: launcher, accelerator table, and functions that are the real ones unless a test replaces them."""
 
     launcher: Launcher
+    accelerators: AcceleratorTable
 
     required: Callable[[Watched], Requirements] = required
     needs_ray_job: Callable[[Progress | Unseen, datetime], bool] = needs_ray_job
-    reconcile: Callable[[Observed, datetime, Launcher, dict[str, Any]], Plan] = reconcile
-    begins: Callable[[Observed, datetime, Launcher, dict[str, Any]], bool] = begins
+    reconcile: Callable[[Observed, datetime, Launcher, AcceleratorTable, dict[str, Any]], Plan] = reconcile
+    begins: Callable[[Observed, datetime, Launcher, AcceleratorTable, dict[str, Any]], bool] = begins
     needs_evidence: Callable[[Progress | Unseen, RayJob | Unseen | None, RLJobStatus | None], bool] = needs_evidence

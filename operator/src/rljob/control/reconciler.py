@@ -35,6 +35,7 @@ from rljob.core.manifest_facts import is_finished, is_ours
 from rljob.core.observed import PARTIAL_SECONDS
 from rljob.core.plan import EventNote, EventType
 from rljob.core.reasons import Reason
+from rljob.core.scheduling.discovery import device_resources
 from rljob.core.scheduling.node_faults import DEVICE_INFO_NAMESPACE
 from rljob.core.scheduling.port_blocks import PortPool
 from rljob.render.labels import KUEUE_QUEUE, VOLCANO_QUEUE
@@ -129,8 +130,8 @@ class Reconciler:
             memories,
             PodLists.bounded(clock.monotonic),
             EventLists(cluster, clock.monotonic),
-            NodeCache(cluster, clock.monotonic),
-            NodeLooks(cluster, clock.monotonic, device_info_namespace),
+            NodeCache(cluster, clock.monotonic, core.accelerators),
+            NodeLooks(cluster, clock.monotonic, device_info_namespace, device_resources(core.accelerators)),
             PodGroups(cluster, store, clock.monotonic),
             port_pool or PortPool(),
         )
@@ -224,7 +225,7 @@ class Reconciler:
             return False
         observed = self.observer.glance(job)
         derived = self.memories.of(job).derived(observed)
-        if not self.core.begins(observed, self.clock.now(), self.core.launcher, derived):
+        if not self.core.begins(observed, self.clock.now(), self.core.launcher, self.core.accelerators, derived):
             return False
         self.line.join(job)
         return True
@@ -270,9 +271,10 @@ class Reconciler:
         if observed is None:
             return Result.GONE, None
         now = self.clock.now()
-        launcher, derived = self.core.launcher, self.memories.of(observed.job).derived(observed)
-        plan = self.core.reconcile(observed, now, launcher, derived)
-        self._note(observed.job, Context(observed, now, launcher, derived))
+        launcher, accelerators = self.core.launcher, self.core.accelerators
+        derived = self.memories.of(observed.job).derived(observed)
+        plan = self.core.reconcile(observed, now, launcher, accelerators, derived)
+        self._note(observed.job, Context(observed, now, launcher, accelerators, derived))
         try:
             wrote = await self.executor.execute(observed, plan)
         except StaleError as error:

@@ -28,7 +28,8 @@ from rljob.core.status import Writer, condition, document, read_status
 from rljob.core.validation.validate import Checked, check, validate
 from rljob.core.validation.violation import Violation
 from rljob.render import configmap, labels
-from rljob.render.accelerators import ACCELERATORS, facts_of
+from rljob.render.accelerator_table import AcceleratorTable
+from rljob.render.accelerators import class_is_known, facts_of
 from rljob.render.names import JobIdentity
 from rljob.render.podgroup import Gang, stated_gang
 from rljob.render.ports import PortBlock
@@ -45,6 +46,7 @@ class Context:
     observed: Observed
     now: datetime
     launcher: Launcher
+    accelerators: AcceleratorTable
     derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What earlier rounds derived from spec, snapshots and recipes alone; empty once one of these has changed."""
 
@@ -92,7 +94,13 @@ class Context:
 
     def _check(self) -> Checked:
         if self.reads_recipes_anew or self.below is None:
-            return validate(self.job.name, self.raw_spec, self.observed.recipes, launcher=self.launcher)
+            return validate(
+                self.job.name,
+                self.raw_spec,
+                self.observed.recipes,
+                launcher=self.launcher,
+                accelerators=self.accelerators,
+            )
         return self._over_frozen(self.below)
 
     @cached_property
@@ -103,7 +111,9 @@ class Context:
         return self._over_frozen(self.below)
 
     def _over_frozen(self, frozen: configmap.Snapshot) -> Checked:
-        return check(self.job.name, self.raw_spec, frozen.recipes, launcher=self.launcher)
+        return check(
+            self.job.name, self.raw_spec, frozen.recipes, launcher=self.launcher, accelerators=self.accelerators
+        )
 
     @cached_property
     def next_violations(self) -> tuple[Violation, ...]:
@@ -204,7 +214,7 @@ class Context:
         if not isinstance(found, dict) or not self.made(found):
             return None
         try:
-            return configmap.read_snapshot(found)
+            return configmap.read_snapshot(found, self.accelerators)
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -304,7 +314,7 @@ class Context:
     def node_faults(self) -> tuple[NodeFault, ...] | Unseen:
         """The faults of the running attempt's nodes, the worst first; unseen if one of the nodes was not read."""
         held, looks, spec = self.observed.held, self.observed.looks, self.frozen_spec
-        if isinstance(held, Unseen) or spec is None or spec.accelerator.class_ not in ACCELERATORS:
+        if isinstance(held, Unseen) or spec is None or not class_is_known(spec):
             return Unseen.UNSEEN
         found = node_faults_of(held, looks, facts_of(spec).resource, spec.worker_groups[0].devices_per_node)
         # Only if every node was read can it be said that none has a fault.

@@ -40,6 +40,7 @@ from rljob.core.steps import (
     submitting,
     validating,
 )
+from rljob.render.accelerator_table import AcceleratorTable
 
 BEFORE_INTENT: tuple[Step, ...] = (
     finishing.leave_foreign,  # another operator's
@@ -117,19 +118,31 @@ def required(seen: Watched) -> Requirements:
     return total
 
 
-def reconcile(observed: Observed, now: datetime, launcher: Launcher, derived: dict[str, Any] | None = None) -> Plan:
+def reconcile(
+    observed: Observed,
+    now: datetime,
+    launcher: Launcher,
+    accelerators: AcceleratorTable,
+    derived: dict[str, Any] | None = None,
+) -> Plan:
     """Return the next step; an empty plan means that the world is as it should be.
 
     `derived` keeps what follows from spec, snapshots and recipes alone between rounds in which these are the same.
     """
-    context = Context(observed, now, launcher, {} if derived is None else derived)
+    context = Context(observed, now, launcher, accelerators, {} if derived is None else derived)
     for step in STEPS:
         if (plan := step(context)) is not None:
             return plan
     raise AssertionError("the last step always decides")
 
 
-def begins(observed: Observed, now: datetime, launcher: Launcher, derived: dict[str, Any] | None = None) -> bool:
+def begins(
+    observed: Observed,
+    now: datetime,
+    launcher: Launcher,
+    accelerators: AcceleratorTable,
+    derived: dict[str, Any] | None = None,
+) -> bool:
     """Report whether a job without children would reach `intend`, by what can be seen of it without a request."""
-    context = Context(observed, now, launcher, {} if derived is None else derived)
+    context = Context(observed, now, launcher, accelerators, {} if derived is None else derived)
     return all(step(context) is None for step in BEFORE_INTENT)

@@ -2,8 +2,8 @@
 
 A row describes how a node of the class is requested, found, mounted and sized; `accelerators` has the rows of a
 release, each value with its source. The chart writes them to a ConfigMap together with the rows of its value
-`accelerators`. The operator merges those over its own copy at startup, and `rljob --accelerators` does the same. After
-that the table is constant: nothing else changes it, and rows are only added, never removed.
+`accelerators`. The operator merges those over its own copy at startup, and `rljob --accelerators` does the same. The
+result is an immutable AcceleratorTable, which wiring passes down; rows are only added, never removed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TableError(ValueError):
 
 
 class AcceleratorTable(Mapping[str, AcceleratorFacts]):
-    """Class -> row: the table that this process uses."""
+    """Class -> row. Immutable; a spec is bound to one when it is parsed."""
 
     def __init__(self, rows: Mapping[str, AcceleratorFacts]) -> None:
         self._rows = dict(rows)
@@ -79,10 +79,6 @@ class AcceleratorTable(Mapping[str, AcceleratorFacts]):
     def __len__(self) -> int:
         """Return the number of classes."""
         return len(self._rows)
-
-    def use(self, rows: Mapping[str, AcceleratorFacts]) -> None:
-        """Use these rows from now on. Called once, before anything reads the table."""
-        self._rows = dict(rows)
 
 
 def read_table(*layers: Mapping[str, Any]) -> dict[str, AcceleratorFacts]:

@@ -1,4 +1,4 @@
-"""The accelerator table of this process, and the rows of a release, each value with its source.
+"""The accelerator rows of a release, each value with its source.
 
 The chart's files/accelerators.yaml is generated from here, so that operator, chart and command line have the same copy.
 A value that hardware or upstream dictates cites the page or file; other values are marked as ours. MC stands for
@@ -160,9 +160,15 @@ def built_in_document() -> dict[str, dict[str, Any]]:
     return rows
 
 
-ACCELERATORS = AcceleratorTable(read_table(built_in_document()))
+BUILT_IN = AcceleratorTable(read_table(built_in_document()))
+"""The table of this release, for wiring and tests. What serves a job reads the table that its spec was parsed with."""
+
+
+def class_is_known(spec: RLJobSpec) -> bool:
+    """Report whether the table has a row for the job's class; an administrator may have removed it."""
+    return spec.accelerator.class_ in spec.accelerator.table
 
 
 def facts_of(spec: RLJobSpec) -> AcceleratorFacts:
     """Return the row of a job whose class is known."""
-    return ACCELERATORS[spec.accelerator.class_]
+    return spec.accelerator.table[spec.accelerator.class_]

@@ -19,6 +19,7 @@ from typing import Any
 from rljob.api.recipes import RecipeLayer, RecipeOrigin
 from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
 from rljob.render import labels
+from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.metadata import canonical_json, child_metadata, digest
 from rljob.render.names import JobIdentity, cluster_name, snapshot_name
 from rljob.render.podgroup import Gang, build_pod_group, stated_gang
@@ -120,8 +121,11 @@ def build_cluster_config(
     return _configmap(metadata, data | cluster_files(spec))
 
 
-def read_snapshot(manifest: Any) -> Snapshot:  # noqa: ANN401 - a manifest
-    """Read a snapshot. Raise KeyError, TypeError or ValueError if it is invalid."""
+def read_snapshot(manifest: Any, accelerators: AcceleratorTable) -> Snapshot:  # noqa: ANN401 - a manifest
+    """Read a snapshot. Raise KeyError, TypeError or ValueError if it is invalid.
+
+    Its class may be missing in the table, if an administrator has removed the row since.
+    """
     recipes = tuple(
         RecipeLayer(
             RecipeOrigin(RecipeKind(found["kind"]), found["name"], found["uid"], found["generation"]),
@@ -131,7 +135,7 @@ def read_snapshot(manifest: Any) -> Snapshot:  # noqa: ANN401 - a manifest
         for found in json.loads(manifest["data"][RECIPES_KEY])
     )
     # It contains every default, including those of fields that this version does not have.
-    spec = RLJobSpec.model_validate_json(manifest["data"][SPEC_KEY], extra="ignore")
+    spec = RLJobSpec.model_validate_json(manifest["data"][SPEC_KEY], extra="ignore", context=accelerators)
     return Snapshot(spec, recipes, manifest["metadata"]["annotations"].get(labels.REFRESH))
 
 

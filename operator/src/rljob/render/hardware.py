@@ -7,12 +7,14 @@ manager gives it exclusive cores: https://kubernetes.io/docs/tasks/administer-cl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rljob.api.accelerators import AcceleratorFacts, DriverMounts, HostPath, HostPathUse, PodSize
 from rljob.api.base import Json
 from rljob.api.pods import PodTemplate
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.render.accelerators import ACCELERATORS, facts_of
+from rljob.render.accelerators import facts_of
 
 DRIVER_VOLUME = "rljob-driver"
 MEBIBYTE = 2**20
@@ -145,17 +147,17 @@ def spare_npu_nodes(spec: RLJobSpec, pod: Json) -> None:
         return
     affinity = dict(pod.get("affinity") or {})
     node = dict(affinity.get("nodeAffinity") or {})
-    wish = {"weight": WISH_WEIGHT, "preference": {"matchExpressions": _of_no_class()}}
+    wish = {"weight": WISH_WEIGHT, "preference": {"matchExpressions": _of_no_class(spec.accelerator.table)}}
     wishes = node.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     node["preferredDuringSchedulingIgnoredDuringExecution"] = [*wishes, wish]
     pod["affinity"] = {**affinity, "nodeAffinity": node}
 
 
-def _of_no_class() -> list[Json]:
+def _of_no_class(accelerators: Mapping[str, AcceleratorFacts]) -> list[Json]:
     """Return expressions that match nodes of no NPU class; NotIn also matches nodes without the label."""
     known: dict[str, set[str]] = {}
     any_value = set()
-    for row in ACCELERATORS.values():
+    for row in accelerators.values():
         for label, values in row.node_labels.items() if row.is_npu else ():
             known.setdefault(label, set()).update(values)
             if not values:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from rljob.control.accelerator_files import AcceleratorsError, read_files, read_folder
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import BUILT_IN
 
 
 def write(path: Path, document: object) -> Path:
@@ -20,11 +20,11 @@ def test_the_last_file_of_a_folder_wins(tmp_path: Path) -> None:
     write(tmp_path / "notes.txt", "no table")
     rows = read_folder(tmp_path)
     assert rows["atlas-a2"].hbm_gib_per_die == 48
-    assert set(rows) == set(ACCELERATORS)
+    assert set(rows) == set(BUILT_IN)
 
 
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
-    assert read_files([write(tmp_path / "a.yaml", "")]) == dict(ACCELERATORS)
+    assert read_files([write(tmp_path / "a.yaml", "")]) == BUILT_IN
 
 
 def test_the_operators_own_config_map_is_a_table(tmp_path: Path) -> None:

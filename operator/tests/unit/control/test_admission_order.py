@@ -21,10 +21,10 @@ from rljob.control.queue import Lane
 from rljob.control.reconciler import LOOKS_IN_A_ROW, Reconciler, Result
 from rljob.control.store import Key
 from rljob.control.worker import hold, work
-from rljob.core.launcher import Launcher
 from rljob.core.validation import validate as validation
 from rljob.core.validation.validate import Checked
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.labels import PAUSED
 
 CROWD = 60
@@ -42,7 +42,7 @@ class Scene:
         self.clock = FrozenClock()
         self.cluster = FakeCluster(self.clock.now)
         self.reconciler = Reconciler.build(
-            self.cluster, FakeRay(), self.clock, TokenKey(b"k" * 32), core=Core(LAUNCHER)
+            self.cluster, FakeRay(), self.clock, TokenKey(b"k" * 32), core=Core(LAUNCHER, BUILT_IN)
         )
 
     async def start(self) -> None:
@@ -199,9 +199,9 @@ async def test_one_that_is_deleted_leaves_the_line(scene: Scene) -> None:
 async def test_a_job_is_validated_once_until_something_is_frozen(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def counted(name: str, *facts: Any, launcher: Launcher) -> Checked:  # noqa: ANN401 - as the function it replaces
+    def counted(name: str, *facts: Any, **wired: Any) -> Checked:  # noqa: ANN401 - as the function it replaces
         calls.append(name)
-        return validation.validate(name, *facts, launcher=launcher)
+        return validation.validate(name, *facts, **wired)
 
     monkeypatch.setattr("rljob.core.context.validate", counted)
     scene.come("sums")

@@ -10,6 +10,7 @@ from rljob.cluster.kinds import NODE
 from rljob.control.node_cache import FRESH_SECONDS, KEEP_SECONDS, NODES_LIMIT, RETRY_SECONDS, NodeCache
 from rljob.core.observed import UNSEEN
 from rljob.core.scheduling.discovery import Nodes
+from rljob.render.accelerators import BUILT_IN
 
 
 def cluster(count: int) -> FakeCluster:
@@ -20,7 +21,7 @@ def cluster(count: int) -> FakeCluster:
 
 
 def cache(made: FakeCluster, clock: FrozenClock) -> NodeCache:
-    return NodeCache(made, clock.monotonic)
+    return NodeCache(made, clock.monotonic, BUILT_IN)
 
 
 async def test_jobs_that_begin_together_share_one_request_for_five_minutes() -> None:

@@ -11,7 +11,9 @@ from rljob.cluster.errors import ClusterError, Forbidden, Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, NODE
 from rljob.control import node_looks
 from rljob.control.node_looks import FORBIDDEN_SECONDS, FRESH_SECONDS, KEEP_SECONDS, STALE_SECONDS, NodeLooks
+from rljob.core.scheduling.discovery import device_resources
 from rljob.core.scheduling.node_faults import NodeLook
+from rljob.render.accelerators import BUILT_IN
 
 NPU = "huawei.com/Ascend910"
 
@@ -23,7 +25,7 @@ class Site:
         self.cluster, self.clock = FakeCluster(), FrozenClock()
         self.asked: list[str] = []
         self.cluster.gate = self._note
-        self.looks = NodeLooks(self.cluster, self.clock.monotonic, "kube-system")
+        self.looks = NodeLooks(self.cluster, self.clock.monotonic, "kube-system", device_resources(BUILT_IN))
         for number in range(count):
             self.cluster.put(node(f"n{number}"))
 

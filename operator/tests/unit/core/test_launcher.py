@@ -17,6 +17,7 @@ from rljob.core.spec.decisions import Answer, Question
 from rljob.core.validation.validate import validate
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.configmap import JOB_KEY
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig
@@ -57,23 +58,25 @@ SHELL: Launcher = Shell()
 
 def test_only_the_launchers_own_rules_apply_beside_those_of_the_core() -> None:
     assert validate_for_verl("sums", FSDP_WITH_TENSOR).violations
-    assert validate("sums", FSDP_WITH_TENSOR, launcher=SHELL).violations == ()
-    (violation,) = validate("sums", FSDP_WITH_TENSOR, launcher=Shell(checks=(few_steps,))).violations
+    assert validate("sums", FSDP_WITH_TENSOR, launcher=SHELL, accelerators=BUILT_IN).violations == ()
+    (violation,) = validate(
+        "sums", FSDP_WITH_TENSOR, launcher=Shell(checks=(few_steps,)), accelerators=BUILT_IN
+    ).violations
     assert violation.field == "spec.trainer.steps"
-    doubtful = validate("sums", FSDP_WITH_TENSOR, launcher=Shell(warnings=(few_steps,)))
+    doubtful = validate("sums", FSDP_WITH_TENSOR, launcher=Shell(warnings=(few_steps,)), accelerators=BUILT_IN)
     assert doubtful.spec is not None
     assert [warning.field for warning in doubtful.warnings] == ["spec.trainer.steps"]
 
 
 def test_its_decisions_are_recorded_before_those_of_the_core() -> None:
-    status = status_after(reconcile(Observed(job(), snapshot=None), NOW, SHELL))
+    status = status_after(reconcile(Observed(job(), snapshot=None), NOW, SHELL, BUILT_IN))
     names = [decision["name"] for decision in status["resolved"]["decisions"]]
     assert names[:2] == ["trainer.backend", "restart.scope"]
 
 
 def test_its_configuration_is_frozen_and_its_command_submitted() -> None:
-    begun = status_after(reconcile(Observed(job(), snapshot=None), NOW, SHELL))
-    plan = reconcile(Observed(job(status=begun), snapshot=None, config=None), NOW, SHELL)
+    begun = status_after(reconcile(Observed(job(), snapshot=None), NOW, SHELL, BUILT_IN))
+    plan = reconcile(Observed(job(status=begun), snapshot=None, config=None), NOW, SHELL, BUILT_IN)
     (frozen,) = (effect.manifest for effect in plan.effects if isinstance(effect, CreateObject))
     assert JobConfig.from_json(frozen["data"][JOB_KEY]).overrides == {}
     assert JobConfig.from_json(config()["data"][JOB_KEY]).overrides
@@ -84,6 +87,6 @@ def test_its_configuration_is_frozen_and_its_command_submitted() -> None:
         snapshot=snapshot(),
         ray_job=None,
     )
-    (submission,) = reconcile(world, NOW, SHELL).effects
+    (submission,) = reconcile(world, NOW, SHELL, BUILT_IN).effects
     assert isinstance(submission, SubmitJob)
     assert submission.entrypoint == "sh /code/train.sh"

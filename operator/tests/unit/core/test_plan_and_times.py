@@ -11,6 +11,7 @@ from rljob.core.manifest_facts import generation_of
 from rljob.core.observed import Observed, RayJobState
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 
 EFFECT = CreateObject({"kind": "ConfigMap"})
 NOTE = EventNote(EventType.NORMAL, "Valid", "")
@@ -53,7 +54,7 @@ def test_only_an_ended_ray_job_has_ended() -> None:
 
 
 def test_a_step_cannot_ask_for_an_intent_that_is_not_there() -> None:
-    context = Context(Observed(job()), NOW, LAUNCHER)
+    context = Context(Observed(job()), NOW, LAUNCHER, BUILT_IN)
     assert context.attempt is None
     assert context.cluster is None
     with pytest.raises(AssertionError, match="before there was one"):
@@ -73,7 +74,7 @@ def test_a_step_cannot_ask_for_an_intent_that_is_not_there() -> None:
 def test_a_broken_edit_does_not_take_the_deadlines_away(
     spec: dict[str, object], start: int, cluster_after: int
 ) -> None:
-    context = Context(Observed(job(spec)), NOW, LAUNCHER)
+    context = Context(Observed(job(spec)), NOW, LAUNCHER, BUILT_IN)
     assert context.deadlines.start_seconds == start
     assert context.cleanup.cluster_after_seconds == cluster_after
 

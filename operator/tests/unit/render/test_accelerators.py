@@ -9,23 +9,23 @@ from builders import REPOSITORY, Json
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.schema import structural_schema
 from rljob.render.accelerator_table import TableError, read_table
-from rljob.render.accelerators import ACCELERATORS, VENDOR_RESOURCES, built_in_document
+from rljob.render.accelerators import BUILT_IN, VENDOR_RESOURCES, built_in_document
 
 CHART = REPOSITORY / "charts/rljob-operator"
 PLAIN = {"description", "platform", "driverMounts", "sources"}
 """Sources without a reference: our own choices, and a default."""
 
 
-@pytest.mark.parametrize("name", ACCELERATORS)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_every_value_of_a_row_has_a_source(name: str) -> None:
     row = built_in_document()[name]
     assert set(row) - PLAIN == set(row["sources"])
-    assert ACCELERATORS[name].resource in VENDOR_RESOURCES
+    assert BUILT_IN[name].resource in VENDOR_RESOURCES
 
 
-@pytest.mark.parametrize("name", ACCELERATORS)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_nodes_hold_whole_cards_and_pods_share_their_cores_evenly(name: str) -> None:
-    row = ACCELERATORS[name]
+    row = BUILT_IN[name]
     assert row.devices_per_node % row.dies_per_card == 0
     assert row.pod is None or int(row.pod.cpu) % row.devices_per_node == 0
 
@@ -40,7 +40,7 @@ def test_nodes_hold_whole_cards_and_pods_share_their_cores_evenly(name: str) -> 
     ],
 )
 def test_the_shapes_of_nodes(name: str, devices: int, cards: int, policy: str | None) -> None:
-    row = ACCELERATORS[name]
+    row = BUILT_IN[name]
     assert (row.devices_per_node, row.devices_per_node // row.dies_per_card) == (devices, cards)
     assert row.schedule_policy == policy
 
@@ -56,7 +56,7 @@ def test_an_admin_changes_a_value_and_leaves_the_others() -> None:
     assert rows["atlas-a2"].pod is not None
     assert (rows["atlas-a2"].pod.cpu, rows["atlas-a2"].pod.memory) == ("160", "1400Gi")
     assert rows["atlas-a2"].node_labels == {"zone": ["a"]}
-    assert rows["atlas-a3"] == ACCELERATORS["atlas-a3"]
+    assert rows["atlas-a3"] == BUILT_IN["atlas-a3"]
 
 
 def test_an_admin_adds_a_class() -> None:

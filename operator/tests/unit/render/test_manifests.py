@@ -14,6 +14,7 @@ from builders import IDENTITY, Json, config, group, saving, small_spec, snapshot
 from rljob.api.recipes import RecipeLayer, RecipeOrigin
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.render import configmap, pods
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.raycluster import build_raycluster, build_token_secret
 from rljob.render.stopping import SHELL_TEXT
@@ -128,7 +129,7 @@ def test_no_plan_holds_a_secrets_data() -> None:
 
 
 def test_what_is_frozen_reads_back_as_it_was() -> None:
-    assert configmap.read_snapshot(snapshot(SPEC, refresh="2")) == configmap.Snapshot(typed(SPEC), (), "2")
+    assert configmap.read_snapshot(snapshot(SPEC, refresh="2"), BUILT_IN) == configmap.Snapshot(typed(SPEC), (), "2")
     frozen = config(SPEC)
     digest = frozen["metadata"]["annotations"]["rljob.dev/job-digest"]
     assert configmap.read_raycluster(frozen) == build_raycluster(IDENTITY, typed(SPEC), 1, digest)
@@ -142,7 +143,7 @@ def test_a_snapshot_with_a_field_that_the_api_had_once_can_still_be_read() -> No
     for document in (spec, recipes[0]["template"]):
         document.setdefault("cleanup", {})["workersAfterSeconds"] = 3
     made["data"] |= {"spec.json": json.dumps(spec), "recipes.json": json.dumps(recipes)}
-    found = configmap.read_snapshot(made)
+    found = configmap.read_snapshot(made, BUILT_IN)
     assert found.spec == typed(SPEC)
     assert found.recipes[0].template == {"trainer": {"steps": 7}, "cleanup": {}}
 
@@ -153,10 +154,10 @@ def test_a_snapshot_of_a_later_version_can_still_be_read() -> None:
     for place in (spec, spec["trainer"], spec["workerGroups"][0]["template"], spec["initializers"][0]):
         place["moonlight"] = {"phase": "full"}
     made["data"]["spec.json"] = json.dumps(spec)
-    assert configmap.read_snapshot(made).spec == typed(SPEC)
+    assert configmap.read_snapshot(made, BUILT_IN).spec == typed(SPEC)
     made["data"]["spec.json"] = json.dumps(spec | {"trainer": {"steps": "many", "moonlight": 1}})
     with pytest.raises(ValueError, match=r"trainer\.steps"):
-        configmap.read_snapshot(made)
+        configmap.read_snapshot(made, BUILT_IN)
 
 
 FULL = {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from builders import IDENTITY, Json, group, merged, small_spec, typed, validate
 
-from rljob.render.accelerator_table import TableError, read_table
-from rljob.render.accelerators import ACCELERATORS, SUPER_POD, built_in_document
+from rljob.render.accelerator_table import AcceleratorTable, TableError, read_table
+from rljob.render.accelerators import BUILT_IN, SUPER_POD, built_in_document
 from rljob.render.raycluster import build_raycluster
 from rljob.render.topology import ANYWHERE, BLOCK_LEVEL, BLOCK_SIZE, PREFERRED, REQUIRED
 
@@ -18,18 +16,14 @@ RACK = "example.com/rack"
 LEVELS = [SUPER_POD, "kubernetes.io/hostname"]
 
 
-@pytest.fixture
-def placed() -> Iterator[None]:
-    """Let queues place the class, as the chart does if a flavor has a topology."""
-    before = dict(ACCELERATORS)
-    ACCELERATORS.use(read_table(built_in_document(), {"atlas-a3-superpod": {"topologyLevels": LEVELS}}))
-    yield
-    ACCELERATORS.use(before)
+PLACED = AcceleratorTable(read_table(built_in_document(), {"atlas-a3-superpod": {"topologyLevels": LEVELS}}))
+"""Queues place the class, as the chart writes it if a flavor has a topology."""
+RACKS_ONLY = AcceleratorTable(read_table(built_in_document(), {"atlas-a3-superpod": {"topologyLevels": [RACK]}}))
 
 
-def asked(spec: Json, part: str = "workers") -> Json:
+def asked(spec: Json, part: str = "workers", accelerators: AcceleratorTable = BUILT_IN) -> Json:
     """Return the annotations that Kueue reads from the pods of a part."""
-    made = build_raycluster(IDENTITY, typed(spec), 1, "digest")["spec"]
+    made = build_raycluster(IDENTITY, typed(spec, accelerators), 1, "digest")["spec"]
     pods = made["headGroupSpec"] if part == "head" else made["workerGroupSpecs"][0]
     found = pods["template"]["metadata"]["annotations"]
     return {name: value for name, value in found.items() if name.startswith("kueue.x-k8s.io/")}
@@ -60,39 +54,32 @@ def test_a_queued_job_asks_kueue_for_its_places(topology: Json, annotations: Jso
     assert asked(wish(A3, **topology)) == {}
 
 
-@pytest.mark.usefixtures("placed")
 def test_where_queues_place_a_class_every_job_of_it_asks_for_something() -> None:
-    assert asked(QUEUED) == {ANYWHERE: "true"}
-    assert asked(QUEUED, "head") == {}
-    assert asked(wish(QUEUED, mode="Required")) == {REQUIRED: SUPER_POD}
-    assert asked(A3) == {}
+    assert asked(QUEUED, accelerators=PLACED) == {ANYWHERE: "true"}
+    assert asked(QUEUED, "head", PLACED) == {}
+    assert asked(wish(QUEUED, mode="Required"), accelerators=PLACED) == {REQUIRED: SUPER_POD}
+    assert asked(A3, accelerators=PLACED) == {}
 
 
-@pytest.mark.usefixtures("placed")
 def test_what_a_user_asks_kueue_himself_is_not_contradicted() -> None:
     template = {"template": {"annotations": {REQUIRED: SUPER_POD}}}
     own = merged(QUEUED, group({"nodes": 4, "devicesPerNode": 16} | template))
-    assert asked(own) == {REQUIRED: SUPER_POD}
+    assert asked(own, accelerators=PLACED) == {REQUIRED: SUPER_POD}
 
 
-@pytest.mark.usefixtures("placed")
 def test_a_level_that_queues_do_not_know_is_refused_where_it_would_wait_for_ever() -> None:
-    (violation,) = validate("sums", wish(QUEUED, level=RACK)).violations
+    (violation,) = validate("sums", wish(QUEUED, level=RACK), accelerators=PLACED).violations
     assert violation.field == "spec.scheduling.topology.level"
     assert violation.message == (
         f"{RACK} is not a topology level of class atlas-a3-superpod; levels are {', '.join(LEVELS)}"
     )
-    assert validate("sums", wish(QUEUED, nodesPerSuperPodBlock=2, level=SUPER_POD)).violations == ()
-    assert validate("sums", wish(A3, level=RACK)).violations == ()
+    known = wish(QUEUED, nodesPerSuperPodBlock=2, level=SUPER_POD)
+    assert validate("sums", known, accelerators=PLACED).violations == ()
+    assert validate("sums", wish(A3, level=RACK), accelerators=PLACED).violations == ()
 
 
 def test_a_row_with_a_topology_without_its_super_pods_takes_no_blocks() -> None:
-    before = dict(ACCELERATORS)
-    ACCELERATORS.use(read_table(built_in_document(), {"atlas-a3-superpod": {"topologyLevels": [RACK]}}))
-    try:
-        (violation,) = validate("sums", wish(QUEUED, nodesPerSuperPodBlock=2)).violations
-    finally:
-        ACCELERATORS.use(before)
+    (violation,) = validate("sums", wish(QUEUED, nodesPerSuperPodBlock=2), accelerators=RACKS_ONLY).violations
     assert violation.field == "spec.scheduling.topology.nodesPerSuperPodBlock"
     assert violation.message.startswith(f"{SUPER_POD} is not a topology level")
 

@@ -20,7 +20,7 @@ from rljob.cli.local.variables import Variables
 from rljob.core.launcher import Launcher
 from rljob.core.spec.merge import values
 from rljob.core.validation.validate import Checked
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import facts_of
 from rljob.render.code import FETCH_SECONDS, fetch_containers
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig, Platform
@@ -68,7 +68,7 @@ def require_runtime(launcher: Launcher) -> None:
 
 def require_accelerator(spec: RLJobSpec, devices: Path = Path("/dev")) -> None:
     """Reject a job that needs more NPUs than this machine has."""
-    if ACCELERATORS[spec.accelerator.class_].platform is Platform.CPU:
+    if facts_of(spec).platform is Platform.CPU:
         return
     found, wanted = len(list(devices.glob(NPU_DEVICES))), spec.devices
     if found < wanted:

@@ -18,7 +18,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.errors import UsageError
 from rljob.cli.local.processes import Child, Processes, wait_until
 from rljob.cli.local.variables import LOOPBACK
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import facts_of
 from rljob.render.raycluster import RAY_RESOURCE
 
 START_SECONDS = 60.0
@@ -55,7 +55,7 @@ class RayPlan:
 
 def plan_ray(spec: RLJobSpec) -> RayPlan:
     """Choose free ports, and the resources of all pods together."""
-    devices, per_device = spec.devices, ACCELERATORS[spec.accelerator.class_].ray_cpus_per_device
+    devices, per_device = spec.devices, facts_of(spec).ray_cpus_per_device
     port, client_port = free_ports(2)
     cpus = None if per_device is None else per_device * devices + HEAD_CPUS
     return RayPlan(port, client_port, secrets.token_hex(32), devices, cpus)

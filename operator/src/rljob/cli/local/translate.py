@@ -130,7 +130,7 @@ def localise(spec: RLJobSpec, mounts: MountMap, folder: JobFolder, checkpoint_of
     if spec.checkpoint is None:
         saved = str(folder.checkpoints.absolute())
         document["checkpoint"] = {"path": saved, "everySteps": DEFAULT_EVERY_STEPS, "keep": DEFAULT_KEEP}
-    return RLJobSpec.model_validate(document)
+    return RLJobSpec.model_validate(document, context=spec.accelerator.table)
 
 
 def change(document: Any, path: str, how: Callable[[str], str]) -> None:  # noqa: ANN401 - a JSON value

@@ -35,6 +35,7 @@ from rljob.core.launcher import Launcher
 from rljob.core.observed import Manifest
 from rljob.core.spec.merge import layer, leaves, path_text
 from rljob.core.validation.validate import check
+from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.configmap import Snapshot, read_snapshot, spec_document
 from rljob.render.names import UID_CHARACTERS, JobIdentity
 
@@ -56,7 +57,9 @@ class Sources:
     """Unix time in seconds from which Prometheus is queried if there is no RLJob."""
 
 
-def cluster_run(name: str, place: kubectl.Place, sources: Sources, launcher: Launcher) -> ReportRun:
+def cluster_run(
+    name: str, place: kubectl.Place, sources: Sources, launcher: Launcher, accelerators: AcceleratorTable
+) -> ReportRun:
     """Return the report of one job. Raise UsageError if nothing of it can be read."""
     now = time.time()
     try:
@@ -65,13 +68,13 @@ def cluster_run(name: str, place: kubectl.Place, sources: Sources, launcher: Lau
         if sources.folder is None and sources.prometheus_url is None:
             raise
         job = None
-    snapshot, notes = _snapshot(job, place) if job is not None else (None, [NO_JOB])
+    snapshot, notes = _snapshot(job, place, accelerators) if job is not None else (None, [NO_JOB])
     records, source = _records(name, job, snapshot, place, sources)
     if job is None and not records:
         raise UsageError(f"{name} is not in the cluster, and {source} contains no record of it")
     if not records:
         notes.append(f"There are no step records yet ({source}).")
-    configuration = settings(job.get("spec") or {}, snapshot, launcher) if job and snapshot else ()
+    configuration = settings(job.get("spec") or {}, snapshot, launcher, accelerators) if job and snapshot else ()
     return run_of(name, job, configuration, records, source, notes, now, place.namespace or "default")
 
 
@@ -129,9 +132,11 @@ def _with_steps(attempt: Attempt, records: Sequence[Record], devices: int) -> At
     return replace(attempt, productive_seconds=seconds * devices, last_step=last)
 
 
-def settings(raw_spec: Mapping[str, Any], snapshot: Snapshot, launcher: Launcher) -> list[Setting]:
+def settings(
+    raw_spec: Mapping[str, Any], snapshot: Snapshot, launcher: Launcher, accelerators: AcceleratorTable
+) -> list[Setting]:
     """Return every field that the run used, who set it, and whether the job has been edited since."""
-    checked = check("job", raw_spec, snapshot.recipes, launcher=launcher)
+    checked = check("job", raw_spec, snapshot.recipes, launcher=launcher, accelerators=accelerators)
     sources = {path_text(path): leaf.source for path, leaf in leaves(checked.merged.tree)}
     frozen = _fields(snapshot.spec)
     now = _fields(checked.spec) if checked.spec is not None else frozen
@@ -153,13 +158,13 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _snapshot(job: Manifest, place: kubectl.Place) -> tuple[Snapshot | None, list[str]]:
+def _snapshot(job: Manifest, place: kubectl.Place, accelerators: AcceleratorTable) -> tuple[Snapshot | None, list[str]]:
     name = ((job.get("status") or {}).get("resolved") or {}).get("snapshotName")
     if name is None:
         return None, ["The job has not started, so its configuration is not fixed yet."]
     try:
         own = replace(place, namespace=job["metadata"]["namespace"])
-        return read_snapshot(kubectl.get_config_map(name, own)), []
+        return read_snapshot(kubectl.get_config_map(name, own), accelerators), []
     except (UsageError, KeyError, TypeError, ValueError) as error:
         return None, [f"The configuration cannot be read from configmap/{name}: {error}"]
 

@@ -15,7 +15,8 @@ from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.scheduling.node_faults import counts, is_ready
 from rljob.core.validation.violation import Violation
-from rljob.render.accelerators import ACCELERATORS, VENDOR_RESOURCES, facts_of
+from rljob.render.accelerator_table import AcceleratorTable
+from rljob.render.accelerators import VENDOR_RESOURCES, facts_of
 
 FIELD = "spec.accelerator.class"
 DRIVER_LABEL = "huawei.com/driver.version"
@@ -47,23 +48,24 @@ class Nodes:
     complete: bool = True
 
 
-def node_facts(manifest: Mapping[str, Any]) -> NodeFacts:
+def node_facts(manifest: Mapping[str, Any], accelerators: AcceleratorTable) -> NodeFacts:
     """Return what discovery reads of a node; the rest of a thousand nodes would be megabytes."""
     labels = manifest["metadata"].get("labels") or {}
-    wanted = {name for row in ACCELERATORS.values() for name in row.node_labels} | {DRIVER_LABEL}
+    wanted = {name for row in accelerators.values() for name in row.node_labels} | {DRIVER_LABEL}
     state, spec = manifest.get("status") or {}, manifest.get("spec") or {}
+    resources = device_resources(accelerators)
     return NodeFacts(
         {name: str(labels[name]) for name in wanted if name in labels},
-        counts(state.get("allocatable"), device_resources()),
+        counts(state.get("allocatable"), resources),
         str(manifest["metadata"].get("name", "")),
-        counts(state.get("capacity"), device_resources()),
+        counts(state.get("capacity"), resources),
         takes_pods=is_ready(spec) and spec.get("unschedulable") is not True,
     )
 
 
-def device_resources() -> set[str]:
+def device_resources(accelerators: AcceleratorTable) -> set[str]:
     """Return every resource by which nodes offer NPUs."""
-    return {row.resource for row in ACCELERATORS.values()} | set(VENDOR_RESOURCES)
+    return {row.resource for row in accelerators.values()} | set(VENDOR_RESOURCES)
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
     fitting = [node for node in labelled if node.devices.get(facts.resource, 0) >= group.devices_per_node]
     name, amount = spec.accelerator.class_, f"{group.devices_per_node} {facts.resource}"
     if not fitting:
-        seen, hint = _seen(facts, labelled, whole, amount), _hint(facts, nodes, labelled, whole)
+        seen, hint = _seen(facts, labelled, whole, amount), _hint(spec, nodes, labelled, whole)
         text = f"no node of the cluster fits class {name}: of {len(nodes.items)} nodes {seen}; {hint}"
         return (Violation(FIELD, text),)
     if len(fitting) < group.nodes:
@@ -149,7 +151,7 @@ def _labels_text(facts: AcceleratorFacts) -> str:
     return ", ".join(texts)
 
 
-def _hint(facts: AcceleratorFacts, nodes: Nodes, labelled: list[NodeFacts], whole: list[NodeFacts]) -> str:
+def _hint(spec: RLJobSpec, nodes: Nodes, labelled: list[NodeFacts], whole: list[NodeFacts]) -> str:
     """Return what to do; what the nodes are instead helps most."""
     if whole and not labelled:
         return (
@@ -158,8 +160,8 @@ def _hint(facts: AcceleratorFacts, nodes: Nodes, labelled: list[NodeFacts], whol
         )
     others = {
         name
-        for name, row in ACCELERATORS.items()
-        if row is not facts and row.is_npu and any(_fits(row, node) for node in nodes.items)
+        for name, row in spec.accelerator.table.items()
+        if name != spec.accelerator.class_ and row.is_npu and any(_fits(row, node) for node in nodes.items)
     }
     if others:
         return f"there are nodes of class {', '.join(sorted(others)[:NAMED])}"

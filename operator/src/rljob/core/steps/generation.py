@@ -24,7 +24,7 @@ from rljob.core.transitions.attempts import with_recalled
 from rljob.core.transitions.conditions import with_cluster, with_cluster_begun
 from rljob.core.validation.validate import warnings_of
 from rljob.render import configmap, names
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import facts_of
 from rljob.render.initializer import initializers
 from rljob.render.podgroup import Gang
 
@@ -165,7 +165,7 @@ def _snapshot_of(context: Context) -> str:
 
 
 def _resolve(context: Context, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...], snapshot_name: str) -> Resolved:
-    facts = ACCELERATORS[spec.accelerator.class_]
+    facts = facts_of(spec)
     count, api = spec.devices, context.observed.pod_group_api
     return Resolved(
         snapshot_name=snapshot_name,

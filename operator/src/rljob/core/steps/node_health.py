@@ -23,7 +23,7 @@ from rljob.core.step import step
 from rljob.core.transitions.conclusions import EXCLUDED_SECONDS
 from rljob.core.transitions.conditions import without_node_faults
 from rljob.core.transitions.stop_order import order_stop
-from rljob.render.accelerators import ACCELERATORS, facts_of
+from rljob.render.accelerators import class_is_known, facts_of
 
 WAIT_SECONDS = 15.0
 """Interval between two looks at nodes that the job waits for."""
@@ -110,7 +110,7 @@ def _avoided_nodes(seen: Watched) -> Requirements:
 def return_nodes(context: Context) -> Plan | None:
     """Use nodes again whose faults are gone, before the next generation begins."""
     spec = context.frozen_spec
-    if context.active or spec is None or spec.accelerator.class_ not in ACCELERATORS:
+    if context.active or spec is None or not class_is_known(spec):
         return None
     resource, looks = facts_of(spec).resource, context.observed.looks
     well = {
@@ -146,7 +146,7 @@ def await_nodes(context: Context) -> Plan | None:
     If the cluster has too few nodes of the class altogether, the pods wait, so that somebody may add some.
     """
     spec = context.checked.spec or context.frozen_spec
-    if context.active or context.status.intent is None or spec is None or spec.accelerator.class_ not in ACCELERATORS:
+    if context.active or context.status.intent is None or spec is None or not class_is_known(spec):
         return None
     nodes = context.observed.nodes
     if isinstance(nodes, Unseen):

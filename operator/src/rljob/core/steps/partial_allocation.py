@@ -25,7 +25,7 @@ from rljob.core.scheduling.held_nodes import Holding, backoff_seconds, bound_sec
 from rljob.core.scheduling.kueue import is_queued
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import give_up
-from rljob.render.accelerators import ACCELERATORS, facts_of
+from rljob.render.accelerators import class_is_known, facts_of
 from rljob.render.placement import requires_domain
 from rljob.render.podgroup import Gang
 from rljob_runtime.contract import StopMode
@@ -46,7 +46,7 @@ def release(context: Context) -> Plan | None:
         or cluster_is_ready(context.cluster, context.observed.head_pod)
     ):
         return None
-    if _has_gang(context) or isinstance(pods, Unseen) or spec is None or spec.accelerator.class_ not in ACCELERATORS:
+    if _has_gang(context) or isinstance(pods, Unseen) or spec is None or not class_is_known(spec):
         return None
     nodes, resource, each = context.observed.nodes, facts_of(spec).resource, spec.worker_groups[0].devices_per_node
     items = () if isinstance(nodes, Unseen) else nodes.items
@@ -122,7 +122,7 @@ def await_devices(context: Context) -> Plan | None:
         or spec is None
     ):
         return None
-    if spec.accelerator.class_ not in ACCELERATORS or context.now >= times.after(begin, TRUSTED_SECONDS):
+    if not class_is_known(spec) or context.now >= times.after(begin, TRUSTED_SECONDS):
         return None
     if spec.scheduling.priority_class_name is not None:
         # Its pods may preempt others, which the count does not know.

@@ -23,7 +23,7 @@ from rljob.core.transitions.conclusions import give_up
 from rljob.core.transitions.conditions import report_not_ready, with_cluster, with_cluster_begun
 from rljob.core.transitions.queue_admission import admission_of, with_admission
 from rljob.render import names
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import class_is_known
 
 NO_PODS_REPORTED_SECONDS = 120.0
 """KubeRay creates the pods of a cluster within seconds of reaching it: an older cluster without pods is reported."""
@@ -208,7 +208,7 @@ def _diagnose(context: Context, cluster: Manifest) -> Diagnosis:
     found, spec, nodes = diagnose(context.observed.pods), context.frozen_spec, context.observed.nodes
     if found.reason is not StartReason.POD_UNSCHEDULABLE or spec is None or isinstance(nodes, Unseen):
         return found
-    if spec.accelerator.class_ not in ACCELERATORS:
+    if not class_is_known(spec):
         return found
     missing = "; ".join(violation.message for violation in missing_hardware(spec, nodes))
     return replace(found, message=f"{found.message}; {missing}") if missing else found

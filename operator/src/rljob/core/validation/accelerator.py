@@ -15,7 +15,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
 from rljob.core.validation.arithmetic import next_multiple
 from rljob.core.validation.violation import Check, Violation
-from rljob.render.accelerators import ACCELERATORS, facts_of
+from rljob.render.accelerators import facts_of
 from rljob.render.hardware import driver_mounts, sized
 
 GROUP = "spec.workerGroups[0]"
@@ -24,11 +24,11 @@ WORD = re.compile(r"[^a-z0-9]+")
 
 def class_violations(spec: RLJobSpec) -> Iterator[Violation]:
     """Refuse a class without a row; nothing else can be checked then."""
-    name = spec.accelerator.class_
-    if name not in ACCELERATORS:
+    name, table = spec.accelerator.class_, spec.accelerator.table
+    if name not in table:
         yield Violation(
             "spec.accelerator.class",
-            f"class {name} does not exist; classes are {', '.join(sorted(ACCELERATORS))}; an administrator adds others "
+            f"class {name} does not exist; classes are {', '.join(sorted(table))}; an administrator adds others "
             "with the chart value accelerators",
         )
 
@@ -92,7 +92,7 @@ def _runtime_class_is_named(spec: RLJobSpec) -> Iterator[Violation]:
 def _image_is_for_the_class(spec: RLJobSpec) -> Iterator[Violation]:
     """Operators are compiled for one chip: an image for A2 fails on A3 when it loads the first one, and vice versa."""
     own = facts_of(spec).image_suffix
-    others = {row.image_suffix for row in ACCELERATORS.values() if row.image_suffix} - {own}
+    others = {row.image_suffix for row in spec.accelerator.table.values() if row.image_suffix} - {own}
     tag = spec.runtime.image.rpartition("/")[2].partition("@")[0].partition(":")[2].lower()
     words = set(WORD.split(tag))
     if own is not None and own not in words and (wrong := sorted(words & others)):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import facts_of
 
 NODES_MAX = 5000
 """https://kubernetes.io/docs/setup/best-practices/cluster-large/"""
@@ -28,7 +28,7 @@ def _nodes_are_possible(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _devices_fit_a_node(spec: RLJobSpec) -> Iterator[Violation]:
     """A pod cannot have more devices than its node."""
-    wanted, facts = spec.worker_groups[0].devices_per_node, ACCELERATORS[spec.accelerator.class_]
+    wanted, facts = spec.worker_groups[0].devices_per_node, facts_of(spec)
     if wanted > facts.devices_per_node:
         yield Violation(
             f"{GROUP}.devicesPerNode",
@@ -39,7 +39,7 @@ def _devices_fit_a_node(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _no_card_is_split(spec: RLJobSpec) -> Iterator[Violation]:
     """The device plug-in allocates whole cards, or one die."""
-    wanted, facts = spec.worker_groups[0].devices_per_node, ACCELERATORS[spec.accelerator.class_]
+    wanted, facts = spec.worker_groups[0].devices_per_node, facts_of(spec)
     if wanted % facts.dies_per_card and wanted != 1:
         yield Violation(
             f"{GROUP}.devicesPerNode",

@@ -27,6 +27,7 @@ from rljob.core.validation.unimplemented import unimplemented_fields
 from rljob.core.validation.unions import union_violations
 from rljob.core.validation.unique_keys import key_violations
 from rljob.core.validation.violation import Check, Violation
+from rljob.render.accelerator_table import AcceleratorTable
 
 CHECKS: tuple[Check, ...] = (
     *accelerator.CHECKS,
@@ -61,12 +62,19 @@ class Checked:
     """Fields that have no effect in this version, and settings that are doubtful."""
 
 
-def validate(name: str, raw_spec: Mapping[str, Any], recipes: Recipes | None = None, *, launcher: Launcher) -> Checked:
+def validate(
+    name: str,
+    raw_spec: Mapping[str, Any],
+    recipes: Recipes | None = None,
+    *,
+    launcher: Launcher,
+    accelerators: AcceleratorTable,
+) -> Checked:
     """Merge, type and check a spec."""
     if too_deep := tuple(_depth_violations(raw_spec)):
         return Checked(None, too_deep)
     chain = resolve(raw_spec, recipes or {})
-    return check(name, raw_spec, chain.layers, chain.violations, launcher=launcher)
+    return check(name, raw_spec, chain.layers, chain.violations, launcher=launcher, accelerators=accelerators)
 
 
 def check(
@@ -76,6 +84,7 @@ def check(
     found: tuple[Violation, ...] = (),
     *,
     launcher: Launcher,
+    accelerators: AcceleratorTable,
 ) -> Checked:
     """Check a spec over recipes that are already read, such as those of a snapshot."""
     found += (*_name_violations(name), *unset_violations("spec.unset", raw_spec.get("unset")))
@@ -87,7 +96,7 @@ def check(
     found += (*_depth_violations(document), *_null_violations(document, "spec"))
     try:
         # Strict like the API server: a string of digits is not an integer.
-        spec = RLJobSpec.model_validate_json(json.dumps(document), strict=True)
+        spec = RLJobSpec.model_validate_json(json.dumps(document), strict=True, context=accelerators)
     except ValidationError as error:
         # Fields that a missing recipe would have set are not reported as well.
         problems = () if found and not recipes and raw_spec.get("recipeRef") else tuple(_type_violations(error))

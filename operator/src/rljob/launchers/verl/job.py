@@ -7,7 +7,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl import critic, lifecycle, rollout, training
 from rljob.launchers.verl.node_needs import binds_cores, node_needs
 from rljob.launchers.verl.rows import OverrideRow
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import facts_of
 from rljob.render.names import JobIdentity, cluster_name
 from rljob_runtime.contract import (
     CONTRACT_VERSION,
@@ -42,7 +42,7 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
     `earlier_path` is the checkpoint folder of the job that `checkpoint.from.job` names. Without it such a job begins at
     step 0.
     """
-    facts = ACCELERATORS[spec.accelerator.class_]
+    facts = facts_of(spec)
     return JobConfig(
         version=CONTRACT_VERSION,
         namespace=job.namespace,

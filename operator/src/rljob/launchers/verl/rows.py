@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rljob.api.training import AlgorithmName, TrainerBackend
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.sizes import uses_megatron
-from rljob.render.accelerators import ACCELERATORS
-from rljob_runtime.contract import OverrideValue, Platform
+from rljob.render.accelerators import facts_of
+from rljob_runtime.contract import OverrideValue
 
 ACTOR = "actor_rollout_ref.actor"
 REF = "actor_rollout_ref.ref"
@@ -33,7 +33,7 @@ MEGATRON = RowCondition("Megatron, MindSpeed", uses_megatron)
 DYNAMIC = RowCondition("maxTokensPerDevice is set", lambda s: s.trainer.max_tokens_per_device is not None)
 DAPO = RowCondition("DAPO", lambda s: s.algorithm.name is AlgorithmName.DAPO)
 PPO = RowCondition("PPO", lambda s: s.algorithm.name is AlgorithmName.PPO)
-ATLAS = RowCondition("Atlas classes", lambda s: ACCELERATORS[s.accelerator.class_].platform is Platform.NPU)
+ATLAS = RowCondition("Atlas classes", lambda s: facts_of(s).is_npu)
 EVALUATE = RowCondition("trainer.mode Evaluate", lambda s: s.trainer.mode == "Evaluate")
 
 

@@ -18,7 +18,7 @@ from rljob.launchers.verl.rows import (
     number,
 )
 from rljob.launchers.verl.sizes import micro_batch, mini_batch, uses_megatron
-from rljob.render.accelerators import ACCELERATORS
+from rljob.render.accelerators import facts_of
 
 PPO_YAML = "trainer/config/ppo_trainer.yaml"
 ACTOR_YAML = "trainer/config/actor/actor.yaml"
@@ -158,9 +158,7 @@ TRAINER_ROWS = (
     OverrideRow(
         f"{ACTOR}.optim.clip_grad", "trainer.gradientClip", OPTIMIZER, lambda s: number(s.trainer.gradient_clip)
     ),
-    OverrideRow(
-        "trainer.device", "accelerator.class", PPO_YAML, lambda s: ACCELERATORS[s.accelerator.class_].platform.value
-    ),
+    OverrideRow("trainer.device", "accelerator.class", PPO_YAML, lambda s: facts_of(s).platform.value),
     OverrideRow("trainer.nnodes", "workerGroups[0].nodes", PPO_YAML, lambda s: s.worker_groups[0].nodes),
     OverrideRow(
         "trainer.n_gpus_per_node",

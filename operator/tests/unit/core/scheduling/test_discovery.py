@@ -11,6 +11,7 @@ from rljob.core.scheduling.discovery import (
     node_facts,
     workers_in_all,
 )
+from rljob.render.accelerators import BUILT_IN
 
 A3 = merged(small_spec(group({"nodes": 2, "devicesPerNode": 16})), {"accelerator": {"class": "atlas-a3"}})
 SERVER = {"servertype": "Ascend910A3-24"}
@@ -105,14 +106,14 @@ def test_of_a_node_only_what_is_read_is_kept() -> None:
             "capacity": {"huawei.com/Ascend910": "8"},
         },
     }
-    assert node_facts(manifest) == NodeFacts(
+    assert node_facts(manifest, BUILT_IN) == NodeFacts(
         {"servertype": "Ascend910B-20"},
         {"huawei.com/Ascend910": 7},
         name="n",
         capacity={"huawei.com/Ascend910": 8},
         takes_pods=False,
     )
-    assert node_facts({"metadata": {}}) == NodeFacts({}, {})
+    assert node_facts({"metadata": {}}, BUILT_IN) == NodeFacts({}, {})
 
 
 def test_what_all_nodes_could_hold_is_counted_with_what_is_at_fault_just_now() -> None:

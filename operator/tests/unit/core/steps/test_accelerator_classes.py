@@ -1,6 +1,5 @@
 """Steps about classes and nodes: what the cluster lacks is reported, and a removed row makes a job wait."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,27 +25,17 @@ from builders import (
 from rljob.api.status import RLJobStatus
 from rljob.core.observed import Observed, PodGroupApi
 from rljob.core.scheduling.discovery import NodeFacts, Nodes
-from rljob.render.accelerator_table import read_table
-from rljob.render.accelerators import ACCELERATORS, built_in_document
+from rljob.render.accelerator_table import AcceleratorTable, read_table
+from rljob.render.accelerators import built_in_document
 
 A2 = small_spec({"accelerator": {"class": "atlas-a2"}})
 EMPTY = Nodes((NodeFacts({}, {}),))
 
 
-@pytest.fixture
-def lab() -> Iterator[Json]:
-    """Return the spec of a job on a class that an administrator added.
-
-    The class is removed when the test deletes it.
-    """
-    row = {"description": "x", "platform": "cpu", "resource": "huawei.com/npu", "devicesPerNode": 4}
-    ACCELERATORS.use(read_table(built_in_document(), {"lab": row}))
-    yield small_spec({"accelerator": {"class": "lab"}})
-    take_away()
-
-
-def take_away() -> None:
-    ACCELERATORS.use(read_table(built_in_document()))
+ROW = {"description": "x", "platform": "cpu", "resource": "huawei.com/npu", "devicesPerNode": 4}
+LAB = AcceleratorTable(read_table(built_in_document(), {"lab": ROW}))
+"""The table with a class that an administrator removes while a job uses it."""
+LAB_SPEC = small_spec({"accelerator": {"class": "lab"}})
 
 
 def test_a_class_that_the_cluster_lacks_is_told_when_the_job_begins() -> None:
@@ -78,10 +67,9 @@ def test_nodes_are_asked_for_when_a_generation_begins_and_while_pods_wait() -> N
     assert not requests(job(status=status_initialized()), (), None, NOW).nodes
 
 
-def test_a_job_whose_class_was_taken_away_waits_for_it_before_it_begins(lab: Json) -> None:
-    frozen = snapshot(lab)
-    take_away()
-    plan = decide(Observed(job(lab), snapshot=frozen))
+def test_a_job_whose_class_was_taken_away_waits_for_it_before_it_begins() -> None:
+    frozen = snapshot(LAB_SPEC, accelerators=LAB)
+    plan = decide(Observed(job(LAB_SPEC), snapshot=frozen))
     assert reasons(plan)["Validated"] == ("False", "InvalidSpec")
     assert "class lab does not exist" in (wrote(plan).message or "")
 
@@ -97,20 +85,18 @@ def rested(spec: Json, status: Json, seconds: float = 0, **world: Any) -> RLJobS
 
 
 @pytest.mark.parametrize(("seconds", "reason"), [(0, "InvalidSpec"), (1800, "StartDeadlineExceeded")])
-def test_a_class_that_goes_between_intent_and_rendering_is_waited_for(lab: Json, seconds: int, reason: str) -> None:
-    status, frozen = status_initialized(lab), snapshot(lab)
-    take_away()
-    found = rested(lab, status, seconds, snapshot=frozen, config=None)
+def test_a_class_that_goes_between_intent_and_rendering_is_waited_for(seconds: int, reason: str) -> None:
+    status, frozen = status_initialized(LAB_SPEC, LAB), snapshot(LAB_SPEC, accelerators=LAB)
+    found = rested(LAB_SPEC, status, seconds, snapshot=frozen, config=None)
     assert found.reason == reason
     assert "class lab does not exist" in (found.message or "")
 
 
-def test_a_class_that_goes_under_waiting_pods_leaves_the_diagnosis_alone(lab: Json) -> None:
-    status, frozen = status_begun(lab), snapshot(lab)
-    take_away()
+def test_a_class_that_goes_under_waiting_pods_leaves_the_diagnosis_alone() -> None:
+    status, frozen = status_begun(LAB_SPEC, LAB), snapshot(LAB_SPEC, accelerators=LAB)
     scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
     pods = (pod(ready=False, conditions=[scheduled]),)
-    found = rested(lab, status, snapshot=frozen, config=config(), clusters=(cluster(),), pods=pods, nodes=EMPTY)
+    found = rested(LAB_SPEC, status, snapshot=frozen, config=config(), clusters=(cluster(),), pods=pods, nodes=EMPTY)
     assert found.reason == "PodUnschedulable"
 
 

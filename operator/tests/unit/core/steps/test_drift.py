@@ -29,6 +29,7 @@ from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.observed import Observed, RecipeId
 from rljob.core.plan import CreateObject, Plan
 from rljob.render import configmap, labels
+from rljob.render.accelerators import BUILT_IN
 
 WRONG = small_spec({"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 7}})
 BASE = RecipeId(RecipeKind.CLUSTER_RL_RECIPE, "base")
@@ -132,8 +133,8 @@ def test_without_its_snapshot_an_edit_is_told_without_its_fields() -> None:
 
 def test_the_snapshot_holds_the_recipe_as_it_was_read() -> None:
     made = taken()
-    assert configmap.read_snapshot(made).recipes == validate("sums", ON_BASE, RECIPES).recipes
-    assert configmap.read_snapshot(made).spec.trainer.learning_rate == "1e-5"
+    assert configmap.read_snapshot(made, BUILT_IN).recipes == validate("sums", ON_BASE, RECIPES).recipes
+    assert configmap.read_snapshot(made, BUILT_IN).spec.trainer.learning_rate == "1e-5"
     (origin,) = status_of(decide(Observed(job(ON_BASE), snapshot=None, recipes=RECIPES))).resolved.recipes  # type: ignore[union-attr]
     assert (origin.kind, origin.name, origin.uid, origin.generation) == ("ClusterRLRecipe", "base", "recipe-uid", 1)
     assert origin.hash in made["data"]["recipes.json"]

@@ -35,6 +35,7 @@ from rljob.core.observed import UNSEEN, Observed
 from rljob.core.plan import CreateObject, DeleteObject, Plan, StopRun
 from rljob.core.requirements import Pods, Requirements
 from rljob.render import configmap
+from rljob.render.accelerators import BUILT_IN
 from rljob_runtime.contract import Outcome, Phase, StopMode
 
 SAVING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 100}}))
@@ -243,7 +244,7 @@ def test_the_next_snapshot_waits_for_the_one_whose_recipes_it_takes() -> None:
     _, effect = decide(Observed(job(EDITED, taken.status), snapshot=None, base_snapshot=snapshot(SAVING))).effects
     assert isinstance(effect, CreateObject)
     assert effect.manifest["metadata"]["name"] == "sums-0a1b2-2"
-    assert configmap.read_snapshot(effect.manifest).spec.trainer.learning_rate == "1e-5"
+    assert configmap.read_snapshot(effect.manifest, BUILT_IN).spec.trainer.learning_rate == "1e-5"
 
 
 def test_an_edit_between_the_intent_and_the_snapshot_begins_the_generation_after() -> None:

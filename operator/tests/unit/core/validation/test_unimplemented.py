@@ -17,6 +17,7 @@ import rljob
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.unimplemented import TABLE, Unimplemented, unimplemented_fields
 from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.names import JobIdentity
 from rljob.render.raycluster import build_raycluster
@@ -134,7 +135,7 @@ def rendered(variant: int) -> str:
 
 
 def show(document: Mapping[str, object]) -> str:
-    spec = RLJobSpec.model_validate(document)
+    spec = RLJobSpec.model_validate(document, context=BUILT_IN)
     made = [build_raycluster(IDENTITY, spec, 1, ""), json.loads(LAUNCHER.job_config(IDENTITY, spec, 1).to_json())]
     made += [build_initializer(IDENTITY, spec, initializer) for initializer in initializers(spec)]
     return json.dumps(made)
