@@ -40,7 +40,7 @@ def order_stop(
         fault=fault,
         nodes=list(nodes[:NODES_MAX]),
     )
-    allowed = _allowed(choice, grace, deadline)
+    allowed = _allowed(context, choice, grace, deadline)
     told = f"{message}; {allowed}" if message else allowed
     new = context.status.model_copy(update={"stop": stop})
     if reason is Reason.SUSPENDED:
@@ -69,7 +69,16 @@ def _how(context: Context, reason: Reason) -> tuple[Choice, int]:
     return choice, 0
 
 
-def _allowed(choice: Choice, grace: int, deadline: str) -> str:
-    if not grace:
+def _allowed(context: Context, choice: Choice, grace: int, deadline: str) -> str:
+    """Return what the run may still do, for the message of the stop."""
+    spec = context.frozen_spec
+    if choice.mode is StopMode.STALLED:
+        return f"the stacks of its processes are saved, and it ends by {deadline}"
+    if context.open_attempt is None:
         return "no running attempt to checkpoint"
-    return "the run is ended immediately" if choice.mode is StopMode.IMMEDIATE else f"the run may save until {deadline}"
+    if choice.mode is StopMode.IMMEDIATE:
+        return "the run is ended immediately"
+    if grace:
+        return f"the run may save until {deadline}"
+    why = "the snapshot of its spec was not found" if spec is None else "spec.checkpoint is not set"
+    return f"the run is ended without a checkpoint: {why}"

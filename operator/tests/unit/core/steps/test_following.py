@@ -338,7 +338,12 @@ def test_without_steps_the_progress_deadline_ends_the_job(progress: Progress) ->
     world = running(job=job(status=status_training()), progress=progress)
     early = decide(world, seconds=14_399)
     assert early.status is None or "Finished" not in reasons(early)
-    assert wrote(decide(world, seconds=14_400)).reason == "ProgressDeadlineExceeded"
+    late = wrote(decide(world, seconds=14_400))
+    assert late.reason == "ProgressDeadlineExceeded"
+    assert str(late.message).endswith(
+        "deadlines.progressSeconds 14400 passed; the stacks of its processes are saved, and it ends by "
+        "2026-01-01T16:01:00Z"
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from builders import (
     small_spec,
     snapshot,
     status_after,
+    status_begun,
     status_submitted,
     wrote,
 )
@@ -36,10 +37,13 @@ from rljob.core.plan import CreateObject, DeleteObject, Plan, StopRun
 from rljob.core.requirements import Pods, Requirements
 from rljob.render import configmap
 from rljob.render.accelerators import BUILT_IN
+from rljob.render.labels import STOP_FINALIZER
 from rljob_runtime.contract import Outcome, Phase, StopMode
 
 SAVING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": {"graceSeconds": 100}}))
 HELD = merged(SAVING, {"suspend": True})
+KEPT = merged(SAVING, {"stop": {"requireCheckpoint": True}})
+DELETED = {"deletionTimestamp": "2026-01-01T11:59:00Z", "finalizers": [STOP_FINALIZER]}
 DELETION = DeleteObject("ray.io/v1", "RayCluster", "team", CLUSTER_NAME, "cluster-uid")
 
 
@@ -80,7 +84,7 @@ def test_the_user_chooses_how_the_run_is_stopped(stop: Json, mode: str, grace: i
 @pytest.mark.parametrize(
     ("change", "grace", "words"),
     [
-        ({}, 0, "no running attempt to checkpoint"),
+        ({}, 0, "the run is ended without a checkpoint: spec.checkpoint is not set"),
         ({"cleanup": {"clusterAfterSeconds": 3600}}, 10, "the run is ended immediately"),
     ],
 )
@@ -104,6 +108,34 @@ def test_a_run_is_ended_before_its_cluster_stays_without_it(change: Json, grace:
         assert words in plan.events[0].message
         plan = decide(world(status_after(plan)), seconds=100)
     assert (wrote(plan).state, wrote(plan).reason) == (State.FAILED, "ActiveDeadlineExceeded")
+
+
+@pytest.mark.parametrize(
+    ("world", "words"),
+    [
+        (seen(job(HELD, status_begun(SAVING)), snapshot=snapshot(SAVING)), "no running attempt to checkpoint"),
+        (running(job=job(HELD, status_submitted()), snapshot=snapshot(SAVING)), "may save until 2026-01-01T12:01:40Z"),
+        (
+            running(
+                job=job(merged(HELD, {"stop": {"mode": "Immediate"}}), status_submitted()), snapshot=snapshot(SAVING)
+            ),
+            "the run is ended immediately",
+        ),
+        (
+            running(job=job({**small_spec(), "suspend": True}, status_submitted()), snapshot=snapshot()),
+            "the run is ended without a checkpoint: spec.checkpoint is not set",
+        ),
+        (
+            running(job=job(KEPT, status_submitted(), **DELETED), snapshot=None),
+            "the run is ended without a checkpoint: the snapshot of its spec was not found",
+        ),
+    ],
+    ids=["nothing runs", "saves", "stop.mode is Immediate", "saves nothing", "deleted, without a snapshot"],
+)
+def test_the_status_says_what_the_run_may_still_do(world: Observed, words: str) -> None:
+    plan = decide(world)
+    assert str(wrote(plan).message).endswith(words)
+    assert plan.events[0].message.endswith(words)
 
 
 def test_what_was_measured_chooses_and_the_status_says_why() -> None:
