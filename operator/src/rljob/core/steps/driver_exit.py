@@ -1,4 +1,4 @@
-"""Close the attempt when its driver has ended; `transitions.driver_exit` explains whose report of the end counts."""
+"""Close the attempt when its driver has ended; `transitions.reported_end` explains whose report of the end counts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from rljob.core.context import Context
 from rljob.core.plan import Plan
 from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched, intended_head
 from rljob.core.step import step
-from rljob.core.transitions.driver_exit import await_exporter, close, outcome_by_ray, outcome_seen
 from rljob.core.transitions.progress import with_progress
+from rljob.core.transitions.reported_end import await_exporter, close, outcome_by_ray, outcome_seen
 
 
 def _pods_of_lost_head(seen: Watched) -> Requirements:

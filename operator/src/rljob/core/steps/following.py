@@ -23,8 +23,8 @@ from rljob.core.requirements import DECIDES, Requirements, Watched, intended_hea
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
-from rljob.core.transitions.driver_exit import outcome_seen
 from rljob.core.transitions.progress import latest_checkpoint, with_progress
+from rljob.core.transitions.reported_end import outcome_seen
 from rljob.core.transitions.stop_order import order_stop
 from rljob_runtime.contract import ExitCode, Outcome, Phase
 from rljob_runtime.contract import Progress as Answer

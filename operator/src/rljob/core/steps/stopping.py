@@ -33,9 +33,9 @@ from rljob.core.step import step
 from rljob.core.transitions.attempts import close_attempt, counted, without_attempt
 from rljob.core.transitions.children import delete_cluster
 from rljob.core.transitions.conclusions import conclude, end
-from rljob.core.transitions.driver_exit import await_exporter, outcome_seen
 from rljob.core.transitions.progress import with_progress
 from rljob.core.transitions.queue_admission import with_admission
+from rljob.core.transitions.reported_end import await_exporter, outcome_seen
 from rljob.core.transitions.stop_order import order_stop
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
 
