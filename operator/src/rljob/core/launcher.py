@@ -13,7 +13,7 @@ from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig
-from rljob_runtime.planning.memory import Plan
+from rljob_runtime.planning.memory import Plan as MemoryPlan
 from rljob_runtime.planning.shapes import Shape
 
 
@@ -49,5 +49,5 @@ class Launcher(Protocol):
         not known; the run then begins at step 0.
         """
 
-    def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
+    def memory_plan(self, spec: RLJobSpec, shape: Shape) -> MemoryPlan | None:
         """Return the memory that each phase of a step takes of a die; None where the class has no memory of its own."""
