@@ -1,8 +1,8 @@
 """The one entry point: given all that was seen of an RLJob, decide what to do next.
 
-Contract: total, deterministic, no I/O. The order of STEPS is the life of a job, read from the end: a finished job stays
-finished, an invalid job does not begin, and each later step relies on what the earlier ones let pass. The first step
-that has something to do, or must wait, decides.
+Contract: total, deterministic, no I/O. The order of STEPS is their precedence: what ends a job comes before what begins
+it, and that before what follows its run. A finished job therefore stays finished, an invalid job does not begin, and
+each step relies on what the earlier ones let pass. The first step that has something to do, or must wait, decides.
 """
 
 from __future__ import annotations
