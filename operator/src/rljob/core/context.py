@@ -331,11 +331,16 @@ class Context:
         return intent.model_copy(update={"start_deadline": deadline, "start_seconds": seconds})
 
     def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None, rests: bool = False) -> Plan:
-        """Plan a status write, or none if it would change nothing."""
+        """Plan a status write. If it would change nothing, only `requeue` remains: events and `rests` belong to it."""
         same = status is self.status or document(status) == document(self.status)
         if same and "status" in self.observed.job:
             return Plan(requeue_after_seconds=requeue)
         return Plan(status=document(status), events=events, requeue_after_seconds=requeue, rests=rests)
+
+    def write_change(self, status: RLJobStatus, *events: EventNote) -> Plan | None:
+        """Plan a status write with the events that report it; None if it would change nothing."""
+        plan = self.write(status, *events)
+        return None if plan.empty else plan
 
 
 def _section(job: Manifest, name: str, default: T) -> T:

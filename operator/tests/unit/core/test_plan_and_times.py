@@ -10,6 +10,7 @@ from rljob.core.context import Context
 from rljob.core.manifest_facts import generation_of
 from rljob.core.observed import Observed, RayJobState
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
+from rljob.core.status import document
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerators import BUILT_IN
 
@@ -59,6 +60,15 @@ def test_a_step_cannot_ask_for_an_intent_that_is_not_there() -> None:
     assert context.cluster is None
     with pytest.raises(AssertionError, match="before there was one"):
         _ = context.intent
+
+
+def test_a_write_that_changes_nothing_takes_its_events_along() -> None:
+    context = Context(Observed(job(status={"message": "step 3/20"})), NOW, LAUNCHER, BUILT_IN)
+    assert context.write(context.status, NOTE, requeue=5.0, rests=True) == Plan(requeue_after_seconds=5.0)
+    assert context.write_change(context.status, NOTE) is None
+    other = context.status.model_copy(update={"message": "step 4/20"})
+    changed = Plan(status=document(other), events=(NOTE,))
+    assert context.write_change(other, NOTE) == context.write(other, NOTE) == changed
 
 
 @pytest.mark.parametrize(

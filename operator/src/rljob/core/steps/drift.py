@@ -54,8 +54,7 @@ def report_changes(context: Context) -> Plan | None:
         (ConditionType.RENDERER_DRIFT, _renderer_drift(context)),
     ):
         new = _with_report(context, new, kind, report)
-    plan = context.write(new)
-    return None if plan.empty else plan
+    return context.write_change(new)
 
 
 def _with_report(context: Context, current: RLJobStatus, kind: ConditionType, report: Report | None) -> RLJobStatus:

@@ -44,7 +44,7 @@ def still_to_create(context: Context, *children: Creation) -> tuple[Creation, ..
 
 
 def report_refused(context: Context, *children: Creation) -> Plan | None:
-    """Report that one of these children was refused; give up at the start deadline."""
+    """Report that one of these children was refused, or give up at the start deadline; None if it is reported."""
     wanted = {_name(child) for child in children}
     refusal = next((refusal for refusal in _denied(context) if (refusal.kind, refusal.name) in wanted), None)
     return None if refusal is None else _report(context, refusal)
@@ -69,8 +69,7 @@ def _report(context: Context, refusal: Refusal) -> Plan | None:
     new = context.status.model_copy(update={"intent": context.timed_anew()}) if context.is_late else context.status
     new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, reason, message)
     new = context.writer.summarised(new, state, reason, message)
-    plan = context.write(new, EventNote(EventType.WARNING, reason, status.bounded(message)))
-    return None if plan.empty else plan
+    return context.write_change(new, EventNote(EventType.WARNING, reason, status.bounded(message)))
 
 
 def _first_words(told: Condition | None, subject: str, why: str) -> str:
