@@ -80,13 +80,13 @@ def conclude(context: Context, current: RLJobStatus, outcome: Outcome, failure: 
     """Decide what follows an end that is no success; `current` already holds the last progress."""
     saved = current.checkpoint.step if current.checkpoint else 0
     seed = f"{context.job.uid}/{context.intent.cluster_name}/{context.intent.attempt}"
-    known = failure or _understood(context, outcome)
-    failure = _doubted(context, current, outcome, known) if failure is None else known
-    verdict = judge(failure, context.restart, current.budget, saved, seed)
-    if verdict.action is Action.FAIL and failure is not known:
+    found = failure or _understood(context, outcome)
+    in_doubt = found if failure is not None else _doubted(context, current, outcome, found)
+    verdict = judge(in_doubt, context.restart, current.budget, saved, seed)
+    if verdict.action is Action.FAIL:
         # The benefit of the doubt must not cost what the run's own budget still allows.
-        failure = known
-        verdict = judge(failure, context.restart, current.budget, saved, seed)
+        verdict = judge(found, context.restart, current.budget, saved, seed)
+    failure = verdict.failure
     counters = counted(current.counters, failure.cause)
     judged = current.model_copy(update={"counters": counters, "budget": verdict.budget})
     told = f"{failure.message} ({verdict.why})" if verdict.why else failure.message
