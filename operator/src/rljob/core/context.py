@@ -167,7 +167,11 @@ class Context:
     def head_is_intended(self) -> bool:
         """Whether the head pod is the one that runs the attempt."""
         pod = self.observed.head_pod
-        return pod is not None and pod["metadata"]["uid"] == self.intent.head_pod_uid
+        return pod is not None and self.is_intended_head(pod)
+
+    def is_intended_head(self, pod: Manifest) -> bool:
+        """Report whether a pod is the head that runs the attempt."""
+        return bool(pod["metadata"]["uid"] == self.intent.head_pod_uid)
 
     @property
     def head_is_leaving(self) -> bool:

@@ -47,11 +47,11 @@ def _living_head(seen: Watched) -> Requirements:
 def find_lost_head(context: Context) -> Plan | None:
     """Give up the attempt when the pod that held the driver is gone: Ray's state, and the driver, died with it."""
     pod = context.observed.head_pod
-    if pod is not None and pod["metadata"]["uid"] == context.intent.head_pod_uid:
+    if pod is not None and context.is_intended_head(pod):
         return _find_ended_head(context, pod)
     living = context.observed.pods
     # As for the cluster, only a live LIST proves a loss.
-    if isinstance(living, Unseen) or any(p["metadata"]["uid"] == context.intent.head_pod_uid for p in living):
+    if isinstance(living, Unseen) or any(map(context.is_intended_head, living)):
         return Plan(requeue_after_seconds=SUBMIT_POLL_SECONDS)
     gone = "is gone" if pod is None else "was replaced"
     return give_up(

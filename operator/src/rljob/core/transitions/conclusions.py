@@ -116,11 +116,7 @@ def _doubted(context: Context, current: RLJobStatus, outcome: Outcome, failure: 
 def _pods(context: Context) -> Iterable[Manifest]:
     pods, head = () if isinstance(context.observed.pods, Unseen) else context.observed.pods, context.observed.head_pod
     # KubeRay may have deleted the head since the watch delivered it.
-    if (
-        head is None
-        or not context.head_is_intended
-        or any(p["metadata"]["uid"] == context.intent.head_pod_uid for p in pods)
-    ):
+    if head is None or not context.is_intended_head(head) or any(map(context.is_intended_head, pods)):
         return pods
     return (*pods, head)
 
