@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,8 @@ def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
 
 
 def requests(job: Manifest, clusters: tuple[Manifest, ...], head_pod: Manifest | None, now: datetime) -> Requirements:
-    """Return the requests that the next decision about a job depends on."""
-    return required(Watched(job, clusters, head_pod, now))
+    """Return the requests that the next decision about a job depends on, whichever step they stop at."""
+    return replace(required(Watched(job, clusters, head_pod, now)), stops_here=False)
 
 
 def small_spec(change: Mapping[str, Any] | None = None) -> Json:

@@ -65,7 +65,7 @@ def reconcile_as_declared(
     for step in STEPS:
         if (plan := step(context)) is not None:
             return plan
-        assert not step.requires(seen).decides, f"{step.decide} does not decide"
+        assert not step.requires(seen).stops_here, f"{step.decide} does not decide"
     raise AssertionError("the last step always decides")
 
 

@@ -25,9 +25,9 @@ TIME_IN_HAND_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
 """The same bound for slow LISTs: with 20,000 pods, one LIST costs the API server 60 ms of CPU, and takes 1.6 s when the
 API server has no CPU to spare (docs/design/0015)."""
-DECISIVE_LISTS_PER_SECOND = 20.0
-DECISIVE_LISTS_AT_ONCE = 40
-"""The same for LISTs that decide: as many as jobs begin, and a fifth of what the request limiter allows."""
+URGENT_LISTS_PER_SECOND = 20.0
+URGENT_LISTS_AT_ONCE = 40
+"""The same for urgent LISTs: as many as jobs begin, and a fifth of what the request limiter allows."""
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class PodLists:
 
     bucket: TokenBucket
     time: TimeShare
-    decisive: TokenBucket
+    urgent_bucket: TokenBucket
 
     @classmethod
     def bounded(cls, monotonic: Callable[[], float]) -> Self:
@@ -46,12 +46,12 @@ class PodLists:
         return cls(
             TokenBucket(POD_LISTS_PER_SECOND, POD_LISTS_AT_ONCE, monotonic),
             TimeShare(TIME_SHARE, TIME_IN_HAND_SECONDS, LONGEST_PAUSE_SECONDS, monotonic),
-            TokenBucket(DECISIVE_LISTS_PER_SECOND, DECISIVE_LISTS_AT_ONCE, monotonic),
+            TokenBucket(URGENT_LISTS_PER_SECOND, URGENT_LISTS_AT_ONCE, monotonic),
         )
 
-    async def decide(self, ask: Callable[[], Awaitable[T | Unseen]]) -> T | Unseen:
-        """List pods for a proof."""
-        return await ask() if self.decisive.try_take() else UNSEEN
+    async def urgent(self, ask: Callable[[], Awaitable[T | Unseen]]) -> T | Unseen:
+        """List pods for a proof that NPUs wait for."""
+        return await ask() if self.urgent_bucket.try_take() else UNSEEN
 
     async def diagnose(
         self, job: JobMemory, now: datetime, every_seconds: float, ask: Callable[[], Awaitable[T | Unseen]]

@@ -183,8 +183,8 @@ class Requests:
         if wanted is None:
             return UNSEEN
         ask = partial(self.list_pods, wanted.selector, job["metadata"]["namespace"])
-        if wanted.decide:
-            return await self.pod_lists.decide(ask)
+        if wanted.urgent:
+            return await self.pod_lists.urgent(ask)
         return await self.pod_lists.diagnose(self.memories.of(job), now, wanted.every_seconds, ask)
 
     async def list_pods(self, selector: str, namespace: str) -> tuple[Manifest, ...] | Unseen:

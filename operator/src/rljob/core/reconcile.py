@@ -111,9 +111,9 @@ def required(seen: Watched) -> Requirements:
     total = NOTHING
     for step in STEPS:
         wanted = step.requires(seen)
-        if wanted is not NOTHING:
+        if wanted != NOTHING:
             total |= wanted
-        if wanted.decides:
+        if wanted.stops_here:
             break
     return total
 

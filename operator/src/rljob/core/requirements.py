@@ -7,7 +7,7 @@ before it makes any request, so that a job that waits for nothing costs no reque
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -148,7 +148,7 @@ class Pods:
     selector: str
     every_seconds: float = 0.0
     """Not if they were listed less than this ago for the same job."""
-    decide: bool = False
+    urgent: bool = False
     """NPUs are held, or kept from their next use, until they were listed: no diagnosis has priority over this."""
 
 
@@ -201,7 +201,7 @@ class Requirements:
     """The submission to ask the job API for: at once without `progress`, else if `needs_ray_job` requires it."""
     evidence: Evidence | None = None
     """What an attempt left that has just ended."""
-    decides: bool = field(default=False, compare=False)
+    stops_here: bool = False
     """No request: the step, or one before it, decides whatever the answers are, so that no later step is reached."""
 
     def __or__(self, other: Requirements) -> Requirements:
@@ -211,7 +211,7 @@ class Requirements:
 
 _NAMES = tuple(entry.name for entry in fields(Requirements))
 NOTHING = Requirements()
-DECIDES = Requirements(decides=True)
+STOPS_HERE = Requirements(stops_here=True)
 
 
 def snapshot(seen: Watched) -> Requirements:
@@ -233,7 +233,7 @@ def starting_pods(seen: Watched) -> Requirements:
         return NOTHING
     # The last LIST explains why the start fails.
     every = 0.0 if seen.is_late else pods_every_seconds(cluster, seen.now)
-    return Requirements(pods=Pods(cluster_pods(seen), every, decide=seen.is_late), nodes=True)
+    return Requirements(pods=Pods(cluster_pods(seen), every, urgent=seen.is_late), nodes=True)
 
 
 def is_quiet(seen: Watched, cluster: Manifest) -> bool:
@@ -252,7 +252,7 @@ def intended_head(seen: Watched) -> Requirements:
     """Require the answers of the head that runs the intended attempt, or the pods that prove its loss."""
     submitted, head_pod = seen.attempt is not None, seen.head_pod
     if head_pod is None or not seen.head_is_intended:
-        return Requirements(pods=Pods(cluster_pods(seen), decide=True), held=submitted)
+        return Requirements(pods=Pods(cluster_pods(seen), urgent=True), held=submitted)
     if not (head_pod.get("status") or {}).get("podIP"):
         return NOTHING
     # Ray may be silent when the attempt is closed by its earlier report, so the pods are listed meanwhile.
@@ -261,7 +261,7 @@ def intended_head(seen: Watched) -> Requirements:
         head=head_of(seen, head_pod),
         progress=submitted or status.is_silent(seen.status),
         ray_job_id=seen.intent.submission_id,
-        pods=Pods(cluster_pods(seen), decide=True) if ends else None,
+        pods=Pods(cluster_pods(seen), urgent=True) if ends else None,
         held=submitted,
     )
 

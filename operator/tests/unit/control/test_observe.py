@@ -13,7 +13,7 @@ from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.control.job_memory import JobMemory
-from rljob.control.pod_lists import DECISIVE_LISTS_AT_ONCE, POD_LISTS_AT_ONCE
+from rljob.control.pod_lists import POD_LISTS_AT_ONCE, URGENT_LISTS_AT_ONCE
 from rljob.control.store_reads import PROGRESS_JITTER
 from rljob.core.jitter import fraction
 from rljob.core.observed import UNSEEN, Manifest, Observed, Silence, Unseen
@@ -343,9 +343,9 @@ async def test_pods_are_unseen_when_all_jobs_together_have_looked_often_enough(m
     machine.wanted = Requirements(pods=Pods(""))
     looks = [isinstance((await observe(machine)).pods, tuple) for _ in range(POD_LISTS_AT_ONCE + 1)]
     assert looks == [True] * POD_LISTS_AT_ONCE + [False]
-    machine.wanted = Requirements(pods=Pods("", decide=True))
-    looks = [isinstance((await observe(machine)).pods, tuple) for _ in range(DECISIVE_LISTS_AT_ONCE + 1)]
-    assert looks == [True] * DECISIVE_LISTS_AT_ONCE + [False], "a lost head waits for no diagnosis"
+    machine.wanted = Requirements(pods=Pods("", urgent=True))
+    looks = [isinstance((await observe(machine)).pods, tuple) for _ in range(URGENT_LISTS_AT_ONCE + 1)]
+    assert looks == [True] * URGENT_LISTS_AT_ONCE + [False], "a lost head waits for no diagnosis"
     machine.wanted = Requirements(pods=Pods(""))
     machine.clock.advance(1.0)
     assert isinstance((await observe(machine)).pods, tuple)

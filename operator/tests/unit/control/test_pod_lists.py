@@ -42,8 +42,8 @@ async def test_a_list_that_the_bound_of_all_refused_was_none() -> None:
     assert await looks.diagnose(a, at(0), 10.0, ask) == "pods"
     assert await looks.diagnose(b, at(0), 10.0, ask) is UNSEEN
     assert b.pods_listed is None
-    assert await looks.decide(ask) == "pods"
-    assert await looks.decide(ask) is UNSEEN
+    assert await looks.urgent(ask) == "pods"
+    assert await looks.urgent(ask) is UNSEEN
 
 
 async def test_a_slow_server_is_asked_for_fewer_diagnoses_and_every_decision() -> None:
@@ -56,7 +56,7 @@ async def test_a_slow_server_is_asked_for_fewer_diagnoses_and_every_decision() -
 
     assert await looks.diagnose(a, at(0), 0.0, slow) == "pods"
     assert await looks.diagnose(b, at(0), 0.0, slow) is UNSEEN
-    assert await looks.decide(slow) == "pods"
+    assert await looks.urgent(slow) == "pods"
     clock.advance(5.0)
     assert await looks.diagnose(b, at(0), 0.0, slow) is UNSEEN
     clock.advance(3.0)

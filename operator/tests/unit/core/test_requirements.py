@@ -27,11 +27,15 @@ from builders import (
 
 from rljob.core import times
 from rljob.core.observed import UNSEEN, Unseen
+from rljob.core.reconcile import required
 from rljob.core.requirements import (
+    NOTHING,
+    STOPS_HERE,
     Head,
     LogSource,
     Pods,
     Requirements,
+    Watched,
     needs_evidence,
     needs_ray_job,
     running_initializer,
@@ -151,6 +155,13 @@ def test_the_log_is_that_of_the_container_that_runs(status: Json, found: LogSour
     assert running_initializer([{"metadata": {"name": "pod-a"}, "status": status}]) == found
 
 
+def test_a_step_that_decides_in_any_case_ends_the_requests_and_is_no_step_without_one() -> None:
+    assert STOPS_HERE != NOTHING
+    held = Watched(job(merged(small_spec(), {"suspend": True}), status_begun()), (), None, NOW)
+    assert required(held) == Requirements(snapshot_name=SNAPSHOT, stops_here=True)
+    assert not required(Watched(job(status=status_submitted()), (cluster(ready=1),), pod(), NOW)).stops_here
+
+
 def test_the_frozen_rendering_is_asked_for_before_the_cluster_is_there() -> None:
     assert asked(status_initialized()) == Requirements(
         snapshot_name=SNAPSHOT, config_name=CLUSTER_NAME, pod_groups=True
@@ -172,7 +183,7 @@ def test_pods_are_asked_for_until_all_are_ready() -> None:
         snapshot_name=SNAPSHOT, pods=Pods(f"ray.io/cluster={CLUSTER_NAME}", 6.0), nodes=True
     )
     late = requests(job(status=status_recorded()), (cluster(),), None, at(1800))
-    assert late.pods == Pods(f"ray.io/cluster={CLUSTER_NAME}", 0.0, decide=True)
+    assert late.pods == Pods(f"ray.io/cluster={CLUSTER_NAME}", 0.0, urgent=True)
     assert asked(status_recorded(), cluster(ready=1), head=pod()) == Requirements(
         snapshot_name=SNAPSHOT, head=HEAD, progress=True
     )
@@ -212,7 +223,7 @@ def test_before_the_next_generation_nodes_that_may_be_well_again_are_looked_at()
 def test_a_head_that_the_watch_lacks_is_looked_for(head: Json | None) -> None:
     found = asked(status_submitted(), cluster(ready=1), head=head)
     pods = f"ray.io/cluster={CLUSTER_NAME}"
-    assert found == Requirements(snapshot_name=SNAPSHOT, pods=Pods(pods, decide=True), held=True)
+    assert found == Requirements(snapshot_name=SNAPSHOT, pods=Pods(pods, urgent=True), held=True)
 
 
 def test_a_head_without_address_is_not_asked() -> None:
@@ -281,7 +292,7 @@ ENDING: Json = {
 
 @pytest.mark.parametrize(
     ("clusters", "pods"),
-    [((), None), ((cluster(ready=1),), Pods(f"ray.io/cluster={CLUSTER_NAME}", decide=True))],
+    [((), None), ((cluster(ready=1),), Pods(f"ray.io/cluster={CLUSTER_NAME}", urgent=True))],
     ids=["cluster is gone", "head is gone"],
 )
 def test_an_end_that_only_ray_reported_is_closed_with_the_pods_that_are_left(

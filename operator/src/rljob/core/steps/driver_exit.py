@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rljob.core.context import Context
 from rljob.core.plan import Plan
-from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched, intended_head
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched, intended_head
 from rljob.core.step import step
 from rljob.core.transitions.progress import with_progress
 from rljob.core.transitions.reported_end import await_exporter, close, outcome_by_ray, outcome_seen
@@ -14,7 +14,7 @@ def _pods_of_lost_head(seen: Watched) -> Requirements:
     """Require the pods that may explain the end that Ray reported."""
     if seen.status.ending is None or seen.head_is_intended:
         return NOTHING
-    return DECIDES if seen.cluster is None else intended_head(seen) | DECIDES
+    return STOPS_HERE if seen.cluster is None else intended_head(seen) | STOPS_HERE
 
 
 @step(_pods_of_lost_head)

@@ -14,14 +14,14 @@ from rljob.core.observed import Manifest, RefusalCause, Unseen
 from rljob.core.plan import DeleteObject, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched
 from rljob.core.step import step
 from rljob.core.transitions.children import delete_cluster
 from rljob.core.transitions.conclusions import fail
 
 
 def _foreign(seen: Watched) -> Requirements:
-    return NOTHING if is_ours(seen.job) else DECIDES
+    return NOTHING if is_ours(seen.job) else STOPS_HERE
 
 
 @step(_foreign)
@@ -31,7 +31,7 @@ def leave_foreign(context: Context) -> Plan | None:
 
 
 def _deleted(seen: Watched) -> Requirements:
-    return DECIDES if is_deleted(seen.job) else NOTHING
+    return STOPS_HERE if is_deleted(seen.job) else NOTHING
 
 
 @step(_deleted)
@@ -45,10 +45,10 @@ def _kept_cluster(seen: Watched) -> Requirements:
     if not seen.finished:
         return NOTHING
     if not seen.clusters and not _may_expire(seen.job):
-        return DECIDES
+        return STOPS_HERE
     if not seen.began:
-        return Requirements(recall=True, decides=True)
-    return Requirements(snapshot_name=seen.resolved.snapshot_name, decides=True)
+        return Requirements(recall=True, stops_here=True)
+    return Requirements(snapshot_name=seen.resolved.snapshot_name, stops_here=True)
 
 
 def _may_expire(job: Manifest) -> bool:

@@ -19,7 +19,7 @@ from rljob.core.polling import (
     SUBMIT_POLL_SECONDS,
 )
 from rljob.core.reasons import Reason
-from rljob.core.requirements import DECIDES, Requirements, Watched, intended_head
+from rljob.core.requirements import STOPS_HERE, Requirements, Watched, intended_head
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
@@ -40,7 +40,7 @@ OVER = ("Failed", "Succeeded")
 
 
 def _living_head(seen: Watched) -> Requirements:
-    return intended_head(seen) if seen.head_is_intended else intended_head(seen) | DECIDES
+    return intended_head(seen) if seen.head_is_intended else intended_head(seen) | STOPS_HERE
 
 
 @step(_living_head)

@@ -10,7 +10,7 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched
 from rljob.core.spec.checkpoint_source import pinned_path
 from rljob.core.spec.code import code_to_copy, resolve_code
 from rljob.core.spec.mutability import training_hash
@@ -54,11 +54,11 @@ def _code(seen: Watched) -> Requirements:
     if seen.cluster is not None:
         return NOTHING
     if seen.resolved.code is None:
-        return DECIDES
+        return STOPS_HERE
     name = code_to_copy(seen.resolved)
     if name is None:
         return NOTHING
-    return Requirements(code_name=name, code_copy_name=names.code_name(seen.identity), decides=True)
+    return Requirements(code_name=name, code_copy_name=names.code_name(seen.identity), stops_here=True)
 
 
 @step(_code)

@@ -31,7 +31,7 @@ from rljob.render.podgroup import Gang
 
 def _next(seen: Watched) -> Requirements:
     """Require what the decisions of the next generation depend on."""
-    return NOTHING if seen.active else Requirements(siblings=True, nodes=True, pod_groups=True, decides=True)
+    return NOTHING if seen.active else Requirements(siblings=True, nodes=True, pod_groups=True, stops_here=True)
 
 
 @step(_next)

@@ -75,7 +75,7 @@ def _listeners(seen: Watched) -> Requirements:
     if seen.status.network is None or not seen.finished or seen.clusters:
         return NOTHING
     selector = f"{labels.JOB_UID}={seen.identity.uid},{labels.RAY_NODE_TYPE}"
-    return Requirements(pods=Pods(selector, decide=True), allocations=True, decides=True)
+    return Requirements(pods=Pods(selector, urgent=True), allocations=True, stops_here=True)
 
 
 @step(_listeners)

@@ -11,7 +11,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import DECIDES, NOTHING, Pods, Requirements, Watched
+from rljob.core.requirements import NOTHING, STOPS_HERE, Pods, Requirements, Watched
 from rljob.core.step import step
 from rljob.core.transitions.children import create
 from rljob.core.transitions.conclusions import fail
@@ -31,13 +31,13 @@ def _jobs(seen: Watched) -> Requirements:
     if status.is_true(seen.status, ConditionType.INITIALIZED) or seen.cluster is not None:
         return NOTHING
     if not seen.resolved.initializers:
-        return DECIDES
+        return STOPS_HERE
     told = seen.status.initializer
     return Requirements(
         initializer_names=tuple(seen.resolved.initializers),
         pods=Pods(f"{labels.JOB_UID}={seen.identity.uid},{labels.INITIALIZER}"),
         initializer_log=told is None or not told.line or seen.now >= times.after(told.observed_time, LOG_SECONDS),
-        decides=True,
+        stops_here=True,
     )
 
 

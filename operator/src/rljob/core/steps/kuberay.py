@@ -37,7 +37,7 @@ def _refusal_events(seen: Watched) -> Requirements:
         return NOTHING
     if status.is_waiting_for(seen.status, Reason.WAITING_FOR_KUBERAY):
         # The pods are not read: KubeRay's first reaction is watched.
-        return Requirements(cluster_events=True, decides=True)
+        return Requirements(cluster_events=True, stops_here=True)
     untouched = seen.is_late or age_seconds(cluster, seen.now) >= REFUSAL_SECONDS
     return starting_pods(seen) | Requirements(cluster_events=untouched)
 

@@ -10,14 +10,14 @@ from rljob.core.context import Context
 from rljob.core.manifest_facts import is_deleted
 from rljob.core.plan import Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
-from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched, snapshot
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched, snapshot
 from rljob.core.step import step
 from rljob.core.transitions.children import delete_cluster
 
 
 def _orphans(seen: Watched) -> Requirements:
     orphaned = seen.began and not seen.active and not all(map(is_deleted, seen.clusters))
-    return snapshot(seen) | DECIDES if orphaned else NOTHING
+    return snapshot(seen) | STOPS_HERE if orphaned else NOTHING
 
 
 @step(_orphans)

@@ -12,7 +12,7 @@ from rljob.core.context import Context
 from rljob.core.manifest_facts import is_paused
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched
 from rljob.core.step import step
 from rljob.render.labels import PAUSED
 
@@ -21,7 +21,7 @@ MESSAGE = f'the annotation {PAUSED} is "true": the operator does nothing for thi
 
 def _paused(seen: Watched) -> Requirements:
     paused, told = is_paused(seen.job), status.is_true(seen.status, ConditionType.PAUSED)
-    return DECIDES if paused or told else NOTHING
+    return STOPS_HERE if paused or told else NOTHING
 
 
 @step(_paused)

@@ -14,7 +14,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS, pod_poll_seconds, quiet_seconds
 from rljob.core.reasons import Reason
-from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched, head_of, starting_pods
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched, head_of, starting_pods
 from rljob.core.scheduling.discovery import missing_hardware
 from rljob.core.step import step
 from rljob.core.transitions.attempts import next_number
@@ -40,7 +40,7 @@ MEMORY_POLL_SECONDS = 2.0
 def _live_cluster(seen: Watched) -> Requirements:
     if seen.cluster is not None or seen.intent.cluster_uid is None:
         return NOTHING
-    return Requirements(cluster_name=seen.intent.cluster_name, decides=True)
+    return Requirements(cluster_name=seen.intent.cluster_name, stops_here=True)
 
 
 @step(_live_cluster)
@@ -59,8 +59,8 @@ def find_lost_cluster(context: Context) -> Plan | None:
 
 def _frozen_cluster(seen: Watched) -> Requirements:
     if any(cluster["metadata"]["name"] != seen.intent.cluster_name for cluster in seen.clusters):
-        return DECIDES
-    return NOTHING if seen.cluster is not None else Requirements(config_name=seen.intent.cluster_name, decides=True)
+        return STOPS_HERE
+    return NOTHING if seen.cluster is not None else Requirements(config_name=seen.intent.cluster_name, stops_here=True)
 
 
 @step(_frozen_cluster)
@@ -104,7 +104,7 @@ def find_replaced_cluster(context: Context) -> Plan | None:
 def _pods(seen: Watched) -> Requirements:
     if seen.intent.attempt > 0 or seen.cluster is None or cluster_is_ready(seen.cluster, seen.head_pod):
         return NOTHING
-    return starting_pods(seen) | DECIDES
+    return starting_pods(seen) | STOPS_HERE
 
 
 @step(_pods)
@@ -236,7 +236,7 @@ def _head(seen: Watched) -> Requirements:
     """Require the exporter's answer: after a lost status it may know of attempts that nothing else shows."""
     if seen.intent.attempt > 0 or seen.head_pod is None:
         return NOTHING
-    return Requirements(head=head_of(seen, seen.head_pod), progress=True, decides=True)
+    return Requirements(head=head_of(seen, seen.head_pod), progress=True, stops_here=True)
 
 
 @step(_head)

@@ -26,7 +26,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan, ShortenGracePeriod, StopRun
 from rljob.core.polling import LEAVING_POLL_SECONDS, LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import DECIDES, NOTHING, Pods, Requirements, Watched, cluster_pods, intended_head
+from rljob.core.requirements import NOTHING, STOPS_HERE, Pods, Requirements, Watched, cluster_pods, intended_head
 from rljob.core.scheduling.kueue import find_eviction
 from rljob.core.scheduling.node_faults import UNKNOWN
 from rljob.core.step import step
@@ -52,7 +52,7 @@ the negated number (subprocess.Popen.returncode)."""
 
 
 def _suspension(seen: Watched) -> Requirements:
-    return DECIDES if seen.suspend and seen.active and seen.status.stop is None else NOTHING
+    return STOPS_HERE if seen.suspend and seen.active and seen.status.stop is None else NOTHING
 
 
 @step(_suspension)
@@ -66,7 +66,7 @@ def begin_suspension(context: Context) -> Plan | None:
 def _end_of_deleted(seen: Watched) -> Requirements:
     if not is_deleted(seen.job) or not is_held(seen.job):
         return NOTHING
-    return DECIDES if seen.status.stop is None else intended_head(seen) | DECIDES
+    return STOPS_HERE if seen.status.stop is None else intended_head(seen) | STOPS_HERE
 
 
 @step(_end_of_deleted)
@@ -109,7 +109,7 @@ def _end(seen: Watched) -> Requirements:
     """Require the head's answers while the attempt is open: its end counts."""
     if seen.status.stop is None or seen.open_attempt is None:
         return NOTHING
-    return intended_head(seen) | DECIDES
+    return intended_head(seen) | STOPS_HERE
 
 
 @step(_end)
@@ -228,8 +228,8 @@ def _what_stays(seen: Watched) -> Requirements:
     gone = not seen.clusters
     return Requirements(
         cluster_name=seen.intent.cluster_name if gone else None,
-        pods=Pods(cluster_pods(seen), decide=gone),
-        decides=True,
+        pods=Pods(cluster_pods(seen), urgent=gone),
+        stops_here=True,
     )
 
 
@@ -340,7 +340,7 @@ def _is_stuck(pod: Manifest, now: datetime) -> bool:
 
 def _held(seen: Watched) -> Requirements:
     # After a lost status, the clusters are not known yet.
-    return DECIDES if seen.suspend and seen.began and not seen.active else NOTHING
+    return STOPS_HERE if seen.suspend and seen.began and not seen.active else NOTHING
 
 
 @step(_held)

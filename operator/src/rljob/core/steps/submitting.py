@@ -12,7 +12,7 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
 from rljob.core.polling import HEAD_POLL_SECONDS_MIN, SILENCE_REPORTED_SECONDS, SUBMIT_POLL_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import DECIDES, NOTHING, Requirements, Watched, intended_head
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched, intended_head
 from rljob.core.step import step
 from rljob.core.transitions.attempts import with_attempt
 from rljob.core.transitions.conclusions import give_up
@@ -88,7 +88,7 @@ def _submission(context: Context) -> SubmitJob:
 
 
 def _unrecorded(seen: Watched) -> Requirements:
-    return DECIDES if seen.attempt is None else NOTHING
+    return STOPS_HERE if seen.attempt is None else NOTHING
 
 
 @step(_unrecorded)

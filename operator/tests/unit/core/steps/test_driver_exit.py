@@ -110,7 +110,7 @@ def test_a_success_is_none_the_less_for_the_loss_of_its_pods(head: Json | None, 
 def test_while_the_last_word_is_waited_for_the_pods_are_looked_at() -> None:
     seen = world(told())
     asked = requests(seen.job, seen.clusters, seen.head_pod, at(1))
-    assert (asked.progress, asked.pods) == (True, Pods("ray.io/cluster=sums-0a1b2-1", decide=True))
+    assert (asked.progress, asked.pods) == (True, Pods("ray.io/cluster=sums-0a1b2-1", urgent=True))
 
 
 def test_a_stop_waits_for_the_last_word_too() -> None:

@@ -250,7 +250,7 @@ def test_a_stop_asks_for_the_run_and_then_for_what_is_left() -> None:
     selector = f"ray.io/cluster={CLUSTER_NAME}"
     after = requests(job(HELD, closed()), (), None, at(60))
     assert after == Requirements(
-        snapshot_name=CLUSTER_NAME, cluster_name=CLUSTER_NAME, pods=Pods(selector, decide=True)
+        snapshot_name=CLUSTER_NAME, cluster_name=CLUSTER_NAME, pods=Pods(selector, urgent=True)
     )
 
 
