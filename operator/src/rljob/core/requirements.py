@@ -151,6 +151,13 @@ class Pods:
     urgent: bool = False
     """NPUs are held, or kept from their next use, until they were listed: no diagnosis has priority over this."""
 
+    def __or__(self, other: Pods) -> Pods:
+        """Return one LIST that serves both."""
+        if self.selector != other.selector:
+            raise AssertionError(f"two steps list different pods: {self.selector} and {other.selector}")
+        every = min(self.every_seconds, other.every_seconds)
+        return Pods(self.selector, every, urgent=self.urgent or other.urgent)
+
 
 @dataclass(frozen=True)
 class Requirements:
@@ -205,8 +212,16 @@ class Requirements:
     """No request: the step, or one before it, decides whatever the answers are, so that no later step is reached."""
 
     def __or__(self, other: Requirements) -> Requirements:
-        """Return the requests of both."""
-        return Requirements(**{name: getattr(other, name) or getattr(self, name) for name in _NAMES})
+        """Return the requests of both. Two steps that want different answers to one request are a mistake."""
+        return Requirements(**{name: _both(name, getattr(self, name), getattr(other, name)) for name in _NAMES})
+
+
+def _both(name: str, one: object, other: object) -> Any:  # noqa: ANN401 - the value of any field
+    if not one or not other or one == other:
+        return one or other
+    if isinstance(one, Pods) and isinstance(other, Pods):
+        return one | other
+    raise AssertionError(f"two steps require different values of {name}: {one} and {other}")
 
 
 _NAMES = tuple(entry.name for entry in fields(Requirements))

@@ -162,6 +162,34 @@ def test_a_step_that_decides_in_any_case_ends_the_requests_and_is_no_step_withou
     assert not required(Watched(job(status=status_submitted()), (cluster(ready=1),), pod(), NOW)).stops_here
 
 
+def test_requirements_of_several_steps_are_met_together() -> None:
+    often, urgent = Pods("a=b", 2.0), Pods("a=b", 6.0, urgent=True)
+    first, second = Requirements(snapshot_name="s", pods=often), Requirements(snapshot_name="s", pods=urgent, held=True)
+    both = Requirements(snapshot_name="s", pods=Pods("a=b", 2.0, urgent=True), held=True)
+    assert first | second == second | first == both
+    assert both | STOPS_HERE == replace(both, stops_here=True)
+    assert both | NOTHING == NOTHING | both == both
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "named"),
+    [
+        (
+            Requirements(pods=Pods("a=b", urgent=True)),
+            Requirements(pods=Pods("a=c")),
+            "list different pods: a=b and a=c",
+        ),
+        (Requirements(config_name="a"), Requirements(config_name="b"), "different values of config_name: a and b"),
+    ],
+)
+def test_no_request_is_lost_to_that_of_a_later_step(one: Requirements, other: Requirements, named: str) -> None:
+    for first, second in ((one, other), (other, one)):
+        with pytest.raises(AssertionError, match="different"):
+            _ = first | second
+    with pytest.raises(AssertionError, match=named):
+        _ = one | other
+
+
 def test_the_frozen_rendering_is_asked_for_before_the_cluster_is_there() -> None:
     assert asked(status_initialized()) == Requirements(
         snapshot_name=SNAPSHOT, config_name=CLUSTER_NAME, pod_groups=True
