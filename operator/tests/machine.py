@@ -17,6 +17,7 @@ from rljob.control.execute import Hooks
 from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
+from rljob.core.derived import Derived
 from rljob.core.launcher import Launcher
 from rljob.core.observed import Manifest, Observed, Unseen
 from rljob.core.plan import Plan, SubmitJob
@@ -102,7 +103,7 @@ class Machine:
         now: datetime,
         launcher: Launcher,
         accelerators: AcceleratorTable,
-        derived: dict[str, Any],
+        derived: Derived,
     ) -> Plan:
         del now, launcher, accelerators, derived
         self.seen.append(observed)

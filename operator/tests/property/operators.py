@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from builders import Json
 from doubles.clock import FrozenClock
@@ -30,6 +30,7 @@ from rljob.control.reconciler import Reconciler, Result
 from rljob.control.resync import Resync
 from rljob.control.store import Key
 from rljob.core.context import Context
+from rljob.core.derived import Derived
 from rljob.core.launcher import Launcher
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
@@ -57,7 +58,7 @@ ROUNDS_OF_AN_EX_LEADER = 5
 
 
 def reconcile_as_declared(
-    observed: Observed, now: datetime, launcher: Launcher, accelerators: AcceleratorTable, derived: dict[str, Any]
+    observed: Observed, now: datetime, launcher: Launcher, accelerators: AcceleratorTable, derived: Derived
 ) -> Plan:
     """Reconcile, and check that a step decides if its requirements say that it does in any case."""
     context = Context(observed, now, launcher, accelerators, derived)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
+from rljob.core.derived import Derived, inputs_of
 from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, Refusal, Silence, Unseen
 from rljob.core.scheduling.node_faults import Held
-from rljob.render.labels import REFRESH
 from rljob_runtime.contract import Progress
 
 REFUSALS_KEPT = 16
@@ -67,7 +66,7 @@ class JobMemory:
     _config_maps: dict[str, Manifest] | None = None
     _refusals: tuple[Refusal, ...] = ()
     _refused_generation: int | None = None
-    _derived: dict[str, Any] = field(default_factory=dict)
+    _derived: Derived = field(default_factory=Derived)
     _derived_from: Hashable = None
 
     # The job's ConfigMaps, from the LIST of a new job until its cluster exists. They are immutable and their names are
@@ -126,21 +125,11 @@ class JobMemory:
 
     # Values that the core derives.
 
-    def derived(self, observed: Observed) -> dict[str, Any]:
-        """Return what was derived from spec, snapshots and recipes: the same dict as long as these are the same.
-
-        Most rounds of a running job change its progress only.
-        """
-        metadata = observed.job["metadata"]
-        inputs = (
-            metadata.get("generation"),
-            (metadata.get("annotations") or {}).get(REFRESH),
-            _version(observed.snapshot),
-            _version(observed.base_snapshot),
-            tuple(sorted((recipe, _version(found)) for recipe, found in observed.recipes.items())),
-        )
+    def derived(self, observed: Observed) -> Derived:
+        """Return what was derived from spec, snapshots and recipes: the same object as long as these are the same."""
+        inputs = inputs_of(observed)
         if inputs != self._derived_from:
-            self._derived, self._derived_from = {}, inputs
+            self._derived, self._derived_from = Derived(), inputs
         return self._derived
 
 
@@ -177,10 +166,3 @@ def _about(refusal: Refusal) -> tuple[str, str, str]:
 
 def _generation(job: Manifest) -> int:
     return int(job["metadata"].get("generation", 1))
-
-
-def _version(found: Manifest | Unseen | None) -> str:
-    """Return a text that differs for different contents: a uid and its resourceVersion."""
-    if found is None or isinstance(found, Unseen):
-        return str(found)
-    return f"{found['metadata'].get('uid')}/{found['metadata'].get('resourceVersion')}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from rljob.api.status import RLJobStatus
+from rljob.core.derived import Derived
 from rljob.core.launcher import Launcher
 from rljob.core.observed import Observed, RayJob, Unseen
 from rljob.core.plan import Plan
@@ -26,6 +26,6 @@ class Core:
 
     required: Callable[[Watched], Requirements] = required
     needs_ray_job: Callable[[Progress | Unseen, datetime], bool] = needs_ray_job
-    reconcile: Callable[[Observed, datetime, Launcher, AcceleratorTable, dict[str, Any]], Plan] = reconcile
-    begins: Callable[[Observed, datetime, Launcher, AcceleratorTable, dict[str, Any]], bool] = begins
+    reconcile: Callable[[Observed, datetime, Launcher, AcceleratorTable, Derived], Plan] = reconcile
+    begins: Callable[[Observed, datetime, Launcher, AcceleratorTable, Derived], bool] = begins
     needs_evidence: Callable[[Progress | Unseen, RayJob | Unseen | None, RLJobStatus | None], bool] = needs_evidence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -16,6 +16,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import times
 from rljob.core.attempts.classify import restart_of
 from rljob.core.attempts.sanitize import plausible
+from rljob.core.derived import Derived
 from rljob.core.launcher import Launcher
 from rljob.core.manifest_facts import identity, intended_cluster, is_deleted
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
@@ -35,7 +36,6 @@ from rljob.render.podgroup import Gang, stated_gang
 from rljob.render.ports import PortBlock
 from rljob_runtime.contract import Progress
 
-C = TypeVar("C")
 T = TypeVar("T", Deadlines, Cleanup, Stop, Restart)
 
 
@@ -47,8 +47,8 @@ class Context:
     now: datetime
     launcher: Launcher
     accelerators: AcceleratorTable
-    derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What earlier rounds derived from spec, snapshots and recipes alone; empty once one of these has changed."""
+    derived: Derived = field(default_factory=Derived, compare=False, repr=False)
+    """What earlier rounds derived from spec, snapshots and recipes alone; new once one of these has changed."""
 
     @cached_property
     def job(self) -> JobIdentity:
@@ -80,17 +80,10 @@ class Context:
         """Whether a cluster generation is under way."""
         return self.status.intent is not None and not self.status.intent.ended
 
-    def once(self, name: str, compute: Callable[[], C]) -> C:
-        """Return a value that depends on spec, snapshots and recipes alone, computed once until these change."""
-        if name not in self.derived:
-            self.derived[name] = compute()
-        found: C = self.derived[name]
-        return found
-
     @cached_property
     def checked(self) -> Checked:
         """The spec that the next cluster generation would take."""
-        return self.once("checked", self._check)
+        return self.derived.checked.get(self._check)
 
     def _check(self) -> Checked:
         if self.reads_recipes_anew or self.below is None:
@@ -207,7 +200,7 @@ class Context:
     @cached_property
     def frozen(self) -> configmap.Snapshot | None:
         """The snapshot that the job uses; None if it does not exist, was not read or is not ours."""
-        return self.once("frozen", lambda: self._snapshot(self.observed.snapshot))
+        return self.derived.frozen.get(lambda: self._snapshot(self.observed.snapshot))
 
     @cached_property
     def below(self) -> configmap.Snapshot | None:

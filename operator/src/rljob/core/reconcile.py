@@ -8,9 +8,9 @@ each step relies on what the earlier ones let pass. The first step that has some
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from rljob.core.context import Context
+from rljob.core.derived import Derived
 from rljob.core.launcher import Launcher
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
@@ -123,13 +123,13 @@ def reconcile(
     now: datetime,
     launcher: Launcher,
     accelerators: AcceleratorTable,
-    derived: dict[str, Any] | None = None,
+    derived: Derived | None = None,
 ) -> Plan:
     """Return the next step; an empty plan means that the world is as it should be.
 
     `derived` keeps what follows from spec, snapshots and recipes alone between rounds in which these are the same.
     """
-    context = Context(observed, now, launcher, accelerators, {} if derived is None else derived)
+    context = Context(observed, now, launcher, accelerators, derived or Derived())
     for step in STEPS:
         if (plan := step(context)) is not None:
             return plan
@@ -141,8 +141,8 @@ def begins(
     now: datetime,
     launcher: Launcher,
     accelerators: AcceleratorTable,
-    derived: dict[str, Any] | None = None,
+    derived: Derived | None = None,
 ) -> bool:
     """Report whether a job without children would reach `intend`, by what can be seen of it without a request."""
-    context = Context(observed, now, launcher, accelerators, {} if derived is None else derived)
+    context = Context(observed, now, launcher, accelerators, derived or Derived())
     return all(step(context) is None for step in BEFORE_INTENT)

@@ -15,6 +15,7 @@ from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, 
 from rljob.control.job_memory import JobMemory
 from rljob.control.pod_lists import POD_LISTS_AT_ONCE, URGENT_LISTS_AT_ONCE
 from rljob.control.store_reads import PROGRESS_JITTER
+from rljob.core.derived import Derived
 from rljob.core.jitter import fraction
 from rljob.core.observed import UNSEEN, Manifest, Observed, Silence, Unseen
 from rljob.core.requirements import Evidence, Pods, Requirements
@@ -25,7 +26,7 @@ def memory(machine: Machine) -> JobMemory:
     return machine.reconciler.memories.of(machine.job())
 
 
-def derived(machine: Machine, seen: Observed) -> dict[str, Any]:
+def derived(machine: Machine, seen: Observed) -> Derived:
     return memory(machine).derived(seen)
 
 
@@ -313,7 +314,7 @@ async def test_what_was_computed_is_handed_on_until_its_inputs_change(machine: M
     machine.cluster.put(rljob() | {"spec": rljob()["spec"] | {"recipeRef": {"name": "base"}}})
     await machine.start()
     first = derived(machine, await observe(machine))
-    first["checked"] = "a lot"
+    first.differences.get(lambda: ("a lot",))
     machine.cluster.edit(RLJOB, *KEY, lambda job: job.update(status={"state": "Training"}))
     assert derived(machine, await observe(machine)) is first
     changes = (
@@ -326,7 +327,7 @@ async def test_what_was_computed_is_handed_on_until_its_inputs_change(machine: M
         machine.cluster.edit(kind, namespace, name, change)
         after = derived(machine, await observe(machine))
         assert after is not before
-        assert after == {}
+        assert after == Derived()
 
 
 async def test_what_is_remembered_of_a_job_that_is_gone_is_forgotten(machine: Machine) -> None:

@@ -75,7 +75,7 @@ def _pending_changes(context: Context) -> Report | None:
         # Between the intent and the snapshot, or after somebody deleted the snapshot.
         same = training_hash(wanted) == context.resolved.spec_hash
         return NOTHING if same else Report(Reason.SPEC_CHANGED, f"{KEEPS}; {TAKES_EFFECT}")
-    changes = context.once("differences", lambda: differences(frozen, wanted))
+    changes = context.derived.differences.get(lambda: differences(frozen, wanted))
     return Report(Reason.SPEC_CHANGED, f"{listed(changes)}; {TAKES_EFFECT}") if changes else NOTHING
 
 
