@@ -20,10 +20,11 @@ from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
 from rljob.core.observed import Manifest, Observed, RayJob, RayJobState
 from rljob.core.plan import Plan
 from rljob.core.reconcile import reconcile, required
-from rljob.core.requirements import Requirements, Watched
+from rljob.core.requirements import Requirements
 from rljob.core.spec.recipes import Recipes, recipe_id
 from rljob.core.validation import validate as validation
 from rljob.core.validation.validate import Checked
+from rljob.core.watched import Watched
 from rljob.launchers import LAUNCHER
 from rljob.render import configmap
 from rljob.render.accelerator_table import AcceleratorTable

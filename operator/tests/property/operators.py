@@ -35,7 +35,7 @@ from rljob.core.launcher import Launcher
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
 from rljob.core.reconcile import STEPS
-from rljob.core.requirements import Watched
+from rljob.core.watched import Watched
 from rljob.launchers import LAUNCHER
 from rljob.render import labels
 from rljob.render.accelerator_table import AcceleratorTable
@@ -61,7 +61,7 @@ def reconcile_as_declared(
     observed: Observed, now: datetime, launcher: Launcher, accelerators: AcceleratorTable, derived: Derived
 ) -> Plan:
     """Reconcile, and check that a step decides if its requirements say that it does in any case."""
-    context = Context(observed, now, launcher, accelerators, derived)
+    context = Context.of(observed, now, launcher, accelerators, derived)
     seen = Watched(observed.job, observed.clusters, observed.head_pod, now)
     for step in STEPS:
         if (plan := step(context)) is not None:

@@ -26,7 +26,7 @@ from rljob.control.store_reads import (
 )
 from rljob.core.attempts.recovery import Recalled
 from rljob.core.observed import PARTIAL_SECONDS, UNSEEN, Manifest, Observed, Unseen
-from rljob.core.requirements import Watched
+from rljob.core.watched import Watched
 from rljob.render.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 
 

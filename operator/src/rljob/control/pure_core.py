@@ -12,7 +12,8 @@ from rljob.core.launcher import Launcher
 from rljob.core.observed import Observed, RayJob, Unseen
 from rljob.core.plan import Plan
 from rljob.core.reconcile import begins, reconcile, required
-from rljob.core.requirements import Requirements, Watched, needs_evidence, needs_ray_job
+from rljob.core.requirements import Requirements, needs_evidence, needs_ray_job
+from rljob.core.watched import Watched
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob_runtime.contract import Progress
 

@@ -274,7 +274,7 @@ class Reconciler:
         launcher, accelerators = self.core.launcher, self.core.accelerators
         derived = self.memories.of(observed.job).derived(observed)
         plan = self.core.reconcile(observed, now, launcher, accelerators, derived)
-        self._note(observed.job, Context(observed, now, launcher, accelerators, derived))
+        self._note(observed.job, Context.of(observed, now, launcher, accelerators, derived))
         try:
             wrote = await self.executor.execute(observed, plan)
         except StaleError as error:

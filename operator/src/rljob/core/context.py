@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Self, TypeVar
 
 from pydantic import ValidationError
 
 from rljob.api.lifecycle import Cleanup, Deadlines, Restart, Stop
-from rljob.api.status import Attempt, ConditionStatus, ConditionType, Intent, Resolved, RLJobStatus
+from rljob.api.status import ConditionStatus, ConditionType, Intent, RLJobStatus
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import times
 from rljob.core.attempts.classify import restart_of
 from rljob.core.attempts.sanitize import plausible
 from rljob.core.derived import Derived
 from rljob.core.launcher import Launcher
-from rljob.core.manifest_facts import identity, intended_cluster, is_deleted
+from rljob.core.manifest_facts import is_deleted
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
 from rljob.core.scheduling.gang import decided_gang
 from rljob.core.scheduling.node_faults import NodeFault, node_faults_of
 from rljob.core.spec.mutability import change_violations
 from rljob.core.spec.recipes import reference_id
-from rljob.core.status import Writer, condition, document, read_status
+from rljob.core.status import Writer, condition, document
 from rljob.core.validation.validate import Checked, check, validate
 from rljob.core.validation.violation import Violation
+from rljob.core.watched import Watched
 from rljob.render import configmap, labels
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.accelerators import class_is_known, facts_of
-from rljob.render.names import JobIdentity
 from rljob.render.podgroup import Gang, stated_gang
 from rljob.render.ports import PortBlock
 from rljob_runtime.contract import Progress
@@ -40,45 +39,37 @@ T = TypeVar("T", Deadlines, Cleanup, Stop, Restart)
 
 
 @dataclass(frozen=True)
-class Context:
-    """What one round knows of one job."""
+class Context(Watched):
+    """What one round knows of one job: beyond what watches deliver, the answers to the requests."""
 
     observed: Observed
-    now: datetime
     launcher: Launcher
     accelerators: AcceleratorTable
-    derived: Derived = field(default_factory=Derived, compare=False, repr=False)
+    derived: Derived = field(compare=False, repr=False)
     """What earlier rounds derived from spec, snapshots and recipes alone; new once one of these has changed."""
 
-    @cached_property
-    def job(self) -> JobIdentity:
-        """Namespace, name and uid of the job."""
-        return identity(self.observed.job)
+    @classmethod
+    def of(
+        cls,
+        observed: Observed,
+        now: datetime,
+        launcher: Launcher,
+        accelerators: AcceleratorTable,
+        derived: Derived | None = None,
+    ) -> Self:
+        """Return the context of a round."""
+        known = (observed.job, observed.clusters, observed.head_pod, now)
+        return cls(*known, observed, launcher, accelerators, derived or Derived())
 
     @cached_property
     def status(self) -> RLJobStatus:
-        """What the operator wrote last."""
-        return self.observed.status or read_status(self.observed.job)
+        """What the operator wrote last; `control` has read it before."""
+        return self.observed.status or super().status
 
     @cached_property
     def writer(self) -> Writer:
         """Makes the next status."""
-        return Writer(generation=int(self.observed.job["metadata"].get("generation", 0)), now=self.now)
-
-    @property
-    def raw_spec(self) -> Mapping[str, Any]:
-        """The spec as the user wrote it."""
-        return self.observed.job.get("spec") or {}
-
-    @property
-    def suspend(self) -> bool:
-        """Whether the job must hold no NPU; it counts even if the rest of the spec is invalid."""
-        return self.raw_spec.get("suspend") is True
-
-    @property
-    def active(self) -> bool:
-        """Whether a cluster generation is under way."""
-        return self.status.intent is not None and not self.status.intent.ended
+        return Writer(generation=int(self.manifest["metadata"].get("generation", 0)), now=self.now)
 
     @cached_property
     def checked(self) -> Checked:
@@ -119,7 +110,7 @@ class Context:
     @property
     def refresh(self) -> str | None:
         """The value by which the user last asked to read the recipes again."""
-        return (self.observed.job["metadata"].get("annotations") or {}).get(labels.REFRESH)
+        return (self.manifest["metadata"].get("annotations") or {}).get(labels.REFRESH)
 
     @property
     def reads_recipes_anew(self) -> bool:
@@ -133,62 +124,14 @@ class Context:
         return self.refresh not in (None, self.below.refresh)
 
     @property
-    def intent(self) -> Intent:
-        """The intent; only steps after `intend` may ask for it."""
-        if self.status.intent is None:
-            raise AssertionError("a step asked for the intent before there was one")
-        return self.status.intent
-
-    @property
-    def resolved(self) -> Resolved:
-        """What was resolved; it is written together with the intent."""
-        if self.status.resolved is None:
-            raise AssertionError("a step asked for what was resolved before there was an intent")
-        return self.status.resolved
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the start deadline has passed."""
-        return self.now >= times.from_text(self.intent.start_deadline)
-
-    @property
-    def open_attempt(self) -> Attempt | None:
-        """The intended attempt until it ends."""
-        return self.attempt if self.attempt is not None and self.attempt.end_time is None else None
-
-    @property
-    def head_is_intended(self) -> bool:
-        """Whether the head pod is the one that runs the attempt."""
-        pod = self.observed.head_pod
-        return pod is not None and self.is_intended_head(pod)
-
-    def is_intended_head(self, pod: Manifest) -> bool:
-        """Report whether a pod is the head that runs the attempt."""
-        return bool(pod["metadata"]["uid"] == self.intent.head_pod_uid)
-
-    @property
     def head_is_leaving(self) -> bool:
         """Whether the head pod is being deleted: the run saves, and the exporter answers for a few seconds only."""
-        pod = self.observed.head_pod
-        return pod is not None and is_deleted(pod)
-
-    @property
-    def attempt(self) -> Attempt | None:
-        """The record of the intended attempt; None until Ray knows the submission."""
-        if self.status.intent is None:
-            return None
-        wanted = self.status.intent.submission_id
-        return next((entry for entry in self.status.attempts if entry.submission_id == wanted), None)
+        return self.head_pod is not None and is_deleted(self.head_pod)
 
     @cached_property
     def answer(self) -> Progress | None:
         """The exporter's answer, cut to plausible values; None if it did not answer."""
         return None if isinstance(self.observed.progress, Unseen) else plausible(self.observed.progress, self.now)
-
-    @cached_property
-    def cluster(self) -> Manifest | None:
-        """The RayCluster of the intended generation."""
-        return intended_cluster(self.status, self.observed.clusters)
 
     def could_begin(self, cluster: Manifest) -> datetime:
         """Return when the cluster was created, or admitted by its queue if that was later."""
@@ -285,22 +228,22 @@ class Context:
     @property
     def deadlines(self) -> Deadlines:
         """`spec.deadlines`, which may change while the job runs."""
-        return self._at_once.deadlines if self._at_once else _section(self.observed.job, "deadlines", Deadlines())
+        return self._at_once.deadlines if self._at_once else _section(self.manifest, "deadlines", Deadlines())
 
     @property
     def cleanup(self) -> Cleanup:
         """`spec.cleanup`, which may change while the job runs."""
-        return self._at_once.cleanup if self._at_once else _section(self.observed.job, "cleanup", Cleanup())
+        return self._at_once.cleanup if self._at_once else _section(self.manifest, "cleanup", Cleanup())
 
     @property
     def stop(self) -> Stop:
         """`spec.stop`, which may change while the job runs."""
-        return self._at_once.stop if self._at_once else _section(self.observed.job, "stop", Stop())
+        return self._at_once.stop if self._at_once else _section(self.manifest, "stop", Stop())
 
     @property
     def restart(self) -> Restart:
         """`spec.restart`, which may change while the job runs."""
-        return restart_of(self._at_once) if self._at_once else _section(self.observed.job, "restart", Restart())
+        return restart_of(self._at_once) if self._at_once else _section(self.manifest, "restart", Restart())
 
     @property
     def restarts_by_itself(self) -> bool:
@@ -330,7 +273,7 @@ class Context:
     def write(self, status: RLJobStatus, *events: EventNote, requeue: float | None = None, rests: bool = False) -> Plan:
         """Plan a status write. If it would change nothing, only `requeue` remains: events and `rests` belong to it."""
         same = status is self.status or document(status) == document(self.status)
-        if same and "status" in self.observed.job:
+        if same and "status" in self.manifest:
             return Plan(requeue_after_seconds=requeue)
         return Plan(status=document(status), events=events, requeue_after_seconds=requeue, rests=rests)
 

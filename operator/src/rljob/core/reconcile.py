@@ -14,7 +14,7 @@ from rljob.core.derived import Derived
 from rljob.core.launcher import Launcher
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
-from rljob.core.requirements import NOTHING, Requirements, Watched
+from rljob.core.requirements import NOTHING, Requirements
 from rljob.core.step import Step
 from rljob.core.steps import (
     attempt_records,
@@ -40,6 +40,7 @@ from rljob.core.steps import (
     submitting,
     validating,
 )
+from rljob.core.watched import Watched
 from rljob.render.accelerator_table import AcceleratorTable
 
 BEFORE_INTENT: tuple[Step, ...] = (
@@ -129,7 +130,7 @@ def reconcile(
 
     `derived` keeps what follows from spec, snapshots and recipes alone between rounds in which these are the same.
     """
-    context = Context(observed, now, launcher, accelerators, derived or Derived())
+    context = Context.of(observed, now, launcher, accelerators, derived)
     for step in STEPS:
         if (plan := step(context)) is not None:
             return plan
@@ -144,5 +145,5 @@ def begins(
     derived: Derived | None = None,
 ) -> bool:
     """Report whether a job without children would reach `intend`, by what can be seen of it without a request."""
-    context = Context(observed, now, launcher, accelerators, derived or Derived())
+    context = Context.of(observed, now, launcher, accelerators, derived)
     return all(step(context) is None for step in BEFORE_INTENT)

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
-from rljob.api.status import Attempt, ConditionType, Intent, Resolved, RLJobStatus
-from rljob.core import status, times
-from rljob.core.manifest_facts import cluster_is_ready, identity, intended_cluster, is_suspended, port_block
+from rljob.api.status import RLJobStatus
+from rljob.core import status
+from rljob.core.manifest_facts import cluster_is_ready, is_suspended, port_block
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.polling import pods_every_seconds, quiet_seconds
 from rljob.core.reasons import Reason
+from rljob.core.watched import Watched
 from rljob.render import labels
-from rljob.render.names import JobIdentity
 from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import ExitCode, Phase, Port, Progress
 
@@ -28,86 +27,6 @@ SILENT_SECONDS = 60.0
 
 NO_EVIDENCE = frozenset({ExitCode.DONE, ExitCode.BAD_CONFIG})
 """Ends that the launcher explains by itself."""
-
-
-@dataclass(frozen=True)
-class Watched:
-    """What watches deliver of one job: known before any request is made."""
-
-    job: Manifest
-    clusters: tuple[Manifest, ...]
-    head_pod: Manifest | None
-    now: datetime
-
-    @cached_property
-    def status(self) -> RLJobStatus:
-        """What the operator wrote last."""
-        return status.read_status(self.job)
-
-    @property
-    def identity(self) -> JobIdentity:
-        """Namespace, name and uid of the job."""
-        return identity(self.job)
-
-    @property
-    def suspend(self) -> bool:
-        """Whether the job must hold no NPU."""
-        return (self.job.get("spec") or {}).get("suspend") is True
-
-    @property
-    def began(self) -> bool:
-        """Whether there is an intent; without one the status is new, or was lost."""
-        return self.status.intent is not None
-
-    @property
-    def active(self) -> bool:
-        """Whether a cluster generation is under way."""
-        return self.status.intent is not None and not self.status.intent.ended
-
-    @property
-    def finished(self) -> bool:
-        """Whether the condition Finished is True."""
-        return status.is_true(self.status, ConditionType.FINISHED)
-
-    @property
-    def intent(self) -> Intent:
-        """The intent; only steps after `intend` may ask for it."""
-        if self.status.intent is None:
-            raise AssertionError("a step asked for the intent before there was one")
-        return self.status.intent
-
-    @property
-    def resolved(self) -> Resolved:
-        """What was resolved; it is written together with the intent."""
-        if self.status.resolved is None:
-            raise AssertionError("a step asked for what was resolved before there was an intent")
-        return self.status.resolved
-
-    @cached_property
-    def cluster(self) -> Manifest | None:
-        """The RayCluster of the intended generation."""
-        return intended_cluster(self.status, self.clusters)
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the start deadline has passed."""
-        return self.now >= times.from_text(self.intent.start_deadline)
-
-    @property
-    def attempt(self) -> Attempt | None:
-        """The record of the intended attempt; None until Ray knows the submission."""
-        wanted = self.intent.submission_id
-        return next((entry for entry in self.status.attempts if entry.submission_id == wanted), None)
-
-    @property
-    def open_attempt(self) -> Attempt | None:
-        """The intended attempt until it ends."""
-        return self.attempt if self.attempt is not None and self.attempt.end_time is None else None
-
-    @property
-    def head_is_intended(self) -> bool:
-        """Whether the head pod is the one that runs the attempt."""
-        return self.head_pod is not None and self.head_pod["metadata"]["uid"] == self.intent.head_pod_uid
 
 
 @dataclass(frozen=True)
@@ -286,7 +205,7 @@ def head_of(seen: Watched, head_pod: Manifest) -> Head:
     return Head(
         pod_ip=str(head_pod["status"]["podIP"]),
         pod_uid=head_pod["metadata"]["uid"],
-        job_uid=seen.identity.uid,
+        job_uid=seen.job.uid,
         cluster_name=seen.intent.cluster_name,
         **head_ports(head_pod),
     )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from rljob.core.context import Context
 from rljob.core.plan import Plan
-from rljob.core.requirements import NOTHING, Requirements, Watched
+from rljob.core.requirements import NOTHING, Requirements
+from rljob.core.watched import Watched
 
 Decide = Callable[[Context], Plan | None]
 Requires = Callable[[Watched], Requirements]

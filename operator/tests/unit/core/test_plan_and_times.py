@@ -3,14 +3,15 @@
 from datetime import timedelta
 
 import pytest
-from builders import NOW, UID, Json, cluster, job, small_spec
+from builders import NOW, UID, Json, cluster, job, small_spec, status_begun
 
 from rljob.core import times
 from rljob.core.context import Context
 from rljob.core.manifest_facts import generation_of
 from rljob.core.observed import Observed, RayJobState
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
-from rljob.core.status import document
+from rljob.core.status import document, read_status
+from rljob.core.watched import Watched
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerators import BUILT_IN
 
@@ -54,16 +55,23 @@ def test_only_an_ended_ray_job_has_ended() -> None:
     assert [state.value for state in RayJobState if state.ended] == ["STOPPED", "SUCCEEDED", "FAILED"]
 
 
-def test_a_step_cannot_ask_for_an_intent_that_is_not_there() -> None:
-    context = Context(Observed(job()), NOW, LAUNCHER, BUILT_IN)
-    assert context.attempt is None
-    assert context.cluster is None
+@pytest.mark.parametrize("known", [Watched(job(), (), None, NOW), Context.of(Observed(job()), NOW, LAUNCHER, BUILT_IN)])
+def test_neither_a_step_nor_its_requirements_can_ask_for_an_intent_that_is_not_there(known: Watched) -> None:
+    assert known.attempt is None
+    assert known.open_attempt is None
+    assert known.cluster is None
     with pytest.raises(AssertionError, match="before there was one"):
-        _ = context.intent
+        _ = known.intent
+
+
+def test_a_status_that_was_read_is_not_read_again() -> None:
+    read = read_status(job(status=status_begun()))
+    assert Context.of(Observed(job(status=status_begun()), status=read), NOW, LAUNCHER, BUILT_IN).status is read
+    assert Context.of(Observed(job(status=status_begun())), NOW, LAUNCHER, BUILT_IN).status == read
 
 
 def test_a_write_that_changes_nothing_takes_its_events_along() -> None:
-    context = Context(Observed(job(status={"message": "step 3/20"})), NOW, LAUNCHER, BUILT_IN)
+    context = Context.of(Observed(job(status={"message": "step 3/20"})), NOW, LAUNCHER, BUILT_IN)
     assert context.write(context.status, NOTE, requeue=5.0, rests=True) == Plan(requeue_after_seconds=5.0)
     assert context.write_change(context.status, NOTE) is None
     other = context.status.model_copy(update={"message": "step 4/20"})
@@ -84,7 +92,7 @@ def test_a_write_that_changes_nothing_takes_its_events_along() -> None:
 def test_a_broken_edit_does_not_take_the_deadlines_away(
     spec: dict[str, object], start: int, cluster_after: int
 ) -> None:
-    context = Context(Observed(job(spec)), NOW, LAUNCHER, BUILT_IN)
+    context = Context.of(Observed(job(spec)), NOW, LAUNCHER, BUILT_IN)
     assert context.deadlines.start_seconds == start
     assert context.cleanup.cluster_after_seconds == cluster_after
 

@@ -35,12 +35,12 @@ from rljob.core.requirements import (
     LogSource,
     Pods,
     Requirements,
-    Watched,
     needs_evidence,
     needs_ray_job,
     running_initializer,
 )
 from rljob.core.status import read_status
+from rljob.core.watched import Watched
 from rljob_runtime.contract import Outcome, Phase, Progress
 
 SPEC = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})

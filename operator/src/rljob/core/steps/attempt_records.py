@@ -15,8 +15,9 @@ from rljob.core.attempts.evidence import evidence_of
 from rljob.core.context import Context
 from rljob.core.observed import Unseen
 from rljob.core.plan import KeepEvidence, Plan
-from rljob.core.requirements import NOTHING, Evidence, Requirements, Watched
+from rljob.core.requirements import NOTHING, Evidence, Requirements
 from rljob.core.step import step
+from rljob.core.watched import Watched
 from rljob.render import evidence, names
 
 RECORD_SECONDS = 60.0
@@ -34,7 +35,7 @@ def _evidence(seen: Watched) -> Requirements:
     ended = just_ended(seen.status, seen.now)
     if ended is None or not seen.began:
         return NOTHING
-    name = names.evidence_name(seen.identity)
+    name = names.evidence_name(seen.job)
     return Requirements(evidence=Evidence(name, evidence.key_of(ended.number), ended.cluster_name))
 
 

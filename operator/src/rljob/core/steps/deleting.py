@@ -15,16 +15,17 @@ from rljob.core.manifest_facts import is_deleted, is_held
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import Plan, SetFinalizers
 from rljob.core.polling import LOOK_AGAIN_SECONDS
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched, snapshot
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, snapshot
 from rljob.core.step import step
+from rljob.core.watched import Watched
 from rljob.render.labels import FORCE_DELETE, STOP_FINALIZER
 
 
 def _required_checkpoint(seen: Watched) -> Requirements:
     """Require the snapshot while a run may be saved: spec.stop.requireCheckpoint may be part of it."""
-    if not is_held(seen.job):
+    if not is_held(seen.manifest):
         return NOTHING
-    return snapshot(seen) if _has_a_run(seen.status, seen.job) and not _forced(seen.job) else STOPS_HERE
+    return snapshot(seen) if _has_a_run(seen.status, seen.manifest) and not _forced(seen.manifest) else STOPS_HERE
 
 
 @step(_required_checkpoint)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rljob.core.context import Context
 from rljob.core.plan import Plan
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched, intended_head
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, intended_head
 from rljob.core.step import step
 from rljob.core.transitions.progress import with_progress
 from rljob.core.transitions.reported_end import await_exporter, close, outcome_by_ray, outcome_seen
+from rljob.core.watched import Watched
 
 
 def _pods_of_lost_head(seen: Watched) -> Requirements:

@@ -14,14 +14,15 @@ from rljob.core.observed import Manifest, RefusalCause, Unseen
 from rljob.core.plan import DeleteObject, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements
 from rljob.core.step import step
 from rljob.core.transitions.children import delete_cluster
 from rljob.core.transitions.conclusions import fail
+from rljob.core.watched import Watched
 
 
 def _foreign(seen: Watched) -> Requirements:
-    return NOTHING if is_ours(seen.job) else STOPS_HERE
+    return NOTHING if is_ours(seen.manifest) else STOPS_HERE
 
 
 @step(_foreign)
@@ -31,7 +32,7 @@ def leave_foreign(context: Context) -> Plan | None:
 
 
 def _deleted(seen: Watched) -> Requirements:
-    return STOPS_HERE if is_deleted(seen.job) else NOTHING
+    return STOPS_HERE if is_deleted(seen.manifest) else NOTHING
 
 
 @step(_deleted)
@@ -44,7 +45,7 @@ def _kept_cluster(seen: Watched) -> Requirements:
     """Require the snapshot, which may hold spec.cleanup, if there is anything to clean up."""
     if not seen.finished:
         return NOTHING
-    if not seen.clusters and not _may_expire(seen.job):
+    if not seen.clusters and not _may_expire(seen.manifest):
         return STOPS_HERE
     if not seen.began:
         return Requirements(recall=True, stops_here=True)

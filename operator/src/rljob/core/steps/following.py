@@ -19,13 +19,14 @@ from rljob.core.polling import (
     SUBMIT_POLL_SECONDS,
 )
 from rljob.core.reasons import Reason
-from rljob.core.requirements import STOPS_HERE, Requirements, Watched, intended_head
+from rljob.core.requirements import STOPS_HERE, Requirements, intended_head
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
 from rljob.core.transitions.progress import latest_checkpoint, with_progress
 from rljob.core.transitions.reported_end import outcome_seen
 from rljob.core.transitions.stop_order import order_stop
+from rljob.core.watched import Watched
 from rljob_runtime.contract import ExitCode, Outcome, Phase
 from rljob_runtime.contract import Progress as Answer
 

@@ -10,7 +10,7 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements
 from rljob.core.spec.checkpoint_source import pinned_path
 from rljob.core.spec.code import code_to_copy, resolve_code
 from rljob.core.spec.mutability import training_hash
@@ -19,6 +19,7 @@ from rljob.core.transitions.children import create
 from rljob.core.transitions.conclusions import fail, give_up
 from rljob.core.transitions.conditions import report_not_ready
 from rljob.core.validation.accelerator import class_violations
+from rljob.core.watched import Watched
 from rljob.render import configmap, names
 from rljob.render.code import build_code_copy, code_digest
 from rljob.render.raycluster import build_token_secret
@@ -58,7 +59,7 @@ def _code(seen: Watched) -> Requirements:
     name = code_to_copy(seen.resolved)
     if name is None:
         return NOTHING
-    return Requirements(code_name=name, code_copy_name=names.code_name(seen.identity), stops_here=True)
+    return Requirements(code_name=name, code_copy_name=names.code_name(seen.job), stops_here=True)
 
 
 @step(_code)

@@ -12,7 +12,7 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements, Watched
+from rljob.core.requirements import NOTHING, Requirements
 from rljob.core.scheduling.discovery import missing_hardware
 from rljob.core.scheduling.gang import asks_cluster, decided_gang
 from rljob.core.spec.checkpoint_source import source_decision
@@ -23,6 +23,7 @@ from rljob.core.step import step
 from rljob.core.transitions.attempts import with_recalled
 from rljob.core.transitions.conditions import with_cluster, with_cluster_begun
 from rljob.core.validation.validate import warnings_of
+from rljob.core.watched import Watched
 from rljob.render import configmap, names
 from rljob.render.accelerators import facts_of
 from rljob.render.initializer import initializers

@@ -14,11 +14,12 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import Plan, WriteAllocations
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Pods, Requirements, Watched
+from rljob.core.requirements import NOTHING, Pods, Requirements
 from rljob.core.scheduling.port_blocks import BLOCKS
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import give_up
 from rljob.core.transitions.conditions import report_not_ready, with_cluster_begun
+from rljob.core.watched import Watched
 from rljob.render import labels
 
 WAIT_SECONDS = 30.0
@@ -74,7 +75,7 @@ def _listeners(seen: Watched) -> Requirements:
     """Require the Ray pods, which may listen on the ports; pods of initializers stay and have none."""
     if seen.status.network is None or not seen.finished or seen.clusters:
         return NOTHING
-    selector = f"{labels.JOB_UID}={seen.identity.uid},{labels.RAY_NODE_TYPE}"
+    selector = f"{labels.JOB_UID}={seen.job.uid},{labels.RAY_NODE_TYPE}"
     return Requirements(pods=Pods(selector, urgent=True), allocations=True, stops_here=True)
 
 

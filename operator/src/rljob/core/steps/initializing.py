@@ -11,11 +11,12 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Pods, Requirements, Watched
+from rljob.core.requirements import NOTHING, STOPS_HERE, Pods, Requirements
 from rljob.core.step import step
 from rljob.core.transitions.children import create
 from rljob.core.transitions.conclusions import fail
 from rljob.core.transitions.conditions import with_cluster_begun
+from rljob.core.watched import Watched
 from rljob.render import labels, names
 from rljob.render.initializer import SKIPPED, build_initializer, initializers
 
@@ -35,7 +36,7 @@ def _jobs(seen: Watched) -> Requirements:
     told = seen.status.initializer
     return Requirements(
         initializer_names=tuple(seen.resolved.initializers),
-        pods=Pods(f"{labels.JOB_UID}={seen.identity.uid},{labels.INITIALIZER}"),
+        pods=Pods(f"{labels.JOB_UID}={seen.job.uid},{labels.INITIALIZER}"),
         initializer_log=told is None or not told.line or seen.now >= times.after(told.observed_time, LOG_SECONDS),
         stops_here=True,
     )

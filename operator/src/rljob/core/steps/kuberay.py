@@ -14,11 +14,12 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import Plan
 from rljob.core.polling import pod_poll_seconds
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements, Watched, is_quiet, starting_pods
+from rljob.core.requirements import NOTHING, Requirements, is_quiet, starting_pods
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import fail
 from rljob.core.transitions.conditions import report_not_ready, with_cluster_begun
 from rljob.core.transitions.queue_admission import admission_of, with_admission
+from rljob.core.watched import Watched
 
 AWAY = "KubeRay has not looked at the RayCluster, so no pod exists; deadlines.startSeconds counts from when it does"
 INVALID = "InvalidRayCluster"

@@ -16,13 +16,14 @@ from rljob.core.context import Context
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements, Watched, intended_head
+from rljob.core.requirements import NOTHING, Requirements, intended_head
 from rljob.core.scheduling.discovery import Room, room_for
 from rljob.core.scheduling.node_faults import CLASSES, NODE_CORDONED, FaultEffect, NodeFault, listed, node_faults
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import EXCLUDED_SECONDS
 from rljob.core.transitions.conditions import without_node_faults
 from rljob.core.transitions.stop_order import order_stop
+from rljob.core.watched import Watched
 from rljob.render.accelerators import class_is_known, facts_of
 
 WAIT_SECONDS = 15.0

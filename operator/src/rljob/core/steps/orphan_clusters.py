@@ -10,9 +10,10 @@ from rljob.core.context import Context
 from rljob.core.manifest_facts import is_deleted
 from rljob.core.plan import Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched, snapshot
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, snapshot
 from rljob.core.step import step
 from rljob.core.transitions.children import delete_cluster
+from rljob.core.watched import Watched
 
 
 def _orphans(seen: Watched) -> Requirements:

@@ -19,12 +19,13 @@ from rljob.core.manifest_facts import cluster_is_ready
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements, Watched, starting_pods
+from rljob.core.requirements import NOTHING, Requirements, starting_pods
 from rljob.core.scheduling.discovery import devices_in_all, workers_in_all
 from rljob.core.scheduling.held_nodes import Holding, backoff_seconds, bound_seconds, find_holding
 from rljob.core.scheduling.kueue import is_queued
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import give_up
+from rljob.core.watched import Watched
 from rljob.render.accelerators import class_is_known, facts_of
 from rljob.render.placement import requires_domain
 from rljob.render.podgroup import Gang

@@ -12,15 +12,16 @@ from rljob.core.context import Context
 from rljob.core.manifest_facts import is_paused
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements
 from rljob.core.step import step
+from rljob.core.watched import Watched
 from rljob.render.labels import PAUSED
 
 MESSAGE = f'the annotation {PAUSED} is "true": the operator does nothing for this job until it is removed'
 
 
 def _paused(seen: Watched) -> Requirements:
-    paused, told = is_paused(seen.job), status.is_true(seen.status, ConditionType.PAUSED)
+    paused, told = is_paused(seen.manifest), status.is_true(seen.status, ConditionType.PAUSED)
     return STOPS_HERE if paused or told else NOTHING
 
 

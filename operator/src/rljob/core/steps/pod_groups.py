@@ -15,11 +15,12 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import DeleteObject, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements, Watched
+from rljob.core.requirements import NOTHING, Requirements
 from rljob.core.scheduling.gang import unavailable
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import give_up
 from rljob.core.transitions.conditions import report_not_ready
+from rljob.core.watched import Watched
 from rljob.render.podgroup import API_VERSION, Gang
 
 

@@ -14,7 +14,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS, pod_poll_seconds, quiet_seconds
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched, head_of, starting_pods
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, head_of, starting_pods
 from rljob.core.scheduling.discovery import missing_hardware
 from rljob.core.step import step
 from rljob.core.transitions.attempts import next_number
@@ -22,6 +22,7 @@ from rljob.core.transitions.children import delete_cluster, report_refused, repo
 from rljob.core.transitions.conclusions import give_up
 from rljob.core.transitions.conditions import report_not_ready, with_cluster, with_cluster_begun
 from rljob.core.transitions.queue_admission import admission_of, with_admission
+from rljob.core.watched import Watched
 from rljob.render import names
 from rljob.render.accelerators import class_is_known
 

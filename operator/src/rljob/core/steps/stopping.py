@@ -26,7 +26,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan, ShortenGracePeriod, StopRun
 from rljob.core.polling import LEAVING_POLL_SECONDS, LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Pods, Requirements, Watched, cluster_pods, intended_head
+from rljob.core.requirements import NOTHING, STOPS_HERE, Pods, Requirements, cluster_pods, intended_head
 from rljob.core.scheduling.kueue import find_eviction
 from rljob.core.scheduling.node_faults import UNKNOWN
 from rljob.core.step import step
@@ -37,6 +37,7 @@ from rljob.core.transitions.progress import with_progress
 from rljob.core.transitions.queue_admission import with_admission
 from rljob.core.transitions.reported_end import await_exporter, outcome_seen
 from rljob.core.transitions.stop_order import order_stop
+from rljob.core.watched import Watched
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
 
 CONTINUES = frozenset({Reason.RESTARTING, Reason.WAITING_FOR_DEVICES})
@@ -64,7 +65,7 @@ def begin_suspension(context: Context) -> Plan | None:
 
 
 def _end_of_deleted(seen: Watched) -> Requirements:
-    if not is_deleted(seen.job) or not is_held(seen.job):
+    if not is_deleted(seen.manifest) or not is_held(seen.manifest):
         return NOTHING
     return STOPS_HERE if seen.status.stop is None else intended_head(seen) | STOPS_HERE
 

@@ -12,11 +12,12 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
 from rljob.core.polling import HEAD_POLL_SECONDS_MIN, SILENCE_REPORTED_SECONDS, SUBMIT_POLL_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, Watched, intended_head
+from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, intended_head
 from rljob.core.step import step
 from rljob.core.transitions.attempts import with_attempt
 from rljob.core.transitions.conclusions import give_up
 from rljob.core.transitions.conditions import report_silence
+from rljob.core.watched import Watched
 from rljob.render import labels
 from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import AttemptVariable

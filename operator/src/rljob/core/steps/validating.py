@@ -7,12 +7,13 @@ from rljob.core import status
 from rljob.core.context import Context
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements, Watched
+from rljob.core.requirements import NOTHING, Requirements
 from rljob.core.spec.checkpoint_source import FIELD, find_source
 from rljob.core.spec.recipes import chain_ids
 from rljob.core.step import step
 from rljob.core.validation.accelerator import class_violations
 from rljob.core.validation.violation import Violation
+from rljob.core.watched import Watched
 
 SOURCE_POLL_SECONDS = 30.0
 """The other job is looked up in the store, so this costs no request."""

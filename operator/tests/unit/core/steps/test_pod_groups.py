@@ -112,7 +112,7 @@ def test_a_group_that_nobody_rendered_is_not_made() -> None:
         (only,) = before_cluster(config=frozen).effects
         assert isinstance(only, CreateObject)
         assert only.manifest["kind"] == "RayCluster"
-    no_config = Context(Observed(job(SPEC, begun()), snapshot=snapshot(SPEC)), NOW, LAUNCHER, BUILT_IN)
+    no_config = Context.of(Observed(job(SPEC, begun()), snapshot=snapshot(SPEC)), NOW, LAUNCHER, BUILT_IN)
     assert no_config.frozen_pod_group is None
 
 
@@ -155,8 +155,10 @@ def test_a_cluster_that_cannot_be_made_names_both_who_may_be_missing() -> None:
 def test_a_job_that_began_before_there_were_gangs_goes_by_its_spec() -> None:
     status = begun()
     status["resolved"]["decisions"] = []
-    assert Context(Observed(job(SPEC, status), snapshot=snapshot(SPEC)), NOW, LAUNCHER, BUILT_IN).gang is Gang.VOLCANO
-    assert Context(Observed(job(SPEC, status)), NOW, LAUNCHER, BUILT_IN).gang is Gang.NONE
+    assert (
+        Context.of(Observed(job(SPEC, status), snapshot=snapshot(SPEC)), NOW, LAUNCHER, BUILT_IN).gang is Gang.VOLCANO
+    )
+    assert Context.of(Observed(job(SPEC, status)), NOW, LAUNCHER, BUILT_IN).gang is Gang.NONE
 
 
 def test_a_job_that_waits_says_why_and_loses_no_time_to_start() -> None:
@@ -231,7 +233,7 @@ def test_a_group_that_is_gone_leaves_the_pods_to_their_own_words() -> None:
 
 
 def test_nobody_says_anything_of_a_cluster_that_is_not_there() -> None:
-    assert admission_of(Context(seen(job(status=status_recorded())), NOW, LAUNCHER, BUILT_IN)) is None
+    assert admission_of(Context.of(seen(job(status=status_recorded())), NOW, LAUNCHER, BUILT_IN)) is None
 
 
 def deletions(world: Observed) -> list[str]:
