@@ -14,7 +14,7 @@ from rljob_runtime.contract import Progress
 STEP_MAX = 2_147_483_647
 BYTES_MAX = 2**63 - 1
 STEP_SECONDS_MAX = 1e6
-"""Eleven days: no step takes longer, and the estimated end remains a valid date."""
+"""Eleven days: no step takes longer."""
 
 
 def plausible(answer: Progress, now: datetime) -> Progress:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from rljob.api.status import CheckpointStatus, ConditionStatus, ConditionType, Progress, RLJobStatus
 from rljob.core import status, times
@@ -10,6 +10,9 @@ from rljob.core.attempts.usage import with_held_before
 from rljob.core.context import Context
 from rljob.core.reasons import Reason
 from rljob_runtime.contract import Progress as Answer
+
+REMAINING_SECONDS_MAX = 10 * 365 * 86_400.0
+"""Ten years. The bounds of steps and step time allow more, up to times that no date can express."""
 
 
 def with_progress(context: Context) -> RLJobStatus:
@@ -48,8 +51,15 @@ def latest_checkpoint(context: Context, answer: Answer) -> CheckpointStatus | No
     )
 
 
-def _with_figures(context: Context, answer: Answer) -> RLJobStatus:
+def _estimated_end(answer: Answer, observed: datetime) -> str | None:
+    """Return when the last step ends at the pace of the latest one; None for a finished run or an impossible time."""
     remaining = (answer.total_steps - answer.step) * (answer.step_seconds or 0.0)
+    if answer.step >= answer.total_steps or remaining > REMAINING_SECONDS_MAX:
+        return None
+    return times.to_text(observed + timedelta(seconds=remaining))
+
+
+def _with_figures(context: Context, answer: Answer) -> RLJobStatus:
     observed = times.from_unix(answer.observed_time)
     progress = Progress(
         step=answer.step,
@@ -63,7 +73,7 @@ def _with_figures(context: Context, answer: Answer) -> RLJobStatus:
         step_seconds=status.metric(answer.step_seconds),
         median_step_seconds=status.metric(answer.median_step_seconds),
         median_rollout_seconds=status.metric(answer.median_rollout_seconds),
-        eta=times.to_text(observed + timedelta(seconds=remaining)) if answer.step < answer.total_steps else None,
+        eta=_estimated_end(answer, observed),
         observed_time=times.to_text(observed),
     )
     attempt = context.attempt

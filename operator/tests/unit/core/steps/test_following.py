@@ -399,6 +399,14 @@ def test_whatever_a_pod_says_the_status_stays_well_formed(told: Progress, *, beg
         assert 0 < plan.requeue_after_seconds <= 60
 
 
+def test_an_impossible_remaining_time_gives_no_estimate() -> None:
+    """Two thousand million steps of eleven days end in a year that no date can express."""
+    endless = replace(answer(), step=1, total_steps=2**31 - 1, step_seconds=1e6)
+    progress = wrote(decide(running(progress=endless))).progress
+    assert progress is not None
+    assert progress.eta is None
+
+
 def test_a_clock_that_runs_ahead_puts_off_no_deadline() -> None:
     ahead = replace(answer(), observed_time=at(10_000).timestamp(), step=4)
     progress = wrote(decide(running(progress=ahead))).progress
