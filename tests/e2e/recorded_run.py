@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPException
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +281,28 @@ def _log_tail(folder: Path) -> list[str]:
 def read_steps(folder: Path) -> list[dict[str, Any]]:
     """Read the records of an attempt."""
     return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+
+
+def assert_repeats_at_most(run: Record, steps: int) -> None:
+    """Assert that each attempt repeats at most so many steps of the one before, and leaves none out."""
+    for before, after in pairwise(run.attempts):
+        assert before[-1]["step"] - after[0]["step"] <= steps
+        numbers = [line["step"] for line in after]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+
+
+def assert_suspension_saved_in_time(run: Record, limit_seconds: float) -> None:
+    """Assert that the attempt before the last, which was suspended, saved its last step and freed its NPUs in time."""
+    suspended, last = run.status["attempts"][-2:]
+    print(f"suspended: NPUs free after {run.freed_seconds:.0f} s")
+    # The limit is what the product guarantees; 20 to 40 s are usual.
+    assert run.freed_seconds <= limit_seconds
+    assert last["resumedFromStep"] >= suspended["lastStep"]
+    assert run.attempts[-1][0]["step"] == last["resumedFromStep"] + 1
+
+
+def assert_cluster_is_freed(kube: Kube, run: Record) -> None:
+    """Assert that the run had a RayCluster, and that neither it nor a pod of it is left."""
+    assert run.clusters
+    wait_for("no RayCluster", lambda: not kube.find("rayclusters", f"rljob.dev/job={run.name}"), 60)
+    assert not kube.find("pods", f"rljob.dev/job={run.name},ray.io/cluster")

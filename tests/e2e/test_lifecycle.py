@@ -11,13 +11,12 @@ import json
 import random
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import pairwise
 
 import pytest
 
 from tests.e2e import recorded_run, runs, upgrades
 from tests.e2e.recorded_run import Record
-from tests.kube import Kube, wait_for
+from tests.kube import Kube
 
 pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1600 * runs.SLOWER)]
 
@@ -97,19 +96,11 @@ def test_each_fault_costs_one_attempt_one_cluster_and_one_submission(run: Record
 
 
 def test_at_most_one_checkpoint_interval_is_repeated(run: Record) -> None:
-    for before, after in pairwise(run.attempts):
-        assert before[-1]["step"] - after[0]["step"] <= SAVE_EVERY
-        steps = [line["step"] for line in after]
-        assert steps == list(range(steps[0], steps[-1] + 1))
+    recorded_run.assert_repeats_at_most(run, SAVE_EVERY)
 
 
 def test_a_suspended_run_has_saved_its_last_step_and_frees_its_npus_in_time(run: Record) -> None:
-    suspended, last = run.status["attempts"][2:]
-    print(f"suspended: NPUs free after {run.freed_seconds:.0f} s")
-    # The limit is what the product guarantees; 20 to 40 s are usual.
-    assert run.freed_seconds <= GRACE_SECONDS + 10
-    assert last["resumedFromStep"] >= suspended["lastStep"]
-    assert run.attempts[3][0]["step"] == last["resumedFromStep"] + 1
+    recorded_run.assert_suspension_saved_in_time(run, GRACE_SECONDS + 10)
 
 
 def test_usage_reports_held_and_productive_device_time(run: Record) -> None:
@@ -131,9 +122,7 @@ def test_usage_reports_held_and_productive_device_time(run: Record) -> None:
 
 
 def test_the_cluster_is_freed(kube: Kube, run: Record) -> None:
-    assert run.clusters
-    wait_for("no RayCluster", lambda: not kube.find("rayclusters", f"rljob.dev/job={NAME}"), 60)
-    assert not kube.find("pods", f"rljob.dev/job={NAME},ray.io/cluster")
+    recorded_run.assert_cluster_is_freed(kube, run)
 
 
 def test_the_status_shows_the_last_record(run: Record) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,10 @@ from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerators import BUILT_IN
+from tests.e2e import recorded_run
 from tests.e2e.recorded_run import Record
 from tests.e2e.shared import GRACE_SECONDS, NAME, ROOT, SAVE_EVERY, STEPS, Seen
-from tests.kube import Kube, wait_for
+from tests.kube import Kube
 from tests.report import browser
 
 pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1800)]
@@ -58,25 +58,15 @@ def test_each_fault_costs_one_attempt(run: Record) -> None:
 
 
 def test_at_most_one_checkpoint_interval_is_repeated(run: Record) -> None:
-    for before, after in pairwise(run.attempts):
-        assert before[-1]["step"] - after[0]["step"] <= SAVE_EVERY
-        steps = [line["step"] for line in after]
-        assert steps == list(range(steps[0], steps[-1] + 1))
+    recorded_run.assert_repeats_at_most(run, SAVE_EVERY)
 
 
 def test_a_suspended_run_has_saved_its_last_step_and_frees_its_npus_in_time(run: Record) -> None:
-    suspended, last = run.status["attempts"][1:]
-    print(f"suspended: NPUs free after {run.freed_seconds:.0f} s")
-    # The limit is what the product guarantees; 20 to 40 s are usual.
-    assert run.freed_seconds <= GRACE_SECONDS + 10
-    assert last["resumedFromStep"] >= suspended["lastStep"]
-    assert run.attempts[2][0]["step"] == last["resumedFromStep"] + 1
+    recorded_run.assert_suspension_saved_in_time(run, GRACE_SECONDS + 10)
 
 
 def test_the_cluster_is_freed(kube: Kube, run: Record) -> None:
-    assert run.clusters
-    wait_for("no RayCluster", lambda: not kube.find("rayclusters", f"rljob.dev/job={NAME}"), 60)
-    assert not kube.find("pods", f"rljob.dev/job={NAME},ray.io/cluster")
+    recorded_run.assert_cluster_is_freed(kube, run)
 
 
 def _values(text: str, name: str, **labels: str) -> list[float]:
