@@ -48,10 +48,10 @@ def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
-    """Return a copy of base with a change merged over it; None removes a key."""
+def merged(base: Mapping[str, Any], *changes: Mapping[str, Any]) -> Json:
+    """Return a copy of base with changes merged over it, the last on top; None removes a key."""
     result = copy.deepcopy(dict(base))
-    for key, value in change.items():
+    for key, value in (item for change in changes for item in change.items()):
         if value is None:
             result.pop(key, None)
         elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping):

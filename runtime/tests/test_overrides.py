@@ -8,8 +8,9 @@ import pytest
 
 from rljob_runtime import launcher_overrides
 from rljob_runtime.contract import ExitCode, Platform
-from rljob_runtime.hydra_config import is_group, touched, unknown_key, with_launcher_keys
+from rljob_runtime.hydra_config import is_group, touched, with_launcher_keys
 from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.planning.verl import unknown_key
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin import cpu_defaults
 from runtime.tests.conftest import MakeJob

@@ -15,8 +15,18 @@ GOOD = {
     "a volume": template(volume()),
     "a mount of another template's path": merged(template(volume()), {"head": {"template": volume("/data/")}}),
     "tolerations": template({"tolerations": [{}, {"key": "a", "operator": "Equal", "value": "b"}]}),
-    "overrides": override(trainer__balance_batch=False, data__shuffle=[True, None], extra={"deep": 1.5}, empty={}),
-    "tokens that are no secrets": override(data__pad_token="<pad>", trainer__password=""),
+    "overrides": override(trainer__balance_batch=False, data__shuffle=[True, None], ray_kwargs={}),
+    "overrides that only verl's code reads": key("+reward.reward_kwargs", {"deep": 1.5}),
+    "arguments that verl passes on": key(f"{VLLM}.model_impl", "auto"),
+    "a key of the dataclass of a section": key("+actor_rollout_ref.actor.use_remove_padding", True),
+    "tokens that are no secrets": {
+        "verl": {
+            "overrides": {
+                "+data.mm_processor_kwargs.pad_token": "<pad>",
+                "+data.mm_processor_kwargs.password": "",
+            }
+        }
+    },
     "a switch with the name of a secret": template({"env": [{"name": "HF_HUB_DISABLE_IMPLICIT_TOKEN", "value": "1"}]}),
     "a secret from a Secret": template(
         {"env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "k"}}}, {"name": "EMPTY"}]}

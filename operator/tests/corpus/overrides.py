@@ -29,6 +29,45 @@ KEYS = {
     "override of nothing": Bad(key("+", 1), "spec.verl.overrides[+]", "is not a key"),
     "override that deletes": Bad(key("~data.shuffle", None), "spec.verl.overrides[~data.shuffle]", "is not a key"),
     "override of the command line": Bad(key("a=1", 1), "spec.verl.overrides[a=1]", "is not a key"),
+    "override in brackets": Bad(key("+trainer[nnodes]", 4), "spec.verl.overrides[+trainer[nnodes]]", "is not a key"),
+    "override of a group": Bad(
+        key("actor@actor_rollout_ref.actor", "veomni_actor"),
+        "spec.verl.overrides[actor@actor_rollout_ref.actor]",
+        "is not a key",
+    ),
+    "misspelt override": Bad(
+        key("trainer.total_epoch", 3),
+        "spec.verl.overrides[trainer.total_epoch]",
+        "verl 0.9.1 has no such key; did you mean trainer.total_epochs?",
+    ),
+    "misspelt override by force": Bad(
+        key("+data.shufle", True),
+        "spec.verl.overrides[+data.shufle]",
+        "nothing in verl 0.9.1 reads shufle; did you mean data.shuffle?",
+    ),
+    "misspelt override in a map": Bad(
+        override(trainer={"total_epoch": 3}), "spec.verl.overrides[trainer]", "trainer.total_epoch: verl 0.9.1 has no"
+    ),
+    "override of the other engine": Bad(
+        key("actor_rollout_ref.actor.megatron.use_mbridge", True),
+        "spec.verl.overrides[actor_rollout_ref.actor.megatron.use_mbridge]",
+        "exists only with trainer.backend Megatron and MindSpeed; remove it",
+    ),
+    "override of a section by a value": Bad(
+        key("actor_rollout_ref.actor.policy_loss", "gspo"),
+        "spec.verl.overrides[actor_rollout_ref.actor.policy_loss]",
+        "is a section; name a key below it",
+    ),
+    "a switch in quotes": Bad(
+        key("data.shuffle", "false"),
+        "spec.verl.overrides[data.shuffle]",
+        "'false' is text; write true or false without",
+    ),
+    "a number in quotes": Bad(
+        key("actor_rollout_ref.actor.ppo_epochs", "2"),
+        "spec.verl.overrides[actor_rollout_ref.actor.ppo_epochs]",
+        "'2' is text; write a number without quotes",
+    ),
     "override of the launcher's": Bad(
         key("trainer.v1.trainer_mode", "sync"),
         "spec.verl.overrides[trainer.v1.trainer_mode]",

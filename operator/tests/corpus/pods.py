@@ -265,7 +265,9 @@ SECRETS = {
         "MY_TOKEN looks like a secret",
     ),
     "a secret in an override": Bad(
-        key("+trainer.wandb_api_key", "0123"), "spec.verl.overrides[+trainer.wandb_api_key]", "looks like a secret"
+        key("+reward.reward_kwargs.judge_api_key", "0123"),
+        "spec.verl.overrides[+reward.reward_kwargs.judge_api_key]",
+        "looks like a secret",
     ),
     "a secret that is no text": Bad(
         template({"env": [{"name": "HF_TOKEN", "value": 123456}]}),

@@ -1,7 +1,8 @@
 """Replicas, tokens, graphs and CPUs."""
 
-from corpus.bad import Bad, group, megatron, merged, template
+from corpus.bad import Bad, group, key, megatron, merged, template
 
+VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm"
 NPU = {"accelerator": {"class": "atlas-a3-superpod"}, "trainer": {"globalBatchSize": 64}}
 
 
@@ -52,10 +53,25 @@ BAD = {
         "8192 (verl's default), but chunkedPrefill is off and data.maxPromptTokens 1024 + maxResponseTokens 32768 = "
         "33792; set it to 33792, or turn it on",
     ),
-    "five graphs": Bad(capture(4, 8, 16, 32, 64), "spec.rollout.captureSizes", "5 sizes, but Ascend runs out of str"),
+    "more graphs than streams": Bad(
+        merged(NPU, {"model": {"layers": 409}}, capture(4, 8, 16, 32, 64)),
+        "spec.rollout.captureSizes",
+        "5 sizes × (model.layers 409 + 1) pieces of the model = 2050 graphs, but an Ascend device has 2048 streams",
+    ),
+    "more graphs than streams by an argument of vLLM": Bad(
+        merged(
+            NPU,
+            {"model": {"layers": 409}},
+            key(f"{VLLM}.compilation_config", '{"cudagraph_capture_sizes": [4, 8, 16, 32, 64]}'),
+        ),
+        f"spec.verl.overrides[{VLLM}.compilation_config]",
+        "2050 graphs",
+    ),
     "graphs in eager mode": Bad(capture(4, eager=True), "spec.rollout.captureSizes", "no graphs are captured"),
-    "no graph for a full batch": Bad(
-        capture(32, 64, maxSequences=256), "spec.rollout.captureSizes", "32, 64 do not include rollout.maxSequences 256"
+    "graphs in a mode without any": Bad(
+        merged(capture(4), key(f"{VLLM}.compilation_config.cudagraph_mode", "NONE")),
+        "spec.rollout.captureSizes",
+        "compilation_config.cudagraph_mode is NONE, so no graphs are captured",
     ),
     "graphs that leave no room for drafts": Bad(
         capture(30, 64, speculative={"method": "NGram"}),

@@ -6,7 +6,6 @@ configuration group (`model_engine`, `actor@...`) are passed to Hydra's own comp
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rljob_runtime import launcher_overrides
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.planning import megatron
+from rljob_runtime.planning import megatron, verl
 from rljob_runtime.spool import Spool
 
 if TYPE_CHECKING:
@@ -32,7 +31,9 @@ def compose(job: JobConfig, spool: Spool, scratch: Path) -> DictConfig:
     config = _compose_groups({key: value for key, value in overrides.items() if is_group(key)})
     values = {key: value for key, value in overrides.items() if not is_group(key)}
     known = set(flatten(config))
-    problems = [unknown_key(key, known) for key in values if not key.startswith("+") and key not in known]
+    problems = [
+        f"{key}: {verl.unknown_key(key, known)}" for key in values if not key.startswith("+") and key not in known
+    ]
     problems += [f"{key}: {problem}" for key, problem in megatron.unknown_keys(job.overrides).items()]
     if problems:
         raise RefusedError(ExitCode.BAD_CONFIG, "UnknownOverride", "; ".join(problems))
@@ -77,24 +78,6 @@ def touched(key: str, by: Iterable[str]) -> bool:
 def is_group(key: str) -> bool:
     """Return whether a key chooses a configuration group rather than a value."""
     return "@" in key or plain(key) in GROUPS
-
-
-def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Return a message that verl has no such key, with a suggestion."""
-    meant = nearest_key(key, sorted(known))
-    hint = f"did you mean {meant}?" if meant else "see verl/trainer/config for its keys"
-    return f"{key}: verl's {CONFIG_NAME} has no such key; {hint} (a new key is written with a leading +)"
-
-
-def nearest_key(key: str, known: list[str]) -> str | None:
-    """Return a likely intended key: an abbreviated name in the same group, a similar path, or the same last part."""
-    folder, _, last = key.rpartition(".")
-    abbreviated = f"{folder}.{''.join(word[:1] for word in last.split('_'))}"  # learning_rate -> lr
-    if abbreviated in known:
-        return abbreviated
-    same_name = [name for name in known if name.rpartition(".")[2] == last]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6) or difflib.get_close_matches(key, same_name, 1, 0)
-    return near[0] if near else None
 
 
 def flatten(config: DictConfig) -> list[str]:

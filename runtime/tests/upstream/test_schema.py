@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from rljob_runtime import checkpoint_contents, hydra_config, launcher_overrides, parallelism
 from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, OverrideValue, Platform
 from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.planning import verl
+from rljob_runtime.planning.verl import SECTION
 from rljob_runtime.resume import Start
 from rljob_runtime.spool import Spool
 
@@ -45,6 +49,18 @@ def job(platform: Platform = Platform.CPU, **overrides: Any) -> JobConfig:
 @pytest.fixture(scope="module")
 def schema() -> set[str]:
     return set(hydra_config.flatten(hydra_config._compose_groups({})))
+
+
+@pytest.mark.parametrize("megatron", [False, True])
+def test_the_operators_table_of_keys_is_the_composed_configuration(megatron: bool) -> None:
+    """`rljob validate` decides by the table; `python -m scripts.verl_names` writes it from the wheel."""
+    config = hydra_config._compose_groups({"model_engine": "megatron"} if megatron else {})
+    composed = OmegaConf.to_container(config, resolve=False)
+    known = verl.keys(megatron=megatron)
+    assert set(hydra_config.flatten(config)) == set(known)
+    for key, default in known.items():
+        value = functools.reduce(lambda node, name: node[name], key.split("."), composed)
+        assert value == default or (default is SECTION and isinstance(value, dict)), key
 
 
 @pytest.mark.parametrize("platform", Platform)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -65,5 +66,5 @@ def number(text: str | None) -> float | None:
 
 
 def whole(text: str | None) -> int | None:
-    """Return the value of a decimal string that is a whole number."""
-    return None if text is None else int(float(text))
+    """Return the value of a decimal string that is a whole number; None for one too large for a number."""
+    return None if text is None or not math.isfinite(float(text)) else int(float(text))

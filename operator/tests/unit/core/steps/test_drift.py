@@ -94,9 +94,9 @@ def test_fields_that_come_and_go_are_listed_by_their_key() -> None:
 
 
 def test_a_long_list_of_changes_is_cut() -> None:
-    change = {"verl": {"overrides": {f"x.key{number}": "v" * 100 for number in range(13)}}}
+    change = {"verl": {"overrides": {f"+ray_kwargs.ray_init.key{number}": "v" * 100 for number in range(13)}}}
     message = told(edited(change), "PendingChanges")
-    assert "verl.overrides[x.key9]: unset -> " + "v" * 59 + "…; and 3 more; " in message
+    assert "verl.overrides[+ray_kwargs.ray_init.key9]: unset -> " + "v" * 59 + "…; and 3 more; " in message
 
 
 def test_an_edit_of_what_takes_effect_at_once_is_no_pending_change() -> None:

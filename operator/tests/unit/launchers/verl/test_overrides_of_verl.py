@@ -283,10 +283,19 @@ def test_a_share_of_less_than_a_sample_is_one() -> None:
         (
             {
                 "trainer": {"backend": "Megatron"},
-                "verl": {"overrides": {"actor_rollout_ref.model.use_remove_padding": False}},
+                "model": {"config": {"layer_types": ["linear_attention", "full_attention"]}},
+                "verl": {"overrides": {"actor_rollout_ref.model": {"use_remove_padding": True}}},
+            },
+            "spec.verl.overrides[actor_rollout_ref.model]",
+            "cannot pack sequences for the model's gated delta layers",
+        ),
+        (
+            {
+                "trainer": {"backend": "Megatron"},
+                "model": {"config": {"layer_types": ["linear_attention", "full_attention"]}},
             },
             "spec.verl.overrides[actor_rollout_ref.model.use_remove_padding]",
-            "packed",
+            "set it to false",
         ),
         (
             {

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rows import MODEL
 from rljob.launchers.verl.sizes import uses_megatron
+from rljob.render.accelerators import facts_of
 from rljob_runtime.planning import ascend, megatron
+
+PACKING = f"{MODEL}.use_remove_padding"
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class Limit:
     applies: Callable[[RLJobSpec], bool]
     message: str
     """What is wrong and how to fix it."""
+    warns: bool = False
+    """Whether the job runs all the same, so that the limit is only reported."""
 
 
 LIMITS = (
@@ -32,16 +38,48 @@ LIMITS = (
         "verl 0.9.1 has no separate switch for gradients: Megatron releases them together with the weights; remove "
         "the field, or set it to the value of offload.parameters",
     ),
+    # verl chooses the layout of a batch by it (workers/engine/megatron/transformer_impl.py:1364). MindSpeed's kernels
+    # did not run without packing (verl issue 5704), but models with gated delta layers need it off: see the next row.
     Limit(
-        f"verl.overrides[{MODEL}.use_remove_padding]",
-        lambda s: uses_megatron(s) and s.verl.overrides.get(f"{MODEL}.use_remove_padding") is False,
-        "false, but on Ascend Megatron supports packed sequences only (verl issue 5704); remove the override",
+        f"verl.overrides[{PACKING}]",
+        lambda s: uses_megatron(s) and facts_of(s).is_npu and not _packs(s) and not _has_delta_layers(s),
+        "false, and padded batches are slower and have failed on Ascend (verl issue 5704); remove the override unless "
+        "the model has gated delta layers (Qwen3.5, Qwen3-Next)",
+        warns=True,
+    ),
+    # megatron/core/ssm/gated_delta_net.py:295 (0.16.1) raises NotImplementedError for packed sequences.
+    Limit(
+        f"verl.overrides[{PACKING}]",
+        lambda s: uses_megatron(s) and _packs(s) and _has_delta_layers(s),
+        "true, but megatron-core 0.16.1 cannot pack sequences for the model's gated delta layers; set it to false",
     ),
 )
 
 
+def _packs(spec: RLJobSpec) -> bool:
+    return effective(spec).value(PACKING) is not False
+
+
+def _has_delta_layers(spec: RLJobSpec) -> bool:
+    """Report whether the model's config.json, where the job states it, names linear attention."""
+    layers = spec.model.config.get("layer_types")
+    return isinstance(layers, list) and "linear_attention" in layers
+
+
 def _table_is_kept(spec: RLJobSpec) -> Iterator[Violation]:
-    yield from (Violation(f"spec.{limit.field}", limit.message) for limit in LIMITS if limit.applies(spec))
+    yield from (_violation(limit, spec) for limit in LIMITS if not limit.warns and limit.applies(spec))
+
+
+def _doubtful(spec: RLJobSpec) -> Iterator[Violation]:
+    """Report settings that have failed for others."""
+    yield from (_violation(limit, spec) for limit in LIMITS if limit.warns and limit.applies(spec))
+
+
+def _violation(limit: Limit, spec: RLJobSpec) -> Violation:
+    """Name the override as it is spelt in the job."""
+    key = limit.field.removeprefix("verl.overrides[").removesuffix("]")
+    setting = effective(spec).setting(key)
+    return Violation(setting.field if setting and setting.by_override else f"spec.{limit.field}", limit.message)
 
 
 def _frameworks_know_the_keys(spec: RLJobSpec) -> Iterator[Violation]:
@@ -52,3 +90,4 @@ def _frameworks_know_the_keys(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 CHECKS: tuple[Check, ...] = (_table_is_kept, _frameworks_know_the_keys)
+WARNINGS: tuple[Check, ...] = (_doubtful,)

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.effective import SECTION, flat, given
 from rljob.launchers.verl.job import TYPED_KEYS
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
+from rljob.launchers.verl.sizes import uses_megatron
+from rljob_runtime.planning import verl
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ LAUNCHERS_OWN = {
 }
 """Keys that the launcher sets in every run (`rljob_runtime.launcher_overrides`)."""
 
+SHOWN = 40
+"""Characters of a value that a message shows."""
 OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
 NZ_NAMES = frozenset({"enable_nz", "enable_weight_nz_layout", "weight_nz_mode"})
 NZ_VARIABLES = frozenset({"VLLM_ASCEND_ENABLE_NZ"})
@@ -95,16 +100,6 @@ critic/critic.yaml:81. To load the model without its optimizer is how Megatron c
 EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "VLLM_ENABLE_EPLB"})
 
 
-def _keys(spec: RLJobSpec) -> Iterator[tuple[str, str, object]]:
-    """Yield field, plain key and value of every setting; a map sets the keys below it, because verl merges maps."""
-    for key, value in spec.verl.overrides.items():
-        field, plain = f"spec.verl.overrides[{key}]", key.lstrip("+")
-        if isinstance(value, dict) and value:
-            yield from ((field, f"{plain}.{name}", member) for name, member in value.items())
-        else:
-            yield field, plain, value
-
-
 def _values_are_plain(spec: RLJobSpec) -> Iterator[Violation]:
     """job.json and Hydra accept scalars, lists of scalars and one level of maps."""
     for key, value in spec.verl.overrides.items():
@@ -116,43 +111,82 @@ def _values_are_plain(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _keys_are_keys(spec: RLJobSpec) -> Iterator[Violation]:
-    """A deletion or a group in Hydra's grammar is not a value."""
+    """Names joined by dots: no deletion or group of Hydra's grammar, and no brackets, a second spelling of a key."""
     for key in spec.verl.overrides:
-        if not key.lstrip("+") or key.startswith("~") or "=" in key or key != key.strip():
+        if verl.KEY.fullmatch(key.lstrip("+")) is None:
             yield Violation(
-                f"spec.verl.overrides[{key}]", "is not a key; use one such as actor_rollout_ref.actor.entropy_coeff"
+                f"spec.verl.overrides[{key}]",
+                "is not a key; use names joined by dots, such as actor_rollout_ref.actor.entropy_coeff",
             )
+
+
+def _keys_exist(spec: RLJobSpec) -> Iterator[Violation]:
+    """A misspelt key would be refused by the launcher when NPUs are held, or ignored by verl if it has a `+`."""
+    megatron = uses_megatron(spec)
+    for key, value in spec.verl.overrides.items():
+        plus = "+" if key.startswith("+") else ""
+        if verl.KEY.fullmatch(key.lstrip("+")) is None or not _is_override_value(value):
+            continue
+        for setting in flat(key.lstrip("+"), value, f"spec.verl.overrides[{key}]"):
+            if setting.key in TYPED_KEYS or setting.key in LAUNCHERS_OWN or _legacy(setting.key):
+                continue
+            if (problem := verl.problem_of(plus + setting.key, megatron=megatron)) is not None:
+                yield Violation(
+                    setting.field, problem if setting.key == key.lstrip("+") else f"{setting.key}: {problem}"
+                )
+
+
+def _values_have_the_kind(spec: RLJobSpec) -> Iterator[Violation]:
+    """Verl does not convert: the text "false" is true, and a number in quotes fails in the middle of the start."""
+    known = verl.keys(megatron=uses_megatron(spec))
+    for setting in given(spec):
+        default = known.get(setting.key)
+        if default is SECTION and setting.value != {} and not _has_typed_keys(setting.key):
+            yield Violation(setting.field, f"{setting.key} is a section; name a key below it")
+        elif isinstance(setting.value, str) and not setting.value.startswith("${"):
+            if isinstance(default, bool):
+                yield Violation(setting.field, f"{setting.value[:SHOWN]!r} is text; write true or false without quotes")
+            elif isinstance(default, (int, float)):
+                yield Violation(setting.field, f"{setting.value[:SHOWN]!r} is text; write a number without quotes")
 
 
 def _typed_fields_are_set_once(spec: RLJobSpec) -> Iterator[Violation]:
     """The operator reasons about what a field of the spec sets, so nothing else may set it."""
-    for field, name, _ in _keys(spec):
+    for setting in given(spec):
+        field, name = setting.field, setting.key
         if (typed := TYPED_KEYS.get(name)) is not None:
             yield Violation(field, f"is set by spec.{typed}; set it there")
-        elif any(known.startswith(f"{name}.") for known in TYPED_KEYS):
+        elif _has_typed_keys(name):
             yield Violation(field, f"{name} is a section, and fields set some of its keys; name the single key")
+
+
+def _has_typed_keys(section: str) -> bool:
+    return any(known.startswith(f"{section}.") for known in TYPED_KEYS)
 
 
 def _launchers_keys_are_its_own(spec: RLJobSpec) -> Iterator[Violation]:
     """Without these keys a run could not report progress, stop on request or find its cluster."""
-    for field, name, _ in _keys(spec):
+    for setting in given(spec):
+        field, name = setting.field, setting.key
         if name not in TYPED_KEYS and (why := LAUNCHERS_OWN.get(name)) is not None:
             yield Violation(field, f"is set by the launcher: {why}; remove it")
 
 
 def _keys_are_of_today(spec: RLJobSpec) -> Iterator[Violation]:
     """Recipes for earlier versions of verl contain keys that nothing reads any more."""
-    for field, name, _ in _keys(spec):
-        if name in TYPED_KEYS:
-            continue
-        row = next((row for row in LEGACY if name == row.key or name.startswith(f"{row.key}.")), None)
-        if row is not None:
-            yield Violation(field, f"{row.why}; {row.rewrite}")
+    for setting in given(spec):
+        if setting.key not in TYPED_KEYS and (row := _legacy(setting.key)) is not None:
+            yield Violation(setting.field, f"{row.why}; {row.rewrite}")
+
+
+def _legacy(name: str) -> Legacy | None:
+    return next((row for row in LEGACY if name == row.key or name.startswith(f"{row.key}.")), None)
 
 
 def _rollout_is_asynchronous(spec: RLJobSpec) -> Iterator[Violation]:
     """The schema accepts `sync`, and the engine raises."""
-    for field, name, value in _keys(spec):
+    for setting in given(spec):
+        field, name, value = setting.field, setting.key, setting.value
         if name == f"{ROLLOUT}.mode" and value != "async":
             yield Violation(field, f"{value!s:.32}: verl 0.9.1 supports asynchronous rollout only; remove it")
 
@@ -160,7 +194,8 @@ def _rollout_is_asynchronous(spec: RLJobSpec) -> Iterator[Violation]:
 def _experts_stay_in_place(spec: RLJobSpec) -> Iterator[Violation]:
     """After a rebalance the next weight update silently loads experts into the wrong places (vllm#55228)."""
     reason = "EPLB moves experts, and the next weight update would load the wrong ones; turn it off"
-    for field, name, value in _keys(spec):
+    for setting in given(spec):
+        field, name, value = setting.field, setting.key, setting.value
         if "eplb" in name.lower() and name.split(".")[-1] in ("dynamic_eplb", "enable_eplb") and value not in OFF:
             yield Violation(field, reason)
     yield from _variables(spec, EPLB_VARIABLES, reason)
@@ -169,7 +204,8 @@ def _experts_stay_in_place(spec: RLJobSpec) -> Iterator[Violation]:
 def _weights_keep_their_layout(spec: RLJobSpec) -> Iterator[Violation]:
     """With weights in NZ layout vllm-ascend refuses to wake up, or generates garbage (vllm-ascend#5747)."""
     reason = "weights in NZ layout do not survive a weight update; set it to 0"
-    for field, name, value in _keys(spec):
+    for setting in given(spec):
+        field, name, value = setting.field, setting.key, setting.value
         if name.split(".")[-1].lower() in NZ_NAMES and value not in OFF:
             yield Violation(field, reason)
     yield from _variables(spec, NZ_VARIABLES, reason)
@@ -178,7 +214,8 @@ def _weights_keep_their_layout(spec: RLJobSpec) -> Iterator[Violation]:
 def _saves_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
     """An asynchronous save is marked before its shards are written: a crash in the first one leaves it incomplete."""
     reason = "an asynchronous checkpoint can look complete while it is not; remove it, or spec.checkpoint"
-    for field, name, value in _keys(spec):
+    for setting in given(spec):
+        field, name, value = setting.field, setting.key, setting.value
         if spec.checkpoint is not None and name in ASYNC_SAVES and value not in OFF:
             yield Violation(field, reason)
 
@@ -187,7 +224,8 @@ def _checkpoints_can_be_resumed(spec: RLJobSpec) -> Iterator[Violation]:
     """A restart from a checkpoint without the model trains on at its step with untrained weights, and may succeed."""
     if spec.checkpoint is None:
         return
-    for field, name, value in _keys(spec):
+    for setting in given(spec):
+        field, name, value = setting.field, setting.key, setting.value
         for does, table in (("saves", SAVED), ("loads", LOADED)):
             key = next((key for key in table if name == key or name.startswith(f"{key}.")), None)
             if key is None:
@@ -229,6 +267,8 @@ CHECKS: tuple[Check, ...] = (
     _typed_fields_are_set_once,
     _launchers_keys_are_its_own,
     _keys_are_of_today,
+    _keys_exist,
+    _values_have_the_kind,
     _rollout_is_asynchronous,
     _experts_stay_in_place,
     _weights_keep_their_layout,

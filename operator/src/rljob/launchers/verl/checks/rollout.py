@@ -1,7 +1,6 @@
-"""The rollout: replicas on devices, batches of the engine, captured graphs, and the CPUs that Ray needs for it.
+"""The rollout: replicas on devices, batches of the engine, and the CPUs that Ray needs for it.
 
-Sources: verl 0.9.1, verl/workers/rollout/replica.py and verl/workers/config/rollout.py; vLLM's scheduler configuration;
-vllm-ascend issues 9564 and 9596 (graph capture runs out of streams).
+Sources: verl 0.9.1, verl/workers/rollout/replica.py and verl/workers/config/rollout.py; vLLM's scheduler configuration.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from rljob.render.accelerator_table import RAY_CPUS_PER_DEVICE_MIN
 from rljob.render.accelerators import facts_of
 from rljob.render.hardware import sized
 
-CAPTURE_SIZES_MAX = 4
 STORAGE_UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 SIZES = "spec.rollout.parallelism"
 
@@ -98,50 +96,6 @@ def _batched_tokens_hold_a_prompt(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-def _capture_sizes_are_few(spec: RLJobSpec) -> Iterator[Violation]:
-    """Each size takes streams in every layer, and a device has about 1,900 of them."""
-    sizes = spec.rollout.capture_sizes
-    if len(sizes) > CAPTURE_SIZES_MAX:
-        yield Violation(
-            "spec.rollout.captureSizes",
-            f"{len(sizes)} sizes, but Ascend runs out of streams beyond {CAPTURE_SIZES_MAX}; an eighth, a quarter, a "
-            "half and all of maxSequences are usual",
-        )
-
-
-def _capture_sizes_are_graphs(spec: RLJobSpec) -> Iterator[Violation]:
-    """Eager mode captures nothing."""
-    if spec.rollout.capture_sizes and spec.rollout.eager:
-        yield Violation(
-            "spec.rollout.captureSizes", "rollout.eager is on, so no graphs are captured; remove one of the two"
-        )
-
-
-def _capture_sizes_reach_the_full_batch(spec: RLJobSpec) -> Iterator[Violation]:
-    """A batch larger than every captured size runs without a graph."""
-    sizes, sequences = spec.rollout.capture_sizes, spec.rollout.max_sequences
-    if sizes and sequences is not None and sequences not in sizes:
-        listed = ", ".join(map(str, sizes))
-        yield Violation(
-            "spec.rollout.captureSizes",
-            f"{listed} do not include rollout.maxSequences {sequences}, so full batches run without a graph; add it",
-        )
-
-
-def _capture_sizes_fit_the_drafts(spec: RLJobSpec) -> Iterator[Violation]:
-    """Speculative decoding processes one token and its drafts for every sequence of a pass."""
-    draft = spec.rollout.speculative
-    unit = draft.tokens + 1
-    wrong = [size for size in spec.rollout.capture_sizes if size % unit]
-    if draft.method != "None" and wrong:
-        listed, fixed = ", ".join(map(str, wrong)), ", ".join(str(next_multiple(size, unit)) for size in wrong)
-        yield Violation(
-            "spec.rollout.captureSizes",
-            f"{listed}: with speculative.tokens {draft.tokens} sizes must be multiples of {draft.tokens} + 1 = {unit}; "
-            f"use {fixed}",
-        )
-
-
 def _top_k_is_whole(spec: RLJobSpec) -> Iterator[Violation]:
     """The schema accepts any number as text, because the value may be negative."""
     text = spec.rollout.top_k
@@ -189,10 +143,6 @@ CHECKS: tuple[Check, ...] = (
     _heads_are_shared_evenly,
     _batched_tokens_hold_the_sequences,
     _batched_tokens_hold_a_prompt,
-    _capture_sizes_are_few,
-    _capture_sizes_are_graphs,
-    _capture_sizes_reach_the_full_batch,
-    _capture_sizes_fit_the_drafts,
     _top_k_is_whole,
     _ray_has_the_cpus,
 )
