@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -22,14 +23,25 @@ EVERYTHING = dict.fromkeys(checkpoint_contents.KEYS, DEFAULT)
 SETTINGS = [(role, field) for role in checkpoint_contents.KEYS for field in checkpoint_contents.NEEDED]
 
 
-def config(role: str = "actor", **changed: object) -> DictConfig:
+def config(
+    role: str = "actor", strategy: str = "fsdp2", optimizer: Mapping[str, object] | None = None, **changed: object
+) -> DictConfig:
     """Return the part of verl's configuration that is read, with one role's settings changed."""
     default = {"save_contents": ["model", "optimizer", "extra"], "load_contents": ["model", "optimizer", "extra"]}
     actor, critic = (
-        SimpleNamespace(checkpoint=SimpleNamespace(**(default | (changed if role == name else {}))))
+        SimpleNamespace(
+            checkpoint=SimpleNamespace(**(default | (changed if role == name else {}))),
+            strategy=strategy,
+            optim=optimizer or {"lr_scheduler_type": "constant", "lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.0},
+        )
         for name in checkpoint_contents.KEYS
     )
     return cast("DictConfig", SimpleNamespace(actor_rollout_ref=SimpleNamespace(actor=actor), critic=critic))
+
+
+def changed(role: str, field: str, value: object) -> DictConfig:
+    """Return the configuration with one setting of a role changed."""
+    return config(role, **cast("dict[str, Any]", {field: value}))
 
 
 def write_manifest(folder: Path, *listed: str) -> None:
@@ -42,12 +54,12 @@ def write_manifest(folder: Path, *listed: str) -> None:
 @pytest.mark.parametrize("value", [["optimizer", "extra"], "['optimizer', 'extra']", [], "", 5, {}])
 def test_settings_without_the_model_are_refused(make_job: MakeJob, role: str, field: str, value: object) -> None:
     with pytest.raises(RefusedError) as caught:
-        checkpoint_contents.require(make_job(checkpoint_path="/saves"), config(role, **{field: value}))
+        checkpoint_contents.require(make_job(checkpoint_path="/saves"), changed(role, field, value))
     assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "InvalidOverride")
     assert str(caught.value).startswith(
         f"{checkpoint_contents.KEYS[role]}.checkpoint.{field} is {value}, without model"
     )
-    checkpoint_contents.require(make_job(), config(role, **{field: value}))
+    checkpoint_contents.require(make_job(), changed(role, field, value))
 
 
 @pytest.mark.parametrize("role", checkpoint_contents.KEYS)
@@ -81,11 +93,11 @@ def test_the_critic_is_loaded_only_by_an_algorithm_that_has_one() -> None:
 @pytest.mark.parametrize(
     ("files", "lacking"),
     [
-        (["model_world_size_2_rank_0.pt", "optim_world_size_2_rank_0.pt"], []),
+        (["model_world_size_2_rank_0.pt", "optim_world_size_2_rank_0.pt"], ["actor extra"]),
         (["model_world_size_2_rank_0.pt", "extra_state_world_size_2_rank_0.pt"], ["actor optimizer"]),
-        (["optim_world_size_2_rank_0.pt"], ["actor model"]),
+        (["optim_world_size_2_rank_0.pt"], ["actor model", "actor extra"]),
         (["extra_state_world_size_2_rank_0.pt"], ["actor model", "actor optimizer"]),
-        (["fsdp_config.json", "huggingface/model.safetensors"], ["actor model", "actor optimizer"]),
+        (["fsdp_config.json", "huggingface/model.safetensors"], ["actor model", "actor optimizer", "actor extra"]),
         (["another_engine.pt"], []),
         ([], []),
     ],
@@ -102,7 +114,7 @@ def test_fsdps_files_tell_what_was_saved(tmp_path: Path, files: list[str], lacki
     ("listed", "lacking"),
     [
         (["model", "optimizer", "lr_scheduler", "rng_state"], []),
-        (["hf_config", "model"], ["critic optimizer"]),
+        (["hf_config", "model", "hf_model"], ["critic optimizer", "critic extra"]),
         (["optimizer", "rng_state"], ["critic model"]),
     ],
 )
@@ -132,3 +144,28 @@ def test_only_what_is_loaded_is_asked_for(tmp_path: Path) -> None:
     write_manifest(tmp_path / "actor", "model")
     assert list(checkpoint_contents.lacking(tmp_path, {"actor": frozenset({MODEL})})) == []
     assert list(checkpoint_contents.lacking(tmp_path, {"actor": frozenset({OPTIMIZER})})) == ["actor optimizer"]
+
+
+@pytest.mark.parametrize("value", [["model", "optimizer"], "model, optimizer"])
+def test_what_is_not_saved_cannot_be_loaded(make_job: MakeJob, value: object) -> None:
+    with pytest.raises(RefusedError, match="load_contents names extra, which save_contents does not"):
+        checkpoint_contents.require(make_job(checkpoint_path="/saves"), config(save_contents=value))
+
+
+SCHEDULES: list[dict[str, object]] = [
+    {"lr_scheduler_type": "cosine"},
+    {"lr_warmup_steps": 5},
+    {"lr_warmup_steps_ratio": 0.1},
+]
+
+
+@pytest.mark.parametrize("optimizer", SCHEDULES)
+def test_fsdps_schedule_must_be_saved_and_loaded(make_job: MakeJob, optimizer: Mapping[str, object]) -> None:
+    job, both = make_job(checkpoint_path="/saves"), ["model", "optimizer"]
+    for saved in (both, [*both, "extra"]):
+        with pytest.raises(RefusedError, match="an attempt that resumes would begin the schedule again"):
+            checkpoint_contents.require(job, config(optimizer=optimizer, save_contents=saved, load_contents=both))
+    checkpoint_contents.require(job, config(optimizer=optimizer))
+    checkpoint_contents.require(
+        job, config(strategy="megatron", optimizer=optimizer, save_contents=both, load_contents=both)
+    )

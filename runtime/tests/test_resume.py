@@ -23,7 +23,7 @@ def make_step(
     devices: int = 2,
     critic: bool = False,
     complete: bool = True,
-    kinds: tuple[str, ...] = ("model", "optim"),
+    kinds: tuple[str, ...] = ("model", "optim", "extra_state"),
 ) -> Path:
     made = folder / f"global_step_{step}"
     for role in ("actor", "critic") if critic else ("actor",):
@@ -224,7 +224,7 @@ def test_what_attempts_have_left_on_its_way_aside_is_set_aside_with_the_rest(mak
     aside = own / "set-aside-by-sums-uid01-1-attempt-3"
     names = ["global_step_4", "global_step_4.aside-b", "global_step_6"]
     assert sorted(entry.name for entry in aside.iterdir()) == names
-    assert [len(list((aside / name / "actor").iterdir())) for name in names] == [4, 6, 4]
+    assert [len(list((aside / name / "actor").iterdir())) for name in names] == [6, 9, 6]
     assert sorted(entry.name for entry in own.iterdir()) == [".begun", ".owner", aside.name]
 
 
@@ -308,10 +308,10 @@ def test_where_no_step_is_whole_nothing_starts_again(
             part.write_bytes(WHOLE_MARK[:-1])
     job = make_job(checkpoint_path=str(own), devices=6, resume_from=ResumeSource(str(other)))
     error = refusal(job, saved=saved)
-    names = ", ".join(f"actor/model_world_size_6_rank_{rank}.pt" for rank in range(4))
+    names = ", ".join(f"actor/extra_state_world_size_6_rank_{rank}.pt" for rank in range(4))
     assert error.reason == "CheckpointGone"
     assert str(error) == (
-        f"checkpoint.path: no step of {own} is whole: step 20 has missing or truncated files: {names} and 8 more; "
+        f"checkpoint.path: no step of {own} is whole: step 20 has missing or truncated files: {names} and 14 more; "
         "restore the files, or start from another folder"
     )
 
@@ -360,7 +360,10 @@ def test_a_critic_is_needed_where_one_is_resumed(make_job: MakeJob, own: Path) -
     assert choose(make_job(checkpoint_path=str(own)), needs_critic=True).step == 12
 
 
-@pytest.mark.parametrize(("kinds", "name"), [(("model",), "optimizer"), (("optim", "extra_state"), "model")])
+@pytest.mark.parametrize(
+    ("kinds", "name"),
+    [(("model", "extra_state"), "optimizer"), (("optim", "extra_state"), "model"), (("model", "optim"), "extra")],
+)
 def test_a_step_that_was_saved_without_model_or_optimizer_is_skipped(
     make_job: MakeJob, own: Path, kinds: tuple[str, ...], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -379,7 +382,7 @@ def test_where_no_step_has_the_model_nothing_is_resumed(make_job: MakeJob, own: 
     assert error.reason == "CheckpointIncomplete"
     assert str(error) == (
         f"{own / made.name} was saved without actor model, which the run would load; start from another step or "
-        "folder. If only the optimizer is missing, verl.overrides "
+        "folder. If the model is there, verl.overrides "
         'actor_rollout_ref.actor.checkpoint.load_contents: ["model"] (and the critic\'s) loads only the weights'
     )
     (own / made.name).rename(own / "aside")

@@ -47,6 +47,9 @@ GOOD = {
             }
         },
     ),
+    "weights without a schedule": merged(
+        saved(), key("actor_rollout_ref.actor.checkpoint.save_contents", ["model", "optimizer"])
+    ),
     "contents of checkpoints that nobody saves": key("actor_rollout_ref.actor.checkpoint.save_contents", ["extra"]),
     "experts at rest": merged(
         key(f"{VLLM}.additional_config", {"enable_kv_nz": False, "weight_nz_mode": 0}),

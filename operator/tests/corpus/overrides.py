@@ -2,7 +2,7 @@
 
 from builders import saving
 
-from corpus.bad import Bad, key, override, template
+from corpus.bad import Bad, key, merged, override, template
 
 ROLLOUT = "actor_rollout_ref.rollout"
 VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
@@ -166,4 +166,33 @@ CONTENTS = {
         ),
     )
 }
-BAD = {**KEYS, **LEGACY, **HARM, **CONTENTS}
+SAVES = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
+SCHEDULE = {"actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": 0.1}
+RESTARTS = {
+    "a load of what is not saved": Bad(
+        merged(override(**{ACTOR_SAVES: ["model", "optimizer"], ACTOR_LOADS: ["model", "optimizer", "extra"]}), SAVES),
+        f"spec.verl.overrides[{ACTOR_LOADS}]",
+        f"loads extra, which {ACTOR_SAVES} does not save, so every restart would fail; make both lists the same",
+    ),
+    "a schedule that is not saved": Bad(
+        merged(override(**{ACTOR_SAVES: ["model", "optimizer"], **SCHEDULE}), SAVES),
+        f"spec.verl.overrides[{ACTOR_SAVES}]",
+        "lacks extra, which has the place in the learning-rate schedule of actor_rollout_ref.actor.optim; a restart",
+    ),
+    "a schedule that is not loaded": Bad(
+        merged(override(**{ACTOR_LOADS: ["model"], "actor_rollout_ref.actor.optim": {"lr_warmup_steps": 4}}), SAVES),
+        f"spec.verl.overrides[{ACTOR_LOADS}]",
+        "lacks extra",
+    ),
+    "a schedule of the critic that is not saved": Bad(
+        merged(
+            {"algorithm": {"name": "PPO"}},
+            override(**{"critic.checkpoint.save_contents": ["model", "optimizer"]}),
+            override(critic__optim__lr_scheduler_type="cosine"),
+            SAVES,
+        ),
+        "spec.verl.overrides[critic.checkpoint.save_contents]",
+        "learning-rate schedule of critic.optim",
+    ),
+}
+BAD = {**KEYS, **LEGACY, **HARM, **CONTENTS, **RESTARTS}

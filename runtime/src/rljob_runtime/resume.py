@@ -247,11 +247,11 @@ def check_critic(folder: Path, *, needs_critic: bool) -> None:
 
 
 def check_contents(folder: Path, loads: Mapping[str, frozenset[str]]) -> None:
-    """Refuse a step that was saved without the model or the optimizer that the run would load."""
+    """Refuse a step that was saved without a part that the run would load."""
     if lacking := list(checkpoint_contents.lacking(folder, loads)):
         raise _refused(
             f"{folder} was saved without {' and '.join(lacking)}, which the run would load; start from another step "
-            "or folder. If only the optimizer is missing, verl.overrides "
+            "or folder. If the model is there, verl.overrides "
             f'{checkpoint_contents.LOAD_KEY}: ["{checkpoint_contents.MODEL}"] (and the '
             "critic's) loads only the weights",
             "CheckpointIncomplete",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
-from rljob.launchers.verl.checks import batches, graphs, limits, memory, overrides, parallelism, rollout
+from rljob.launchers.verl.checks import batches, checkpoints, graphs, limits, memory, overrides, parallelism, rollout
 from rljob.launchers.verl.decisions import QUESTIONS
 from rljob.launchers.verl.job import job_config
 from rljob.launchers.verl.memory import memory_plan
@@ -25,6 +25,7 @@ class VerlLauncher:
         *batches.CHECKS,
         *memory.CHECKS,
         *overrides.CHECKS,
+        *checkpoints.CHECKS,
         *limits.CHECKS,
     )
     warnings: tuple[Check, ...] = (*memory.WARNINGS, *graphs.WARNINGS, *limits.WARNINGS)

@@ -3,11 +3,48 @@
 from __future__ import annotations
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl.rows import PPO, OverrideRow, RowCondition
+from rljob.launchers.verl.rows import ACTOR, MEGATRON, PPO, OverrideRow, RowCondition, both
 
 PPO_YAML = "trainer/config/ppo_trainer.yaml"
 BY_LAUNCHER = RowCondition("set by the launcher for each attempt", lambda _: True)
 """The launcher knows what was saved so far; the rows only reserve the keys."""
+
+
+SCHEDULE_PREFIX = "lr_"
+"""Names of the settings of Megatron's schedule: trainer/config/optim/megatron.yaml."""
+
+
+def _has_schedule(role: str) -> RowCondition:
+    """Return the condition that a job with checkpoints of its own overrides the learning-rate schedule of a role.
+
+    With `checkpoint.from` the schedule would be that of the other job, whose rate this job may change.
+    """
+
+    def holds(spec: RLJobSpec) -> bool:
+        if spec.checkpoint is None or spec.checkpoint.from_ is not None:
+            return False
+        keys = {key.lstrip("+"): value for key, value in spec.verl.overrides.items()}
+        inner = keys.get(f"{role}.optim")
+        names = [key.removeprefix(f"{role}.optim.") for key in keys if key.startswith(f"{role}.optim.")]
+        names += list(map(str, inner)) if isinstance(inner, dict) else []
+        return any(name.startswith(SCHEDULE_PREFIX) for name in names)
+
+    return RowCondition("checkpoint, and optim.lr_* is set", holds)
+
+
+def _schedule_row(role: str, when: RowCondition) -> OverrideRow:
+    """Return the row without which Megatron begins its schedule again after a restart.
+
+    utils/checkpoint/megatron_checkpoint_manager.py:753 and 956, verl 0.9.1.
+    """
+    return OverrideRow(
+        f"{role}.optim.use_checkpoint_opt_param_scheduler",
+        "checkpoint.path",
+        "utils/checkpoint/megatron_checkpoint_manager.py",
+        lambda _: True,
+        both(when, _has_schedule(role)),
+        own=False,
+    )
 
 
 def _keep(spec: RLJobSpec) -> int | None:
@@ -30,6 +67,8 @@ ROWS = (
     # The trainer plug-in enforces the limit instead of verl (rljob_runtime/verl_plugin/fenced_save.py).
     OverrideRow("trainer.max_actor_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep),
     OverrideRow("trainer.max_critic_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep, PPO),
+    _schedule_row(ACTOR, MEGATRON),
+    _schedule_row("critic", both(PPO, MEGATRON)),
     OverrideRow("trainer.resume_mode", "checkpoint.resume", PPO_YAML, lambda _: None, BY_LAUNCHER),
     OverrideRow("trainer.resume_from_path", "checkpoint.from", PPO_YAML, lambda _: None, BY_LAUNCHER),
     OverrideRow(

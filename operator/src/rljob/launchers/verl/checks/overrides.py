@@ -88,15 +88,6 @@ SHOWN = 40
 OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
 NZ_NAMES = frozenset({"enable_nz", "enable_weight_nz_layout", "weight_nz_mode"})
 NZ_VARIABLES = frozenset({"VLLM_ASCEND_ENABLE_NZ"})
-ASYNC_SAVES = frozenset({f"{ACTOR}.checkpoint.async_save", "critic.checkpoint.async_save"})
-SAVED = {f"{role}.checkpoint.save_contents": ("model", "optimizer") for role in (ACTOR, "critic")}
-LOADED = {f"{role}.checkpoint.load_contents": ("model",) for role in (ACTOR, "critic")}
-"""What verl must save of a role, and load, so that a run continues from a checkpoint.
-
-By default it loads what it saves, so a missing model is no error: training continues with the weights of model.path.
-Sources, 0.9.1: verl/utils/checkpoint/checkpoint_manager.py:76,83,119,126; verl/trainer/config/actor/actor.yaml:139 and
-critic/critic.yaml:81. To load the model without its optimizer is how Megatron changes its split (docs/training.md).
-"""
 EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "VLLM_ENABLE_EPLB"})
 
 
@@ -211,40 +202,6 @@ def _weights_keep_their_layout(spec: RLJobSpec) -> Iterator[Violation]:
     yield from _variables(spec, NZ_VARIABLES, reason)
 
 
-def _saves_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
-    """An asynchronous save is marked before its shards are written: a crash in the first one leaves it incomplete."""
-    reason = "an asynchronous checkpoint can look complete while it is not; remove it, or spec.checkpoint"
-    for setting in given(spec):
-        field, name, value = setting.field, setting.key, setting.value
-        if spec.checkpoint is not None and name in ASYNC_SAVES and value not in OFF:
-            yield Violation(field, reason)
-
-
-def _checkpoints_can_be_resumed(spec: RLJobSpec) -> Iterator[Violation]:
-    """A restart from a checkpoint without the model trains on at its step with untrained weights, and may succeed."""
-    if spec.checkpoint is None:
-        return
-    for setting in given(spec):
-        field, name, value = setting.field, setting.key, setting.value
-        for does, table in (("saves", SAVED), ("loads", LOADED)):
-            key = next((key for key in table if name == key or name.startswith(f"{key}.")), None)
-            if key is None:
-                continue
-            if name != key:
-                yield Violation(field, f"changes a part of {key}; override the whole list")
-            elif lacking := [part for part in table[key] if not _contains(value, part)]:
-                yield Violation(
-                    field,
-                    f"{does} checkpoints without {' and '.join(lacking)}, so a restart would not continue what was "
-                    f"trained; add {' and '.join(lacking)}, or remove the override or spec.checkpoint",
-                )
-
-
-def _contains(value: object, part: str) -> bool:
-    """Report whether verl finds a part in its setting: it asks `in`, also of a text, and takes null for all parts."""
-    return value is None or (isinstance(value, (str, list)) and part in value)
-
-
 def _variables(spec: RLJobSpec, names: frozenset[str], reason: str) -> Iterator[Violation]:
     for index, variable in enumerate(spec.worker_groups[0].template.env):
         if variable.name in names and variable.value not in OFF:
@@ -272,6 +229,4 @@ CHECKS: tuple[Check, ...] = (
     _rollout_is_asynchronous,
     _experts_stay_in_place,
     _weights_keep_their_layout,
-    _saves_are_whole,
-    _checkpoints_can_be_resumed,
 )

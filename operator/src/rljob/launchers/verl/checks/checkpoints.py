@@ -1,0 +1,134 @@
+"""What verl saves and loads: a restart must continue what was trained, or the job is refused.
+
+verl saves and loads the model of a role only if `save_contents` and `load_contents` contain "model", and so on for
+"optimizer" and "extra" (verl/utils/checkpoint/checkpoint_manager.py:54-57, 76-83 and 119-126, 0.9.1). By default it
+loads what it saves (trainer/config/actor/actor.yaml:139, critic/critic.yaml:81), so a missing model is no error:
+training continues at step N with the weights of model.path. The launcher checks the same in the composed configuration
+(rljob_runtime/checkpoint_contents.py), and a seam test runs verl's own manager with every subset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rljob.api.training import AlgorithmName
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.effective import UNKNOWN, Effective, effective, given
+from rljob.launchers.verl.rows import ACTOR
+
+OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
+MODEL, OPTIMIZER, EXTRA = PARTS = ("model", "optimizer", "extra")
+NEEDED = {"save": (MODEL, OPTIMIZER), "load": (MODEL,)}
+"""To load the model without its optimizer is how Megatron changes its split (docs/training.md)."""
+CONSTANT = {"lr_scheduler_type": "constant", "lr_decay_style": "constant", "lr_warmup_steps_ratio": 0}
+"""Settings of an optimizer with which its learning rate does not depend on the step; -1 warm-up steps mean none
+(workers/engine/fsdp/transformer_impl.py:509-522, verl 0.9.1)."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """A model that is trained and saved."""
+
+    key: str
+
+    def contents(self, does: str) -> str:
+        """Return the key of what is saved or loaded."""
+        return f"{self.key}.checkpoint.{does}_contents"
+
+
+def roles(spec: RLJobSpec) -> tuple[Role, ...]:
+    """Return the models that the algorithm trains."""
+    return (Role(ACTOR), Role("critic")) if spec.algorithm.name is AlgorithmName.PPO else (Role(ACTOR),)
+
+
+def parts(value: object) -> frozenset[str]:
+    """Return the parts that verl reads from a setting: it asks `in`, also of text, and takes null for all."""
+    if value is None or value is UNKNOWN:
+        return frozenset(PARTS)
+    return frozenset(part for part in PARTS if isinstance(value, (str, list)) and part in value)
+
+
+def _saves_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
+    """An asynchronous save is marked before its shards are written: a crash in the first one leaves it incomplete."""
+    reason = "an asynchronous checkpoint can look complete while it is not; remove it, or spec.checkpoint"
+    seen = effective(spec)
+    for role in (Role(ACTOR), Role("critic")):
+        setting = seen.setting(f"{role.key}.checkpoint.async_save")
+        if spec.checkpoint is not None and setting is not None and setting.value not in OFF:
+            yield Violation(setting.field, reason)
+
+
+def _lists_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
+    """A key below a list changes one of its entries, which nobody can read off the manifest."""
+    lists = [Role(key).contents(does) for key in (ACTOR, "critic") for does in NEEDED]
+    for setting in given(spec) if spec.checkpoint is not None else ():
+        found = next((key for key in lists if setting.key.startswith(f"{key}.")), None)
+        if found is not None:
+            yield Violation(setting.field, f"changes a part of {found}; override the whole list")
+
+
+def _restarts_continue_the_training(spec: RLJobSpec) -> Iterator[Violation]:
+    """A restart from a checkpoint without the model trains on at its step with untrained weights, and may succeed."""
+    if spec.checkpoint is None:
+        return
+    seen = effective(spec)
+    for role in (Role(ACTOR), Role("critic")):
+        for does, needed in NEEDED.items():
+            key = role.contents(does)
+            setting = seen.setting(key)
+            lacking = " and ".join(part for part in needed if part not in parts(seen.value(key)))
+            # By default verl loads what it saves, which is then the setting to correct.
+            if lacking and setting is not None:
+                yield Violation(
+                    setting.field,
+                    f"{does}s checkpoints without {lacking}, so a restart would not continue what was trained; add "
+                    f"{lacking}, or remove the override or spec.checkpoint",
+                )
+
+
+def _restarts_find_what_they_load(spec: RLJobSpec) -> Iterator[Violation]:
+    """Each part that verl loads has a file of its own, and every restart would fail where it was not saved."""
+    seen = effective(spec)
+    for role in roles(spec) if spec.checkpoint is not None else ():
+        loads = seen.setting(role.contents("load"))
+        saved = parts(seen.value(role.contents("save")))
+        lacking = " and ".join(part for part in PARTS if loads and part in parts(loads.value) and part not in saved)
+        if loads is not None and lacking and set(NEEDED["save"]) <= saved:
+            yield Violation(
+                loads.field,
+                f"loads {lacking}, which {role.contents('save')} does not save, so every restart would fail; make both "
+                "lists the same",
+            )
+
+
+def _restarts_keep_the_schedule(spec: RLJobSpec) -> Iterator[Violation]:
+    """FSDP keeps the place in the learning-rate schedule in `extra` (fsdp_checkpoint_manager.py:222, verl 0.9.1)."""
+    seen = effective(spec)
+    for role in roles(spec) if spec.checkpoint is not None and not seen.megatron else ():
+        saved, loaded = (parts(seen.value(role.contents(does))) for does in NEEDED)
+        key = role.contents("save" if EXTRA not in saved else "load")
+        if EXTRA not in saved & loaded and has_schedule(seen, role.key):
+            yield Violation(
+                seen.field(key),
+                f"lacks extra, which has the place in the learning-rate schedule of {role.key}.optim; a restart would "
+                "begin the schedule again; add extra, or use a constant rate without warm-up",
+            )
+
+
+def has_schedule(seen: Effective, role: str) -> bool:
+    """Report whether the learning rate of a role depends on the step."""
+    steps = seen.value(f"{role}.optim.lr_warmup_steps")
+    if isinstance(steps, (int, float)) and steps > 0:
+        return True
+    return any(seen.value(f"{role}.optim.{name}") not in (value, UNKNOWN) for name, value in CONSTANT.items())
+
+
+CHECKS: tuple[Check, ...] = (
+    _saves_are_whole,
+    _lists_are_whole,
+    _restarts_continue_the_training,
+    _restarts_find_what_they_load,
+    _restarts_keep_the_schedule,
+)
