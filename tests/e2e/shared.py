@@ -8,6 +8,7 @@ is kept in build/e2e, so that the Prometheus queries can be repeated without ano
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import time
@@ -21,7 +22,7 @@ from tests.cluster.api import Api
 from tests.cluster.paths import state
 from tests.e2e import quickstart, recorded_run
 from tests.e2e.recorded_run import Record
-from tests.kube import Kube
+from tests.kube import Kube, Manifest
 from tests.monitoring.discovery import discovering, scrape_jobs
 from tests.monitoring.prometheus import SCRAPE_CONFIG, Prometheus, configuration, running
 from tests.monitoring.questions import Time
@@ -36,6 +37,9 @@ STEPS = 28
 SAVE_EVERY = 5
 GRACE_SECONDS = 240
 FAULTS = ((4, recorded_run.lose_worker), (12, recorded_run.suspend))
+HASHES = "weight_hashes"
+"""Module that records the weights of every save and load, and folder of its records on the volume."""
+SAVE_CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
 SCRAPE_SECONDS = 2
 """Less than a step of the quickstart, which takes at least three seconds."""
 
@@ -77,10 +81,45 @@ def watched_earlier(folder: Path) -> Iterator[tuple[Prometheus, Seen]]:
         yield prometheus, seen
 
 
+def weight_hashes() -> list[Manifest]:
+    """Return the manifests that bring weight_hashes.py into the pods."""
+    source = Path(__file__).with_name(f"{HASHES}.py").read_text()
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "weight-hashes"},
+            "data": {f"{HASHES}.py": source},
+        }
+    ]
+
+
+def hashed() -> Manifest:
+    """Return the worker's template of the quickstart with weight_hashes.py in it."""
+    template: Manifest = copy.deepcopy(quickstart.rljob()["spec"]["workerGroups"][0]["template"])
+    template["volumes"].append({"name": "hashes", "configMap": {"name": "weight-hashes"}})
+    template["volumeMounts"].append({"name": "hashes", "mountPath": "/hashes"})
+    template["env"] = [
+        {"name": "PYTHONPATH", "value": "/hashes"},
+        {"name": "VERL_USE_EXTERNAL_MODULES", "value": HASHES},
+        {"name": "WEIGHT_HASHES", "value": f"{quickstart.MOUNT}/{HASHES}"},
+    ]
+    return template
+
+
+def read_hashes(kube: Kube) -> list[dict[str, Any]]:
+    """Return what the ranks wrote, each rank's lines in their order."""
+    files = sorted((recorded_run.volume(kube) / HASHES).glob("rank-*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
 def run_job(kube: Kube) -> tuple[Record, Seen]:
     """Run the job to its end."""
+    kube.apply(*weight_hashes())
     job = quickstart.variant(
         NAME,
+        workerGroups__0__template=hashed(),
+        verl__overrides={SAVE_CONTENTS: ["model", "optimizer", "extra", "hf_model"]},
         trainer__steps=STEPS,
         checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": SAVE_EVERY, "keep": 2},
         restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},

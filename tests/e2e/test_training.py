@@ -13,7 +13,7 @@ from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerators import BUILT_IN
-from tests.e2e import recorded_run
+from tests.e2e import recorded_run, shared
 from tests.e2e.recorded_run import Record
 from tests.e2e.shared import GRACE_SECONDS, NAME, ROOT, SAVE_EVERY, STEPS, Seen
 from tests.kube import Kube
@@ -55,6 +55,15 @@ def test_each_fault_costs_one_attempt(run: Record) -> None:
     assert killed["cause"] == "Infrastructure", killed
     assert (suspended["outcome"], suspended["reason"]) == ("Stopped", "Suspended")
     assert last["outcome"] == "Succeeded"
+
+
+def test_every_attempt_resumes_with_exactly_the_saved_weights(kube: Kube, run: Record) -> None:
+    lines = shared.read_hashes(kube)
+    saved = {(line["rank"], line["step"], line["hash"]) for line in lines if line["event"] == "save"}
+    loaded = [(line["rank"], line["step"], line["hash"]) for line in lines if line["event"] == "load"]
+    assert len(loaded) == 2 * (len(run.attempts) - 1), "two ranks in each attempt but the first"
+    assert set(loaded) <= saved
+    assert len({found for _, _, found in saved}) == len(saved), "the weights of no two steps are the same"
 
 
 def test_at_most_one_checkpoint_interval_is_repeated(run: Record) -> None:
