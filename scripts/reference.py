@@ -31,8 +31,12 @@ Namespaced; `kubectl get rlj`. Fields marked * are required. Fractions are decim
 with the unit in the name. `kubectl explain rljob.spec` shows the same descriptions.
 """
 CONDITIONS = """\
-True is the normal state, except for `PendingChanges`, `RecipeDrift` and `RendererDrift`.
-`kubectl wait --for=condition=Finished rljob/NAME` returns when the job has finished, with any result.
+True is the normal state, except for `Degraded`, `Suspended`, `PendingChanges`, `RecipeDrift`, `RendererDrift` and
+`Paused`. `kubectl wait --for=condition=Finished rljob/NAME` returns when the job has finished, with any result.
+
+The conditions of a finished job are final. `Validated`, `Checkpointed` and an `Initialized` that is True stay as they
+were, `Degraded` is False with the reason `Healthy`, and every other condition that was set is False with the reason of
+the end. Only `Paused` still follows the annotation.
 """
 EDITS = """\
 An edit is merged over the recipes as they were when the job started. The condition `PendingChanges` lists what waits

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rljob.api.status import RLJobStatus
 from rljob.cluster.kinds import POD_GROUP, RAY_CLUSTER, RLJOB, Kind
 from rljob.core.observed import Manifest
+from rljob.core.transitions.final_conditions import FINAL, Final
 from rljob.render.podgroup import GROUP_NAME
 
 if TYPE_CHECKING:
@@ -92,10 +93,31 @@ class Judge:
         assert len(json.dumps(status)) <= STATUS_BYTES
         read = RLJobStatus.model_validate(status)
         assert read.progress is None or read.progress.step <= self.world.highest_step, "a step that nobody reported"
+        told = {entry.type: entry for entry in read.conditions}
+        finished = told.get("Finished")
         ended = {
-            "condition": next((c for c in status.get("conditions", ()) if c["type"] == "Finished"), None),
+            "condition": finished and finished.reason,
+            # The user may pause and release a job that has ended.
+            "conditions": [entry for entry in read.conditions if entry.type != "Paused"],
             "attempts": status.get("attempts"),
             "time": status.get("finishedTime"),
         }
-        assert self.finished in (None, ended), "Finished changed"
-        self.finished = ended if ended["condition"] else None
+        assert self.finished in (None, ended), "a finished job changed"
+        self.finished = ended if finished else None
+        if finished:
+            _judge_end(read)
+
+
+def _judge_end(read: RLJobStatus) -> None:
+    """Check that a finished job announces nothing any more."""
+    told = {entry.type: entry for entry in read.conditions}
+    assert (told["Finished"].status, told["Finished"].reason) == ("True", read.state), "an end that its state denies"
+    assert not read.attempts or read.attempts[-1].end_time, "an attempt that outlives the job"
+    assert (read.stop, read.ending, read.initializer, read.next_attempt_time) == (None,) * 4, "something under way"
+    reason = read.reason
+    for kind, final in FINAL.items():
+        entry = told.get(kind)
+        if entry is None or final is Final.STAYS or (final is Final.STAYS_IF_TRUE and entry.status == "True"):
+            continue
+        word = "Healthy" if final is Final.HEALS else reason
+        assert (entry.status, entry.reason, entry.message) == ("False", word, ""), f"{kind} of a finished job"

@@ -10,6 +10,7 @@ from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.requirements import snapshot
 from rljob.core.step import step
 from rljob.core.transitions.attempts import with_recalled
+from rljob.core.transitions.final_conditions import with_final_conditions
 
 
 @step(snapshot)
@@ -29,7 +30,9 @@ def finish_again(context: Context) -> Plan | None:
         return None
     last = ended[-1]
     new = with_recalled(context.status, ended).model_copy(update={"finished_time": last.end_time})
+    word = last.reason or final.value
+    new = with_final_conditions(new, context.writer, word)
     new = context.writer.with_condition(
         new, ConditionType.FINISHED, ConditionStatus.TRUE, final.value, last.message or ""
     )
-    return context.write(context.writer.summarised(new, final, last.reason or final.value, last.message or ""))
+    return context.write(context.writer.summarised(new, final, word, last.message or ""))

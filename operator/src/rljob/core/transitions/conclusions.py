@@ -28,6 +28,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
 from rljob.core.transitions.attempts import LOST, close_attempt, counted, without_attempt
+from rljob.core.transitions.final_conditions import with_final_conditions
 from rljob_runtime.contract import ExitCode, Outcome, StopMode
 
 EXCLUDED_MAX = 8
@@ -35,6 +36,8 @@ EXCLUDED_MESSAGE_BYTES = 200
 EXCLUDED_SECONDS = 24 * 3600
 """A day: time for somebody to look at the node; afterwards it gets another chance."""
 BLAMED_TWICE = 2
+UNDER_WAY = ("stop", "ending", "initializer", "next_attempt_time")
+"""Parts of the status that describe something unfinished."""
 
 
 def fail(context: Context, reason: Reason, message: str) -> Plan:
@@ -51,9 +54,8 @@ def end(
     state = State.SUCCEEDED if succeeded else State.STOPPED if stopped else State.FAILED
     word = outcome.reason or (Reason.SUCCEEDED if succeeded else Reason.DRIVER_FAILED)
     new = close_attempt(current, context, replace(outcome, reason=word), _result(outcome, word), failure)
-    new = new.model_copy(update={"finished_time": times.to_text(context.now), "stop": None, "next_attempt_time": None})
-    if status.condition(new, ConditionType.PROGRESSING) is not None:
-        new = context.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.FALSE, word)
+    over = {"finished_time": times.to_text(context.now)} | dict.fromkeys(UNDER_WAY)
+    new = with_final_conditions(new.model_copy(update=over), context.writer, word)
     # Finished has one of few reasons, so that scripts can wait for it; the cause is in the message.
     message = outcome.message if succeeded or not outcome.message else f"{word}: {outcome.message}"
     new = context.writer.with_condition(new, ConditionType.FINISHED, ConditionStatus.TRUE, state.value, message)

@@ -76,7 +76,7 @@ def test_a_refused_effect_ends_the_job() -> None:
     assert reasons(plan) == {
         "Validated": ("True", "Valid"),
         "Initialized": ("True", "InitializersComplete"),
-        "ClusterReady": ("False", "ClusterStarting"),
+        "ClusterReady": ("False", "NameTaken"),
         "Finished": ("True", "Failed"),
     }
     assert wrote(plan).reason == "NameTaken"
