@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from rljob.api.status import State
 from rljob.api.v1alpha1 import MANAGER
 from rljob.cli.unschedulable import node_sentences, scheduler_sentences
-from rljob.core.attempts.start_diagnosis import StartReason, diagnose
+from rljob.core.attempts.start_diagnosis import Diagnosis, Expected, StartReason, diagnose
+from rljob.core.manifest_facts import wanted_workers
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
 from rljob.render import labels
@@ -62,6 +63,11 @@ class World:
     def is_queued(self) -> bool:
         """Return whether the cluster is suspended until a queue admits it."""
         return self.cluster is not None and bool(self.cluster["spec"].get("suspend"))
+
+    @property
+    def was_complete(self) -> bool:
+        """Return whether all pods were ready before: only then does the operator intend an attempt."""
+        return int((self.status.get("intent") or {}).get("attempt", 0)) > 0
 
     @property
     def unscheduled(self) -> dict[str, str]:
@@ -190,7 +196,7 @@ def _of_quota(name: str, *texts: str) -> Iterator[str]:
 
 
 def _broken_pods(world: World) -> Iterator[str]:
-    found = diagnose(world.pods)
+    found = _diagnosis(world)
     if found.reason in (StartReason.IMAGE_PULL_FAILED, StartReason.CONTAINER_CONFIG_INVALID):
         fix = {
             StartReason.IMAGE_PULL_FAILED: "Check image, registry and runtime.imagePullSecrets.",
@@ -238,12 +244,18 @@ def _volumes(world: World) -> Iterator[str]:
 
 
 def _starting(world: World) -> Iterator[str]:
-    said = (
-        diagnose(world.pods).message if world.pods else "KubeRay has not created its pods yet. Check that KubeRay runs."
-    )
-    yield _sentence(said)
-    if world.pods and world.status.get("message"):
+    if not world.pods and not world.was_complete:
+        yield "KubeRay has not created its pods yet. Check that KubeRay runs."
+        return
+    yield _sentence(_diagnosis(world).message)
+    # An earlier finding about the same pods would contradict what they are now.
+    if world.status.get("message") and world.status.get("reason") not in list(StartReason):
         yield _sentence(world.status["message"])
+
+
+def _diagnosis(world: World) -> Diagnosis:
+    expected = Expected.of(world.cluster, was_complete=world.was_complete) if world.cluster is not None else None
+    return diagnose(world.pods, expected)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -269,14 +281,18 @@ def _next_step(world: World) -> Iterator[str]:
         yield f"The next attempt starts at {status['nextAttemptTime']}."
     elif status.get("reason") == Reason.WAITING_FOR_KUBERAY:
         yield "It waits for KubeRay without a deadline."
+    elif status.get("state") == State.STARTING and world.was_complete:
+        yield (
+            "The attempt is stopped when neither a step nor progress of its start is reported within "
+            "deadlines.startSeconds or deadlines.progressSeconds, whichever is longer."
+        )
     elif status.get("state") == State.STARTING and cluster is not None and not world.is_queued:
         subject = "If too few nodes have them, the attempt" if world.lacks_devices else "The attempt"
         yield f"{subject} fails unless it starts by {status['intent']['startDeadline']} (deadlines.startSeconds)."
 
 
 def _wanted_pods(world: World) -> int:
-    groups = world.cluster["spec"].get("workerGroupSpecs") or () if world.cluster else ()
-    return 1 + sum(int(group.get("replicas", 1)) for group in groups)
+    return 1 + (wanted_workers(world.cluster) if world.cluster else 0)
 
 
 def _devices(cluster: Manifest) -> frozenset[str]:

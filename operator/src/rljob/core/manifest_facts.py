@@ -84,8 +84,6 @@ def cluster_is_ready(cluster: Manifest, head_pod: Manifest | None) -> bool:
     KubeRay sets `status.state` to ready and does not take it back when a worker is lost (v1.6.2, calculateStatus in
     ray-operator/controllers/ray/raycluster_controller.go).
     """
-    state = cluster.get("status") or {}
-    wanted = sum(int(group.get("replicas", 0)) for group in cluster["spec"]["workerGroupSpecs"])
     return (
         head_pod is not None
         and pod_is_ready(head_pod)
@@ -93,8 +91,18 @@ def cluster_is_ready(cluster: Manifest, head_pod: Manifest | None) -> bool:
         and not is_deleted(head_pod)
         and not is_suspended(cluster)
         and not is_deleted(cluster)
-        and int(state.get("readyWorkerReplicas", 0)) >= wanted
+        and counted_workers(cluster) >= wanted_workers(cluster)
     )
+
+
+def wanted_workers(cluster: Manifest) -> int:
+    """Return how many worker pods a cluster asks for."""
+    return sum(int(group.get("replicas", 0)) for group in cluster["spec"].get("workerGroupSpecs") or ())
+
+
+def counted_workers(cluster: Manifest) -> int:
+    """Return how many ready worker pods KubeRay has counted."""
+    return int((cluster.get("status") or {}).get("readyWorkerReplicas", 0))
 
 
 def pod_is_ready(pod: Manifest) -> bool:

@@ -251,8 +251,76 @@ def test_what_takes_its_time_is_said_to() -> None:
     assert told(world(clusters=[cluster()])) == f"KubeRay has not created its pods yet. Check that KubeRay runs. {END}"
     away = world({"reason": "WaitingForKubeRay"}, clusters=[cluster()])
     assert told(away).endswith("Check that KubeRay runs. It waits for KubeRay without a deadline.")
-    slow = world({"message": "pod w-0 waits for ray-worker"}, clusters=[cluster()], pods=[pod("w-0")])
-    assert told(slow) == f"pod w-0 waits for its containers. pod w-0 waits for ray-worker. {END}"
+    slow = world({"message": "no pod exists yet"}, clusters=[cluster()], pods=[pod("w-0")])
+    assert told(slow) == f"pod w-0 waits for its containers. {END}"
+    refused = {"reason": "ConfigMapRefused", "message": "403 Forbidden"}
+    assert told(world(refused, clusters=[cluster()], pods=[pod("w-0")])) == (
+        f"pod w-0 waits for its containers. 403 Forbidden. {END}"
+    )
+
+
+def pods(existing: int, ready: int) -> list[Json]:
+    """Return the pods of a cluster, the first of which are ready."""
+    values = ["True"] * ready + ["False"] * (existing - ready)
+    return [pod(f"p-{number}", {"type": "Ready", "status": value}) for number, value in enumerate(values)]
+
+
+def truths(wanted: int, existing: int, ready: int, counted: int, *, was_complete: bool) -> list[str]:
+    """Return what may be said of a cluster of one head and `wanted - 1` workers."""
+    missing = "are gone" if was_complete else "KubeRay has not created the rest yet"
+    return [
+        *(["none of the "] if existing == 0 and was_complete else []),
+        *(["KubeRay has not created its pods yet"] if existing == 0 and not was_complete else []),
+        *([f"pod p-{ready} waits for its containers"] if ready < existing else []),
+        *([missing] if 0 < existing == ready < wanted else []),
+        *(["pods are ready"] if 0 < ready == existing != 1 else []),
+        *(["only pod is ready"] if wanted == existing == ready == 1 else []),
+        *(["KubeRay has counted"] if existing == ready >= wanted and counted < wanted - 1 and not was_complete else []),
+    ]
+
+
+CLAIMS = (
+    "none of the ",
+    "has not created its pods",
+    "waits for its",
+    "are gone",
+    "created the rest yet",
+    "pods are ready",
+)
+CLAIMS += ("only pod is ready", "KubeRay has counted")
+
+
+@pytest.mark.parametrize("was_complete", [False, True])
+@pytest.mark.parametrize("wanted", [1, 2, 3, 4])
+def test_only_what_is_true_is_said_of_pods(wanted: int, was_complete: bool) -> None:  # noqa: FBT001 - parametrized
+    for existing in range(wanted + 2):
+        for ready in range(existing + 1):
+            for counted in range(wanted):
+                made = cluster()
+                made["spec"]["workerGroupSpecs"][0]["replicas"] = wanted - 1
+                made["status"] = {"readyWorkerReplicas": counted}
+                intent = STARTING["intent"] | {"attempt": int(was_complete)}
+                page = why(world({"intent": intent}, clusters=[made], pods=pods(existing, ready)))
+                expected = truths(wanted, existing, ready, counted, was_complete=was_complete)
+                assert all(truth in page for truth in expected), (page, expected)
+                assert sum(claim in page for claim in CLAIMS) == len(expected), (page, expected)
+
+
+def test_a_pod_that_is_being_deleted_does_not_count() -> None:
+    going = pods(4, 4)
+    going[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert told(world(clusters=[cluster()], pods=going)) == (
+        f"3 of 4 pods are ready; KubeRay has not created the rest yet; being deleted: p-0. {END}"
+    )
+
+
+def test_a_start_whose_pods_are_ready_says_what_the_driver_does_and_how_long_it_may() -> None:
+    submitted: Json = {"reason": "Submitted", "message": "the driver is starting"}
+    begun = world(submitted | {"intent": STARTING["intent"] | {"attempt": 1}}, clusters=[cluster()], pods=pods(4, 4))
+    assert told(begun) == (
+        "all 4 pods are ready. the driver is starting. The attempt is stopped when neither a step nor progress of its "
+        "start is reported within deadlines.startSeconds or deadlines.progressSeconds, whichever is longer."
+    )
 
 
 def test_describe_reads_what_the_state_asks_for(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+from rljob.core.manifest_facts import counted_workers, is_deleted, wanted_workers
 from rljob.core.observed import Manifest
 
 MESSAGE_LIMIT = 600
@@ -55,18 +56,60 @@ class Diagnosis:
     """When the pod that is waited for was created; None where it is not one pod."""
 
 
-def diagnose(pods: Iterable[Manifest]) -> Diagnosis:
-    """Return the first finding of the chain."""
+@dataclass(frozen=True)
+class Expected:
+    """What a RayCluster should have, and what KubeRay has counted in it."""
+
+    workers: int
+    counted: int
+    """Ready workers by KubeRay's status, which follows the pods with a delay."""
+    was_complete: bool = False
+    """Whether all pods were ready before, so that a missing one is gone and not still to come."""
+
+    @classmethod
+    def of(cls, cluster: Manifest, *, was_complete: bool = False) -> Self:
+        """Return what a RayCluster expects."""
+        return cls(wanted_workers(cluster), counted_workers(cluster), was_complete)
+
+    @property
+    def pods(self) -> int:
+        """The workers and the head."""
+        return self.workers + 1
+
+
+def diagnose(pods: Iterable[Manifest], expected: Expected | None = None) -> Diagnosis:
+    """Return the first finding of the chain; `expected` is None for pods that belong to no RayCluster."""
     ordered = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
     for check in CHECKS:
         for pod in ordered:
             if (found := check(pod)) is not None:
                 return found
-    if ordered:
-        # A KubeRay that is behind creates or counts the rest later.
-        message = f"the {len(ordered)} pods that exist are ready; KubeRay has not created or counted the others yet"
-        return Diagnosis(StartReason.POD_STARTING, message)
-    return Diagnosis(StartReason.NO_PODS, "no pod exists yet")
+    if not ordered:
+        return Diagnosis(StartReason.NO_PODS, "no pod exists yet" if expected is None else _no_pods(expected))
+    staying = [pod for pod in ordered if not is_deleted(pod)]
+    message = _all_ready(len(staying), expected or Expected(len(staying) - 1, len(staying) - 1))
+    going = ", ".join(_name(pod) for pod in ordered if is_deleted(pod))
+    return Diagnosis(StartReason.POD_STARTING, f"{message}; being deleted: {going}" if going else message)
+
+
+def _no_pods(expected: Expected) -> str:
+    return f"none of the {expected.pods} pods is left" if expected.was_complete else "no pod exists yet"
+
+
+def _all_ready(existing: int, expected: Expected) -> str:
+    """Return what keeps a cluster of ready pods from being complete, if anything does."""
+    verb = "is" if existing == 1 else "are"
+    if existing < expected.pods:
+        ready = f"{existing} of {expected.pods} pods {verb} ready"
+        return (
+            f"{ready}; the others are gone"
+            if expected.was_complete
+            else f"{ready}; KubeRay has not created the rest yet"
+        )
+    ready = "the only pod is ready" if existing == 1 else f"all {existing} pods are ready"
+    if expected.was_complete or expected.counted >= expected.workers:
+        return ready
+    return f"{ready}; KubeRay has counted {expected.counted} of {expected.workers} workers so far"
 
 
 def refusal(cluster: Manifest) -> Diagnosis | None:

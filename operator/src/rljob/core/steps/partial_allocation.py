@@ -15,7 +15,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import status, times
 from rljob.core.context import Context
 from rljob.core.jitter import fraction
-from rljob.core.manifest_facts import cluster_is_ready
+from rljob.core.manifest_facts import cluster_is_ready, wanted_workers
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
@@ -93,8 +93,7 @@ def _release(context: Context, found: Holding) -> Plan:
 
 def _numbers(context: Context, found: Holding) -> str:
     """Return how many pods of the cluster have nodes."""
-    groups = context.cluster["spec"]["workerGroupSpecs"] if context.cluster is not None else ()
-    wanted = 1 + sum(int(group.get("replicas", 0)) for group in groups)
+    wanted = 1 + (wanted_workers(context.cluster) if context.cluster is not None else 0)
     have, wait = "has a node" if found.placed == 1 else "have nodes", "waits" if found.waiting == 1 else "wait"
     return f"{found.placed} of {wanted} pods {have}, {found.waiting} {wait} for devices: {found.words}"
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State
 from rljob.core import status, times
-from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, StartReason, diagnose, refusal
+from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, Expected, StartReason, diagnose, refusal
 from rljob.core.context import Context
 from rljob.core.manifest_facts import cluster_is_ready, is_deleted, is_suspended
 from rljob.core.observed import Manifest, Unseen
@@ -206,7 +206,8 @@ def _diagnose(context: Context, cluster: Manifest) -> Diagnosis:
         if told is not None and told.reason in list(StartReason):
             return Diagnosis(StartReason(told.reason), told.message)
         return Diagnosis(StartReason.POD_STARTING, "the pods were not listed yet")
-    found, spec, nodes = diagnose(context.observed.pods), context.frozen_spec, context.observed.nodes
+    found = diagnose(context.observed.pods, Expected.of(cluster))
+    spec, nodes = context.frozen_spec, context.observed.nodes
     if found.reason is not StartReason.POD_UNSCHEDULABLE or spec is None or isinstance(nodes, Unseen):
         return found
     if not class_is_known(spec):

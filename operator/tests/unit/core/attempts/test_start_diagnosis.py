@@ -3,7 +3,7 @@
 import pytest
 from builders import Json
 
-from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, StartReason, diagnose, refusal
+from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, Expected, StartReason, diagnose, refusal
 
 
 def pod(name: str = "a", **status: object) -> Json:
@@ -66,10 +66,35 @@ def test_without_pods_there_is_none_to_speak_of() -> None:
     assert diagnose([]).reason is StartReason.NO_PODS
 
 
-def test_pods_that_are_ready_are_not_said_to_be_missing() -> None:
-    found = diagnose([READY, READY])
-    assert found.reason is StartReason.POD_STARTING
-    assert found.message.startswith("the 2 pods that exist are ready; KubeRay ")
+@pytest.mark.parametrize(
+    ("pods", "expected", "message"),
+    [
+        (2, None, "all 2 pods are ready"),
+        (1, None, "the only pod is ready"),
+        (1, Expected(1, 0), "1 of 2 pods is ready; KubeRay has not created the rest yet"),
+        (1, Expected(1, 1, was_complete=True), "1 of 2 pods is ready; the others are gone"),
+        (2, Expected(1, 0), "all 2 pods are ready; KubeRay has counted 0 of 1 workers so far"),
+        (2, Expected(1, 1), "all 2 pods are ready"),
+        (2, Expected(1, 0, was_complete=True), "all 2 pods are ready"),
+    ],
+)
+def test_pods_that_are_ready_are_counted(pods: int, expected: Expected | None, message: str) -> None:
+    assert diagnose([READY] * pods, expected) == Diagnosis(StartReason.POD_STARTING, message)
+
+
+def test_a_pod_that_is_being_deleted_is_not_one_that_is_ready() -> None:
+    going = READY | {"metadata": {"name": "b", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert diagnose([READY, going], Expected(1, 1)).message == (
+        "1 of 2 pods is ready; KubeRay has not created the rest yet; being deleted: b"
+    )
+    assert diagnose([going], Expected(0, 0)).message == (
+        "0 of 1 pods are ready; KubeRay has not created the rest yet; being deleted: b"
+    )
+
+
+def test_pods_that_are_gone_are_not_said_to_come() -> None:
+    assert diagnose([], Expected(1, 1)).message == "no pod exists yet"
+    assert diagnose([], Expected(1, 1, was_complete=True)).message == "none of the 2 pods is left"
 
 
 FAILED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreateHeadPod", "message": "exceeded\n  quota"}
