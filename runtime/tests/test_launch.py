@@ -24,6 +24,7 @@ from rljob_runtime.contract import (
     PodVariable,
     Progress,
     SpoolFile,
+    StartProgress,
 )
 from rljob_runtime.launch import Ending, Launch, Patience
 from rljob_runtime.mirror import Mirror
@@ -105,6 +106,19 @@ def progress_of(spool: Spool) -> Progress:
     progress = spool.progress()
     assert progress is not None
     return progress
+
+
+def test_a_start_says_from_its_beginning_what_it_does(head: Head) -> None:
+    told: list[StartProgress | None] = []
+
+    def run() -> Outcome:
+        told.append(progress_of(head.spool).start)
+        return DONE
+
+    head.run = run
+    head.launch()
+    assert [start.stage for start in told if start] == ["Preparing"]
+    assert progress_of(head.spool).start is None
 
 
 def test_the_outcome_is_written_before_the_lock_is_released(looking: Head) -> None:

@@ -19,8 +19,9 @@ from typing import Any
 import ray
 
 from rljob_runtime import checkpoint, resume, step_metrics, training_attempt
-from rljob_runtime.contract import JobConfig, StopMode
+from rljob_runtime.contract import JobConfig, StartStage, StopMode
 from rljob_runtime.spool import Spool
+from rljob_runtime.start_report import count_tasks
 from rljob_runtime.stop_rules import Match, StopRules
 from rljob_runtime.trainer import Result
 from rljob_runtime.training_attempt import TrainingAttempt
@@ -66,11 +67,13 @@ class ContractTaskRunner:
             self._attempt.close()
 
     def _begin(self, made: Path | None) -> None:
+        self._attempt.start.at(StartStage.STARTING_RANKS, 0, self._job.devices)
         self._ranks = make_ranks(self._job.devices, self._settings)
         address, port = ray.get(self._ranks[0].listen.remote())
-        self._all("join", address, port)
+        self._all_counted(StartStage.STARTING_RANKS, "join", address, port)
         with resume.loading(made):
-            (self._step,) = set(self._all("load", made))
+            loading = StartStage.LOADING_MODEL if made is None else StartStage.LOADING_CHECKPOINT
+            (self._step,) = set(self._all_counted(loading, "load", made))
             if made is not None:
                 content = state.read_zip(made / checkpoint.COMPLETE_MARK)
                 if content != {"step": self._step}:
@@ -86,6 +89,7 @@ class ContractTaskRunner:
                     self._save_once()
                 return Result(self._step, mode)
             self._attempt.step_began()
+            self._attempt.start.at(StartStage.FIRST_ROLLOUT)
             started = time.monotonic()
             try:
                 window = self._rollout()
@@ -101,6 +105,7 @@ class ContractTaskRunner:
     def _rest_of_step(self, started: float, window: step_metrics.RolloutWindow) -> Result | None:
         """Train, save and record a step. Return the result if the run ends with this step."""
         generated = time.monotonic()
+        self._attempt.start.at(StartStage.FIRST_UPDATE)
         self._all("train", self._step + 1)
         self._step += 1
         updated = time.monotonic()
@@ -170,9 +175,20 @@ class ContractTaskRunner:
 
     def _all(self, method: str, *arguments: object) -> list[Any]:
         """Call a method of every rank and return the results."""
-        calls: list[Callable[..., Any]] = [getattr(rank, method).remote for rank in self._ranks]
-        results: list[Any] = ray.get([call(*arguments) for call in calls])
+        results: list[Any] = ray.get(self._call(method, *arguments))
         return results
+
+    def _all_counted(self, stage: StartStage, method: str, *arguments: object) -> list[Any]:
+        """Do the same, and report how many ranks have finished."""
+        tasks = self._call(method, *arguments)
+        self._attempt.start.at(stage, 0, len(tasks))
+        count_tasks(self._attempt.start, (stage, tasks))
+        results: list[Any] = ray.get(tasks)
+        return results
+
+    def _call(self, method: str, *arguments: object) -> list[Any]:
+        calls: list[Callable[..., Any]] = [getattr(rank, method).remote for rank in self._ranks]
+        return [call(*arguments) for call in calls]
 
 
 def make_ranks(count: int, wanted: Settings) -> list[Any]:

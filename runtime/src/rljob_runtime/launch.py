@@ -35,12 +35,23 @@ from rljob_runtime import (
 )
 from rljob_runtime import node_preflight as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
-from rljob_runtime.contract import ContractError, ExitCode, JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
+from rljob_runtime.contract import (
+    ContractError,
+    ExitCode,
+    JobConfig,
+    Outcome,
+    Phase,
+    Progress,
+    StartStage,
+    StopMode,
+    StopRequest,
+)
 from rljob_runtime.files import run_with_timeout
 from rljob_runtime.mirror import Mirror, own_log
 from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, Verdict, from_error, innermost
 from rljob_runtime.spool import Spool
 from rljob_runtime.stacks import register as stack_register
+from rljob_runtime.start_report import StartReport
 from rljob_runtime.trainer import Result, Setup, Trainer
 
 SHUTDOWN_SECONDS = 20.0
@@ -88,6 +99,11 @@ class Launch:
             return None
         folder, lease = Path(self.job.checkpoint_path), self.patience.claim
         return Keeper(folder, self.owner, lease, lambda error: leave_fenced(self, error))
+
+    @cached_property
+    def start(self) -> StartReport:
+        """Reports what the start is doing."""
+        return StartReport(self.spool, self.attempt.number)
 
     @property
     def owner(self) -> Owner:
@@ -172,6 +188,7 @@ def begin(launch: Launch) -> None:
             start_time=now,
         )
     )
+    launch.start.at(StartStage.PREPARING)
 
 
 def end(launch: Launch, outcome: Outcome) -> None:
@@ -220,6 +237,7 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
     stack_register.register()
     launch.trainer.prepare(Setup(launch.job, launch.attempt.number, launch.spool, launch.scratch, variables))
     refuse_if_stopped(launch)
+    launch.start.at(StartStage.CONNECTING)
 
     with contextlib.ExitStack() as stack:
         stack.callback(shut_down_ray)
@@ -261,18 +279,27 @@ def prepare_cluster(launch: Launch) -> None:
     """Check and reserve the cluster after connecting to Ray, before any process of the run exists."""
     # ray.init installs its own SIGTERM handler, which aborts.
     install_stop_handlers(launch, connected=True)
-    ray_cluster.wait_for_nodes(launch.job, launch.patience.devices_seconds)
-    launch.names.update(node_work.check(launch.job, launch.run_name, launch.spool))
+    start, job = launch.start, launch.job
+    ray_cluster.wait_for_nodes(
+        job, launch.patience.devices_seconds, lambda now: start.at(StartStage.WAITING_FOR_NODES, now, job.nodes)
+    )
+    start.at(StartStage.CHECKING_NODES)
+    launch.names.update(node_work.check(job, launch.run_name, launch.spool))
+    start.at(StartStage.WAITING_FOR_DEVICES)
     ray_cluster.wait_for_predecessor(launch.trainer.sole_actor, launch.patience.predecessor_seconds)
-    ray_cluster.wait_for_devices(launch.job, launch.patience.devices_seconds)
+    ray_cluster.wait_for_devices(
+        job, launch.patience.devices_seconds, lambda now: start.at(StartStage.WAITING_FOR_DEVICES, now, job.devices)
+    )
     launch.nodes.update(ray_cluster.device_nodes())
     threading.Thread(target=watch_for_lost_nodes, args=(launch,), daemon=True).start()
     node_work.start_watch(launch.job, launch.run_name, launch.spool, launch.attempt.number)
     if launch.job.checkpoint_path and launch.keeper is not None:
+        start.at(StartStage.CLAIMING_CHECKPOINTS)
         claim(Path(launch.job.checkpoint_path), launch.owner, launch.patience.claim)
         launch.keeper.start()
     choose_start(launch)
     refuse_if_stopped(launch)
+    start.at(StartStage.STARTING_TRAINER)
 
 
 def choose_start(launch: Launch) -> None:

@@ -80,28 +80,36 @@ def wait_for_predecessor(sole_actor: tuple[str, str], wait_seconds: float) -> No
     _wait(gone, wait_seconds, "ClusterBusy", lambda: "another run in this Ray cluster has not ended")
 
 
-def wait_for_devices(job: JobConfig, wait_seconds: float) -> None:
-    """Wait until the cluster has the job's nodes and all their devices are free."""
+def wait_for_devices(job: JobConfig, wait_seconds: float, seen: Callable[[int], None] = lambda _: None) -> None:
+    """Wait until the cluster has the job's nodes and all their devices are free; `seen` gets the free ones."""
     import ray
 
     def free() -> float:
         return float(ray.available_resources().get(RESOURCE, 0))
 
+    def enough() -> bool:
+        seen(int(now := free()))
+        return now >= job.devices
+
     def describe() -> str:
         return f"{free():g} of {job.devices} {RESOURCE} devices are free after {wait_seconds:g} s; the rest is in use"
 
     wait_for_nodes(job, wait_seconds)
-    _wait(lambda: free() >= job.devices, wait_seconds, "DevicesBusy", describe)
+    _wait(enough, wait_seconds, "DevicesBusy", describe)
 
 
-def wait_for_nodes(job: JobConfig, wait_seconds: float) -> None:
-    """Wait until the cluster has the job's nodes with their devices."""
+def wait_for_nodes(job: JobConfig, wait_seconds: float, seen: Callable[[int], None] = lambda _: None) -> None:
+    """Wait until the cluster has the job's nodes with their devices; `seen` gets the number that have joined."""
     per_node = job.devices // job.nodes
+
+    def joined() -> bool:
+        seen(now := _nodes_with(per_node))
+        return now >= job.nodes
 
     def describe() -> str:
         return f"{_nodes_with(per_node)} of {job.nodes} nodes with {per_node} {RESOURCE} joined in {wait_seconds:g} s"
 
-    _wait(lambda: _nodes_with(per_node) >= job.nodes, wait_seconds, "DevicesMissing", describe)
+    _wait(joined, wait_seconds, "DevicesMissing", describe)
 
 
 def device_nodes() -> dict[str, str]:

@@ -7,6 +7,7 @@ files are replaced atomically. `steps.jsonl` is appended to, and readers ignore 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -17,7 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime.contract import ContractError, CoreBinding, Progress, SpoolFile, StopMode, StopRequest
+from rljob_runtime.contract import (
+    ContractError,
+    CoreBinding,
+    Phase,
+    Progress,
+    SpoolFile,
+    StartProgress,
+    StopMode,
+    StopRequest,
+)
 from rljob_runtime.files import file_named_in_errors, write_atomically
 
 TAIL_BYTES = 256 * 1024
@@ -49,11 +59,15 @@ class Spool:
             progress = Progress.from_json((self.root / SpoolFile.CURRENT).read_bytes())
         except FileNotFoundError:
             return None
-        try:
-            seen = (self.attempt_folder(progress.attempt) / SpoolFile.BINDING).read_bytes()
-            return dataclasses.replace(progress, core_binding=CoreBinding.from_json(seen))
-        except (OSError, ContractError):
-            return progress
+        folder = self.attempt_folder(progress.attempt)
+        with contextlib.suppress(OSError, ContractError):
+            seen = CoreBinding.from_json((folder / SpoolFile.BINDING).read_bytes())
+            progress = dataclasses.replace(progress, core_binding=seen)
+        if progress.phase is Phase.STARTING:
+            with contextlib.suppress(OSError, ContractError):
+                start = StartProgress.from_json((folder / SpoolFile.START).read_bytes())
+                progress = dataclasses.replace(progress, start=start)
+        return progress
 
     def write_progress(self, progress: Progress) -> None:
         """Replace current.json."""
@@ -64,13 +78,17 @@ class Spool:
         current = self.progress()
         if current is None:
             raise ContractError(f"{self.root / SpoolFile.CURRENT}: missing; the launcher must write it first")
-        changed = dataclasses.replace(current, observed_time=time.time(), **changes)
+        changed = dataclasses.replace(current, observed_time=time.time(), start=None, **changes)
         self.write_progress(changed)
         return changed
 
     def write_binding(self, attempt: int, seen: CoreBinding) -> None:
         """Write the observed binding to its own file, because the trainer writes current.json concurrently."""
         write_atomically(self.attempt_folder(attempt) / SpoolFile.BINDING, seen.to_json())
+
+    def write_start(self, attempt: int, seen: StartProgress) -> None:
+        """Write the stage of a start to its own file, because several threads report it."""
+        write_atomically(self.attempt_folder(attempt) / SpoolFile.START, seen.to_json())
 
     def attempt_folder(self, attempt: int) -> Path:
         """Return the folder of one attempt."""

@@ -26,6 +26,7 @@ from rljob_runtime.files import folder_bytes, run_with_timeout
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError
 from rljob_runtime.spool import STRENGTH, Spool, StepRecord
+from rljob_runtime.start_report import StartReport
 
 STEPS_OF_MEDIAN = 1000
 SIZE_SECONDS = 2.0
@@ -49,6 +50,8 @@ class TrainingAttempt:
     """A stop requested by an actor call. Requests through the spool are read from there."""
     reported: StopMode | None = field(default=None, init=False)
     mirror: Mirror = field(init=False)
+    start: StartReport = field(init=False)
+    """Reports what the start is doing, until the first step is recorded."""
     keep: int | None = field(default=None, init=False)
     """Number of newest complete checkpoints to keep in the folder; None keeps all."""
     split: dict[str, int | None] = field(default_factory=dict, init=False)
@@ -67,6 +70,7 @@ class TrainingAttempt:
     def __post_init__(self) -> None:
         """Open the attempt's folder on the log volume."""
         self.mirror = Mirror(self.job, self.attempt)
+        self.start = StartReport(self.spool, self.attempt)
 
     def request_stop(self, mode: StopMode) -> None:
         """Record a stop requested by an actor call."""
@@ -209,6 +213,7 @@ class TrainingAttempt:
         """Append a step's line and publish its metrics."""
         record = StepRecord(step=step, time=time.time(), metrics=metrics)
         self.spool.append_step(self.attempt, record)
+        self.start.finish()
         self._first_step = step if self._first_step is None else self._first_step
         if self._step_begun is not None:
             self._step_seconds.append(time.monotonic() - self._step_begun)

@@ -292,7 +292,7 @@ CLAIMS += ("only pod is ready", "KubeRay has counted")
 
 @pytest.mark.parametrize("was_complete", [False, True])
 @pytest.mark.parametrize("wanted", [1, 2, 3, 4])
-def test_only_what_is_true_is_said_of_pods(wanted: int, was_complete: bool) -> None:  # noqa: FBT001 - parametrized
+def test_only_what_is_true_is_said_of_pods(wanted: int, was_complete: bool) -> None:
     for existing in range(wanted + 2):
         for ready in range(existing + 1):
             for counted in range(wanted):

@@ -44,6 +44,7 @@ from rljob_runtime.contract.progress import (
     StopMode,
     StopRequest,
 )
+from rljob_runtime.contract.start import StartProgress, StartStage
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -72,6 +73,8 @@ __all__ = [
     "ResumeSource",
     "RuleCondition",
     "SpoolFile",
+    "StartProgress",
+    "StartStage",
     "StepMetric",
     "StopMode",
     "StopRequest",

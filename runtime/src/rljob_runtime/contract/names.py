@@ -70,6 +70,9 @@ class SpoolFile(enum.StrEnum):
     BINDING = "binding.json"
     """A CoreBinding with the observed processes, in the attempt's folder. A separate file because the launcher writes
     it while the trainer writes current.json."""
+    START = "start.json"
+    """A StartProgress, in the attempt's folder. A separate file because threads of the trainer write it while its loop
+    writes current.json."""
     ROLLOUT_TARGETS = "rollout-targets.yml"
     """Prometheus scrape file written by verl: addresses of vLLM's own metrics."""
     QUEUE_TARGET = "queue-target"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rljob_runtime.contract import codec
 from rljob_runtime.contract.exit_codes import Outcome
+from rljob_runtime.contract.start import StartProgress
 
 
 class Phase(enum.StrEnum):
@@ -157,6 +158,8 @@ class Progress:
     checkpoint_bytes: int | None = None
     """Total size of its files; absent if counting took longer than two seconds."""
     preflight: Preflight | None = None
+    start: StartProgress | None = None
+    """What the start is doing; absent once a step is complete, and from images that do not report it."""
     core_binding: CoreBinding | None = None
     """Absent if binding is disabled."""
     outcome: Outcome | None = None

@@ -21,11 +21,11 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
 
 from rljob_runtime import checkpoint, parallelism, resume, training_attempt
-from rljob_runtime.contract import Platform, StopMode
+from rljob_runtime.contract import Platform, StartStage, StopMode
 from rljob_runtime.launcher_overrides import TRAINER_NAME
 from rljob_runtime.step_metrics import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
-from rljob_runtime.verl_plugin import cpu_defaults, fenced_save, remax_baselines, tracking
+from rljob_runtime.verl_plugin import cpu_defaults, fenced_save, remax_baselines, start_stages, tracking
 from rljob_runtime.verl_plugin.discarded_tokens import DiscardedTokens, padded_rows
 from rljob_runtime.verl_plugin.metrics import numbers, validation_metrics
 from rljob_runtime.verl_plugin.replica_times import from_plain
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
     from verl.experimental.agent_loop import AgentLoopManager
     from verl.trainer.ppo.v1.replay_buffer import KVBatchMeta, ReplayBuffer
+
+    from rljob_runtime.start_report import StartReport
 
 STOP_POLL_SECONDS = 0.2
 """How often a rollout in progress checks for a stop request."""
@@ -60,6 +62,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     checkpoint_callback: Any
     logger: Any = None
     """verl's Tracking, set by its `fit`."""
+    actor_rollout_wg = start_stages.Ranks(StartStage.LOADING_MODEL, "init_model")
+    critic_wg = start_stages.Ranks(StartStage.LOADING_CRITIC, "reset")
 
     def __init__(self, config: DictConfig) -> None:
         self._run = training_attempt.current()
@@ -119,10 +123,36 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         elif self._in_loop and self._run.stop_mode() is not None:
             raise ValidationAbandonedError
 
+    # What the start is doing; see start_stages.py.
+
+    @property
+    def start(self) -> StartReport:
+        """Reports it."""
+        return self._run.start
+
+    def _setup(self) -> None:
+        start_stages.count_replicas(self.config.actor_rollout_ref.rollout.name, self.start)
+        super()._setup()
+
+    def _init_dataloader(self) -> None:
+        self.start.at(StartStage.LOADING_DATA)
+        super()._init_dataloader()
+
+    def _init_resource_pool_mgr(self) -> None:
+        self.start.at(StartStage.STARTING_RANKS, 0, self._run.job.devices)
+        super()._init_resource_pool_mgr()
+
+    def on_init_end(self) -> None:
+        """Send the weights to the replicas."""
+        self.start.at(StartStage.SENDING_WEIGHTS)
+        super().on_init_end()
+
     # The run from start to end.
 
     def _load_checkpoint(self) -> None:
         trainer = self.config.trainer
+        if trainer.resume_mode == "resume_path":
+            self.start.at(StartStage.LOADING_CHECKPOINT)
         with resume.loading(Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else None):
             super()._load_checkpoint()
         self._run.resumed(self.global_steps)
@@ -145,6 +175,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self._step_back(mode)
             raise StepAbandonedError
         super().on_step_begin()
+        self.start.at(StartStage.FIRST_ROLLOUT)
         self._run.step_began()
         self._take_window()
 
@@ -267,6 +298,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         if self._baseline_of:
             self._collect_baselines()
         super().on_sample_end()
+        self.start.at(StartStage.FIRST_UPDATE)
 
     def _collect_baselines(self) -> None:
         count = len(self._baseline_of)
@@ -300,6 +332,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         """Record a validation before training as a separate step. Later validations belong to their step."""
         if self._in_loop:
             return self._validate_unless_stopped()
+        self.start.at(StartStage.VALIDATING)
         metrics: dict[str, float] = super()._validate()
         only = bool(self.config.trainer.get("val_only", False))
         self._run.record_validation(self.global_steps, numbers(metrics), only=only)
