@@ -44,6 +44,8 @@ def test_a_stage_is_published_with_its_begin_and_its_count(begun: Spool) -> None
     since = begin_of(begun)
     report.at(StartStage.WAITING_FOR_NODES, 3, 4)
     assert (shown(begun), begin_of(begun)) == (("WaitingForNodes", 3, 4), since)
+    report.at(StartStage.WAITING_FOR_NODES, 5, 4)
+    assert shown(begun) == ("WaitingForNodes", 4, 4)
     report.at(StartStage.CHECKING_NODES)
     assert shown(begun) == ("CheckingNodes", None, None)
     assert begin_of(begun) >= since

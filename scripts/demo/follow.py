@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from rljob.cli import start
 from rljob.cli.progress_line import Line, progress_line
 from rljob.cli.status import ENDED
 from scripts.demo.commands import Kubernetes, Manifest
@@ -29,14 +31,16 @@ class Patience:
 def follow(kubernetes: Kubernetes, namespace: str, name: str, patience: Patience) -> Manifest:
     """Poll until the job has ended. Raise DemoError if it takes too long."""
     started = moved = time.monotonic()
-    line, last = Line(), ("", -1)
+    line, last, said = Line(), ("", -1), ""
     while True:
         job = kubernetes.get("rljob", name, "--namespace", namespace)
         if job is None:
             raise DemoError(f"RLJob {namespace}/{name} no longer exists; it was deleted")
         status = job.get("status") or {}
         now, here = time.monotonic(), (str(status.get("state", "Pending")), _step(status))
-        line.draw(describe(status, now - started), important=here[0] != last[0])
+        stage = start.words(status)
+        line.draw(describe(status, now - started), important=(here[0], stage) != (last[0], said))
+        said = stage
         if here != last:
             moved, last = now, here
         if here[0] in ENDED:
@@ -51,7 +55,8 @@ def follow(kubernetes: Kubernetes, namespace: str, name: str, patience: Patience
 
 def describe(status: Mapping[str, Any], elapsed_seconds: float) -> str:
     """Return the current line."""
-    state, message = str(status.get("state", "Pending")), str(status.get("message", ""))
+    state = str(status.get("state", "Pending"))
+    message = start.current(str(status.get("message", "")), datetime.now(UTC))
     return progress_line(elapsed_seconds, state, status.get("progress") or {}, message)
 
 

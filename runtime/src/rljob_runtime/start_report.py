@@ -70,6 +70,9 @@ class StartReport:
 
     def _write(self, stage: StartStage, done: int | None, total: int | None) -> None:
         begun = self._last.begun if self._last is not None and self._last.stage == stage else time.time()
+        if done is not None and total is not None:
+            # A cluster may have more nodes and devices than the job uses.
+            done = min(done, total)
         report = StartProgress(stage.value, begun, done, total)
         if self._over or report == self._last:
             return

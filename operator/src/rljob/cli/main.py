@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob.api.training import MemoryCheck
-from rljob.cli import kubectl, quota, usage
+from rljob.cli import kubectl, quota, start, usage
 from rljob.cli.arguments import build_parser
 from rljob.cli.describe import World, why
 from rljob.cli.diff import against_file, against_job
@@ -173,7 +173,7 @@ def _status(chosen: argparse.Namespace) -> int:
     if chosen.watch:
         return watch_status(chosen.name, place, chosen.interval)
     job = kubectl.get_job(chosen.name, place)
-    print(describe(job))
+    print(describe(start.with_current(job, datetime.now(UTC))))
     return FAILED if failed(job) else 0
 
 
@@ -257,6 +257,7 @@ def _describe(chosen: argparse.Namespace) -> int:
     job = kubectl.get_job(chosen.name, kubectl.Place(chosen.namespace, chosen.context))
     place = kubectl.Place(job["metadata"]["namespace"], chosen.context)
     mine = f"{labels.JOB_UID}={job['metadata']['uid']}"
+    job = start.with_current(job, datetime.now(UTC))
     world = World(job, clusters=kubectl.list_readable("rayclusters.ray.io", place, "--selector", mine) or ())
     if world.cluster is not None:
         pods = kubectl.list_readable("pods", place, "--selector", f"{labels.RAY_CLUSTER}={world.cluster_name}")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from rljob.cli.start import STARTING
 from rljob.cli.status import progress_bar
 
 QUIET_LINE_SECONDS = 20.0
@@ -60,8 +61,8 @@ def clock(seconds: float) -> str:
 
 
 def progress_line(elapsed_seconds: float, state: str, progress: Mapping[str, Any], message: str = "") -> str:
-    """Return the current line: the message before the first step, then a bar with metrics."""
-    if not progress.get("step"):
+    """Return the current line: the message before the first step, and while an attempt starts, else a bar."""
+    if not progress.get("step") or (state == STARTING and message):
         return f"{clock(elapsed_seconds)}  {state:<12} {message}".rstrip()[:MESSAGE_CHARACTERS]
     told = [f"{label} {progress[key]}" for label, key in FIGURES if progress.get(key) is not None]
     bar = progress_bar(int(progress["step"]), int(progress.get("totalSteps", 0)))

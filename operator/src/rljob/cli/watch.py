@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self, TextIO
 
-from rljob.cli import kubectl
+from rljob.cli import kubectl, start
 from rljob.cli.errors import UsageError
 from rljob.cli.progress_line import Line, progress_line
 from rljob.cli.status import ABSENT, ENDED, describe, failed, progress_bar, table
@@ -105,7 +105,7 @@ def _row(job: Manifest, now: datetime, *, several: bool) -> tuple[str, ...]:
     return (
         f"{namespace}/{name}" if several else name,
         _state(job),
-        progress_bar(step, total, BAR) if total else ABSENT,
+        start.stage(status, now) or (progress_bar(step, total, BAR) if total else ABSENT),
         str(progress.get("reward", ABSENT)),
         str(progress.get("tokensPerSecondPerCard", ABSENT)),
         str(progress.get("clusterIdleRatio", ABSENT)),
@@ -146,23 +146,23 @@ def watch_status(name: str, place: kubectl.Place, interval_seconds: float, out: 
         job = _on_screen(looks, out) if out.isatty() else _in_lines(looks, out)
     except KeyboardInterrupt:
         return INTERRUPTED
-    print(describe(job), file=out)
+    print(describe(_current(job)), file=out)
     return 1 if failed(job) else 0
 
 
 def _on_screen(looks: Iterator[Look], out: TextIO) -> Manifest:
     job, _ = next(looks)
     with Screen(out) as screen:
-        screen.draw(describe(job))
+        screen.draw(describe(_current(job)))
         for job, trouble in looks:
-            screen.draw(describe(job) + (f"\n\n{trouble}" if trouble else ""))
+            screen.draw(describe(_current(job)) + (f"\n\n{trouble}" if trouble else ""))
     return job
 
 
 def _in_lines(looks: Iterator[Look], out: TextIO) -> Manifest:
-    line, shown = Line(out), ("", False)
+    line, shown = Line(out), ("", "", False)
     for job, trouble in looks:
-        here = (_state(job), bool(trouble))
+        here = (_state(job), start.words(job.get("status") or {}), bool(trouble))
         if _state(job) not in ENDED:
             line.draw(trouble or _line(job), important=here != shown)
         shown = here
@@ -170,10 +170,14 @@ def _in_lines(looks: Iterator[Look], out: TextIO) -> Manifest:
     return job
 
 
+def _current(job: Manifest) -> Manifest:
+    return start.with_current(job, datetime.now(UTC))
+
+
 def _line(job: Manifest) -> str:
     status = job.get("status") or {}
     age = datetime.now(UTC) - datetime.fromisoformat(job["metadata"]["creationTimestamp"])
-    message = str(status.get("message") or "")
+    message = start.current(str(status.get("message") or ""), datetime.now(UTC))
     return progress_line(age.total_seconds(), _state(job), status.get("progress") or {}, message)
 
 

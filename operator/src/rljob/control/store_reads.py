@@ -10,13 +10,12 @@ from rljob.cluster.kinds import POD, POD_GROUP, RAY_CLUSTER, RECIPES, RLJOB, WOR
 from rljob.cluster.manifests import controller_uid
 from rljob.control.store import Key, Store
 from rljob.core.jitter import jittered
-from rljob.core.observed import UNSEEN, Manifest, Unseen
+from rljob.core.observed import PROGRESS_WRITE_SECONDS, UNSEEN, Manifest, Unseen
 
 if TYPE_CHECKING:
     from rljob.api.v1alpha1 import RecipeKind
     from rljob.control.job_memory import JobMemory
 
-PROGRESS_WRITE_SECONDS = 30.0
 PROGRESS_JITTER = 0.5
 """A job writes less often by up to this fraction, or jobs that began together would always write together."""
 PROGRESS_WRITES_PER_SECOND = 6

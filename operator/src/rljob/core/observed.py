@@ -22,6 +22,8 @@ from rljob_runtime.contract import Progress
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
+PROGRESS_WRITE_SECONDS = 30.0
+"""Shortest interval between two status writes of a job that only report progress, unless many jobs share the rate."""
 PARTIAL_SECONDS = 60
 """KubeRay creates the pods of a cluster within seconds, and the scheduler binds hundreds a second; a node that another
 job leaves is free when its pods are gone, usually within their grace period of 30 s."""
@@ -209,7 +211,7 @@ class Observed:
     """The other RLJobs of the namespace by name; filled when a cluster generation is about to begin."""
     unreadable: Mapping[RecipeKind, str] = field(default_factory=dict)
     """Kinds of recipes that cannot be read, and why."""
-    progress_write_seconds: float = 30.0
+    progress_write_seconds: float = PROGRESS_WRITE_SECONDS
     """Shortest interval between two status writes that only report a further step."""
     partial_seconds: float = PARTIAL_SECONDS
     """How long a cluster may hold some of its nodes while other jobs have the rest, without jitter."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from rljob.core.manifest_facts import age_seconds
-from rljob.core.observed import Manifest
+from rljob.core.observed import PROGRESS_WRITE_SECONDS, Manifest
 
 LEAVING_POLL_SECONDS = 2.0
 """While the head pod is being deleted, its exporter answers for a few seconds only."""
@@ -15,6 +15,9 @@ LOOK_AGAIN_SECONDS = 5.0
 """After a fact could not be read."""
 HEAD_POLL_SECONDS_MIN, HEAD_POLL_SECONDS_MAX = 10.0, 60.0
 """Bounds of the interval between two requests to the exporter: a tenth of a step."""
+START_WRITE_SECONDS = 10.0
+"""Shortest interval between two reports of a start, unless many jobs share the rate of writes: a start has fewer than
+twenty stages, and most of them last for seconds."""
 SILENCE_REPORTED_SECONDS = 300.0
 """A head that is busy for a few polls is not worth a report; one that is silent for five minutes is."""
 POD_QUIET_SECONDS = 10.0
@@ -44,3 +47,8 @@ def pods_every_seconds(cluster: Manifest, now: datetime) -> float:
 
 def _bounded(seconds: float) -> float:
     return min(max(seconds, POD_POLL_SECONDS_MIN), POD_POLL_SECONDS_MAX)
+
+
+def start_write_seconds(progress_write_seconds: float) -> float:
+    """Return the shortest interval between two reports of a start."""
+    return progress_write_seconds if progress_write_seconds > PROGRESS_WRITE_SECONDS else START_WRITE_SECONDS

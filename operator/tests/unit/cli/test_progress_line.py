@@ -42,3 +42,11 @@ def test_on_a_terminal_it_is_drawn_over_and_cut_to_the_width(monkeypatch: pytest
     line.end()
     line.end()
     assert out.getvalue() == "\r\033[Ka lon\r\033[Ktwo\n"
+
+
+def test_an_attempt_that_starts_again_tells_its_message_although_there_were_steps() -> None:
+    assert (
+        progress_line(5, "Starting", PROGRESS, "loading the data (3 s)") == " 0:05  Starting     loading the data (3 s)"
+    )
+    assert "20/40" in progress_line(5, "Starting", PROGRESS)
+    assert "20/40" in progress_line(5, "Stopping", PROGRESS, "the run may save")

@@ -17,8 +17,7 @@ from rljob.cluster.errors import Forbidden, Unavailable
 from rljob.cluster.kinds import POD_GROUP, RLJOB
 from rljob.control.pod_group_api import KEEP_SECONDS
 from rljob.control.store import Key, Store
-from rljob.control.store_reads import PROGRESS_WRITE_SECONDS
-from rljob.core.observed import UNSEEN, Manifest, Observed, PodGroupApi, Unseen
+from rljob.core.observed import PROGRESS_WRITE_SECONDS, UNSEEN, Manifest, Observed, PodGroupApi, Unseen
 from rljob.core.requirements import Requirements
 from rljob.render.labels import JOB, JOB_UID
 from rljob.render.metadata import child_metadata

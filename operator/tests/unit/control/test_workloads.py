@@ -12,8 +12,7 @@ from machine import KEY, Machine, cluster_of
 from rljob.cluster.errors import Forbidden
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, WORKLOAD
 from rljob.control.store import Key, Store
-from rljob.control.store_reads import PROGRESS_WRITE_SECONDS
-from rljob.core.observed import UNSEEN, Manifest, Unseen
+from rljob.core.observed import PROGRESS_WRITE_SECONDS, UNSEEN, Manifest, Unseen
 
 
 def workload(owner: Manifest, *, kind: str = "RayCluster", message: str = "16 more needed") -> dict[str, Any]:

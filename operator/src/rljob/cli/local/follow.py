@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import FrameType
 
@@ -19,6 +19,7 @@ from rljob.api.lifecycle import Deadlines, Stop
 from rljob.cli.local.folder import JobFolder, write
 from rljob.cli.local.processes import Child
 from rljob.cli.progress_line import Line, progress_line
+from rljob.core import start_message
 from rljob.core.attempts.sanitize import plausible
 from rljob.core.status import metric
 from rljob_runtime.contract import (
@@ -28,6 +29,7 @@ from rljob_runtime.contract import (
     Phase,
     Progress,
     SpoolFile,
+    StartProgress,
     StopMode,
     StopRequest,
 )
@@ -87,8 +89,16 @@ class Attempt:
         with contextlib.suppress(OSError, ContractError):
             found = Progress.from_json((self.folder.spool / SpoolFile.CURRENT).read_bytes())
             if found.attempt == self.number:
-                return plausible(found, datetime.now(UTC))
+                return plausible(self._with_start(found), datetime.now(UTC))
         return None
+
+    def _with_start(self, found: Progress) -> Progress:
+        """Add what the start is doing, as the exporter does (rljob_runtime/spool.py)."""
+        if found.phase is Phase.STARTING:
+            with contextlib.suppress(OSError, ContractError):
+                told = (self.folder.attempt(self.number) / SpoolFile.START).read_bytes()
+                return replace(found, start=StartProgress.from_json(told))
+        return found
 
     def ask(self, mode: StopMode) -> None:
         """Write a stop request."""
@@ -98,15 +108,17 @@ class Attempt:
 
 def follow(attempt: Attempt, interrupts: Interrupts, line: Line) -> Progress | None:
     """Wait for the end of the launcher and return its last progress."""
-    shown = ("", -1)
+    shown: tuple[str, int, str | None] = ("", -1, None)
     while attempt.child.exit_code is None:
         progress = attempt.progress()
         _hold_deadlines(attempt, progress)
         _pass_on(attempt, progress, interrupts)
         state, step = _state(attempt, progress), progress.step if progress else 0
         text = progress_line(time.monotonic() - attempt.begun, state, *_told(attempt, progress))
-        line.draw(text, important=(state, step) != shown and (state != shown[0] or step == 1))
-        shown = (state, step)
+        stage = progress.start.stage if progress is not None and progress.start is not None else None
+        moved = state != shown[0] or (step != shown[1] and step == 1) or stage != shown[2]
+        line.draw(text, important=moved)
+        shown = (state, step, stage)
         time.sleep(POLL_SECONDS)
     progress = attempt.progress()
     if progress is not None and progress.step:
@@ -163,7 +175,12 @@ def _told(attempt: Attempt, progress: Progress | None) -> tuple[dict[str, object
         return {}, "at once"
     if attempt.asked is not None:
         return {}, "saving after the current step; press Ctrl-C again to exit immediately"
-    if progress is None or progress.step == 0:
+    if progress is None:
+        return {}, STARTING
+    now = datetime.now(UTC)
+    if (stage := start_message.message(progress.start, now)) is not None:
+        return {}, stage.now(now)
+    if progress.step == 0:
         return {}, STARTING
     if progress.phase is Phase.STARTING:
         return {}, RESUMING.format(step=progress.step)

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from datetime import datetime
 
-from rljob_runtime.contract import Progress
+from rljob_runtime.contract import Progress, StartProgress, StartStage
 
 STEP_MAX = 2_147_483_647
 BYTES_MAX = 2**63 - 1
@@ -36,8 +36,18 @@ def plausible(answer: Progress, now: datetime) -> Progress:
         resumed_from_step=None if resumed is None else min(max(resumed, 0), STEP_MAX),
         checkpoint_time=_past(answer.checkpoint_time, now) if answer.checkpoint_time else None,
         checkpoint_seconds=_positive(answer.checkpoint_seconds),
+        start=_start(answer.start, now),
         checkpoint_bytes=size if size is not None and 0 <= size <= BYTES_MAX else None,
     )
+
+
+def _start(told: StartProgress | None, now: datetime) -> StartProgress | None:
+    """A stage that this version does not know, or that began at no possible time, says nothing."""
+    if told is None or told.stage not in list(StartStage) or not (begun := _past(told.begun, now)):
+        return None
+    if told.done is None or told.total is None or not 0 <= told.done <= told.total <= STEP_MAX:
+        return StartProgress(told.stage, begun)
+    return replace(told, begun=begun)
 
 
 def _positive(seconds: float | None) -> float | None:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from rljob.api.lifecycle import Deadlines
 from rljob.api.status import Attempt, Condition, ConditionStatus, ConditionType, RLJobStatus, State
-from rljob.core import status, times
+from rljob.core import start_message, status, times
 from rljob.core.attempts.classify import is_killed
 from rljob.core.context import Context
 from rljob.core.observed import Manifest, Unseen
@@ -17,6 +17,7 @@ from rljob.core.polling import (
     LEAVING_POLL_SECONDS,
     SILENCE_REPORTED_SECONDS,
     SUBMIT_POLL_SECONDS,
+    start_write_seconds,
 )
 from rljob.core.reasons import Reason
 from rljob.core.requirements import STOPS_HERE, Requirements, intended_head
@@ -36,6 +37,7 @@ STALLED_STEPS = 3
 """A progress deadline below the length of a step would end every run."""
 DOOMED_SECONDS = 60.0
 """The deletion timestamp includes the grace period: a running kubelet kills the pod at that moment."""
+PROGRESSING = ConditionType.PROGRESSING
 OVER = ("Failed", "Succeeded")
 """Phases of a pod whose containers have ended (restartPolicy Never)."""
 
@@ -133,7 +135,7 @@ def _await_answer(context: Context) -> Plan:
     The operator may have been away, or its network path to the head may be blocked: neither justifies ending a
     training run.
     """
-    told = status.condition(context.status, ConditionType.PROGRESSING)
+    told = status.condition(context.status, PROGRESSING)
     if told is not None and told.reason == Reason.HEAD_SILENT:
         mute, limit = _mute_since(context, told), timedelta(seconds=context.deadlines.progress_seconds)
         if mute is not None and context.now >= mute + limit:
@@ -200,10 +202,10 @@ def _poll_seconds(context: Context, answer: Answer) -> float:
 
 
 def _worth_writing(context: Context, answer: Answer) -> bool:
-    """Report whether to write: transitions at once, steps and checkpoints every `progress_write_seconds` each."""
+    """Report whether to write: transitions at once, steps, checkpoints and stages of a start at their intervals."""
     old = context.status.progress
     if answer.step == 0:
-        return status.is_silent(context.status)
+        return status.is_silent(context.status) or _is_further(context, answer)
     if old is None or old.observed_time is None or not _is_training(context):
         return True
     saved, told = latest_checkpoint(context, answer), context.status.checkpoint
@@ -216,12 +218,22 @@ def _worth_writing(context: Context, answer: Answer) -> bool:
     return _may_be_written(context, old.observed_time) or answer.step == answer.total_steps
 
 
+def _is_further(context: Context, answer: Answer) -> bool:
+    """Report whether the start does something else than the status says, and may be reported again."""
+    seen, told = start_message.message(answer.start, context.now), status.condition(context.status, PROGRESSING)
+    written = None if told is None else start_message.read(told.message)
+    if seen is None or written is None:
+        return seen is not None
+    waited = (context.now - written.time).total_seconds()
+    return seen.words != written.words and waited >= start_write_seconds(context.observed.progress_write_seconds)
+
+
 def _may_be_written(context: Context, last: str) -> bool:
     return (context.now - times.from_text(last)).total_seconds() >= context.observed.progress_write_seconds
 
 
 def _is_training(context: Context) -> bool:
-    progressing = status.condition(context.status, ConditionType.PROGRESSING)
+    progressing = status.condition(context.status, PROGRESSING)
     return progressing is not None and progressing.reason == Reason.TRAINING
 
 
@@ -230,8 +242,10 @@ def _write_progress(context: Context, answer: Answer, wait: float) -> Plan:
     message = f"step {answer.step}/{answer.total_steps}"
     # The condition reports the transition only; a message with the step would make every step one.
     reason, state = (Reason.TRAINING, State.TRAINING) if answer.step else (Reason.SUBMITTED, State.STARTING)
-    new = context.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, reason)
-    new = context.writer.summarised(new, state, reason)
+    start = start_message.message(answer.start, context.now) if answer.step == 0 else None
+    told = "" if start is None else start.text
+    new = context.writer.with_condition(new, PROGRESSING, ConditionStatus.TRUE, reason, told)
+    new = context.writer.summarised(new, state, reason, told)
     # The first step is in the condition; an event only follows the warning about a silent head.
     events = (
         (EventNote(EventType.NORMAL, reason, f"the head answers again: {message}"),)

@@ -1,0 +1,100 @@
+"""What a start is doing, in words that can be read again."""
+
+from __future__ import annotations
+
+import pytest
+from builders import NOW, answer, at
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob.core.attempts.sanitize import STEP_MAX, plausible
+from rljob.core.start_message import WORDS, message, read
+from rljob_runtime.contract import Progress, StartProgress, StartStage
+
+starts = st.builds(
+    StartProgress,
+    stage=st.sampled_from([*StartStage, "Unknown", "", "x" * 3000]),
+    begun=st.floats(),
+    done=st.none() | st.integers(),
+    total=st.none() | st.integers(),
+)
+
+
+def told(start: StartProgress) -> StartProgress | None:
+    return plausible(answer({"start": start}), NOW).start
+
+
+def test_every_stage_has_words() -> None:
+    assert list(WORDS) == list(StartStage)
+    assert len({words for words, _ in WORDS.values()}) == len(StartStage)
+
+
+@pytest.mark.parametrize(
+    ("start", "text"),
+    [
+        (StartProgress("LoadingModel", 0.0, 3, 16), "loading the model: 3 of 16 ranks are done"),
+        (StartProgress("LoadingCheckpoint", 0.0), "loading the checkpoint"),
+        (StartProgress("StartingReplicas", 0.0, 0, 4), "starting the rollout replicas: 0 of 4 serve"),
+        (StartProgress("FirstRollout", 0.0), "first rollout"),
+    ],
+)
+def test_the_status_holds_how_long_a_stage_had_lasted(start: StartProgress, text: str) -> None:
+    begun = StartProgress(start.stage, at(-45).timestamp(), start.done, start.total)
+    written = message(begun, NOW)
+    assert written is not None
+    assert written.text == f"{text} (45 s at 2026-01-01T12:00:00Z)"
+    assert written.now(at(12)) == f"{text} (57 s)"
+    # A clock of the reader that is behind makes no stage shorter.
+    assert written.now(at(-60)) == f"{text} (45 s)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "the driver is starting",
+        "first rollout (45 s)",
+        "first rollout (45 s at 2026-13-01T12:00:00Z)",
+        "first rollout (45 s at 2026-01-01T12:00:00Z), or so",
+    ],
+)
+def test_any_other_text_is_not_taken_for_one(text: str) -> None:
+    assert read(text) is None
+
+
+@pytest.mark.parametrize(
+    ("start", "kept"),
+    [
+        (StartProgress("WarmingUp", 5.0, 1, 2), None),
+        (StartProgress("LoadingModel", float("nan"), 1, 2), None),
+        (StartProgress("LoadingModel", -5.0, 1, 2), None),
+        (StartProgress("LoadingModel", 5.0, 1, 2), StartProgress("LoadingModel", 5.0, 1, 2)),
+        (StartProgress("LoadingModel", 5.0, None, 2), StartProgress("LoadingModel", 5.0)),
+        (StartProgress("LoadingModel", 5.0, 1), StartProgress("LoadingModel", 5.0)),
+        (StartProgress("LoadingModel", 5.0, 3, 2), StartProgress("LoadingModel", 5.0)),
+        (StartProgress("LoadingModel", 5.0, -1, 2), StartProgress("LoadingModel", 5.0)),
+        (StartProgress("LoadingModel", 5.0, 1, STEP_MAX + 1), StartProgress("LoadingModel", 5.0)),
+        (StartProgress("LoadingModel", 4e9), StartProgress("LoadingModel", NOW.timestamp())),
+    ],
+)
+def test_only_a_stage_that_this_version_knows_is_told(start: StartProgress, kept: StartProgress | None) -> None:
+    assert told(start) == kept
+
+
+@given(starts)
+def test_whatever_a_pod_reports_is_bounded_and_read_again(start: StartProgress) -> None:
+    written = message(told(start), NOW)
+    if written is not None:
+        assert len(written.text) < 128
+        assert read(written.text) == written
+
+
+def test_an_answer_without_a_stage_says_nothing() -> None:
+    assert message(None, NOW) is None
+    older = b'{"attempt":1,"phase":"Starting","podUid":"p"}'
+    assert Progress.from_json(older).start is None
+
+
+def test_an_answer_of_a_newer_image_is_read_without_its_stage() -> None:
+    newer = b'{"attempt":1,"phase":"Starting","podUid":"p","start":{"begun":5.0,"heat":3,"stage":"WarmingUp"}}'
+    assert plausible(Progress.from_json(newer), NOW).start is None
