@@ -63,6 +63,21 @@ def test_a_job_lives_from_creation_to_success_by_exactly_these_writes(world: Wor
     assert world.status.progress.summary == "40/40"
 
 
+def test_a_start_that_takes_its_time_costs_one_write_for_its_stage(world: World) -> None:
+    settle(world)
+    world.end_initializers()
+    settle(world)
+    world.make_ready()
+    settle(world)
+    before = len(world.words)
+    world.run_driver()
+    for _ in range(60):
+        world.clock.advance(10)
+        settle(world)
+    assert world.words[before:] == ["status"]
+    assert str(world.status.message).startswith("loading the model: 1 of 2 ranks are done (")
+
+
 def test_the_same_manifest_again_is_no_write(world: World) -> None:
     settle(world)
     before = list(world.words)

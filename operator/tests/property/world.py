@@ -24,7 +24,7 @@ from rljob.core.observed import Manifest, RayJob, RayJobState
 from rljob.core.plan import SubmitJob
 from rljob.render import labels
 from rljob.render.podgroup import GROUP_NAME
-from rljob_runtime.contract import Outcome, Phase, Progress
+from rljob_runtime.contract import Outcome, Phase, Progress, StartProgress, StartStage
 
 KEY = Key("team", "sums")
 CODE = "code"
@@ -406,15 +406,18 @@ class World(Operators):
         step = min((old.step if old else self.saved_step) + steps, 40)
         self.saved_step = step if saves else self.saved_step
         self.highest_step = max(self.highest_step, step)
+        phase, now = self._phase(old, step), self.clock.now().timestamp()
+        loading = StartProgress(StartStage.LOADING_MODEL, now if old is None else old.start_time, 1, 2)
         head.progress = Progress(
             pod_uid=head.pod_uid,
-            phase=self._phase(old, step),
+            phase=phase,
+            start=loading if phase is Phase.STARTING else None,
             attempt=int(ray_job.submission_id.rpartition("-")[2]),
             submission_id=ray_job.submission_id,
             step=step,
             total_steps=40,
-            observed_time=self.clock.now().timestamp() if steps or old is None else old.observed_time,
-            start_time=self.clock.now().timestamp() if old is None else old.start_time,
+            observed_time=now if steps or old is None else old.observed_time,
+            start_time=now if old is None else old.start_time,
             reward=0.5,
             step_seconds=4.0,
             median_step_seconds=4.0,

@@ -26,7 +26,8 @@ LAUNCHER = '''
 """Trains a step every STEP_SECONDS, saves every second one, resumes where it was."""
 import json, os, sys, time
 from pathlib import Path
-from rljob_runtime.contract import JobConfig, Outcome, Phase, Progress, StopMode, StopRequest
+from rljob_runtime.contract import (
+    JobConfig, Outcome, Phase, Progress, StartProgress, StartStage, StopMode, StopRequest)
 
 job = JobConfig.from_json(Path(os.environ["RLJOB_CONFIG"]).read_bytes())
 assert job.digest() == os.environ["RLJOB_JOB_DIGEST"]
@@ -52,6 +53,8 @@ def leave(code, reason, message):
 behaviour = os.environ.get("BEHAVIOUR", "")
 if behaviour == "silent":
     time.sleep(60)
+start = StartProgress(StartStage.LOADING_MODEL, time.time(), 1, 2)
+(attempt / "start.json").write_bytes(start.to_json())
 tell(Phase.STARTING)
 if behaviour == "broken":
     leave(64, "PathMissing", "model.path: /x does not exist")

@@ -183,7 +183,9 @@ def test_a_run_that_makes_no_step_tells_who_waits_where(
 ) -> None:
     assert runtime.is_dir()
     assert run(manifest({"deadlines": {"progressSeconds": 1}}, behaviour="slow")) == 1
-    assert "failed: Stalled: rank 3 is in ask_the_judge" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "  Starting     loading the model: 1 of 2 ranks are done (" in told
+    assert "failed: Stalled: rank 3 is in ask_the_judge" in told
     monkeypatch.setattr("rljob.cli.local.follow.STALLED_SECONDS", 0.5)
     assert run(manifest({"deadlines": {"progressSeconds": 1}}, behaviour="deaf and slow")) == 1
     assert "failed: DeadlineExceeded: no step within deadlines.progressSeconds 1" in capsys.readouterr().out
