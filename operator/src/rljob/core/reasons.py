@@ -70,7 +70,7 @@ class Reason(enum.StrEnum):
     DRIVER_LOST = "DriverLost"
     """Ray no longer knows the submission."""
     SUBMITTED = "Submitted"
-    """Ray accepted the job; imports and model loading come before the first step."""
+    """Ray accepted the job; the message says what its start is doing, as far as the image reports it."""
     TRAINING = "Training"
     HEAD_SILENT = "HeadSilent"
     """The head pod does not answer: whether the run is alive is not known."""
