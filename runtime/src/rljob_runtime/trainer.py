@@ -2,8 +2,8 @@
 
 The launcher checks the environment, waits for the cluster, claims the checkpoints, chooses the start, watches for stops
 and lost nodes, and reports the outcome. The trainer composes its configuration, connects to Ray, trains and saves. Its
-processes access the spool and the checkpoint folder through `training_attempt.TrainingAttempt`, whose `start` takes what
-the start is doing.
+processes access the spool and the checkpoint folder through `training_attempt.TrainingAttempt`, whose attribute `start`
+publishes what the start is doing.
 
 The image determines the trainer: an installed distribution registers a class, created without arguments, in the entry
 point group `rljob_runtime.trainers`. Our own verl trainer is the default; a trainer of another distribution takes
