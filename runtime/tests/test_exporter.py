@@ -25,6 +25,8 @@ from rljob_runtime.contract import (
     Phase,
     Preflight,
     Progress,
+    StartProgress,
+    StartStage,
     StopMode,
     StopRequest,
 )
@@ -138,6 +140,16 @@ def test_without_a_configured_token_every_request_is_denied(exporter: Exporter) 
 
 def test_a_run_whose_launcher_was_killed_has_ended(api: int, spool: Spool) -> None:
     spool.write_progress(TRAINING)
+    assert Progress.from_json(call(api, "GET", "/v1/progress")[1]) == replace(TRAINING, phase=Phase.ENDED)
+
+
+def test_what_a_start_does_is_served_while_its_launcher_lives(api: int, spool: Spool) -> None:
+    starting = replace(TRAINING, phase=Phase.STARTING)
+    stage = StartProgress(StartStage.LOADING_MODEL, 5.0, 1, 2)
+    with head_lock(spool.root, 0):
+        spool.write_progress(starting)
+        spool.write_start(starting.attempt, stage)
+        assert Progress.from_json(call(api, "GET", "/v1/progress")[1]) == replace(starting, start=stage)
     assert Progress.from_json(call(api, "GET", "/v1/progress")[1]) == replace(TRAINING, phase=Phase.ENDED)
 
 

@@ -123,7 +123,7 @@ def seen_progress(spool: Spool) -> Progress | None:
         return progress
     again = spool.progress()
     # A change between the two reads was made by a live process, or by a process that wrote its end.
-    return dataclasses.replace(progress, phase=Phase.ENDED) if again == progress else again
+    return dataclasses.replace(progress, phase=Phase.ENDED, start=None) if again == progress else again
 
 
 @dataclass(frozen=True)

@@ -283,8 +283,8 @@ def _next_step(world: World) -> Iterator[str]:
         yield "It waits for KubeRay without a deadline."
     elif status.get("state") == State.STARTING and world.was_complete:
         yield (
-            "The attempt is stopped when neither a step nor progress of its start is reported within "
-            "deadlines.startSeconds or deadlines.progressSeconds, whichever is longer."
+            "The attempt is stopped if its first step does not come within deadlines.startSeconds or "
+            "deadlines.progressSeconds, whichever is longer, after it has checked the nodes and loaded the model."
         )
     elif status.get("state") == State.STARTING and cluster is not None and not world.is_queued:
         subject = "If too few nodes have them, the attempt" if world.lacks_devices else "The attempt"

@@ -313,8 +313,9 @@ def test_a_start_whose_pods_are_ready_says_what_the_driver_does_and_how_long_it_
     submitted: Json = {"reason": "Submitted", "message": "the driver is starting"}
     begun = world(submitted | {"intent": STARTING["intent"] | {"attempt": 1}}, clusters=[cluster()], pods=pods(4, 4))
     assert told(begun) == (
-        "all 4 pods are ready. the driver is starting. The attempt is stopped when neither a step nor progress of its "
-        "start is reported within deadlines.startSeconds or deadlines.progressSeconds, whichever is longer."
+        "all 4 pods are ready. the driver is starting. The attempt is stopped if its first step does not come within "
+        "deadlines.startSeconds or deadlines.progressSeconds, whichever is longer, after it has checked the nodes and "
+        "loaded the model."
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rljob.core.attempts.sanitize import STEP_MAX, plausible
 from rljob.core.start_message import WORDS, message, read
-from rljob_runtime.contract import Progress, StartProgress, StartStage
+from rljob_runtime.contract import Phase, Progress, StartProgress, StartStage
 
 starts = st.builds(
     StartProgress,
@@ -21,7 +21,7 @@ starts = st.builds(
 
 
 def told(start: StartProgress) -> StartProgress | None:
-    return plausible(answer({"start": start}), NOW).start
+    return plausible(answer({"start": start, "phase": Phase.STARTING}), NOW).start
 
 
 def test_every_stage_has_words() -> None:
@@ -87,6 +87,11 @@ def test_whatever_a_pod_reports_is_bounded_and_read_again(start: StartProgress) 
     if written is not None:
         assert len(written.text) < 128
         assert read(written.text) == written
+
+
+@pytest.mark.parametrize("phase", sorted(set(Phase) - {Phase.STARTING}))
+def test_an_attempt_that_no_longer_starts_has_no_stage(phase: Phase) -> None:
+    assert plausible(answer({"start": StartProgress("FirstRollout", 5.0), "phase": phase}), NOW).start is None
 
 
 def test_an_answer_without_a_stage_says_nothing() -> None:

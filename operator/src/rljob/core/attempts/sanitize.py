@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from datetime import datetime
 
-from rljob_runtime.contract import Progress, StartProgress, StartStage
+from rljob_runtime.contract import Phase, Progress, StartProgress, StartStage
 
 STEP_MAX = 2_147_483_647
 BYTES_MAX = 2**63 - 1
@@ -36,7 +36,7 @@ def plausible(answer: Progress, now: datetime) -> Progress:
         resumed_from_step=None if resumed is None else min(max(resumed, 0), STEP_MAX),
         checkpoint_time=_past(answer.checkpoint_time, now) if answer.checkpoint_time else None,
         checkpoint_seconds=_positive(answer.checkpoint_seconds),
-        start=_start(answer.start, now),
+        start=_start(answer.start, now) if answer.phase is Phase.STARTING else None,
         checkpoint_bytes=size if size is not None and 0 <= size <= BYTES_MAX else None,
     )
 
