@@ -139,6 +139,9 @@ def test_replicas_come_from_the_registry_and_are_counted(begun: Spool, monkeypat
 
     original = replica.RolloutReplicaRegistry.get("vllm")
     monkeypatch.setattr(replica.RolloutReplicaRegistry, "_registry", {"vllm": lambda: original})
+    start_stages.count_replicas("unknown", StartReport(begun, 1))
+    with pytest.raises(ValueError, match="unknown"):
+        replica.get_rollout_replica_class("unknown")
     seen: list[Shown | None] = []
 
     async def launch(self: Any) -> None:

@@ -80,15 +80,21 @@ def _count(report: StartReport, stage: StartStage, begun: list[Any], loaded: lis
 
 
 def count_replicas(engine: str, report: StartReport) -> None:
-    """Replace verl's replica class of an engine in this process by one that counts the replicas that serve.
+    """Let verl take, for this engine and in this process, a replica class that counts the replicas that serve.
 
-    verl's registry (workers/rollout/replica.py:292-308, 0.9.1) is made for other classes. Replicas of reward models and
-    of teachers have the same class and are not counted.
+    verl's registry holds a loader per engine (workers/rollout/replica.py:312-330, 0.9.1). The engine is imported when
+    verl asks for the class, as before: earlier, the processes that filter the data would be forked with it.
     """
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-    base: Any = RolloutReplicaRegistry.get(engine)
-    count = ReplicaCount(report)
+    # An engine that verl does not know is verl's to refuse.
+    if (load := RolloutReplicaRegistry._registry.get(engine)) is not None:  # noqa: SLF001 - it has no other access
+        count = ReplicaCount(report)
+        RolloutReplicaRegistry.register(engine, lambda: _counted(load(), count))
+
+
+def _counted(base: Any, count: ReplicaCount) -> Any:  # noqa: ANN401 - verl's replica class
+    """Return a replica class. Replicas of reward models and of teachers have the same and are not counted."""
 
     class CountedReplica(base):  # type: ignore[misc] # verl ships no types
         async def launch_servers(self) -> None:
@@ -100,7 +106,7 @@ def count_replicas(engine: str, report: StartReport) -> None:
             count.serves()
 
     CountedReplica.__name__ = base.__name__
-    RolloutReplicaRegistry.register(engine, lambda: CountedReplica)
+    return CountedReplica
 
 
 class ReplicaCount:
