@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -149,6 +150,30 @@ def test_replicas_are_counted_as_they_serve(begun: Spool) -> None:
         step()
         seen.append(shown(begun))
     assert seen == [("StartingReplicas", done, total) for done, total in ((0, 1), (0, 2), (1, 2), (2, 2))]
+
+
+class Replica:
+    """A replica that serves after a moment."""
+
+    def __init__(self, *, reward: bool = False, teacher: bool = False) -> None:
+        self.is_reward_model = reward
+        self.is_teacher_model = teacher
+
+    async def launch_servers(self) -> None:
+        await asyncio.sleep(0)
+
+
+def test_only_replicas_of_the_rollout_are_counted(begun: Spool) -> None:
+    kind = start_stages._counted(Replica, start_stages.ReplicaCount(StartReport(begun, 1)))
+    assert kind.__name__ == "Replica"
+
+    async def start(*replicas: Replica) -> None:
+        await asyncio.gather(*[one.launch_servers() for one in replicas])
+
+    asyncio.run(start(kind(reward=True), kind(teacher=True)))
+    assert shown(begun) is None
+    asyncio.run(start(kind(), kind()))
+    assert shown(begun) == ("StartingReplicas", 2, 2)
 
 
 class Rank:
