@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ ASCEND = sorted((EXAMPLES / "ascend").glob("*.yaml"))
 BLOCK = PortBlock(20_000)
 JOBS = sorted([*(FOLDER / "jobs").glob("*.yaml"), *FLAGSHIPS, *ASCEND], key=lambda path: path.name)
 GENERATION = 1
+USERS = ("warm", "log-shipper")
+"""Containers of templates in the jobs, whose resources are the user's."""
 
 
 def render(manifest: dict[str, Any]) -> str:
@@ -81,3 +84,34 @@ def test_a_job_renders_to_its_golden_manifests(path: Path) -> None:
 
 def test_every_golden_file_belongs_to_a_job() -> None:
     assert sorted(path.name for path in FOLDER.glob("*.yaml")) == [path.name for path in JOBS]
+
+
+def pods(value: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - JSON
+    """Return every pod spec below a manifest."""
+    if isinstance(value, dict):
+        if isinstance(value.get("containers"), list):
+            yield value
+        for member in value.values():
+            yield from pods(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from pods(member)
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_every_container_of_ours_has_requests_and_limits(path: Path) -> None:
+    """A ResourceQuota on limits.cpu, for example, refuses a pod with a single container that has no such limit."""
+    documents = list(yaml.safe_load_all((FOLDER / path.name).read_text()))
+    made = [pod for each in documents if each.get("kind") in ("RayCluster", "Job") for pod in pods(each["spec"])]
+    assert made
+    for pod in made:
+        # Containers of the user are passed on as they are.
+        ours = [each for each in (*pod["containers"], *pod.get("initContainers", ())) if each["name"] not in USERS]
+        lacking = {
+            (each["name"], kind, resource)
+            for each in ours
+            for kind in ("requests", "limits")
+            for resource in ("cpu", "memory")
+            if resource not in each["resources"][kind]
+        }
+        assert lacking == set()

@@ -74,9 +74,9 @@ class Initializer(Model):
     env: Annotated[list[EnvVar], Field(max_length=64, json_schema_extra=keyed_by("name"))] = []
     """Additional environment variables. The variables of the worker group are set too."""
     cpu: Quantity | None = None
-    """CPU request."""
+    """CPU request. The limit is the same, but at least 4. Defaults to 100m."""
     memory: Quantity | None = None
-    """Memory request and limit."""
+    """Memory request and limit. Defaults to a request of 256Mi and a limit of 64Gi."""
     retries: NonNegative = 2
     """Number of retries after a failure. Defaults to 2."""
     timeout_seconds: Count = 3600
@@ -120,9 +120,9 @@ class Service(Model):
     env: Annotated[list[EnvVar], Field(max_length=64, json_schema_extra=keyed_by("name"))] = []
     """Environment variables of the container."""
     cpu: Quantity | None = None
-    """CPU request."""
+    """CPU request. The limit is the same, but at least 4. Defaults to 100m."""
     memory: Quantity | None = None
-    """Memory request and limit."""
+    """Memory request and limit. Defaults to a request of 256Mi and a limit of 16Gi."""
 
 
 class CheckpointSource(Model):

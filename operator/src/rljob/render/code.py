@@ -13,6 +13,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import labels
 from rljob.render.metadata import child_metadata, digest
 from rljob.render.names import JobIdentity, code_name
+from rljob.render.resources import FETCH_CODE, whole
 from rljob_runtime.contract import PodVariable
 
 CODE_VOLUME = "rljob-code"
@@ -73,9 +74,9 @@ def fetch_containers(spec: RLJobSpec) -> list[dict[str, Any]]:
         "image": spec.runtime.image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
         "command": ["python", "-m", "rljob_runtime", "fetch-code", *_fetch_arguments(git, spec.code.mount_path)],
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}},
+        "resources": whole(FETCH_CODE),
         "volumeMounts": [{"name": CODE_VOLUME, "mountPath": spec.code.mount_path}],
-        # The container's termination message carries the reason of a failure to the RLJob's condition.
+        # As pods.LAST_LINES.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if git.secret_ref is not None:

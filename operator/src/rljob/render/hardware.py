@@ -175,7 +175,10 @@ def _expression(label: str, values: list[str]) -> Json:
 
 
 def guarantee(facts: AcceleratorFacts, containers: list[Json]) -> None:
-    """Set the limits of the operator's own containers to their requests, so that the pod is Guaranteed."""
+    """Set the limits of the operator's own containers to their requests, so that the pod is Guaranteed.
+
+    This precedes the defaults of `render.resources`, which a node with NPUs should not reserve.
+    """
     if not facts.is_npu:
         return
     for container in containers:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rljob.api.sources import Initializer
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.render import code, labels, pods
+from rljob.render import code, labels, pods, resources
 from rljob.render.metadata import child_metadata, job_labels
 from rljob.render.names import JobIdentity, initializer_name
 from rljob_runtime.contract import ExitCode
@@ -53,10 +53,10 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
         **pods.env_from(spec, template),
         "resources": pods.resources(initializer.cpu, initializer.memory),
         "volumeMounts": pods.user_mounts(template) + code.code_mounts(spec),
-        # The container's termination message carries the reason of a failure to the RLJob's condition.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **pods.LAST_LINES,
     }
     fetch = code.fetch_containers(spec)
+    resources.complete(container, resources.INITIALIZER)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -10,10 +10,14 @@ from rljob.api.pods import EnvVar, PodTemplate, Volume
 from rljob.api.sources import Service
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import code
+from rljob.render.resources import SERVICE, complete
 
 SERVICE_PROBE_SECONDS = 2
 SERVICE_PROBES = 450
 """A service has 15 minutes to accept connections before it is restarted, because reward models load slowly."""
+
+LAST_LINES = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+"""The kubelet keeps the last lines of a container that failed in the pod's status, where the operator finds them."""
 
 Container = dict[str, Any]
 Mounts = list[dict[str, Any]]
@@ -82,7 +86,10 @@ def env_from(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
 
 
 def resources(cpu: str | None, memory: str | None, devices: dict[str, int] | None = None) -> dict[str, Any]:
-    """Return requests and limits: memory has a limit, CPU has none, devices have both (which must be equal)."""
+    """Return what the job states: CPU is a request, memory and devices are requests and equal limits.
+
+    `render.resources` adds what is missing.
+    """
     requests: dict[str, Any] = {resource: str(count) for resource, count in (devices or {}).items()}
     limits = dict(requests)
     if cpu is not None:
@@ -102,8 +109,8 @@ def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts) -> dict[str,
     """
     containers = [
         *code.fetch_containers(spec),
-        *({**sidecar, "restartPolicy": "Always"} for sidecar in template.sidecars),
-        *template.init_containers,
+        *({**LAST_LINES, **sidecar, "restartPolicy": "Always"} for sidecar in template.sidecars),
+        *({**LAST_LINES, **container} for container in template.init_containers),
         *(_service(spec, service, mounts) for service in spec.services),
     ]
     return {"initContainers": containers} if containers else {}
@@ -115,6 +122,12 @@ def own_helpers(spec: RLJobSpec, pod: dict[str, Any]) -> list[Container]:
     return [container for container in pod.get("initContainers") or () if container["name"] in names]
 
 
+def complete_helpers(spec: RLJobSpec, pod: dict[str, Any]) -> None:
+    """Add the requests and limits that these helpers lack."""
+    for container in own_helpers(spec, pod):
+        complete(container, SERVICE)
+
+
 def _service(spec: RLJobSpec, service: Service, mounts: Mounts) -> Container:
     container: Container = {
         "name": service.name,
@@ -123,6 +136,7 @@ def _service(spec: RLJobSpec, service: Service, mounts: Mounts) -> Container:
         "restartPolicy": "Always",
         "env": user_env(service.env),
         "resources": resources(service.cpu, service.memory),
+        **LAST_LINES,
         # A reward model reads its weights, a sandbox the code that it serves.
         "volumeMounts": mounts,
         # The containers after it, and finally Ray, start when this probe succeeds.

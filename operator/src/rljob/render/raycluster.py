@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
-from rljob.render import code, env, hardware, labels, pods, ports, stopping, topology
+from rljob.render import code, env, hardware, labels, pods, ports, resources, stopping, topology
 from rljob.render.accelerators import facts_of
 from rljob.render.metadata import child_metadata, job_labels
 from rljob.render.names import JobIdentity, cluster_name
@@ -118,6 +119,8 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
     mounts = pods.user_mounts(shared, template) + code.code_mounts(spec)
     ray = _ray_container("ray-head", spec, template, {}, mounts) | stopping.head_hooks(spec)
     pod = _pod(job, spec, template, name, [ray, _exporter(spec, name)], mounts, [shared, template])
+    resources.complete(ray, resources.RAY, template.shared_memory)
+    pods.complete_helpers(spec, pod)
     hardware.spare_npu_nodes(spec, pod)
     return {
         "rayStartParams": {
@@ -157,6 +160,8 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
     pod = _pod(job, spec, template, name, [ray], mounts, [template])
     pod["volumes"] += hardware.driver_volumes(driver)
     hardware.guarantee(facts, [ray, *pods.own_helpers(spec, pod)])
+    resources.complete(ray, resources.worker_size(group.devices_per_node), template.shared_memory)
+    pods.complete_helpers(spec, pod)
     hardware.require_class(spec, pod)
     if (runtime_class := hardware.runtime_class(spec)) is not None:
         pod["runtimeClassName"] = runtime_class
@@ -167,7 +172,7 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
         "minReplicas": group.nodes,
         "maxReplicas": group.nodes,
         "numOfHosts": 1,
-        "rayStartParams": _worker_start_params(group, facts.ray_cpus_per_device),
+        "rayStartParams": _worker_start_params(group, facts, template.cpu),
         "template": {
             "metadata": _pod_metadata(job, spec, group.template, generation, worker_annotations),
             "spec": apply_patch(pod, spec.pod_spec_patch.workers),
@@ -175,10 +180,13 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
     }
 
 
-def _worker_start_params(group: WorkerGroup, cpus_per_device: int | None) -> dict[str, str]:
+def _worker_start_params(group: WorkerGroup, facts: AcceleratorFacts, cpu: str | None) -> dict[str, str]:
     params = {"resources": _offered(group.devices_per_node)}
-    if cpus_per_device is not None:
-        params["num-cpus"] = str(cpus_per_device * group.devices_per_node)
+    if facts.ray_cpus_per_device is not None:
+        params["num-cpus"] = str(facts.ray_cpus_per_device * group.devices_per_node)
+    elif cpu is not None and not facts.is_npu:
+        # KubeRay would tell Ray the limit, which is above the request (v1.6.2, common/pod.go).
+        params["num-cpus"] = resources.whole_cpus(cpu)
     return params
 
 
@@ -254,6 +262,7 @@ def _ray_container(
         ),
         **pods.env_from(spec, template),
         "resources": pods.resources(template.cpu, template.memory, devices),
+        **pods.LAST_LINES,
         "volumeMounts": [*_contract_mounts(), *shm, *mounts],
     }
 
@@ -269,7 +278,8 @@ def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
         "ports": ports.container_ports(ports.Role.EXPORTER, None),
         # No liveness probe: on a node that is short of CPU, it would kill the exporter for answering late. Without
         # requests, the helper would cost the pod its class Guaranteed.
-        "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}},
+        "resources": resources.whole(resources.EXPORTER),
+        **pods.LAST_LINES,
         "volumeMounts": _contract_mounts(),
     }
 

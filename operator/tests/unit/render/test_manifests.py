@@ -63,7 +63,7 @@ def test_a_queued_cluster_is_born_suspended() -> None:
 def test_the_head_holds_no_npu_and_each_worker_all_of_its_node() -> None:
     assert all("huawei.com/Ascend910" not in c["resources"]["requests"] for c in head(SPEC)["spec"]["containers"])
     resources = worker(SPEC)["spec"]["containers"][0]["resources"]
-    assert resources["limits"] == {"huawei.com/Ascend910": "2", "memory": "64Gi"}
+    assert resources["limits"] == {"huawei.com/Ascend910": "2", "memory": "64Gi", "cpu": "10"}
     assert resources["requests"] == {"huawei.com/Ascend910": "2", "memory": "64Gi", "cpu": "10"}
 
 
@@ -231,7 +231,8 @@ def test_a_service_is_waited_for_and_found_at_localhost() -> None:
     assert sandbox["startupProbe"]["tcpSocket"] == {"port": 9000}
     assert (sandbox["args"], judge["command"]) == (["--safe"], ["run"])
     assert "command" not in sandbox
-    assert sandbox["resources"] == {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+    requests, limits = {"memory": "1Gi", "cpu": "100m"}, {"memory": "1Gi", "cpu": "4"}
+    assert sandbox["resources"] == {"requests": requests, "limits": limits}
     assert [mount["mountPath"] for mount in sandbox["volumeMounts"]] == ["/models"]
     for template in (head(EVERYTHING), worker(EVERYTHING)):
         env = template["spec"]["containers"][0]["env"]
@@ -266,7 +267,8 @@ def test_an_initializer_runs_as_the_workers_do_where_they_could() -> None:
     assert pod["securityContext"]["fsGroup"] == 7
     assert (pod["priorityClassName"], pod["serviceAccountName"]) == ("high", "trainer")
     container = pod["containers"][0]
-    assert container["resources"] == {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}}
+    asked = {"cpu": "2", "memory": "4Gi"}
+    assert container["resources"] == {"requests": asked, "limits": {"cpu": "4", "memory": "4Gi"}}
     assert [v.get("value") for v in container["env"] if v["name"] == "A"] == ["own"]
     assert container["command"] == ["run", "it"]
     assert "podFailurePolicy" not in made

@@ -90,7 +90,7 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
                     "image": spec.runtime.image,
                     "imagePullPolicy": spec.runtime.image_pull_policy,
                     "command": ["sleep", str(POD_SECONDS)],
-                    "resources": pods.resources("10m", "64Mi"),
+                    "resources": pods.resources("10m", "64Mi") | {"limits": {"cpu": "1", "memory": "64Mi"}},
                     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                     "volumeMounts": [{**mount, "readOnly": True} for mount in mounts],
                 }

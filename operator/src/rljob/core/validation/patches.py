@@ -112,7 +112,7 @@ def _resources(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterator
     for kind in ("requests", "limits"):
         entries = value.get(kind) if isinstance(value, Mapping) else None
         for name, fix in owned.items():
-            # There is no field for a CPU limit; it can be patched except where it must equal the request.
+            # There is no field for the CPU limit; it can be patched except where it must equal the request.
             ours = guaranteed or (kind, name) != ("limits", "cpu")
             if ours and isinstance(entries, Mapping) and name in entries:
                 yield Violation(f"{field}.{kind}.{name}", f"cannot be patched: {fix}")
