@@ -101,6 +101,7 @@ class Observer:
             code=code.result(),
             code_copy=code_copy.result(),
             initializers=initializers.result(),
+            initializer_events=await ask.initializer_events(required, initializers.result(), seen_pods, now),
             initializer_log=await ask.initializer_log(required, seen_pods, namespace),
             ray_job=ray_job,
             progress=progress,

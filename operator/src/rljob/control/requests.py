@@ -8,6 +8,7 @@ place for the real and the fake adapter.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -30,7 +31,7 @@ from rljob.control.store_reads import controlled_by, intent_of
 from rljob.control.try_request import seen
 from rljob.core.attempts.recovery import Recalled, recall
 from rljob.core.observed import UNSEEN, Manifest, PodGroupApi, RayJob, Unseen
-from rljob.core.requirements import running_initializer
+from rljob.core.requirements import podless_initializer, running_initializer
 from rljob.core.scheduling.discovery import Nodes
 from rljob.core.scheduling.node_faults import Held, NodeLook, read_held
 from rljob.core.scheduling.port_blocks import Allocations, PortPool, read_allocations
@@ -209,6 +210,21 @@ class Requests:
         if ended:
             return await self.event_lists.about(namespace, name)
         return await self.event_lists.refusals(namespace, name) if required.cluster_events else ()
+
+    async def initializer_events(
+        self,
+        required: Requirements,
+        jobs: Mapping[str, Manifest | None],
+        pods: tuple[Manifest, ...] | Unseen,
+        now: datetime,
+    ) -> tuple[Manifest, ...]:
+        """Read why the pod of the running initializer cannot be created, if it has none."""
+        if not required.initializer_events or isinstance(pods, Unseen):
+            return ()
+        found = podless_initializer(jobs, pods, now)
+        if found is None:
+            return ()
+        return await self.event_lists.failed_creations(found["metadata"]["namespace"], found["metadata"]["name"])
 
     async def initializer_log(
         self, required: Requirements, pods: tuple[Manifest, ...] | Unseen, namespace: str

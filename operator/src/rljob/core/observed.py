@@ -181,6 +181,8 @@ class Observed:
     """Initializer Jobs by name; empty if not requested."""
     initializer_log: str | Unseen = UNSEEN
     """The last lines of the running initializer's log, at most 80 kB."""
+    initializer_events: tuple[Manifest, ...] = ()
+    """Why the pod of the running initializer cannot be created; requested when it has none."""
     ray_job: RayJob | Unseen | None = UNSEEN
     """None: the intended head pod answered that it does not know the submission."""
     progress: Progress | Unseen = UNSEEN

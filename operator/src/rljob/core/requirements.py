@@ -6,13 +6,13 @@ before it makes any request, so that a job that waits for nothing costs no reque
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
 from rljob.api.status import RLJobStatus
-from rljob.core import status
+from rljob.core import status, times
 from rljob.core.manifest_facts import cluster_is_ready, is_suspended, port_block
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.polling import pods_every_seconds, quiet_seconds
@@ -22,6 +22,8 @@ from rljob.render import labels
 from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import ExitCode, Phase, Port, Progress
 
+PODLESS_SECONDS = 10.0
+"""A Job gets its first pod within seconds, or the controller of Jobs reports why not."""
 SILENT_SECONDS = 60.0
 """If the last step was recorded so long ago, the job API is asked too: a killed driver leaves no report."""
 
@@ -104,6 +106,8 @@ class Requirements:
     """GET these Jobs."""
     initializer_log: bool = False
     """Read the log of the container that `running_initializer` finds among the pods."""
+    initializer_events: bool = False
+    """LIST the events about the Job that `podless_initializer` finds."""
     pods: Pods | None = None
     nodes: bool = False
     """The cluster's nodes, from a cache."""
@@ -224,6 +228,20 @@ def running_initializer(pods: Iterable[Manifest]) -> LogSource | None:
         for container in (*(found.get("initContainerStatuses") or ()), *(found.get("containerStatuses") or ())):
             if "running" in (container.get("state") or {}):
                 return LogSource(pod["metadata"]["name"], container["name"])
+    return None
+
+
+def podless_initializer(
+    jobs: Mapping[str, Manifest | None], pods: Iterable[Manifest], now: datetime
+) -> Manifest | None:
+    """Return the Job that runs and has no pod although it had time to create one."""
+    for job in jobs.values():
+        if job is None or (job.get("status") or {}).get("conditions"):
+            continue
+        metadata = job.get("metadata") or {}
+        name, made = (metadata.get("labels") or {}).get(labels.INITIALIZER), metadata.get("creationTimestamp")
+        has_pod = any(pod["metadata"]["labels"].get(labels.INITIALIZER) == name for pod in pods)
+        return job if made and now >= times.after(made, PODLESS_SECONDS) and not has_pod else None
     return None
 
 

@@ -66,10 +66,10 @@ async def test_a_thousand_jobs_that_wait_for_kuberay_read_a_namespace_once(serve
     server.events = (refusal("c3"),)
     assert await events.refusals("team", "c3") == (refusal("c3"),)
     assert [namespace for namespace, _ in server.asked][::3] == ["team", "other", "team"]
-    assert set(events._read) == {"team", "other"}
+    assert {namespace for namespace, _ in events._read} == {"team", "other"}
     server.clock.advance(FORGET_SECONDS + KEEP_SECONDS)
     await events.refusals("team", "c1")
-    assert set(events._read) == {"team"}, "namespaces without recent requests are dropped"
+    assert {namespace for namespace, _ in events._read} == {"team"}, "namespaces without recent requests are dropped"
 
 
 async def test_a_server_that_takes_long_is_left_alone_for_longer(server: Server, events: EventLists) -> None:
@@ -119,3 +119,17 @@ async def test_a_question_that_is_cut_off_lets_the_next_one_be_asked(server: Ser
     server.hold, server.events = None, (refusal("c1"),)
     server.clock.advance(KEEP_SECONDS)
     assert await events.refusals("team", "c1") == (refusal("c1"),)
+
+
+async def test_each_question_has_a_list_of_its_own(server: Server, events: EventLists) -> None:
+    await events.refusals("team", "c1")
+    await events.deleted_pods("team", "c1")
+    await events.failed_creations("team", "prepare")
+    await events.failed_creations("team", "convert")
+    assert [selector.split("=")[-1] for _, selector in server.asked] == [
+        *REFUSALS,
+        "DeletedHeadPod",
+        "DeletedWorkerPod",
+        "FailedCreate",
+    ]
+    assert server.asked[-1] == ("team", "regarding.kind=Job,reason=FailedCreate")

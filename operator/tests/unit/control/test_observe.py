@@ -441,6 +441,28 @@ async def test_what_kuberay_says_of_the_cluster_is_read_after_a_bad_end_or_on_de
     assert (await observe(machine)).cluster_events == ()
 
 
+async def test_the_events_of_an_initializer_are_read_while_it_has_no_pod(machine: Machine) -> None:
+    await start_with_head(machine)
+    mark = {"rljob.dev/initializer": "prepare"}
+    made = {"namespace": "team", "name": "sums-prepare", "labels": mark}
+    machine.cluster.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": made})
+    machine.clock.advance(60)
+    about = {"regarding": {"kind": "Job", "name": "sums-prepare"}, "reason": "FailedCreate"}
+    machine.cluster.put(event_of("refused") | about)
+    names, pods = ("sums-prepare",), Pods("rljob.dev/initializer")
+    for wanted, found in (
+        (Requirements(initializer_names=names, pods=pods, initializer_events=True), ["refused"]),
+        (Requirements(initializer_names=names, pods=pods), []),
+        (Requirements(initializer_names=names, initializer_events=True), []),
+    ):
+        machine.wanted = wanted
+        assert [event["metadata"]["name"] for event in (await observe(machine)).initializer_events] == found
+    pod = {"namespace": "team", "name": "sums-prepare-x", "labels": mark}
+    machine.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": pod})
+    machine.wanted = Requirements(initializer_names=names, pods=pods, initializer_events=True)
+    assert (await observe(machine)).initializer_events == ()
+
+
 async def test_evidence_that_cannot_be_read_costs_no_further_request(machine: Machine) -> None:
     await start_with_head(machine)
     machine.wanted = Requirements(evidence=Evidence("left", "attempt-1.json", "c1"))

@@ -37,6 +37,7 @@ from rljob.core.requirements import (
     Requirements,
     needs_evidence,
     needs_ray_job,
+    podless_initializer,
     running_initializer,
 )
 from rljob.core.status import read_status
@@ -114,7 +115,31 @@ def test_initializers_are_asked_for_until_all_are_complete() -> None:
         initializer_names=("sums-0a1b2-prepare",),
         pods=Pods(f"rljob.dev/job-uid={HEAD.job_uid},rljob.dev/initializer"),
         initializer_log=True,
+        initializer_events=True,
     )
+
+
+RUNS = {"metadata": {"labels": {"rljob.dev/initializer": "prepare"}, "creationTimestamp": "2026-01-01T12:00:00Z"}}
+OF_ANOTHER = {"metadata": {"labels": {"rljob.dev/initializer": "earlier"}}}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "pods", "seconds", "found"),
+    [
+        ((RUNS,), (), 9, False),
+        ((RUNS,), (), 10, True),
+        ((RUNS,), (OF_ANOTHER,), 10, True),
+        ((RUNS,), (OF_ANOTHER, RUNS), 10, False),
+        ((None, RUNS | {"status": {"conditions": [{"type": "Complete"}]}}, RUNS), (), 10, True),
+        ((None,), (), 10, False),
+        (({},), (), 10, False),
+    ],
+)
+def test_a_job_without_a_pod_is_noticed_after_some_seconds(
+    jobs: tuple[Json | None, ...], pods: tuple[Json, ...], seconds: float, *, found: bool
+) -> None:
+    named = {str(number): each for number, each in enumerate(jobs)}
+    assert podless_initializer(named, pods, at(seconds)) == (RUNS if found else None)
 
 
 @pytest.mark.parametrize(("seconds", "due"), [(9, False), (10, True)])

@@ -33,7 +33,8 @@ class StartReason(enum.StrEnum):
     NO_PODS = "NoPods"
     """KubeRay has created no pods: it does not run, does not watch the namespace, or has many clusters to create."""
     PODS_REFUSED = "PodsRefused"
-    """KubeRay could not create pods, for example because of the namespace's quota; the message quotes it."""
+    """KubeRay, or for an initializer the controller of Jobs, could not create pods, for example because of the
+    namespace's quota; the message quotes it."""
 
 
 PROBLEMS = frozenset(StartReason) - {StartReason.POD_STARTING, StartReason.NO_PODS}
@@ -119,6 +120,12 @@ def refusal(cluster: Manifest) -> Diagnosis | None:
             said = _short(str(condition.get("message") or "no message"))
             return Diagnosis(StartReason.PODS_REFUSED, f"KubeRay: {condition.get('reason', 'ReplicaFailure')}: {said}")
     return None
+
+
+def creation_failure(events: Iterable[Manifest]) -> Diagnosis | None:
+    """Return the error of the controller of Jobs about creating a pod, from its latest event."""
+    told = sorted(events, key=lambda event: str(event["metadata"].get("creationTimestamp", "")))
+    return Diagnosis(StartReason.PODS_REFUSED, _short(str(told[-1].get("note") or "no message"))) if told else None
 
 
 def _image(pod: Manifest) -> Diagnosis | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rljob.api.sources import Initializer
 from rljob.api.status import ConditionStatus, ConditionType, InitializerStatus, RLJobStatus, State
 from rljob.core import status, times
-from rljob.core.attempts.start_diagnosis import PROBLEMS, diagnose
+from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, StartReason, creation_failure, diagnose
 from rljob.core.context import Context
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
@@ -14,7 +14,7 @@ from rljob.core.reasons import Reason
 from rljob.core.requirements import NOTHING, STOPS_HERE, Pods, Requirements
 from rljob.core.step import step
 from rljob.core.transitions.children import create
-from rljob.core.transitions.conclusions import fail
+from rljob.core.transitions.conclusions import fail, give_up
 from rljob.core.transitions.conditions import with_cluster_begun
 from rljob.core.watched import Watched
 from rljob.render import labels, names
@@ -37,6 +37,7 @@ def _jobs(seen: Watched) -> Requirements:
     return Requirements(
         initializer_names=tuple(seen.resolved.initializers),
         pods=Pods(f"{labels.JOB_UID}={seen.job.uid},{labels.INITIALIZER}"),
+        initializer_events=True,
         initializer_log=told is None or not told.line or seen.now >= times.after(told.observed_time, LOG_SECONDS),
         stops_here=True,
     )
@@ -66,6 +67,8 @@ def _await_initializer(context: Context, initializer: Initializer, found: Manife
     pods = context.observed.pods if not isinstance(context.observed.pods, Unseen) else ()
     # The selector matches the pods of all initializers; a failed try of an earlier one is irrelevant for this one.
     diagnosis = diagnose(pod for pod in pods if pod["metadata"]["labels"][labels.INITIALIZER] == initializer.name)
+    if diagnosis.reason is StartReason.NO_PODS:
+        diagnosis = _refusal(context, initializer) or diagnosis
     problem = diagnosis.reason in PROBLEMS
     if (failure := _has_condition(found, "Failed")) is not None:
         message = f"initializer {initializer.name}: {failure}" + (f"; {diagnosis.message}" if problem else "")
@@ -76,12 +79,26 @@ def _await_initializer(context: Context, initializer: Initializer, found: Manife
     # A further line of the log, or another pod with the same problem, deserves no event.
     known = told is not None and told.reason == reason and before is not None and before.name == initializer.name
     note = EventNote(EventType.WARNING if problem else EventType.NORMAL, reason, brief)
+    current = context.status
+    if diagnosis.reason is StartReason.PODS_REFUSED and context.is_late:
+        if known and not isinstance(context.observed.pods, Unseen):
+            return give_up(context, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {brief}")
+        # An initializer before this one may have taken hours.
+        current = current.model_copy(update={"intent": context.timed_anew()})
     running = _heard(context, initializer)
     message = brief if problem or not running.line else f"{brief}: {running.line}"
-    new = context.status.model_copy(update={"initializer": running})
+    new = current.model_copy(update={"initializer": running})
     new = context.writer.with_condition(new, ConditionType.INITIALIZED, ConditionStatus.FALSE, reason, message)
     new = context.writer.summarised(new, State.INITIALIZING, reason, message)
     return context.write(new, *(() if known else (note,)), requeue=INITIALIZER_POLL_SECONDS)
+
+
+def _refusal(context: Context, initializer: Initializer) -> Diagnosis | None:
+    """Return why the initializer's pod cannot be created; the first words stay, since each try names another pod."""
+    told, subject = status.condition(context.status, ConditionType.INITIALIZED), f"initializer {initializer.name}: "
+    if told is not None and told.reason == StartReason.PODS_REFUSED and told.message.startswith(subject):
+        return Diagnosis(StartReason.PODS_REFUSED, told.message.removeprefix(subject))
+    return creation_failure(context.observed.initializer_events)
 
 
 def _heard(context: Context, initializer: Initializer) -> InitializerStatus:

@@ -3,7 +3,15 @@
 import pytest
 from builders import Json
 
-from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, Expected, StartReason, diagnose, refusal
+from rljob.core.attempts.start_diagnosis import (
+    PROBLEMS,
+    Diagnosis,
+    Expected,
+    StartReason,
+    creation_failure,
+    diagnose,
+    refusal,
+)
 
 
 def pod(name: str = "a", **status: object) -> Json:
@@ -120,3 +128,12 @@ def test_what_kuberay_could_not_make_stands_in_its_condition(
 
 def test_only_what_needs_somebody_to_act_is_a_problem() -> None:
     assert sorted(StartReason) == sorted(PROBLEMS | {StartReason.POD_STARTING, StartReason.NO_PODS})
+
+
+def test_the_latest_error_about_the_pod_of_a_job_is_told() -> None:
+    assert creation_failure(()) is None
+    old = {"metadata": {"creationTimestamp": "2026-01-01T12:00:00Z"}, "note": "old"}
+    new = {"metadata": {"creationTimestamp": "2026-01-01T12:00:10Z"}, "note": "Error creating:\n quota"}
+    for events in ((old, new), (new, old)):
+        assert creation_failure(events) == Diagnosis(StartReason.PODS_REFUSED, "Error creating: quota")
+    assert creation_failure(({"metadata": {}},)) == Diagnosis(StartReason.PODS_REFUSED, "no message")

@@ -170,3 +170,59 @@ def test_what_was_skipped_is_named_when_the_initializers_are_complete() -> None:
         initializers={JOB_NAME: COMPLETE},
     )
     assert reasons(decide(unseen))["Initialized"] == ("True", "InitializersComplete")
+
+
+def told_of(note: str) -> Json:
+    return {"metadata": {"name": "event"}, "note": note}
+
+
+QUOTA = 'Error creating: pods "sums-0a1b2-prepare-x" is forbidden: failed quota: compute: must specify limits.cpu'
+
+
+def refused(plan: Plan | None = None, *pods: Json, note: str = QUOTA, seconds: float = 10) -> Plan:
+    """Return the decision about an initializer whose pod is not created, after an earlier one."""
+    status = status_begun(PREPARED) if plan is None else wrote_json(plan)
+    world = seen(
+        job(PREPARED, status),
+        snapshot=snapshot(PREPARED),
+        initializers={JOB_NAME: {}},
+        pods=pods,
+        initializer_events=(told_of(note),) if note else (),
+    )
+    return decide(world, seconds)
+
+
+def test_an_initializer_whose_pod_is_refused_says_so_in_the_words_of_the_api_server() -> None:
+    plan = refused()
+    assert (wrote(plan).state, wrote(plan).reason) == (State.INITIALIZING, "PodsRefused")
+    assert wrote(plan).message == f"initializer prepare: {QUOTA}"
+    assert [note.type for note in plan.events] == ["Warning"]
+    # Each try names another pod, and after an hour the events are gone.
+    assert refused(plan, note="Error creating: pods y is forbidden").empty
+    assert refused(plan, note="").empty
+
+
+def test_an_initializer_whose_pod_is_created_after_all_runs() -> None:
+    running = initializer_pod("prepare", state={"running": {}})
+    assert wrote(refused(refused(), running)).reason == "InitializerRunning"
+
+
+def test_a_refused_initializer_ends_the_job_at_the_start_deadline() -> None:
+    plan = refused()
+    assert refused(plan, seconds=1799).empty
+    late = refused(plan, seconds=1800)
+    assert wrote(late).reason == "StartDeadlineExceeded"
+    assert wrote(late).message == f"PodsRefused: initializer prepare: {QUOTA}"
+
+
+def test_the_deadline_of_a_refused_initializer_does_not_count_the_ones_before() -> None:
+    late = refused(seconds=5000)
+    intent = wrote(late).intent
+    assert intent is not None
+    assert (wrote(late).reason, intent.start_deadline) == ("PodsRefused", "2026-01-01T13:53:20Z")
+
+
+def test_a_refused_initializer_is_not_given_up_while_its_pods_cannot_be_read() -> None:
+    status = wrote_json(refused())
+    world = seen(job(PREPARED, status), snapshot=snapshot(PREPARED), initializers={JOB_NAME: {}}, pods=UNSEEN)
+    assert wrote(decide(world, 1800)).reason == "PodsRefused"
