@@ -375,6 +375,13 @@ class World(Operators):
         if (pod := self.head_pod) is not None and self.head is None:
             self.cluster.edit(POD, KEY.namespace, pod["metadata"]["name"], lambda p: p.update(status=status))
 
+    def fail_head(self, code: int, message: str, **more: object) -> None:
+        """End Ray in the head before it is ready; KubeRay deletes such a pod at once."""
+        told = {"exitCode": code, "reason": "Error", "message": message, "finishedAt": times.to_text(self.clock.now())}
+        ended = {"name": "ray-head", "state": {"terminated": told | more}}
+        self.hold_up(phase="Failed", containerStatuses=[ended])
+        self.lose_head()
+
     def lose_head(self) -> None:
         """Delete the head pod."""
         if (pod := self.head_pod) is not None:

@@ -149,6 +149,25 @@ class Resolved(StatusModel):
     """Values that the operator chose for fields set to Auto."""
 
 
+class ContainerFailure(StatusModel):
+    """A container that ended before its pod was ready, counted over the pods of one cluster."""
+
+    role: Text
+    """Node type of the pods: head or worker."""
+    container: Text
+    """Name of the container. Empty if only the pods are known to have failed."""
+    exit_code: Annotated[int, Field(ge=0, le=2_147_483_647, json_schema_extra={"format": "int32"})] | None = None
+    """Exit code of the container. Unset if it could not be created."""
+    reason: Text
+    """Reason that the kubelet reports."""
+    message: Message = ""
+    """Last lines of the container, or the error of the container runtime."""
+    count: Count
+    """Number of identical ends, counted up to 3."""
+    time: Time
+    """Time of the last of them."""
+
+
 class Intent(StatusModel):
     """What the operator is about to do, recorded before it acts."""
 
@@ -172,6 +191,8 @@ class Intent(StatusModel):
     """UID of the only pod that may run the attempt."""
     head_node: ObjectName | None = None
     """Node of that pod."""
+    container_failures: Annotated[list[ContainerFailure], Field(max_length=4, json_schema_extra=ATOMIC)] = []
+    """Containers of this cluster that ended before the attempt could begin."""
     ended: bool = False
     """Whether the cluster and its pods are gone for good."""
 

@@ -17,6 +17,7 @@ from rljob.control.requests import Requests
 from rljob.control.store import Key, Store
 from rljob.control.store_reads import (
     clusters_of,
+    ended_heads_of,
     heads_of,
     intent_of,
     pod_groups_of,
@@ -77,7 +78,9 @@ class Observer:
             # KubeRay soon replaces a pod that failed, so the pods are listed together with the end that they explain.
             seen_pods = await ask.list_pods(f"{RAY_CLUSTER_LABEL}={intent_of(job).get('clusterName')}", namespace)
         ended = unexplained or (required.held and required.head is None)
-        cluster_events = await ask.cluster_events(required, job, ended=ended)
+        ended_heads = ended_heads_of(self.store, job, clusters)
+        known = (*ended_heads, *(() if isinstance(seen_pods, Unseen) else seen_pods))
+        cluster_events = await ask.cluster_events(required, job, known, ended=ended)
         held, looks = await ask.hardware(required, job, now, fresh=ended)
         evidence, seen_pods, warnings = await ask.evidence(required.evidence, namespace, seen_pods)
         base = required.base_snapshot_name if snapshot.result() is None else None
@@ -86,6 +89,7 @@ class Observer:
             status=watched.status,
             clusters=clusters,
             head_pod=head_pod,
+            ended_heads=ended_heads,
             former_heads=former_heads,
             live_cluster=live_cluster.result(),
             kuberay=self.store.kuberay,

@@ -31,7 +31,7 @@ from rljob.control.store_reads import controlled_by, intent_of
 from rljob.control.try_request import seen
 from rljob.core.attempts.recovery import Recalled, recall
 from rljob.core.observed import UNSEEN, Manifest, PodGroupApi, RayJob, Unseen
-from rljob.core.requirements import podless_initializer, running_initializer
+from rljob.core.requirements import podless_initializer, running_initializer, shows_ends
 from rljob.core.scheduling.discovery import Nodes
 from rljob.core.scheduling.node_faults import Held, NodeLook, read_held
 from rljob.core.scheduling.port_blocks import Allocations, PortPool, read_allocations
@@ -204,12 +204,17 @@ class Requests:
             pods = await self.list_pods(f"{RAY_CLUSTER_LABEL}={wanted.cluster_name}", namespace)
         return found, pods, await self.event_lists.warnings(namespace)
 
-    async def cluster_events(self, required: Requirements, job: Manifest, *, ended: bool) -> tuple[Manifest, ...]:
-        """Read KubeRay's events about the intended cluster."""
+    async def cluster_events(
+        self, required: Requirements, job: Manifest, pods: tuple[Manifest, ...], *, ended: bool
+    ) -> tuple[Manifest, ...]:
+        """Read KubeRay's events about the intended cluster; `pods` are those that are known of it."""
         name, namespace = str(intent_of(job).get("clusterName")), job["metadata"]["namespace"]
         if ended:
             return await self.event_lists.about(namespace, name)
-        return await self.event_lists.refusals(namespace, name) if required.cluster_events else ()
+        found = await self.event_lists.refusals(namespace, name) if required.cluster_events else ()
+        if required.pod_ends and shows_ends(pods):
+            found += await self.event_lists.deleted_pods(namespace, name)
+        return found
 
     async def initializer_events(
         self,

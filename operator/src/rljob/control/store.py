@@ -20,9 +20,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rljob.api.v1alpha1 import RecipeKind
-from rljob.cluster.kinds import RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
+from rljob.cluster.kinds import POD, RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
 from rljob.cluster.manifests import controller_uid, interned, without_fields
-from rljob.core.manifest_facts import is_finished, port_block
+from rljob.core.manifest_facts import is_finished, pod_has_ended, port_block
 from rljob.core.observed import KubeRayWork, Manifest, RecipeId
 from rljob.core.scheduling.port_blocks import Holder, recorded_block
 from rljob.core.spec.recipes import chain_ids, reference_id
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 TOMBSTONES = 10_000
 """Deletions remembered between two resyncs; beyond that the oldest are forgotten, and the next LIST corrects them."""
+
+ENDED_PODS = 200
+"""Pods remembered after their deletion; the jobs count their ends within seconds."""
 
 _FOREVER = "forever"
 """The tombstone of a uid that a live read did not find."""
@@ -78,6 +81,8 @@ class Store:
         """Optional kinds that this operator may not read."""
         self.kuberay = KubeRayWork()
         """How far KubeRay is, by all RayClusters that were ever in the store."""
+        self.ended_pods: OrderedDict[str, Manifest] = OrderedDict()
+        """The last state of watched pods that had ended when they were deleted, by uid."""
         self._changed = changed
         self._objects: dict[Kind, dict[str, Manifest]] = defaultdict(dict)
         self._by_key: dict[tuple[Kind, Key], set[str]] = defaultdict(set)
@@ -121,6 +126,11 @@ class Store:
             self._put_off[uid].append(partial(self.remove, kind, manifest))
             return False
         self._unconfirmed.pop(uid, None)
+        if kind == POD and pod_has_ended(manifest):
+            # KubeRay deletes such a pod at once: its deletion may be the only event that shows how it ended.
+            self.ended_pods[uid] = without_fields(manifest, UNREAD[kind])
+            while len(self.ended_pods) > ENDED_PODS:
+                self.ended_pods.popitem(last=False)
         return self._remove(kind, uid, version)
 
     def merge(self, kind: Kind, listing: Listing) -> list[Drift]:

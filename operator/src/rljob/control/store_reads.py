@@ -49,6 +49,13 @@ def heads_of(
     return intended_head(job, living), tuple(pod for pod in named if pod not in living)
 
 
+def ended_heads_of(store: Store, job: Manifest, clusters: tuple[Manifest, ...]) -> tuple[Manifest, ...]:
+    """Return the last state of head pods of the intended cluster that ended and were deleted."""
+    name = intent_of(job).get("clusterName")
+    uids = {item["metadata"]["uid"] for item in clusters if item["metadata"]["name"] == name}
+    return controlled_by(uids, tuple(store.ended_pods.values()), RAY_CLUSTER) if uids else ()
+
+
 def intended_head(job: Manifest, heads: tuple[Manifest, ...]) -> Manifest | None:
     """Return the intended one of the head pods of a cluster, else one that is not being deleted."""
     intent = intent_of(job)

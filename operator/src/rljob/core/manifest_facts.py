@@ -111,3 +111,10 @@ def pod_is_ready(pod: Manifest) -> bool:
     return bool(state.get("podIP")) and any(
         entry["type"] == "Ready" and entry["status"] == "True" for entry in state.get("conditions") or ()
     )
+
+
+def pod_has_ended(pod: Manifest) -> bool:
+    """Report whether a container of a pod has ended that is not restarted."""
+    state = pod.get("status") or {}
+    found = state.get("containerStatuses") or ()
+    return state.get("phase") == "Failed" or any("terminated" in (each.get("state") or {}) for each in found)

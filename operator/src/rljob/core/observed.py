@@ -151,6 +151,8 @@ class Observed:
     kuberay: KubeRayWork = field(default_factory=KubeRayWork)
     head_pod: Manifest | None = None
     """The head pod of the intended cluster."""
+    ended_heads: tuple[Manifest, ...] = ()
+    """The last state of head pods of the intended cluster that ended and are gone, as far as this process saw them."""
     former_heads: tuple[Manifest, ...] = ()
     """Head pods of former clusters with its name."""
     workload: Manifest | Unseen | None = UNSEEN
@@ -194,8 +196,8 @@ class Observed:
     warnings: tuple[Manifest, ...] | Unseen = UNSEEN
     """Warning events of the namespace, at most 500; requested with evidence that is still to be recorded."""
     cluster_events: tuple[Manifest, ...] = ()
-    """Events about the intended RayCluster, at most 500: about pods that KubeRay deleted, after an attempt failed;
-    about a refusal, while KubeRay does not touch the cluster."""
+    """Events about the intended RayCluster, at most 500: about pods that KubeRay deleted, after an attempt failed or
+    while pods are replaced at the start; about a refusal, while KubeRay does not touch the cluster."""
     nodes: Nodes | Unseen = UNSEEN
     """The cluster's nodes; requested when a generation is about to begin, and while pods wait."""
     taken: Mapping[str, int] | Unseen = UNSEEN

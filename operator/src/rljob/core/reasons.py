@@ -78,6 +78,9 @@ class Reason(enum.StrEnum):
     """No step is reached: the stacks are dumped, then the run ends."""
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     """deadlines.startSeconds passed before the driver started."""
+    CONTAINER_CANNOT_START = "ContainerCannotStart"
+    """A container of the cluster ended in the same way several times before its pod was ready, and every further pod
+    would repeat it: the image or a command is wrong. The message has exit code and last lines."""
     ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
     """deadlines.activeSeconds passed."""
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"

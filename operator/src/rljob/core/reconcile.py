@@ -21,6 +21,7 @@ from rljob.core.steps import (
     deleting,
     drift,
     driver_exit,
+    failing_containers,
     finishing,
     following,
     freezing,
@@ -92,6 +93,7 @@ STEPS: tuple[Step, ...] = (
     starting.find_replaced_cluster,
     kuberay.await_kuberay,  # it is away and has not seen the cluster
     partial_allocation.release,  # some nodes are held, and other jobs have the rest
+    failing_containers.end_hopeless_start,  # containers end in the same way again and again
     starting.await_pods,
     starting.intend_attempt,
     following.find_lost_head,

@@ -13,7 +13,7 @@ from typing import Any
 
 from rljob.api.status import RLJobStatus
 from rljob.core import status, times
-from rljob.core.manifest_facts import cluster_is_ready, is_suspended, port_block
+from rljob.core.manifest_facts import cluster_is_ready, is_suspended, pod_has_ended, port_block
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.polling import pods_every_seconds, quiet_seconds
 from rljob.core.reasons import Reason
@@ -22,6 +22,8 @@ from rljob.render import labels
 from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import ExitCode, Phase, Port, Progress
 
+REPLACED_SECONDS = 30.0
+"""KubeRay creates all pods of a cluster within seconds: a much younger one replaces one that ended."""
 PODLESS_SECONDS = 10.0
 """A Job gets its first pod within seconds, or the controller of Jobs reports why not."""
 SILENT_SECONDS = 60.0
@@ -96,6 +98,8 @@ class Requirements:
     """GET this ConfigMap."""
     cluster_events: bool = False
     """LIST the events about the intended RayCluster."""
+    pod_ends: bool = False
+    """LIST the events about pods that KubeRay deleted, if `shows_ends` finds that pods are replaced."""
     cluster_name: str | None = None
     """GET this RayCluster: a loss is never concluded from the watch alone."""
     code_name: str | None = None
@@ -229,6 +233,15 @@ def running_initializer(pods: Iterable[Manifest]) -> LogSource | None:
             if "running" in (container.get("state") or {}):
                 return LogSource(pod["metadata"]["name"], container["name"])
     return None
+
+
+def shows_ends(pods: Iterable[Manifest]) -> bool:
+    """Report whether pods of a cluster that starts have ended, or seem to be replacements of such pods."""
+    pods = tuple(pods)
+    made = sorted(str(pod["metadata"].get("creationTimestamp", "")) for pod in pods)
+    if made and made[0] and times.from_text(made[-1]) >= times.after(made[0], REPLACED_SECONDS):
+        return True
+    return any(map(pod_has_ended, pods))
 
 
 def podless_initializer(

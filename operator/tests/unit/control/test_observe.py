@@ -441,6 +441,35 @@ async def test_what_kuberay_says_of_the_cluster_is_read_after_a_bad_end_or_on_de
     assert (await observe(machine)).cluster_events == ()
 
 
+async def test_the_pods_that_kuberay_replaced_are_read_while_some_have_ended(machine: Machine) -> None:
+    job = await machine.start()
+    machine.cluster.edit(RLJOB, *KEY, lambda found: found.update(status={"intent": {"clusterName": "c1"}}))
+    machine.reconciler.store.put(RLJOB, machine.cluster.find(RLJOB, *KEY) or job)
+    about = {"regarding": {"kind": "RayCluster", "name": "c1"}, "reason": "DeletedHeadPod"}
+    machine.cluster.put(event_of("replaced", "Normal") | about)
+    machine.wanted = Requirements(pods=Pods("ray.io/cluster=c1"), pod_ends=True)
+    assert (await observe(machine)).cluster_events == ()
+    metadata = {"namespace": "team", "name": "head-2", "labels": {"ray.io/cluster": "c1"}}
+    machine.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": "Failed"}})
+    assert [event["metadata"]["name"] for event in (await observe(machine)).cluster_events] == ["replaced"]
+    machine.wanted = Requirements(pods=Pods("ray.io/cluster=c1"))
+    assert (await observe(machine)).cluster_events == ()
+
+
+async def test_a_head_that_ended_is_seen_after_its_deletion(machine: Machine) -> None:
+    await start_with_head(machine)
+    assert (await observe(machine)).ended_heads == ()
+    pod = (await observe(machine)).head_pod
+    assert pod is not None
+    gone = {**pod, "status": {"phase": "Failed"}}
+    machine.reconciler.store.remove(POD, gone)
+    assert (await observe(machine)).head_pod is None
+    assert [found["metadata"]["uid"] for found in (await observe(machine)).ended_heads] == [pod["metadata"]["uid"]]
+    cluster = machine.cluster.objects(RAY_CLUSTER)[0]
+    machine.reconciler.store.remove(RAY_CLUSTER, cluster)
+    assert (await observe(machine)).ended_heads == ()
+
+
 async def test_the_events_of_an_initializer_are_read_while_it_has_no_pod(machine: Machine) -> None:
     await start_with_head(machine)
     mark = {"rljob.dev/initializer": "prepare"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.cluster.port import Listing
-from rljob.control.store import DriftKind, Key, Store
+from rljob.control.store import ENDED_PODS, DriftKind, Key, Store
 from rljob.core.observed import KubeRayWork
 from rljob.render.labels import ACCELERATOR, JOB, JOB_UID
 
@@ -454,3 +454,21 @@ def test_siblings_are_the_other_jobs_of_the_namespace() -> None:
     assert siblings["other"]["metadata"]["name"] == "other"
     assert "sums" not in siblings
     assert "far" not in siblings
+
+
+def test_pods_that_had_ended_are_remembered_after_their_deletion_up_to_a_bound() -> None:
+    heard = Heard()
+    ran = thing(POD, "runs", 1) | {"status": {"containerStatuses": [{"name": "ray", "state": {"running": {}}}]}}
+    ended = {"containerStatuses": [{"name": "waits"}, {"name": "ray", "state": {"terminated": {"exitCode": 127}}}]}
+    heard.store.remove(POD, ran)
+    heard.store.remove(POD, thing(POD, "no-status", 1))
+    heard.store.remove(RAY_CLUSTER, child("c1", 1) | {"status": {"phase": "Failed"}})
+    assert not heard.store.ended_pods
+    heard.store.put(POD, thing(POD, "first", 1))
+    heard.store.remove(POD, thing(POD, "first", 2) | {"status": ended, "spec": {"containers": [], "nodeName": "a"}})
+    assert heard.store.ended_pods["first"]["status"] == ended
+    assert heard.store.ended_pods["first"]["spec"] == {"nodeName": "a"}
+    for number in range(ENDED_PODS):
+        heard.store.remove(POD, thing(POD, f"p{number}", 1) | {"status": {"phase": "Failed"}})
+    assert len(heard.store.ended_pods) == ENDED_PODS
+    assert "first" not in heard.store.ended_pods

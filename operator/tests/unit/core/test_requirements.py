@@ -39,6 +39,7 @@ from rljob.core.requirements import (
     needs_ray_job,
     podless_initializer,
     running_initializer,
+    shows_ends,
 )
 from rljob.core.status import read_status
 from rljob.core.watched import Watched
@@ -233,13 +234,35 @@ def test_a_status_without_its_resolved_part_counts_as_lost() -> None:
 
 def test_pods_are_asked_for_until_all_are_ready() -> None:
     assert asked(status_recorded(), cluster()) == Requirements(
-        snapshot_name=SNAPSHOT, pods=Pods(f"ray.io/cluster={CLUSTER_NAME}", 6.0), nodes=True
+        snapshot_name=SNAPSHOT, pods=Pods(f"ray.io/cluster={CLUSTER_NAME}", 6.0), nodes=True, pod_ends=True
     )
     late = requests(job(status=status_recorded()), (cluster(),), None, at(1800))
     assert late.pods == Pods(f"ray.io/cluster={CLUSTER_NAME}", 0.0, urgent=True)
     assert asked(status_recorded(), cluster(ready=1), head=pod()) == Requirements(
         snapshot_name=SNAPSHOT, head=HEAD, progress=True
     )
+
+
+def made_at(time: str = "2026-01-01T12:00:00Z", **status: object) -> Json:
+    return {"metadata": {"name": "pod", "creationTimestamp": time}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("pods", "found"),
+    [
+        ((), False),
+        (({"metadata": {"name": "pod"}},), False),
+        ((made_at(), made_at("2026-01-01T12:00:29Z")), False),
+        ((made_at("2026-01-01T12:00:30Z"), made_at()), True),
+        ((made_at(phase="Failed"),), True),
+        ((made_at(containerStatuses=[{"name": "ray", "state": {"terminated": {}}}]),), True),
+        ((made_at(containerStatuses=[{"name": "ray", "state": {"running": {}}}, {"name": "other"}]),), False),
+    ],
+)
+def test_pods_that_ended_or_are_younger_than_others_show_that_pods_are_replaced(
+    pods: tuple[Json, ...], *, found: bool
+) -> None:
+    assert shows_ends(pods) is found
 
 
 def test_pods_of_a_cluster_that_is_young_or_waits_in_a_queue_are_not_asked_for() -> None:

@@ -73,6 +73,7 @@ REASONS: Mapping[str, FailureRow] = {
     Reason.DRIVER_LOST: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
     Reason.HEAD_SILENT: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
     Reason.START_DEADLINE_EXCEEDED: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
+    Reason.CONTAINER_CANNOT_START: FailureRow(FailureCause.CONFIGURATION, _OPERATOR),
     Reason.PROGRESS_DEADLINE_EXCEEDED: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
     Reason.ACTIVE_DEADLINE_EXCEEDED: FailureRow(FailureCause.CONFIGURATION, _OPERATOR),
     Reason.DRIVER_STOPPED: FailureRow(FailureCause.CONFIGURATION, _OPERATOR),

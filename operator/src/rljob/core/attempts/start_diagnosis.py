@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from rljob.core.manifest_facts import counted_workers, is_deleted, wanted_workers
@@ -44,6 +44,13 @@ PROBLEMS = frozenset(StartReason) - {StartReason.POD_STARTING, StartReason.NO_PO
 _IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 )
+_PULL_ADVICE = (
+    ("no match for platform in manifest", "the image has no variant for the CPU architecture of the node"),
+    ("manifest unknown", "the registry has no such tag; correct the image"),
+    ("not found", "the registry has no such image or tag; correct the image"),
+)
+"""What words of a message mean: containerd v2 (core/images, core/remotes/docker) and the OCI distribution
+specification. The image may still be pushed, so the deadline decides."""
 _CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 
 
@@ -129,7 +136,11 @@ def creation_failure(events: Iterable[Manifest]) -> Diagnosis | None:
 
 
 def _image(pod: Manifest) -> Diagnosis | None:
-    return _waiting(pod, _IMAGE_REASONS, StartReason.IMAGE_PULL_FAILED)
+    found = _waiting(pod, _IMAGE_REASONS, StartReason.IMAGE_PULL_FAILED)
+    if found is None:
+        return None
+    advice = next((text for words, text in _PULL_ADVICE if words in found.message), "")
+    return replace(found, message=f"{found.message}; {advice}") if advice else found
 
 
 def _config(pod: Manifest) -> Diagnosis | None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State
 from rljob.core import status, times
+from rljob.core.attempts.container_failures import described, worst
 from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, Expected, StartReason, diagnose, refusal
 from rljob.core.context import Context
 from rljob.core.manifest_facts import cluster_is_ready, is_deleted, is_suspended
@@ -197,6 +198,17 @@ def _was_queued(context: Context) -> bool:
 
 
 def _diagnose(context: Context, cluster: Manifest) -> Diagnosis:
+    """Return why the cluster does not start.
+
+    KubeRay replaces pods that have ended: what ended them says more than what the next ones wait for.
+    """
+    found, failed = _diagnose_pods(context, cluster), worst(context.intent.container_failures)
+    if failed is None or (found.reason in PROBLEMS and found.reason is not StartReason.CONTAINER_FAILED):
+        return found
+    return Diagnosis(StartReason.CONTAINER_FAILED, described(failed))
+
+
+def _diagnose_pods(context: Context, cluster: Manifest) -> Diagnosis:
     told, refused = status.condition(context.status, ConditionType.CLUSTER_READY), refusal(cluster)
     if refused is not None:
         # Each try has a pod with another name: the first refusal says it all.
@@ -257,6 +269,7 @@ def intend_attempt(context: Context) -> Plan | None:
             "head_pod_uid": context.observed.head_pod["metadata"]["uid"],
             "head_node": (context.observed.head_pod.get("spec") or {}).get("nodeName"),
             "time": times.to_text(context.now),
+            "container_failures": [],
         }
     )
     new = with_admission(context, context.status, started=True).model_copy(

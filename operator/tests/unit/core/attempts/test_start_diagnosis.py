@@ -137,3 +137,19 @@ def test_the_latest_error_about_the_pod_of_a_job_is_told() -> None:
     for events in ((old, new), (new, old)):
         assert creation_failure(events) == Diagnosis(StartReason.PODS_REFUSED, "Error creating: quota")
     assert creation_failure(({"metadata": {}},)) == Diagnosis(StartReason.PODS_REFUSED, "no message")
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        ("no match for platform in manifest: not found", "no variant for the CPU architecture of the node"),
+        ("manifest unknown: manifest unknown", "the registry has no such tag; correct the image"),
+        ("failed to resolve reference: x: not found", "the registry has no such image or tag; correct the image"),
+        ("dial tcp: i/o timeout", "dial tcp: i/o timeout"),
+    ],
+)
+def test_the_cause_of_a_failed_pull_is_put_into_words(message: str, advice: str) -> None:
+    found = diagnose([pod(containerStatuses=[container(waiting={"reason": "ErrImagePull", "message": message})])])
+    assert found.reason is StartReason.IMAGE_PULL_FAILED
+    assert f": {message}" in found.message
+    assert found.message.endswith(advice)

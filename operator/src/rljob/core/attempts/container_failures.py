@@ -1,0 +1,280 @@
+"""Containers that end before their pod is ready, counted over the pods of one cluster.
+
+KubeRay deletes a pod whose Ray container has ended and creates another one, at once and without end (v1.6.2,
+ray-operator/controllers/ray/raycluster_controller.go, shouldDeletePod), so no single pod shows that a start cannot
+succeed. The ends are found in the pods that exist, in the last state of head pods that are gone, and in KubeRay's
+events about the pods that it deleted. The counts are kept in `status.intent.containerFailures`.
+
+Only what another node or another try cannot change counts as hopeless: a process that ends by itself in the same way
+each time, or an image that lacks the program or is built for another CPU. A runtime that cannot start a container for
+another reason may be the fault of a node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rljob.api.status import ContainerFailure
+from rljob.core import times
+from rljob.core.manifest_facts import pod_is_ready
+from rljob.core.observed import Manifest
+from rljob.core.status import bounded
+from rljob.render import labels
+
+IDENTICAL_ENDS = 3
+APART_SECONDS = 10.0
+"""An end within this time of the last counted one belongs to it: the pods of many nodes fail together."""
+DOUBTFUL_APART_SECONDS = 60.0
+"""The same for an end that an outage of minutes may explain, such as that of a mounted file system."""
+RAN_SECONDS = 300.0
+"""A container that ran for so long was ready, or nearly: its end is no failure to start."""
+FAILURES_KEPT = 4
+MESSAGE_BYTES = 600
+"""Bytes kept of the last lines of a container."""
+
+OOM_KILLED = "OOMKilled"
+SIGNALS = frozenset({128 + 9, 128 + 15})
+"""Exit codes of a container that was killed or asked to stop from outside."""
+
+# kubernetes v1.36.2: pkg/kubelet/images/types.go, pkg/kubelet/kuberuntime/kuberuntime_container.go
+NEVER_PULLED = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+_NOT_CREATED = frozenset({"CreateContainerError", "RunContainerError"})
+_RUNTIME_ENDS = frozenset({"StartError", "ContainerCannotRun", *_NOT_CREATED})
+"""Reasons of the container runtime (containerd, internal/cri/server/container_start.go: StartError), not of a process
+that it started."""
+_SHELL_CODES = frozenset({126, 127})
+"""The shell cannot execute a program, or does not find it (POSIX.1-2017, Shell Command Language, 2.8.2)."""
+_CERTAIN = re.compile(
+    r'exec: "[^"]+": (?:stat [^:]+: no such file|executable file not found|permission denied)'
+    r"|executable file `[^`]+` not found|exec format error|No module named",
+    re.IGNORECASE,
+)
+"""Messages of runc, crun, the kernel and Python about an image that cannot run its command on any node."""
+_OTHER_CPU = re.compile("exec format error", re.IGNORECASE)
+
+_DELETED = re.compile(
+    r"Deleted (head|worker) Pod [^/\s]+/[^;\s]+; Pod status: (\w+);.*Ray container terminated status: (.*)", re.DOTALL
+)
+"""KubeRay v1.6.2, raycluster_controller.go, reconcilePods: the events DeletedHeadPod and DeletedWorkerPod."""
+_TERMINATED = re.compile(r"ExitCode:(\d+),Signal:-?\d+,Reason:([^,]*),Message:(.*)", re.DOTALL)
+_RAN = re.compile(r",StartedAt:([-\d]+) ([:\d]+) \+0000 UTC,FinishedAt:([-\d]+) ([:\d]+) \+0000 UTC")
+"""A ContainerStateTerminated as Go prints it (k8s.io/api v0.36.2, core/v1/generated.pb.go)."""
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a container, or one look at a container that cannot be created."""
+
+    role: str
+    """Node type of the pod: head or worker."""
+    container: str
+    """Empty if only the pod is known to have failed."""
+    exit_code: int | None
+    reason: str
+    message: str
+    time: str
+
+
+def container_ends(
+    pods: Iterable[Manifest], events: Iterable[Manifest], cluster_uid: str, since: datetime, now: datetime
+) -> list[End]:
+    """Return the ends that are seen of the pods of a cluster since its start began, in the order of time."""
+    by_uid = {pod["metadata"].get("uid", pod["metadata"]["name"]): pod for pod in pods}
+    found = [*_of_pods(by_uid.values(), now), *_of_events(events, cluster_uid)]
+    return sorted((end for end in found if times.from_text(end.time) >= since), key=lambda end: end.time)
+
+
+def with_ends(known: Sequence[ContainerFailure], ends: Iterable[End]) -> list[ContainerFailure]:
+    """Count ends that are not counted yet; the same ends again change nothing.
+
+    Nothing is counted beyond what decides, so that the status is written a bounded number of times.
+    """
+    counted = {_key(failure): failure for failure in known}
+    for end in ends:
+        key = (end.role, end.container, end.exit_code, end.reason)
+        before = counted.get(key)
+        if before is not None and (before.count >= IDENTICAL_ENDS or not _is_later(end, before)):
+            continue
+        counted[key] = ContainerFailure(
+            role=end.role,
+            container=end.container,
+            exit_code=end.exit_code,
+            reason=end.reason,
+            message=end.message or (before.message if before else ""),
+            count=before.count + 1 if before else 1,
+            time=end.time,
+        )
+    ordered = sorted(counted.values(), key=lambda failure: (failure.count, failure.time))
+    return ordered[-FAILURES_KEPT:]
+
+
+def worst(failures: Sequence[ContainerFailure]) -> ContainerFailure | None:
+    """Return the failure that tells most: with a known container, and seen most often."""
+    return max(failures, key=lambda each: (bool(each.container), each.count, each.time), default=None)
+
+
+def hopeless(failures: Sequence[ContainerFailure], pods: Iterable[Manifest]) -> ContainerFailure | None:
+    """Return the failure that every further pod would repeat; None while there is none.
+
+    A ready pod of the same role proves the image.
+    """
+    ready = {_role(pod) for pod in pods if pod_is_ready(pod)}
+    return worst(
+        [
+            failure
+            for failure in failures
+            if failure.count >= IDENTICAL_ENDS
+            and failure.role not in ready
+            and (_is_certain(failure) or failure.reason not in _RUNTIME_ENDS)
+        ]
+    )
+
+
+def described(failure: ContainerFailure) -> str:
+    """Return what was seen, without the names of pods, which differ each time."""
+    times_seen = {1: "once", 2: "twice"}.get(failure.count, f"at least {IDENTICAL_ENDS} times")
+    if not failure.container:
+        return f"{failure.role} pods failed {times_seen} before Ray started in them; an init container ended"
+    last = f": {failure.message}" if failure.message else ""
+    place = f"container {failure.container} of the {failure.role} pod"
+    if failure.exit_code is None:
+        return f"{place} could not be created, seen {times_seen}: {failure.reason}{last}"
+    return f"{place} ended {times_seen} before it was ready: {failure.reason}, exit code {failure.exit_code}{last}"
+
+
+def advice(failure: ContainerFailure) -> str:
+    """Return what to do about a failure that would repeat."""
+    if _OTHER_CPU.search(failure.message):
+        return (
+            "the image is built for another CPU architecture than that of the node; use an image for it, or choose "
+            "nodes by the label kubernetes.io/arch in template.nodeSelector"
+        )
+    if failure.reason == OOM_KILLED:
+        return "raise the memory of the container"
+    if failure.reason in NEVER_PULLED:
+        return "correct the name of the image or spec.runtime.imagePullPolicy"
+    if failure.exit_code in _SHELL_CODES or _CERTAIN.search(failure.message):
+        return "the image lacks a program; spec.runtime.image needs bash, Python, Ray and rljob-runtime"
+    return "every further pod would end the same way; correct the image, or the command of the container"
+
+
+def _key(failure: ContainerFailure) -> tuple[str, str, int | None, str]:
+    return failure.role, failure.container, failure.exit_code, failure.reason
+
+
+def _is_later(end: End, failure: ContainerFailure) -> bool:
+    apart = APART_SECONDS if _is_certain(failure) else DOUBTFUL_APART_SECONDS
+    return times.from_text(end.time) >= times.after(failure.time, apart)
+
+
+def _is_certain(found: ContainerFailure | End) -> bool:
+    """Report whether the image alone explains the end."""
+    return found.exit_code in _SHELL_CODES or found.reason in NEVER_PULLED or _CERTAIN.search(found.message) is not None
+
+
+def _of_pods(pods: Iterable[Manifest], now: datetime) -> Iterator[End]:
+    for pod in pods:
+        if not pod_is_ready(pod) and not _is_disrupted(pod):
+            yield from _of_pod(pod, now)
+
+
+def _of_pod(pod: Manifest, now: datetime) -> Iterator[End]:
+    """Yield the ends of containers that are not restarted, and those of restarted ones that the image explains.
+
+    A restarted helper may wait for something by ending; the kubelet's backoff is made for that.
+    """
+    state: Mapping[str, Any] = pod.get("status") or {}
+    requested, role = _deletion_requested(pod), _role(pod)
+    for is_init, statuses in ((True, "initContainerStatuses"), (False, "containerStatuses")):
+        for found in state.get(statuses) or ():
+            final = not is_init or state.get("phase") == "Failed"
+            end = _waiting(role, found, now) or _terminated(role, found, now, is_init=is_init)
+            if end is None or (not final and not _is_certain(end)):
+                continue
+            if requested is None or times.from_text(end.time) <= requested:
+                yield end
+
+
+def _waiting(role: str, found: Mapping[str, Any], now: datetime) -> End | None:
+    waiting = (found.get("state") or {}).get("waiting") or {}
+    reason, message = str(waiting.get("reason", "")), _cut(waiting.get("message"))
+    if reason in NEVER_PULLED or (reason in _NOT_CREATED and _CERTAIN.search(message)):
+        return End(role, str(found["name"]), None, reason, message, times.to_text(now))
+    return None
+
+
+def _terminated(role: str, found: Mapping[str, Any], now: datetime, *, is_init: bool) -> End | None:
+    told = (found.get("state") or {}).get("terminated") or (found.get("lastState") or {}).get("terminated")
+    if not told:
+        return None
+    code, reason = int(told.get("exitCode", 0)), str(told.get("reason") or "Error")
+    if (is_init and code == 0) or (code in SIGNALS and reason != OOM_KILLED):
+        return None
+    begun, ended = told.get("startedAt"), told.get("finishedAt") or times.to_text(now)
+    if begun and _ran_long(begun, ended):
+        return None
+    return End(role, str(found["name"]), code, reason, _cut(told.get("message")), str(ended))
+
+
+def _ran_long(begun: str, ended: str) -> bool:
+    # A container that was never started began at the Unix epoch.
+    return 0 <= (times.from_text(ended) - times.from_text(begun)).total_seconds() - RAN_SECONDS < 10**9
+
+
+def _is_disrupted(pod: Manifest) -> bool:
+    """Report whether the node or a controller ended the pod."""
+    state = pod.get("status") or {}
+    return bool(state.get("reason")) or any(
+        entry["type"] == "DisruptionTarget" and entry["status"] == "True" for entry in state.get("conditions") or ()
+    )
+
+
+def _deletion_requested(pod: Manifest) -> datetime | None:
+    """Return when the deletion of a pod was requested; the timestamp includes its grace period."""
+    metadata = pod["metadata"]
+    stamp = metadata.get("deletionTimestamp")
+    return None if stamp is None else times.after(stamp, -float(metadata.get("deletionGracePeriodSeconds") or 0))
+
+
+def _of_events(events: Iterable[Manifest], cluster_uid: str) -> Iterator[End]:
+    for event in events:
+        about = (event.get("regarding") or {}).get("uid", cluster_uid)
+        found = _DELETED.match(str(event.get("note", "")))
+        if found is not None and about == cluster_uid:
+            end = _of_event(event, found)
+            if end is not None:
+                yield end
+
+
+def _of_event(event: Manifest, found: re.Match[str]) -> End | None:
+    role, phase, rest = found.groups()
+    seen = str(event.get("deprecatedLastTimestamp") or event["metadata"].get("creationTimestamp", ""))
+    told = _TERMINATED.search(rest)
+    if told is None:
+        # Ray's container had not begun: an init container failed.
+        return End(role, "", None, phase, "", seen) if phase == "Failed" else None
+    code, reason = int(told[1]), told[2] or "Error"
+    if code in SIGNALS and reason != OOM_KILLED:
+        return None
+    ran = _RAN.search(told[3])
+    begun, ended = (f"{ran[1]}T{ran[2]}Z", f"{ran[3]}T{ran[4]}Z") if ran else (seen, seen)
+    if _ran_long(begun, ended):
+        return None
+    return End(role, f"ray-{role}", code, reason, _cut(told[3].split(",StartedAt:")[0]), ended)
+
+
+def _role(pod: Manifest) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(labels.RAY_NODE_TYPE, ""))
+
+
+def _cut(text: object) -> str:
+    """Return the last lines of a container as one line: a program that fails says why at the end."""
+    flat = " ".join(str(text or "").split())
+    data = flat.encode("utf-8", "replace")
+    if len(data) <= MESSAGE_BYTES:
+        return bounded(flat)
+    return "…" + data[-MESSAGE_BYTES:].decode("utf-8", "ignore")
