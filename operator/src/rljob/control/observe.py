@@ -79,8 +79,7 @@ class Observer:
             seen_pods = await ask.list_pods(f"{RAY_CLUSTER_LABEL}={intent_of(job).get('clusterName')}", namespace)
         ended = unexplained or (required.held and required.head is None)
         ended_heads = ended_heads_of(self.store, job, clusters)
-        known = (*ended_heads, *(() if isinstance(seen_pods, Unseen) else seen_pods))
-        cluster_events = await ask.cluster_events(required, job, known, ended=ended)
+        cluster_events = await ask.cluster_events(required, job, ended_heads, seen_pods, ended=ended)
         held, looks = await ask.hardware(required, job, now, fresh=ended)
         evidence, seen_pods, warnings = await ask.evidence(required.evidence, namespace, seen_pods)
         base = required.base_snapshot_name if snapshot.result() is None else None

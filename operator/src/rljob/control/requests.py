@@ -205,14 +205,20 @@ class Requests:
         return found, pods, await self.event_lists.warnings(namespace)
 
     async def cluster_events(
-        self, required: Requirements, job: Manifest, pods: tuple[Manifest, ...], *, ended: bool
+        self,
+        required: Requirements,
+        job: Manifest,
+        gone: tuple[Manifest, ...],
+        pods: tuple[Manifest, ...] | Unseen,
+        *,
+        ended: bool,
     ) -> tuple[Manifest, ...]:
-        """Read KubeRay's events about the intended cluster; `pods` are those that are known of it."""
+        """Read KubeRay's events about the intended cluster, of which some pods are known and some are gone."""
         name, namespace = str(intent_of(job).get("clusterName")), job["metadata"]["namespace"]
         if ended:
             return await self.event_lists.about(namespace, name)
         found = await self.event_lists.refusals(namespace, name) if required.cluster_events else ()
-        if required.pod_ends and shows_ends(pods):
+        if required.pod_ends and shows_ends((*gone, *(() if isinstance(pods, Unseen) else pods))):
             found += await self.event_lists.deleted_pods(namespace, name)
         return found
 

@@ -441,57 +441,6 @@ async def test_what_kuberay_says_of_the_cluster_is_read_after_a_bad_end_or_on_de
     assert (await observe(machine)).cluster_events == ()
 
 
-async def test_the_pods_that_kuberay_replaced_are_read_while_some_have_ended(machine: Machine) -> None:
-    job = await machine.start()
-    machine.cluster.edit(RLJOB, *KEY, lambda found: found.update(status={"intent": {"clusterName": "c1"}}))
-    machine.reconciler.store.put(RLJOB, machine.cluster.find(RLJOB, *KEY) or job)
-    about = {"regarding": {"kind": "RayCluster", "name": "c1"}, "reason": "DeletedHeadPod"}
-    machine.cluster.put(event_of("replaced", "Normal") | about)
-    machine.wanted = Requirements(pods=Pods("ray.io/cluster=c1"), pod_ends=True)
-    assert (await observe(machine)).cluster_events == ()
-    metadata = {"namespace": "team", "name": "head-2", "labels": {"ray.io/cluster": "c1"}}
-    machine.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": "Failed"}})
-    assert [event["metadata"]["name"] for event in (await observe(machine)).cluster_events] == ["replaced"]
-    machine.wanted = Requirements(pods=Pods("ray.io/cluster=c1"))
-    assert (await observe(machine)).cluster_events == ()
-
-
-async def test_a_head_that_ended_is_seen_after_its_deletion(machine: Machine) -> None:
-    await start_with_head(machine)
-    assert (await observe(machine)).ended_heads == ()
-    pod = (await observe(machine)).head_pod
-    assert pod is not None
-    gone = {**pod, "status": {"phase": "Failed"}}
-    machine.reconciler.store.remove(POD, gone)
-    assert (await observe(machine)).head_pod is None
-    assert [found["metadata"]["uid"] for found in (await observe(machine)).ended_heads] == [pod["metadata"]["uid"]]
-    cluster = machine.cluster.objects(RAY_CLUSTER)[0]
-    machine.reconciler.store.remove(RAY_CLUSTER, cluster)
-    assert (await observe(machine)).ended_heads == ()
-
-
-async def test_the_events_of_an_initializer_are_read_while_it_has_no_pod(machine: Machine) -> None:
-    await start_with_head(machine)
-    mark = {"rljob.dev/initializer": "prepare"}
-    made = {"namespace": "team", "name": "sums-prepare", "labels": mark}
-    machine.cluster.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": made})
-    machine.clock.advance(60)
-    about = {"regarding": {"kind": "Job", "name": "sums-prepare"}, "reason": "FailedCreate"}
-    machine.cluster.put(event_of("refused") | about)
-    names, pods = ("sums-prepare",), Pods("rljob.dev/initializer")
-    for wanted, found in (
-        (Requirements(initializer_names=names, pods=pods, initializer_events=True), ["refused"]),
-        (Requirements(initializer_names=names, pods=pods), []),
-        (Requirements(initializer_names=names, initializer_events=True), []),
-    ):
-        machine.wanted = wanted
-        assert [event["metadata"]["name"] for event in (await observe(machine)).initializer_events] == found
-    pod = {"namespace": "team", "name": "sums-prepare-x", "labels": mark}
-    machine.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": pod})
-    machine.wanted = Requirements(initializer_names=names, pods=pods, initializer_events=True)
-    assert (await observe(machine)).initializer_events == ()
-
-
 async def test_evidence_that_cannot_be_read_costs_no_further_request(machine: Machine) -> None:
     await start_with_head(machine)
     machine.wanted = Requirements(evidence=Evidence("left", "attempt-1.json", "c1"))
