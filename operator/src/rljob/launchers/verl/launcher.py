@@ -5,7 +5,17 @@ from __future__ import annotations
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
-from rljob.launchers.verl.checks import batches, checkpoints, graphs, limits, memory, overrides, parallelism, rollout
+from rljob.launchers.verl.checks import (
+    batches,
+    checkpoints,
+    data,
+    graphs,
+    limits,
+    memory,
+    overrides,
+    parallelism,
+    rollout,
+)
 from rljob.launchers.verl.decisions import QUESTIONS
 from rljob.launchers.verl.job import job_config
 from rljob.launchers.verl.memory import memory_plan
@@ -23,6 +33,7 @@ class VerlLauncher:
         *rollout.CHECKS,
         *graphs.CHECKS,
         *batches.CHECKS,
+        *data.CHECKS,
         *memory.CHECKS,
         *overrides.CHECKS,
         *checkpoints.CHECKS,
