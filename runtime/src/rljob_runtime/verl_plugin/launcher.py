@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 from rljob_runtime import checkpoint_contents, launcher_overrides, parallelism, preflight
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, StopMode
 from rljob_runtime.fork_server import start as fork_server
+from rljob_runtime.input_checks import data_files
+from rljob_runtime.input_checks.data_files import DataSettings
+from rljob_runtime.input_checks.reward import RewardCheck, RewardSettings
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.resume import Start
 from rljob_runtime.trainer import WORKER_HOOK, Result, Setup
@@ -54,7 +57,7 @@ class VerlTrainer:
         require_plugin(job)
         if not preflight.missing_here([required.path for required in job.required_paths]):
             # verl reads the critic's model here. If it is missing, the path check later reports which nodes lack it.
-            hydra_config.validate(config)
+            require_inputs(config, lambda: hydra_config.validate(config))
         prepare_processes(config, setup.variables)
         self._setup, self._config = setup, config
 
@@ -106,6 +109,21 @@ def resume_settings(start: Start) -> dict[str, OverrideValue]:
     if start.folder is None:
         return {"trainer.resume_mode": "disable", "trainer.resume_from_path": None}
     return {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": str(start.folder)}
+
+
+def require_inputs(config: DictConfig, meanwhile: Callable[[], None]) -> None:
+    """Refuse data files and a reward function that the run cannot use. Do something else while the latter loads."""
+    function, data = RewardSettings.of(config), DataSettings.of(config)
+    loading = RewardCheck(function) if function is not None else None
+    try:
+        meanwhile()
+        if data is not None:
+            data_files.require(data)
+        if loading is not None:
+            loading.require()
+    finally:
+        if loading is not None:
+            loading.stop()
 
 
 def require_plugin(job: JobConfig) -> None:
