@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,19 @@ def test_the_innermost_exception_is_the_cause() -> None:
     outcome = from_error(RayTaskError(RayTaskError(KeyError("reward"))), last_step=7)
     assert (outcome.exit_code, outcome.reason, outcome.last_step) == (ExitCode.FAILED, "RunFailed", 7)
     assert outcome.message == "KeyError: 'reward'"
+
+
+def test_a_refusal_of_the_trainers_process_keeps_its_code_and_reason() -> None:
+    refusal = RefusedError(ExitCode.BAD_CONFIG, "PromptsTooLong", "lower it", ("node-a",))
+    outcome = from_error(RayTaskError(pickle.loads(pickle.dumps(refusal))))  # noqa: S301 - as Ray does
+    assert (outcome.exit_code, outcome.reason) == (ExitCode.BAD_CONFIG, "PromptsTooLong")
+    assert (outcome.message, outcome.nodes) == ("lower it", ("node-a",))
+
+
+def test_a_refusal_with_a_cause_is_the_refusal() -> None:
+    refusal = RefusedError(ExitCode.BAD_CONFIG, "InvalidConfig", "verl rejects it")
+    refusal.__cause__ = ValueError("batch")
+    assert from_error(refusal).message == "verl rejects it"
 
 
 def test_an_explicit_chain_is_followed() -> None:

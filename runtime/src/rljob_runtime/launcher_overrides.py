@@ -17,6 +17,8 @@ from rljob_runtime.verl_plugin import cpu_defaults
 
 TRAINER_NAME = "rljob_sync"
 ROUTER_CONFIG = Path(__file__).parent / "verl_plugin" / "router.yaml"
+AGENT_LOOP_MANAGER = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+"""verl's code and dataclass have it, and its YAML does not (0.9.1, workers/config/rollout.py:79)."""
 
 FIXED = {
     "trainer.use_v1": "stops and metrics depend on verl's V1 trainer",
@@ -74,6 +76,8 @@ def defaults(job: JobConfig) -> dict[str, OverrideValue]:
         # Two storage units per node hold the batch. verl's default of eight does not fit a small cluster, which then
         # hangs (verl#7656).
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": max(2, 2 * job.nodes),
+        # verl logs and drops the exceptions of a rollout; ours also reports the first one.
+        AGENT_LOOP_MANAGER: "rljob_runtime.verl_plugin.agent_loop.RLJobAgentLoopManager",
         # On a port that it chooses; the exporter forwards the metrics.
         "transfer_queue.metrics.enabled": True,
     }

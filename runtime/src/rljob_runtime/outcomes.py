@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from rljob_runtime.contract import ExitCode, Outcome, legible
@@ -36,6 +37,9 @@ PLACE_ERRORS = {
 }
 """Ray's exceptions (ray/exceptions.py, 2.60) for failures of the environment, not of the run."""
 
+RUN_FAILED = "RunFailed"
+"""Reason of a run that failed by itself."""
+
 DEVICE_OUT_OF_MEMORY = "DeviceOutOfMemory"
 """Reason of a run that exhausted a device's memory."""
 
@@ -60,6 +64,10 @@ class RefusedError(Exception):
         self.nodes = nodes
         """Kubernetes nodes at fault."""
 
+    def __reduce__(self) -> tuple[type[RefusedError], tuple[ExitCode, str, str, tuple[str, ...]]]:
+        """Keep the attributes on the way from the trainer's process to the launcher."""
+        return RefusedError, (self.code, self.reason, str(self), self.nodes)
+
 
 class NodeLostError(RuntimeError):
     """A node of the run is lost. Exceptions that the run raises as a result are not the cause."""
@@ -76,6 +84,20 @@ class FencedError(RuntimeError):
 
 class StartGoneError(RuntimeError):
     """The step that the run was loading has disappeared; see resume.py."""
+
+
+class WorkerFailedError(RuntimeError):
+    """A rollout or reward worker raised; see first_failure.py. What the trainer raised next is not the cause."""
+
+    def __init__(self, text: str, reason: str, exit_code: int) -> None:
+        super().__init__(text, reason, exit_code)
+        self.text = text
+        self.reason = reason
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        """Return the worker's exception with its place."""
+        return self.text
 
 
 class Verdict:
@@ -102,17 +124,21 @@ def bounded(message: str) -> str:
     return f"{message[:half]} ... {message[-half:]}"
 
 
-def innermost(error: BaseException) -> BaseException:
-    """Unwrap Ray's task errors (`.cause`) and explicit chains (`raise ... from`)."""
-    seen = {id(error)}
-    while True:
-        inner = getattr(error, "cause", None)
-        if not isinstance(inner, BaseException):
-            inner = error.__cause__
-        if inner is None or id(inner) in seen:
-            return error
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and what it wraps: Ray's task errors (`.cause`) and explicit chains (`raise ... from`)."""
+    seen: set[int] = set()
+    inner: BaseException | None = error
+    while inner is not None and id(inner) not in seen:
+        yield inner
         seen.add(id(inner))
-        error = inner
+        cause = getattr(inner, "cause", None)
+        inner = cause if isinstance(cause, BaseException) else inner.__cause__
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Return the last exception of a chain."""
+    *_, last = chain(error)
+    return last
 
 
 def package_of(error: BaseException) -> str:
@@ -144,24 +170,30 @@ def is_disk_full(error: BaseException, disk: Path | None) -> bool:
     return isinstance(error.filename, str) and Path(error.filename).is_relative_to(disk)
 
 
+def verdict(error: BaseException, disk: Path | None = None) -> tuple[ExitCode, str]:
+    """Return exit code and reason of an exception that is not one of our own refusals."""
+    cause = innermost(error)
+    if isinstance(cause, (FencedError, StartGoneError)):
+        return ExitCode.ENVIRONMENT, FENCED if isinstance(cause, FencedError) else START_GONE
+    if is_device_memory(cause):
+        return ExitCode.FAILED, DEVICE_OUT_OF_MEMORY
+    place = DISK_FULL if is_disk_full(cause, disk) else place_reason(cause)
+    return (ExitCode.FAILED, RUN_FAILED) if place is None else (ExitCode.ENVIRONMENT, place)
+
+
 def from_error(error: BaseException, last_step: int = 0, disk: Path | None = None) -> Outcome:
     """Return the outcome of a run that raised. `disk` is the spool, a folder on the node's own disk."""
-    if isinstance(error, RefusedError):
-        text = bounded(str(error))
-        return Outcome(int(error.code), error.reason, text, last_step=last_step, nodes=error.nodes[:NODES_MAX])
     if isinstance(error, NodeLostError):
         text = bounded(str(error))
         return Outcome(int(ExitCode.ENVIRONMENT), NODE_LOST, text, last_step=last_step, suspect=error.suspect)
+    # A refusal of the trainer's process arrives within a task error, which Ray makes a RefusedError as well.
+    links = (link for link in chain(error) if isinstance(link, RefusedError) and package_of(link) != "ray")
+    if (refusal := next(links, None)) is not None:
+        text = bounded(str(refusal))
+        return Outcome(int(refusal.code), refusal.reason, text, last_step=last_step, nodes=refusal.nodes[:NODES_MAX])
     cause = innermost(error)
+    if isinstance(cause, WorkerFailedError):
+        return Outcome(cause.exit_code, cause.reason, bounded(str(cause)), last_step=last_step)
+    code, reason = verdict(error, disk)
     # Ray makes the cause's class a second base of its task error, so the name becomes "RayTaskError(ValueError)".
-    name = type(cause).__name__
-    text = bounded(f"{name}: {cause}".strip())
-    if isinstance(cause, (FencedError, StartGoneError)):
-        reason = FENCED if isinstance(cause, FencedError) else START_GONE
-        return Outcome(int(ExitCode.ENVIRONMENT), reason, text, last_step=last_step)
-    if is_device_memory(cause):
-        return Outcome(int(ExitCode.FAILED), DEVICE_OUT_OF_MEMORY, text, last_step=last_step)
-    place = DISK_FULL if is_disk_full(cause, disk) else place_reason(cause)
-    if place is not None:
-        return Outcome(int(ExitCode.ENVIRONMENT), place, text, last_step=last_step)
-    return Outcome(int(ExitCode.FAILED), "RunFailed", text, last_step=last_step)
+    return Outcome(int(code), reason, bounded(f"{type(cause).__name__}: {cause}".strip()), last_step=last_step)

@@ -20,7 +20,7 @@ from omegaconf import open_dict
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
 
-from rljob_runtime import checkpoint, parallelism, resume, training_attempt
+from rljob_runtime import checkpoint, first_failure, parallelism, resume, training_attempt
 from rljob_runtime.contract import Platform, StartStage, StopMode
 from rljob_runtime.launcher_overrides import TRAINER_NAME
 from rljob_runtime.step_metrics import Batch, RolloutWindow
@@ -176,6 +176,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             raise StepAbandonedError
         super().on_step_begin()
         self.start.at(StartStage.FIRST_ROLLOUT)
+        first_failure.clear()
         self._run.step_began()
         self._take_window()
 
@@ -199,7 +200,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
         """Train one step, or abandon its rollout."""
         try:
-            batch = super().step(metrics, timing_raw)
+            with first_failure.blamed():
+                batch = super().step(metrics, timing_raw)
         except StepAbandonedError:
             self._abandon_rollout()
             raise
@@ -333,22 +335,25 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         if self._in_loop:
             return self._validate_unless_stopped()
         self.start.at(StartStage.VALIDATING)
-        metrics: dict[str, float] = super()._validate()
+        metrics = self._validated()
         only = bool(self.config.trainer.get("val_only", False))
         self._run.record_validation(self.global_steps, numbers(metrics), only=only)
         if only:
             self.evaluation = numbers(metrics)
         return metrics
 
+    def _validated(self) -> dict[str, float]:
+        with first_failure.blamed():
+            metrics: dict[str, float] = super()._validate()
+        return metrics
+
     def _validate_unless_stopped(self) -> dict[str, float]:
         """Validate a step. After a stop request return no metrics, because a grace period may be running."""
         if self._run.stop_mode() is None:
             try:
-                metrics: dict[str, float] = super()._validate()
+                return self._validated()
             except ValidationAbandonedError:
                 self._abandon_validation()
-            else:
-                return metrics
         print(VALIDATION_SKIPPED.format(step=self.global_steps), file=sys.stderr, flush=True)  # noqa: T201
         return {}
 
