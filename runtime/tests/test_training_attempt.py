@@ -15,7 +15,7 @@ import pytest
 
 from rljob_runtime import claims
 from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps, step_folder
-from rljob_runtime.contract import Phase, Progress, SpoolFile, StopMode
+from rljob_runtime.contract import NOTE_LIMIT, NOTES_MAX, Phase, Progress, SpoolFile, StopMode
 from rljob_runtime.outcomes import FencedError, from_error
 from rljob_runtime.parallelism import SPLIT_FILE
 from rljob_runtime.spool import Spool
@@ -39,6 +39,22 @@ def shown(spool: Spool) -> Progress:
     progress = spool.progress()
     assert progress is not None
     return progress
+
+
+def test_notes_are_shown_once_bounded_and_logged(
+    make_job: MakeJob, spool: Spool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    attempt = TrainingAttempt(make_job(), 1, spool)
+    attempt.note("nobody has written the progress yet")
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
+    attempt.note("3 prompts\nwere left out")
+    attempt.note("3 prompts were left out")
+    attempt.note("x" * 10_000)
+    assert shown(spool).notes == ("3 prompts were left out", "x" * (NOTE_LIMIT - 1) + "…")
+    for number in range(NOTES_MAX):
+        attempt.note(f"note {number}")
+    assert len(shown(spool).notes) == NOTES_MAX
+    assert f"rljob: note {NOTES_MAX - 1}\n" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("step", "checkpoint_step"), [(10, 10), (30, None)])

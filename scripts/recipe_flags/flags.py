@@ -18,8 +18,8 @@ DATA = (
     Flag("data.gen_batch_size", "left out", NOTHING, note="verl sets it to 1 if groups are filtered"),
     Flag("data.max_prompt_length", "data.maxPromptTokens", each((1024, 2048, 2048, 2048))),
     Flag("data.max_response_length", "data.maxResponseTokens", each((3072, 32768, 34816, 34816))),
-    Flag("data.filter_overlong_prompts", "override", same(value=True)),
-    Flag("data.truncation", "override", same("error")),
+    Flag("data.filter_overlong_prompts", "data.overlong", same(value=True), note="Filter, the default"),
+    Flag("data.truncation", "data.overlong", same("error"), note="verl 0.9.1 does not act on it"),
     Flag("data.shuffle", "override", each((None, False, False, False))),
     Flag(
         "data.trust_remote_code",

@@ -21,4 +21,7 @@ BAD = {
     "a class of no path": Bad(
         {"data": {"train": ["/d/a.csv"]}} | override(data__custom_cls__path=None), "spec.data.train[0]", "convert it"
     ),
+    "another key of verl for long prompts": Bad(
+        override(data__truncation="left"), "spec.verl.overrides[data.truncation]", "data.overlong"
+    ),
 }

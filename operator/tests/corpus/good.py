@@ -30,6 +30,7 @@ GOOD = {
     "data of all formats": {"data": {"train": ["/d/a.json", "/d/b.jsonl"], "validation": ["/d/c.parquet"]}},
     "a dataset class of one's own": {"data": {"train": ["/d/a.csv"]}} | key("+data.custom_cls.path", "/code/data.py"),
     "a dataset class as a map": {"data": {"train": ["/d/a.csv"]}} | override(data__custom_cls={"path": "/c/d.py"}),
+    "long prompts that are cut": {"data": {"overlong": "Truncate"}},
     "a switch with the name of a secret": template({"env": [{"name": "HF_HUB_DISABLE_IMPLICIT_TOKEN", "value": "1"}]}),
     "a secret from a Secret": template(
         {"env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "k"}}}, {"name": "EMPTY"}]}

@@ -82,19 +82,20 @@ def clear() -> None:
 def blamed() -> Iterator[None]:
     """Raise a worker's exception in place of one of the trainer's process that follows from it.
 
-    An exception of Ray is that of a worker, or tells of its loss; one of a file tells of a volume. They are causes.
+    An exception of Ray comes from a worker or reports its loss, and one of a file reports a volume: they are causes.
     """
     try:
         yield
     except Exception as error:
-        failure = None if _is_remote(error) or isinstance(error, OSError) else _noted()
+        failure = None if _is_remote(error) or isinstance(error, OSError) else noted()
         if failure is None:
             raise
         # Not `from error`: the outcome names the end of the chain. The log shows both.
         raise WorkerFailedError(failure.text, failure.reason, failure.exit_code)  # noqa: B904
 
 
-def _noted() -> Failure | None:
+def noted() -> Failure | None:
+    """Return the first exception since the last `clear`."""
     try:
         from ray.experimental.internal_kv import _internal_kv_get
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from rljob_runtime import checkpoint, claims, step_metrics
 from rljob_runtime.checkpoint import step_folder
-from rljob_runtime.contract import JobConfig, Phase, StopMode
+from rljob_runtime.contract import NOTE_LIMIT, NOTES_MAX, ContractError, JobConfig, Phase, StopMode, legible
 from rljob_runtime.files import folder_bytes, run_with_timeout
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError
@@ -87,6 +87,16 @@ class TrainingAttempt:
             with contextlib.suppress(OSError):  # the save matters more than the phase
                 self.spool.update_progress(phase=Phase.STOPPING)
         return mode
+
+    def note(self, text: str) -> None:
+        """Report what people should know although the attempt continues. Further notes are only in the log."""
+        print(f"rljob: {text}", file=sys.stderr, flush=True)  # noqa: T201
+        text = legible(" ".join(text.split()))
+        text = text if len(text) <= NOTE_LIMIT else f"{text[: NOTE_LIMIT - 1]}…"
+        with contextlib.suppress(OSError, ContractError):  # the run matters more than a note
+            progress = self.spool.progress()
+            if progress is not None and text not in progress.notes and len(progress.notes) < NOTES_MAX:
+                self.spool.update_progress(notes=(*progress.notes, text))
 
     @property
     def checkpoint_folder(self) -> Path | None:

@@ -465,6 +465,8 @@ class RLJobStatus(StatusModel):
     """The last ten attempts."""
     progress: Progress | None = None
     """Progress of the run, from the last step that the operator saw."""
+    notes: Annotated[list[Annotated[str, Field(max_length=400)]], Field(max_length=4, json_schema_extra=ATOMIC)] = []
+    """What the run reported although it continued, such as prompts that were left out: the first four."""
     checkpoint: CheckpointStatus | None = None
     """The last checkpoint that the operator saw."""
     stop: StopStatus | None = None

@@ -45,15 +45,26 @@ class ModelSource(Model):
     """What to do if the plan exceeds a die's memory: Refuse the job, or Warn. Defaults to Refuse."""
 
 
+class Overlong(enum.StrEnum):
+    """What happens to prompts that are longer than maxPromptTokens."""
+
+    FILTER = "Filter"
+    TRUNCATE = "Truncate"
+    FAIL = "Fail"
+
+
 class Data(Model):
     """The prompts to train and validate on."""
 
     train: Annotated[list[Path], Field(min_length=1, max_length=64, json_schema_extra=ATOMIC)]
-    """Parquet files with the training prompts."""
+    """Files with the training prompts: Parquet, JSON or JSON Lines, by the suffix."""
     validation: Annotated[list[Path], Field(max_length=64, json_schema_extra=ATOMIC)] = []
-    """Parquet files with the validation prompts. Defaults to the files of train."""
+    """Files with the validation prompts, like train. Defaults to the files of train."""
     max_prompt_tokens: Count = 1024
     """Maximum length of a prompt, in tokens. Defaults to 1024."""
+    overlong: Overlong = Overlong.FILTER
+    """What to do with longer prompts. Filter leaves them out, Truncate keeps the last maxPromptTokens tokens, and Fail
+    ends the job before a model is loaded. Each reports their number. Defaults to Filter."""
     max_response_tokens: Count = 1024
     """Maximum length of a response, in tokens. Defaults to 1024."""
 

@@ -130,6 +130,8 @@ def _status_message(world: World) -> Iterator[str]:
         yield _sentence(world.status["message"])
     elif not progress:
         yield "The status has no further detail."
+    for note in world.status.get("notes") or ():
+        yield f"The run reported: {_sentence(note)}"
 
 
 def _queue(world: World) -> Iterator[str]:

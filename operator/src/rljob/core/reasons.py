@@ -72,6 +72,9 @@ class Reason(enum.StrEnum):
     SUBMITTED = "Submitted"
     """Ray accepted the job; the message says what its start is doing, as far as the image reports it."""
     TRAINING = "Training"
+    RUN_WARNING = "RunWarning"
+    """Of events only: the run reports something that does not end it, such as prompts that were left out; status.notes
+    keeps it."""
     HEAD_SILENT = "HeadSilent"
     """The head pod does not answer: whether the run is alive is not known."""
     STALLED = "Stalled"

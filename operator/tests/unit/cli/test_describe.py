@@ -78,6 +78,8 @@ def test_what_the_status_knows_is_not_looked_for() -> None:
     assert why(invalid) == "team/sums is Invalid (InvalidSpec). trainer.steps: is required."
     running = {"state": "Training", "reason": "Training", "progress": {"summary": "12/40"}}
     assert told(World(job(status=running))) == "It is running: step 12/40."
+    reported = running | {"notes": ["3 of 5 prompts were left out"]}
+    assert told(World(job(status=reported))).endswith("The run reported: 3 of 5 prompts were left out.")
     assert told(World(job(status={"state": "Pending"}))) == "The status has no further detail."
     again = {
         "state": "Restarting",

@@ -34,6 +34,8 @@ from rljob_runtime.contract.names import (
     head_paths,
 )
 from rljob_runtime.contract.progress import (
+    NOTE_LIMIT,
+    NOTES_MAX,
     STALL_SECONDS,
     CheckResult,
     CoreBinding,
@@ -49,6 +51,8 @@ from rljob_runtime.contract.start import StartProgress, StartStage
 __all__ = [
     "CONTRACT_VERSION",
     "IMAGE_SHELL_FILE",
+    "NOTES_MAX",
+    "NOTE_LIMIT",
     "STALL_SECONDS",
     "AttemptVariable",
     "CheckResult",

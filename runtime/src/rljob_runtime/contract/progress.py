@@ -40,6 +40,10 @@ STALL_SECONDS = 20.0
 """Maximum time after `Stalled` until an attempt has an outcome. Its process exits within a few more seconds."""
 
 
+NOTES_MAX = 4
+NOTE_LIMIT = 400
+
+
 @dataclass(frozen=True)
 class StopRequest:
     """Body of `POST /v1/stop`. A request for another attempt is refused with 409."""
@@ -162,6 +166,9 @@ class Progress:
     """What the start is doing; absent once a step is complete, and from images that do not report it."""
     core_binding: CoreBinding | None = None
     """Absent if binding is disabled."""
+    notes: tuple[str, ...] = codec.added(())
+    """What people should know about the attempt although it continues, such as prompts that were left out: at most
+    `NOTES_MAX` texts of `NOTE_LIMIT` characters."""
     outcome: Outcome | None = None
 
     def to_json(self) -> bytes:

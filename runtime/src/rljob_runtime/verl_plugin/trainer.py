@@ -22,10 +22,11 @@ from verl.utils import tensordict_utils
 
 from rljob_runtime import checkpoint, first_failure, parallelism, resume, training_attempt
 from rljob_runtime.contract import Platform, StartStage, StopMode
+from rljob_runtime.input_checks import data_files
 from rljob_runtime.launcher_overrides import TRAINER_NAME
 from rljob_runtime.step_metrics import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
-from rljob_runtime.verl_plugin import cpu_defaults, fenced_save, remax_baselines, start_stages, tracking
+from rljob_runtime.verl_plugin import cpu_defaults, fenced_save, overlong, remax_baselines, start_stages, tracking
 from rljob_runtime.verl_plugin.discarded_tokens import DiscardedTokens, padded_rows
 from rljob_runtime.verl_plugin.metrics import numbers, validation_metrics
 from rljob_runtime.verl_plugin.replica_times import from_plain
@@ -58,6 +59,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     # Attributes of the base class, which has no types.
     global_steps: int
     total_training_steps: int
+    steps_per_epoch: int
+    train_dataset: Any
     train_dataloader: Any
     checkpoint_callback: Any
     logger: Any = None
@@ -76,6 +79,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._discarded = DiscardedTokens()
         self._data_before: dict[str, Any] = {}
         self._in_loop = False
+        self._lossy = False
         self._awake = False
         self._nan: str | None = None
         self._baseline_of: dict[str, str] = {}
@@ -92,6 +96,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             config.trainer.v1.trainer_mode = "sync"
             if self._greedy_baselines:
                 config.algorithm.adv_estimator = remax_baselines.ESTIMATOR
+            self._overlong = overlong.take_over(config)
             self._run.keep = fenced_save.take_limit(config)
         self._run.split = parallelism.split(config)
 
@@ -134,10 +139,6 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         start_stages.count_replicas(self.config.actor_rollout_ref.rollout.name, self.start)
         super()._setup()
 
-    def _init_dataloader(self) -> None:
-        self.start.at(StartStage.LOADING_DATA)
-        super()._init_dataloader()
-
     def _init_resource_pool_mgr(self) -> None:
         self.start.at(StartStage.STARTING_RANKS, 0, self._run.job.devices)
         super()._init_resource_pool_mgr()
@@ -148,6 +149,16 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         super().on_init_end()
 
     # The run from start to end.
+
+    def _init_dataloader(self) -> None:
+        """Count long prompts, and refuse too few, before verl creates the first worker."""
+        self.start.at(StartStage.LOADING_DATA)
+        with overlong.Counter(self._overlong, self.config, self._run.note).watching():
+            super()._init_dataloader()
+        if self.steps_per_epoch == 0 and not self.config.trainer.get("val_only", False):
+            # verl divides by it after the models are loaded.
+            seen = f"the dataset of data.train has {len(self.train_dataset)} prompts"
+            raise data_files.too_small(seen, int(self.config.data.train_batch_size))
 
     def _load_checkpoint(self) -> None:
         trainer = self.config.trainer
@@ -184,6 +195,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         """Read the replicas' clock, then stop if requested."""
         # All responses of the step's rollout have arrived by now, and those of a validation have not started.
         self._window = self._take_window()
+        self._tell_of_failed_rollouts()
         mode = self._run.stop_mode()
         self._awake = mode is None
         if mode is None:
@@ -196,6 +208,12 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self._save_once()
             # End by the loop's own condition, so that the step is logged and the queue cleared.
             self.total_training_steps = self.global_steps
+
+    def _tell_of_failed_rollouts(self) -> None:
+        """Report, once, that a step was trained on fewer responses because a worker raised."""
+        if not self._lossy and (failure := first_failure.noted()) is not None:
+            self._lossy = True
+            self._run.note(f"step {self.global_steps} lacks responses whose rollout or reward raised {failure.text}")
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
         """Train one step, or abandon its rollout."""

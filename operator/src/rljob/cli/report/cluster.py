@@ -118,7 +118,7 @@ def run_of(
         + math.fsum(a.productive_seconds for a in running if math.isfinite(a.productive_seconds)),
         settings=configuration,
         decisions=[Setting(str(d["name"]), str(d["value"]), str(d["reason"])) for d in resolved.get("decisions") or ()],
-        notes=notes,
+        notes=[*map(str, status.get("notes") or ()), *notes],
     )
 
 

@@ -52,7 +52,8 @@ def local_run(root: Path) -> ReportRun:
         productive_seconds=math.fsum(a.productive_seconds for a in attempts if math.isfinite(a.productive_seconds)),
         settings=[Setting(key, _text(value), "job.json") for key, value in sorted(config.overrides.items())],
         notes=[
-            "A local run records the times of its last attempt only; earlier attempts are shown from their first step."
+            *(progress.notes if progress is not None else ()),
+            "A local run records the times of its last attempt only; earlier attempts are shown from their first step.",
         ],
     )
 

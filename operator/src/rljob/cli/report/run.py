@@ -66,7 +66,7 @@ class ReportRun:
     settings: Sequence[Setting] = ()
     decisions: Sequence[Setting] = ()
     notes: Sequence[str] = ()
-    """What the report lacks, and why."""
+    """What the run reported although it continued; what the report lacks, and why."""
 
     @property
     def steps(self) -> list[Record]:

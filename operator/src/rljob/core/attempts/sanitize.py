@@ -9,7 +9,8 @@ import math
 from dataclasses import replace
 from datetime import datetime
 
-from rljob_runtime.contract import Phase, Progress, StartProgress, StartStage
+from rljob.core.status import bounded
+from rljob_runtime.contract import NOTE_LIMIT, NOTES_MAX, Phase, Progress, StartProgress, StartStage
 
 STEP_MAX = 2_147_483_647
 BYTES_MAX = 2**63 - 1
@@ -37,6 +38,7 @@ def plausible(answer: Progress, now: datetime) -> Progress:
         checkpoint_time=_past(answer.checkpoint_time, now) if answer.checkpoint_time else None,
         checkpoint_seconds=_positive(answer.checkpoint_seconds),
         start=_start(answer.start, now) if answer.phase is Phase.STARTING else None,
+        notes=tuple(dict.fromkeys(bounded(note, NOTE_LIMIT) for note in answer.notes[:NOTES_MAX] if note)),
         checkpoint_bytes=size if size is not None and 0 <= size <= BYTES_MAX else None,
     )
 

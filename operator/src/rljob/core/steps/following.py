@@ -24,7 +24,7 @@ from rljob.core.requirements import STOPS_HERE, Requirements, intended_head
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
-from rljob.core.transitions.progress import latest_checkpoint, with_progress
+from rljob.core.transitions.progress import latest_checkpoint, new_notes, with_progress
 from rljob.core.transitions.reported_end import outcome_seen
 from rljob.core.transitions.stop_order import order_stop
 from rljob.core.watched import Watched
@@ -204,6 +204,8 @@ def _poll_seconds(context: Context, answer: Answer) -> float:
 def _worth_writing(context: Context, answer: Answer) -> bool:
     """Report whether to write: transitions at once, steps, checkpoints and stages of a start at their intervals."""
     old = context.status.progress
+    if new_notes(context, answer):
+        return True
     if answer.step == 0:
         return status.is_silent(context.status) or _is_further(context, answer)
     if old is None or old.observed_time is None or not _is_training(context):
@@ -247,11 +249,9 @@ def _write_progress(context: Context, answer: Answer, wait: float) -> Plan:
     new = context.writer.with_condition(new, PROGRESSING, ConditionStatus.TRUE, reason, told)
     new = context.writer.summarised(new, state, reason, told)
     # The first step is in the condition; an event only follows the warning about a silent head.
-    events = (
-        (EventNote(EventType.NORMAL, reason, f"the head answers again: {message}"),)
-        if status.is_silent(context.status)
-        else ()
-    )
+    events = [EventNote(EventType.WARNING, Reason.RUN_WARNING, note) for note in new_notes(context, answer)]
+    if status.is_silent(context.status):
+        events.append(EventNote(EventType.NORMAL, reason, f"the head answers again: {message}"))
     return context.write(new, *events, requeue=wait, rests=_may_rest(context))
 
 

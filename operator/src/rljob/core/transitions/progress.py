@@ -9,6 +9,7 @@ from rljob.core import status, times
 from rljob.core.attempts.usage import with_held_before
 from rljob.core.context import Context
 from rljob.core.reasons import Reason
+from rljob_runtime.contract import NOTES_MAX
 from rljob_runtime.contract import Progress as Answer
 
 REMAINING_SECONDS_MAX = 10 * 365 * 86_400.0
@@ -18,10 +19,22 @@ REMAINING_SECONDS_MAX = 10 * 365 * 86_400.0
 def with_progress(context: Context) -> RLJobStatus:
     """Return the status with the exporter's figures, if it answered."""
     answer = context.answer
-    # A run that only evaluates has a score and no step.
-    if answer is None or (answer.step == 0 and answer.reward is None):
+    if answer is None:
         return context.status
-    return _with_checkpoint(context, _with_figures(context, answer), answer)
+    current = context.status.model_copy(update={"notes": [*context.status.notes, *new_notes(context, answer)]})
+    # A run that only evaluates has a score and no step.
+    if answer.step == 0 and answer.reward is None:
+        return current
+    return _with_checkpoint(context, _with_figures(context, current, answer), answer)
+
+
+def new_notes(context: Context, answer: Answer) -> tuple[str, ...]:
+    """Return what the run reports and the status does not contain yet; nothing if the status is full.
+
+    A run that reports something else at each look must not cause a write and an event each time.
+    """
+    told = context.status.notes
+    return tuple(note for note in answer.notes if note not in told)[: NOTES_MAX - len(told)]
 
 
 def _with_checkpoint(context: Context, current: RLJobStatus, answer: Answer) -> RLJobStatus:
@@ -59,7 +72,7 @@ def _estimated_end(answer: Answer, observed: datetime) -> str | None:
     return times.to_text(observed + timedelta(seconds=remaining))
 
 
-def _with_figures(context: Context, answer: Answer) -> RLJobStatus:
+def _with_figures(context: Context, current: RLJobStatus, answer: Answer) -> RLJobStatus:
     observed = times.from_unix(answer.observed_time)
     progress = Progress(
         step=answer.step,
@@ -86,4 +99,4 @@ def _with_figures(context: Context, answer: Answer) -> RLJobStatus:
         told["resumed_from_step"] = answer.resumed_from_step
     attempt = with_held_before(context.status.attempts, context.observed.held, context.resolved)
     attempts = [*context.status.attempts[:-1], attempt.model_copy(update=told)]
-    return context.status.model_copy(update={"progress": progress, "attempts": attempts})
+    return current.model_copy(update={"progress": progress, "attempts": attempts})

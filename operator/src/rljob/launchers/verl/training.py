@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob.api.training import AlgorithmName, GroupFilter
+from rljob.api.training import AlgorithmName, GroupFilter, Overlong
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.rows import (
     ACTOR,
@@ -65,6 +65,20 @@ MODEL_ROWS = (
     OverrideRow("data.train_files", "data.train", DATA_YAML, lambda s: list(s.data.train)),
     OverrideRow("data.val_files", "data.validation", DATA_YAML, lambda s: list(s.data.validation or s.data.train)),
     OverrideRow("data.max_prompt_length", "data.maxPromptTokens", DATA_YAML, lambda s: s.data.max_prompt_tokens),
+    OverrideRow(
+        "data.filter_overlong_prompts",
+        "data.overlong",
+        "utils/dataset/rl_dataset.py",
+        lambda s: s.data.overlong is Overlong.FILTER,
+    ),
+    # verl 0.9.1 reads the key and cuts on the left whatever it says (experimental/agent_loop/agent_loop.py:437-446).
+    # The runtime's trainer enforces "error" (rljob_runtime.verl_plugin.overlong).
+    OverrideRow(
+        "data.truncation",
+        "data.overlong",
+        "utils/dataset/rl_dataset.py",
+        lambda s: "left" if s.data.overlong is Overlong.TRUNCATE else "error",
+    ),
     OverrideRow("data.max_response_length", "data.maxResponseTokens", DATA_YAML, lambda s: s.data.max_response_tokens),
     OverrideRow("reward.custom_reward_function.path", "reward.path", REWARD_YAML, lambda s: s.reward.path),
     OverrideRow("reward.custom_reward_function.name", "reward.function", REWARD_YAML, lambda s: s.reward.function),

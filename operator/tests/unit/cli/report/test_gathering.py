@@ -169,6 +169,15 @@ def test_fields_say_who_set_them_and_which_were_edited_since(cluster: Path) -> N
     assert "<td>rollout.engine</td><td>vLLM</td><td>default</td>" in text
 
 
+def test_what_the_run_reported_is_shown_and_escaped(cluster: Path) -> None:
+    job = recorded.manifest("rljob")
+    job["status"]["notes"] = ["3 of 5 prompts <b>of data.train</b> were left out"]
+    put(cluster, "job", job)
+    assert main(["report", "quickstart", "--records", "logs"]) == 0
+    shown = "<p>3 of 5 prompts &lt;b&gt;of data.train&lt;/b&gt; were left out</p>"
+    assert shown in (cluster / "report.html").read_text()
+
+
 def test_attempts_that_the_status_lists_no_more_are_reckoned_from_the_records(cluster: Path) -> None:
     job = recorded.manifest("rljob")
     (attempt,) = job["status"]["attempts"]
@@ -192,11 +201,14 @@ def test_a_local_run_is_reported_from_its_folder(tmp_path: Path, monkeypatch: py
     (root / "job.json").write_bytes(config.to_json())
     end = Outcome(ExitCode.DONE, "Completed", "trained 40 steps", last_step=40)
     moment = recorded.run().records[0].time
-    progress = Progress("pod", Phase.ENDED, 2, start_time=moment, observed_time=moment + 300, outcome=end)
+    progress = Progress(
+        "pod", Phase.ENDED, 2, start_time=moment, observed_time=moment + 300, outcome=end, notes=("3 left out",)
+    )
     (root / "spool" / "current.json").write_bytes(progress.to_json())
     assert main(["report", "sums", "--local"]) == 0
     text = (tmp_path / "report.html").read_text()
     assert 'data-plot="timeline" data-points="45"' in text
     assert "Succeeded (Completed)" in text
+    assert "<p>3 left out</p>" in text
     assert "<td>trainer.nnodes</td><td>1</td>" in text
     assert main(["report", "sums", "--workdir", str(tmp_path)]) == 2

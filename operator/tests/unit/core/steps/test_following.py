@@ -41,7 +41,7 @@ from rljob.api.status import FailureCause, State
 from rljob.core import times
 from rljob.core.observed import UNSEEN, Observed, RayJob, RayJobState, Unseen
 from rljob.core.plan import Plan
-from rljob_runtime.contract import ExitCode, Outcome, Phase, Progress
+from rljob_runtime.contract import NOTE_LIMIT, ExitCode, Outcome, Phase, Progress
 
 STATUS_SCHEMA = build_rljob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
 
@@ -192,6 +192,28 @@ def test_a_step_before_a_long_one_does_not_stay_unwritten() -> None:
     seen_too_soon = training(4, observed=10)
     assert decide(seen_too_soon, seconds=10).empty
     assert not decide(seen_too_soon, seconds=600).empty
+
+
+def noted(*notes: str, step: int = 0, known: tuple[str, ...] = ()) -> Observed:
+    told = answer({"step": step, "phase": Phase.STARTING, "notes": notes, "observed_time": at(0).timestamp()})
+    return running(job=job(status=status_training() | {"notes": list(known)}), progress=told)
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_what_a_run_reports_is_an_event_and_stays_in_the_status(step: int) -> None:
+    plan = decide(noted("3 of 5 prompts were left out", step=step))
+    assert wrote(plan).notes == ["3 of 5 prompts were left out"]
+    assert [(event.type, event.reason, event.message) for event in plan.events] == [
+        ("Warning", "RunWarning", "3 of 5 prompts were left out")
+    ]
+    assert decide(noted("3 of 5 prompts were left out", step=step, known=tuple(wrote(plan).notes))).empty
+
+
+def test_a_run_that_always_reports_something_else_causes_a_bounded_number_of_events() -> None:
+    plan = decide(noted("c", "b", "x" * 10_000, "d", "e", "f", known=("a", "b")))
+    assert [event.message[:3] for event in plan.events] == ["c", "xxx"]
+    assert all(len(note.encode()) <= NOTE_LIMIT for note in wrote(plan).notes)
+    assert decide(noted("e", known=("a", "b", "c", "d"))).empty
 
 
 def test_no_step_is_no_progress() -> None:
@@ -384,6 +406,7 @@ numbers = st.floats() | st.none()
         first_dp_idle_ratio=numbers,
         cluster_idle_ratio=numbers,
         step_seconds=numbers,
+        notes=st.lists(st.text()).map(tuple),
         outcome=st.none()
         | st.builds(Outcome, exit_code=st.integers(), reason=st.text(), message=st.text(), last_step=st.integers()),
     ),
