@@ -23,7 +23,7 @@ class _Call(Generic[T]):
 
 
 def within(seconds: float, do: Callable[[], T]) -> T:
-    """Return what `do` returns, or raise what it raises. Raises TimeoutError if it takes longer; the thread then continues."""
+    """Return what `do` returns, or raise what it raises. Raises TimeoutError after `seconds`; the thread continues."""
     call = _Call(do)
     thread = threading.Thread(target=call.run, daemon=True)
     thread.start()
