@@ -101,8 +101,12 @@ def run_with_faults(
             last_kill_step = record.step
             record.undisturbed_kills.append(f"{state} {record.step}")
             kill_operator(kube, record)
-        # Each fault is injected into a new attempt. Its status may still show the step of the previous attempt.
-        in_new_attempt = len(record.status.get("attempts", ())) == len(faults) - len(left) + 1
+        # Each fault is injected into a new attempt once it has a step of its own. At first the status shows the step
+        # from which it resumes, and a rank that freezes before the first step is found after deadlines.startSeconds.
+        attempts = record.status.get("attempts", ())
+        in_new_attempt = len(attempts) == len(faults) - len(left) + 1 and record.step > attempts[-1].get(
+            "resumedFromStep", 0
+        )
         if left and not kill_steps and state == "Training" and in_new_attempt and record.step >= left[0][0]:
             if len(left) == len(faults):
                 record.created_undisturbed = (len(record.clusters), len(record.submissions))
