@@ -57,6 +57,6 @@ BARE: dict[str, Any] = {
     "code": {"type": "Image"},
     "initializers": [],
 }
-"""Fields of a variant whose pods request no resources and mount no volumes, so that other tests do not affect it."""
+"""Fields of a variant whose pods request little and mount no volumes, so that other tests do not affect it."""
 WAITING = BARE | {"workerGroups__0__devicesPerNode": 16}
 """The same with more NPUs than the node has: only the head pod runs."""

@@ -67,6 +67,42 @@ def test_an_exhausted_quota_is_reported_in_the_api_servers_words_until_there_is_
     kube.delete("rljob", "over-quota")
 
 
+def test_an_image_without_ray_ends_the_job_with_the_last_lines_of_its_container(kube: Kube) -> None:
+    kube.apply(runs.variant("no-ray", **quickstart.BARE, runtime__image="rljob.local/operator:dev"))
+    kube.run("wait", "rljob/no-ray", "--for=condition=Finished", "--timeout=300s", seconds=330)
+    status = (kube.get("rljob", "no-ray") or {})["status"]
+    assert (status["state"], status["reason"]) == ("Failed", "ContainerCannotStart")
+    assert "at least 3 times" in status["message"]
+    assert "exit code" in status["message"]
+    assert "the image lacks a program" in status["message"]
+    assert [attempt["cause"] for attempt in status["attempts"]] == ["Configuration"]
+    wait_for("the cluster is freed", lambda: not kube.find("rayclusters", "rljob.dev/job=no-ray"), 60)
+    kube.delete("rljob", "no-ray")
+
+
+def test_a_quota_on_limits_accepts_the_pods_or_is_quoted(kube: Kube) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "cores"}}
+    kube.apply({**quota, "spec": {"hard": {"limits.cpu": "0"}}})
+    kube.apply(
+        runs.variant("no-cores", **quickstart.BARE | {"initializers": [{"name": "prepare", "command": ["true"]}]})
+    )
+
+    def status() -> Manifest:
+        found: Manifest = (kube.get("rljob", "no-cores") or {}).get("status", {})
+        return found
+
+    wait_for("reason PodsRefused", lambda: status().get("reason") == "PodsRefused", 120)
+    assert "initializer prepare: Error creating: pods" in status()["message"]
+    assert "exceeded quota: cores" in status()["message"]
+    # Every container states its limits, so that a quota with room is enough. The Job tries again with growing pauses.
+    kube.apply({**quota, "spec": {"hard": {"limits.cpu": "100", "limits.memory": "1Ti"}}})
+    wait_for("the pods are created", lambda: status().get("state") in ("Starting", "Training"), 300)
+    wait_for("the head exists", lambda: kube.find("pods", "rljob.dev/job=no-cores,ray.io/node-type=head"), 120)
+    wait_for("a worker exists", lambda: kube.find("pods", "rljob.dev/job=no-cores,ray.io/node-type=worker"), 120)
+    kube.delete("rljob", "no-cores")
+    kube.delete("resourcequota", "cores")
+
+
 def test_applying_a_waiting_job_again_writes_nothing(kube: Kube, admin: Kube) -> None:
     job = runs.variant("twice", **quickstart.BARE, workerGroups__0__devicesPerNode=16)
     kube.apply(job)

@@ -207,9 +207,9 @@ class PodTemplate(Model):
     """Settings of the head pod or of a worker group's pods."""
 
     cpu: Quantity | None = None
-    """CPU request. The limit is the same, but at least 4. Defaults to the class's size, else to 500m."""
+    """CPU request. The limit is the same, but at least 4. Defaults to the class's size, else to 100m."""
     memory: Quantity | None = None
-    """Memory request and limit. Defaults to the class's size, else to a request of 2Gi and a limit of 64Gi."""
+    """Memory request and limit. Defaults to the class's size, else to a request of 256Mi and a limit of 64Gi."""
     shared_memory: Quantity | None = None
     """Size of /dev/shm, which holds Ray's object store and weight buckets. Counts as memory of the container."""
     env: Annotated[list[EnvVar], Field(max_length=128, json_schema_extra=keyed_by("name"))] = []

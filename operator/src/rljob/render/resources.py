@@ -28,7 +28,7 @@ class Size:
     memory_limit: str
 
 
-RAY = Size(cpu="500m", memory="2Gi", cpu_limit="4", memory_limit="64Gi")
+RAY = Size(cpu="100m", memory="256Mi", cpu_limit="4", memory_limit="64Gi")
 RAY_CPUS_PER_DEVICE = 8
 """Default CPU limit of a worker per device. KubeRay tells Ray as many CPUs as the limit, and verl reserves three per
 device (verl 0.9.1, verl/single_controller/ray/base.py); the rest is room for helpers, as in the class `cpu`."""

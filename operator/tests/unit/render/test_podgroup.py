@@ -44,8 +44,8 @@ def test_the_group_is_as_large_as_the_cluster_and_has_its_name() -> None:
     assert pod_group["metadata"]["name"] == cluster["metadata"]["name"]
     assert pod_group["metadata"]["ownerReferences"] == cluster["metadata"]["ownerReferences"]
     assert pod_group["metadata"]["labels"]["rljob.dev/cluster-generation"] == "2"
-    # The head contains Ray, 500m and 2Gi, and the exporter, 20m and 96Mi.
-    resources = {"cpu": "12520m", "memory": "26720Mi", "huawei.com/Ascend910": "6"}
+    # The head contains Ray, 100m and 256Mi, and the exporter, 20m and 96Mi.
+    resources = {"cpu": "12120m", "memory": "24928Mi", "huawei.com/Ascend910": "6"}
     assert pod_group["spec"] == {"minMember": 4, "minResources": resources}
 
 
@@ -134,14 +134,14 @@ def test_a_level_is_a_tier_of_volcano_where_its_group_knows_tiers(
 @pytest.mark.parametrize(
     ("template", "cpu"),
     [
-        ({"cpu": "4"}, "4520m"),
-        ({"cpu": "4", "initContainers": [asking("3")]}, "4520m"),
-        ({"cpu": "4", "initContainers": [asking("6500m")]}, "7020m"),
-        ({"cpu": "4", "initContainers": [asking("1", restartPolicy="Always"), asking("5")]}, "6520m"),
-        ({"cpu": "4", "initContainers": [asking("2", restartPolicy="Always"), asking("1")]}, "6520m"),
-        ({"cpu": "4", "sidecars": [{"name": "y", "image": "y", "resources": {"limits": {"cpu": "1"}}}]}, "5520m"),
-        ({"cpu": "4", "sidecars": [{"name": "y", "image": "y"}]}, "4520m"),
-        ({"cpu": "3480m"}, "4"),
+        ({"cpu": "4"}, "4120m"),
+        ({"cpu": "4", "initContainers": [asking("3")]}, "4120m"),
+        ({"cpu": "4", "initContainers": [asking("6500m")]}, "6620m"),
+        ({"cpu": "4", "initContainers": [asking("1", restartPolicy="Always"), asking("5")]}, "6120m"),
+        ({"cpu": "4", "initContainers": [asking("2", restartPolicy="Always"), asking("1")]}, "6120m"),
+        ({"cpu": "4", "sidecars": [{"name": "y", "image": "y", "resources": {"limits": {"cpu": "1"}}}]}, "5120m"),
+        ({"cpu": "4", "sidecars": [{"name": "y", "image": "y"}]}, "4120m"),
+        ({"cpu": "3880m"}, "4"),
     ],
 )
 def test_what_a_pod_asks_for_is_what_the_scheduler_counts(template: Json, cpu: str) -> None:

@@ -44,8 +44,8 @@ SIGNALS = frozenset({128 + 9, 128 + 15})
 NEVER_PULLED = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 _NOT_CREATED = frozenset({"CreateContainerError", "RunContainerError"})
 _RUNTIME_ENDS = frozenset({"StartError", "ContainerCannotRun", *_NOT_CREATED})
-"""Reasons of the container runtime (containerd, internal/cri/server/container_start.go: StartError), not of a process
-that it started."""
+"""Reasons of the container runtime (containerd v2.2.0, internal/cri/server/helpers.go: StartError; cri-o:
+ContainerCannotRun), not of a process that it started."""
 _SHELL_CODES = frozenset({126, 127})
 """The shell cannot execute a program, or does not find it (POSIX.1-2017, Shell Command Language, 2.8.2)."""
 _CERTAIN = re.compile(
@@ -62,7 +62,7 @@ _DELETED = re.compile(
 """KubeRay v1.6.2, raycluster_controller.go, reconcilePods: the events DeletedHeadPod and DeletedWorkerPod."""
 _TERMINATED = re.compile(r"ExitCode:(\d+),Signal:-?\d+,Reason:([^,]*),Message:(.*)", re.DOTALL)
 _RAN = re.compile(r",StartedAt:([-\d]+) ([:\d]+) \+0000 UTC,FinishedAt:([-\d]+) ([:\d]+) \+0000 UTC")
-"""A ContainerStateTerminated as Go prints it (k8s.io/api v0.36.2, core/v1/generated.pb.go)."""
+"""A ContainerStateTerminated as Go prints it (k8s.io/api v0.35.0 of KubeRay v1.6.2, core/v1/generated.pb.go)."""
 
 
 @dataclass(frozen=True)

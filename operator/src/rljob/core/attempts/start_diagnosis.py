@@ -49,8 +49,8 @@ _PULL_ADVICE = (
     ("manifest unknown", "the registry has no such tag; correct the image"),
     ("not found", "the registry has no such image or tag; correct the image"),
 )
-"""What words of a message mean: containerd v2 (core/images, core/remotes/docker) and the OCI distribution
-specification. The image may still be pushed, so the deadline decides."""
+"""What words of a message mean: containerd v2.2.0 (core/images/image.go) and the error codes of the OCI distribution
+specification 1.1. The image may still be pushed, so the deadline decides."""
 _CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 
 
