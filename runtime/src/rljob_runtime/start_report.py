@@ -2,7 +2,7 @@
 
 The launcher reports its own stages, and then the process of the training loop those of the trainer. Both write the
 attempt's `start.json`, never at the same time: the training loop begins after the launcher has reported that it does. A
-report that cannot be written is lost, and the start goes on.
+report that cannot be written is lost, and the start continues.
 """
 
 from __future__ import annotations
