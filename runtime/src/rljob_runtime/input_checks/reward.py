@@ -75,6 +75,7 @@ class RewardCheck:
     _output: bytearray = field(default_factory=bytearray, init=False)
     _threads: list[threading.Thread] = field(default_factory=list, init=False)
     _ends: float = field(init=False)
+    _stopped: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """Start the child, in a process group of its own."""
@@ -127,7 +128,10 @@ class RewardCheck:
         self._judge(self._said())
 
     def stop(self) -> None:
-        """End the child with everything that it has started."""
+        """End the child with everything that it has started. Only once, because its pid may be used again."""
+        if self._stopped:
+            return
+        self._stopped = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
