@@ -10,16 +10,17 @@ from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.effective import effective
 
 SUFFIXES = (".parquet", ".json", ".jsonl")
 """verl compares them as they are, with their case."""
-CUSTOM_CLASS = "data.custom_cls"
-"""A dataset class of the user's, which reads the files itself (rl_dataset.py:582)."""
+CUSTOM_CLASS = "data.custom_cls.path"
+"""File of a dataset class of the user's, which reads the files itself (rl_dataset.py:582)."""
 
 
 def _files_have_a_format(spec: RLJobSpec) -> Iterator[Violation]:
     """The suffix alone tells verl how to read a file."""
-    if _has_custom_class(spec):
+    if effective(spec).value(CUSTOM_CLASS) is not None:
         return
     for field, paths in (("train", spec.data.train), ("validation", spec.data.validation)):
         for index, path in enumerate(paths):
@@ -27,19 +28,8 @@ def _files_have_a_format(spec: RLJobSpec) -> Iterator[Violation]:
                 yield Violation(
                     f"spec.data.{field}[{index}]",
                     f"{path} ends with none of {', '.join(SUFFIXES)}, and verl 0.9.1 reads no other files; convert it, "
-                    f"or set verl.overrides[{CUSTOM_CLASS}.path] to a dataset class that reads it",
+                    f"or set verl.overrides[{CUSTOM_CLASS}] to a dataset class that reads it",
                 )
-
-
-def _has_custom_class(spec: RLJobSpec) -> bool:
-    """Report whether an override names the file of a dataset class, with its full key or within a map."""
-    for key, value in spec.verl.overrides.items():
-        plain = key.lstrip("+")
-        if plain == CUSTOM_CLASS and isinstance(value, dict) and value.get("path") is not None:
-            return True
-        if plain == f"{CUSTOM_CLASS}.path" and value is not None:
-            return True
-    return False
 
 
 CHECKS: tuple[Check, ...] = (_files_have_a_format,)
