@@ -178,7 +178,7 @@ PATCHES = {
     ),
     "a patch of the devices": Bad(
         container(resources={"limits": {"huawei.com/Ascend910": "4"}}),
-        "spec.podSpecPatch.workers.containers[0].resources.limits.huawei.com/Ascend910",
+        "spec.podSpecPatch.workers.containers[0].resources.limits[huawei.com/Ascend910]",
         "use workerGroups[0].devicesPerNode",
     ),
     "a patch of the contract": Bad(
@@ -277,9 +277,27 @@ SECRETS = {
     "a password in an address": Bad(
         {"code": {"type": "Git", "git": {"url": "https://me:geheim@example.com/x.git", "revision": "a" * 40}}},
         "spec.code.git.url",
-        "String should match pattern",
+        "must be a URL that starts with https://",
     ),
 }
-BAD = {**VOLUMES, **PODS, **PATCHES, **SECRETS}
+IMAGES = {
+    "an image with a space": Bad(
+        {"runtime": {"image": "UPPER/x:tag with space"}},
+        "spec.runtime.image",
+        "contains white space; use [REGISTRY/]NAME",
+    ),
+    "an image in upper case": Bad(
+        {"initializers": [{"name": "a", "command": ["x"], "image": "registry.example/Team/x"}]},
+        "spec.initializers[0].image",
+        "has the name 'Team/x'; names are in lower case",
+    ),
+    "an image with two tags": Bad(service(image="x:1:2"), "spec.services[0].image", "has the tag '1:2'"),
+    "a sidecar with a broken digest": Bad(
+        template({"sidecars": [SIDECAR | {"image": "x@sha256:abc"}]}),
+        f"{WORKERS}.sidecars[0].image",
+        "is not an image reference",
+    ),
+}
+BAD = {**VOLUMES, **PODS, **PATCHES, **SECRETS, **IMAGES}
 LITERALS = (HF_TOKEN, GITHUB_TOKEN, "0123456789", "123456", "geheim", "AKIA" + "C" * 16)
 """Text that no message may repeat."""

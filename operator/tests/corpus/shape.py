@@ -11,9 +11,9 @@ BAD = {
     "no model": Bad({"model": None}, "spec.model", "is required and not set"),
     "unknown field": Bad(trainer(stps=1), "spec.trainer.stps", "is not a field of RLJob; did you mean steps?"),
     "made-up field": Bad({"qqqq": 1}, "spec.qqqq", "is not a field of RLJob; see `kubectl explain rljob.spec`"),
-    "wrong type": Bad(trainer(steps="many"), "spec.trainer.steps", "'many': "),
+    "wrong type": Bad(trainer(steps="many"), "spec.trainer.steps", "'many': must be an integer"),
     "digits as text": Bad(trainer(steps="40"), "spec.trainer.steps", "'40': "),
-    "half a step": Bad(trainer(steps=1.5), "spec.trainer.steps", "1.5: "),
+    "half a step": Bad(trainer(steps=1.5), "spec.trainer.steps", "1.5: must be an integer"),
     "number without quotes": Bad(trainer(learningRate=1e-6), "spec.trainer.learningRate", "put it in quotes"),
     "zero nodes": Bad(group({"nodes": 0}), "spec.workerGroups[0].nodes", "0: Input should be greater than or equal"),
     "negative steps": Bad(trainer(steps=-1), "spec.trainer.steps", "-1: "),
@@ -27,10 +27,25 @@ BAD = {
     "unknown accelerator": Bad(
         {"accelerator": {"class": "h100"}}, "spec.accelerator.class", "class h100 does not exist; classes are"
     ),
-    "relative path": Bad({"reward": {"path": "reward.py"}}, "spec.reward.path", "'reward.py': "),
+    "relative path": Bad({"reward": {"path": "reward.py"}}, "spec.reward.path", "'reward.py': must be an absolute"),
+    "model of a hub": Bad(
+        {"model": {"path": "Qwen/Qwen3-8B"}}, "spec.model.path", "an initializer can download a model of a hub"
+    ),
     "path that is too long": Bad({"model": {"path": "/" + "x" * 1024}}, "spec.model.path", "at most 1024 characters"),
-    "number as text": Bad(trainer(learningRate="fast"), "spec.trainer.learningRate", "'fast': "),
-    "quantity of nothing": Bad(template({"memory": "9GB"}), "spec.workerGroups[0].template.memory", "'9GB': "),
+    "number as text": Bad(
+        trainer(learningRate="fast"), "spec.trainer.learningRate", "'fast': must be a decimal number"
+    ),
+    "quantity of nothing": Bad(
+        template({"memory": "9GB"}), "spec.workerGroups[0].template.memory", "such as 500m, 8 or 12Gi"
+    ),
+    "quantity in lower case": Bad(
+        template({"memory": "8gi"}), "spec.workerGroups[0].template.memory", "(case matters), such as 500m"
+    ),
+    "variable that begins with a digit": Bad(
+        template({"env": [{"name": "1A", "value": "x"}]}),
+        "spec.workerGroups[0].template.env[0].name",
+        "must be the name of an environment variable",
+    ),
     "a null": Bad({"data": {"train": ["/data/a.parquet", None]}}, "spec.data.train[1]", "is null; remove the field"),
     "empty command": Bad(
         {"initializers": [{"name": "a", "command": []}]}, "spec.initializers[0].command", "at least 1"
@@ -40,7 +55,7 @@ BAD = {
     "a branch of Git": Bad(
         {"code": {"type": "Git", "git": {"url": "https://example.com/x.git", "revision": "main"}}},
         "spec.code.git.revision",
-        "'main': ",
+        "'main': must be a full commit hash",
     ),
     "volume without source": Bad(
         template({"volumes": [{"name": "data"}]}),

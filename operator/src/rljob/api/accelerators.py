@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rljob.api import forms
 from rljob.api.base import Count, Model, ObjectName, Path, Quantity, Text
 from rljob.api.pods import StringMap
 from rljob_runtime.contract import Platform
@@ -39,7 +40,7 @@ class HostPath(Model):
 
     path: Path
     """Path on the node and in the pod."""
-    type: Annotated[str, Field(pattern=r"^(Directory|File|FileOrCreate)$")]
+    type: Annotated[str, Field(pattern=forms.HOST_PATH_TYPE.pattern)]
     """Type of the hostPath volume as in core/v1: what must exist before the pod starts."""
     use: HostPathUse = HostPathUse.ALWAYS
     """Which pods mount the path."""

@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonVal
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
+from rljob.api import forms
+
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 LIST_TYPE = "x-kubernetes-list-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
@@ -94,24 +96,22 @@ class Switch(enum.StrEnum):
     DISABLED = "Disabled"
 
 
-DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-
-Label = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
+Label = Annotated[str, Field(min_length=1, max_length=63, pattern=forms.LABEL.pattern)]
 """A DNS-1035 label."""
 ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
 Text = Annotated[str, Field(max_length=1024)]
-Path = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^/")]
+Path = Annotated[str, Field(min_length=1, max_length=1024, pattern=forms.ABSOLUTE_PATH.pattern)]
 """An absolute path inside the pods."""
 Count = Annotated[int, Field(ge=1, le=2_147_483_647, json_schema_extra={"format": "int32"})]
 NonNegative = Annotated[int, Field(ge=0, le=2_147_483_647, json_schema_extra={"format": "int32"})]
 Long = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
-Decimal = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$")]
+Decimal = Annotated[str, Field(max_length=32, pattern=forms.DECIMAL.pattern)]
 """A decimal number as a string, because Kubernetes API conventions forbid floats."""
-SignedDecimal = Annotated[str, Field(max_length=32, pattern=r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$")]
+SignedDecimal = Annotated[str, Field(max_length=32, pattern=forms.SIGNED_DECIMAL.pattern)]
 """A decimal number as a string, possibly negative."""
-Metric = Annotated[str, Field(max_length=32, pattern=r"^(NaN|[-+]?(Inf|[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?))$")]
+Metric = Annotated[str, Field(max_length=32, pattern=forms.METRIC.pattern)]
 """A measured number as a string."""
-Quantity = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")]
+Quantity = Annotated[str, Field(max_length=32, pattern=forms.QUANTITY.pattern)]
 """A Kubernetes quantity such as 500m or 12Gi."""
 Time = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
 """An RFC 3339 time in UTC."""

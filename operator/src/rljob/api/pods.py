@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from rljob.api import forms
 from rljob.api.base import (
     ATOMIC,
     MERGE_KEYS,
@@ -29,7 +30,7 @@ _NAME = {"type": "string", "maxLength": 63, "description": "Its name."}
 _NAMED = {"type": "object", "properties": {"name": _NAME}, PRESERVE: True}
 Container = Annotated[dict[str, Any], WithJsonSchema(_NAMED)]
 ContainerList = Annotated[list[Container], Field(max_length=8, json_schema_extra=keyed_by("name"))]
-EnvName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")]
+EnvName = Annotated[str, Field(min_length=1, max_length=253, pattern=forms.VARIABLE_NAME.pattern)]
 
 
 class KeySelector(Model):

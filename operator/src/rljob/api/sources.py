@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from rljob.api import forms
 from rljob.api.base import ATOMIC, Count, Label, Model, NonNegative, ObjectName, Path, Quantity, keyed_by
 from rljob.api.pods import EnvName, EnvVar, ObjectReference
 
@@ -26,9 +27,9 @@ class CodeClaim(Model):
 class GitSource(Model):
     """One commit of a Git repository, which every pod fetches before Ray starts."""
 
-    url: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^(https?|git|file)://[^@]+$")]
+    url: Annotated[str, Field(min_length=1, max_length=1024, pattern=forms.REPOSITORY_URL.pattern)]
     """URL of the repository, without credentials. Provide credentials with secretRef."""
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$", max_length=40)]
+    revision: Annotated[str, Field(pattern=forms.COMMIT.pattern, max_length=40)]
     """Full commit hash. Branches and tags are not accepted, because they could move between two pods."""
     sub_path: Annotated[str, Field(max_length=1024)] | None = None
     """Folder in the repository. Defaults to the repository's root."""

@@ -11,11 +11,12 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
+from rljob.api import forms
 from rljob.api.base import ATOMIC, Count, Long, Metric, Model, NonNegative, ObjectName, Text, Time, keyed_by
 from rljob.api.v1alpha1 import RecipeKind
 
 Message = Annotated[str, Field(max_length=2048)]
-Word = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
+Word = Annotated[str, Field(max_length=128, pattern=forms.REASON_WORD.pattern)]
 
 
 class StatusModel(Model):

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rljob.api import forms
 from rljob.api.base import ATOMIC, Anything, Count, Decimal, Model, Path, SignedDecimal, Switch
 
 Factor = Annotated[int, Field(ge=1, le=65_536, json_schema_extra={"format": "int32"})]
@@ -74,7 +75,7 @@ class Reward(Model):
 
     path: Path
     """Path of the Python file."""
-    function: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "compute_score"
+    function: Annotated[str, Field(max_length=253, pattern=forms.FUNCTION_NAME.pattern)] = "compute_score"
     """Name of a function in that file, with verl's signature (data_source, solution_str, ground_truth, extra_info).
     Defaults to compute_score."""
 
@@ -96,7 +97,7 @@ class AlgorithmName(enum.StrEnum):
 class GroupFilter(Model):
     """The prompts that DAPO filters out."""
 
-    metric: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*$")] = "acc"
+    metric: Annotated[str, Field(max_length=128, pattern=forms.METRIC_NAME.pattern)] = "acc"
     """`reward`, or a key of the reward function's result. Groups of responses that are equal in this metric are
     filtered out. Defaults to acc."""
     max_inflight_batches: Count | None = None

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr
 
+from rljob.api import forms
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.base import ATOMIC, Count, Label, Model, ObjectName, Text, keyed_by, rule
 from rljob.api.lifecycle import (
@@ -69,7 +70,7 @@ class Runtime(Model):
 
     image: ObjectName
     """Image of the Ray pods."""
-    ray_version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] = "2.60.0"
+    ray_version: Annotated[str, Field(max_length=32, pattern=forms.RELEASE.pattern)] = "2.60.0"
     """Version of Ray in the image. Defaults to 2.60.0."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """When the image is pulled. Defaults to IfNotPresent."""

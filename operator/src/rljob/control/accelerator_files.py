@@ -16,6 +16,8 @@ from rljob.render.accelerator_table import AcceleratorTable, TableError, read_ta
 from rljob.render.accelerators import built_in_document
 
 SUFFIXES = (".yaml", ".yml")
+SIZE_MAX = 1 << 20
+"""Bytes of a file: MaxSecretSize of pkg/apis/core/types.go (v1.36), which bounds ConfigMaps too."""
 
 
 class AcceleratorsError(ValueError):
@@ -38,16 +40,28 @@ def read_files(paths: Iterable[Path]) -> AcceleratorTable:
         raise AcceleratorsError("\n".join(f"{names}: {problem}" for problem in error.problems)) from error
 
 
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        text = file.read(SIZE_MAX + 1)
+    if len(text) > SIZE_MAX:
+        raise AcceleratorsError(f"{path}: larger than {SIZE_MAX >> 20} MiB, which is the maximum of a ConfigMap")
+    return text.decode("utf-8")
+
+
 def _layers(path: Path) -> list[Mapping[str, Any]]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        data = document.get("data") or {} if isinstance(document, Mapping) else {}
+        document = yaml.safe_load(_text(path))
         if isinstance(document, Mapping) and document.get("kind") == "ConfigMap":
+            data = document.get("data") or {}
+            if not isinstance(data, Mapping):
+                raise AcceleratorsError(f"{path}: data of the ConfigMap must be a map of file names to tables")
             documents = [yaml.safe_load(str(text)) for _, text in sorted(data.items())]
         else:
             documents = [document]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise AcceleratorsError(f"{path}: cannot be read: {error}") from error
+    except RecursionError as error:
+        raise AcceleratorsError(f"{path}: nested too deeply for a table of classes") from error
     found = [each for each in documents if each is not None]
     if not all(isinstance(each, Mapping) for each in found):
         raise AcceleratorsError(f"{path}: must be a map of classes to their rows, such as atlas-a2: {{...}}")

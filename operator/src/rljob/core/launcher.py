@@ -6,6 +6,7 @@ nothing below it knows the name of a framework.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from rljob.api.v1alpha1 import RLJobSpec
@@ -31,6 +32,10 @@ class Launcher(Protocol):
     @property
     def questions(self) -> tuple[Question, ...]:
         """Return the fields that the framework decides where the spec says Auto."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Return the releases of the framework and of what it stands on, for which the launcher was made."""
 
     @property
     def entrypoint(self) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rljob.api.accelerators import AcceleratorFacts, DriverMounts, PodSize
+from rljob.api.forms import problem_text
 from rljob.api.quantity import quantity
 from rljob.render.names import is_label_name, is_label_value
 
@@ -91,7 +92,7 @@ def read_table(*layers: Mapping[str, Any]) -> dict[str, AcceleratorFacts]:
     for layer in layers:
         for name, row in layer.items():
             if isinstance(row, Mapping):
-                document[name] = _overlaid(document.get(name, {}), row)
+                document[str(name)] = _overlaid(document.get(str(name), {}), row)
             else:
                 problems.append(Problem(f"accelerators.{name}", "must be a map of the row's fields"))
     if len(document) > ROWS_MAX:
@@ -131,7 +132,7 @@ def _name_problems(place: str, name: str) -> Iterator[Problem]:
 
 def _type_problems(place: str, error: ValidationError) -> Iterator[Problem]:
     known = ", ".join(str(info.alias or name) for name, info in AcceleratorFacts.model_fields.items())
-    for problem in error.errors(include_url=False, include_context=False):
+    for problem in error.errors(include_url=False):
         field = place + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
         match problem["type"]:
             case "missing":
@@ -139,7 +140,7 @@ def _type_problems(place: str, error: ValidationError) -> Iterator[Problem]:
             case "extra_forbidden":
                 yield Problem(field, f"is not a field of a row; the fields are {known}")
             case _:
-                yield Problem(field, f"{problem['input']!r:.100}: {problem['msg']}")
+                yield Problem(field, f"{problem['input']!r:.100}: {problem_text(problem)}")
 
 
 def _row_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 UID_CHARACTERS = 5
 LABEL_CHARACTERS = 63
 _LABEL_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_LABEL_PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*")
+SUBDOMAIN_CHARACTERS = 253
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,12 @@ def initializer_name(job: JobIdentity, initializer: str) -> str:
 def is_label_name(name: str) -> bool:
     """Return whether a label or annotation may have this name (apimachinery, util/validation: IsQualifiedName)."""
     prefix, slash, last = name.rpartition("/")
-    return bool(re.fullmatch(_LABEL_WORD, last) and (not slash or re.fullmatch(_LABEL_PREFIX, prefix)))
+    return bool(re.fullmatch(_LABEL_WORD, last) and (not slash or is_subdomain(prefix)))
+
+
+def is_subdomain(name: str) -> bool:
+    """Return whether a name is an RFC 1123 subdomain (the same: IsDNS1123Subdomain)."""
+    return len(name) <= SUBDOMAIN_CHARACTERS and bool(_SUBDOMAIN.fullmatch(name))
 
 
 def is_label_value(value: str) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rljob.api.field_path import member
+
 DIRECTIVE = "$patch"
 DELETE = "delete"
 SOURCE = "k8s.io/api v0.36.2, core/v1/types.go"
@@ -72,9 +74,12 @@ def apply_patch(pod_spec: Mapping[str, Any], patch: Mapping[str, Any] | None) ->
     return _merge(pod_spec, patch or {}, ())
 
 
-def patch_problems(patch: Mapping[str, Any]) -> Iterator[PatchProblem]:
-    """Return the parts of a patch that cannot be applied: entries without their key, and unknown directives."""
-    yield from _problems(patch, (), "")
+def patch_problems(patch: Mapping[str, Any], place: str) -> Iterator[PatchProblem]:
+    """Return the parts of a patch that cannot be applied: entries without their key, and unknown directives.
+
+    `place` is the path of the patch, with which the path of each problem begins.
+    """
+    yield from _problems(patch, (), place)
 
 
 def _merge(base: Mapping[str, Any], patch: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
@@ -118,13 +123,13 @@ def _is_meant(entry: object, wanted: object, key: str | None) -> bool:
 
 def _problems(value: object, path: tuple[str, ...], place: str) -> Iterator[PatchProblem]:
     if isinstance(value, Mapping):
-        for name, member in value.items():
-            where = f"{place}.{name}" if place else str(name)
+        for name, entry in value.items():
+            where = member(place, str(name))
             if str(name).startswith("$"):
                 yield PatchProblem(
                     where, f"unknown directive; the only one is {DIRECTIVE}: {DELETE}, which removes an entry of a list"
                 )
-            yield from _problems(member, (*path, str(name)), where)
+            yield from _problems(entry, (*path, str(name)), where)
     elif isinstance(value, list):
         rule = RULES.get(path)
         for index, entry in enumerate(value):

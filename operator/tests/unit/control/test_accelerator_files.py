@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rljob.control.accelerator_files import AcceleratorsError, read_files, read_folder
+from rljob.control.accelerator_files import SIZE_MAX, AcceleratorsError, read_files, read_folder
 from rljob.render.accelerators import BUILT_IN
 
 
@@ -41,6 +41,11 @@ def test_the_operators_own_config_map_is_a_table(tmp_path: Path) -> None:
         ("atlas-a2: {devicesPerNode: 0}", "accelerators.atlas-a2.devicesPerNode: 0: "),
         ("{kind: ConfigMap, data: {a.yaml: '['}}", "cannot be read"),
         ("{kind: ConfigMap, data: {a.yaml: '3'}}", "must be a map of classes"),
+        ("{kind: ConfigMap, data: text}", "data of the ConfigMap must be a map"),
+        ("[" * 3000, "nested too deeply"),
+        ("{1: {devicesPerNode: 1}}", "accelerators.1: is not a valid class name"),
+        ("#" * (SIZE_MAX + 1), "larger than 1 MiB"),
+        ("lab: {pod: {cpu: 8gi}}", "must be a Kubernetes quantity"),
     ],
 )
 def test_a_file_that_is_no_table_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from builders import NOW, cluster, config, job, pod, small_spec, snapshot, status_after, status_intended
 from builders import validate as validate_for_verl
@@ -40,6 +40,7 @@ class Shell:
     checks: tuple[Check, ...] = ()
     warnings: tuple[Check, ...] = ()
     questions: tuple[Question, ...] = (Question("trainer.backend", lambda _: Answer("Shell", "there is one")),)
+    versions: Mapping[str, str] = field(default_factory=dict)
     entrypoint: str = "sh /code/train.sh"
     modules: tuple[str, ...] = ()
 

@@ -6,12 +6,12 @@ from builders import IDENTITY
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob.api.base import DNS_LABEL
+from rljob.api.forms import LABEL
 from rljob.render import names
 from rljob.render.metadata import canonical_json, child_metadata, digest
 from rljob.render.names import JobIdentity
 
-labels = st.from_regex(DNS_LABEL, fullmatch=True)
+labels = st.from_regex(LABEL.pattern, fullmatch=True)
 identities = st.builds(
     JobIdentity, namespace=st.just("team"), name=labels.filter(lambda name: len(name) <= 40), uid=st.uuids().map(str)
 )
@@ -28,9 +28,9 @@ def test_children_are_named_by_job_and_uid() -> None:
 def test_every_name_is_within_bounds(job: JobIdentity, generation: int, initializer: str) -> None:
     cluster, made = names.cluster_name(job, generation), names.initializer_name(job, initializer)
     assert len(cluster) <= 53
-    assert re.fullmatch(DNS_LABEL, cluster)
+    assert re.fullmatch(LABEL.pattern, cluster)
     assert len(made) <= 63
-    assert re.fullmatch(DNS_LABEL, made)
+    assert re.fullmatch(LABEL.pattern, made)
 
 
 def test_long_initializers_of_one_beginning_have_names_of_their_own() -> None:

@@ -129,8 +129,8 @@ def test_a_patch_laid_twice_is_a_patch_laid_once(value: object) -> None:
     ],
 )
 def test_a_patch_that_means_nothing_is_found(patch: Json, path: str, part: str) -> None:
-    (problem,) = patch_problems(patch)
-    assert problem.path == path
+    (problem,) = patch_problems(patch, "patch")
+    assert problem.path == f"patch.{path}"
     assert part in problem.message
 
 
@@ -139,7 +139,7 @@ def test_a_patch_that_means_something_has_no_problems() -> None:
         "containers": [{"name": RAY, "command": ["x"], "env": [{"name": "A", "$patch": "delete"}]}],
         "tolerations": [{"key": "x"}],
     }
-    assert list(patch_problems(patch)) == []
+    assert list(patch_problems(patch, "patch")) == []
 
 
 def test_each_row_of_the_table_has_a_list_of_its_own_and_a_source() -> None:

@@ -7,7 +7,6 @@ that set it, which `rljob explain` shows.
 
 from __future__ import annotations
 
-import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +15,8 @@ from functools import cache, reduce
 from typing import Any, TypeAlias, Union
 
 from rljob.api.base import LIST_KEYS, MERGE_KEYS, Model
+from rljob.api.field_path import Path, bracketed, parse_path
 from rljob.api.v1alpha1 import RLJobSpec
-
-Path = tuple[str, ...]
-"""Names of fields; an entry of a keyed list, or of a map, is its key."""
 
 
 @dataclass(frozen=True)
@@ -108,29 +105,12 @@ def leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
         yield from leaves(child, (*path, name))
 
 
-# Paths: `trainer.steps`, `workerGroups[trainer].template.env[FOO]`, `verl.overrides[actor_rollout_ref.rollout.n]`.
-
-_PART = re.compile(r"\.?([A-Za-z_$][A-Za-z0-9_-]*)|\[([^\[\]]+)\]")
-
-
-def parse_path(text: str) -> Path | None:
-    """Parse a path; None where it is invalid."""
-    parts, place = [], 0
-    while place < len(text):
-        found = _PART.match(text, place)
-        if found is None or (place == 0 and text[0] in ".["):
-            return None
-        parts.append(found[1] or found[2])
-        place = found.end()
-    return tuple(parts) or None
-
-
 def path_text(path: Path) -> str:
     """Return the text of a path, as `unset` parses it."""
     text, shape = "", shape_of(RLJobSpec)
     for part in path:
         plain = part in shape.members
-        text += f".{part}" if plain and text else part if plain else f"[{part}]"
+        text += f".{part}" if plain and text else part if plain else bracketed(part)
         shape = (shape.item or LEAF) if shape.keys else shape.member(part)
     return text
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rljob.api.field_path import Path
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.spec.merge import Path, layer, leaves, path_text
+from rljob.core.spec.merge import layer, leaves, path_text
 from rljob.core.validation.violation import Violation
 from rljob.render.configmap import spec_document
 from rljob.render.metadata import canonical_json, digest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rljob.api.field_path import member
 from rljob.api.pods import EnvVar, PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec
 
@@ -40,8 +41,8 @@ def texts(value: object, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
-        for name, member in value.items():
-            yield from texts(member, f"{path}.{name}")
+        for name, entry in value.items():
+            yield from texts(entry, member(path, str(name)))
     elif isinstance(value, list):
-        for index, member in enumerate(value):
-            yield from texts(member, f"{path}[{index}]")
+        for index, entry in enumerate(value):
+            yield from texts(entry, f"{path}[{index}]")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from rljob.api.field_path import member
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.pods import OUR_PREFIX, RESERVED_VOLUMES, is_ours, normal
 from rljob.core.validation.violation import Check, Violation
@@ -66,7 +67,7 @@ def _patches_leave_promises(spec: RLJobSpec) -> Iterator[Violation]:
         if patch is None:
             continue
         field = f"spec.podSpecPatch.{name}"
-        yield from (Violation(f"{field}.{problem.path}", problem.message) for problem in patch_problems(patch))
+        yield from (Violation(problem.path, problem.message) for problem in patch_problems(patch, field))
         for row in POD:
             if row.field in patch:
                 yield Violation(f"{field}.{row.field}", f"cannot be patched: {row.why}")
@@ -115,7 +116,7 @@ def _resources(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterator
             # There is no field for the CPU limit; it can be patched except where it must equal the request.
             ours = guaranteed or (kind, name) != ("limits", "cpu")
             if ours and isinstance(entries, Mapping) and name in entries:
-                yield Violation(f"{field}.{kind}.{name}", f"cannot be patched: {fix}")
+                yield Violation(member(f"{field}.{kind}", name), f"cannot be patched: {fix}")
 
 
 def _parts(field: str, container: Mapping[str, object]) -> Iterator[Violation]:

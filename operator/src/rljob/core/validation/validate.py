@@ -16,13 +16,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rljob.api.base import DNS_LABEL
+from rljob.api import forms
+from rljob.api.field_path import member
 from rljob.api.recipes import RecipeLayer
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.core.launcher import Launcher
 from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
 from rljob.core.spec.recipes import JOB_SOURCE, Recipes, merge_layer, resolve, unset_violations
-from rljob.core.validation import accelerator, devices, hccl, lifecycle, patches, pods, secrets, topology
+from rljob.core.validation import accelerator, devices, hccl, images, lifecycle, patches, pods, secrets, topology
 from rljob.core.validation.unimplemented import unimplemented_fields
 from rljob.core.validation.unions import union_violations
 from rljob.core.validation.unique_keys import key_violations
@@ -33,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     *accelerator.CHECKS,
     *devices.CHECKS,
     *pods.CHECKS,
+    *images.CHECKS,
     *hccl.CHECKS,
     *patches.CHECKS,
     *secrets.CHECKS,
@@ -45,6 +47,13 @@ DEPTH_MAX = 40
 NULLS_ALLOWED = frozenset({"spec.verl.overrides", "spec.model.config"})
 INPUT_SHOWN = 200
 """Characters of an invalid value that a message shows."""
+GENERATED_CHARACTERS = 5
+"""Appended to metadata.generateName: randomLength of k8s.io/apiserver v0.36, pkg/storage/names/generate.go."""
+HINTS = {
+    "spec.model.path": "; an initializer can download a model of a hub to such a path",
+    "spec.critic.path": "; an initializer can download a model of a hub to such a path",
+}
+"""What to do about a text of a wrong form, in addition to its description."""
 
 
 @dataclass(frozen=True)
@@ -69,25 +78,38 @@ def validate(
     *,
     launcher: Launcher,
     accelerators: AcceleratorTable,
+    generated: bool = False,
 ) -> Checked:
-    """Merge, type and check a spec."""
+    """Merge, type and check a spec. `generated`: the name is metadata.generateName, to which characters are added."""
     if too_deep := tuple(_depth_violations(raw_spec)):
         return Checked(None, too_deep)
     chain = resolve(raw_spec, recipes or {})
-    return check(name, raw_spec, chain.layers, chain.violations, launcher=launcher, accelerators=accelerators)
+    found = (*chain.violations, *_name_violations(name, generated=generated))
+    return _checked(raw_spec, chain.layers, found, launcher=launcher, accelerators=accelerators)
 
 
 def check(
     name: str,
     raw_spec: Mapping[str, Any],
     recipes: tuple[RecipeLayer, ...],
-    found: tuple[Violation, ...] = (),
     *,
     launcher: Launcher,
     accelerators: AcceleratorTable,
 ) -> Checked:
     """Check a spec over recipes that are already read, such as those of a snapshot."""
-    found += (*_name_violations(name), *unset_violations("spec.unset", raw_spec.get("unset")))
+    found = tuple(_name_violations(name))
+    return _checked(raw_spec, recipes, found, launcher=launcher, accelerators=accelerators)
+
+
+def _checked(
+    raw_spec: Mapping[str, Any],
+    recipes: tuple[RecipeLayer, ...],
+    found: tuple[Violation, ...],
+    *,
+    launcher: Launcher,
+    accelerators: AcceleratorTable,
+) -> Checked:
+    found += tuple(unset_violations("spec.unset", raw_spec.get("unset")))
     unset = raw_spec.get("unset")
     paths = [path for path in unset if isinstance(path, str)] if isinstance(unset, list) else []
     own = layer(JOB_SOURCE, raw_spec, paths)
@@ -121,7 +143,7 @@ def _depth_violations(document: object) -> Iterator[Violation]:
     """Refuse nesting that would exhaust the stack; the walk itself does not recurse."""
     level: list[tuple[str, object]] = [("spec", document)]
     for _ in range(DEPTH_MAX):
-        level = [(path, member) for name, value in level for path, member in _members(name, value)]
+        level = [(path, entry) for name, value in level for path, entry in _members(name, value)]
     if level:
         yield Violation(level[0][0], f"is nested deeper than {DEPTH_MAX} levels; no field is")
 
@@ -130,9 +152,9 @@ def _members(path: str, value: object) -> Iterator[tuple[str, object]]:
     # The first two levels identify the field; a deeper path would not help.
     short = path.count(".") + path.count("[") > 1
     if isinstance(value, Mapping):
-        yield from ((path if short else f"{path}.{name}", member) for name, member in value.items())
+        yield from ((path if short else member(path, str(name)), entry) for name, entry in value.items())
     elif isinstance(value, list):
-        yield from ((path if short else f"{path}[{index}]", member) for index, member in enumerate(value))
+        yield from ((path if short else f"{path}[{index}]", entry) for index, entry in enumerate(value))
 
 
 def _null_violations(value: object, path: str) -> Iterator[Violation]:
@@ -140,30 +162,34 @@ def _null_violations(value: object, path: str) -> Iterator[Violation]:
     if value is None:
         yield Violation(path, "is null; remove the field, or name it in spec.unset to drop a recipe's value")
     elif isinstance(value, Mapping) and path not in NULLS_ALLOWED:
-        for name, member in value.items():
-            yield from _null_violations(member, f"{path}.{name}")
+        for name, entry in value.items():
+            yield from _null_violations(entry, member(path, str(name)))
     elif isinstance(value, list):
-        for index, member in enumerate(value):
-            yield from _null_violations(member, f"{path}[{index}]")
+        for index, entry in enumerate(value):
+            yield from _null_violations(entry, f"{path}[{index}]")
 
 
-def _name_violations(name: str) -> Iterator[Violation]:
+def _name_violations(name: str, *, generated: bool = False) -> Iterator[Violation]:
     """Enforce for `rljob validate` what CEL enforces on the API server."""
-    if len(name) > MAX_NAME_LENGTH:
+    field, suffix = ("metadata.generateName", "x" * GENERATED_CHARACTERS) if generated else ("metadata.name", "")
+    most = MAX_NAME_LENGTH - len(suffix)
+    if len(name) > most:
+        added = f", and the API server appends {len(suffix)} characters" if generated else ""
         yield Violation(
-            "metadata.name",
-            f"{len(name)} characters; at most {MAX_NAME_LENGTH} are allowed, because pod names are derived from it",
+            field,
+            f"{len(name)} characters; at most {most} are allowed, because pod names are derived from it{added}",
         )
-    if not re.fullmatch(DNS_LABEL, name):
+    if not re.fullmatch(forms.LABEL.pattern, name + suffix):
         yield Violation(
-            "metadata.name",
-            f"{name[:INPUT_SHOWN]!r} must be lower-case letters, digits and '-', and start with a letter (DNS-1035)",
+            field,
+            f"{name[:INPUT_SHOWN]!r} must be lower-case letters, digits and '-', and start with a letter (DNS-1035), "
+            f"such as {'sums-' if generated else 'sums-1'}",
         )
 
 
 def _type_violations(error: ValidationError) -> Iterator[Violation]:
-    for problem in error.errors(include_url=False, include_context=False):
-        field = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+    for problem in error.errors(include_url=False):
+        field = _place(problem["loc"])
         if problem["input"] is None and problem["type"] != "missing":
             continue  # Reported by _null_violations.
         match problem["type"]:
@@ -173,10 +199,20 @@ def _type_violations(error: ValidationError) -> Iterator[Violation]:
                 yield Violation(field, f"is not a field of RLJob; {_meant(problem['loc'])}")
             case "json_invalid":  # Its input is the whole document.
                 yield Violation(field, f"cannot be written as JSON: {problem['msg']}")
-            case "string_type" if isinstance(problem["input"], (int, float)):
-                yield Violation(field, f"{_seen(field, problem['input'])}must be a string; put it in quotes")
+            case "string_pattern_mismatch":
+                yield Violation(
+                    field, f"{_seen(field, problem['input'])}{forms.problem_text(problem)}{HINTS.get(field, '')}"
+                )
             case _:
-                yield Violation(field, f"{_seen(field, problem['input'])}{problem['msg']}")
+                yield Violation(field, f"{_seen(field, problem['input'])}{forms.problem_text(problem)}")
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    """Return the path of a location in the spec."""
+    path = "spec"
+    for part in location:
+        path = f"{path}[{part}]" if isinstance(part, int) else member(path, part)
+    return path
 
 
 def _meant(location: tuple[int | str, ...]) -> str:

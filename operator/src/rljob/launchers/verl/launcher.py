@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
@@ -19,6 +21,7 @@ from rljob.launchers.verl.checks import (
 from rljob.launchers.verl.decisions import QUESTIONS
 from rljob.launchers.verl.job import job_config
 from rljob.launchers.verl.memory import memory_plan
+from rljob.launchers.verl.versions import VERSIONS
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig
 from rljob_runtime.planning.memory import Plan
@@ -41,6 +44,7 @@ class VerlLauncher:
     )
     warnings: tuple[Check, ...] = (*memory.WARNINGS, *graphs.WARNINGS, *limits.WARNINGS)
     questions: tuple[Question, ...] = QUESTIONS
+    versions: Mapping[str, str] = VERSIONS
     entrypoint = "python -m rljob_runtime launch"
     modules = ("rljob_runtime", "ray", "verl", "vllm")
 
