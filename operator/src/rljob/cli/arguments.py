@@ -1,23 +1,72 @@
-"""The arguments of the commands of `rljob`."""
+"""The arguments of the commands of `rljob`.
+
+All commands are built by `_command`, so that -f, -n, --context, --accelerators and -o mean the same everywhere.
+"""
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import math
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
-from rljob.cli import quota, usage
-from rljob.cli.plan import OUTPUTS
+from rljob.cli import output, usage
 from rljob.cli.render import STAND_IN_UID
 
 SHORTEST_INTERVAL = 0.5
+USAGE = 2
+Commands = argparse._SubParsersAction  # noqa: SLF001 - the only name of this type
+NAMESPACE_OF_FILES = "namespace of jobs whose manifest states none; default: default"
+NAMESPACE_OF_JOBS = "namespace of the job; default: the namespace of the context"
 
 
-def build_parser() -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """Reports an error in one line that says what to do."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the line and exit."""
+        self.exit(USAGE, f"{self.prog}: {_with_fix(message)}; `{self.prog} --help` shows all arguments\n")
+
+
+class _PrintVersion(argparse.Action):
+    """Prints the versions, in lines."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401 - of argparse
+        """Print and exit."""
+        print(self.const)
+        parser.exit()
+
+
+def parse(arguments: Sequence[str] | None, version: str) -> argparse.Namespace:
+    """Parse the command line, and exit with code 2 if it is wrong."""
+    chosen, rest = build_parser(version).parse_known_args(arguments)
+    own: Parser = chosen.parser
+    if hasattr(chosen, "files"):
+        # `plan memory` has always accepted its files without -f too, in any place.
+        words = [word for word in rest if word == "-" or not word.startswith("-")]
+        rest = [word for word in rest if word not in words]
+        chosen.file = [*(chosen.file or []), *chosen.files, *words]
+        if not chosen.file:
+            own.error("the following arguments are required: -f/--file")
+    if rest:
+        own.error(_unknown(rest, own))
+    return chosen
+
+
+def build_parser(version: str = "") -> Parser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
-        prog="rljob", description="Manage reinforcement-learning training jobs on Kubernetes."
+    parser = Parser(prog="rljob", description="Manage reinforcement-learning training jobs on Kubernetes.")
+    parser.add_argument(
+        "--version",
+        action=_PrintVersion,
+        nargs=0,
+        const=version,
+        help="print the versions of rljob, of its API and of the software that it was made for",
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_file_commands(commands)
     _add_plan(commands)
     _add_looks(commands)
@@ -25,50 +74,100 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _command(
+    commands: Commands[Parser],
+    name: str,
+    help_text: str,
+    *,
+    outputs: Sequence[str] = (),
+    namespace: str = NAMESPACE_OF_JOBS,
+) -> Parser:
+    """Add a command with the options that all commands have."""
+    command = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
+    command.set_defaults(parser=command)
+    command.add_argument("-n", "--namespace", help=namespace)
+    command.add_argument("--context", help="context of the kubeconfig to use")
+    command.add_argument(
+        "--accelerators",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="file with accelerator classes of the cluster: the operator's ConfigMap, or the chart value of that name; "
+        "used by commands that read a spec",
+    )
+    if outputs:
+        command.add_argument(
+            "-o", "--output", choices=outputs, default=outputs[0], help=f"format of the output; default: {outputs[0]}"
+        )
+    return command
+
+
+def _file_command(
+    commands: Commands[Parser], name: str, help_text: str, *, outputs: Sequence[str] = (), required: bool = True
+) -> Parser:
+    """Add a command that reads manifests."""
+    command = _command(commands, name, help_text, outputs=outputs, namespace=NAMESPACE_OF_FILES)
+    command.add_argument(
+        "-f",
+        "--file",
+        required=required,
+        action="append",
+        metavar="FILE",
+        help="file or folder with jobs and recipes; - for standard input; repeatable",
+    )
+    command.add_argument(
+        "--cluster", action="store_true", help="read recipes that are not in the files from the cluster"
+    )
+    return command
+
+
+def _add_file_commands(commands: Commands[Parser]) -> None:
     """Add the commands that read manifests."""
-    validating = commands.add_parser(
-        "validate", help="check RLJobs as the operator does, and report all violations at once"
+    _file_command(
+        commands,
+        "validate",
+        "check RLJobs as the operator does, and report all violations at once",
+        outputs=(output.TEXT, *output.DATA),
     )
-    show = commands.add_parser(
-        "render", help="print the objects that the operator would create: RayCluster and job.json"
+    show = _file_command(
+        commands,
+        "render",
+        "print the objects that the operator would create: RayCluster and job.json",
+        outputs=(output.YAML, output.JSON),
     )
-    why = commands.add_parser(
-        "explain", help="show where the value of each field comes from: job, recipe, default or decision"
-    )
-    why.add_argument("path", nargs="?", default="", help="show only this field and the fields below it")
-    change = commands.add_parser(
-        "diff", help="show what a manifest would change in its running job, and when; exit code 1 if anything"
-    )
-    change.add_argument(
-        "--against", action="append", help="compare with the jobs of these files instead of the cluster"
-    )
-    run = commands.add_parser(
-        "run", help="train on this machine, without Kubernetes; Ctrl-C saves a checkpoint, and the same command resumes"
-    )
-    for command in (validating, show, why, change, run):
-        command.add_argument(
-            "-f",
-            "--file",
-            required=True,
-            action="append",
-            help="files or folders with jobs and recipes; - for stdin",
-        )
-        command.add_argument(
-            "--cluster", action="store_true", help="read recipes that are not in the files from the cluster"
-        )
-        command.add_argument("--context", help="context of the kubeconfig to use")
-        command.add_argument(
-            "--accelerators",
-            action="append",
-            type=Path,
-            metavar="FILE",
-            help="file with accelerator classes of the cluster: the operator's ConfigMap, or the chart value of "
-            "that name",
-        )
-    show.add_argument("--part", choices=("all", "raycluster", "job"), default="all")
+    show.add_argument("--part", choices=("all", "raycluster", "job"), default="all", help="print only this part")
     show.add_argument(
         "--uid", default=STAND_IN_UID, help="UID of the RLJob, from which the names of its objects are derived"
+    )
+    why = _file_command(
+        commands,
+        "explain",
+        "show where the value of each field comes from: job, recipe, default or decision",
+        outputs=(output.TABLE, *output.DATA),
+    )
+    why.add_argument(
+        "path",
+        nargs="?",
+        default="",
+        metavar="PATH",
+        help="show only this field and the fields below it, such as trainer.steps or any path that validate prints",
+    )
+    change = _file_command(
+        commands,
+        "diff",
+        "show what a manifest would change in its running job, and when; exit code 1 if anything",
+        outputs=(output.TABLE, *output.DATA),
+    )
+    change.add_argument(
+        "--against",
+        action="append",
+        metavar="FILE",
+        help="compare with the jobs of these files instead of the cluster; repeatable",
+    )
+    run = _file_command(
+        commands,
+        "run",
+        "train on this machine, without Kubernetes; Ctrl-C saves a checkpoint, and the same command resumes",
     )
     run.add_argument("--local", action="store_true", help="run in a private Ray on this machine")
     run.add_argument(
@@ -80,37 +179,39 @@ def _add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     run.add_argument("--code", type=Path, metavar="FOLDER", help="folder to use for code.mountPath")
 
 
-def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_plan(commands: Commands[Parser]) -> None:
     """Add the commands that estimate resource needs."""
     planning = commands.add_parser("plan", help="estimate a job's resource needs")
-    topics = planning.add_subparsers(dest="topic", required=True)
-    memory = topics.add_parser(
-        "memory", help="estimate the memory of a die in each phase of a step; exit code 1 if it does not fit"
+    topics = planning.add_subparsers(dest="topic", required=True, metavar="TOPIC")
+    memory = _file_command(
+        topics,
+        "memory",
+        "estimate the memory of a die in each phase of a step; exit code 1 if it does not fit",
+        outputs=(output.TABLE, *output.DATA),
+        required=False,
     )
-    memory.add_argument("file", nargs="+", help="files or folders with jobs and recipes; - for stdin")
+    memory.add_argument("files", nargs="*", metavar="FILE", help="the same as -f FILE")
     memory.add_argument("--model-config", type=Path, metavar="FILE", help="config.json of a model that is not built in")
-    memory.add_argument("-o", "--output", choices=OUTPUTS, default=OUTPUTS[0])
-    memory.add_argument(
-        "--cluster", action="store_true", help="read recipes that are not in the files from the cluster"
-    )
-    memory.add_argument("--context", help="context of the kubeconfig to use")
 
 
-def _add_cluster_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_cluster_commands(commands: Commands[Parser]) -> None:
     """Add the commands about queues, usage and causes."""
-    shares = commands.add_parser(
-        "quota", help="show the cards of each team in Kueue: used, guaranteed and borrowed cards, and waiting jobs"
+    _command(
+        commands,
+        "quota",
+        "show the cards of each team in Kueue: used, guaranteed and borrowed cards, and waiting jobs",
+        outputs=(output.TABLE, *output.DATA),
+        namespace="show only the jobs of this namespace; default: all namespaces",
     )
-    shares.add_argument("-n", "--namespace", help="show only the jobs of this namespace; default: all namespaces")
-    shares.add_argument("--context", help="context of the kubeconfig to use")
-    shares.add_argument("-o", "--output", choices=quota.FORMATS, default=quota.FORMATS[0])
-    used = commands.add_parser(
-        "usage", help="show card-hours of a month by team or job, held and productive; also as CSV"
+    used = _command(
+        commands,
+        "usage",
+        "show card-hours of a month by team or job, held and productive; also as CSV",
+        outputs=(output.TABLE, output.CSV, *output.DATA),
+        namespace="namespace of the jobs; default: the namespace of the context",
     )
     used.add_argument("--month", metavar="YYYY-MM", help="month in UTC; default: the current one")
-    used.add_argument("-n", "--namespace", help="namespace of the jobs (default: the namespace of the context)")
-    used.add_argument("-A", "--all-namespaces", action="store_true")
-    used.add_argument("--context", help="context of the kubeconfig to use")
+    _add_all_namespaces(used)
     used.add_argument(
         "--prometheus",
         metavar="URL",
@@ -119,32 +220,52 @@ def _add_cluster_commands(commands: argparse._SubParsersAction[argparse.Argument
     used.add_argument(
         "--by", choices=usage.KINDS, default=usage.KINDS[0], help="what to sum by, with --prometheus; default: queue"
     )
-    used.add_argument("-o", "--output", choices=usage.FORMATS, default=usage.FORMATS[0])
-    reason = commands.add_parser(
-        "describe", help="explain why an RLJob does not run: queue, quota, nodes, image or volume"
+    reason = _command(
+        commands,
+        "describe",
+        "explain why an RLJob does not run: queue, quota, nodes, image or volume",
+        outputs=(output.TEXT, *output.DATA),
     )
-    reason.add_argument("name")
-    reason.add_argument("-n", "--namespace", help="namespace of the job (default: the namespace of the context)")
-    reason.add_argument("--context", help="context of the kubeconfig to use")
+    _add_name(reason)
 
 
-def _add_looks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_looks(commands: Commands[Parser]) -> None:
     """Add the commands that show jobs."""
-    status = commands.add_parser("status", help="show the state of an RLJob; exit code 1 if it failed")
-    status.add_argument("name")
+    status = _command(
+        commands,
+        "status",
+        "show the state of an RLJob; exit code 1 if it failed",
+        outputs=(output.TEXT, *output.DATA),
+    )
+    _add_name(status)
     status.add_argument(
         "-w", "--watch", action="store_true", help="follow it until it ends; the exit code reflects how it ended"
     )
-    looking = commands.add_parser("top", help="show every RLJob in a live table; press Ctrl-C to exit")
-    looking.add_argument("-A", "--all-namespaces", action="store_true")
+    looking = _command(
+        commands,
+        "top",
+        "show every RLJob in a live table; press Ctrl-C to exit",
+        outputs=(output.TABLE, *output.DATA),
+        namespace="namespace of the jobs; default: the namespace of the context",
+    )
+    _add_all_namespaces(looking)
     looking.add_argument(
         "--once", action="store_true", help="print the table once, which is the default without a terminal"
     )
-    report = commands.add_parser(
-        "report", help="write one HTML file about a run: plots, attempts, usage and configuration"
+    for command in (status, looking):
+        command.add_argument(
+            "--interval", type=_interval, default=2.0, metavar="SECONDS", help="seconds between updates; default: 2"
+        )
+    report = _command(commands, "report", "write one HTML file about a run: plots, attempts, usage and configuration")
+    _add_name(report)
+    report.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="file to write; default: report.html",
     )
-    report.add_argument("name")
-    report.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE")
     where = report.add_mutually_exclusive_group()
     where.add_argument(
         "--records",
@@ -156,19 +277,70 @@ def _add_looks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     where.add_argument("--local", action="store_true", help="report on a run of `rljob run --local`")
     report.add_argument("--workdir", type=Path, metavar="FOLDER", help="folder of a local run; default: .rljob/NAME")
     report.add_argument(
-        "--since", type=float, metavar="HOURS", help="how far back to query Prometheus for a deleted job, in hours"
+        "--since", type=_hours, metavar="HOURS", help="how far back to query Prometheus for a deleted job, in hours"
     )
-    for command in (status, looking, report):
-        command.add_argument("-n", "--namespace", help="namespace of the job (default: the namespace of the context)")
-        command.add_argument("--context", help="context of the kubeconfig to use")
-    for command in (status, looking):
-        command.add_argument(
-            "--interval", type=_interval, default=2.0, metavar="SECONDS", help="seconds between updates; default: 2"
-        )
+
+
+def _add_name(command: Parser) -> None:
+    command.add_argument("name", metavar="NAME", help="name of the RLJob")
+
+
+def _add_all_namespaces(command: Parser) -> None:
+    command.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
 
 
 def _interval(text: str) -> float:
-    seconds = float(text)
-    if not seconds >= SHORTEST_INTERVAL:
-        raise argparse.ArgumentTypeError(f"{text}: the interval must be at least {SHORTEST_INTERVAL} s")
-    return seconds
+    return _number(
+        text, "seconds, such as 2", lambda number: number >= SHORTEST_INTERVAL, f"at least {SHORTEST_INTERVAL}"
+    )
+
+
+def _hours(text: str) -> float:
+    return _number(text, "hours, such as 12", lambda number: number > 0, "more than 0")
+
+
+def _number(text: str, unit: str, fits: Callable[[float], bool], bound: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and fits(number)):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of {unit}, and {bound}")
+    return number
+
+
+_CHOICE = re.compile(r"(?:argument )?(.*): invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
+_REQUIRED = "the following arguments are required: "
+_MISSING = {
+    "-f/--file": "pass a manifest with -f FILE, or -f - for standard input",
+    "NAME": "name the RLJob; `rljob top` lists them",
+    "COMMAND": "name a command, such as validate",
+    "TOPIC": "name what to plan: memory",
+}
+
+
+def _with_fix(message: str) -> str:
+    """Return an error of argparse with what to do about it (the texts of CPython 3.11 to 3.14, argparse.py)."""
+    if found := _CHOICE.fullmatch(message):
+        name, given, listed = found.groups()
+        known = re.findall(r"[^', ]+", listed)
+        near = difflib.get_close_matches(given, known, n=1)
+        fix = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}"
+        return f"{name} {given!r} is not known; {fix}"
+    if message.startswith(_REQUIRED):
+        missing = [name.strip() for name in message.removeprefix(_REQUIRED).split(",")]
+        fixes = [_MISSING[name] for name in missing if name in _MISSING]
+        return "; ".join([f"{', '.join(missing)} is missing", *fixes])
+    return message
+
+
+def _unknown(rest: Sequence[str], parser: Parser) -> str:
+    """Return what to do about arguments that a command does not have."""
+    known = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - no other way
+    word = rest[0].partition("=")[0]
+    near = difflib.get_close_matches(word, known, n=1) if word.startswith("-") else []
+    if near:
+        return f"unknown argument {rest[0]}; did you mean {near[0]}?"
+    if "-f" in known and not word.startswith("-"):
+        return f"unexpected argument {rest[0]}; pass files with -f, as in -f {rest[0]}"
+    return f"unknown argument {rest[0]}; leave it out"

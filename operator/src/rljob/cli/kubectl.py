@@ -7,6 +7,7 @@ records.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -90,11 +91,53 @@ class UnreadableError(UsageError):
 
 
 _UNREADABLE = ("(Forbidden)", "the server doesn't have a resource type")
+_LOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ .*\.go:\d+\] .*")
+"""A line of klog, which client-go writes for each request that failed before kubectl prints the cause."""
+NO_CLUSTER = (
+    "kubectl knows no cluster: there is no kubeconfig; set KUBECONFIG to the kubeconfig of your cluster, or put it at "
+    "~/.kube/config"
+)
+_FIXES: tuple[tuple[str, str], ...] = (
+    (
+        r"context was not found|context \S+ does not exist",
+        "`kubectl config get-contexts` lists those to pass with --context",
+    ),
+    (
+        r"the server doesn't have a resource type \"?rl|no matches for kind \"?RL",
+        "the cluster has no RLJobs: install the chart rljob-operator, or choose another cluster with --context",
+    ),
+    (r"the server doesn't have a resource type \S*kueue|cluster ?queues|local ?queues", "install Kueue in the cluster"),
+    (r"\(NotFound\)", "check the name, and the namespace with -n"),
+    (r"\(Forbidden\)", "ask an administrator of the cluster for this permission"),
+    (r"Unauthorized|must be logged in", "log in to the cluster again, or choose another context with --context"),
+    (
+        r"was refused|Unable to connect|no such host|i/o timeout",
+        "check that the cluster runs, and that the kubeconfig or --context names the right one",
+    ),
+)
+"""What to do about an error of kubectl, by its message (kubectl v1.32 to v1.36); the first that matches."""
+
+
+def _explained(said: str) -> str:
+    """Return kubectl's error as one line that says what to do."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    told = [line for line in lines if not _LOG_LINE.fullmatch(line)] or lines[-1:]
+    if any("localhost:8080 was refused" in line for line in told):
+        # The address that client-go tries without any configuration.
+        return NO_CLUSTER
+    text = " ".join(told) or "failed without a message; run the same command with kubectl"
+    fix = next((fix for pattern, fix in _FIXES if re.search(pattern, text)), None)
+    return f"kubectl: {text}; {fix}" if fix else f"kubectl: {text}"
 
 
 def _get(resource: str, name: str, place: Place, *options: str) -> dict[str, Any]:
     words = ["get", resource, *([name] if name else []), *options, "--output", "json"]
-    manifest: dict[str, Any] = json.loads(run(words, place))
+    try:
+        manifest: dict[str, Any] = json.loads(run(words, place))
+    except ValueError as error:
+        raise UsageError(
+            f"kubectl get {resource}: the answer is not JSON ({error}); check `kubectl version`"
+        ) from error
     return manifest
 
 
@@ -118,5 +161,5 @@ def run(arguments: Sequence[str], place: Place, *, text: str | None = None, seco
         said = done.stderr.strip() or done.stdout.strip()
         unreadable = any(words in said for words in _UNREADABLE)
         kind = NotFoundError if "(NotFound)" in said else UnreadableError if unreadable else UsageError
-        raise kind(f"kubectl: {said}")
+        raise kind(_explained(said))
     return done.stdout

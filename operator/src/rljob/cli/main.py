@@ -10,7 +10,7 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,25 +18,28 @@ from typing import Any
 
 from rljob.api.training import MemoryCheck
 from rljob.cli import kubectl, quota, start, usage
-from rljob.cli.arguments import build_parser
+from rljob.cli.arguments import parse
 from rljob.cli.describe import World, why
-from rljob.cli.diff import against_file, against_job
+from rljob.cli.diff import Changes, against_file, against_job
 from rljob.cli.errors import UsageError
-from rljob.cli.explain import explain
+from rljob.cli.explain import explain, explain_document, explain_page, read_path
 from rljob.cli.manifests import Files, JobManifest, read_files
-from rljob.cli.plan import memory_page, read_config
+from rljob.cli.output import DATA, JSON, data_page
+from rljob.cli.plan import fits, plan_document, plan_memory, plan_table, read_config
 from rljob.cli.render import render
 from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
 from rljob.cli.report.local import local_run
 from rljob.cli.report.prometheus import Server
 from rljob.cli.report.run import ReportRun
-from rljob.cli.status import describe, failed
+from rljob.cli.status import describe, failed, status_document
+from rljob.cli.version import version_page
 from rljob.cli.watch import top, watch_status
 from rljob.control import accelerator_files
 from rljob.core.spec.decisions import decide
 from rljob.core.spec.recipes import Recipes, complete
-from rljob.core.validation.validate import Checked, check, validate
+from rljob.core.validation.document import validate_document
+from rljob.core.validation.validate import Checked, check
 from rljob.launchers import LAUNCHER
 from rljob.render import labels
 from rljob.render.accelerator_table import AcceleratorTable
@@ -48,14 +51,15 @@ PARAGRAPH_WIDTH = 100
 FAILED = 1
 USAGE = 2
 HOUR = 3600.0
+Judged = list[tuple[JobManifest, Checked]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    chosen = build_parser().parse_args(arguments)
+    chosen = parse(arguments, version_page(LAUNCHER.versions))
     try:
         # From here on the table itself, for every command.
-        chosen.accelerators = _accelerator_table(getattr(chosen, "accelerators", None) or [])
+        chosen.accelerators = _accelerator_table(chosen.accelerators or [])
         return int(_COMMANDS[chosen.command](chosen))
     except UsageError as error:
         print(f"rljob: {error}", file=sys.stderr)
@@ -75,37 +79,58 @@ def _accelerator_table(paths: list[Path]) -> AcceleratorTable:
 
 
 def _validate(chosen: argparse.Namespace) -> int:
-    code = 0
-    for job, checked in _read(chosen):
-        if checked.spec is None:
-            code = FAILED
-        else:
-            print(f"{job.source}: {job.name} is valid")
-    return code
+    judged = _judged(_files(chosen), chosen)
+    if chosen.output in DATA:
+        print(data_page([_verdict(job, checked) for job, checked in judged], chosen.output))
+    else:
+        _complain(judged)
+        for job, checked in judged:
+            if checked.spec is not None:
+                print(f"{job.source}: {job.name} is valid")
+    return 0 if all(checked.spec is not None for _, checked in judged) else FAILED
+
+
+def _verdict(job: JobManifest, checked: Checked) -> dict[str, Any]:
+    return {
+        "source": job.source,
+        "namespace": job.namespace,
+        "job": job.name,
+        "valid": checked.spec is not None,
+        "violations": [{"field": each.field, "message": each.message} for each in checked.violations],
+        "warnings": [{"field": each.field, "message": each.message} for each in checked.warnings],
+    }
 
 
 def _render(chosen: argparse.Namespace) -> int:
-    pages = []
-    for job, checked in _read(chosen):
-        if checked.spec is None:
-            return FAILED
-        pages.append(render(JobIdentity(job.namespace, job.name, chosen.uid), checked.spec, chosen.part, LAUNCHER))
-    print("\n---\n".join(pages))
+    judged = _valid(chosen)
+    if judged is None:
+        return FAILED
+    made = [
+        render(JobIdentity(job.namespace, job.name, chosen.uid), checked.spec, chosen.part, LAUNCHER)
+        for job, checked in judged
+        if checked.spec is not None
+    ]
+    documents = [document for each in made for document in each.documents]
+    print(data_page(documents, chosen.output) if chosen.output == JSON else "\n---\n".join(each.page for each in made))
     return 0
 
 
 def _explain(chosen: argparse.Namespace) -> int:
-    pages = []
-    for _, checked in _read(chosen):
-        if checked.spec is None:
-            return FAILED
-        page = explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions), chosen.path)
-        if not page:
-            raise UsageError(
-                f"{chosen.path}: no such field; omit it to show all fields, or use a path such as trainer.steps"
-            )
-        pages.append(page)
-    print("\n\n".join(pages))
+    path = read_path(chosen.path)
+    judged = _valid(chosen)
+    if judged is None:
+        return FAILED
+    found = [
+        (job, explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions), path))
+        for job, checked in judged
+        if checked.spec is not None
+    ]
+    if chosen.output in DATA:
+        documents = [explain_document(job.namespace, job.name, rows) for job, rows in found]
+        print(data_page(documents, chosen.output))
+    else:
+        several = len(found) > 1
+        print("\n\n".join((f"{job.name}:\n" if several else "") + explain_page(rows) for job, rows in found))
     return 0
 
 
@@ -114,28 +139,35 @@ def _diff(chosen: argparse.Namespace) -> int:
     if chosen.against:
         found = _against_files(chosen)
     else:
-        found = {job.name: _against_cluster(job, chosen) for job in read_files(chosen.file).jobs}
-    pages = [f"{name}:\n{page}" for name, page in found.items() if page]
-    print("\n\n".join(pages) or "no difference")
-    return FAILED if pages else 0
+        found = [(job, _against_cluster(job, chosen)) for job in _files(chosen).jobs]
+    if chosen.output in DATA:
+        print(data_page([changes.document(job.namespace, job.name) for job, changes in found], chosen.output))
+    else:
+        pages = [f"{job.name}:\n{changes.page}" for job, changes in found if changes]
+        print("\n\n".join(pages) or "no difference")
+    return FAILED if any(changes for _, changes in found) else 0
 
 
-def _against_files(chosen: argparse.Namespace) -> dict[str, str]:
-    earlier = {job.name: checked.spec for job, checked in _judged(read_files(chosen.against), chosen)}
-    later = {job.name: checked.spec for job, checked in _read(chosen)}
-    if len(earlier) == len(later) == 1:
+def _against_files(chosen: argparse.Namespace) -> list[tuple[JobManifest, Changes]]:
+    before, after = _judged(read_files(chosen.against, chosen.namespace), chosen), _judged(_files(chosen), chosen)
+    _complain([*before, *after])
+    earlier = {(job.namespace, job.name): checked.spec for job, checked in before}
+    found = []
+    for job, checked in after:
         # A single job on each side is compared whatever the names are.
-        earlier = dict(zip(later, earlier.values(), strict=True))
-    pages = {}
-    for name, spec in later.items():
-        before = earlier.get(name)
-        if before is None or spec is None:
-            raise UsageError(f"{name}: both sides must have a valid RLJob with this name")
-        pages[name] = against_file(before, spec)
-    return pages
+        old = before[0][1].spec if len(before) == len(after) == 1 else earlier.get((job.namespace, job.name))
+        if old is None or checked.spec is None:
+            raise UsageError(f"{job.name}: both sides must have a valid RLJob with this name; correct or add it")
+        found.append((job, against_file(old, checked.spec)))
+    return found
 
 
-def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> str:
+def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> Changes:
+    if not job.is_named:
+        raise UsageError(
+            f"{job.source}: {job.name} gets its name when it is created, so there is no job to compare with; set "
+            "metadata.name, or compare with a file by --against"
+        )
     place = kubectl.Place(job.namespace, chosen.context)
     live = kubectl.get_job(job.name, place)
     name = ((live.get("status") or {}).get("resolved") or {}).get("snapshotName")
@@ -157,28 +189,42 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> str:
 def _plan(chosen: argparse.Namespace) -> int:
     """Estimate the memory of a die; exit code 1 if a phase does not fit."""
     shape = read_config(chosen.model_config) if chosen.model_config else None
-    pages, fit = [], True
-    for job, checked in _judged(read_files(chosen.file), chosen, MemoryCheck.WARN):
-        if checked.spec is None:
-            return FAILED
-        page, fits = memory_page(job.name, checked.spec, shape, chosen.output, LAUNCHER)
-        pages.append(page)
-        fit = fit and fits
-    print("\n\n".join(pages))
-    return 0 if fit else FAILED
+    judged = _judged(_files(chosen), chosen, MemoryCheck.WARN)
+    _complain(judged, warnings=False)
+    if any(checked.spec is None for _, checked in judged):
+        return FAILED
+    planned = [
+        (job, checked.spec, plan_memory(job.name, checked.spec, shape, LAUNCHER))
+        for job, checked in judged
+        if checked.spec is not None
+    ]
+    if chosen.output in DATA:
+        print(data_page([plan_document(job.namespace, job.name, plan) for job, _, plan in planned], chosen.output))
+    else:
+        print("\n\n".join(plan_table(job.name, spec, plan) for job, spec, plan in planned))
+    return 0 if all(fits(plan) for _, _, plan in planned) else FAILED
 
 
 def _status(chosen: argparse.Namespace) -> int:
     place = kubectl.Place(chosen.namespace, chosen.context)
     if chosen.watch:
+        if chosen.output in DATA:
+            raise UsageError(f"--watch shows text; leave out it or -o {chosen.output}")
         return watch_status(chosen.name, place, chosen.interval)
     job = kubectl.get_job(chosen.name, place)
-    print(describe(start.with_current(job, datetime.now(UTC))))
+    if chosen.output in DATA:
+        print(data_page([status_document(job)], chosen.output))
+    else:
+        print(describe(start.with_current(job, datetime.now(UTC))))
     return FAILED if failed(job) else 0
 
 
 def _top(chosen: argparse.Namespace) -> int:
     place = kubectl.Place(chosen.namespace, chosen.context)
+    if chosen.output in DATA:
+        jobs = kubectl.list_jobs(place, everywhere=chosen.all_namespaces)
+        print(data_page([{"jobs": [status_document(job) for job in jobs]}], chosen.output))
+        return 0
     return top(place, everywhere=chosen.all_namespaces, once=chosen.once, interval_seconds=chosen.interval)
 
 
@@ -267,7 +313,12 @@ def _describe(chosen: argparse.Namespace) -> int:
         world = replace(world, workloads=kubectl.list_readable("workloads.kueue.x-k8s.io", place))
     if world.unscheduled:
         world = replace(world, nodes=kubectl.list_readable("nodes", place))
-    print("\n".join(textwrap.wrap(why(world), PARAGRAPH_WIDTH, break_long_words=False, break_on_hyphens=False)))
+    told = why(world)
+    if chosen.output in DATA:
+        document = status_document(job)
+        print(data_page([{key: document[key] for key in ("namespace", "job", "state")} | {"why": told}], chosen.output))
+    else:
+        print("\n".join(textwrap.wrap(told, PARAGRAPH_WIDTH, break_long_words=False, break_on_hyphens=False)))
     return FAILED if world.status.get("state") in ("Failed", "Invalid") else 0
 
 
@@ -278,17 +329,20 @@ def _run(chosen: argparse.Namespace) -> int:
     from rljob.cli.local.command import run_local  # noqa: PLC0415 - see above
     from rljob.cli.local.prepare import LocalOptions  # noqa: PLC0415 - see above
 
-    files = read_files(chosen.file)
+    files = _files(chosen)
     if len(files.jobs) > 1:
         names = ", ".join(job.name for job in files.jobs)
         raise UsageError(f"{len(files.jobs)} RLJobs ({names}); a local run takes a single one, so split the file")
-    ((job, checked),) = _judged(files, chosen)
+    judged = _judged(files, chosen)
+    _complain(judged)
+    ((job, checked),) = judged
     if checked.spec is None:
         return FAILED
     volumes = dict(_volume(text) for text in chosen.volume)
     code = chosen.code.absolute() if chosen.code else None
     given = LocalOptions(volumes, code, os.environ, LAUNCHER)
-    return run_local(job.name, checked, files.others, chosen.workdir, given)
+    # A job that gets its name from the cluster keeps its folder between runs, too.
+    return run_local(job.name.rstrip("-*"), checked, files.others, chosen.workdir, given)
 
 
 def _volume(text: str) -> tuple[str, Path]:
@@ -298,24 +352,37 @@ def _volume(text: str) -> tuple[str, Path]:
     return name, Path(folder).absolute()
 
 
-def _read(chosen: argparse.Namespace) -> Iterator[tuple[JobManifest, Checked]]:
-    """Return each job of the files with its merged spec, and print all violations and warnings."""
-    return _judged(read_files(chosen.file), chosen)
+def _files(chosen: argparse.Namespace) -> Files:
+    return read_files(chosen.file, chosen.namespace)
 
 
-def _judged(
-    files: Files, chosen: argparse.Namespace, memory_check: MemoryCheck | None = None
-) -> Iterator[tuple[JobManifest, Checked]]:
+def _valid(chosen: argparse.Namespace) -> Judged | None:
+    """Return the jobs of the files, or None if one is invalid; print all violations and warnings."""
+    judged = _judged(_files(chosen), chosen)
+    _complain(judged)
+    return judged if all(checked.spec is not None for _, checked in judged) else None
+
+
+def _judged(files: Files, chosen: argparse.Namespace, memory_check: MemoryCheck | None = None) -> Judged:
+    """Return each job of the files with its merged spec."""
+    judged = []
     for job in files.jobs:
         spec = _with_memory_check(job.spec, memory_check) if memory_check else job.spec
         recipes = _recipes(job, files.recipes, chosen)
-        checked = validate(job.name, spec, recipes, launcher=LAUNCHER, accelerators=chosen.accelerators)
+        checked = validate_document(
+            {**job.document, "spec": spec}, recipes, launcher=LAUNCHER, accelerators=chosen.accelerators
+        )
+        judged.append((job, checked))
+    return judged
+
+
+def _complain(judged: Judged, *, warnings: bool = True) -> None:
+    """Print the violations of each job, and the warnings of valid ones."""
+    for job, checked in judged:
         for violation in checked.violations:
             print(f"{job.source}: {job.name or 'RLJob without a name'}: {violation}", file=sys.stderr)
-        if checked.spec is not None and memory_check is None:
-            for warning in checked.warnings:
-                print(f"{job.source}: {job.name}: warning: {warning}", file=sys.stderr)
-        yield job, checked
+        for warning in checked.warnings if warnings and checked.spec is not None else ():
+            print(f"{job.source}: {job.name}: warning: {warning}", file=sys.stderr)
 
 
 def _with_memory_check(spec: Mapping[str, Any], check: MemoryCheck) -> dict[str, Any]:

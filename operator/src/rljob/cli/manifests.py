@@ -1,10 +1,10 @@
-"""Read RLJobs and recipes from files: YAML or JSON, any number of documents; other kinds are kept aside."""
+"""Read RLJobs and recipes from files: YAML or JSON, any number of documents or lists; other kinds are kept aside."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,15 @@ from rljob.core.spec.recipes import Recipes, recipe_id
 
 STDIN = "-"
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-
-
+DEFAULT_NAMESPACE = "default"
+JOB_KIND = "RLJob"
 RECIPE_KINDS = frozenset(kind.value for kind in RecipeKind)
+LIST_KINDS = frozenset({"List", *(f"{kind}List" for kind in (JOB_KIND, *RECIPE_KINDS))})
+"""`kubectl get -o yaml` writes List, the API server a list of the kind."""
+SERVER_FIELDS = frozenset(
+    {"uid", "generation", "resourceVersion", "creationTimestamp", "managedFields", "selfLink", "ownerReferences"}
+)
+"""Metadata that the server or a controller writes; what a file says about it is not used."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,20 @@ class JobManifest:
     source: str
     namespace: str
     name: str
-    spec: Mapping[str, Any]
+    """Name, or prefix* if metadata.generateName is set instead."""
+    document: Manifest
+    """The whole manifest."""
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The spec as written."""
+        found: Mapping[str, Any] = self.document.get("spec") or {}
+        return found
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether the name is known before the job is created."""
+        return bool((self.document.get("metadata") or {}).get("name"))
 
 
 @dataclass(frozen=True)
@@ -43,26 +62,62 @@ class Files:
     """Objects of other kinds, such as ConfigMaps, Secrets and claims, which a local run uses."""
 
 
-def read_files(sources: Sequence[str]) -> Files:
-    """Return the RLJobs and recipes of files and folders, or of standard input for `-`."""
+def read_files(sources: Sequence[str], namespace: str | None = None) -> Files:
+    """Return the RLJobs and recipes of files and folders, or of standard input for `-`.
+
+    `namespace` is that of jobs which state none.
+    """
+    if sources.count(STDIN) > 1:
+        raise UsageError("standard input (-) is given twice, but can be read once; name a file instead")
+    documents = [
+        (source, document) for given in sources for source in _places(given) for document in _documents(source)
+    ]
+    return collect(documents, ", ".join(sources), namespace)
+
+
+def collect(documents: Iterable[tuple[str, object]], sources: str, namespace: str | None = None) -> Files:
+    """Sort documents, each with its source, by kind. Pure."""
     jobs: list[JobManifest] = []
     recipes: dict[RecipeId, Manifest] = {}
     others: list[Manifest] = []
     kinds: set[str] = set()
-    for source in [place for given in sources for place in _places(given)]:
-        for document in _documents(source):
-            kind = _kind(document)
-            kinds.add(kind or "object without kind")
-            if kind == "RLJob":
-                jobs.append(_job(source, document))
-            elif kind in RECIPE_KINDS:
-                recipe = _recipe(source, document)
-                recipes[recipe_id(recipe)] = recipe
-            elif kind:
-                others.append(document)
+    for source, document in _flattened(documents):
+        kind = _kind(document)
+        kinds.add(kind or "object without kind")
+        if kind == JOB_KIND:
+            jobs.append(_in_namespace(_job(source, document), namespace))
+        elif kind in RECIPE_KINDS:
+            recipe = _recipe(source, document)
+            recipes[recipe_id(recipe)] = recipe
+        elif kind:
+            others.append(document)
     if not jobs:
-        raise UsageError(f"{', '.join(sources)}: contains no RLJob; found {', '.join(sorted(kinds)) or 'nothing'}")
+        raise UsageError(
+            f"{sources}: contains no RLJob; found {', '.join(sorted(kinds)) or 'nothing'}. Pass a manifest with "
+            f"apiVersion {API_VERSION} and kind {JOB_KIND}"
+        )
     return Files(tuple(jobs), recipes, tuple(others))
+
+
+def _flattened(documents: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
+    for source, document in documents:
+        for item in _flat(source, document):
+            yield source, item
+
+
+def _flat(source: str, document: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON
+    """Yield a document, or each item of a list."""
+    if (kind := _kind(document)) not in LIST_KINDS:
+        yield document
+        return
+    items = document.get("items")
+    if not isinstance(items, list | None):
+        raise UsageError(f"{source}: items of {kind} must be a list of manifests, as `kubectl get -o yaml` writes it")
+    for item in items or ():
+        typed = kind != "List" and isinstance(item, Mapping)
+        # The API server may leave out the kind of the items, which the list's own states.
+        defaults = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")} if typed else {}
+        yield from _flat(source, {**defaults, **item} if typed else item)
 
 
 def _places(source: str) -> list[str]:
@@ -74,37 +129,68 @@ def _places(source: str) -> list[str]:
 
 def _documents(source: str) -> list[Any]:
     try:
-        text = sys.stdin.read() if source == STDIN else Path(source).read_text()
-        return [document for document in yaml11.load_all(text) if document is not None]
+        return [document for document in yaml11.load_all(_text(source)) if document is not None]
     except OSError as error:
-        raise UsageError(f"{source}: {error.strerror}") from error
+        raise UsageError(f"{source}: {error.strerror}; pass a file, a folder or - for standard input") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{source}: not YAML: {error}") from error
     except RecursionError as error:
         raise UsageError(f"{source}: nested too deeply for a manifest") from error
 
 
+def _text(source: str) -> str:
+    """Read a file, and no more than the maximum."""
+    if source == STDIN:
+        text = sys.stdin.read(yaml11.SIZE_MAX + 1)
+        size = len(text)
+    else:
+        with Path(source).open("rb") as file:
+            read = file.read(yaml11.SIZE_MAX + 1)
+        text, size = read.decode("utf-8-sig"), len(read)
+    if size > yaml11.SIZE_MAX:
+        raise UsageError(f"{source}: larger than {yaml11.SIZE_MAX >> 20} MiB; split it, or pass fewer objects")
+    return text
+
+
 def _kind(document: object) -> str:
-    return str(document.get("kind", "")) if isinstance(document, Mapping) else ""
+    return str(document.get("kind") or "") if isinstance(document, Mapping) else ""
 
 
 def _job(source: str, document: Mapping[str, Any]) -> JobManifest:
-    metadata, spec = _sections(source, document)
-    return JobManifest(source, str(metadata.get("namespace", "default")), str(metadata.get("name", "")), spec)
+    metadata, _ = _sections(source, document)
+    # Values of a wrong type are reported by core.validation.document.
+    name = str(metadata.get("name") or "")
+    if not name and (prefix := metadata.get("generateName")):
+        name = f"{prefix}*"
+    return JobManifest(source, str(metadata.get("namespace") or ""), name, document)
+
+
+def _in_namespace(job: JobManifest, namespace: str | None) -> JobManifest:
+    """Apply -n as kubectl does: to a manifest without a namespace, or with the same one."""
+    if namespace and job.namespace not in ("", namespace):
+        raise UsageError(
+            f"{job.source}: {job.name} is in namespace {job.namespace}, which contradicts --namespace {namespace}; "
+            "leave out one of them"
+        )
+    return replace(job, namespace=job.namespace or namespace or DEFAULT_NAMESPACE)
 
 
 def _recipe(source: str, document: Mapping[str, Any]) -> Manifest:
     metadata, _ = _sections(source, document)
     if not metadata.get("name"):
-        raise UsageError(f"{source}: a {document['kind']} has no metadata.name")
-    return document
+        raise UsageError(
+            f"{source}: a {document['kind']} has no metadata.name; jobs refer to it by its name, so set it"
+        )
+    return {**document, "metadata": {key: value for key, value in metadata.items() if key not in SERVER_FIELDS}}
 
 
 def _sections(source: str, document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     kind = document["kind"]
     if (version := document.get("apiVersion")) != API_VERSION:
-        raise UsageError(f"{source}: {kind} has apiVersion {version!r}; this version reads {API_VERSION}")
+        raise UsageError(
+            f"{source}: {kind} has apiVersion {version!r}; this version reads {API_VERSION}, so set apiVersion to it"
+        )
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
     if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
-        raise UsageError(f"{source}: metadata and spec of {kind} must be mappings")
+        raise UsageError(f"{source}: metadata and spec of {kind} must be mappings, as in {{name: value}}")
     return metadata, spec

@@ -1,4 +1,4 @@
-"""`rljob plan memory`: the memory of a die that each phase of a step needs, as a table or as JSON.
+"""`rljob plan memory`: the memory of a die that each phase of a step needs, as a table or as data.
 
 The arithmetic is in `rljob_runtime.planning.memory`, which validation uses too; this module only formats it.
 """
@@ -17,19 +17,24 @@ from rljob_runtime.planning.memory import Phase, Plan
 from rljob_runtime.planning.shapes import BUILT_IN, Shape, ShapeError, shape_from_config
 from rljob_runtime.planning.weights import Cut, model_elements
 
-OUTPUTS = ("table", "json")
 GIB = 1 << 30
+CONFIG_MAX = 4 << 20
+"""Bytes of a config.json, which has some kilobytes."""
 NAME_WIDTH = 38
 
 
 def read_config(path: Path) -> Shape:
     """Read a config.json. Raise UsageError if it cannot be read."""
     try:
-        config = json.loads(path.read_text())
+        with path.open("rb") as file:
+            text = file.read(CONFIG_MAX + 1)
+        if len(text) > CONFIG_MAX:
+            raise UsageError(f"{path}: larger than {CONFIG_MAX >> 20} MiB; pass the config.json of a model")
+        config = json.loads(text)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path}: {error.strerror}; pass the config.json of a model") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON: {error}") from error
+        raise UsageError(f"{path}: not JSON: {error}; pass the config.json of a model") from error
     if not isinstance(config, dict):
         raise UsageError(f"{path}: not a JSON object; pass the config.json of a model")
     try:
@@ -38,8 +43,8 @@ def read_config(path: Path) -> Shape:
         raise UsageError(f"{path}: {error}") from error
 
 
-def memory_page(name: str, spec: RLJobSpec, shape: Shape | None, output: str, launcher: Launcher) -> tuple[str, bool]:
-    """Return a job's page, and whether everything fits."""
+def plan_memory(name: str, spec: RLJobSpec, shape: Shape | None, launcher: Launcher) -> Plan:
+    """Return the plan of a job. Raise UsageError if its model or its memory is unknown."""
     shape = shape or known_shape(spec)
     if shape is None:
         raise UsageError(
@@ -51,8 +56,7 @@ def memory_page(name: str, spec: RLJobSpec, shape: Shape | None, output: str, la
         raise UsageError(
             f"{name}: class {spec.accelerator.class_} uses the host's memory; set accelerator.class to an Atlas class"
         )
-    page = json.dumps(_document(name, plan), indent=2) if output == "json" else _table(name, spec, plan)
-    return page, fits(plan)
+    return plan
 
 
 def fits(plan: Plan) -> bool:
@@ -60,7 +64,8 @@ def fits(plan: Plan) -> bool:
     return plan.peak.bytes <= plan.die.memory_bytes and plan.kv_bytes >= plan.kv_bytes_needed
 
 
-def _table(name: str, spec: RLJobSpec, plan: Plan) -> str:
+def plan_table(name: str, spec: RLJobSpec, plan: Plan) -> str:
+    """Return the table of a job."""
     billions = model_elements(plan.shape, Cut()).total / 1e9
     size = f"{plan.die.memory_bytes / GIB:.0f} GiB per die"
     tokens = f"{plan.full_sequences:.1f} sequences of {plan.sequence_tokens:,} tokens at the same time"
@@ -89,8 +94,10 @@ def _share(phase: Phase, plan: Plan) -> str:
     return f"{share}  does not fit" if phase.bytes > plan.die.memory_bytes else share
 
 
-def _document(name: str, plan: Plan) -> dict[str, Any]:
+def plan_document(namespace: str, name: str, plan: Plan) -> dict[str, Any]:
+    """Return the same as data."""
     return {
+        "namespace": namespace,
         "job": name,
         "model": plan.shape.name,
         "source": plan.shape.source,

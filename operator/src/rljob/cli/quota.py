@@ -6,19 +6,18 @@ annotation below); elsewhere a device counts as a card. CPUs and memory are prop
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rljob.api.quantity import quantity
+from rljob.cli.output import DATA, TABLE, data_page
 from rljob.cli.status import table
 from rljob.core.observed import Manifest
 
 DIES_PER_CARD = "rljob.dev/dies-per-card"
 """Annotation of a ResourceFlavor that the chart creates."""
-FORMATS = ("table", "json")
 _CLUSTER = re.compile(r"(?P<job>.+)-[0-9a-z]{5}-[0-9]+")
 """Format of RayCluster names: <job>-<uid>-<generation>."""
 _UNLIMITED = "-"
@@ -64,11 +63,11 @@ class Kueue:
     workloads: Sequence[Manifest]
 
 
-def quota_page(seen: Kueue, output: str = FORMATS[0]) -> str:
+def quota_page(seen: Kueue, form: str = TABLE) -> str:
     """Return the whole page."""
     shares, jobs = list(read_shares(seen)), list(read_jobs(seen))
-    if output == "json":
-        return json.dumps({"shares": [asdict(s) for s in shares], "jobs": [asdict(j) for j in jobs]}, indent=2)
+    if form in DATA:
+        return data_page([{"shares": [asdict(s) for s in shares], "jobs": [asdict(j) for j in jobs]}], form)
     if not shares:
         return "no ClusterQueue has a quota of cards"
     pages = [_share_table(shares)]

@@ -1,4 +1,4 @@
-"""What the operator would create for an RLJob. Pure: takes a manifest and returns text.
+"""What the operator would create for an RLJob. Pure.
 
 The UID of a job exists only after its creation; until then names and references show a placeholder.
 """
@@ -6,11 +6,14 @@ The UID of a job exists only after its creation; until then names and references
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import yaml11
 from rljob.core.launcher import Launcher
+from rljob.core.observed import Manifest
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.names import JobIdentity
 from rljob.render.podgroup import NEWEST_FIELDS, Gang, build_pod_group, stated_gang
@@ -20,21 +23,39 @@ STAND_IN_UID = "00000000-0000-0000-0000-000000000000"
 FIRST_GENERATION = 1
 
 
-def render(job: JobIdentity, spec: RLJobSpec, part: str, launcher: Launcher) -> str:
-    """Return every object as YAML and job.json; or only the RayCluster, or only job.json."""
+@dataclass(frozen=True)
+class Rendered:
+    """What the operator creates for one job."""
+
+    objects: tuple[Manifest, ...]
+    job_json: Mapping[str, Any] | None
+    """Content of job.json; None where it was not asked for."""
+
+    @property
+    def documents(self) -> list[Any]:
+        """Everything, as data."""
+        return [*self.objects, *([self.job_json] if self.job_json is not None else [])]
+
+    @property
+    def page(self) -> str:
+        """Everything as YAML, with job.json as JSON."""
+        pages = [yaml11.dump_all([manifest]).rstrip("\n") for manifest in self.objects]
+        if self.job_json is not None:
+            text = json.dumps(self.job_json, indent=2, ensure_ascii=False)
+            pages.append(f"# job.json, as mounted in the pods\n{text}" if pages else text)
+        return "\n---\n".join(pages)
+
+
+def render(job: JobIdentity, spec: RLJobSpec, part: str, launcher: Launcher) -> Rendered:
+    """Return every object and job.json; or only the RayCluster, or only job.json."""
     config = launcher.job_config(job, spec, FIRST_GENERATION)
-    job_json = json.dumps(json.loads(config.to_json()), indent=2, ensure_ascii=False)
+    job_json = json.loads(config.to_json())
     made = build_raycluster(job, spec, FIRST_GENERATION, config.digest())
-    cluster = _yaml(made)
-    first = [_yaml(build_initializer(job, spec, initializer)) for initializer in initializers(spec)]
     if part == "job":
-        return job_json
+        return Rendered((), job_json)
     if part == "raycluster":
-        return cluster
+        return Rendered((made,), None)
+    first = [build_initializer(job, spec, initializer) for initializer in initializers(spec)]
     if stated_gang(spec) is Gang.VOLCANO:
-        first.append(_yaml(build_pod_group(job, spec, FIRST_GENERATION, made, NEWEST_FIELDS)))
-    return "\n---\n".join([*first, cluster, f"# job.json, as mounted in the pods\n{job_json}"])
-
-
-def _yaml(manifest: dict[str, Any]) -> str:
-    return yaml11.dump_all([manifest]).rstrip("\n")
+        first.append(build_pod_group(job, spec, FIRST_GENERATION, made, NEWEST_FIELDS))
+    return Rendered((*first, made), job_json)

@@ -35,6 +35,13 @@ def describe(job: Mapping[str, Any]) -> str:
     return "\n\n".join(sections)
 
 
+def status_document(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the status as data, below namespace and name."""
+    status, metadata = job.get("status") or {}, job["metadata"]
+    place = {"namespace": metadata.get("namespace", "default"), "job": metadata["name"]}
+    return {**place, "state": "Unknown", **status}
+
+
 def failed(job: Mapping[str, Any]) -> bool:
     """Return whether a job failed, for exit codes."""
     return (job.get("status") or {}).get("state") in ("Failed", "Invalid")

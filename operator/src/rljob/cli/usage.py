@@ -12,19 +12,19 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rljob.api.status import Attempt, RLJobStatus
 from rljob.cli.errors import UsageError
+from rljob.cli.output import CSV, DATA, data_page
 from rljob.cli.status import table
 from rljob.core import times
 from rljob.core.attempts.usage import account
 from rljob.core.observed import Manifest
 from rljob.core.status import read_status
 
-FORMATS = ("table", "csv")
 KINDS = ("queue", "job")
 COLUMNS = (
     "month",
@@ -83,10 +83,13 @@ def read_month(text: str, now: datetime) -> Month:
     return Month(text, begin, min((begin + timedelta(days=31)).replace(day=1), now))
 
 
-def usage_page(month: Month, rows: Iterable[UsageRow], output: str) -> str:
+def usage_page(month: Month, rows: Iterable[UsageRow], form: str) -> str:
     """Return the whole page, sorted by name."""
-    cells = [_cells(month, row) for row in sorted(rows, key=lambda r: (r.namespace, r.queue, r.accelerator, r.job))]
-    if output == "csv":
+    ordered = sorted(rows, key=lambda r: (r.namespace, r.queue, r.accelerator, r.job))
+    if form in DATA:
+        return data_page([{"month": month.name, "usage": [asdict(row) for row in ordered]}], form)
+    cells = [_cells(month, row) for row in ordered]
+    if form == CSV:
         page = io.StringIO()
         csv.writer(page, lineterminator="\n").writerows([COLUMNS, *cells])
         return page.getvalue().rstrip("\n")

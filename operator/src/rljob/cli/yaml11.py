@@ -44,6 +44,8 @@ UNSIGNED_MAX, SIGNED_MIN, SIGNED_MAX = 2**64 - 1, -(2**63), 2**63 - 1
 NODES_MAX = 400_000
 """Maximum number of nodes of a file after aliases are expanded: go-yaml's alias_ratio_range_low."""
 DEPTH_MAX = 100
+SIZE_MAX = 16 << 20
+"""Bytes of a file. etcd accepts 1.5 MiB for an object; a list of a whole namespace has many."""
 
 INT_TAG, FLOAT_TAG, BOOL_TAG, NULL_TAG, STR_TAG, MERGE_TAG = (
     f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null", "str", "merge")
@@ -88,6 +90,20 @@ class Loader(yaml.SafeLoader):
     """Reads YAML as kubectl does."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own table, replaced by `resolve` below
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        """Refuse deep nesting as soon as it is read, since PyYAML's parser slows down with each level."""
+        if self._depth > DEPTH_MAX:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise ConstructorError(None, None, f"nested deeper than {DEPTH_MAX} levels", mark)
+        self._depth += 1
+        node: Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def resolve(self, kind: type[Node], value: str | None, implicit: tuple[bool, bool]) -> str:
         """Return the tag of a node; the tag of a plain scalar follows from its value."""
@@ -195,7 +211,7 @@ def dump_all(documents: list[Any]) -> str:
 
 
 def _measure(root: Node) -> None:
-    """Reject a node that contains itself, is nested too deeply, or grows beyond bounds when aliases are expanded."""
+    """Reject a node that contains itself, or that is nested too deeply or too large when aliases are expanded."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 

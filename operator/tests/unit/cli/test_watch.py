@@ -170,7 +170,7 @@ def test_both_are_commands(looks: list[Any], capsys: pytest.CaptureFixture[str])
     assert "team/sums  Failed" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["top", "--interval", "0.1"])
-    assert "at least 0.5 s" in capsys.readouterr().err
+    assert "must be a number of seconds, such as 2, and at least 0.5" in capsys.readouterr().err
 
 
 def test_all_namespaces_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

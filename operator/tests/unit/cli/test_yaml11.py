@@ -53,3 +53,16 @@ def test_a_number_of_a_thousand_digits_is_no_work() -> None:
 @pytest.mark.parametrize("text", [*SCALARS, "two\nlines\n", "a: b", "- x", "#", "é", " ", "x\ty"])
 def test_a_text_stays_a_text_when_it_is_written(text: str) -> None:
     assert load_all(dump_all([{"a": text, text: [text]}])) == [{"a": text, text: [text]}]
+
+
+@pytest.mark.parametrize("text", ["[" * 1_000_000, "{a: " * 100_000, "- " * 500_000, "? " * 100_000])
+def test_deep_nesting_is_refused_as_soon_as_it_is_read(text: str) -> None:
+    with pytest.raises(yaml.YAMLError, match="nested deeper than 100 levels"):
+        load_all(text)
+
+
+def test_nesting_up_to_the_bound_is_read() -> None:
+    (document,) = load_all("[" * 100 + "]" * 100)
+    for _ in range(99):
+        (document,) = document
+    assert document == []

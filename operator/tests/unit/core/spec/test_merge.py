@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from builders import Json
 
-from rljob.core.spec.merge import layer, leaves, merge, parse_path, path_text, unset_problem, values
+from rljob.api.field_path import parse_path
+from rljob.core.spec.merge import layer, leaves, merge, path_text, unset_problem, values
 
 
 def laid(*specs: Json, unset: tuple[str, ...] = ()) -> Json:

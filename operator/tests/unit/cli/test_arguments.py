@@ -1,0 +1,131 @@
+"""The command line: the same options everywhere, and errors that say what to do."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from builders import small_spec
+
+from rljob.cli import yaml11
+from rljob.cli.arguments import Parser, build_parser, parse
+from rljob.cli.main import main
+
+COMMON = {"-n", "--namespace", "--context", "--accelerators", "-h", "--help"}
+OF_FILES = {"-f", "--file", "--cluster"}
+WITH_FILES = {"validate", "render", "explain", "diff", "run", "plan memory"}
+WITHOUT_OUTPUT = {"run"}
+
+
+def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield every command that does something."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield name, parser
+    for action in below:
+        for each, command in action.choices.items():
+            yield from commands(command, f"{name} {each}".strip())
+
+
+COMMANDS = dict(commands(build_parser()))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_common_options(name: str) -> None:
+    options = set(COMMANDS[name]._option_string_actions)
+    assert options >= COMMON
+    assert (options >= OF_FILES) == (name in WITH_FILES)
+    assert (options >= {"-o", "--output"}) == (name not in WITHOUT_OUTPUT)
+    assert isinstance(COMMANDS[name], Parser)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_a_help_text(name: str) -> None:
+    assert all(action.help for action in COMMANDS[name]._actions)
+    COMMANDS[name].format_help()
+
+
+def test_every_kind_of_command_is_there() -> None:
+    assert set(COMMANDS) == {*WITH_FILES, "status", "describe", "quota", "usage", "top", "report"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "rljob: COMMAND is missing; name a command, such as validate; `rljob --help`"),
+        (["explane"], "rljob: COMMAND 'explane' is not known; did you mean explain?"),
+        (["qqqq"], "choose one of validate, render, explain, diff, run, plan"),
+        (
+            ["validate"],
+            "rljob validate: -f/--file is missing; pass a manifest with -f FILE, or -f - for standard",
+        ),
+        (["validate", "-f", "a", "b.yaml"], "unexpected argument b.yaml; pass files with -f, as in -f b.yaml"),
+        (["validate", "-f", "a", "--acelerators=x"], "unknown argument --acelerators=x; did you mean --accelerators?"),
+        (["validate", "-f", "a", "--qqqq"], "unknown argument --qqqq; leave it out"),
+        (["status", "a", "b"], "rljob status: unknown argument b; leave it out"),
+        (["status"], "NAME is missing; name the RLJob; `rljob top` lists them"),
+        (["plan"], "rljob plan: TOPIC is missing; name what to plan: memory"),
+        (["plan", "memory"], "rljob plan memory: -f/--file is missing; pass a manifest with -f FILE"),
+        (["plan", "memory", "a", "--qqqq"], "rljob plan memory: unknown argument --qqqq"),
+        (["quota", "-o", "jsn"], "-o/--output 'jsn' is not known; did you mean json?"),
+        (["top", "--interval", "x"], "'x' must be a number of seconds, such as 2, and at least 0.5"),
+        (["top", "--interval", "inf"], "'inf' must be a number"),
+        (["report", "a", "--since", "-1"], "'-1' must be a number of hours, such as 12, and more than 0"),
+        (["report", "a", "--local", "--prometheus", "x"], "not allowed with argument"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_with_the_fix(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert told in captured.err
+    assert captured.err.count("\n") == 1
+    assert " --help` shows all arguments\n" in captured.err
+
+
+def test_files_of_plan_memory_are_accepted_with_and_without_f() -> None:
+    for words in (
+        ["a", "b"],
+        ["-f", "a", "-f", "b"],
+        ["-f", "a", "b"],
+        ["a", "-o", "json", "b"],
+        ["-o", "json", "a", "b"],
+    ):
+        assert sorted(parse(["plan", "memory", *words], "").file) == ["a", "b"]
+    assert parse(["plan", "memory", "-"], "").file == ["-"]
+    assert parse(["plan", "memory", "a", "-o", "json", "-"], "").file == ["a", "-"]
+
+
+def test_versions_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert [name for name, _ in lines] == [
+        *("rljob", "API", "verl", "vLLM", "Ray", "vllm-ascend", "torch-npu", "CANN", "MindSpeed", "Megatron-LM")
+    ]
+    assert ["API", "rljob.dev/v1alpha1"] in lines
+
+
+def job(folder: Path, name: str, namespace: str | None = None) -> str:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    path = folder / f"{name}.yaml"
+    document = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": metadata, "spec": small_spec()}
+    path.write_text(yaml11.dump_all([document]))
+    return str(path)
+
+
+def test_a_namespace_is_that_of_manifests_which_state_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, placed = job(tmp_path, "a"), job(tmp_path, "b", "team-a")
+    assert main(["render", "-f", plain, "-f", placed, "-n", "team-a"]) == 0
+    assert capsys.readouterr().out.count("namespace: team-a") >= 2
+    assert main(["render", "-f", placed, "-n", "team-b"]) == 2
+    assert "b is in namespace team-a, which contradicts --namespace team-b" in capsys.readouterr().err
+    assert main(["render", "-f", plain]) == 0
+    assert "namespace: default" in capsys.readouterr().out

@@ -1,0 +1,98 @@
+"""Errors of kubectl become one line with the fix. The first texts were printed by kubectl v1.32.4."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rljob.cli.main import main
+
+LOG = (
+    'E1127 04:58:33.405906    2398 memcache.go:265] "Unhandled Error" err="couldn\'t get current server API group '
+    'list: Get \\"http://localhost:8080/api?timeout=32s\\": dial tcp 127.0.0.1:8080: connect: connection refused"\n'
+)
+REFUSED = "The connection to the server {} was refused - did you specify the right host or port?"
+NO_CLUSTER = (
+    "rljob: kubectl knows no cluster: there is no kubeconfig; set KUBECONFIG to the kubeconfig of your cluster, or put "
+    "it at ~/.kube/config\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (LOG * 5 + REFUSED.format("localhost:8080"), NO_CLUSTER),
+        (
+            LOG + REFUSED.format("10.0.0.1:6443"),
+            f"rljob: kubectl: {REFUSED.format('10.0.0.1:6443')}; check that the cluster runs, and that the kube",
+        ),
+        (
+            "Error in configuration: context was not found for specified context: foo",
+            "foo; `kubectl config get-contexts` lists those to pass with --context\n",
+        ),
+        (
+            'error: the server doesn\'t have a resource type "rljobs"',
+            "the cluster has no RLJobs: install the chart rljob-operator",
+        ),
+        (
+            'Error from server (NotFound): rljobs.rljob.dev "x" not found',
+            "not found; check the name, and the namespace",
+        ),
+        (
+            'Error from server (Forbidden): rljobs.rljob.dev "x" is forbidden: User "u" cannot get',
+            "ask an administrator of the cluster for this permission",
+        ),
+        ("error: You must be logged in to the server (Unauthorized)", "log in to the cluster again"),
+        ("Unable to connect to the server: dial tcp: lookup x: no such host", "check that the cluster runs"),
+        ("error: first\n  second", "rljob: kubectl: error: first second\n"),
+        (LOG, "couldn't get current server API group list"),
+        ("", "kubectl: failed without a message; run the same command with kubectl"),
+    ],
+)
+def test_an_error_of_kubectl_is_one_line_with_the_fix(
+    kubectl: Path, capsys: pytest.CaptureFixture[str], said: str, told: str
+) -> None:
+    (kubectl / "error").write_text(said)
+    assert main(["status", "x"]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_without_a_kubeconfig_the_real_kubectl_has_one_line_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["describe", "x"]) == 2
+    assert capsys.readouterr().err == NO_CLUSTER
+
+
+def test_an_answer_that_is_no_json_is_told(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (kubectl / "answer").write_text("Flag --x is deprecated\n{}")
+    assert main(["status", "x"]) == 2
+    assert "the answer is not JSON" in capsys.readouterr().err
+
+
+JOB = {"metadata": {"name": "a", "namespace": "team-a"}, "status": {"state": "Failed", "reason": "X", "message": "m"}}
+
+
+def test_status_top_and_describe_are_data_too(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (kubectl / "answer").write_text(json.dumps(JOB))
+    assert main(["status", "a", "-o", "json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"namespace": "team-a", "job": "a", **JOB["status"]}
+    (kubectl / "answer").write_text(json.dumps({"items": [JOB, {"metadata": {"name": "b"}}]}))
+    assert main(["top", "-A", "-o", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["jobs"]
+    assert [(each["namespace"], each["job"], each["state"]) for each in listed] == [
+        ("team-a", "a", "Failed"),
+        ("default", "b", "Unknown"),
+    ]
+    assert main(["status", "a", "--watch", "-o", "json"]) == 2
+    assert "--watch shows text; leave out it or -o json" in capsys.readouterr().err
