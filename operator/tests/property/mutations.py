@@ -1,6 +1,7 @@
 """Mutations of manifests by their schema: every field of RLJob.spec with every kind of wrong value.
 
-Used by `test_fuzz`. A mutation consists of a path, of the document or of the schema, and a value.
+Used by `test_fuzz`. A mutation consists of a path, of the document or of the schema, and a value. `manifests` mutates
+whole documents with their metadata, alone and in lists, and `texts` the text of a file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 from builders import Json
 from hypothesis import strategies as st
 from schema_samples import leaves, samples
+
+from rljob.cli.yaml11 import dump_all
 
 Place = tuple[str | int, ...]
 REMOVED = object()
@@ -47,6 +50,32 @@ def fields() -> list[tuple[Place, Mapping[str, Any]]]:
 
 
 FIELDS = fields()
+KEYS = (
+    *(
+        "spec",
+        "specs",
+        "kind",
+        "metadata",
+        "status",
+        "items",
+        "trainer",
+        "a b",
+        "",
+        "é",
+        "$x",
+        "a[b]",
+        'a"]',
+        "x" * 300,
+    ),
+    *("name", "generateName", "namespace", "labels", "annotations", "uid", "generation", "label", "metadata"),
+)
+METADATA: tuple[Json, ...] = (
+    {"name": "sums"},
+    {"generateName": "sums-"},
+    {"name": "sums", "namespace": "team-a", "labels": {"team": "a"}, "annotations": {"example.com/note": "text"}},
+    {"name": "sums", "uid": "u", "resourceVersion": "1", "generation": 2, "managedFields": [{"manager": "kubectl"}]},
+)
+KINDS = ("List", "RLJobList", "ClusterRLRecipeList", "RLJob", "RLRecipe", "ClusterRLRecipe", "ConfigMap", "")
 
 
 @st.composite
@@ -64,6 +93,63 @@ def mutations(draw: st.DrawFn, documents: list[Json]) -> Json:
     if draw(st.integers(0, 9)) == 0:
         put(document, (*draw(st.sampled_from(list(places(document)))), "unknown"), draw(JSON))
     return document
+
+
+@st.composite
+def manifests(draw: st.DrawFn, documents: list[Json]) -> list[Any]:
+    """Return the documents of a file: some of these, changed outside their specs, alone or in lists."""
+    found: list[Any] = []
+    for index in draw(st.lists(st.integers(0, len(documents) - 1), min_size=1, max_size=2)):
+        document: Any = copy.deepcopy(documents[index])
+        document["metadata"] = {**copy.deepcopy(draw(st.sampled_from(METADATA))), **document["metadata"]}
+        for _ in range(draw(st.integers(0, 3))):
+            outside = [place for place in places(document) if place and place[0] != "spec"] + [("spec",)]
+            place = outside[draw(st.integers(0, len(outside) - 1))]
+            if draw(st.booleans()):
+                place = (*place[: draw(st.integers(0, len(place)))], draw(st.sampled_from(KEYS)))
+            put(document, place, draw(st.just(REMOVED) | st.sampled_from([None, {}, [], *HUGE, *TEXTS, *KINDS]) | JSON))
+        found.append(document)
+    for _ in range(draw(st.sampled_from((0, 0, 1, 1, 2)))):
+        kind, version = draw(st.sampled_from(KINDS)), draw(st.sampled_from(("v1", "rljob.dev/v1alpha1", None)))
+        # By index, because hypothesis would write the documents into a description of the strategy.
+        entries = (found, [*found, None, 5], {"a": found}, None)[draw(st.integers(0, 3))]
+        found = [{"apiVersion": version, "kind": kind, "items": entries, "metadata": {}}]
+    return found
+
+
+@st.composite
+def texts(draw: st.DrawFn, documents: list[Json]) -> str:
+    """Return the text of a file, with parts removed, repeated, moved and inserted."""
+    chosen = draw(st.lists(st.integers(0, len(documents) - 1), min_size=1, max_size=2))
+    text = dump_all([documents[index] for index in chosen])
+    for _ in range(draw(st.integers(1, 5))):
+        begin = draw(st.integers(0, len(text)))
+        end = min(len(text), begin + draw(st.sampled_from((0, 0, 1, 3, 30))))
+        inserted = draw(st.sampled_from(SYNTAX) | st.text(max_size=5) | st.just(text[begin:end] * 2))
+        text = text[:begin] + inserted + text[end:]
+    return text
+
+
+SYNTAX = (
+    *("[", "]", "{", "}", ":", ": ", "- ", "? ", ", ", "#", "&a ", "*a", "<<: *a\n", "!!float ", "!!binary x", "!x "),
+    *(
+        "|",
+        ">",
+        "---\n",
+        "...\n",
+        "%YAML 1.1\n",
+        "%TAG ! x\n",
+        "\n",
+        "\t",
+        "  ",
+        "'",
+        '"',
+        '"\\ud800"',
+        "\x00",
+        "\ufeff",
+    ),
+    *("[" * 200, "{a: " * 200, "- " * 200, "9" * 400, "0x" + "f" * 40, "1e999", ".nan", "~", "2026-01-01", "1:30"),
+)
 
 
 def around(schema: Mapping[str, Any]) -> list[Any]:

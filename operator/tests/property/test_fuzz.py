@@ -6,6 +6,7 @@ their number (`make fuzz`: 20,000); statistics are printed at the end.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -16,17 +17,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from builders import NOW, Json, job, small_spec, validate
 from corpus import BAD
 from corpus.good import GOOD
 from hypothesis import given, settings
-from property.mutations import mutations
+from property.mutations import METADATA, manifests, mutations, texts
 
-from rljob.api.v1alpha1 import RecipeKind
+from rljob.api.v1alpha1 import API_VERSION, RecipeKind
+from rljob.cli.errors import UsageError
+from rljob.cli.explain import read_path
+from rljob.cli.manifests import collect
 from rljob.cli.yaml11 import load_all
 from rljob.core.observed import Observed
 from rljob.core.reconcile import reconcile
 from rljob.core.spec.recipes import recipe_id
+from rljob.core.validation.document import validate_document
 from rljob.core.validation.validate import Checked
 from rljob.launchers import LAUNCHER
 from rljob.render import configmap
@@ -39,6 +45,10 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("examples", "operator/tests/golden/jobs", "charts/rljob-operator/recipes")
 IDENTITY = JobIdentity("team", "sums", "0a1b2c3d")
 FIELD = re.compile(r"(metadata\.name|((Cluster)?RLRecipe [^:]*: )?spec(\b.*)?)", re.DOTALL)
+"""Fields of a spec, and of recipes."""
+SPEC = re.compile(r"spec([.\[]|$)")
+OUTSIDE = re.compile(r"((Cluster)?RLRecipe .*: )?(?!spec\b)\S.*", re.DOTALL)
+"""Fields beside the spec of a manifest in a file, whose keys are anything."""
 COUNTS: Counter[str] = Counter()
 
 
@@ -67,7 +77,8 @@ def figures() -> Iterator[None]:
     manifests, documents = COUNTS["accepted"] + COUNTS["refused"], len(GOOD_SPECS) + len(BAD_SPECS)
     print(
         f"\nfuzz: {manifests} manifests from {documents} documents in {seconds:.0f} s: "
-        f"{COUNTS['accepted']} accepted and rendered, {COUNTS['refused']} refused at {fields} different fields"
+        f"{COUNTS['accepted']} accepted and rendered, {COUNTS['refused']} refused at {fields} different fields; "
+        f"{COUNTS['refused as a file']} files and {COUNTS['refused as YAML']} texts refused"
     )
 
 
@@ -87,11 +98,47 @@ def test_no_recipe_crashes(template: Json) -> None:
     judge(validate("sums", {"recipeRef": {"kind": "RLRecipe", "name": "r"}}, {recipe_id(recipe): recipe}))
 
 
-def judge(checked: Checked) -> None:
+JOBS = [
+    {"apiVersion": API_VERSION, "kind": "RLJob", "metadata": metadata, "spec": spec}
+    for spec, metadata in zip(SPECS, itertools.cycle(METADATA))
+]
+
+
+@settings(max_examples=max(EXAMPLES // 3, 30))
+@given(documents=manifests([*JOBS, *RECIPES]))
+def test_no_file_crashes(documents: list[Json]) -> None:
+    try:
+        files = collect([("job.yaml", document) for document in documents], "job.yaml")
+    except UsageError:
+        COUNTS["refused as a file"] += 1
+        return
+    for job_manifest in files.jobs:
+        known = {recipe_id(recipe): recipe for recipe in RECIPES} | dict(files.recipes)
+        checked = validate_document(job_manifest.document, known, launcher=LAUNCHER, accelerators=BUILT_IN)
+        judge(checked, OUTSIDE)
+        assert job_manifest.name or checked.spec is None
+        assert job_manifest.namespace
+
+
+@settings(max_examples=max(EXAMPLES // 3, 30))
+@given(text=texts([*JOBS, *RECIPES]))
+def test_no_text_crashes(text: str) -> None:
+    try:
+        read = load_all(text)
+    except yaml.YAMLError:
+        COUNTS["refused as YAML"] += 1
+        return
+    assert all(is_json(document) for document in read)
+
+
+def judge(checked: Checked, also: re.Pattern[str] = FIELD) -> None:
     assert (checked.spec is None) == bool(checked.violations)
     for violation in checked.violations:
-        assert FIELD.fullmatch(violation.field), violation
+        assert FIELD.fullmatch(violation.field) or also.fullmatch(violation.field), violation
         assert violation.message
+        if SPEC.match(violation.field):
+            # Explain accepts what validate prints.
+            assert isinstance(read_path(violation.field), tuple)
         COUNTS[re.sub(r"\[.*?\]", "[]", violation.field)] += 1
     COUNTS["accepted" if checked.spec else "refused"] += 1
     if checked.spec is None:

@@ -12,7 +12,7 @@ import re
 Path = tuple[str, ...]
 """Names of fields; an entry of a keyed list, or of a map, is its key."""
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_-]*")
-_OVERRIDE = re.compile(r"((?:spec\.)?[a-z]+\.overrides)\[(.+)\]", re.DOTALL)
+_OVERRIDE = re.compile(r"((?:spec\.)?[a-z]+\.overrides)\[(.*)\]", re.DOTALL)
 _BARE = re.compile(r"[^\[\]\"\n]+")
 
 

@@ -74,7 +74,7 @@ EMPTY = Layer({})
 
 def layer(source: str, values: Mapping[str, Any], unset: Sequence[str] = ()) -> Layer:
     """Return a layer; invalid paths in `unset` are ignored (see `unset_problem`)."""
-    paths = (parse_path(text) for text in unset)
+    paths = (_unset_path(text) for text in unset)
     return Layer(_mark(shape_of(RLJobSpec), dict(values), source), tuple(path for path in paths if path))
 
 
@@ -115,9 +115,15 @@ def path_text(path: Path) -> str:
     return text
 
 
+def _unset_path(text: str) -> Path | None:
+    """Parse a path of `unset`, with or without `spec.`, with which violations print it."""
+    path = parse_path(text)
+    return path[1:] or None if path and path[0] == "spec" else path
+
+
 def unset_problem(text: str) -> str | None:
     """Return why a path of `unset` names no field, or None if it does."""
-    path = parse_path(text)
+    path = _unset_path(text)
     if path is None:
         return (
             f"{text!r} is not a path; use one such as trainer.miniBatchSize or workerGroups[trainer].template.env[FOO]"
@@ -125,6 +131,8 @@ def unset_problem(text: str) -> str | None:
     shape, seen = shape_of(RLJobSpec), ""
     for part in path:
         if shape.keys and shape.item is not None:
+            if part.isdecimal():
+                return f"{text!r}: entries of {seen} are named by {shape.keys[0]}, not by index; write {seen}[NAME]"
             shape = shape.item
         elif part in shape.members or shape.rest is not None:
             shape = shape.member(part)

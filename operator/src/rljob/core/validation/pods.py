@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from rljob.api.field_path import bracketed
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
@@ -144,7 +145,7 @@ def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:
                 "nodeSelector": template.node_selector, "labels": template.labels, "annotations": template.annotations
             }[name]  # fmt: skip
             for key, value in entries.items():
-                field = f"{path}.{name}[{key}]"
+                field = f"{path}.{name}{bracketed(key)}"
                 if not is_label_name(key):
                     yield Violation(field, "is not a label name; use one such as team or example.com/team")
                 elif name != "annotations" and not is_label_value(value):

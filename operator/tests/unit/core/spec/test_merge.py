@@ -106,6 +106,11 @@ def test_unset_leaves_a_recipes_field_out(path: str, left: Json) -> None:
     assert laid(recipe, {}, unset=(path,)) == left
 
 
+def test_a_path_of_unset_may_begin_with_spec() -> None:
+    assert unset_problem("spec.trainer.steps") is None
+    assert laid({"trainer": {"steps": 1}}, {}, unset=("spec.trainer.steps",)) == {"trainer": {}}
+
+
 def test_unset_spares_the_jobs_own_value() -> None:
     recipe: Json = {"trainer": {"steps": 1, "learningRate": "1"}}
     assert laid(recipe, {"trainer": {"steps": 2}}, unset=("trainer",)) == {"trainer": {"steps": 2}}
@@ -146,6 +151,12 @@ def test_a_path_is_written_as_it_is_read(text: str) -> None:
         ("trainer steps", "is not a path"),
         ("trainer.step", "trainer has no field step; its fields are backend,"),
         ("nothing", "spec has no field nothing"),
+        ("spec", "is not a path"),
+        ("spec.nothing", "spec has no field nothing"),
+        (
+            "spec.workerGroups[0].nodes",
+            "are named by name, not by index; write workerGroups[NAME]",
+        ),
         ("code.type", "code is replaced as a whole"),
         ("trainer.steps.more", "trainer.steps is replaced as a whole"),
     ],
