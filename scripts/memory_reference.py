@@ -26,8 +26,8 @@ EXAMPLES = ("qwen3-235b", "deepseek-v3", "mindspeed")
 GIB = 1 << 30
 
 USE = """\
-`rljob plan memory job.yaml [recipe.yaml …]` estimates how much of a die's memory (HBM) each phase of a step needs,
-before a cluster exists: as a table, or as JSON with `-o json`; exit code 1 if something does not fit. The model's sizes
+`rljob plan memory -f job.yaml [-f recipe.yaml …]` estimates how much of a die's memory (HBM) each phase of a step needs,
+before a cluster exists: as a table, or as data with `-o json`; exit code 1 if something does not fit. The model's sizes
 come from `model.architecture` (a name of the table below), from `model.config` (the content of a Hugging Face
 config.json), or from `--model-config config.json`.
 
