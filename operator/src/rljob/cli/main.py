@@ -182,7 +182,7 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> Changes:
         for spec in (live.get("spec") or {}, job.spec)
     )
     if wanted.spec is None:
-        raise UsageError("; ".join(map(str, wanted.violations)))
+        raise UsageError(f"{job.source}: {job.name}: {'; '.join(map(str, wanted.violations))}")
     return against_job(frozen.spec, now.spec or frozen.spec, wanted.spec)
 
 

@@ -79,7 +79,7 @@ def read_month(text: str, now: datetime) -> Month:
         raise UsageError(f"--month {text}: use year and month, such as {now:%Y-%m}")
     begin = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
     if begin >= now:
-        raise UsageError(f"--month {text} is in the future")
+        raise UsageError(f"--month {text} is in the future; use a month up to {now:%Y-%m}")
     return Month(text, begin, min((begin + timedelta(days=31)).replace(day=1), now))
 
 

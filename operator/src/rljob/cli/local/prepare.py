@@ -99,7 +99,7 @@ def prepare(
     variables = Variables(name, surroundings, given.environment)
     fetch = [] if given.code is not None else _fetch_code(spec, folder, variables)
     if code is not None and not code.is_dir():
-        raise UsageError(f"code: {code} is not a folder")
+        raise UsageError(f"code: {code} is not a folder; pass one with --code FOLDER")
     local = translate.localise(spec, mounts, folder, lambda job: checkpoint_of(folder.root, job))
     # All workers are on one Ray node, and the launcher waits for that one; the overrides still state the number of
     # nodes.

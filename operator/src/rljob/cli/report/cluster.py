@@ -71,7 +71,10 @@ def cluster_run(
     snapshot, notes = _snapshot(job, place, accelerators) if job is not None else (None, [NO_JOB])
     records, source = _records(name, job, snapshot, place, sources)
     if job is None and not records:
-        raise UsageError(f"{name} is not in the cluster, and {source} contains no record of it")
+        raise UsageError(
+            f"{name} is not in the cluster, and {source} contains no record of it; check the name, and the namespace "
+            "with -n"
+        )
     if not records:
         notes.append(f"There are no step records yet ({source}).")
     configuration = settings(job.get("spec") or {}, snapshot, launcher, accelerators) if job and snapshot else ()

@@ -13,7 +13,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from typing import Any
 
 from rljob.cli.errors import UsageError
@@ -88,12 +87,17 @@ class Server:
                 found = json.loads(answer.read(MAX_BYTES))
         except urllib.error.HTTPError as error:
             said = error.read(2000).decode(errors="replace")
-            raise UsageError(f"{self.url} answers {HTTPStatus(error.code).phrase} to `{query}`: {said}") from error
+            raise UsageError(
+                f"{self.url} answers {error.code} {error.reason} to `{query}`: {said}; check the address and the server"
+            ) from error
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"{self.url} does not answer `{query}`: {error}; check that it is a Prometheus server"
             ) from error
-        series: list[dict[str, Any]] = found["data"]["result"]
+        try:
+            series: list[dict[str, Any]] = found["data"]["result"]
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"{self.url} does not answer as Prometheus does; check the address") from error
         return series
 
 

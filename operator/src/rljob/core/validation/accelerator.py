@@ -29,7 +29,7 @@ def class_violations(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(
             "spec.accelerator.class",
             f"class {name} does not exist; classes are {', '.join(sorted(table))}; an administrator adds others "
-            "with the chart value accelerators",
+            "with the chart value accelerators, and rljob reads them with --accelerators FILE",
         )
 
 

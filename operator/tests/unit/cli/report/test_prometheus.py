@@ -58,7 +58,7 @@ def series_of(records: list[Record], shift: float = 0.0) -> dict[str, Series]:
 
 
 @contextmanager
-def serving(held: dict[str, Series], status: int = 200) -> Iterator[tuple[str, list[str]]]:
+def serving(held: dict[str, Series], status: int = 200, other: bytes = b"") -> Iterator[tuple[str, list[str]]]:
     """Answer as Prometheus does."""
     asked: list[str] = []
 
@@ -71,7 +71,7 @@ def serving(held: dict[str, Series], status: int = 200) -> Iterator[tuple[str, l
             result = [{"metric": dict(labels), "values": values} for labels, values in held.get(metric[1], {}).items()]
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(json.dumps({"status": "success", "data": {"result": result}}).encode())
+            self.wfile.write(other or json.dumps({"status": "success", "data": {"result": result}}).encode())
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             pass
@@ -127,8 +127,12 @@ def test_the_resolution_keeps_within_what_prometheus_gives() -> None:
 
 
 def test_a_server_that_refuses_or_is_none_is_told() -> None:
-    with serving({}, status=422) as (url, _), pytest.raises(UsageError, match="answers Unprocessable"):
-        read_records(Server(url), TARGET)
+    for status in (422, 599):
+        with serving({}, status=status) as (url, _), pytest.raises(UsageError, match=f"answers {status} .*check the"):
+            read_records(Server(url), TARGET)
+    for other in (b"[]", b'{"data": {}}'):
+        with serving({}, other=other) as (url, _), pytest.raises(UsageError, match="not answer as Prometheus does"):
+            read_records(Server(url), TARGET)
     with pytest.raises(UsageError, match="does not answer"):
         read_records(Server("http://127.0.0.1:1"), TARGET)
     with pytest.raises(UsageError, match="use an address such as"):
