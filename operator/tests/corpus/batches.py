@@ -36,9 +36,6 @@ BAD = {
     "a critic for GRPO": Bad({"critic": {}}, "spec.critic", "requires algorithm.name PPO, but it is GRPO"),
     "a filter for GRPO": Bad({"algorithm": {"groupFilter": {}}}, "spec.algorithm.groupFilter", "requires algorithm.n"),
     "GAE for GRPO": Bad({"algorithm": {"gaeLambda": "0.9"}}, "spec.algorithm.gaeLambda", "remove the field or set PPO"),
-    "an evaluation that never comes": Bad(
-        trainer(evaluateEverySteps=41), "spec.trainer.evaluateEverySteps", "41 is more than trainer.steps 40"
-    ),
     "number without end": Bad(trainer(learningRate="1e999"), "spec.trainer.learningRate", "1e999 is too large"),
     "no learning": Bad(trainer(learningRate="0"), "spec.trainer.learningRate", "0 must be above 0"),
     "coefficient without end": Bad({"algorithm": {"klCoefficient": "9e999"}}, "spec.algorithm.klCoefficient", "large"),

@@ -86,6 +86,8 @@ GOOD = {
     "PPO": {"algorithm": {"name": "PPO", "gaeLambda": "0.95"}, "critic": {"learningRate": "1e-5"}}
     | trainer(samplesPerPrompt=1, globalBatchSize=32, steps=40),
     "DAPO": {"algorithm": {"name": "DAPO", "groupFilter": {}, "clipRatioHigh": "0.28"}},
+    "an evaluation after the last step only": trainer(evaluateEverySteps=41),
+    "checkpoints after the last step only": saved({"everySteps": 41}),
     "an evaluation": trainer(mode="Evaluate", samplesPerPrompt=1, evaluateEverySteps=99),
     "checkpoints": merged(
         saved({"volume": "data", "resume": "Required", "from": {"path": "/old"}}),

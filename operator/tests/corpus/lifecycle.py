@@ -67,9 +67,6 @@ BAD = {
         "spec.checkpoint.path",
         "is on volume data in the workers and on mine in the head; mount the same one",
     ),
-    "a checkpoint that never comes": Bad(
-        saved({"everySteps": 41}), "spec.checkpoint.everySteps", "41 is more than trainer.steps 40; lower it"
-    ),
     "a source that is not read": Bad(
         saved({"resume": "Never", "from": {"job": "other"}}), "spec.checkpoint.from", "resume is Never"
     ),

@@ -206,7 +206,8 @@ class Trainer(Model):
     offload: Offload = Offload()
     """What is kept in host memory while it is not in use."""
     evaluate_every_steps: Count | None = None
-    """Number of steps between passes over data.validation. Unset, there are no such passes."""
+    """Number of steps between passes over data.validation; the last step has one as well. Unset, there are no such
+    passes."""
     evaluate_before_training: bool | None = None
     """Run one pass over data.validation before the first step."""
 

@@ -101,15 +101,6 @@ def _restarts_have_a_checkpoint(spec: RLJobSpec) -> Iterator[Violation]:
             )
 
 
-def _saves_happen(spec: RLJobSpec) -> Iterator[Violation]:
-    """An interval longer than the run saves nothing before its end."""
-    checkpoint, steps = spec.checkpoint, spec.trainer.steps
-    if checkpoint is not None and checkpoint.every_steps > steps:
-        yield Violation(
-            f"{CHECKPOINT}.everySteps", f"{checkpoint.every_steps} is more than trainer.steps {steps}; lower it"
-        )
-
-
 def _beginning_is_clear(spec: RLJobSpec) -> Iterator[Violation]:
     """The fields `resume` and `from` must not contradict each other."""
     checkpoint = spec.checkpoint
@@ -192,7 +183,6 @@ CHECKS: tuple[Check, ...] = (
     _checkpoint_outlives_the_pods,
     _log_outlives_the_pods,
     _restarts_have_a_checkpoint,
-    _saves_happen,
     _beginning_is_clear,
     _rules_can_match,
     _stop_rules_can_match,

@@ -17,6 +17,7 @@ from rljob.launchers.verl.checks import (
     overrides,
     parallelism,
     rollout,
+    schedule,
 )
 from rljob.launchers.verl.decisions import QUESTIONS
 from rljob.launchers.verl.job import job_config
@@ -42,7 +43,7 @@ class VerlLauncher:
         *checkpoints.CHECKS,
         *limits.CHECKS,
     )
-    warnings: tuple[Check, ...] = (*memory.WARNINGS, *graphs.WARNINGS, *limits.WARNINGS)
+    warnings: tuple[Check, ...] = (*memory.WARNINGS, *graphs.WARNINGS, *limits.WARNINGS, *schedule.WARNINGS)
     questions: tuple[Question, ...] = QUESTIONS
     versions: Mapping[str, str] = VERSIONS
     entrypoint = "python -m rljob_runtime launch"

@@ -110,16 +110,6 @@ def _parts_fit_the_algorithm(spec: RLJobSpec) -> Iterator[Violation]:
             )
 
 
-def _evaluation_happens(spec: RLJobSpec) -> Iterator[Violation]:
-    """An evaluation interval longer than the run never passes."""
-    every, steps = spec.trainer.evaluate_every_steps, spec.trainer.steps
-    if every is not None and every > steps and spec.trainer.mode == "Train":
-        yield Violation(
-            "spec.trainer.evaluateEverySteps",
-            f"{every} is more than trainer.steps {steps}, so no evaluation would run; lower it",
-        )
-
-
 @dataclass(frozen=True)
 class Bound:
     """The allowed range of a decimal number."""
@@ -169,6 +159,5 @@ CHECKS: tuple[Check, ...] = (
     _tokens_hold_a_sequence,
     _samples_have_peers,
     _parts_fit_the_algorithm,
-    _evaluation_happens,
     _numbers_are_in_bounds,
 )
