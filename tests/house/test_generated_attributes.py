@@ -8,6 +8,7 @@ LOCKS_AND_GOLDENS = (
     "requirements/operator.txt",
     "operator/tests/golden/small-cpu.yaml",
     "tests/chart/golden/default.yaml",
+    "runtime/tests/upstream/rules.json",
     "tests/cluster/programs/kube/go.sum",
 )
 HAND_WRITTEN = (

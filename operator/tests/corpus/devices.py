@@ -4,6 +4,8 @@ from corpus.bad import Bad, group, key, megatron, merged, trainer
 
 TRANSFORMER = "+actor_rollout_ref.actor.megatron.override_transformer_config"
 
+A3 = {"accelerator": {"class": "atlas-a3-superpod"}}
+
 BAD = {
     "too many nodes": Bad(
         merged(group({"nodes": 8192}), trainer(globalBatchSize=2048)), "spec.workerGroups[0].nodes", "at most 5000"
@@ -34,7 +36,7 @@ BAD = {
         megatron({"tensor": 2, "sequence": 2}), "spec.trainer.parallelism.sequence", "use context instead"
     ),
     "Ulysses over too many": Bad(
-        trainer(parallelism={"sequence": 3}),
+        A3 | trainer(parallelism={"sequence": 3}),
         "spec.trainer.parallelism.sequence",
         "3 does not divide 2 devices (workerGroups[0].nodes 1 × devicesPerNode 2); use one of 1, 2",
     ),
@@ -48,6 +50,12 @@ BAD = {
         megatron({"tensor": 4, "expert": 8}),
         "spec.trainer.parallelism.expert",
         "expert 8 × expertTensor 4 (defaults to tensor) × pipeline 1 = 32 does not divide 16 devices",
+    ),
+    "tensor ranks of experts beyond the devices": Bad(
+        megatron({"expertTensor": 3}),
+        "spec.trainer.parallelism.expertTensor",
+        "expert 1 × expertTensor 3 × pipeline 1 = 3 does not divide 16 devices (workerGroups[0].nodes 1 × "
+        "devicesPerNode 16); set expertTensor to 1",
     ),
     "experts shared unevenly": Bad(
         megatron({"expert": 16}, experts=24),
@@ -86,7 +94,7 @@ BAD = {
         "does not divide model.attention",
     ),
     "heads over Ulysses": Bad(
-        merged(trainer(parallelism={"sequence": 2}), {"model": {"attentionHeads": 7}}),
+        merged(A3 | trainer(parallelism={"sequence": 2}), {"model": {"attentionHeads": 7}}),
         "spec.trainer.parallelism.sequence",
         "2 does not divide model.attentionHeads 7; use one of 1, 7",
     ),

@@ -11,7 +11,17 @@ PATTERNS = [r"HCCL\w+ failed", r"(?i)[a)(?=]+\\", "(ab?c)+", "[]a]{2,5}x{3}(y*)?
 GOOD = {
     "the least": {},
     "batches": trainer(miniBatchSize=16, microBatchSizePerDevice=4),
-    "a batch of Ulysses": trainer(parallelism={"sequence": 2}, maxTokensPerDevice=1024, globalBatchSize=3),
+    "a batch that its mini batch does not divide": trainer(miniBatchSize=12),
+    "a mini batch of more than the batch, by tokens": trainer(miniBatchSize=64, maxTokensPerDevice=2048),
+    "a lonely sample": trainer(samplesPerPrompt=1),
+    "no clipping in Megatron": merged(megatron({}), trainer(gradientClip="0")),
+    "ratios of other losses": {"algorithm": {"clipRatioLow": "10", "clipRatioHigh": "0", "discount": "0"}},
+    "a tensor group over two nodes": merged(group({"nodes": 2}), {"rollout": {"parallelism": {"tensor": 4}}}),
+    "a batch of Ulysses": {"accelerator": {"class": "atlas-a3-superpod"}}
+    | trainer(parallelism={"sequence": 2}, maxTokensPerDevice=1024, globalBatchSize=3),
+    "Ulysses on CPUs that pack": merged(
+        trainer(parallelism={"sequence": 2}), key("actor_rollout_ref.model.use_remove_padding", True)
+    ),
     "a volume": template(volume()),
     "a mount of another template's path": merged(template(volume()), {"head": {"template": volume("/data/")}}),
     "tolerations": template({"tolerations": [{}, {"key": "a", "operator": "Equal", "value": "b"}]}),
@@ -75,8 +85,42 @@ GOOD = {
     | override(data__shuffle=False),
     "a replica over whole nodes": merged(megatron({}, nodes=4), {"rollout": {"parallelism": {"tensor": 4, "data": 8}}}),
     "graphs": {"rollout": {"captureSizes": [64, 128], "maxSequences": 128, "speculative": {"method": "Suffix"}}},
-    "graphs without a bound": {"rollout": {"captureSizes": [5], "topK": "-1", "topP": "1.0"}},
+    "graphs without a bound": {"rollout": {"captureSizes": [5], "topK": "0", "topP": "1.0"}},
     "a whole prompt in a pass": {"rollout": {"chunkedPrefill": False, "maxBatchedTokens": 2048}},
+    "a pass for a shorter context": merged(
+        {"rollout": {"chunkedPrefill": False, "maxBatchedTokens": 2048}},
+        key("actor_rollout_ref.rollout.max_model_len", 2048),
+    ),
+    "a context": key("actor_rollout_ref.rollout.max_model_len", 1025),
+    "arguments of vLLM": key(
+        VLLM, {"max_num_batched_tokens": 2048, "enable_chunked_prefill": False, "gpu_memory_utilization": 1.0}
+    ),
+    "sampling of validations": key(
+        "actor_rollout_ref.rollout.val_kwargs", {"temperature": 1.0, "top_p": 0.7, "top_k": 0, "do_sample": True}
+    ),
+    "recomputation": merged(
+        megatron({"pipeline": 2, "tensor": 2}),
+        {
+            "algorithm": {"name": "PPO"},
+            "verl": {
+                "overrides": {
+                    TRANSFORMER: {
+                        "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
+                    },
+                    "actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size": 2,
+                    "actor_rollout_ref.actor.megatron.sequence_parallel": False,
+                    "critic.megatron.override_transformer_config.recompute_granularity": "selective",
+                    "critic.ppo_mini_batch_size": 16,
+                }
+            },
+        },
+    ),
+    "passes of their own sizes": merged(
+        trainer(microBatchSizePerDevice=4), key("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu", 8)
+    ),
+    "passes of their own tokens": merged(
+        trainer(maxTokensPerDevice=2048), key("actor_rollout_ref.ref.log_prob_max_token_len_per_gpu", 4096)
+    ),
     "CPUs": merged(megatron({}), group({"devicesPerNode": 16, "template": {"cpu": "64"}}))
     | override(data__shuffle=False),
     "CPUs for one storage unit": merged(

@@ -21,6 +21,8 @@ OFFLOADED: Json = {
     "verl": {
         "overrides": {
             "+actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity": "full",
+            "+actor_rollout_ref.actor.megatron.override_transformer_config.recompute_method": "uniform",
+            "+actor_rollout_ref.actor.megatron.override_transformer_config.recompute_num_layers": 1,
         }
     },
 }

@@ -1,8 +1,10 @@
 """Replicas, tokens, graphs and CPUs."""
 
 from corpus.bad import Bad, group, key, megatron, merged, template
+from corpus.memory import CONFIG
 
-VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm"
+ROLLOUT = "actor_rollout_ref.rollout"
+VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
 NPU = {"accelerator": {"class": "atlas-a3-superpod"}, "trainer": {"globalBatchSize": 64}}
 
 
@@ -18,7 +20,18 @@ BAD = {
     "a replica over nodes": Bad(
         sizes(tensor=3),
         "spec.rollout.parallelism.tensor",
-        "3 does not divide workerGroups[0].devicesPerNode 2, so a replica would span nodes; use one of 1, 2",
+        "3 does not divide workerGroups[0].devicesPerNode 2, so replicas would share nodes; use one of 1, 2 or a "
+        "multiple of 2",
+    ),
+    "a replica over nodes that do not divide": Bad(
+        merged(group({"nodes": 3}), sizes(tensor=4) | {"trainer": {"globalBatchSize": 24}}),
+        "spec.rollout.parallelism.tensor",
+        "4 does not divide 6 devices (workerGroups[0].nodes 3 × devicesPerNode 2); use one of 1, 2, 3, 6",
+    ),
+    "tensor groups over nodes in a replica": Bad(
+        merged(group({"nodes": 4}), sizes(tensor=4, data=2)),
+        "spec.rollout.parallelism.tensor",
+        "4 does not divide workerGroups[0].devicesPerNode 2, so replicas would share nodes; use one of 1, 2",
     ),
     "replicas beyond the devices": Bad(
         sizes(tensor=2, data=2),
@@ -45,13 +58,46 @@ BAD = {
     "fewer tokens than sequences": Bad(
         {"rollout": {"maxSequences": 256, "maxBatchedTokens": 128}},
         "spec.rollout.maxBatchedTokens",
-        "128 tokens per pass are fewer than rollout.maxSequences 256; set it to 256 or more",
+        "128 tokens per pass are fewer than the 256 sequences of a pass; set spec.rollout.maxBatchedTokens to 256 or",
     ),
-    "a prompt longer than a pass": Bad(
-        {"rollout": {"chunkedPrefill": False}, "data": {"maxResponseTokens": 32768}},
+    "fewer tokens than sequences by default": Bad(
+        {"rollout": {"maxBatchedTokens": 64}},
         "spec.rollout.maxBatchedTokens",
-        "8192 (verl's default), but chunkedPrefill is off and data.maxPromptTokens 1024 + maxResponseTokens 32768 = "
-        "33792; set it to 33792, or turn it on",
+        "64 tokens per pass are fewer than the 128 sequences of a pass by default; set spec.rollout.maxB",
+    ),
+    "more sequences than tokens by default": Bad(
+        key(f"{VLLM}.max_num_seqs", 8193),
+        f"spec.verl.overrides[{VLLM}.max_num_seqs]",
+        "8192 tokens per pass are fewer than the 8193 sequences of a pass; set",
+    ),
+    "fewer tokens than sequences, past verl": Bad(
+        merged(key(f"{VLLM}.max_num_batched_tokens", 128), {"rollout": {"maxSequences": 256}}),
+        f"spec.verl.overrides[{VLLM}.max_num_batched_tokens]",
+        "128 tokens per pass are fewer than the 256 sequences",
+    ),
+    "a sequence longer than a pass": Bad(
+        {"rollout": {"chunkedPrefill": False}, "data": {"maxResponseTokens": 32768}},
+        "spec.rollout.chunkedPrefill",
+        "8192 tokens per pass cannot hold a sequence of 33792, but chunked prefill is off; set "
+        "spec.rollout.maxBatchedTokens to 33792 or more, or turn it on",
+    ),
+    "a sequence longer than a pass, past verl": Bad(
+        merged(key(VLLM, {"enable_chunked_prefill": False}), {"data": {"maxResponseTokens": 32768}}),
+        f"spec.verl.overrides[{VLLM}]",
+        "8192 tokens per pass cannot hold a sequence of 33792, but chunked prefill is off",
+    ),
+    "a model longer than a pass": Bad(
+        {
+            "rollout": {"chunkedPrefill": False, "maxBatchedTokens": 4096},
+            "model": {"config": CONFIG | {"max_position_embeddings": 40960}},
+        },
+        "spec.rollout.maxBatchedTokens",
+        "4096 tokens per pass cannot hold a sequence of 40960",
+    ),
+    "a context without room for a response": Bad(
+        key(f"{ROLLOUT}.max_model_len", 1024),
+        f"spec.verl.overrides[{ROLLOUT}.max_model_len]",
+        "1024 leaves no token to answer a prompt of data.maxPromptTokens 1024",
     ),
     "more graphs than streams": Bad(
         merged(NPU, {"model": {"layers": 409}}, capture(4, 8, 16, 32, 64)),
@@ -78,7 +124,7 @@ BAD = {
         "spec.rollout.captureSizes",
         "30: with speculative.tokens 3 sizes must be multiples of 3 + 1 = 4; use 32",
     ),
-    "no tokens to sample from": Bad({"rollout": {"topK": "0"}}, "spec.rollout.topK", "use -1 for all"),
+    "fewer than all tokens": Bad({"rollout": {"topK": "-2"}}, "spec.rollout.topK", "use -1 or 0 for all"),
     "half a token": Bad({"rollout": {"topK": "1.5"}}, "spec.rollout.topK", "1.5 is not a number of tokens"),
     "too few CPUs for Ray": Bad(
         merged(NPU, group({"devicesPerNode": 16, "template": {"cpu": "48"}})),

@@ -42,12 +42,12 @@ def test_a_manifest_is_read_from_standard_input(monkeypatch: pytest.MonkeyPatch)
 def test_all_violations_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = quickstart()
     job["metadata"]["name"] = "Quick"
-    job["spec"]["trainer"] |= {"globalBatchSize": 33, "samplesPerPrompt": 1}
+    job["spec"]["trainer"] |= {"globalBatchSize": 33, "samplesPerPrompt": 1, "learningRate": "0"}
     assert main(["validate", "-f", written(tmp_path, job)]) == 1
     told = capsys.readouterr().err
     assert "metadata.name" in told
     assert "spec.trainer.globalBatchSize" in told
-    assert "spec.trainer.samplesPerPrompt" in told
+    assert "spec.trainer.learningRate" in told
 
 
 @pytest.mark.parametrize(

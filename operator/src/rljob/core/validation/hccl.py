@@ -22,8 +22,11 @@ CONNECT_SECONDS = range(120, 7201)
 """CANN, HCCL_CONNECT_TIMEOUT."""
 BASE_PORTS = range(1024, 65521)
 """CANN, HCCL_IF_BASE_PORT: the first of 32."""
-FUSED = ("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "VLLM_ENABLE_MC2")
-"""vllm-ascend: operators that fuse computation and communication (MC2)."""
+FUSED = ("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "VLLM_ASCEND_ENABLE_FUSED_MC2")
+"""Operators that fuse computation and communication (MC2): vllm_ascend/envs.py:71,102 of vllm-ascend 0.23.0."""
+
+A2 = "910b"
+"""Image suffix of the classes of Atlas A2."""
 
 Variables = Mapping[str, str]
 
@@ -119,7 +122,10 @@ def _allowed_hosts_are_listed(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
 
 
 def _graphs_take_the_simple_queue(spec: RLJobSpec, pods: Pods) -> Iterator[Violation]:
-    """torch_npu cannot capture level 2; VLLM_ASCEND_TASK_QUEUE_ENABLE gives the rollout a level of its own."""
+    """torch_npu cannot capture level 2; VLLM_ASCEND_TASK_QUEUE_ENABLE gives the rollout a level of its own.
+
+    verl 0.9.1 passes it on to vLLM's servers: verl/plugin/platform/platform_npu.py:154-157.
+    """
     if "TASK_QUEUE_ENABLE" not in pods.own or spec.rollout.eager or "VLLM_ASCEND_TASK_QUEUE_ENABLE" in pods.own:
         return
     if pods.seen["TASK_QUEUE_ENABLE"] == "2":
@@ -142,10 +148,12 @@ def _vectors_wait_less(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
         )
 
 
-def _fused_operators_have_fixed_ports(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
+def _fused_operators_have_fixed_ports(spec: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     """CANN, HCCL_NPU_SOCKET_PORT_RANGE: not with fused operators on A2."""
+    if facts_of(spec).image_suffix != A2:
+        return
     for name in FUSED:
-        if name in pods.own and pods.seen[name] == "1" and pods.seen.get("HCCL_NPU_SOCKET_PORT_RANGE"):
+        if name in pods.own and pods.seen[name] not in ("", "0") and pods.seen.get("HCCL_NPU_SOCKET_PORT_RANGE"):
             yield Violation(
                 pods.field(name),
                 f"{name} fuses computation and communication (MC2), which A2 does not support with port ranges, but "

@@ -19,7 +19,7 @@ def _micro_batch(spec: RLJobSpec) -> Answer:
 
 
 def _skip_old_log_prob(spec: RLJobSpec) -> Answer:
-    asked, updates = spec.optimizations.skip_old_log_prob, spec.trainer.global_batch_size // mini_batch(spec)
+    asked, updates = spec.optimizations.skip_old_log_prob, -(-spec.trainer.global_batch_size // mini_batch(spec))
     if asked is Switch.DISABLED:
         return Answer("Disabled", SET)
     if updates > 1:

@@ -11,13 +11,16 @@ from rljob.launchers.verl.checks import (
     batches,
     checkpoints,
     data,
+    engines,
     graphs,
     limits,
     memory,
+    numbers,
     overrides,
     parallelism,
     rollout,
     schedule,
+    scheduler,
 )
 from rljob.launchers.verl.decisions import QUESTIONS
 from rljob.launchers.verl.job import job_config
@@ -36,14 +39,25 @@ class VerlLauncher:
         *parallelism.CHECKS,
         *rollout.CHECKS,
         *graphs.CHECKS,
+        *scheduler.CHECKS,
         *batches.CHECKS,
         *data.CHECKS,
+        *engines.CHECKS,
+        *numbers.CHECKS,
         *memory.CHECKS,
         *overrides.CHECKS,
         *checkpoints.CHECKS,
         *limits.CHECKS,
     )
-    warnings: tuple[Check, ...] = (*memory.WARNINGS, *graphs.WARNINGS, *limits.WARNINGS, *schedule.WARNINGS)
+    warnings: tuple[Check, ...] = (
+        *memory.WARNINGS,
+        *graphs.WARNINGS,
+        *limits.WARNINGS,
+        *schedule.WARNINGS,
+        *rollout.WARNINGS,
+        *scheduler.WARNINGS,
+        *batches.WARNINGS,
+    )
     questions: tuple[Question, ...] = QUESTIONS
     versions: Mapping[str, str] = VERSIONS
     entrypoint = "python -m rljob_runtime launch"

@@ -1,6 +1,6 @@
-"""Convert the final verl overrides to the layout that `rljob_runtime.planning.memory` takes.
+"""Convert the effective configuration of verl to the layout that `rljob_runtime.planning.memory` takes.
 
-It reads the final overrides instead of the fields, so that a key which a user or a recipe sets directly is counted. It
+It reads that configuration instead of the fields, so that a key which a user or a recipe sets directly is counted. It
 never fails: sizes that do not divide are reported by other checks and rounded here.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl.job import overrides
+from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rollout import BATCHED_TOKENS
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch, mini_batch, uses_megatron
@@ -25,7 +25,7 @@ BUFFER_VARIABLE = "HCCL_BUFFSIZE"
 BUFFER_DEFAULT = 200
 """MB, allocated twice per communicator: CANN 9.0, environment variables, HCCL_BUFFSIZE."""
 FRACTION, SEQUENCES = 0.5, 256
-"""verl 0.9.1, trainer/config/rollout/rollout.yaml."""
+"""verl 0.9.1, trainer/config/rollout/rollout.yaml:46,84."""
 BUCKET_KEY = f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes"
 BUCKET_MEGABYTES = 2048
 """verl 0.9.1, trainer/config/rollout/rollout.yaml."""
@@ -47,12 +47,8 @@ def memory_plan(spec: RLJobSpec, shape: Shape) -> Plan | None:
 
 
 def _keys(spec: RLJobSpec) -> dict[str, object]:
-    """Return all keys without their plus signs, and those of the transformer section one by one."""
-    found: dict[str, object] = {key.lstrip("+"): value for key, value in overrides(spec).items()}
-    node = found.get(TRANSFORMER)
-    if isinstance(node, Mapping):
-        found |= {f"{TRANSFORMER}.{name}": value for name, value in node.items()}
-    return found
+    """Return all keys that fields and overrides set, maps key by key."""
+    return {key: setting.value for key, setting in effective(spec).settings.items()}
 
 
 def _buffer_megabytes(spec: RLJobSpec) -> int:
@@ -84,8 +80,8 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
         host_optimizer=keys.get(f"{TRANSFORMER}.swap_optimizer") is True or keys.get(optimizer) is True,
         offload_weights=weights,
         offload_optimizer=keys.get(f"{ACTOR}.{section}.optimizer_offload") is True,
-        # Under FSDP2 always (workers/engine/fsdp/transformer_impl.py: CPUOffloadPolicy for forward_only). Otherwise
-        # like the actor unless set (trainer/config/ref/megatron_ref.yaml).
+        # Under FSDP2 always (workers/engine/fsdp/transformer_impl.py:459: CPUOffloadPolicy for forward_only). Otherwise
+        # like the actor unless set (trainer/config/ref/megatron_ref.yaml:39).
         offload_reference=not megatron or (weights if reference is None else reference is True),
         reference=float(spec.algorithm.kl_coefficient) > 0 or keys.get("algorithm.use_kl_in_reward") is True,
         critic=spec.algorithm.name is AlgorithmName.PPO,
@@ -99,7 +95,7 @@ def _micro_batches(spec: RLJobSpec) -> tuple[int, int]:
     share = max(1, mini_batch(spec) * spec.trainer.samples_per_prompt // data_parallel_ranks(spec))
     group = sizes.context if uses_megatron(spec) else sizes.sequence
     if (tokens := spec.trainer.max_tokens_per_device) is not None:
-        # verl multiplies the bound by the size of the group before it packs (workers/engine/utils.py).
+        # verl multiplies the bound by the size of the group before it packs (workers/engine/utils.py:108-112).
         return tokens, max(1, share * length // (tokens * group))
     samples = micro_batch(spec)
     return -(-samples * length // group), max(1, share // samples)
@@ -144,18 +140,19 @@ def _laid_out(layout: str, stages: int) -> tuple[int, ...]:
 
 
 def _rollout(spec: RLJobSpec, keys: Keys) -> Rollout:
-    sizes, group = spec.rollout.parallelism, spec.rollout
+    sizes, view = spec.rollout.parallelism, effective(spec)
+    fraction = view.engine_value("gpu_memory_utilization")
     return Rollout(
         tensor=sizes.tensor,
         data=sizes.data,
         expert=sizes.expert,
-        memory_fraction=float(group.memory_fraction or FRACTION),
-        sequences=group.max_sequences or SEQUENCES,
-        batched_tokens=group.max_batched_tokens or BATCHED_TOKENS,
+        memory_fraction=fraction if isinstance(fraction, float | int) and 0 < fraction <= 1 else FRACTION,
+        sequences=_count(view.engine_value("max_num_seqs"), SEQUENCES, 1 << 31),
+        batched_tokens=_count(view.engine_value("max_num_batched_tokens"), BATCHED_TOKENS, 1 << 31),
         sequence_tokens=spec.data.max_prompt_tokens + spec.data.max_response_tokens,
         bucket_bytes=_count(keys.get(BUCKET_KEY), BUCKET_MEGABYTES) << 20,
     )
 
 
-def _count(value: object, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20 else default
+def _count(value: object, default: int, below: int = 1 << 20) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < below else default

@@ -33,6 +33,7 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("trainer.microBatchSizePerDevice", ({"trainer": {"maxTokensPerDevice": 99}},), "128", "splits it by tokens"),
         ("optimizations.skipOldLogProb", (), "Disabled", "cannot skip the pass yet"),
         ("optimizations.skipOldLogProb", ({"trainer": {"miniBatchSize": 8}},), "Disabled", "4 updates of a batch"),
+        ("optimizations.skipOldLogProb", ({"trainer": {"miniBatchSize": 12}},), "Disabled", "3 updates of a batch"),
         ("optimizations.skipOldLogProb", ({"optimizations": {"skipOldLogProb": "Disabled"}},), "Disabled", "set in"),
         ("optimizations.coreBinding", (), "Disabled", "class cpu"),
         ("optimizations.coreBinding", (ATLAS,), "Enabled", "chosen on its node"),

@@ -27,7 +27,10 @@ def test_a_bad_name_is_refused(name: str, message: str) -> None:
 
 def test_all_violations_are_told_at_once() -> None:
     everything = small_spec(
-        merged(group({"devicesPerNode": 32}), {"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 1}})
+        merged(
+            group({"devicesPerNode": 32}),
+            {"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 1, "learningRate": "0"}},
+        )
         | {"code": {"type": "ConfigMap"}}
         | override(trainer__nnodes=4)
     )
@@ -37,7 +40,7 @@ def test_all_violations_are_told_at_once() -> None:
         "metadata.name",
         "spec.workerGroups[0].devicesPerNode",
         "spec.trainer.globalBatchSize",
-        "spec.trainer.samplesPerPrompt",
+        "spec.trainer.learningRate",
         "spec.verl.overrides[trainer.nnodes]",
         "spec.code",
     ]
@@ -122,4 +125,4 @@ def test_an_impossible_job_is_refused_at_once_however_large() -> None:
         )
     )  # fmt: skip
     fields = [violation.field for violation in validate("sums", spec).violations]
-    assert {"spec.workerGroups[0].nodes", "spec.trainer.parallelism", "spec.trainer.miniBatchSize"} <= set(fields)
+    assert {"spec.workerGroups[0].nodes", "spec.trainer.parallelism", "spec.trainer.maxTokensPerDevice"} <= set(fields)

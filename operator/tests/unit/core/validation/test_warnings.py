@@ -17,6 +17,14 @@ def env(*variables: tuple[str, str], **head: str) -> Json:
     return merged(A2, group({"devicesPerNode": 8, "template": {"env": entries}})) | {"head": {"template": {"env": own}}}
 
 
+def on_a3(*variables: tuple[str, str]) -> Json:
+    entries = [{"name": name, "value": value} for name, value in variables]
+    spec = merged(
+        small_spec(group({"devicesPerNode": 16, "template": {"env": entries}})), {"trainer": {"globalBatchSize": 64}}
+    )
+    return merged(spec, {"accelerator": {"class": "atlas-a3"}})
+
+
 def told(spec: Json) -> list[str]:
     assert validate("sums", spec).violations == ()
     return [str(warning) for warning in warnings_of(typed(spec), LAUNCHER)]
@@ -39,6 +47,8 @@ def test_a_plain_job_has_nothing_to_tell() -> None:
         (env(("HCCL_OP_EXPANSION_MODE", "AI_CPU")), None),
         (env(("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "1")), "which A2 does not support with port ranges"),
         (env(("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "0")), None),
+        (env(("VLLM_ASCEND_ENABLE_FUSED_MC2", "2")), "VLLM_ASCEND_ENABLE_FUSED_MC2 fuses computation"),
+        (on_a3(("VLLM_ASCEND_ENABLE_FUSED_MC2", "2")), None),
         (env(("HCCL_IF_BASE_PORT", "64021")), "HCCL_IF_BASE_PORT has no effect"),
         (env(("RANK_TABLE_FILE", "/x")), "RANK_TABLE_FILE sets static ranks"),
         (merged(A2, {"network": {"mode": "Host"}}), "spec.network.hccl.socketInterface: is not set with network.mode"),

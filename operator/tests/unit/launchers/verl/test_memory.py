@@ -4,7 +4,7 @@ import pytest
 from builders import Json, group, merged, small_spec, typed
 
 from rljob.core.spec.model_shape import known_shape
-from rljob.launchers.verl.memory import _keys, _stages, _trainer, memory_plan
+from rljob.launchers.verl.memory import _keys, _rollout, _stages, _trainer, memory_plan
 from rljob_runtime.planning.memory import Engine, Recompute, Trainer
 from rljob_runtime.planning.shapes import BUILT_IN
 from rljob_runtime.planning.weights import Cut
@@ -168,3 +168,31 @@ def test_the_shape_is_the_jobs_config_json_then_a_known_model_then_nothing() -> 
 
 def test_processors_have_no_memory_of_their_own() -> None:
     assert memory_plan(typed(), SMALL) is None
+
+
+VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rollout": {"memoryFraction": "0.8", "maxSequences": 64, "maxBatchedTokens": 4096}},
+        {
+            "verl": {
+                "overrides": {
+                    VLLM: {"gpu_memory_utilization": 0.8, "max_num_seqs": 64},
+                    f"{VLLM}.max_num_batched_tokens": 4096,
+                }
+            }
+        },
+    ],
+)
+def test_an_engine_is_the_same_whichever_way_it_is_written(change: Json) -> None:
+    found = _rollout(typed(merged(FSDP, change)), {})
+    assert (found.memory_fraction, found.sequences, found.batched_tokens) == (0.8, 64, 4096)
+
+
+@pytest.mark.parametrize("fraction", ["much", 0, 1.5])
+def test_a_fraction_that_vllm_refuses_is_not_counted(fraction: object) -> None:
+    job = typed(merged(FSDP, {"verl": {"overrides": {f"{VLLM}.gpu_memory_utilization": fraction}}}))
+    assert _rollout(job, {}).memory_fraction == 0.5

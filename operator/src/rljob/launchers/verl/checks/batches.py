@@ -1,78 +1,116 @@
-"""Batches and the algorithm: prompts, samples, micro batches, tokens and the numbers of the update.
+"""Batches: prompts, samples, micro batches and tokens, and what an algorithm needs of them.
 
-Sources: verl 0.9.1, verl/utils/config.py (validate_config), verl/workers/engine_workers.py (a mini batch divides over
-the data-parallel ranks), verl/utils/seqlen_balancing.py (a dynamic micro batch holds at least one sequence).
+Paths and lines are those of verl 0.9.1, below verl/. Batches of a fixed size are those without maxTokensPerDevice
+(`use_dynamic_bsz`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.validation.arithmetic import divisors, next_factor
+from rljob.core.validation.arithmetic import divisors, next_factor, next_multiple
 from rljob.core.validation.devices import devices_text
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.sizes import data_parallel_ranks, mini_batch, model_parallel, uses_megatron
+from rljob.launchers.verl.critic import critic_micro_batch
+from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch, mini_batch, model_parallel, uses_megatron
 
 COMPARES_SAMPLES = frozenset({AlgorithmName.GRPO, AlgorithmName.DAPO, AlgorithmName.RLOO})
-"""Algorithms whose baseline comes from the other responses to the prompt: verl/trainer/ppo/core_algos.py."""
+"""Algorithms whose baseline comes from the other responses to the prompt: trainer/ppo/core_algos.py:267-331,587-636."""
+PADDING_TOKENS = 128
+"""Length of a sample that fills up a batch (trainer/ppo/padding_utils.py:42)."""
 
 
-def _mini_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
-    """Every optimizer update of a step uses the same number of prompts."""
+def _mini_batch_fits_the_batch(spec: RLJobSpec) -> Iterator[Violation]:
+    """With batches of a fixed size verl refuses a mini batch that is larger (workers/config/actor.py:224-229)."""
     batch, mini = spec.trainer.global_batch_size, mini_batch(spec)
-    if batch % mini:
+    if mini > batch and _sizes_are_fixed(spec):
         yield Violation(
             "spec.trainer.miniBatchSize",
-            f"{mini} does not divide trainer.globalBatchSize {batch}; use one of {divisors(batch)}",
+            f"{mini} is more than trainer.globalBatchSize {batch}; use one of {divisors(batch)}",
+        )
+
+
+def _updates_are_filled(spec: RLJobSpec) -> Iterator[Violation]:
+    """Samples without effect fill a step up until updates divide it (trainer/ppo/v1/trainer_base.py:1589-1621)."""
+    batch, mini = spec.trainer.global_batch_size, mini_batch(spec)
+    if batch % mini:
+        missing = (next_multiple(batch, mini) - batch) * spec.trainer.samples_per_prompt
+        yield Violation(
+            "spec.trainer.miniBatchSize",
+            f"{mini} does not divide trainer.globalBatchSize {batch}: verl adds {missing} samples of {PADDING_TOKENS} "
+            f"tokens without effect to each step; use one of {divisors(batch)}",
         )
 
 
 def _batches_divide_over_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """Each rank trains on the same number of whole samples."""
+    """Each rank trains on the same number of whole samples.
+
+    Every update divides over the data-parallel ranks (workers/engine_workers.py:266-269). With batches of a fixed size
+    the whole batch divides as well: over all devices with FSDP2, even where Ulysses groups them, and over the micro
+    batches of all ranks with Megatron (utils/config.py:103-127).
+    """
     if spec.devices % model_parallel(spec):
         return  # Reported by the checks of the parallel sizes.
-    ranks = data_parallel_ranks(spec)
-    fixed = not uses_megatron(spec) and spec.trainer.max_tokens_per_device is None
-    # With batches of a fixed size verl requires a share per device even where Ulysses groups devices.
-    yield from _divides(spec, "globalBatchSize", spec.trainer.global_batch_size, spec.devices if fixed else ranks)
-    if spec.trainer.mini_batch_size is not None:
-        yield from _divides(spec, "miniBatchSize", spec.trainer.mini_batch_size, ranks)
+    batch, mini, ranks = spec.trainer.global_batch_size, mini_batch(spec), data_parallel_ranks(spec)
+    fixed, megatron = _sizes_are_fixed(spec), uses_megatron(spec)
+    named = spec.trainer.mini_batch_size is not None
+    uneven = tuple(_divides(spec, "miniBatchSize" if named else "globalBatchSize", mini, ranks, "data-parallel ranks"))
+    if named or megatron or not fixed:
+        yield from uneven
+    if fixed and not megatron:
+        yield from _divides(spec, "globalBatchSize", batch, spec.devices)
+    elif fixed and not uneven and mini <= batch:
+        micro = micro_batch(spec)
+        over = f"data-parallel ranks with micro batches of {micro}"
+        yield from _divides(spec, "globalBatchSize", batch, ranks * micro, over)
 
 
-def _divides(spec: RLJobSpec, field: str, prompts: int, ranks: int) -> Iterator[Violation]:
+def _sizes_are_fixed(spec: RLJobSpec) -> bool:
+    return spec.trainer.max_tokens_per_device is None
+
+
+def _divides(spec: RLJobSpec, field: str, prompts: int, unit: int, ranks: str = "") -> Iterator[Violation]:
     samples = spec.trainer.samples_per_prompt
-    if prompts * samples % ranks:
+    if prompts * samples % unit:
         over = devices_text(spec)
-        if ranks != spec.devices:
-            over = f"{ranks} data-parallel ranks: {over} / {model_parallel(spec)} that share each sample"
+        if ranks:
+            over = f"{data_parallel_ranks(spec)} {ranks}: {over} / {model_parallel(spec)} that share each sample"
         yield Violation(
             f"spec.trainer.{field}",
             f"{prompts} prompts × trainer.samplesPerPrompt {samples} = {prompts * samples} samples do not divide "
-            f"over {over}; set {field} to {next_factor(prompts, samples, ranks)}",
+            f"over {over}; set {field} to {next_factor(prompts, samples, unit)}",
         )
 
 
-def _micro_batch_divides(spec: RLJobSpec) -> Iterator[Violation]:
-    """Passes of a fixed size divide a rank's share evenly; with maxTokensPerDevice verl splits by tokens."""
-    ranks, micro = data_parallel_ranks(spec), spec.trainer.micro_batch_size_per_device
-    samples = mini_batch(spec) * spec.trainer.samples_per_prompt
-    uneven = spec.devices % model_parallel(spec) or samples % ranks
-    if uneven or micro is None or spec.trainer.max_tokens_per_device is not None:
+def _micro_batches_divide(spec: RLJobSpec) -> Iterator[Violation]:
+    """Passes of a fixed size divide a rank's share of an update (workers/engine/utils.py:122-128).
+
+    The critic takes the same share in passes of its own size (trainer/ppo/v1/trainer_base.py:1804-1818).
+    """
+    ranks, samples = data_parallel_ranks(spec), mini_batch(spec) * spec.trainer.samples_per_prompt
+    if spec.devices % model_parallel(spec) or samples % ranks or not _sizes_are_fixed(spec):
         return
-    share = samples // ranks
-    if share % micro:
-        yield Violation(
-            "spec.trainer.microBatchSizePerDevice",
-            f"{micro} does not divide a device's {share} samples of a mini batch; use one of {divisors(share)}",
-        )
+    share, own = samples // ranks, spec.trainer.micro_batch_size_per_device
+    sizes = {"trainer.microBatchSizePerDevice": own or 1}
+    if spec.algorithm.name is AlgorithmName.PPO and spec.critic and spec.critic.micro_batch_size_per_device:
+        sizes["critic.microBatchSizePerDevice"] = critic_micro_batch(spec)
+    for field, micro in sizes.items():
+        if share % micro:
+            yield Violation(
+                f"spec.{field}",
+                f"{micro} does not divide a device's {share} samples of a mini batch; use one of {divisors(share)}",
+            )
 
 
 def _tokens_hold_a_sequence(spec: RLJobSpec) -> Iterator[Violation]:
-    """A sequence is never split over two passes, only over the devices that share it."""
+    """A sequence is never split over two passes, only over the devices that share it.
+
+    verl asserts it for each batch, so the run ends with the first sequence that is too long (utils/seqlen_balancing.py
+    :384-386; the bound times the size of the group: workers/engine/utils.py:108-111, with `sp_size` from
+    workers/engine/fsdp/transformer_impl.py:726 and workers/engine/megatron/transformer_impl.py:836).
+    """
     tokens, longest = spec.trainer.max_tokens_per_device, spec.data.max_prompt_tokens + spec.data.max_response_tokens
     sizes = spec.trainer.parallelism
     name, share = ("sequence", sizes.sequence) if not uses_megatron(spec) else ("context", sizes.context)
@@ -86,18 +124,22 @@ def _tokens_hold_a_sequence(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _samples_have_peers(spec: RLJobSpec) -> Iterator[Violation]:
-    """A single response has no other to be compared with."""
+    """A single response keeps its reward as advantage (trainer/ppo/core_algos.py:315-317,572-573,622-633)."""
     name, samples = spec.algorithm.name, spec.trainer.samples_per_prompt
     if samples < 2 and name in COMPARES_SAMPLES and spec.trainer.mode == "Train":
         yield Violation(
             "spec.trainer.samplesPerPrompt",
-            f"{samples}: {name} compares the responses of a prompt, so the advantage of a single one is always 0; "
-            "use 2 or more (8 is usual)",
+            f"{samples}: {name} compares the responses of a prompt, and the advantage of a single one is its reward, "
+            "without a baseline; use 2 or more (8 is usual)",
         )
 
 
 def _parts_fit_the_algorithm(spec: RLJobSpec) -> Iterator[Violation]:
-    """A part that only another algorithm reads is a mistake."""
+    """A part that only another algorithm reads is a mistake.
+
+    Only GAE has a critic (trainer/ppo/utils.py:96-107) and reads lambda (trainer/ppo/core_algos.py:215-263); the filter
+    of groups is what the launcher makes of DAPO (`training.ALGORITHM_ROWS`).
+    """
     name = spec.algorithm.name
     for field, given, wanted in (
         ("critic", spec.critic, AlgorithmName.PPO),
@@ -110,54 +152,11 @@ def _parts_fit_the_algorithm(spec: RLJobSpec) -> Iterator[Violation]:
             )
 
 
-@dataclass(frozen=True)
-class Bound:
-    """The allowed range of a decimal number."""
-
-    field: str
-    value: Callable[[RLJobSpec], str | None]
-    above: float = -math.inf
-    at_most: float = math.inf
-    hint: str = "use one such as 1e-6"
-
-
-BOUNDS = (
-    Bound("algorithm.klCoefficient", lambda s: s.algorithm.kl_coefficient),
-    Bound("algorithm.clipRatioLow", lambda s: s.algorithm.clip_ratio_low, 0, 1, "0.2 is usual"),
-    Bound("algorithm.clipRatioHigh", lambda s: s.algorithm.clip_ratio_high, 0, math.inf, "0.2 is usual"),
-    Bound("algorithm.entropyCoefficient", lambda s: s.algorithm.entropy_coefficient),
-    Bound("algorithm.discount", lambda s: s.algorithm.discount, 0, 1, "1 is usual"),
-    Bound("algorithm.gaeLambda", lambda s: s.algorithm.gae_lambda, -math.inf, 1, "1 is usual"),
-    Bound("critic.learningRate", lambda s: s.critic.learning_rate if s.critic else None, 0),
-    Bound("trainer.learningRate", lambda s: s.trainer.learning_rate, 0),
-    Bound("trainer.gradientClip", lambda s: s.trainer.gradient_clip, 0, math.inf, "1 is usual"),
-    Bound("rollout.memoryFraction", lambda s: s.rollout.memory_fraction, 0, 1, "0.5 to 0.9 is usual"),
-    Bound("rollout.temperature", lambda s: s.rollout.temperature, 0, math.inf, "1 is usual"),
-    Bound("rollout.topP", lambda s: s.rollout.top_p, 0, 1, "1 is usual"),
-)
-
-
-def _numbers_are_in_bounds(spec: RLJobSpec) -> Iterator[Violation]:
-    """The schema checks the format of a decimal number, not its value."""
-    for bound in BOUNDS:
-        text = bound.value(spec)
-        if text is None:
-            continue
-        number, field = float(text), f"spec.{bound.field}"
-        if not math.isfinite(number):
-            yield Violation(field, f"{text} is too large for a number; {bound.hint}")
-        elif number <= bound.above:
-            yield Violation(field, f"{text} must be above {bound.above:g}; {bound.hint}")
-        elif number > bound.at_most:
-            yield Violation(field, f"{text} must be at most {bound.at_most:g}; {bound.hint}")
-
-
 CHECKS: tuple[Check, ...] = (
-    _mini_batch_divides,
+    _mini_batch_fits_the_batch,
     _batches_divide_over_devices,
-    _micro_batch_divides,
+    _micro_batches_divide,
     _tokens_hold_a_sequence,
-    _samples_have_peers,
     _parts_fit_the_algorithm,
-    _numbers_are_in_bounds,
 )
+WARNINGS: tuple[Check, ...] = (_updates_are_filled, _samples_have_peers)

@@ -1,7 +1,6 @@
 """How the training spreads over the devices: what verl and Megatron-Core require of the parallel sizes.
 
-Sources: verl/utils/config.py and verl/workers/config of verl 0.9.1; megatron/core/parallel_state.py of core_r0.16
-(tensor × pipeline × context divides the world, and so does expert tensor × expert × pipeline).
+Lines are those of verl 0.9.1 (below verl/) and of Megatron-Core 0.16.1 (below megatron/core/).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LAYOUT_KEYS = frozenset(
 
 
 def _fsdp_knows_no_model_parallelism(spec: RLJobSpec) -> Iterator[Violation]:
-    """FSDP2 silently ignores these sizes."""
+    """The engine for FSDP2 has a mesh of its own and Ulysses, nothing else (verl/workers/config/engine.py:284-302)."""
     sizes = spec.trainer.parallelism
     if uses_megatron(spec):
         return
@@ -45,7 +44,7 @@ def _fsdp_knows_no_model_parallelism(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _ulysses_belongs_to_fsdp(spec: RLJobSpec) -> Iterator[Violation]:
-    """Megatron splits sequences by the context size."""
+    """Megatron's engine has no such size; it splits sequences by context (verl/workers/config/engine.py:185-212)."""
     size = spec.trainer.parallelism.sequence
     if size > 1 and uses_megatron(spec):
         yield Violation(
@@ -55,7 +54,10 @@ def _ulysses_belongs_to_fsdp(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _sequence_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """FSDP2 builds a mesh of data × sequence ranks (verl/workers/engine/fsdp)."""
+    """FSDP2 builds a mesh of data × sequence ranks (verl/workers/engine/fsdp/transformer_impl.py:235-252,651-652).
+
+    Where the sizes do not divide, the ranks beyond the mesh have no place in it.
+    """
     size, count = spec.trainer.parallelism.sequence, spec.devices
     if not uses_megatron(spec) and count % size:
         yield Violation(
@@ -64,7 +66,10 @@ def _sequence_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _model_parallel_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """The devices that remain per sample group are data-parallel ranks, and their number must be whole."""
+    """The devices that remain per sample group are data-parallel ranks, and their number must be whole.
+
+    megatron/core/parallel_state.py:738-743; with batches of a fixed size verl/utils/config.py:104-114 as well.
+    """
     sizes, group = spec.trainer.parallelism, spec.worker_groups[0]
     inner = model_parallel(spec)
     if uses_megatron(spec) and spec.devices % inner:
@@ -77,18 +82,18 @@ def _model_parallel_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _experts_divide_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """Megatron builds a second grid over the same devices for the experts."""
+    """Megatron builds a second grid over the same devices for the experts (megatron/core/parallel_state.py:785-795)."""
     sizes, count = spec.trainer.parallelism, spec.devices
-    if not uses_megatron(spec) or sizes.expert == 1:
+    if not uses_megatron(spec) or (sizes.expert == 1 and sizes.expert_tensor is None):
         return
     inner_tensor = sizes.expert_tensor or sizes.tensor
     inner = sizes.expert * inner_tensor * sizes.pipeline
     if count % inner:
         default = "" if sizes.expert_tensor else " (defaults to tensor)"
         yield Violation(
-            f"{PARALLELISM}.expert",
+            f"{PARALLELISM}.{'expert' if sizes.expert > 1 else 'expertTensor'}",
             f"expert {sizes.expert} × expertTensor {inner_tensor}{default} × pipeline {sizes.pipeline} = {inner} does "
-            f"not divide {devices_text(spec)}; lower expert, or set expertTensor to 1",
+            f"not divide {devices_text(spec)}; {'lower expert, or ' if sizes.expert > 1 else ''}set expertTensor to 1",
         )
 
 

@@ -1,6 +1,6 @@
-"""The rollout: replicas on devices, batches of the engine, and the CPUs that Ray needs for it.
+"""The rollout: replicas on devices, and the CPUs that Ray needs for it.
 
-Sources: verl 0.9.1, verl/workers/rollout/replica.py and verl/workers/config/rollout.py; vLLM's scheduler configuration.
+Lines are those of verl 0.9.1 (below verl/) and of vLLM 0.23.0 (below vllm/).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.arithmetic import divisors, next_multiple
 from rljob.core.validation.devices import devices_text
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.rollout import BATCHED_TOKENS
+from rljob.launchers.verl.effective import effective
 from rljob.render.accelerator_table import RAY_CPUS_PER_DEVICE_MIN
 from rljob.render.accelerators import facts_of
 from rljob.render.hardware import sized
@@ -23,18 +23,49 @@ SIZES = "spec.rollout.parallelism"
 
 
 def _tensor_divides_a_node(spec: RLJobSpec) -> Iterator[Violation]:
-    """A replica whose tensor ranks span nodes would be limited by the network."""
-    group, tensor = spec.worker_groups[0], spec.rollout.parallelism.tensor
-    if group.devices_per_node % tensor:
+    """A node holds several whole tensor groups, or a tensor group takes several whole nodes.
+
+    A replica is started as one server per node that it takes, on the devices of its workers in order
+    (verl/workers/rollout/replica.py:107-117, vllm_rollout/vllm_async_server.py:1357-1364), and all replicas take all
+    devices (verl/workers/engine_workers.py:655-661). With data above 1 each node holds whole tensor groups
+    (vllm_async_server.py:384-387).
+    """
+    group, sizes = spec.worker_groups[0], spec.rollout.parallelism
+    here = group.devices_per_node
+    if here % sizes.tensor == 0:
+        return
+    if sizes.tensor % here == 0 and sizes.data == 1:
+        if spec.devices % sizes.tensor:
+            yield Violation(
+                f"{SIZES}.tensor",
+                f"{sizes.tensor} does not divide {devices_text(spec)}; use one of {divisors(spec.devices)}",
+            )
+        return
+    multiple = f" or a multiple of {here}" if sizes.data == 1 else ""
+    yield Violation(
+        f"{SIZES}.tensor",
+        f"{sizes.tensor} does not divide workerGroups[0].devicesPerNode {here}, so replicas would share nodes; use one "
+        f"of {divisors(here)}{multiple}",
+    )
+
+
+def _tensor_spans_nodes(spec: RLJobSpec) -> Iterator[Violation]:
+    """The ranks of a tensor group exchange activations in every layer, and the network between nodes is slower."""
+    here, sizes = spec.worker_groups[0].devices_per_node, spec.rollout.parallelism
+    if sizes.data == 1 and sizes.tensor > here and not sizes.tensor % here:
         yield Violation(
             f"{SIZES}.tensor",
-            f"{tensor} does not divide workerGroups[0].devicesPerNode {group.devices_per_node}, so a replica would "
-            f"span nodes; use one of {divisors(group.devices_per_node)}",
+            f"{sizes.tensor} spans {sizes.tensor // here} nodes of {here} devices: every layer waits for the network "
+            f"between them; {here} or less stays within a node",
         )
 
 
 def _replicas_fill_the_devices(spec: RLJobSpec) -> Iterator[Violation]:
-    """A node holds several whole replicas, or a replica takes several whole nodes."""
+    """A node holds several whole replicas, or a replica takes several whole nodes.
+
+    verl/workers/rollout/replica.py:107-117 and verl/workers/engine_workers.py:655-661. Parts of replicas that share a
+    node are not refused, and start a server for devices of another node (vllm_async_server.py:1357-1364).
+    """
     sizes, group = spec.rollout.parallelism, spec.worker_groups[0]
     if sizes.data == 1 or group.devices_per_node % sizes.tensor:
         return
@@ -54,7 +85,7 @@ def _replicas_fill_the_devices(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _experts_take_the_replica(spec: RLJobSpec) -> Iterator[Violation]:
-    """An engine has no separate expert size: expert parallelism is off or spans the whole replica."""
+    """Expert parallelism is off or spans the whole replica (verl/workers/config/rollout.py:294-297)."""
     sizes = spec.rollout.parallelism
     replica = sizes.tensor * sizes.data
     if sizes.expert not in (1, replica):
@@ -73,41 +104,22 @@ def _heads_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-def _batched_tokens_hold_the_sequences(spec: RLJobSpec) -> Iterator[Violation]:
-    """A decoding pass takes one token of every sequence."""
-    tokens, sequences = spec.rollout.max_batched_tokens or BATCHED_TOKENS, spec.rollout.max_sequences
-    if sequences is not None and tokens < sequences:
-        yield Violation(
-            "spec.rollout.maxBatchedTokens",
-            f"{tokens} tokens per pass are fewer than rollout.maxSequences {sequences}; set it to {sequences} or more",
-        )
-
-
-def _batched_tokens_hold_a_prompt(spec: RLJobSpec) -> Iterator[Violation]:
-    """Without chunked prefill a whole sequence must fit into one pass, even one that resumes after an abort."""
-    tokens = spec.rollout.max_batched_tokens or BATCHED_TOKENS
-    longest = spec.data.max_prompt_tokens + spec.data.max_response_tokens
-    if spec.rollout.chunked_prefill is False and tokens < longest:
-        default = "" if spec.rollout.max_batched_tokens else " (verl's default)"
-        yield Violation(
-            "spec.rollout.maxBatchedTokens",
-            f"{tokens}{default}, but chunkedPrefill is off and data.maxPromptTokens {spec.data.max_prompt_tokens} + "
-            f"maxResponseTokens {spec.data.max_response_tokens} = {longest}; set it to {longest}, or turn it on",
-        )
-
-
 def _top_k_is_whole(spec: RLJobSpec) -> Iterator[Violation]:
-    """The schema accepts any number as text, because the value may be negative."""
+    """Both -1 and 0 are all tokens, and no other number is below 1 (vllm/sampling_params.py:523-531)."""
     text = spec.rollout.top_k
     if text is None:
         return
     number = float(text)
-    if not number.is_integer() or (number < 1 and number != -1):
-        yield Violation("spec.rollout.topK", f"{text} is not a number of tokens; use -1 for all, or 1 or more")
+    if not number.is_integer() or number < -1:
+        yield Violation("spec.rollout.topK", f"{text} is not a number of tokens; use -1 or 0 for all, or 1 or more")
 
 
 def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
-    """The trainer reserves CPUs of Ray, and hangs silently where there are too few (verl#7656)."""
+    """The trainer reserves CPUs of Ray, and hangs silently where there are too few (verl#7656).
+
+    A bundle per device (verl/single_controller/ray/base.py:146-160,192), and one CPU for each storage unit and for the
+    controller of TransferQueue 0.1.11 (transfer_queue/storage/simple_storage.py:722, controller.py:943).
+    """
     group = spec.worker_groups[0]
     cpu = sized(spec, group.template).cpu
     if cpu is None or facts_of(spec).ray_cpus_per_device is not None:
@@ -130,9 +142,9 @@ def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _storage_units(spec: RLJobSpec) -> int:
     """Return the storage units of TransferQueue: the override, or the launcher's default of two per node."""
-    for key, value in spec.verl.overrides.items():
-        if key.lstrip("+") == STORAGE_UNITS_KEY and isinstance(value, int):
-            return max(value, 1)
+    given = effective(spec).setting(STORAGE_UNITS_KEY)
+    if given is not None and isinstance(given.value, int):
+        return max(given.value, 1)
     return max(2, 2 * spec.worker_groups[0].nodes)
 
 
@@ -141,8 +153,7 @@ CHECKS: tuple[Check, ...] = (
     _replicas_fill_the_devices,
     _experts_take_the_replica,
     _heads_are_shared_evenly,
-    _batched_tokens_hold_the_sequences,
-    _batched_tokens_hold_a_prompt,
     _top_k_is_whole,
     _ray_has_the_cpus,
 )
+WARNINGS: tuple[Check, ...] = (_tensor_spans_nodes,)
