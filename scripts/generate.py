@@ -22,6 +22,7 @@ from scripts.ascend_image import ascend_image_page
 from scripts.dashboards import board_files
 from scripts.memory_reference import memory_page
 from scripts.reference import metrics_page, rljob_page
+from scripts.upstream_conditions.page import upstream_conditions_page
 from scripts.upstream_rules import upstream_rules_page
 from scripts.verl_reference import recipe_flags_page, verl_keys_page
 
@@ -49,6 +50,7 @@ def generated_files() -> dict[Path, str]:
         reference / "accelerators.md": accelerators_page(),
         reference / "recipe-flags.md": recipe_flags_page(),
         reference / "upstream-rules.md": upstream_rules_page(),
+        reference / "upstream-conditions.md": upstream_conditions_page(),
     }
     boards = {BOARDS / name: text for name, text in board_files().items()}
     single = {QUICKSTART: quickstart_text(), PINS: pins_text(), ACCELERATORS: accelerators_text()}

@@ -79,7 +79,11 @@ class Suite:
 
 
 SUITES = {
-    "seams": Suite(ROOT / "runtime/tests/upstream", seconds=900, mounts={"jobs": JOBS}),
+    "seams": Suite(
+        ROOT / "runtime/tests/upstream",
+        seconds=900,
+        mounts={"jobs": JOBS, "conditions": ROOT / "scripts/upstream_conditions"},
+    ),
     "local": Suite(
         ROOT / "tests/local",
         seconds=1200,
@@ -108,7 +112,8 @@ SUITES = {
 def pod(suite: Suite) -> Manifest:
     """Return the pod that runs a suite."""
     mounts = {"tools": TOOLS, **suite.mounts}
-    folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "PYTHONPATH": "/tools:/wheels:/repository"}
+    folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "RLJOB_CONDITIONS": "/conditions"}
+    folders |= {"PYTHONPATH": "/tools:/wheels:/repository"}
     environment = {"RLJOB_IN_IMAGE": "1", **folders}
     places = {"own": (suite.folder, suite.mounted_at)}
     places |= {name: (suite.made / path, f"/{name}") for name, path in mounts.items()}

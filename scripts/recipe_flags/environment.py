@@ -15,24 +15,24 @@ def everywhere(value: str) -> Mapping[str, str]:
 UNSET: Mapping[str, str] = {}
 QWEN_TIMEOUT = {DEEPSEEK: "600", QWEN235: "7200", DAPO: "7200", QWEN32: "7200"}
 PATCH = "switch of a patch of the recipe, whose part of verl no longer exists"
+WARNED = "`rljob validate` warns of a value on the pods, which every other process would inherit"
 KUBERAY = "KubeRay starts Ray and sets its address"
 INTERFACE = "network.hccl.socketInterface; without it HCCL uses the pod's address (HCCL_IF_IP)"
 CANN_DEFAULT = "also CANN's default"
 
 ENVIRONMENT = (
     *(
-        EnvironmentFlag(name, "left out", UNSET, KUBERAY)
-        for name in ("MASTER_ADDR", "MASTER_PORT", "CURRENT_IP", "SOCKET_IFNAME")
+        EnvironmentFlag(name, "left out", UNSET, f"verl sets it for each worker; {WARNED}")
+        for name in ("MASTER_ADDR", "MASTER_PORT")
     ),
+    *(EnvironmentFlag(name, "left out", UNSET, KUBERAY) for name in ("CURRENT_IP", "SOCKET_IFNAME")),
     *(
         EnvironmentFlag(name, "operator", UNSET, INTERFACE)
         for name in ("TP_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
     ),
     EnvironmentFlag("NNODES", "left out", UNSET, "workerGroups[].nodes"),
     EnvironmentFlag("NPUS_PER_NODE", "left out", UNSET, "workerGroups[].devicesPerNode"),
-    EnvironmentFlag(
-        "WORLD_SIZE", "left out", UNSET, "verl sets it for each worker; a value on the pod would leak into them"
-    ),
+    EnvironmentFlag("WORLD_SIZE", "left out", UNSET, f"verl sets it for each worker; {WARNED}"),
     EnvironmentFlag("DIST_CKPT_PATH", "left out", UNSET, "Megatron-Bridge reads the Hugging Face files"),
     EnvironmentFlag("DISTCP_PATH", "left out", UNSET, "Megatron-Bridge reads the Hugging Face files"),
     EnvironmentFlag("HCCL_IF_BASE_PORT", "left out", UNSET, "ignored if HCCL_HOST_SOCKET_PORT_RANGE is set"),
@@ -47,7 +47,7 @@ ENVIRONMENT = (
         "left out",
         UNSET,
         "expandable segments and split limits are mutually exclusive, and verl switches the segments around "
-        "each rollout",
+        "each rollout; `expandable_segments:True` is refused, because the engine would not start",
     ),
     EnvironmentFlag(
         "TASK_QUEUE_ENABLE",
@@ -66,7 +66,7 @@ ENVIRONMENT = (
     EnvironmentFlag("LCAL_COMM_ID", "recipe", {DEEPSEEK: "127.0.0.1:27001"}),
     EnvironmentFlag("CUDA_DEVICE_MAX_CONNECTIONS", "operator", everywhere("1"), "with Megatron and MindSpeed"),
     EnvironmentFlag("D2D_DATA_TRANSFER", "left out", UNSET, "tensors are sent through verl's TransferQueue"),
-    EnvironmentFlag("VLLM_DP_SIZE", "left out", UNSET, "rollout.parallelism.data"),
+    EnvironmentFlag("VLLM_DP_SIZE", "left out", UNSET, "rollout.parallelism.data; a value other than 1 is refused"),
     EnvironmentFlag("VLLM_ENABLE_EXPERT_PARALLEL", "left out", UNSET, "rollout.parallelism.expert"),
     EnvironmentFlag("VLLM_ENABLE_FIX_ROUTE", "left out", UNSET, PATCH),
     EnvironmentFlag("VLLM_ENABLE_MC2", "left out", UNSET, "vllm-ascend chooses the communication of experts itself"),

@@ -17,7 +17,7 @@ CHECKED = (
 """Pathspecs of git."""
 GENERATED = (
     *(f"docs/reference/{name}.md" for name in ("accelerators", "ascend-image", "memory", "metrics")),
-    *(f"docs/reference/{name}.md" for name in ("recipe-flags", "rljob", "verl-keys")),
+    *(f"docs/reference/{name}.md" for name in ("recipe-flags", "rljob", "upstream-conditions", "verl-keys")),
 )
 """Generated pages get their text from the code."""
 WORDS = {

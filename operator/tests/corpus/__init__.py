@@ -4,11 +4,37 @@ The core, `rljob validate` on a file, and a real API server are tested with the 
 more by its schema, but never less.
 """
 
-from corpus import batches, data, devices, engines, hardware, lifecycle, memory, overrides, pods, rollout, shape
+from corpus import (
+    batches,
+    data,
+    devices,
+    engines,
+    hardware,
+    lifecycle,
+    memory,
+    overrides,
+    pods,
+    rollout,
+    shape,
+    upstream,
+)
 from corpus.bad import Bad
 
 BAD: dict[str, Bad] = {
     f"{subject.__name__.rpartition('.')[2]}: {name}": bad
-    for subject in (shape, devices, hardware, batches, data, rollout, engines, pods, lifecycle, memory, overrides)
+    for subject in (
+        shape,
+        devices,
+        hardware,
+        batches,
+        data,
+        rollout,
+        engines,
+        pods,
+        lifecycle,
+        memory,
+        overrides,
+        upstream,
+    )
     for name, bad in subject.BAD.items()
 }

@@ -2,9 +2,8 @@
 
 from corpus.bad import Bad, group, key, megatron, merged, trainer
 
-TRANSFORMER = "+actor_rollout_ref.actor.megatron.override_transformer_config"
-
 A3 = {"accelerator": {"class": "atlas-a3-superpod"}}
+TRANSFORMER = "+actor_rollout_ref.actor.megatron.override_transformer_config"
 
 BAD = {
     "too many nodes": Bad(

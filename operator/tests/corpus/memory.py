@@ -25,7 +25,7 @@ OFFLOADED: Json = {
             "+actor_rollout_ref.actor.megatron.override_transformer_config.recompute_num_layers": 1,
         }
     },
-}
+}  # fmt: skip
 SWAPPED: Json = {"verl": {"overrides": {
     "+actor_rollout_ref.actor.megatron.override_transformer_config.swap_optimizer": True,
 }}}  # fmt: skip

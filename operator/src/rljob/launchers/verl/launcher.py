@@ -21,6 +21,7 @@ from rljob.launchers.verl.checks import (
     rollout,
     schedule,
     scheduler,
+    upstream,
 )
 from rljob.launchers.verl.decisions import QUESTIONS
 from rljob.launchers.verl.job import job_config
@@ -48,6 +49,7 @@ class VerlLauncher:
         *overrides.CHECKS,
         *checkpoints.CHECKS,
         *limits.CHECKS,
+        *upstream.CHECKS,
     )
     warnings: tuple[Check, ...] = (
         *memory.WARNINGS,
@@ -57,6 +59,7 @@ class VerlLauncher:
         *rollout.WARNINGS,
         *scheduler.WARNINGS,
         *batches.WARNINGS,
+        *upstream.WARNINGS,
     )
     questions: tuple[Question, ...] = QUESTIONS
     versions: Mapping[str, str] = VERSIONS

@@ -1,0 +1,238 @@
+"""Settings on which pinned upstream releases fail: each rule has both sides; warnings, variables and odd values."""
+
+from __future__ import annotations
+
+import pytest
+from builders import Json, group, merged, small_spec, typed, validate
+from corpus.bad import megatron, template
+from corpus.upstream import BAD, NPU, OPTIONS, PASSES, RUNTIME_ENV, config, sets, variables
+
+from rljob.api.accelerators import AcceleratorFacts
+from rljob.core.validation.violation import Violation
+from rljob.launchers.verl.checks.upstream import CHECKS, WARNINGS, ascend, environment, training
+from rljob.launchers.verl.checks.upstream import megatron as megatron_rules
+from rljob.launchers.verl.checks.upstream.settings import VALUE_SHOWN, Settings
+from rljob.launchers.verl.effective import VLLM
+from rljob.launchers.verl.rows import ROLLOUT
+from rljob.render.accelerator_table import AcceleratorTable
+from rljob.render.accelerators import BUILT_IN
+
+NAMES = [rule.name for rule in (*training.RULES, *megatron_rules.RULES, *ascend.RULES)]
+NAMES += [rule.name for rule in environment.RULES]
+MINDSPEED: Json = {"trainer": {"backend": "MindSpeed"}}
+RING = merged(megatron({"context": 4}), MINDSPEED)
+HEADS = merged(RING, {"model": {"attentionHeads": 6}})
+NAMED = merged(RING, {"model": {"architecture": "Qwen2.5-0.5B", "memoryCheck": "Warn"}})
+EXPERTS = merged(megatron({"expert": 2}, experts=8), MINDSPEED)
+WORKER, HEAD = "spec.workerGroups[0].template.env[0]", "spec.head.template.env[0]"
+
+
+def warnings(change: Json) -> list[Violation]:
+    return [warning for check in WARNINGS for warning in check(typed(small_spec(change)))]
+
+
+def test_every_rule_has_a_manifest_on_either_side() -> None:
+    assert sorted(NAMES) == sorted(set(NAMES))
+    assert set(NAMES) == {name.split(" ")[0] for name in BAD} == set(PASSES)
+
+
+@pytest.mark.parametrize("change", PASSES.values(), ids=PASSES.keys())
+def test_what_upstream_accepts_passes(change: Json) -> None:
+    assert validate("sums", small_spec(change)).violations == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "field", "message"),
+    [
+        (RING, {"cp_window_size": 4}, "cp_window_size", "4 is not from 1 to spec.trainer.parallelism.context - 1"),
+        (RING, {"cp_window_size": 3}, "cp_window_size", "3 does not divide spec.trainer.parallelism.context"),
+        (HEADS, {"context_parallel_algo": "ulysses_cp_algo"}, "context_parallel_algo", "attention heads over tensor"),
+        (NAMED, {"context_parallel_algo": "ulysses_cp_algo"}, "context_parallel_algo", "attention heads over tensor"),
+        (RING, {"context_parallel_algo": "hybrid_cp_algo"}, "context_parallel_algo", "needs ulysses_degree_in_cp"),
+        (EXPERTS, {"moe_zero_memory": "level0"}, "moe_zero_memory", "level0 needs moe_alltoall_overlap_comm or"),
+        (
+            EXPERTS,
+            {"moe_alltoall_overlap_comm": True, "moe_token_dispatcher_type": "flex"},
+            "moe_alltoall_overlap_comm",
+            "needs moe_token_dispatcher_type alltoall; MindSpeed's own launcher refuses this, but verl skips",
+        ),
+        (
+            EXPERTS,
+            {"moe_alltoall_overlap_comm": True, "moe_grouped_gemm": False},
+            "moe_alltoall_overlap_comm",
+            "needs moe_grouped_gemm",
+        ),
+        (
+            EXPERTS,
+            {"gemm_gradient_accumulation_fusion": True, "moe_grouped_gemm": False},
+            "gemm_gradient_accumulation_fusion",
+            "needs moe_grouped_gemm",
+        ),
+    ],
+)
+def test_what_mindspeeds_own_launcher_refuses_is_a_warning(
+    change: Json, settings: Json, field: str, message: str
+) -> None:
+    change = sets(config(**settings), change)
+    (warning,) = warnings(change)
+    assert warning.field.endswith(f"override_transformer_config.{field}]")
+    assert message in warning.message
+    assert warnings(merged(change, {"trainer": {"backend": "Megatron"}})) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [
+        (RING, {"cp_window_size": 2}),
+        (RING, {"context_parallel_algo": "ulysses_cp_algo"}),
+        (RING, {"context_parallel_algo": "hybrid_cp_algo", "ulysses_degree_in_cp": 2}),
+        (EXPERTS, {"cp_window_size": 9, "moe_zero_memory": "level1", "moe_alltoall_overlap_comm": True}),
+        (EXPERTS, {"moe_zero_memory": "level0", "moe_fb_overlap": True, "moe_grouped_gemm": True}),
+    ],
+)
+def test_what_mindspeed_accepts_is_no_warning(change: Json, settings: Json) -> None:
+    assert warnings(sets(config(**settings), change)) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"reward.reward_manager.name": "prime"}, "prime is none of verl's reward managers (naive, dapo"),
+    ],
+)
+def test_what_ends_most_runs_is_a_warning(settings: Json, message: str) -> None:
+    (warning,) = warnings(sets(settings))
+    assert message in warning.message
+    assert validate("sums", small_spec(sets(settings))).violations == ()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"reward.reward_manager.name": "gdpo"},
+        {"reward.reward_manager.source": "importlib", "reward.reward_manager.name": "Mine"},
+    ],
+)
+def test_what_verl_has_is_no_warning(settings: Json) -> None:
+    assert warnings(sets(settings)) == []
+
+
+def test_positions_of_a_model_with_several_parts_are_those_of_its_text() -> None:
+    change = {"model": {"config": {"text_config": {"max_position_embeddings": 64}}}}
+    spec = typed(small_spec(sets({"actor_rollout_ref.rollout.max_model_len": 65}, change)))
+    assert [found.field for found in training.REFUSED.judge(Settings(spec))] == [
+        "spec.verl.overrides[actor_rollout_ref.rollout.max_model_len]"
+    ]
+
+
+def test_the_shipped_combinations_of_mindspeed_are_no_warning() -> None:
+    assert warnings(EXPERTS) == warnings(RING) == []
+
+
+@pytest.mark.parametrize("name", environment.PER_PROCESS)
+def test_a_variable_of_a_single_process_is_a_warning_wherever_it_is_set(name: str) -> None:
+    entry = {"env": [{"name": name, "value": "1"}]}
+    (warning,) = warnings(template(entry))
+    assert (warning.field, warning.message[: len(name) + 1]) == (WORKER, f"{name}:")
+    assert warning.message.endswith("; remove it")
+    assert [found.field for found in warnings({"head": {"template": entry}})] == [HEAD]
+    key = f"{RUNTIME_ENV}.{name}"
+    assert [found.field for found in warnings(sets({key: None}))] == [f"spec.verl.overrides[{key}]"]
+    assert validate("sums", small_spec(template(entry))).violations == ()
+
+
+def test_a_variable_of_the_engine_has_no_effect_on_the_head() -> None:
+    entry = {"env": [{"name": "PYTORCH_NPU_ALLOC_CONF", "value": "expandable_segments:True"}]}
+    change = NPU | {"head": {"template": entry}}
+    assert validate("sums", small_spec(change)).violations == ()
+    assert [(found.field, found.message.split(";")[0]) for found in warnings(change)] == [
+        (HEAD, "PYTORCH_NPU_ALLOC_CONF reaches the driver only, no worker and no engine")
+    ]
+
+
+def test_other_variables_are_no_warning() -> None:
+    assert warnings(variables(HCCL_BUFFSIZE="300") | {"head": {"template": {"env": [{"name": "A"}]}}}) == []
+
+
+def test_a_variable_of_a_class_counts_as_set() -> None:
+    row = BUILT_IN["atlas-a3-superpod"]
+    facts = AcceleratorFacts.model_validate(
+        row.model_dump(by_alias=True) | {"env": {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}}
+    )
+    spec = typed(small_spec(NPU), AcceleratorTable({**BUILT_IN, "atlas-a3-superpod": facts}))
+    assert [found.field for check in CHECKS for found in check(spec)] == ["spec.accelerator.class"]
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        {"containers": "none"},
+        {"containers": [{"name": "other", "env": [{"name": "RANK"}]}, "odd"]},
+        {"containers": [{"name": "ray-worker", "env": ["odd", {"name": "A", "value": 3}]}]},
+    ],
+)
+def test_a_patch_of_another_shape_is_judged_elsewhere(workers: Json) -> None:
+    assert warnings({"podSpecPatch": {"workers": workers}}) == []
+
+
+def test_a_variable_from_elsewhere_is_not_judged_by_its_value() -> None:
+    reference = {"secretKeyRef": {"name": "a", "key": "b"}}
+    change = NPU | template({"env": [{"name": "PYTORCH_NPU_ALLOC_CONF", "valueFrom": reference}]})
+    assert validate("sums", small_spec(change)).violations == ()
+
+
+def test_a_field_and_an_override_get_one_verdict() -> None:
+    wide = NPU | group({"devicesPerNode": 16}) | {"rollout": {"parallelism": {"tensor": 4}}}
+    change = merged(wide, {"trainer": {"globalBatchSize": 16}})
+    by_variable = merged(change, group({"devicesPerNode": 16, "template": {"env": [
+        {"name": "VLLM_ASCEND_FLASHCOMM2_PARALLEL_SIZE", "value": "4"}]}}))  # fmt: skip
+    by_option = sets({f"+{OPTIONS}": {"enable_flashcomm2_parallel_size": 4}}, change)
+    for spec in (by_variable, by_option):
+        (violation,) = validate("sums", small_spec(spec)).violations
+        assert "must be less than rollout.parallelism.tensor" in violation.message
+    lowered = sets({f"+{OPTIONS}": {"enable_flashcomm2_parallel_size": 0}}, by_variable)
+    assert validate("sums", small_spec(lowered)).violations == ()
+
+
+def test_an_argument_of_the_engine_counts_as_the_field_that_it_replaces() -> None:
+    change = variables(PYTORCH_NPU_ALLOC_CONF="expandable_segments:True")
+    awake = sets({f"+{VLLM}.enable_sleep_mode": False}, change)
+    assert validate("sums", small_spec(awake)).violations == ()
+    asleep = sets({f"+{VLLM}": {"enable_sleep_mode": True}, f"+{ROLLOUT}.enable_sleep_mode": False}, change)
+    assert [violation.field for violation in validate("sums", small_spec(asleep)).violations] == [WORKER]
+
+
+def test_a_variable_turns_flashcomm_on_and_an_option_off() -> None:
+    change = variables(VLLM_ASCEND_ENABLE_FLASHCOMM1="1")
+    (violation,) = validate("sums", small_spec(change)).violations
+    assert violation.field == "spec.rollout.parallelism.tensor"
+    assert validate("sums", small_spec(variables(VLLM_ASCEND_ENABLE_FLASHCOMM1="0"))).violations == ()
+    off = sets({f"+{OPTIONS}.enable_flashcomm1": False}, change)
+    assert validate("sums", small_spec(off)).violations == ()
+
+
+def test_without_graphs_no_size_is_captured() -> None:
+    wide = NPU | group({"devicesPerNode": 16}) | {"rollout": {"parallelism": {"tensor": 4}, "captureSizes": [2]}}
+    change = sets(
+        {f"+{OPTIONS}.enable_flashcomm1": True, f"+{OPTIONS.removesuffix('additional_config')}compilation_config": {
+            "cudagraph_mode": "none"}},
+        merged(wide, {"trainer": {"globalBatchSize": 16}}),
+    )  # fmt: skip
+    (violation,) = validate("sums", small_spec(change)).violations
+    assert "no graphs are captured" in violation.message
+
+
+def test_settings_take_odd_values() -> None:
+    odd = {"a": "x", "b": 10**400, "c": [1], "d": {"e": None}, "f": "9" * 400, "g": True, "h": "z" * 99}
+    settings = Settings(typed(small_spec(sets({f"+odd.{name}": value for name, value in odd.items()}))))
+    assert [settings.number(f"odd.{name}", 7) for name in "abcfg"] == [7, 7, 7, 7, 1]
+    assert [settings.on(f"odd.{name}") for name in "abcg"] == [False, False, False, True]
+    assert settings.listed("odd.c") == [1]
+    assert [settings.shown(f"odd.{name}") for name in ("a", "g", "d.e")] == ["x", "true", "null"]
+    assert len(settings.shown("odd.h")) == VALUE_SHOWN
+    assert settings.field("odd.d.e") == "spec.verl.overrides[+odd.d]"
+    assert settings.field("odd.none") == "spec.verl.overrides[odd.none]"
+
+
+def test_an_unreadable_model_says_nothing_of_experts() -> None:
+    assert Settings(typed(small_spec({"model": {"config": {"model_type": "mamba"}}}))).has_experts is None
