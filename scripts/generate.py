@@ -21,6 +21,7 @@ from scripts.accelerators_reference import accelerators_page
 from scripts.ascend_image import ascend_image_page
 from scripts.dashboards import board_files
 from scripts.memory_reference import memory_page
+from scripts.models_reference import models_page
 from scripts.reference import metrics_page, rljob_page
 from scripts.upstream_conditions.page import upstream_conditions_page
 from scripts.upstream_rules import upstream_rules_page
@@ -45,6 +46,7 @@ def generated_files() -> dict[Path, str]:
         reference / "rljob.md": rljob_page(),
         reference / "metrics.md": metrics_page(),
         reference / "memory.md": memory_page(),
+        reference / "models.md": models_page(),
         reference / "ascend-image.md": ascend_image_page(),
         reference / "verl-keys.md": verl_keys_page(),
         reference / "accelerators.md": accelerators_page(),

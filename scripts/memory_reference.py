@@ -16,7 +16,7 @@ from rljob.core.validation.validate import validate
 from rljob.launchers import LAUNCHER
 from rljob.launchers.verl.memory import memory_plan
 from rljob.render import accelerators
-from rljob_runtime.planning.shapes import BUILT_IN
+from rljob_runtime.planning.architectures import BUILT_IN
 from rljob_runtime.planning.weights import Cut, kv_bytes_per_token, model_elements
 from scripts.reference import HEADER, table
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from rljob_runtime.planning.architectures import BUILT_IN
 from rljob_runtime.planning.memory import Die, Engine, Phase, PhaseName, Plan, Recompute, Rollout, Trainer, plan
 from rljob_runtime.planning.memory import stage_elements as elements_of_stage
-from rljob_runtime.planning.shapes import BUILT_IN, Shape, ShapeError, shape_from_config
+from rljob_runtime.planning.shapes import Shape, ShapeError, shape_from_config
 from rljob_runtime.planning.weights import Cut, absorbed_elements, kv_bytes_per_token, layer_elements, model_elements
 
 GIB = 1 << 30
@@ -227,6 +228,7 @@ CONFIGS: dict[str, dict[str, object]] = {
         "head_dim": 128,
         "hidden_size": 4096,
         "intermediate_size": 12288,
+        "max_position_embeddings": 40960,
         "mlp_only_layers": [],
         "moe_intermediate_size": 1536,
         "num_attention_heads": 64,
@@ -244,6 +246,7 @@ CONFIGS: dict[str, dict[str, object]] = {
         "hidden_size": 7168,
         "intermediate_size": 18432,
         "kv_lora_rank": 512,
+        "max_position_embeddings": 163840,
         "moe_intermediate_size": 2048,
         "moe_layer_freq": 1,
         "n_routed_experts": 256,

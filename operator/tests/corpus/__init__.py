@@ -12,6 +12,7 @@ from corpus import (
     hardware,
     lifecycle,
     memory,
+    model,
     overrides,
     pods,
     rollout,
@@ -33,6 +34,7 @@ BAD: dict[str, Bad] = {
         pods,
         lifecycle,
         memory,
+        model,
         overrides,
         upstream,
     )

@@ -40,23 +40,6 @@ def on_a3(sizes: dict[str, int], model: Json, *changes: Json) -> Json:
 
 
 BAD = {
-    "a model of no table": Bad(
-        {"model": {"architecture": "GPT-2"}},
-        "spec.model.architecture",
-        "'GPT-2' is not one of DeepSeek-V3, Qwen2.5-0.5B, Qwen3-235B-A22B, Qwen3-30B-A3B, Qwen3-32B; use model.config",
-    ),
-    "a config.json of no known family": Bad(
-        {"model": {"config": {"model_type": "mamba"}}}, "spec.model.config", "model_type 'mamba' is not supported"
-    ),
-    "a config.json without a key": Bad(
-        {"model": {"config": CONFIG | {"vocab_size": None}}}, "spec.model.config", "vocab_size is None"
-    ),
-    "other layers than the model's": Bad(
-        {"model": {"architecture": "Qwen2.5-0.5B", "layers": 25}}, "spec.model.layers", "25, but Qwen2.5-0.5B has 24"
-    ),
-    "experts of a dense model": Bad(
-        {"model": {"architecture": "Qwen2.5-0.5B", "experts": 8}}, "spec.model.experts", "8, but Qwen2.5-0.5B has none"
-    ),
     "an update that does not fit": Bad(
         on_a3({"tensor": 2}, {"architecture": "Qwen3-32B"}, WIDE, OFFLOADED),
         "spec.trainer.parallelism",

@@ -121,7 +121,6 @@ TRAINING = {
     "filter-needs-rewards": _case("reward.reward_model.enable", True, "use a reward function", DAPO),
     "reward-module": _case(f"{MANAGER}.source", "importlib", "needs reward.reward_manager.module.path"),
     "reward-source": _case(f"{MANAGER}.source", "file", "file is no source of a reward manager"),
-    "model-length": _case(f"{ROLLOUT}.max_model_len", 4097, "4097 is more than max_position_embeddings", POSITIONS),
     "schedule": _case(f"{ACTOR}.optim.lr_scheduler_type", "linear", "linear is not a schedule"),
     "warmup-style": _case(f"{ACTOR}.optim.warmup_style", "wsd", "wsd is not a schedule"),
     "megatron-type": _case(f"{ACTOR}.megatron.dtype", "float32", "use bfloat16 or float16", MEGATRON),
@@ -131,11 +130,6 @@ TRAINING = {
     },
     "megatron-bridge": _case(f"{ACTOR}.megatron.use_mbridge", False, "through Megatron-Bridge only", MEGATRON),
     "dynamic-context": _case(f"{ACTOR}.megatron.dynamic_context_parallel", True, "0.16.1 does not have", MEGATRON),
-    "rollout-dense-experts": Bad(
-        merged(sets({}, DENSE), rollout(parallelism={"tensor": 2, "expert": 2})),
-        "spec.rollout.parallelism.expert",
-        "2, but the model has no experts; set it to 1",
-    ),
     "quantization": _case(f"{ROLLOUT}.quantization", "awq", "awq is not supported by verl 0.9.1"),
 }
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -151,9 +145,6 @@ TRANSFORMERS = {
     "dispatcher-allgather": _config("moe_token_dispatcher_type", "allgather", "use alltoall"),
     "deepep": _config("moe_enable_deepep", True, "DeepEP needs moe_token_dispatcher_type flex"),
     "capacity-missing": _config("moe_pad_expert_input_to_capacity", True, "needs moe_expert_capacity_factor"),
-    "dense-experts": Bad(
-        merged(megatron({"expert": 2}), DENSE), "spec.trainer.parallelism.expert", "2, but the model has no experts"
-    ),
     "overlap-experts": _config("overlap_moe_expert_parallel_comm", True, "needs spec.trainer.parallelism.expert"),
     "overlap-recompute": _config(
         "overlap_moe_expert_parallel_comm", True, "other than full", megatron({"expert": 2}), **FULL
@@ -266,7 +257,6 @@ PASSES: dict[str, Json] = {
     "filter-needs-rewards": sets(POOLED, DAPO),
     "reward-module": sets({f"{MANAGER}.source": "importlib", f"{MANAGER}.module.path": "/code/manager.py"}),
     "reward-source": key(f"{MANAGER}.source", "register"),
-    "model-length": sets({f"{ROLLOUT}.max_model_len": 4096}, POSITIONS),
     "schedule": key(f"{ACTOR}.optim.lr_scheduler_type", "cosine"),
     "warmup-style": key(f"{ACTOR}.optim.warmup_style", "constant"),
     "megatron-type": sets({f"{ACTOR}.megatron.dtype": "float16"}, MEGATRON),
@@ -276,7 +266,6 @@ PASSES: dict[str, Json] = {
     },
     "megatron-bridge": sets({f"{ACTOR}.megatron.use_mbridge": True}, MEGATRON),
     "dynamic-context": sets({f"{ACTOR}.megatron.dynamic_context_parallel": False}, MEGATRON),
-    "rollout-dense-experts": merged(sets({}, MIXED), rollout(parallelism={"tensor": 2, "expert": 2})),
     "quantization": key(f"{ROLLOUT}.quantization", "fp8"),
     "recompute-modules": sets(config(recompute_granularity="selective", recompute_modules=["moe"]), MEGATRON),
     "recompute-distributed": sets(config(distribute_saved_activations=True, **FULL), MEGATRON),
@@ -285,7 +274,6 @@ PASSES: dict[str, Json] = {
     "dispatcher-allgather": sets(config(moe_token_dispatcher_type="allgather", variable_seq_lengths=False), MEGATRON),
     "deepep": sets(config(moe_enable_deepep=True, moe_token_dispatcher_type="flex"), MEGATRON),
     "capacity-missing": sets(config(moe_pad_expert_input_to_capacity=True, moe_expert_capacity_factor=1.5), MEGATRON),
-    "dense-experts": merged(megatron({"expert": 2}), {"model": {"experts": 8}}),
     "overlap-experts": sets(config(overlap_moe_expert_parallel_comm=True), megatron({"expert": 2})),
     "overlap-recompute": sets(
         config(overlap_moe_expert_parallel_comm=True, recompute_granularity="selective"), megatron({"expert": 2})

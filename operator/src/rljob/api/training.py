@@ -31,15 +31,18 @@ class ModelSource(Model):
     path: Path
     """Folder with the model's Hugging Face files."""
     layers: Count | None = None
-    """Number of transformer layers, used to validate pipeline stages."""
+    """Number of transformer layers, used to validate pipeline stages. Defaults to that of config or architecture."""
     attention_heads: Count | None = None
-    """Number of attention heads, used to validate tensor and context sizes."""
+    """Number of attention heads, used to validate tensor and sequence sizes. Defaults to that of config or
+    architecture."""
     experts: Count | None = None
-    """Number of experts per mixture-of-experts layer, used to validate expert parallelism."""
+    """Number of experts per mixture-of-experts layer, used to validate expert parallelism. Defaults to that of config
+    or architecture."""
     trust_remote_code: bool | None = None
     """Run the Python files that are stored with the weights."""
     architecture: Annotated[str, Field(max_length=63)] | None = None
-    """Name of a built-in architecture, such as Qwen3-235B-A22B, for which the operator plans memory."""
+    """Name of a built-in architecture, such as Qwen3-235B-A22B. The operator plans memory for it and compares its sizes
+    with the parallel sizes."""
     config: Annotated[dict[str, Anything], Field(max_length=256)] = {}
     """Content of the model's config.json, as an alternative to architecture."""
     memory_check: MemoryCheck = MemoryCheck.REFUSE

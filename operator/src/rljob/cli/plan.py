@@ -13,8 +13,9 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.errors import UsageError
 from rljob.core.launcher import Launcher
 from rljob.core.spec.model_shape import known_shape
+from rljob_runtime.planning.architectures import BUILT_IN
 from rljob_runtime.planning.memory import Phase, Plan
-from rljob_runtime.planning.shapes import BUILT_IN, Shape, ShapeError, shape_from_config
+from rljob_runtime.planning.shapes import Shape, ShapeError, shape_from_config
 from rljob_runtime.planning.weights import Cut, model_elements
 
 GIB = 1 << 30

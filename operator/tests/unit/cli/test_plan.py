@@ -86,7 +86,7 @@ def test_jobs_whose_model_or_memory_is_unknown_are_told_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", "memory", QUICKSTART]) == 2
-    assert "set model.architecture to one of DeepSeek-V3" in capsys.readouterr().err
+    assert "set model.architecture to one of DeepSeek-R1" in capsys.readouterr().err
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIG))
     assert main(["plan", "memory", QUICKSTART, "--model-config", str(path)]) == 2

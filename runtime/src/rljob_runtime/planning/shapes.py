@@ -1,8 +1,9 @@
-"""Sizes of a model that determine its memory use: from its config.json, or from the table of the recipes' models.
+"""Sizes of a model, read from its config.json; `architectures` has those of well-known models.
 
-`memory` computes with them. Keys of config.json are those of Hugging Face's transformers, which its decoders share.
+`memory` and `model_facts` compute with them. Keys of config.json are those of Hugging Face's transformers, which its
+decoders share.
 Supported are dense decoders, mixtures of experts of the families Qwen and DeepSeek, and DeepSeek's latent attention
-(MLA). An unknown family is refused by name: with a wrong shape, jobs that fit would be rejected.
+(MLA). An unknown family has no shape: with a wrong one, jobs that fit would be rejected.
 """
 
 from __future__ import annotations
@@ -21,9 +22,20 @@ NORMED = frozenset({"qwen3", "qwen3_moe"})
 SHARED_GATED = frozenset({"qwen2_moe"})
 """Families whose shared expert has its own gate."""
 
+LAYERS_MAX = 4096
+"""Far more than any model has; the memory model visits every layer."""
+VALUE_SHOWN = 60
+"""Characters of an invalid value that a message shows."""
+SIZE_MAX = 1 << 31
+"""Far more than any size of a model, and small enough for quick arithmetic."""
+
 
 class ShapeError(ValueError):
     """A config.json that is not supported. The message names the key and the fix."""
+
+
+class UnknownFamilyError(ShapeError):
+    """A config.json of another family, which may be correct."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,13 @@ class Shape:
     head_norm: bool = False
     latent: Latent | None = None
     experts: Experts | None = None
+    positions: int | None = None
+    """Longest sequence that the model knows (max_position_embeddings); None if it is not known."""
+
+    @property
+    def has_dense_layers(self) -> bool:
+        """Whether a layer has an MLP without experts."""
+        return self.experts is None or self.experts.first_layer > 0 or self.experts.every > 1
 
     def has_experts(self, layer: int) -> bool:
         """Return whether a layer, counted from 0, has experts."""
@@ -89,15 +108,14 @@ class Shape:
 
 def shape_from_config(config: Mapping[str, object], name: str, source: str) -> Shape:
     """Read a config.json. Raises ShapeError for a missing key, a wrong type or an unknown family."""
-    nested = config.get("text_config")
-    keys = nested if isinstance(nested, Mapping) else config
+    keys = decoder_keys(config)
     family = keys.get("model_type")
-    if family not in SUPPORTED:
-        raise ShapeError(
-            f"model_type {family!r} is not supported; memory is planned for {', '.join(sorted(SUPPORTED))}"
+    if not isinstance(family, str) or family not in SUPPORTED:
+        raise UnknownFamilyError(
+            f"model_type {_shown(family)} is not supported; memory is planned for {', '.join(sorted(SUPPORTED))}"
         )
     heads, hidden = _count(keys, "num_attention_heads"), _count(keys, "hidden_size")
-    moe = _experts(keys, str(family))
+    moe = _experts(keys, family)
     return Shape(
         name=name,
         source=source,
@@ -105,7 +123,7 @@ def shape_from_config(config: Mapping[str, object], name: str, source: str) -> S
         hidden=hidden,
         heads=heads,
         kv_heads=_count(keys, "num_key_value_heads", heads),
-        head=_count(keys, "head_dim", hidden // heads),
+        head=_count(keys, "head_dim", max(1, hidden // heads)),
         width=_count(keys, "intermediate_size", moe.width if moe else None),
         vocabulary=_count(keys, "vocab_size"),
         tied=keys.get("tie_word_embeddings") is True,
@@ -113,7 +131,14 @@ def shape_from_config(config: Mapping[str, object], name: str, source: str) -> S
         head_norm=family in NORMED,
         latent=_latent(keys),
         experts=moe,
+        positions=_count(keys, "max_position_embeddings", 0) or None,
     )
+
+
+def decoder_keys(config: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the keys of the decoder, which multimodal models have below text_config."""
+    nested = config.get("text_config")
+    return nested if isinstance(nested, Mapping) else config
 
 
 def _experts(keys: Mapping[str, object], family: str) -> Experts | None:
@@ -155,83 +180,17 @@ def _count(keys: Mapping[str, object], name: str, default: int | None = None) ->
     if value is None and default is not None:
         return default
     least = 0 if default == 0 or name == "first_k_dense_replace" else 1
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ShapeError(f"{name} is {value!r}, expected an integer of at least {least}; is this a config.json?")
+    most = LAYERS_MAX if name == "num_hidden_layers" else SIZE_MAX
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ShapeError(
+            f"{name} is {_shown(value)}, expected an integer from {least} to {most}; is this a config.json?"
+        )
     return value
 
 
-BUILT_IN = {
-    shape.name: shape
-    for shape in (
-        Shape(
-            name="Qwen2.5-0.5B",
-            source="https://huggingface.co/Qwen/Qwen2.5-0.5B/blob/main/config.json",
-            layers=24,
-            hidden=896,
-            heads=14,
-            kv_heads=2,
-            head=64,
-            width=4864,
-            vocabulary=151936,
-            tied=True,
-            qkv_bias=True,
-        ),
-        Shape(
-            name="Qwen3-32B",
-            source="https://huggingface.co/Qwen/Qwen3-32B/blob/main/config.json",
-            layers=64,
-            hidden=5120,
-            heads=64,
-            kv_heads=8,
-            head=128,
-            width=25600,
-            vocabulary=151936,
-            tied=False,
-            head_norm=True,
-        ),
-        Shape(
-            name="Qwen3-30B-A3B",
-            source="https://huggingface.co/Qwen/Qwen3-30B-A3B/blob/main/config.json",
-            layers=48,
-            hidden=2048,
-            heads=32,
-            kv_heads=4,
-            head=128,
-            width=6144,
-            vocabulary=151936,
-            tied=False,
-            head_norm=True,
-            experts=Experts(128, 8, 768, 0, shared_gate=False, first_layer=0, every=1),
-        ),
-        Shape(
-            name="Qwen3-235B-A22B",
-            source="https://huggingface.co/Qwen/Qwen3-235B-A22B/blob/main/config.json",
-            layers=94,
-            hidden=4096,
-            heads=64,
-            kv_heads=4,
-            head=128,
-            width=12288,
-            vocabulary=151936,
-            tied=False,
-            head_norm=True,
-            experts=Experts(128, 8, 1536, 0, shared_gate=False, first_layer=0, every=1),
-        ),
-        Shape(
-            # R1 has the same sizes. The layer for multi-token prediction is left out, because verl does not train it.
-            name="DeepSeek-V3",
-            source="https://huggingface.co/deepseek-ai/DeepSeek-V3/blob/main/config.json",
-            layers=61,
-            hidden=7168,
-            heads=128,
-            kv_heads=128,
-            head=128,
-            width=18432,
-            vocabulary=129280,
-            tied=False,
-            latent=Latent(1536, 512, plain_head=128, rotary_head=64, value_head=128),
-            experts=Experts(256, 8, 2048, 2048, shared_gate=False, first_layer=3, every=1),
-        ),
-    )
-}
-"""Models of the recipes and examples, by the name used in `model.architecture`."""
+def _shown(value: object) -> str:
+    """Return a value for a message, which a job may have made of any length."""
+    if isinstance(value, int) and abs(value) > SIZE_MAX:
+        return "a huge number"
+    text = repr(value)
+    return text if len(text) <= VALUE_SHOWN else f"{text[:VALUE_SHOWN]}…"

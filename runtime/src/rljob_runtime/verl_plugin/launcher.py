@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rljob_runtime import checkpoint_contents, launcher_overrides, parallelism, preflight
+from rljob_runtime import checkpoint_contents, launcher_overrides, model_check, parallelism, preflight
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, StopMode
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.input_checks import data_files
@@ -54,6 +54,7 @@ class VerlTrainer:
         job = setup.job
         config = hydra_config.compose(job, setup.spool, setup.scratch)
         checkpoint_contents.require(job, config)
+        model_check.require(job)
         require_plugin(job)
         if not preflight.missing_here([required.path for required in job.required_paths]):
             # verl reads the critic's model here. If it is missing, the path check later reports which nodes lack it.

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import math
 
-SEARCHED = 4096
-"""Largest divisor that is searched for; no parallel size is larger."""
-SHOWN = 8
+from rljob_runtime.planning.arithmetic import divisors
 
-
-def divisors(number: int) -> str:
-    """Return the largest divisors of a number, as a list in text."""
-    found = [candidate for candidate in range(1, min(number, SEARCHED) + 1) if number % candidate == 0]
-    return ", ".join(str(candidate) for candidate in found[-SHOWN:])
+__all__ = ["divisors", "next_factor", "next_multiple"]
 
 
 def next_multiple(number: int, unit: int) -> int:

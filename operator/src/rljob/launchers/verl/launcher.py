@@ -15,6 +15,7 @@ from rljob.launchers.verl.checks import (
     graphs,
     limits,
     memory,
+    model_splits,
     numbers,
     overrides,
     parallelism,
@@ -45,6 +46,7 @@ class VerlLauncher:
         *data.CHECKS,
         *engines.CHECKS,
         *numbers.CHECKS,
+        *model_splits.CHECKS,
         *memory.CHECKS,
         *overrides.CHECKS,
         *checkpoints.CHECKS,
@@ -52,6 +54,7 @@ class VerlLauncher:
         *upstream.CHECKS,
     )
     warnings: tuple[Check, ...] = (
+        *model_splits.WARNINGS,
         *memory.WARNINGS,
         *graphs.WARNINGS,
         *limits.WARNINGS,

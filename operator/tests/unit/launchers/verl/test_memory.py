@@ -5,8 +5,8 @@ from builders import Json, group, merged, small_spec, typed
 
 from rljob.core.spec.model_shape import known_shape
 from rljob.launchers.verl.memory import _keys, _rollout, _stages, _trainer, memory_plan
+from rljob_runtime.planning.architectures import BUILT_IN
 from rljob_runtime.planning.memory import Engine, Recompute, Trainer
-from rljob_runtime.planning.shapes import BUILT_IN
 from rljob_runtime.planning.weights import Cut
 
 NODE = "actor_rollout_ref.actor.megatron.override_transformer_config"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.spec.model_shape import model_facts
 from rljob.core.validation.arithmetic import divisors, next_multiple
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import Effective, effective
@@ -194,7 +195,8 @@ def _recomputation_is_complete(spec: RLJobSpec) -> Iterator[Violation]:
 def _experts_are_sequence_parallel(spec: RLJobSpec) -> Iterator[Violation]:
     """Layers of experts refuse to train over tensor ranks otherwise (transformer/moe/moe_layer.py:379-383)."""
     view, key, sizes = effective(spec), f"{ACTOR}.megatron.sequence_parallel", spec.trainer.parallelism
-    has_experts = sizes.expert > 1 or spec.model.experts is not None
+    experts = model_facts(spec).experts
+    has_experts = sizes.expert > 1 or (experts is not None and experts.value > 0)
     if uses_megatron(spec) and sizes.tensor > 1 and has_experts and view.value(key) is False:
         yield Violation(
             view.field(key),

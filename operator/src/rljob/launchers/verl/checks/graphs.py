@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.spec.model_shape import model_facts
 from rljob.core.validation.arithmetic import next_multiple
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import CAPTURE_SIZES, GRAPH_MODE, Effective, effective
 from rljob.render.accelerators import facts_of
+from rljob_runtime.planning.model_facts import Fact
 
 STREAMS = 2048
 """Streams of an Ascend device (vllm-ascend issues 1168 and 8585)."""
@@ -51,13 +53,13 @@ def _captures(seen: Effective) -> bool:
 
 def _graphs_need_more_streams_than_exist(spec: RLJobSpec) -> Iterator[Violation]:
     """Each captured graph takes a stream, and capture fails where there are none left."""
-    seen, layers = effective(spec), spec.model.layers
+    seen, layers = effective(spec), model_facts(spec).layers
     graphs = _graphs(spec, seen, layers)
     if layers is not None and graphs > STREAMS:
         yield Violation(
             _field(seen),
-            f"{len(_sizes(seen))} sizes × (model.layers {layers} + 1) pieces of the model = {graphs} graphs, but "
-            f"an Ascend device has {STREAMS} streams; use {STREAMS // (layers + 1)} sizes or fewer, or {FULL_ONLY}",
+            f"{len(_sizes(seen))} sizes × ({layers} + 1) pieces of the model = {graphs} graphs, but an Ascend device "
+            f"has {STREAMS} streams; use {STREAMS // (layers.value + 1)} sizes or fewer, or {FULL_ONLY}",
         )
 
 
@@ -66,7 +68,7 @@ FULL_ONLY = "+actor_rollout_ref.rollout.engine_kwargs.vllm.compilation_config.cu
 
 def _graphs_may_exhaust_the_streams(spec: RLJobSpec) -> Iterator[Violation]:
     """Communication takes streams as well, in a number that depends on the model's parallelism."""
-    seen, layers = effective(spec), spec.model.layers
+    seen, layers = effective(spec), model_facts(spec).layers
     sizes, graphs = _sizes(seen), _graphs(spec, seen, layers)
     if layers is not None and STREAMS - STREAMS_SPARE < graphs <= STREAMS:
         yield Violation(
@@ -83,11 +85,11 @@ def _graphs_may_exhaust_the_streams(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-def _graphs(spec: RLJobSpec, seen: Effective, layers: int | None) -> int:
+def _graphs(spec: RLJobSpec, seen: Effective, layers: Fact | None) -> int:
     """Return the graphs of the sizes that the job sets: one per size and layer; 0 where streams do not limit them."""
     if not facts_of(spec).is_npu or not _captures(seen) or _mode(seen) not in PIECEWISE:
         return 0
-    return len(set(_sizes(seen))) * ((layers or 0) + 1)
+    return len(set(_sizes(seen))) * ((layers.value if layers else 0) + 1)
 
 
 def _eager_captures_nothing(spec: RLJobSpec) -> Iterator[Violation]:

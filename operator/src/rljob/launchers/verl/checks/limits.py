@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.spec.model_shape import layer_kinds
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rows import MODEL
@@ -62,8 +63,7 @@ def _packs(spec: RLJobSpec) -> bool:
 
 def _has_delta_layers(spec: RLJobSpec) -> bool:
     """Report whether the model's config.json, where the job states it, names linear attention."""
-    layers = spec.model.config.get("layer_types")
-    return isinstance(layers, list) and "linear_attention" in layers
+    return "linear_attention" in layer_kinds(spec)
 
 
 def _table_is_kept(spec: RLJobSpec) -> Iterator[Violation]:

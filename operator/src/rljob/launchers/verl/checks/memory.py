@@ -14,7 +14,7 @@ from rljob.core.spec.model_shape import known_shape
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.memory import memory_plan
 from rljob_runtime.planning.memory import Phase, PhaseName, Plan
-from rljob_runtime.planning.shapes import BUILT_IN, Shape, ShapeError
+from rljob_runtime.planning.shapes import Shape, ShapeError
 
 GIB = 1 << 30
 NEAR = {
@@ -40,37 +40,6 @@ FIXES = {
     "optimizer on the host (swap_optimizer)",
     PhaseName.TRANSFER: "raise tensor or expert, or offload more of the trainer (trainer.offload)",
 }
-
-
-def _shape_is_readable(spec: RLJobSpec) -> Iterator[Violation]:
-    """An unknown name would silently disable the check."""
-    if spec.model.architecture is not None and spec.model.architecture not in BUILT_IN:
-        yield Violation(
-            "spec.model.architecture",
-            f"{spec.model.architecture!r} is not one of {', '.join(sorted(BUILT_IN))}; use model.config for others",
-        )
-    try:
-        known_shape(spec)
-    except ShapeError as error:
-        yield Violation("spec.model.config", f"{error}")
-
-
-def _shape_is_the_models(spec: RLJobSpec) -> Iterator[Violation]:
-    """Different checks read the field and the shape, so they must agree."""
-    shape = _shape(spec)
-    if shape is None:
-        return
-    experts = shape.experts.count if shape.experts else None
-    sizes = (
-        ("layers", spec.model.layers, shape.layers),
-        ("attentionHeads", spec.model.attention_heads, shape.heads),
-        ("experts", spec.model.experts, experts),
-    )
-    for name, given, known in sizes:
-        if given is not None and given != known:
-            yield Violation(
-                f"spec.model.{name}", f"{given}, but {shape.name} has {known or 'none'}; correct the field or remove it"
-            )
 
 
 def _model_fits(spec: RLJobSpec) -> Iterator[Violation]:
@@ -134,5 +103,5 @@ def _plan(spec: RLJobSpec) -> Plan | None:
     return memory_plan(spec, shape) if shape else None
 
 
-CHECKS: tuple[Check, ...] = (_shape_is_readable, _shape_is_the_models, _model_fits)
+CHECKS: tuple[Check, ...] = (_model_fits,)
 WARNINGS: tuple[Check, ...] = (_memory_is_short,)

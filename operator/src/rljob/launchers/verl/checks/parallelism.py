@@ -1,6 +1,7 @@
 """How the training spreads over the devices: what verl and Megatron-Core require of the parallel sizes.
 
 Lines are those of verl 0.9.1 (below verl/) and of Megatron-Core 0.16.1 (below megatron/core/).
+What depends on the model is in `model_splits`.
 """
 
 from __future__ import annotations
@@ -11,20 +12,9 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.arithmetic import divisors, next_factor
 from rljob.core.validation.devices import devices_text
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.rows import TRANSFORMER
 from rljob.launchers.verl.sizes import model_parallel, uses_megatron
 
 PARALLELISM = "spec.trainer.parallelism"
-LAYOUT_KEYS = frozenset(
-    {
-        "pipeline_model_parallel_layout",
-        "pipeline_num_transformer_layers",
-        "num_layers_in_first_pipeline_stage",
-        "num_layers_in_last_pipeline_stage",
-        "noop_layers",
-    }
-)
-"""Keys of Megatron's transformer configuration that assign layers to stages."""
 
 
 def _fsdp_knows_no_model_parallelism(spec: RLJobSpec) -> Iterator[Violation]:
@@ -97,96 +87,10 @@ def _experts_divide_devices(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-def _experts_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
-    """Every rank holds the same number of experts."""
-    experts, size = spec.model.experts, spec.trainer.parallelism.expert
-    if experts is not None and experts % size:
-        yield Violation(
-            f"{PARALLELISM}.expert", f"{size} does not divide model.experts {experts}; use one of {divisors(experts)}"
-        )
-
-
-def _layers_fill_the_stages(spec: RLJobSpec) -> Iterator[Violation]:
-    """Stages hold the same number of layers, unless overrides state another layout."""
-    layers, stages = spec.model.layers, spec.trainer.parallelism.pipeline
-    if not uses_megatron(spec) or layers is None or stages == 1:
-        return
-    given = _layout(spec)
-    if stages > layers:
-        yield Violation(f"{PARALLELISM}.pipeline", f"{stages} stages are more than model.layers {layers}; lower it")
-    elif not given and layers % stages:
-        yield Violation(
-            f"{PARALLELISM}.pipeline",
-            f"{stages} stages do not divide model.layers {layers}; use one of {divisors(layers)}, or set an uneven "
-            f"layout in verl.overrides: +{TRANSFORMER}.num_layers_in_first_pipeline_stage and "
-            "num_layers_in_last_pipeline_stage",
-        )
-    elif given:
-        yield from _uneven_stages(given, layers, stages)
-
-
-def _layout(spec: RLJobSpec) -> dict[str, object]:
-    """Return the overrides that assign layers to stages."""
-    found: dict[str, object] = {}
-    for key, value in spec.verl.overrides.items():
-        plain = key.lstrip("+")
-        if plain == TRANSFORMER and isinstance(value, dict):
-            found |= {str(name): member for name, member in value.items()}
-        elif plain.startswith(f"{TRANSFORMER}."):
-            found[plain.removeprefix(f"{TRANSFORMER}.")] = value
-    return {name: value for name, value in found.items() if name in LAYOUT_KEYS}
-
-
-def _uneven_stages(given: dict[str, object], layers: int, stages: int) -> Iterator[Violation]:
-    field = f"spec.verl.overrides[+{TRANSFORMER}"
-    listed = given.get("pipeline_num_transformer_layers")
-    if isinstance(listed, list) and all(_is_count(entry) for entry in listed):
-        total = sum(listed)
-        if len(listed) != stages or total != layers:
-            yield Violation(
-                f"{field}.pipeline_num_transformer_layers]",
-                f"{len(listed)} stages with {total} layers, but trainer.parallelism.pipeline is {stages} and "
-                f"model.layers {layers}",
-            )
-        return
-    ends = [given[name] for name in sorted(given) if name.startswith("num_layers_in_")]
-    if set(given) - {"num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"}:
-        return  # The layout string of Megatron is checked by Megatron.
-    if not all(_is_count(end) for end in ends):
-        return  # verl's schema refuses the type.
-    left, inner = layers - sum(int(str(end)) for end in ends), stages - len(ends)
-    if left < inner or (left % inner if inner > 0 else left):
-        yield Violation(
-            f"{field}.num_layers_in_first_pipeline_stage]",
-            f"first and last stage hold {layers - left} of model.layers {layers}; the other {left} do not divide over "
-            f"the other {inner} stages",
-        )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _heads_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
-    """Megatron's tensor ranks and Ulysses split attention by heads."""
-    heads, sizes = spec.model.attention_heads, spec.trainer.parallelism
-    if heads is None:
-        return
-    for name, size in (("sequence", sizes.sequence),) if not uses_megatron(spec) else (("tensor", sizes.tensor),):
-        if heads % size:
-            yield Violation(
-                f"{PARALLELISM}.{name}",
-                f"{size} does not divide model.attentionHeads {heads}; use one of {divisors(heads)}",
-            )
-
-
 CHECKS: tuple[Check, ...] = (
     _fsdp_knows_no_model_parallelism,
     _ulysses_belongs_to_fsdp,
     _sequence_divides_devices,
     _model_parallel_divides_devices,
     _experts_divide_devices,
-    _experts_are_shared_evenly,
-    _layers_fill_the_stages,
-    _heads_are_shared_evenly,
 )

@@ -95,15 +95,6 @@ def _experts_take_the_replica(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-def _heads_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
-    """Tensor ranks split attention by heads."""
-    heads, tensor = spec.model.attention_heads, spec.rollout.parallelism.tensor
-    if heads is not None and heads % tensor:
-        yield Violation(
-            f"{SIZES}.tensor", f"{tensor} does not divide model.attentionHeads {heads}; use one of {divisors(heads)}"
-        )
-
-
 def _top_k_is_whole(spec: RLJobSpec) -> Iterator[Violation]:
     """Both -1 and 0 are all tokens, and no other number is below 1 (vllm/sampling_params.py:523-531)."""
     text = spec.rollout.top_k
@@ -152,7 +143,6 @@ CHECKS: tuple[Check, ...] = (
     _tensor_divides_a_node,
     _replicas_fill_the_devices,
     _experts_take_the_replica,
-    _heads_are_shared_evenly,
     _top_k_is_whole,
     _ray_has_the_cpus,
 )

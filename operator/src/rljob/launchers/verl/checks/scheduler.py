@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.spec.model_shape import model_facts
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import Effective, Setting, effective
 from rljob.launchers.verl.rows import ROLLOUT
@@ -107,9 +108,8 @@ def _sequences(spec: RLJobSpec, view: Effective) -> int:
 
 def _context(spec: RLJobSpec, view: Effective) -> int | None:
     """Return the longest sequence for which the engine is built; None where only the model's files say it."""
-    positions = spec.model.config.get("max_position_embeddings")
-    known = positions if isinstance(positions, int) and positions > 0 else None
-    return _count(view, "max_model_len") or known
+    positions = model_facts(spec).positions
+    return _count(view, "max_model_len") or (positions.value if positions else None)
 
 
 def _longest(spec: RLJobSpec) -> int:

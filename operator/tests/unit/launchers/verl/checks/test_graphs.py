@@ -48,6 +48,10 @@ def test_what_is_fine_is_not_mentioned(change: Json) -> None:
         ),
         (merged(NPU, {"rollout": NINE, "model": {"layers": 220}}), "9 sizes take 1989 of the 2048 streams"),
         (
+            merged(NPU, {"rollout": {"captureSizes": list(range(1, 17))}, "model": {"architecture": "Llama-3.1-405B"}}),
+            "16 sizes take 2032 of the 2048 streams of an Ascend device",
+        ),
+        (
             merged(NPU, {"rollout": {"maxSequences": 20}}),
             "the largest captured size is 16, so batches of more, up to 20 sequences = 20, run without a graph",
         ),

@@ -32,7 +32,6 @@ def told(change: Json) -> list[str]:
         (WHOLE, UNKNOWN),
         (merged(WHOLE, key(CONTEXT, 2048)), None),
         (merged(WHOLE, {"model": {"config": CONFIG | {"max_position_embeddings": 8192}}}), None),
-        (merged(WHOLE, {"model": {"config": CONFIG | {"max_position_embeddings": "many"}}}), UNKNOWN),
         ({"rollout": {"chunkedPrefill": True, "maxBatchedTokens": 2047}}, None),
         (key(CONTEXT, 2047), CUT),
         (key(CONTEXT, 2048), None),

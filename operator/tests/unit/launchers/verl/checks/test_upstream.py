@@ -117,14 +117,6 @@ def test_what_verl_has_is_no_warning(settings: Json) -> None:
     assert warnings(sets(settings)) == []
 
 
-def test_positions_of_a_model_with_several_parts_are_those_of_its_text() -> None:
-    change = {"model": {"config": {"text_config": {"max_position_embeddings": 64}}}}
-    spec = typed(small_spec(sets({"actor_rollout_ref.rollout.max_model_len": 65}, change)))
-    assert [found.field for found in training.REFUSED.judge(Settings(spec))] == [
-        "spec.verl.overrides[actor_rollout_ref.rollout.max_model_len]"
-    ]
-
-
 def test_the_shipped_combinations_of_mindspeed_are_no_warning() -> None:
     assert warnings(EXPERTS) == warnings(RING) == []
 

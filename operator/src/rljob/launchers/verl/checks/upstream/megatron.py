@@ -9,6 +9,7 @@ configuration (verl/workers/engine/megatron/transformer_impl.py:371). It hands t
 from __future__ import annotations
 
 from rljob.api.training import TrainerBackend
+from rljob.core.spec.model_shape import model_facts
 from rljob.launchers.verl.checks.upstream.rule import Rule, Table
 from rljob.launchers.verl.checks.upstream.settings import Settings
 from rljob.launchers.verl.rows import TRANSFORMER
@@ -52,8 +53,8 @@ def _uses(s: Settings, algorithm: str) -> bool:
 
 
 def _heads_left(s: Settings) -> int:
-    heads = s.spec.model.attention_heads or (s.shape.heads if s.shape else 0)
-    return heads % (_context(s) * s.spec.trainer.parallelism.tensor)
+    heads = model_facts(s.spec).heads
+    return (heads.value if heads else 0) % (_context(s) * s.spec.trainer.parallelism.tensor)
 
 
 RECOMPUTE = (
@@ -120,13 +121,6 @@ EXPERTS = (
         key("moe_pad_expert_input_to_capacity"),
         lambda s: _on(s, "moe_pad_expert_input_to_capacity") and _value(s, "moe_expert_capacity_factor") is None,
         "needs moe_expert_capacity_factor; set it, or remove the padding",
-    ),
-    Rule(
-        "dense-experts",
-        f"{CONFIG}:1049",
-        f"{TRANSFORMER.removesuffix('.override_transformer_config')}.expert_model_parallel_size",
-        lambda s: s.spec.trainer.parallelism.expert > 1 and s.has_experts is False,
-        "{value}, but the model has no experts; set it to 1",
     ),
     *(
         Rule(

@@ -9,11 +9,10 @@ import math
 from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.spec.model_shape import known_shape
+from rljob.core.spec.model_shape import model_facts
 from rljob.launchers.verl.effective import UNKNOWN, VLLM, Setting, effective
 from rljob.launchers.verl.rows import ACTOR, MODEL
 from rljob.render.accelerators import facts_of
-from rljob_runtime.planning.shapes import Shape, ShapeError
 
 TRUE = ("true", "1", "yes", "on")
 """What OmegaConf converts to true, in lower case."""
@@ -84,19 +83,10 @@ class Settings:
         return self.on(f"{ACTOR}.use_dynamic_bsz")
 
     @property
-    def shape(self) -> Shape | None:
-        """Return the model's shape if the spec states it; an unreadable one is reported by the checks of memory."""
-        try:
-            return known_shape(self.spec)
-        except ShapeError:
-            return None
-
-    @property
     def has_experts(self) -> bool | None:
         """Report whether the model is a mixture of experts; None where the spec does not say."""
-        if self.spec.model.experts is not None:
-            return True
-        return None if (shape := self.shape) is None else shape.experts is not None
+        experts = model_facts(self.spec).experts
+        return None if experts is None else experts.value > 0
 
 
 def _argument(key: str) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from rljob.api.training import AlgorithmName
 from rljob.launchers.verl.checks.upstream.rule import Rule, Table
 from rljob.launchers.verl.checks.upstream.settings import Settings
@@ -34,13 +32,6 @@ def _has_critic(s: Settings) -> bool:
 
 def _penalizes_length(s: Settings) -> bool:
     return s.get("reward.reward_manager.name") == "dapo" and s.on(f"{REWARD}.overlong_buffer_cfg.enable")
-
-
-def _positions(s: Settings) -> float:
-    """Return the positions of the model if the spec has its config.json."""
-    nested = s.spec.model.config.get("text_config")
-    found = (nested if isinstance(nested, dict) else s.spec.model.config).get("max_position_embeddings")
-    return found if isinstance(found, int) else math.inf
 
 
 def _replay(s: Settings) -> object:
@@ -252,20 +243,6 @@ ENGINES = (
         lambda s: s.megatron and s.on(f"{MEGATRON}.dynamic_context_parallel"),
         "verl needs a Megatron-Core with dynamic context parallelism, which 0.16.1 does not have; use "
         "spec.trainer.parallelism.context",
-    ),
-    Rule(
-        "model-length",
-        "verl/workers/rollout/vllm_rollout/vllm_async_server.py:1108",
-        LENGTH,
-        lambda s: s.number(LENGTH) > _positions(s),
-        "{value} is more than max_position_embeddings in spec.model.config; lower it",
-    ),
-    Rule(
-        "rollout-dense-experts",
-        "vllm/config/model.py:1139",
-        f"{ROLLOUT}.expert_parallel_size",
-        lambda s: s.spec.rollout.parallelism.expert > 1 and s.has_experts is False,
-        "{value}, but the model has no experts; set it to 1",
     ),
     Rule(
         "quantization",

@@ -1,0 +1,76 @@
+"""Check the model's own config.json on the head, before any weights are loaded.
+
+The operator judges what a manifest states about its model; a model that is given only by path is judged here, by the
+same rules (`planning.model_splits`). Called by the trainer while it prepares its configuration. It never fails for a
+model that it cannot read: the node checks report missing files.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rljob_runtime.contract import ExitCode, JobConfig
+from rljob_runtime.files import run_with_timeout
+from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.planning.findings import Finding
+from rljob_runtime.planning.model_facts import facts_of_config
+from rljob_runtime.planning.model_splits import judge, judge_trainer
+from rljob_runtime.planning.run_layout import CRITIC, MODEL, critic_layout, plain_keys, read_layout
+
+READ_SECONDS = 30.0
+"""For one small file; a volume may hang."""
+CONFIG_BYTES_MAX = 4 << 20
+"""A config.json has a few kilobytes; those of quantized models list their layers."""
+
+
+def require(job: JobConfig) -> None:
+    """Refuse a run that its model does not allow (exit 64), and print what is doubtful."""
+    findings = list(_findings(plain_keys(job.overrides)))
+    for one in findings:
+        if not one.refused:
+            print(f"rljob: warning: {one.field}: {one.message}", file=sys.stderr, flush=True)  # noqa: T201
+    if refused := [f"{one.field}: {one.message}" for one in findings if one.refused]:
+        raise RefusedError(ExitCode.BAD_CONFIG, "ModelMismatch", "; ".join(refused))
+
+
+def _findings(keys: Mapping[str, object]) -> Iterator[Finding]:
+    model, critic = keys.get(f"{MODEL}.path"), keys.get(f"{CRITIC}.model.path")
+    if isinstance(model, str) and (config := read_config("model.path", Path(model))) is not None:
+        yield from judge(facts_of_config(config, f"{model}/config.json"), read_layout(keys))
+    # By default the critic is the same model with the same sizes.
+    if isinstance(critic, str) and critic != model:
+        config = read_config("critic.path", Path(critic))
+        if config is not None:
+            yield from judge_trainer(facts_of_config(config, f"{critic}/config.json"), critic_layout(keys))
+
+
+def read_config(field: str, folder: Path) -> Mapping[str, object] | None:
+    """Return the config.json of a model's folder; None if there is none or the volume does not answer."""
+    file, read = folder / "config.json", list[bytes]()
+    if not run_with_timeout(READ_SECONDS, functools.partial(_read, file, read), f"{file} was not checked") or not read:
+        return None
+    if len(read[0]) > CONFIG_BYTES_MAX:
+        raise _invalid(field, file, f"has more than {CONFIG_BYTES_MAX >> 20} MiB")
+    try:
+        config = json.loads(read[0])
+    except (ValueError, RecursionError):
+        raise _invalid(field, file, "is not JSON") from None
+    if not isinstance(config, dict):
+        raise _invalid(field, file, "is not a JSON object")
+    return config
+
+
+def _read(file: Path, into: list[bytes]) -> None:
+    if not file.is_file():
+        return
+    with file.open("rb") as opened:
+        into.append(opened.read(CONFIG_BYTES_MAX + 1))
+
+
+def _invalid(field: str, file: Path, problem: str) -> RefusedError:
+    message = f"{field}: {file} {problem}; it is not the config.json of a model, download the model again"
+    return RefusedError(ExitCode.BAD_CONFIG, "ModelConfigInvalid", message)
