@@ -182,8 +182,8 @@ def test_an_image_or_a_missing_secret_is_named_with_what_to_look_at() -> None:
 
     pulls = world(clusters=[cluster()], pods=[waits("ErrImagePull", "not found")])
     assert told(pulls) == (
-        "pod w-0, container ray-worker: ErrImagePull: not found. Check image, registry and runtime.imagePullSecrets. "
-        + END
+        "pod w-0, container ray-worker: ErrImagePull: not found; the registry has no such image or tag; correct the "
+        "image. Check image, registry and runtime.imagePullSecrets. " + END
     )
     lacks = world(clusters=[cluster()], pods=[waits("CreateContainerConfigError", 'secret "hub" not found')])
     assert 'secret "hub" not found. Check that the referenced objects exist in the namespace.' in told(lacks)
