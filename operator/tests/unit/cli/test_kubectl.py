@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rljob.cli.main import main
 
@@ -96,3 +97,15 @@ def test_status_top_and_describe_are_data_too(kubectl: Path, capsys: pytest.Capt
     ]
     assert main(["status", "a", "--watch", "-o", "json"]) == 2
     assert "--watch shows text; leave out it or -o json" in capsys.readouterr().err
+
+
+def test_describe_is_data_too(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metadata = {**JOB["metadata"], "uid": "u"}
+    (kubectl / "answer").write_text(json.dumps({**JOB, "metadata": metadata, "items": []}))
+    assert main(["describe", "a", "-o", "yaml"]) == 1
+    assert yaml.safe_load(capsys.readouterr().out) == {
+        "namespace": "team-a",
+        "job": "a",
+        "state": "Failed",
+        "why": "team-a/a is Failed (X). m.",
+    }

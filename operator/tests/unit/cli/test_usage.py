@@ -177,6 +177,9 @@ def test_the_page_is_csv_or_a_table() -> None:
     assert (second["job"], second["card_hours"], second["productive_card_seconds"]) == ("x", "2.00", "")
     assert usage_page(OCTOBER, listed, "table").splitlines()[0].split()[:3] == ["MONTH", "NAMESPACE", "QUEUE"]
     assert usage_page(OCTOBER, [], "csv") == ",".join(usage.COLUMNS)
+    document = json.loads(usage_page(OCTOBER, listed, "json"))
+    assert document["month"] == OCTOBER.name
+    assert [row["card_seconds"] for row in document["usage"]] == [3600, 7200]
 
 
 def test_the_command_reads_statuses_and_says_what_they_lack(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
