@@ -132,10 +132,23 @@ def _documents(source: str) -> list[Any]:
         return [document for document in yaml11.load_all(_text(source)) if document is not None]
     except OSError as error:
         raise UsageError(f"{source}: {error.strerror}; pass a file, a folder or - for standard input") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{source}: not YAML: {error}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{source}: not YAML: {_where(error)}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source}: not YAML: {error}; save the file as UTF-8") from error
     except RecursionError as error:
         raise UsageError(f"{source}: nested too deeply for a manifest") from error
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """Return what is wrong and where, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    context = getattr(error, "context", None)
+    problem = getattr(error, "problem", None) or "cannot be read"
+    told = f"{problem}, {context}" if context else problem
+    return f"line {mark.line + 1}, column {mark.column + 1}: {told}; correct the file there"
 
 
 def _text(source: str) -> str:

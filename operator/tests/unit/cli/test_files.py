@@ -73,8 +73,30 @@ def test_a_missing_file_and_broken_yaml_are_usage_errors(tmp_path: Path, capsys:
     assert main(["validate", "-f", str(tmp_path / "absent.yaml")]) == 2
     assert main(["validate", "-f", str(broken)]) == 2
     told = capsys.readouterr().err
-    assert "No such file" in told
-    assert "not YAML" in told
+    assert "No such file or directory; pass a file, a folder or - for standard input" in told
+    assert "not YAML: line 1, column 5: " in told
+    assert told.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"a: 1\nb: {c: [\n", "not YAML: line 3, column 1: "),
+        (b"a: 1\na: 2\n", "line 2, column 1: duplicate key 'a'; correct the file there"),
+        (b"a: \x00", "not YAML: unacceptable character #x0000: special characters are not allowed"),
+        (b"a: \xff", "save the file as UTF-8"),
+        (b"[" * 200, "line 1, column 102: nested deeper than 100 levels; correct the file there"),
+    ],
+)
+def test_yaml_that_cannot_be_read_is_one_line_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, told: str
+) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_bytes(content)
+    assert main(["validate", "-f", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("\n") == 1
 
 
 def test_render_prints_initializer_raycluster_and_job_json(capsys: pytest.CaptureFixture[str]) -> None:
