@@ -13,11 +13,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rljob.api.v1alpha1 import GROUP
 from rljob.cli import output, usage
+from rljob.cli.errors import UsageError
 from rljob.cli.render import STAND_IN_UID
 
 SHORTEST_INTERVAL = 0.5
 USAGE = 2
+RESOURCES = frozenset({"rljob", "rljobs", "rlj", f"rljob.{GROUP}", f"rljobs.{GROUP}"})
+"""What kubectl writes in front of a name."""
 Commands = argparse._SubParsersAction  # noqa: SLF001 - the only name of this type
 NAMESPACE_OF_FILES = "namespace of jobs whose manifest states none; default: default"
 NAMESPACE_OF_JOBS = "namespace of the job; default: the namespace of the context"
@@ -54,6 +58,16 @@ def parse(arguments: Sequence[str] | None, version: str) -> argparse.Namespace:
     if rest:
         own.error(_unknown(rest, own))
     return chosen
+
+
+def split_name(text: str, namespace: str | None) -> tuple[str | None, str]:
+    """Return namespace and name of a job, written as `top` and `status` print it or as `kubectl -o name` does."""
+    place, slash, name = text.partition("/")
+    if not slash or place in RESOURCES:
+        return namespace, name or place
+    if namespace not in (None, place):
+        raise UsageError(f"{text} contradicts --namespace {namespace}; leave out one of them")
+    return place, name
 
 
 def build_parser(version: str = "") -> Parser:
@@ -282,7 +296,7 @@ def _add_looks(commands: Commands[Parser]) -> None:
 
 
 def _add_name(command: Parser) -> None:
-    command.add_argument("name", metavar="NAME", help="name of the RLJob")
+    command.add_argument("name", metavar="NAME", help="name of the RLJob, or NAMESPACE/NAME")
 
 
 def _add_all_namespaces(command: Parser) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from rljob.api.training import MemoryCheck
 from rljob.cli import kubectl, quota, start, usage
-from rljob.cli.arguments import parse
+from rljob.cli.arguments import parse, split_name
 from rljob.cli.describe import World, why
 from rljob.cli.diff import Changes, against_file, against_job
 from rljob.cli.errors import UsageError
@@ -60,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # From here on the table itself, for every command.
         chosen.accelerators = _accelerator_table(chosen.accelerators or [])
+        if hasattr(chosen, "name"):
+            chosen.namespace, chosen.name = split_name(chosen.name, chosen.namespace)
         return int(_COMMANDS[chosen.command](chosen))
     except UsageError as error:
         print(f"rljob: {error}", file=sys.stderr)

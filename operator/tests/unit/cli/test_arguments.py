@@ -129,3 +129,23 @@ def test_a_namespace_is_that_of_manifests_which_state_none(tmp_path: Path, capsy
     assert "b is in namespace team-a, which contradicts --namespace team-b" in capsys.readouterr().err
     assert main(["render", "-f", plain]) == 0
     assert "namespace: default" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["sums"], "get rljobs.rljob.dev sums --output json"),
+        (["team-a/sums"], "get rljobs.rljob.dev sums --output json --namespace team-a"),
+        (["team-a/sums", "-n", "team-a"], "get rljobs.rljob.dev sums --output json --namespace team-a"),
+        (["rljob.rljob.dev/sums", "-n", "team-b"], "get rljobs.rljob.dev sums --output json --namespace team-b"),
+    ],
+)
+def test_a_job_is_named_as_it_is_printed(kubectl: Path, words: list[str], asked: str) -> None:
+    (kubectl / "answer").write_text('{"metadata": {"name": "sums"}}')
+    assert main(["status", *words]) == 0
+    assert (kubectl / "words").read_text().strip() == asked
+
+
+def test_two_namespaces_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "team-a/sums", "-n", "team-b"]) == 2
+    assert "team-a/sums contradicts --namespace team-b; leave out one of them" in capsys.readouterr().err
