@@ -15,6 +15,7 @@ from rljob.cli import yaml11
 from rljob.cli.errors import UsageError
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.spec.recipes import Recipes, recipe_id
+from rljob.core.validation.document import NAMESPACE
 
 STDIN = "-"
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -67,6 +68,10 @@ def read_files(sources: Sequence[str], namespace: str | None = None) -> Files:
 
     `namespace` is that of jobs which state none.
     """
+    if namespace and not NAMESPACE.fullmatch(namespace):
+        raise UsageError(
+            f"--namespace {namespace!r} must be at most 63 lower-case letters, digits and '-', such as team-a"
+        )
     if sources.count(STDIN) > 1:
         raise UsageError("standard input (-) is given twice, but can be read once; name a file instead")
     documents = [

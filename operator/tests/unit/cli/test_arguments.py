@@ -129,6 +129,8 @@ def test_a_namespace_is_that_of_manifests_which_state_none(tmp_path: Path, capsy
     assert "b is in namespace team-a, which contradicts --namespace team-b" in capsys.readouterr().err
     assert main(["render", "-f", plain]) == 0
     assert "namespace: default" in capsys.readouterr().out
+    assert main(["render", "-f", plain, "-n", "Bad NS"]) == 2
+    assert "--namespace 'Bad NS' must be at most 63 lower-case letters" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
