@@ -26,10 +26,10 @@ EXAMPLES = ("qwen3-235b", "deepseek-v3", "mindspeed")
 GIB = 1 << 30
 
 USE = """\
-`rljob plan memory -f job.yaml [-f recipe.yaml …]` estimates how much of a die's memory (HBM) each phase of a step needs,
-before a cluster exists: as a table, or as data with `-o json`; exit code 1 if something does not fit. The model's sizes
-come from `model.architecture` (a name of the table below), from `model.config` (the content of a Hugging Face
-config.json), or from `--model-config config.json`.
+`rljob plan memory -f job.yaml [-f recipe.yaml …]` estimates how much of a die's memory (HBM) each phase of a step
+needs, before a cluster exists: as a table, or as data with `-o json`; exit code 1 if something does not fit. The
+model's sizes come from `model.architecture` (a name of the table below), from `model.config` (the content of a Hugging
+Face config.json), or from `--model-config config.json`.
 
 The operator and `rljob validate` use the same arithmetic if architecture or config is set. A job that needs more than
 the memory of a die is rejected; from 90 % on there is a warning (95 % for the generation, whose cache fills what
