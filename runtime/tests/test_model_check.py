@@ -12,6 +12,9 @@ import pytest
 from rljob_runtime import model_check
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.spool import Spool
+from rljob_runtime.trainer import Setup
+from rljob_runtime.verl_plugin.launcher import VerlTrainer
 from runtime.tests.conftest import MakeJob
 
 CONFIG = {
@@ -49,6 +52,12 @@ def test_sizes_that_the_model_refuses_are_named_with_field_file_and_fix(make_job
     assert error.reason == "ModelMismatch"
     where = f"num_attention_heads 14 of {tmp_path}/m/config.json"
     assert str(error) == f"rollout.parallelism.tensor: 4 does not divide {where}; use one of 1, 2"
+
+
+def test_the_trainer_asks_before_it_composes_anything(make_job: MakeJob, tmp_path: Path, spool: Spool) -> None:
+    job = make_job(overrides=model(tmp_path / "m") | {TENSOR: 4})
+    with pytest.raises(RefusedError, match="4 does not divide num_attention_heads 14"):
+        VerlTrainer().prepare(Setup(job, 1, spool, tmp_path, {}))
 
 
 def test_every_refused_size_is_named(make_job: MakeJob, tmp_path: Path) -> None:

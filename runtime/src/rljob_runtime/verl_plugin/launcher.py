@@ -52,9 +52,9 @@ class VerlTrainer:
         from rljob_runtime import hydra_config
 
         job = setup.job
+        model_check.require(job)
         config = hydra_config.compose(job, setup.spool, setup.scratch)
         checkpoint_contents.require(job, config)
-        model_check.require(job)
         require_plugin(job)
         if not preflight.missing_here([required.path for required in job.required_paths]):
             # verl reads the critic's model here. If it is missing, the path check later reports which nodes lack it.
