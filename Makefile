@@ -122,6 +122,14 @@ fleet: venv ## 200 jobs of three teams on 80 simulated Ascend nodes under a real
 lock: venv ## resolve all requirements and write the hashed locks
 	@scripts/lock
 
+.PHONY: refresh-recipes
+refresh-recipes: venv ## read the flags of verl's scripts for Ascend again, from a clone of its repository (VERL=path)
+	@$(PY) -m scripts.verl_scripts $(VERL)
+
+.PHONY: upstream
+upstream: venv ## print the newest release of every pinned upstream, and what moved in newer ones of verl and vllm-ascend
+	@$(PY) -m scripts.upstream
+
 .PHONY: clean
 clean: ## remove what tests and tools left in the checkout; the cluster and its cache stay
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

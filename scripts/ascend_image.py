@@ -44,6 +44,14 @@ the requirements in the wheel of 0.23.0; verl, Megatron-LM and MindSpeed: verl's
 release. The IPC path of verl's weight transfer needs driver 25.3.RC1 and CANN 8.3.RC1 or newer; otherwise the transfer
 uses /dev/shm (verl, utils/device.py).
 """
+NEWER = """\
+vllm-ascend 0.23.0.post1 is not taken: it was released as source only, and the image installs a wheel where operators
+are those of A2. It changes four modules (worker/model_runner_v1.py, patch/worker/patch_mamba_utils.py,
+quantization/methods/w8a8_mxfp8.py, _310p/model_runner_310p.py) and pins memfabric_hybrid and memcache_hybrid to
+1.2.0; none of the names that this project relies on moved. One fix concerns rollouts with `rollout.parallelism.data`
+above 1: dummy runs of idle ranks no longer write into the KV cache through stale slot mappings (vllm-ascend#15362).
+`make upstream` prints the newest release of every pin.
+"""
 ARGUMENTS = {
     "BASE_IMAGE": "public CANN image by digest, such as quay.io/ascend/cann:9.1.0-a3-ubuntu22.04-py3.11; required",
     "CODE_BASE_IMAGE": "any image with Python 3.11 and venv, for the stage that needs no CANN; default: BASE_IMAGE",
@@ -160,6 +168,7 @@ def ascend_image_page() -> str:
         "## Compatibility\n",
         table(head, COMPATIBLE),
         SOURCES,
+        NEWER,
         "## Arguments of the build\n",
         f"The symbols of vllm-ascend that this project relies on were read from `{VLLM_ASCEND_WHEEL}`.\n",
         table(("argument", "default", "what"), arguments),

@@ -105,16 +105,25 @@ def read_wheel(path: Path) -> dict[str, object]:
     metadata = email.message_from_bytes(wheel.read(info))
     points = configparser.ConfigParser(delimiters=("=",))
     points.read_string(wheel.read(info.replace("METADATA", "entry_points.txt")).decode())
+    found = names_of(trees)
     return {
         "VLLM_ASCEND_VERSION": metadata["Version"],
         "VLLM_ASCEND_WHEEL": path.name,
         "VLLM_ASCEND_SHA256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "VLLM_ASCEND_DEVICE": _build_device(trees),
+        **{name: names for name, names in found.items() if name != "VLLM_ASCEND_SYMBOLS"},
+        "VLLM_ASCEND_ENTRY_POINTS": {group: sorted(points[group]) for group in sorted(points.sections())},
+        "VLLM_ASCEND_REQUIRES": sorted(metadata.get_all("Requires-Dist") or []),
+        "VLLM_ASCEND_SYMBOLS": found["VLLM_ASCEND_SYMBOLS"],
+    }
+
+
+def names_of(trees: Mapping[str, ast.Module]) -> dict[str, list[str] | dict[str, list[str]]]:
+    """Return the names in the modules of a release."""
+    return {
         "VLLM_ASCEND_OPTIONS": sorted({name for tree in trees.values() for name in options(tree)}),
         "VLLM_ASCEND_VARIABLES": sorted(set(variables(trees[VARIABLES_FILE]))),
         "VLLM_ASCEND_METHODS": sorted(set(methods(trees[METHODS_FILE]))),
-        "VLLM_ASCEND_ENTRY_POINTS": {group: sorted(points[group]) for group in sorted(points.sections())},
-        "VLLM_ASCEND_REQUIRES": sorted(metadata.get_all("Requires-Dist") or []),
         "VLLM_ASCEND_SYMBOLS": {name: sorted(symbols(trees[name])) for name in SYMBOL_FILES},
     }
 

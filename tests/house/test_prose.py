@@ -18,6 +18,7 @@ CHECKED = (
 GENERATED = (
     *(f"docs/reference/{name}.md" for name in ("accelerators", "ascend-image", "memory", "metrics")),
     *(f"docs/reference/{name}.md" for name in ("recipe-flags", "rljob", "upstream-conditions", "verl-keys")),
+    "docs/reference/verl-scripts.md",
 )
 """Generated pages get their text from the code."""
 WORDS = {

@@ -16,6 +16,11 @@ KEYS = {
     "override by force": Bad(
         key("++trainer.nnodes", 4), "spec.verl.overrides[++trainer.nnodes]", "is set by spec.workerGroups[0].nodes"
     ),
+    "override of a typed field by the engine's key": Bad(
+        key("actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", 4),
+        "spec.verl.overrides[actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size]",
+        "is set by spec.trainer.parallelism.sequence; set it there",
+    ),
     "override through a map": Bad(
         override(trainer={"nnodes": 4}), "spec.verl.overrides[trainer]", "is set by spec.workerGroups[0].nodes"
     ),

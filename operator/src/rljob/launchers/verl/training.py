@@ -50,6 +50,11 @@ def _clip_high(spec: RLJobSpec) -> float | None:
     return default if spec.algorithm.clip_ratio_high is None else float(spec.algorithm.clip_ratio_high)
 
 
+def _ulysses(spec: RLJobSpec) -> int | None:
+    size = spec.trainer.parallelism.sequence
+    return size if size > 1 else None
+
+
 def _strategy(spec: RLJobSpec) -> str:
     return "megatron" if uses_megatron(spec) else "fsdp2"
 
@@ -203,6 +208,23 @@ PARALLELISM_ROWS = (
         "workers/config/actor.py",
         lambda s: s.trainer.parallelism.sequence,
         FSDP2,
+    ),
+    # The engine's own key takes effect where the key above is 1, so it must not say something else
+    # (workers/config/actor.py:328, trainer/config/actor/dp_actor.yaml:33: the key above is the older of the two).
+    OverrideRow(
+        f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size",
+        "trainer.parallelism.sequence",
+        FSDP_YAML,
+        _ulysses,
+        FSDP2,
+    ),
+    OverrideRow(
+        f"{REF}.fsdp_config.ulysses_sequence_parallel_size",
+        "trainer.parallelism.sequence",
+        FSDP_YAML,
+        _ulysses,
+        FSDP2,
+        own=False,
     ),
     OverrideRow(
         f"{ACTOR}.megatron.tensor_model_parallel_size",

@@ -118,6 +118,8 @@ def test_an_override_replaces_a_following_key_whether_the_schema_has_it_or_not()
         (f"{ACTOR}.use_dynamic_bsz", None, None),
         (f"{ACTOR}.optim.clip_grad", None, 0.5),
         (f"{ACTOR}.ulysses_sequence_parallel_size", 1, 4),
+        (f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size", None, 4),
+        (f"{REF}.fsdp_config.ulysses_sequence_parallel_size", None, 4),
         (f"{ACTOR}.fsdp_config.param_offload", None, True),
         (f"{ACTOR}.fsdp_config.optimizer_offload", None, True),
         (f"{REF}.fsdp_config.param_offload", None, False),
