@@ -8,6 +8,7 @@ import pytest
 from builders import IDENTITY, Json, group, merged, small_spec, typed
 
 from rljob.api.quantity import quantity
+from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.raycluster import build_raycluster
@@ -82,7 +83,7 @@ def test_ray_counts_what_a_worker_requests_and_not_its_limit() -> None:
     """KubeRay passes the limit to Ray where no number is given (v1.6.2, common/pod.go)."""
     row = BUILT_IN["cpu"].model_copy(update={"ray_cpus_per_device": None})
     for template, cpus, limit in (({"cpu": "3500m"}, "4", "4"), ({"cpu": "1"}, "1", "4"), ({}, None, "16")):
-        spec = typed(small_spec(group({"template": template})), {**BUILT_IN, "cpu": row})
+        spec = typed(small_spec(group({"template": template})), AcceleratorTable({**BUILT_IN, "cpu": row}))
         (workers,) = build_raycluster(IDENTITY, spec, 1, "digest")["spec"]["workerGroupSpecs"]
         assert workers["rayStartParams"].get("num-cpus") == cpus
         assert workers["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"] == limit

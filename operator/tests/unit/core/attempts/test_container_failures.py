@@ -125,7 +125,7 @@ def test_an_end_is_seen_in_the_status_of_its_pod(found: Json, seen: End) -> None
     assert ends(found) == [seen]
 
 
-READY = {"podIP": "10.0.0.9", "conditions": [{"type": "Ready", "status": "True"}]}
+READY: dict[str, Any] = {"podIP": "10.0.0.9", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
 @pytest.mark.parametrize(

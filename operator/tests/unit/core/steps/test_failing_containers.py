@@ -144,7 +144,7 @@ def test_a_job_that_has_run_proves_its_image_and_is_decided_by_the_deadline() ->
 def test_a_cluster_that_does_not_start_counts_nothing(waits: str) -> None:
     status, owner, ready = status_initialized(), cluster(), pod()
     if waits == "queued":
-        told = {"type": "ClusterReady", "status": "False", "reason": "WaitingForQueue", "message": ""}
+        told: Json = {"type": "ClusterReady", "status": "False", "reason": "WaitingForQueue", "message": ""}
         told |= {"lastTransitionTime": times.to_text(at(0)), "observedGeneration": 1}
         others = [each for each in status["conditions"] if each["type"] != "ClusterReady"]
         status = status | {"conditions": [*others, told]}
