@@ -111,13 +111,14 @@ def test_only_enough_identical_ends_end_a_job(ends: list[tuple[int, int, bool]])
         if stops:
             world.stop_operator()
         if world.status.state is State.FAILED:
+            # Code 1 of Ray may be the fault of a node, the others are signals.
             assert world.status.reason == REASON
-            assert max(seen[1], seen[127]) >= IDENTICAL_ENDS
+            assert seen[127] >= IDENTICAL_ENDS
             break
     else:
         # Ends that are far enough apart are all counted, unless the operator was away when the pod vanished.
-        far = [code for code, seconds, stops in ends if seconds == 90 and not stops]
-        assert max(far.count(1), far.count(127), 0) < IDENTICAL_ENDS or any(stops for *_, stops in ends)
+        far = [code for code, seconds, _ in ends if seconds >= 30]
+        assert far.count(127) < IDENTICAL_ENDS or any(stops for *_, stops in ends)
         finish(world)
     world.close()
 

@@ -15,7 +15,7 @@ from rljob.api.status import RLJobStatus
 from rljob.core import status, times
 from rljob.core.manifest_facts import cluster_is_ready, is_suspended, pod_has_ended, port_block
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
-from rljob.core.polling import pods_every_seconds, quiet_seconds
+from rljob.core.polling import POD_POLL_SECONDS_MIN, pods_every_seconds, quiet_seconds
 from rljob.core.reasons import Reason
 from rljob.core.watched import Watched
 from rljob.render import labels
@@ -175,6 +175,9 @@ def starting_pods(seen: Watched) -> Requirements:
         return NOTHING
     # The last LIST explains why the start fails.
     every = 0.0 if seen.is_late else pods_every_seconds(cluster, seen.now)
+    if seen.intent.container_failures:
+        # A pod that fails shows for a moment why it does.
+        every = min(every, POD_POLL_SECONDS_MIN)
     return Requirements(pods=Pods(cluster_pods(seen), every, urgent=seen.is_late), nodes=True)
 
 

@@ -5,9 +5,9 @@ ray-operator/controllers/ray/raycluster_controller.go, shouldDeletePod), so no s
 succeed. The ends are found in the pods that exist, in the last state of head pods that are gone, and in KubeRay's
 events about the pods that it deleted. The counts are kept in `status.intent.containerFailures`.
 
-Only what another node or another try cannot change counts as hopeless: a process that ends by itself in the same way
-each time, or an image that lacks the program or is built for another CPU. A runtime that cannot start a container for
-another reason may be the fault of a node.
+Only what another node or another try cannot change counts as hopeless: an image that lacks the program or is built for
+another CPU, too little memory, or a command of the user that ends in the same way each time. Ray that ran and gave up,
+or a runtime that cannot start a container for another reason, may suffer from its node.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rljob.core.manifest_facts import pod_is_ready
 from rljob.core.observed import Manifest
 from rljob.core.status import bounded
 from rljob.render import labels
+from rljob_runtime.contract import ExitCode
 
 IDENTICAL_ENDS = 3
 APART_SECONDS = 10.0
@@ -37,6 +38,12 @@ MESSAGE_BYTES = 600
 """Bytes kept of the last lines of a container."""
 
 OOM_KILLED = "OOMKilled"
+RAY = frozenset({"ray-head", "ray-worker"})
+FETCH_CODE = "fetch-code"
+OF_RUNTIME_IMAGE = RAY | {"exporter", FETCH_CODE, "wait-gcs-ready"}
+"""Containers whose image is spec.runtime.image; KubeRay adds the last one."""
+USAGE_ERROR = 2
+"""Exit code of `ray start` for an option that this Ray does not know (click 8, click/exceptions.py, UsageError)."""
 SIGNALS = frozenset({128 + 9, 128 + 15})
 """Exit codes of a container that was killed or asked to stop from outside."""
 
@@ -127,9 +134,7 @@ def hopeless(failures: Sequence[ContainerFailure], pods: Iterable[Manifest]) -> 
         [
             failure
             for failure in failures
-            if failure.count >= IDENTICAL_ENDS
-            and failure.role not in ready
-            and (_is_certain(failure) or failure.reason not in _RUNTIME_ENDS)
+            if failure.count >= IDENTICAL_ENDS and failure.role not in ready and _repeats(failure)
         ]
     )
 
@@ -138,7 +143,10 @@ def described(failure: ContainerFailure) -> str:
     """Return what was seen, without the names of pods, which differ each time."""
     times_seen = {1: "once", 2: "twice"}.get(failure.count, f"at least {IDENTICAL_ENDS} times")
     if not failure.container:
-        return f"{failure.role} pods failed {times_seen} before Ray started in them; an init container ended"
+        return (
+            f"{failure.role} pods failed {times_seen} before Ray started in them: an init container ended, or the node "
+            "refused the pod"
+        )
     last = f": {failure.message}" if failure.message else ""
     place = f"container {failure.container} of the {failure.role} pod"
     if failure.exit_code is None:
@@ -158,12 +166,26 @@ def advice(failure: ContainerFailure) -> str:
     if failure.reason in NEVER_PULLED:
         return "correct the name of the image or spec.runtime.imagePullPolicy"
     if failure.exit_code in _SHELL_CODES or _CERTAIN.search(failure.message):
-        return "the image lacks a program; spec.runtime.image needs bash, Python, Ray and rljob-runtime"
+        if failure.container in OF_RUNTIME_IMAGE:
+            return "the image lacks a program; spec.runtime.image needs bash, Python, Ray and rljob-runtime"
+        return "the image lacks a program; correct the image or the command of the container"
     return "every further pod would end the same way; correct the image, or the command of the container"
 
 
 def _key(failure: ContainerFailure) -> tuple[str, str, int | None, str]:
     return failure.role, failure.container, failure.exit_code, failure.reason
+
+
+def _repeats(failure: ContainerFailure) -> bool:
+    """Report whether every further pod would end the same way, wherever it runs."""
+    if _is_certain(failure) or failure.reason == OOM_KILLED:
+        return True
+    if not failure.container or failure.reason in _RUNTIME_ENDS:
+        return False
+    if failure.container in RAY:
+        return failure.exit_code == USAGE_ERROR
+    # Fetching code depends on the network; the launcher's codes tell a wrong commit from that.
+    return failure.container != FETCH_CODE or failure.exit_code == ExitCode.BAD_CONFIG
 
 
 def _is_later(end: End, failure: ContainerFailure) -> bool:
@@ -243,28 +265,28 @@ def _deletion_requested(pod: Manifest) -> datetime | None:
 def _of_events(events: Iterable[Manifest], cluster_uid: str) -> Iterator[End]:
     for event in events:
         about = (event.get("regarding") or {}).get("uid", cluster_uid)
-        found = _DELETED.match(str(event.get("note", "")))
-        if found is not None and about == cluster_uid:
-            end = _of_event(event, found)
-            if end is not None:
-                yield end
+        found = _DELETED.search(str(event.get("note", "")))
+        if found is None or about != cluster_uid:
+            continue
+        # From ten similar events on, client-go writes one, with the note of the last (tools/record/events_cache.go).
+        first, made = event.get("deprecatedFirstTimestamp"), event["metadata"].get("creationTimestamp", "")
+        for seen in dict.fromkeys((first or made, event.get("deprecatedLastTimestamp") or made)):
+            yield from _of_event(found, str(seen))
 
 
-def _of_event(event: Manifest, found: re.Match[str]) -> End | None:
+def _of_event(found: re.Match[str], seen: str) -> Iterator[End]:
     role, phase, rest = found.groups()
-    seen = str(event.get("deprecatedLastTimestamp") or event["metadata"].get("creationTimestamp", ""))
     told = _TERMINATED.search(rest)
     if told is None:
-        # Ray's container had not begun: an init container failed.
-        return End(role, "", None, phase, "", seen) if phase == "Failed" else None
+        # Ray's container had not begun.
+        if phase == "Failed":
+            yield End(role, "", None, phase, "", seen)
+        return
     code, reason = int(told[1]), told[2] or "Error"
-    if code in SIGNALS and reason != OOM_KILLED:
-        return None
     ran = _RAN.search(told[3])
     begun, ended = (f"{ran[1]}T{ran[2]}Z", f"{ran[3]}T{ran[4]}Z") if ran else (seen, seen)
-    if _ran_long(begun, ended):
-        return None
-    return End(role, f"ray-{role}", code, reason, _cut(told[3].split(",StartedAt:")[0]), ended)
+    if (code not in SIGNALS or reason == OOM_KILLED) and not _ran_long(begun, ended):
+        yield End(role, f"ray-{role}", code, reason, _cut(told[3].split(",StartedAt:")[0]), ended)
 
 
 def _role(pod: Manifest) -> str:

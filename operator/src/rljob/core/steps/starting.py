@@ -21,7 +21,7 @@ from rljob.core.step import step
 from rljob.core.transitions.attempts import next_number
 from rljob.core.transitions.children import delete_cluster, report_refused, reports_another, still_to_create
 from rljob.core.transitions.conclusions import give_up
-from rljob.core.transitions.conditions import report_not_ready, with_cluster, with_cluster_begun
+from rljob.core.transitions.conditions import look_again_seconds, report_not_ready, with_cluster, with_cluster_begun
 from rljob.core.transitions.queue_admission import admission_of, with_admission
 from rljob.core.watched import Watched
 from rljob.render import names
@@ -144,7 +144,7 @@ def await_pods(context: Context) -> Plan | None:
     elif context.is_late:
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
     elif not problem and not _is_news(context, context.cluster, found):
-        return Plan(requeue_after_seconds=pod_poll_seconds(context.cluster, context.now))
+        return Plan(requeue_after_seconds=look_again_seconds(context))
     return report_not_ready(context, current, reason, message, problem=problem)
 
 

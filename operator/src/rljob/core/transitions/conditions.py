@@ -7,7 +7,7 @@ from rljob.core import status
 from rljob.core.context import Context
 from rljob.core.manifest_facts import intended_cluster
 from rljob.core.plan import EventNote, EventType, Plan
-from rljob.core.polling import HEAD_POLL_SECONDS_MIN, pod_poll_seconds
+from rljob.core.polling import HEAD_POLL_SECONDS_MIN, POD_POLL_SECONDS_MIN, pod_poll_seconds
 from rljob.core.reasons import Reason
 from rljob.render.ports import DASHBOARD_PORT
 
@@ -29,7 +29,14 @@ def report_not_ready(
     new = context.writer.summarised(new, state, reason, message)
     # Normal progress is in the condition; an event is for what somebody should look at.
     events = (EventNote(EventType.WARNING, reason, message),) if problem else ()
-    return context.write(new, *events, requeue=seconds or pod_poll_seconds(context.cluster, context.now))
+    return context.write(new, *events, requeue=seconds or look_again_seconds(context))
+
+
+def look_again_seconds(context: Context) -> float:
+    """Return the interval before the pods that start are looked at again: short while pods fail and are replaced."""
+    if context.active and context.intent.container_failures:
+        return POD_POLL_SECONDS_MIN
+    return pod_poll_seconds(context.cluster, context.now)
 
 
 def with_cluster(context: Context, current: RLJobStatus) -> RLJobStatus:

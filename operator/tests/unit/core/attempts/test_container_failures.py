@@ -175,7 +175,12 @@ def test_a_pod_is_read_once_and_ends_before_the_start_do_not_count() -> None:
         (event(deleted("&ContainerStateTerminated{ExitCode:1,Signal:0,Reason:Error,Message:a")), None),
         (event(deleted("nil", "worker")), End("worker", "", None, "Failed", "", text(10))),
         (
-            event(deleted("nil"), deprecatedLastTimestamp=text(20), regarding={"uid": "cluster-uid"}),
+            event(
+                deleted("nil"),
+                deprecatedFirstTimestamp=text(20),
+                deprecatedLastTimestamp=text(20),
+                regarding={"uid": "cluster-uid"},
+            ),
             End("head", "", None, "Failed", "", text(20)),
         ),
         (
@@ -202,6 +207,16 @@ def test_an_end_is_read_from_kuberays_event_about_a_pod_that_is_gone(found: Json
 )
 def test_other_events_tell_of_no_end(found: Json) -> None:
     assert ends(events=(found,)) == []
+
+
+def test_an_event_for_many_pods_tells_of_the_first_and_the_last() -> None:
+    many = event(
+        "(combined from similar events): " + deleted("nil", "worker"),
+        deprecatedFirstTimestamp=text(20),
+        deprecatedLastTimestamp=text(200),
+        deprecatedCount=85,
+    )
+    assert [end.time for end in ends(events=(many,))] == [text(20), text(200)]
 
 
 def test_the_same_end_in_pod_and_event_counts_once() -> None:
@@ -251,14 +266,22 @@ def failure(**more: Any) -> ContainerFailure:  # noqa: ANN401 - fields of Contai
 @pytest.mark.parametrize(
     ("found", "pods", "expected"),
     [
-        (failure(), (), True),
-        (failure(count=2), (), False),
-        (failure(container="", exit_code=None, reason="Failed", message=""), (), True),
+        (failure(exit_code=127), (), True),
+        (failure(exit_code=127, count=2), (), False),
+        (failure(container="warm"), (), True),
+        # Ray that ran and gave up: an overloaded node, a port that is taken.
+        (failure(), (), False),
+        (failure(container="ray-worker"), (), False),
+        (failure(exit_code=2), (), True),
+        (failure(exit_code=137, reason="OOMKilled"), (), True),
+        (failure(container="fetch-code"), (), False),
+        (failure(container="fetch-code", exit_code=64), (), True),
+        (failure(container="", exit_code=None, reason="Failed", message=""), (), False),
         (failure(exit_code=128, reason="StartError", message=NO_BASH), (), True),
         (failure(exit_code=128, reason="StartError", message=NODE_FAULT), (), False),
         (failure(exit_code=None, reason="InvalidImageName", message=""), (), True),
-        (failure(), (pod(**READY),), False),
-        (failure(), (pod(role="worker", **READY), pod()), True),
+        (failure(exit_code=127), (pod(**READY),), False),
+        (failure(exit_code=127), (pod(role="worker", **READY), pod()), True),
     ],
 )
 def test_only_what_no_further_pod_can_change_is_hopeless(
@@ -271,7 +294,7 @@ def test_the_failure_with_a_known_container_tells_most() -> None:
     unknown = failure(container="", count=9)
     assert worst([]) is None
     assert worst([failure(count=1), unknown, failure(count=2)]) == failure(count=2)
-    assert hopeless([unknown, failure()], ()) == failure()
+    assert hopeless([unknown, failure(exit_code=2)], ()) == failure(exit_code=2)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +314,10 @@ def test_the_failure_with_a_known_container_tells_most() -> None:
         ),
         (
             failure(role="worker", container=""),
-            "worker pods failed at least 3 times before Ray started in them; an init container ended",
+            (
+                "worker pods failed at least 3 times before Ray started in them: an init container ended, or the node "
+                "refused the pod"
+            ),
         ),
     ],
 )
@@ -305,7 +331,8 @@ def test_a_failure_is_described_without_names_that_differ_each_time(found: Conta
         (failure(exit_code=255, message="exec /bin/bash: exec format error"), "kubernetes.io/arch"),
         (failure(exit_code=137, reason="OOMKilled"), "raise the memory"),
         (failure(exit_code=None, reason="ErrImageNeverPull"), "imagePullPolicy"),
-        (failure(exit_code=127), "lacks a program"),
+        (failure(exit_code=127), "spec.runtime.image needs bash"),
+        (failure(exit_code=127, container="warm"), "correct the image or the command of the container"),
         (failure(message="python: No module named rljob_runtime"), "lacks a program"),
         (failure(), "correct the image, or the command"),
     ],

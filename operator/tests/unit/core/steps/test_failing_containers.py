@@ -144,8 +144,8 @@ def test_a_job_that_has_run_proves_its_image_and_is_decided_by_the_deadline() ->
 def test_a_cluster_that_does_not_start_counts_nothing(waits: str) -> None:
     status, owner, ready = status_initialized(), cluster(), pod()
     if waits == "queued":
-        told: Json = {"type": "ClusterReady", "status": "False", "reason": "WaitingForQueue", "message": ""}
-        told |= {"lastTransitionTime": times.to_text(at(0)), "observedGeneration": 1}
+        told = {"type": "ClusterReady", "status": "False", "reason": "WaitingForQueue", "message": ""}
+        told |= {"lastTransitionTime": times.to_text(at(0))}
         others = [each for each in status["conditions"] if each["type"] != "ClusterReady"]
         status = status | {"conditions": [*others, told]}
     elif waits == "suspended":
@@ -167,6 +167,18 @@ def test_the_count_ends_when_the_attempt_is_intended() -> None:
     intent = wrote(plan).intent
     assert intent is not None
     assert (intent.attempt, intent.container_failures) == (1, [])
+
+
+def test_pods_that_fail_are_looked_at_often_because_each_shows_its_cause_only_for_a_moment() -> None:
+    status, waits = as_json(after(20)), pod("head-3", "uid-3", ready=False)
+    plan = decide(starting(status, (waits,)), 1200)
+    assert (plan.status, plan.requeue_after_seconds) == (None, 5.0)
+    asked = requests(job(status=status), (cluster(),), None, at(1200)).pods
+    assert asked is not None
+    assert asked.every_seconds == 5.0
+    asked = requests(job(status=status_initialized()), (cluster(),), None, at(1200)).pods
+    assert asked is not None
+    assert asked.every_seconds == 60.0
 
 
 def test_the_ends_of_pods_are_asked_for_while_the_cluster_starts() -> None:
