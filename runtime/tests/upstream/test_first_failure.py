@@ -90,7 +90,8 @@ def generate(agent: type[Answering], rewards: list[Any]) -> None:
 
     from rljob_runtime.verl_plugin.agent_loop import ReportingWorker
 
-    worker = ReportingWorker.__new__(ReportingWorker)
+    made = ReportingWorker.__ray_actor_class__
+    worker = made.__new__(made)
     worker.config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"n": 2}}, "data": {}})
     for name in ("llm_client", "tokenizer", "processor", "hf_model_type", "dataset_cls"):
         setattr(worker, name, None)
@@ -208,6 +209,14 @@ def test_the_first_exception_counts_and_one_of_ray_is_its_own_cause(tags: dict[s
         raise lost
     with pytest.raises(OSError, match="full"), first_failure.blamed():
         raise OSError("disk full")
+
+
+def test_the_constructors_of_verl_run_in_the_actor(ray: Any) -> None:
+    from rljob_runtime.verl_plugin.agent_loop import ReportingWorker
+
+    # Through verl's two constructors to the first use of the configuration, which is not given here.
+    with pytest.raises(ray.exceptions.ActorDiedError, match="has no attribute 'actor_rollout_ref'"):
+        ray.get(ReportingWorker.remote(None, None).__ray_ready__.remote())
 
 
 def test_verl_still_creates_the_workers_of_the_manager_that_we_name() -> None:

@@ -16,6 +16,9 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from rljob_runtime import first_failure
 
 
+# Decorated, as verl's own class is, so that Ray pickles both by value. If it pickled ours by reference, verl's methods,
+# which Ray wraps and pickles by value, would call `super()` of another copy of their class.
+@ray.remote
 class ReportingWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc] # the class behind Ray's wrapper
     """Runs in an actor; many responses are generated concurrently in its event loop."""
 
@@ -32,4 +35,4 @@ class RLJobAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc] # verl sh
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - verl's signature
         super().__init__(*arguments, **options)
-        self.agent_loop_workers_class = ray.remote(ReportingWorker)
+        self.agent_loop_workers_class = ReportingWorker
