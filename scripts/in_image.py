@@ -33,9 +33,10 @@ IMAGE = "rljob.local/runtime:cpu"
 BUILD = ROOT / "build" / "in-image"
 ENDED = ("Succeeded", "Failed")
 ENDED_SECONDS = 120.0
-TOOLS, WHEELS, JOBS = Path("tools"), Path("wheels"), Path("jobs")
+TOOLS, WHEELS, JOBS, MEGATRON = Path("tools"), Path("wheels"), Path("jobs"), Path("megatron")
 """Folders created for a suite: pytest; the two wheels of this repository, installed, which take precedence over the
-runtime in the image; job.json of every example, because the operator's code is not in the image."""
+runtime in the image; job.json of every example, because the operator's code is not in the image; Megatron-Core, which
+is not in it either, and which only the tests that ask it import."""
 MANIFESTS = (ROOT / "charts/rljob-operator/recipes", ROOT / "examples", ROOT / "operator/tests/golden/jobs")
 
 
@@ -82,7 +83,7 @@ SUITES = {
     "seams": Suite(
         ROOT / "runtime/tests/upstream",
         seconds=900,
-        mounts={"jobs": JOBS, "conditions": ROOT / "scripts/upstream_conditions"},
+        mounts={"jobs": JOBS, "conditions": ROOT / "scripts/upstream_conditions", "megatron": MEGATRON},
     ),
     "local": Suite(
         ROOT / "tests/local",
@@ -113,7 +114,7 @@ def pod(suite: Suite) -> Manifest:
     """Return the pod that runs a suite."""
     mounts = {"tools": TOOLS, **suite.mounts}
     folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "RLJOB_CONDITIONS": "/conditions"}
-    folders |= {"PYTHONPATH": "/tools:/wheels:/repository"}
+    folders |= {"RLJOB_MEGATRON": "/megatron", "PYTHONPATH": "/tools:/wheels:/repository"}
     environment = {"RLJOB_IN_IMAGE": "1", **folders}
     places = {"own": (suite.folder, suite.mounted_at)}
     places |= {name: (suite.made / path, f"/{name}") for name, path in mounts.items()}
@@ -152,6 +153,8 @@ def install_tools(made: Path) -> None:
     """Install the locked pytest and the wheels, as users get them, into separate folders."""
     install = (str(ROOT / ".venv/bin/uv"), "pip", "install", "--quiet", "--target")
     capture((*install, str(made / TOOLS), "-c", "requirements/dev.txt", "pytest"), seconds=120)
+    megatron = ("--no-deps", "--require-hashes", "-r", "requirements/seams.txt")
+    capture((*install, str(made / MEGATRON), *megatron), seconds=120)
     built = map(str, wheels.build(made))
     capture((*install, str(made / WHEELS), "--no-deps", "--reinstall", *built), seconds=120)
 

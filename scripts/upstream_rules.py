@@ -15,8 +15,7 @@ ABOUT = """\
 Rules of the operator that follow from the code of verl 0.9.1, vLLM 0.23.0 and Megatron-Core 0.16.1. Each has a job
 just inside and one just outside (`operator/tests/corpus/rules.py`). The operator accepts the first, and refuses the
 second or warns about it; in the runtime image, upstream's own code must agree at the lines that are named here
-(`runtime/tests/upstream/test_rules.py`). Megatron-Core is not in the image for CPUs, so its rows are asked only where
-it is installed.
+(`runtime/tests/upstream/test_rules.py`). Megatron-Core is not in the image for CPUs; the tests bring the release.
 """
 
 
