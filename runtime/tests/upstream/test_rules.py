@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import dataclasses
 import inspect
 import json
@@ -46,6 +47,18 @@ class ReachedError(Exception):
     """Upstream has passed the line and would now take devices."""
 
 
+COMPOSE = hydra_config._compose_groups
+COMPOSED: dict[str, Any] = {}
+
+
+def _composed_once(groups: Any) -> Any:
+    """Return a copy of what Hydra composes, which takes it a second each time."""
+    name = repr(sorted(groups.items()))
+    if name not in COMPOSED:
+        COMPOSED[name] = COMPOSE(groups)
+    return copy.deepcopy(COMPOSED[name])
+
+
 class Side:
     """One side of a rule: the job, and the configuration that verl composes of it."""
 
@@ -65,6 +78,7 @@ class Side:
             total_steps=kept["trainer.total_training_steps"],
             overrides=kept | row["set"],
         )
+        patch.setattr(hydra_config, "_compose_groups", _composed_once)
         self.config = hydra_config.compose(self.job, SPOOL, SCRATCH)
         self.config.actor_rollout_ref.model.path = self.config.critic.model.path = model
         self.actor, self.rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
