@@ -57,7 +57,7 @@ VERL = Source(
     ),
     # spec.rollout.engine and spec.trainer.backend select vLLM, and FSDP2 or Megatron.
     left_out=("*sglang*", "*trtllm*", "*veomni*", "*torchtitan*", "*automodel*", "*tinker*", "*hf_rollout*"),
-    whole=("verl/utils/config.py", "verl/workers/config/*.py", "verl/experimental/reward_loop/reward_manager/dapo.py"),
+    whole=("verl/utils/config.py", "verl/workers/config/*.py", "verl/experimental/reward_loop/reward_manager/*.py"),
 )
 VLLM_ASCEND = Source(
     name="vllm-ascend",

@@ -30,6 +30,17 @@ DENSE: Json = {"model": {"architecture": "Qwen2.5-0.5B", "memoryCheck": "Warn"}}
 MIXED: Json = {"model": {"experts": 128}}
 
 
+SMALL = {
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": 64,
+    "max_position_embeddings": 4096,
+}
+
+
 def sets(values: Mapping[str, object], *changes: Json) -> Json:
     """Return changes of a manifest with overrides."""
     change: Json = {"verl": {"overrides": dict(values)}}
@@ -56,6 +67,13 @@ def variables(**values: str) -> Json:
 def rollout(**values: object) -> Json:
     """Change the rollout on a whole node of NPUs."""
     return merged(NPU | group({"devicesPerNode": 16}) | trainer(globalBatchSize=16), {"rollout": values})
+
+
+def delta(change: Json, **keys: object) -> Json:
+    """Train a model with gated delta layers, which verl does not pack."""
+    named = SMALL | {"layer_types": ["linear_attention", "full_attention"]} | keys
+    model = {"model": {"config": named, "memoryCheck": "Warn"}}
+    return sets({"actor_rollout_ref.model.use_remove_padding": False}, change, model)
 
 
 def _override(name: str) -> str:
@@ -87,17 +105,13 @@ DYNAMIC = f"{ROLLOUT}.log_prob_use_dynamic_bsz"
 BUFFER, RESPONSE = "+reward.reward_kwargs.overlong_buffer_cfg", "+reward.reward_kwargs.max_resp_len"
 REPLAY, BYPASS = f"{ACTOR}.megatron.router_replay.mode", "algorithm.rollout_correction.bypass_mode"
 MANAGER = "reward.reward_manager"
-SMALL = {
-    "model_type": "qwen3",
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 2,
-    "vocab_size": 64,
-    "max_position_embeddings": 4096,
-}
 POSITIONS: Json = {"model": {"config": SMALL}}
-POOLED = {"reward.reward_model.enable": True, "reward.reward_model.enable_resource_pool": True}
+POOL = {"reward.reward_model.enable_resource_pool": True}
+POOLED = {
+    "reward.reward_model.nnodes": 1,
+    "reward.reward_model.enable": True,
+    "reward.reward_model.enable_resource_pool": True,
+}
 
 TRAINING = {
     "actor-micro-batch": _case(MICRO, 4, "verl refuses it beside the size per device"),
@@ -119,6 +133,10 @@ TRAINING = {
         f"{BUFFER}.len", 0, "needs a buffer of 1 token", sets({f"{BUFFER}.enable": True, RESPONSE: 64}, DAPO)
     ),
     "filter-needs-rewards": _case("reward.reward_model.enable", True, "use a reward function", DAPO),
+    "reward-pool-n": _case(
+        "reward.reward_model.n_gpus_per_node", 0, "needs 1 or more", sets(POOL | {"reward.reward_model.nnodes": 1})
+    ),
+    "reward-pool-nnodes": _case("reward.reward_model.nnodes", 0, "0: a pool of its own", sets(POOL)),
     "reward-module": _case(f"{MANAGER}.source", "importlib", "needs reward.reward_manager.module.path"),
     "reward-source": _case(f"{MANAGER}.source", "file", "file is no source of a reward manager"),
     "schedule": _case(f"{ACTOR}.optim.lr_scheduler_type", "linear", "linear is not a schedule"),
@@ -145,6 +163,17 @@ TRANSFORMERS = {
     "dispatcher-allgather": _config("moe_token_dispatcher_type", "allgather", "use alltoall"),
     "deepep": _config("moe_enable_deepep", True, "DeepEP needs moe_token_dispatcher_type flex"),
     "capacity-missing": _config("moe_pad_expert_input_to_capacity", True, "needs moe_expert_capacity_factor"),
+    "delta-context": Bad(
+        delta(megatron({"context": 2})), "spec.trainer.parallelism.context", "2, but Megatron does not split sequences"
+    ),
+    **{
+        f"delta-{name}-heads": Bad(
+            delta(megatron({"tensor": 2}), **{f"linear_num_{name}_heads": 3}),
+            "spec.trainer.parallelism.tensor",
+            f"2 does not divide linear_num_{name}_heads of spec.model.config",
+        )
+        for name in ("key", "value")
+    },
     "overlap-experts": _config("overlap_moe_expert_parallel_comm", True, "needs spec.trainer.parallelism.expert"),
     "overlap-recompute": _config(
         "overlap_moe_expert_parallel_comm", True, "other than full", megatron({"expert": 2}), **FULL
@@ -255,6 +284,8 @@ PASSES: dict[str, Json] = {
     "overlong-buffer-long": sets({f"{BUFFER}.enable": True, f"{BUFFER}.len": 64, RESPONSE: 64}, DAPO),
     "overlong-buffer-empty": sets({f"{BUFFER}.enable": False, f"{BUFFER}.len": 0}, DAPO),
     "filter-needs-rewards": sets(POOLED, DAPO),
+    "reward-pool-n": sets(POOLED),
+    "reward-pool-nnodes": key("reward.reward_model.nnodes", 0),
     "reward-module": sets({f"{MANAGER}.source": "importlib", f"{MANAGER}.module.path": "/code/manager.py"}),
     "reward-source": key(f"{MANAGER}.source", "register"),
     "schedule": key(f"{ACTOR}.optim.lr_scheduler_type", "cosine"),
@@ -274,6 +305,11 @@ PASSES: dict[str, Json] = {
     "dispatcher-allgather": sets(config(moe_token_dispatcher_type="allgather", variable_seq_lengths=False), MEGATRON),
     "deepep": sets(config(moe_enable_deepep=True, moe_token_dispatcher_type="flex"), MEGATRON),
     "capacity-missing": sets(config(moe_pad_expert_input_to_capacity=True, moe_expert_capacity_factor=1.5), MEGATRON),
+    "delta-context": merged(megatron({"context": 2}), {"model": {"config": SMALL, "memoryCheck": "Warn"}}),
+    **{
+        f"delta-{name}-heads": delta(megatron({"tensor": 2}), **{f"linear_num_{name}_heads": 4})
+        for name in ("key", "value")
+    },
     "overlap-experts": sets(config(overlap_moe_expert_parallel_comm=True), megatron({"expert": 2})),
     "overlap-recompute": sets(
         config(overlap_moe_expert_parallel_comm=True, recompute_granularity="selective"), megatron({"expert": 2})

@@ -12,9 +12,10 @@ from rljob.api.training import TrainerBackend
 from rljob.core.spec.model_shape import model_facts
 from rljob.launchers.verl.checks.upstream.rule import Rule, Table
 from rljob.launchers.verl.checks.upstream.settings import Settings
-from rljob.launchers.verl.rows import TRANSFORMER
+from rljob.launchers.verl.rows import ACTOR, TRANSFORMER
 
 CONFIG = "megatron/core/transformer/transformer_config.py"
+MEGATRON = f"{ACTOR}.megatron"
 FEATURES = "mindspeed/features_manager"
 SKIPPED = "MindSpeed's own launcher refuses this, but verl skips its checks, so the effect is undefined"
 GRANULARITIES, METHODS = ("full", "selective"), ("block", "uniform")
@@ -50,6 +51,11 @@ def _window(s: Settings) -> int:
 
 def _uses(s: Settings, algorithm: str) -> bool:
     return _context(s) > 1 and _value(s, "context_parallel_algo", "megatron_cp_algo") == algorithm
+
+
+def _delta_heads(s: Settings, name: str) -> int:
+    found = s.of_model(f"linear_num_{name}_heads")
+    return found if isinstance(found, int) else 0
 
 
 def _heads_left(s: Settings) -> int:
@@ -151,6 +157,26 @@ EXPERTS = (
         key("delay_wgrad_compute"),
         lambda s: _on(s, "delay_wgrad_compute") and not _on(s, "overlap_moe_expert_parallel_comm"),
         "needs overlap_moe_expert_parallel_comm; remove it, or set both",
+    ),
+)
+
+DELTA = (
+    Rule(
+        "delta-context",
+        f"{CONFIG}:983",
+        f"{MEGATRON}.context_parallel_size",
+        lambda s: s.has_delta_layers and _context(s) > 1,
+        "{value}, but Megatron does not split sequences of gated delta layers; set it to 1",
+    ),
+    *(
+        Rule(
+            f"delta-{name}-heads",
+            f"{CONFIG}:{line}",
+            f"{MEGATRON}.tensor_model_parallel_size",
+            lambda s, name=name: s.has_delta_layers and _delta_heads(s, name) % s.spec.trainer.parallelism.tensor > 0,  # type: ignore[misc]
+            f"{{value}} does not divide linear_num_{name}_heads of spec.model.config; use a divisor",
+        )
+        for name, line in (("key", 975), ("value", 978))
     ),
 )
 
@@ -265,6 +291,6 @@ MINDSPEED = (
     ),
 )
 
-RULES = (*RECOMPUTE, *EXPERTS, *STAGES)
+RULES = (*RECOMPUTE, *EXPERTS, *DELTA, *STAGES)
 REFUSED = Table(RULES, lambda s: s.megatron)
 DOUBTS = Table(MINDSPEED, lambda s: s.spec.trainer.backend is TrainerBackend.MINDSPEED)

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.model_shape import model_facts
 from rljob.launchers.verl.effective import UNKNOWN, VLLM, Setting, effective
-from rljob.launchers.verl.rows import ACTOR, MODEL
+from rljob.launchers.verl.rows import ACTOR
 from rljob.render.accelerators import facts_of
 
 TRUE = ("true", "1", "yes", "on")
 """What OmegaConf converts to true, in lower case."""
-CPU = {f"{MODEL}.use_remove_padding": False}
-"""The launcher's defaults on CPUs that the rules read (rljob_runtime/verl_plugin/cpu_defaults.py)."""
 VALUE_SHOWN = 64
 """Characters of a value that a message shows."""
 
@@ -33,8 +31,6 @@ class Settings:
 
     def get(self, key: str, default: object = None) -> object:
         """Return the value of a key; the default applies where verl's schema has none."""
-        if self._setting(key) is None and not self.is_npu and key in CPU:
-            return CPU[key]
         argument = _argument(key)
         value = self._seen.engine_value(argument) if argument else self._seen.value(key)
         return default if value is UNKNOWN else value
@@ -81,6 +77,17 @@ class Settings:
     def dynamic(self) -> bool:
         """Report whether verl cuts micro batches by tokens."""
         return self.on(f"{ACTOR}.use_dynamic_bsz")
+
+    def of_model(self, name: str) -> object:
+        """Return a key of the model's config.json if the spec has it; a model of several parts nests its decoder's."""
+        nested = self.spec.model.config.get("text_config")
+        return (nested if isinstance(nested, dict) else self.spec.model.config).get(name)
+
+    @property
+    def has_delta_layers(self) -> bool:
+        """Report whether the model's config.json names gated delta layers (Qwen3-Next, Qwen3.5)."""
+        layers = self.of_model("layer_types")
+        return isinstance(layers, list) and "linear_attention" in layers
 
     @property
     def has_experts(self) -> bool | None:

@@ -181,9 +181,21 @@ ALGORITHM = (
 )
 
 MANAGEMENT = (
+    *(
+        Rule(
+            f"reward-pool-{name.split('_')[0]}",
+            f"verl/trainer/ppo/v1/trainer_base.py:{line}",
+            f"reward.reward_model.{name}",
+            lambda s, name=name: (  # type: ignore[misc]
+                s.on("reward.reward_model.enable_resource_pool") and s.number(f"reward.reward_model.{name}") <= 0
+            ),
+            "{value}: a pool of its own for the reward model needs 1 or more; set it, or disable the pool",
+        )
+        for name, line in (("n_gpus_per_node", 825), ("nnodes", 827))
+    ),
     Rule(
         "reward-module",
-        "verl/workers/config/reward.py:61",
+        "verl/trainer/ppo/reward.py:100",
         f"{MANAGER}.source",
         lambda s: s.get(f"{MANAGER}.source") == "importlib" and s.get(f"{MANAGER}.module.path") is None,
         f"{{value}} needs {MANAGER}.module.path; set it, or use register",
@@ -256,7 +268,7 @@ ENGINES = (
 DOUBTFUL = (
     Rule(
         "reward-manager",
-        "verl/workers/config/reward.py:56",
+        "verl/experimental/reward_loop/reward_manager/registry.py:52",
         f"{MANAGER}.name",
         lambda s: s.get(f"{MANAGER}.source", "register") == "register" and s.get(f"{MANAGER}.name") not in MANAGERS,
         f"{{value}} is none of verl's reward managers ({', '.join(MANAGERS)}), so the run ends unless a module of the "
