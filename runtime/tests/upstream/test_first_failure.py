@@ -189,6 +189,19 @@ def test_without_an_exception_verls_own_error_stays(tags: dict[str, dict[str, An
 
 
 @pytest.mark.usefixtures("tags")
+def test_a_step_that_lacks_responses_is_noted_once(trainer: Any, tmp_path: Path) -> None:
+    trainer._tell_of_failed_rollouts()
+    generate(Raising, [])
+    for _ in range(2):
+        trainer._tell_of_failed_rollouts()
+    progress = Spool(tmp_path / "spool").progress()
+    assert progress is not None
+    assert [note[:78] for note in progress.notes] == [
+        "step 1: some responses are missing, because their rollout or reward raised Key"
+    ]
+
+
+@pytest.mark.usefixtures("tags")
 def test_an_exception_of_an_earlier_step_is_forgotten(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     generate(Raising, [])
     trainer.train_dataloader = types.SimpleNamespace(state_dict=dict)

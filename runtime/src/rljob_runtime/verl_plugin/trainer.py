@@ -210,10 +210,11 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self.total_training_steps = self.global_steps
 
     def _tell_of_failed_rollouts(self) -> None:
-        """Report, once, that a step was trained on fewer responses because a worker raised."""
+        """Report, once, that a step or a validation lacks responses because a worker raised."""
         if not self._lossy and (failure := first_failure.noted()) is not None:
             self._lossy = True
-            self._run.note(f"step {self.global_steps} lacks responses whose rollout or reward raised {failure.text}")
+            cause = f"because their rollout or reward raised {failure.text}"
+            self._run.note(f"step {self.global_steps}: some responses are missing, {cause}")
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
         """Train one step, or abandon its rollout."""
@@ -363,6 +364,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def _validated(self) -> dict[str, float]:
         with first_failure.blamed():
             metrics: dict[str, float] = super()._validate()
+        self._tell_of_failed_rollouts()
         return metrics
 
     def _validate_unless_stopped(self) -> dict[str, float]:
