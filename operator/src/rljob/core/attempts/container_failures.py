@@ -210,15 +210,21 @@ def _of_pod(pod: Manifest, now: datetime) -> Iterator[End]:
     A restarted helper may wait for something by ending; the kubelet's backoff is made for that.
     """
     state: Mapping[str, Any] = pod.get("status") or {}
-    requested, role = _deletion_requested(pod), _role(pod)
+    requested, role, once = _deletion_requested(pod), _role(pod), _run_once(pod)
     for is_init, statuses in ((True, "initContainerStatuses"), (False, "containerStatuses")):
         for found in state.get(statuses) or ():
-            final = not is_init or state.get("phase") == "Failed"
+            final = not is_init or state.get("phase") == "Failed" or found["name"] in once
             end = _waiting(role, found, now) or _terminated(role, found, now, is_init=is_init)
             if end is None or (not final and not _is_certain(end)):
                 continue
             if requested is None or times.from_text(end.time) <= requested:
                 yield end
+
+
+def _run_once(pod: Manifest) -> frozenset[str]:
+    """Return the init containers that are not restarted, as far as the spec is known; Ray's pods are never restarted."""
+    found = (pod.get("spec") or {}).get("initContainers") or ()
+    return frozenset(each["name"] for each in found if each.get("restartPolicy") != "Always")
 
 
 def _waiting(role: str, found: Mapping[str, Any], now: datetime) -> End | None:

@@ -95,6 +95,11 @@ HEAD_END = End("head", "ray-head", 127, "Error", NOT_FOUND, text(10))
             pod(init=(terminated("warm", 1),), phase="Failed"),
             End("head", "warm", 1, "Error", NOT_FOUND, text(10)),
         ),
+        # The kubelet has not yet set the phase.
+        (
+            pod(init=(terminated("warm", 1),), phase="Pending") | {"spec": {"initContainers": [{"name": "warm"}]}},
+            End("head", "warm", 1, "Error", NOT_FOUND, text(10)),
+        ),
         # A sidecar that the kubelet restarts, whose image lacks what it runs.
         (
             pod(init=(waiting("CrashLoopBackOff", last=ended(), name="exporter"),), phase="Pending"),
@@ -137,6 +142,8 @@ READY: dict[str, Any] = {"podIP": "10.0.0.9", "conditions": [{"type": "Ready", "
         pod(terminated(code=143)),
         pod(init=(terminated("warm", 0),), phase="Failed"),
         pod(init=(terminated("warm", 1, message="no disk"),), phase="Pending"),
+        pod(init=(terminated("judge", 1, message="no database"),), phase="Pending")
+        | {"spec": {"initContainers": [{"name": "judge", "restartPolicy": "Always"}]}},
         pod(init=(waiting("CrashLoopBackOff", last=ended(1, message="no database"), name="judge"),), phase="Pending"),
         pod(waiting("CreateContainerError", NODE_FAULT)),
         pod(waiting("CreateContainerConfigError", "no such Secret")),
