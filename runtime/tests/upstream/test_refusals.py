@@ -41,31 +41,34 @@ LENGTH = "+reward.reward_kwargs.max_resp_len"
 BUFFER = "+reward.reward_kwargs.overlong_buffer_cfg"
 
 CASES: dict[str, tuple[Settings, Settings]] = {
-    "actor-micro-batch": ({f"{ACTOR}.ppo_micro_batch_size": 4}, {f"{ACTOR}.ppo_micro_batch_size": 4} | TOKENS),
+    "actor-micro-batch": (
+        {f"{ACTOR}.ppo_micro_batch_size": 4},
+        {f"{ACTOR}.ppo_micro_batch_size": 4} | TOKENS,
+    ),
     "rollout-micro-batch": (
         {f"{ROLLOUT}.log_prob_micro_batch_size": 4},
-        {f"{ROLLOUT}.log_prob_micro_batch_size": 4} | TOKENS,
+        TOKENS | {f"{ROLLOUT}.log_prob_micro_batch_size": 4},
     ),
     "reference-micro-batch": (
-        {f"{REF}.log_prob_micro_batch_size": 4} | KL,
+        KL | {f"{REF}.log_prob_micro_batch_size": 4},
         {f"{REF}.log_prob_micro_batch_size": 4},
     ),
     "reference-micro-batch-missing": (
-        {f"{REF}.log_prob_micro_batch_size_per_gpu": None} | KL,
+        KL | {f"{REF}.log_prob_micro_batch_size_per_gpu": None},
         {f"{REF}.log_prob_micro_batch_size_per_gpu": None},
     ),
     "loss-aggregation": ({f"{ACTOR}.loss_agg_mode": "mean"}, {f"{ACTOR}.loss_agg_mode": "seq-mean-token-mean"}),
-    "replay-mode": ({REPLAY: "R1"} | MEGATRON, {REPLAY: "R2"} | MEGATRON),
-    "replay-bypass": ({REPLAY: "R2", BYPASS: True} | MEGATRON, {REPLAY: "R3", BYPASS: True} | MEGATRON),
+    "replay-mode": (MEGATRON | {REPLAY: "R1"}, MEGATRON | {REPLAY: "R2"}),
+    "replay-bypass": (MEGATRON | {REPLAY: "R2", BYPASS: True}, MEGATRON | {REPLAY: "R3", BYPASS: True}),
     "schedule": ({f"{ACTOR}.optim.lr_scheduler_type": "linear"}, {f"{ACTOR}.optim.lr_scheduler_type": "cosine"}),
     "warmup-style": ({f"{ACTOR}.optim.warmup_style": "wsd"}, {f"{ACTOR}.optim.warmup_style": "constant"}),
     "megatron-type": (
-        {f"{ACTOR}.megatron.dtype": "float32"} | MEGATRON,
-        {f"{ACTOR}.megatron.dtype": "float16"} | MEGATRON,
+        MEGATRON | {f"{ACTOR}.megatron.dtype": "float32"},
+        MEGATRON | {f"{ACTOR}.megatron.dtype": "float16"},
     ),
     "megatron-main_grads_dtype": (
-        {f"{ACTOR}.optim.main_grads_dtype": "fp8"} | MEGATRON,
-        {f"{ACTOR}.optim.main_grads_dtype": "bf16"} | MEGATRON,
+        MEGATRON | {f"{ACTOR}.optim.main_grads_dtype": "fp8"},
+        MEGATRON | {f"{ACTOR}.optim.main_grads_dtype": "bf16"},
     ),
     "reward-manager": ({"reward.reward_manager.name": "prime"}, {"reward.reward_manager.name": "rate_limited"}),
 }
