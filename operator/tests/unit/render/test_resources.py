@@ -11,7 +11,7 @@ from rljob.api.quantity import quantity
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.initializer import build_initializer, initializers
-from rljob.render.raycluster import build_raycluster
+from rljob.render.raycluster import build_raycluster, sidecar_names
 from rljob.render.resources import RAY
 
 GIT = {"type": "Git", "git": {"url": "https://example.com/x.git", "revision": "a" * 40}}
@@ -66,6 +66,15 @@ def test_containers_of_the_user_leave_their_last_lines_unless_they_say_otherwise
     *_, worker = pods_of(small_spec(group({"template": template})))
     told = {each["name"]: each["terminationMessagePolicy"] for each in worker["initContainers"]}
     assert told == {"before": "FallbackToLogsOnError", "mine": "File"}
+
+
+def test_sidecars_are_known_by_their_names() -> None:
+    sidecar, init = {"name": "shipper", "image": "x"}, {"name": "warm", "image": "x"}
+    spec = small_spec(group({"template": {"sidecars": [sidecar], "initContainers": [init]}}) | HELPERS)
+    rendered = {
+        each["name"] for pod in pods_of(spec) for each in pod.get("initContainers", ()) if "restartPolicy" in each
+    }
+    assert sidecar_names(typed(spec)) == rendered == {"exporter", "judge", "shipper"}
 
 
 @pytest.mark.parametrize(("cpu", "limit"), [("300m", "4"), ("4", "4"), ("96", "96")])

@@ -87,11 +87,19 @@ class End:
 
 
 def container_ends(
-    pods: Iterable[Manifest], events: Iterable[Manifest], cluster_uid: str, since: datetime, now: datetime
+    pods: Iterable[Manifest],
+    events: Iterable[Manifest],
+    cluster_uid: str,
+    since: datetime,
+    now: datetime,
+    restarted: frozenset[str] = frozenset(),
 ) -> list[End]:
-    """Return the ends that are seen of the pods of a cluster since its start began, in the order of time."""
+    """Return the ends that are seen of the pods of a cluster since its start began, in the order of time.
+
+    `restarted` are the init containers that the kubelet restarts. The operator does not keep the specs of pods.
+    """
     by_uid = {pod["metadata"].get("uid", pod["metadata"]["name"]): pod for pod in pods}
-    found = [*_of_pods(by_uid.values(), now), *_of_events(events, cluster_uid)]
+    found = [*_of_pods(by_uid.values(), now, restarted), *_of_events(events, cluster_uid)]
     return sorted((end for end in found if times.from_text(end.time) >= since), key=lambda end: end.time)
 
 
@@ -198,33 +206,27 @@ def _is_certain(found: ContainerFailure | End) -> bool:
     return found.exit_code in _SHELL_CODES or found.reason in NEVER_PULLED or _CERTAIN.search(found.message) is not None
 
 
-def _of_pods(pods: Iterable[Manifest], now: datetime) -> Iterator[End]:
+def _of_pods(pods: Iterable[Manifest], now: datetime, restarted: frozenset[str]) -> Iterator[End]:
     for pod in pods:
         if not pod_is_ready(pod) and not _is_disrupted(pod):
-            yield from _of_pod(pod, now)
+            yield from _of_pod(pod, now, restarted)
 
 
-def _of_pod(pod: Manifest, now: datetime) -> Iterator[End]:
+def _of_pod(pod: Manifest, now: datetime, restarted: frozenset[str]) -> Iterator[End]:
     """Yield the ends of containers that are not restarted, and those of restarted ones that the image explains.
 
     A restarted helper may wait for something by ending; the kubelet's backoff is made for that.
     """
     state: Mapping[str, Any] = pod.get("status") or {}
-    requested, role, once = _deletion_requested(pod), _role(pod), _run_once(pod)
+    requested, role = _deletion_requested(pod), _role(pod)
     for is_init, statuses in ((True, "initContainerStatuses"), (False, "containerStatuses")):
         for found in state.get(statuses) or ():
-            final = not is_init or state.get("phase") == "Failed" or found["name"] in once
+            final = not is_init or state.get("phase") == "Failed" or found["name"] not in restarted
             end = _waiting(role, found, now) or _terminated(role, found, now, is_init=is_init)
             if end is None or (not final and not _is_certain(end)):
                 continue
             if requested is None or times.from_text(end.time) <= requested:
                 yield end
-
-
-def _run_once(pod: Manifest) -> frozenset[str]:
-    """Return the init containers that are not restarted, as far as the spec is known; Ray's pods are never restarted."""
-    found = (pod.get("spec") or {}).get("initContainers") or ()
-    return frozenset(each["name"] for each in found if each.get("restartPolicy") != "Always")
 
 
 def _waiting(role: str, found: Mapping[str, Any], now: datetime) -> End | None:

@@ -23,6 +23,7 @@ from rljob.core.step import step
 from rljob.core.transitions.conclusions import conclude
 from rljob.core.transitions.conditions import report_not_ready
 from rljob.core.watched import Watched
+from rljob.render.raycluster import sidecar_names
 from rljob_runtime.contract import ExitCode, Outcome
 
 
@@ -35,7 +36,8 @@ def _ends(seen: Watched) -> Requirements:
 def end_hopeless_start(context: Context) -> Plan | None:
     """Record ends of containers; conclude the start when every further pod would repeat one."""
     cluster = context.cluster
-    if context.intent.attempt > 0 or cluster is None or is_suspended(cluster):
+    spec = context.frozen_spec
+    if context.intent.attempt > 0 or cluster is None or is_suspended(cluster) or spec is None:
         return None
     if status.is_waiting_for(context.status, Reason.WAITING_FOR_QUEUE):
         # The admission is recorded first: the start counts from it.
@@ -45,7 +47,7 @@ def end_hopeless_start(context: Context) -> Plan | None:
     pods, known = _pods(context), context.intent.container_failures
     since = max(context.could_begin(cluster), _begun(context))
     events, uid = context.observed.cluster_events, cluster["metadata"]["uid"]
-    counted = with_ends(known, container_ends(pods, events, uid, since, context.now))
+    counted = with_ends(known, container_ends(pods, events, uid, since, context.now, sidecar_names(spec)))
     if counted == known:
         return None
     intent = context.intent.model_copy(update={"container_failures": counted})

@@ -58,7 +58,8 @@ def pod(
 
 
 def ends(*pods: Json, events: tuple[Json, ...] = (), since: datetime | None = None) -> list[End]:
-    return container_ends(pods, events, "cluster-uid", since or at(0), at(LATER))
+    sidecars = frozenset({"exporter", "judge"})
+    return container_ends(pods, events, "cluster-uid", since or at(0), at(LATER), sidecars)
 
 
 def event(note: str, seconds: float = 10, **more: object) -> Json:
@@ -97,7 +98,7 @@ HEAD_END = End("head", "ray-head", 127, "Error", NOT_FOUND, text(10))
         ),
         # The kubelet has not yet set the phase.
         (
-            pod(init=(terminated("warm", 1),), phase="Pending") | {"spec": {"initContainers": [{"name": "warm"}]}},
+            pod(init=(terminated("warm", 1),), phase="Pending"),
             End("head", "warm", 1, "Error", NOT_FOUND, text(10)),
         ),
         # A sidecar that the kubelet restarts, whose image lacks what it runs.
@@ -141,9 +142,7 @@ READY: dict[str, Any] = {"podIP": "10.0.0.9", "conditions": [{"type": "Ready", "
         pod(terminated(code=137)),
         pod(terminated(code=143)),
         pod(init=(terminated("warm", 0),), phase="Failed"),
-        pod(init=(terminated("warm", 1, message="no disk"),), phase="Pending"),
-        pod(init=(terminated("judge", 1, message="no database"),), phase="Pending")
-        | {"spec": {"initContainers": [{"name": "judge", "restartPolicy": "Always"}]}},
+        pod(init=(terminated("judge", 1, message="no database"),), phase="Pending"),
         pod(init=(waiting("CrashLoopBackOff", last=ended(1, message="no database"), name="judge"),), phase="Pending"),
         pod(waiting("CreateContainerError", NODE_FAULT)),
         pod(waiting("CreateContainerConfigError", "no such Secret")),

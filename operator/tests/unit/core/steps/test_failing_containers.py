@@ -169,6 +169,17 @@ def test_the_count_ends_when_the_attempt_is_intended() -> None:
     assert (intent.attempt, intent.container_failures) == (1, [])
 
 
+@pytest.mark.parametrize(("known", "counted"), [(True, 1), (False, 0)])
+def test_an_init_container_that_ended_counts_before_its_pod_has_failed(*, known: bool, counted: int) -> None:
+    found = head(20)
+    found["status"] |= {"phase": "Pending", "initContainerStatuses": found["status"].pop("containerStatuses")}
+    found["status"]["initContainerStatuses"][0] |= {"name": "warm" if known else "exporter"}
+    found["status"]["initContainerStatuses"][0]["state"]["terminated"] |= {"exitCode": 1, "message": "no disk"}
+    plan = decide(starting(pods=(found,)), 21)
+    failures = wrote(plan).intent.container_failures if plan.status else []  # type: ignore[union-attr]
+    assert len(failures) == counted
+
+
 def test_pods_that_fail_are_looked_at_often_because_each_shows_its_cause_only_for_a_moment() -> None:
     status, waits = as_json(after(20)), pod("head-3", "uid-3", ready=False)
     plan = decide(starting(status, (waits,)), 1200)
