@@ -105,7 +105,6 @@ DYNAMIC = f"{ROLLOUT}.log_prob_use_dynamic_bsz"
 BUFFER, RESPONSE = "+reward.reward_kwargs.overlong_buffer_cfg", "+reward.reward_kwargs.max_resp_len"
 REPLAY, BYPASS = f"{ACTOR}.megatron.router_replay.mode", "algorithm.rollout_correction.bypass_mode"
 MANAGER = "reward.reward_manager"
-POSITIONS: Json = {"model": {"config": SMALL}}
 POOL = {"reward.reward_model.enable_resource_pool": True}
 POOLED = {
     "reward.reward_model.nnodes": 1,

@@ -37,6 +37,12 @@ def layer_kinds(spec: RLJobSpec) -> frozenset[str]:
     return frozenset(kind for kind in named if isinstance(kind, str)) if isinstance(named, list) else frozenset()
 
 
+def linear_heads(spec: RLJobSpec, name: str) -> int:
+    """Return the key or value heads of layers with linear attention; 0 where model.config does not state them."""
+    found = decoder_keys(spec.model.config).get(f"linear_num_{name}_heads")
+    return found if isinstance(found, int) else 0
+
+
 def unreadable(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
     """Yield the fields that state the model in a way that is not understood, each with the problem and the fix."""
     name = spec.model.architecture

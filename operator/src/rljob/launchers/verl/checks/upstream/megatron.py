@@ -9,7 +9,7 @@ configuration (verl/workers/engine/megatron/transformer_impl.py:371). It hands t
 from __future__ import annotations
 
 from rljob.api.training import TrainerBackend
-from rljob.core.spec.model_shape import model_facts
+from rljob.core.spec.model_shape import linear_heads, model_facts
 from rljob.launchers.verl.checks.upstream.rule import Rule, Table
 from rljob.launchers.verl.checks.upstream.settings import Settings
 from rljob.launchers.verl.rows import ACTOR, TRANSFORMER
@@ -51,11 +51,6 @@ def _window(s: Settings) -> int:
 
 def _uses(s: Settings, algorithm: str) -> bool:
     return _context(s) > 1 and _value(s, "context_parallel_algo", "megatron_cp_algo") == algorithm
-
-
-def _delta_heads(s: Settings, name: str) -> int:
-    found = s.of_model(f"linear_num_{name}_heads")
-    return found if isinstance(found, int) else 0
 
 
 def _heads_left(s: Settings) -> int:
@@ -173,7 +168,9 @@ DELTA = (
             f"delta-{name}-heads",
             f"{CONFIG}:{line}",
             f"{MEGATRON}.tensor_model_parallel_size",
-            lambda s, name=name: s.has_delta_layers and _delta_heads(s, name) % s.spec.trainer.parallelism.tensor > 0,  # type: ignore[misc]
+            lambda s, name=name: (
+                s.has_delta_layers and linear_heads(s.spec, name) % s.spec.trainer.parallelism.tensor > 0
+            ),  # type: ignore[misc]
             f"{{value}} does not divide linear_num_{name}_heads of spec.model.config; use a divisor",
         )
         for name, line in (("key", 975), ("value", 978))

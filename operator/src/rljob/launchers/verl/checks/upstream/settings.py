@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.spec.model_shape import model_facts
+from rljob.core.spec.model_shape import layer_kinds, model_facts
 from rljob.launchers.verl.effective import UNKNOWN, VLLM, Setting, effective
 from rljob.launchers.verl.rows import ACTOR
 from rljob.render.accelerators import facts_of
@@ -78,16 +78,10 @@ class Settings:
         """Report whether verl cuts micro batches by tokens."""
         return self.on(f"{ACTOR}.use_dynamic_bsz")
 
-    def of_model(self, name: str) -> object:
-        """Return a key of the model's config.json if the spec has it; a model of several parts nests its decoder's."""
-        nested = self.spec.model.config.get("text_config")
-        return (nested if isinstance(nested, dict) else self.spec.model.config).get(name)
-
     @property
     def has_delta_layers(self) -> bool:
         """Report whether the model's config.json names gated delta layers (Qwen3-Next, Qwen3.5)."""
-        layers = self.of_model("layer_types")
-        return isinstance(layers, list) and "linear_attention" in layers
+        return "linear_attention" in layer_kinds(self.spec)
 
     @property
     def has_experts(self) -> bool | None:
