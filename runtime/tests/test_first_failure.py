@@ -69,6 +69,18 @@ def test_an_exception_of_a_library_alone_has_its_last_place() -> None:
     assert place_of(ValueError("never raised")) is None
 
 
+def test_an_actor_that_was_not_created_has_the_exception_of_its_constructor() -> None:
+    created = type("ActorDiedError", (Exception,), {"__module__": "ray.exceptions"})(
+        "The actor died because of an error raised in its creation task, ray::RewardLoopWorker.__init__() (pid=1)\n"
+        '  File "/code/reward.py", line 7, in load\n    json.loads("x")\n    ^^^^^^^\n'
+        '  File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode\n    raise JSONDecodeError("Ex")\n'
+        "json.decoder.JSONDecodeError: Expecting value: line 1\nof two lines"
+    )
+    told = "json.decoder.JSONDecodeError: Expecting value: line 1 of two lines"
+    assert Failure.of(created) == Failure(1, "RunFailed", f"{told} (/code/reward.py:7)")
+    assert from_error(created).message == told
+
+
 def test_the_verdict_is_that_of_the_exception() -> None:
     lost = type("NodeDiedError", (Exception,), {"__module__": "ray.exceptions"})("gone")
     assert (Failure.of(lost).exit_code, Failure.of(lost).reason) == (ExitCode.ENVIRONMENT, "NodeLost")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rljob_runtime.contract import codec
-from rljob_runtime.outcomes import WorkerFailedError, bounded, chain, innermost, verdict
+from rljob_runtime.outcomes import WorkerFailedError, bounded, chain, innermost, text_of, verdict
 from rljob_runtime.stacks import register as stack_register
 
 NAMESPACE = "rljob"
@@ -39,9 +39,8 @@ class Failure:
     def of(cls, error: BaseException) -> Failure:
         """Describe an exception with its type, message and place."""
         code, reason = verdict(error)
-        found = innermost(error)
         where = f" ({place})" if (place := place_of(error)) else ""
-        return cls(int(code), reason, bounded(f"{type(found).__name__}: {found}".strip() + where))
+        return cls(int(code), reason, bounded(text_of(innermost(error)) + where))
 
 
 def place_of(error: BaseException) -> str | None:

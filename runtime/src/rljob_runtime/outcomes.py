@@ -54,6 +54,10 @@ NODE_DEATH_WORDS = ("node died", "its node has died", "node was terminated", "no
 """Ray has no exception class for an actor that died with its node; only the message of ActorDiedError shows it."""
 
 
+CREATION_WORDS = "because of an error raised in its creation task"
+"""Message of ActorDiedError (ray/exceptions.py, 2.60): Ray has the exception of an actor's constructor as text only."""
+
+
 class RefusedError(Exception):
     """The launcher refuses to continue. Has the exit code, a reason, and a message with the fix."""
 
@@ -170,6 +174,19 @@ def is_disk_full(error: BaseException, disk: Path | None) -> bool:
     return isinstance(error.filename, str) and Path(error.filename).is_relative_to(disk)
 
 
+def text_of(error: BaseException) -> str:
+    """Return type and message of an exception; for an actor that was not created, those of its constructor's."""
+    said = str(error)
+    if package_of(error) == "ray" and CREATION_WORDS in said:
+        _, _, end = said.rpartition('\n  File "')
+        lines = end.splitlines()
+        begin = next((index for index, line in enumerate(lines[1:], 1) if line[:1].strip()), len(lines))
+        if begin < len(lines):
+            return "\n".join(lines[begin:])
+    # Ray makes the cause's class a second base of its task error, so the name becomes "RayTaskError(ValueError)".
+    return f"{type(error).__name__}: {said}".strip()
+
+
 def verdict(error: BaseException, disk: Path | None = None) -> tuple[ExitCode, str]:
     """Return exit code and reason of an exception that is not one of our own refusals."""
     cause = innermost(error)
@@ -195,5 +212,4 @@ def from_error(error: BaseException, last_step: int = 0, disk: Path | None = Non
     if isinstance(cause, WorkerFailedError):
         return Outcome(cause.exit_code, cause.reason, bounded(str(cause)), last_step=last_step)
     code, reason = verdict(error, disk)
-    # Ray makes the cause's class a second base of its task error, so the name becomes "RayTaskError(ValueError)".
-    return Outcome(int(code), reason, bounded(f"{type(cause).__name__}: {cause}".strip()), last_step=last_step)
+    return Outcome(int(code), reason, bounded(text_of(cause)), last_step=last_step)

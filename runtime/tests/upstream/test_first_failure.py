@@ -228,8 +228,11 @@ def test_the_constructors_of_verl_run_in_the_actor(ray: Any) -> None:
     from rljob_runtime.verl_plugin.agent_loop import ReportingWorker
 
     # Through verl's two constructors to the first use of the configuration, which is not given here.
-    with pytest.raises(ray.exceptions.ActorDiedError, match="has no attribute 'actor_rollout_ref'"):
+    with pytest.raises(ray.exceptions.ActorDiedError) as error:
         ray.get(ReportingWorker.remote(None, None).__ray_ready__.remote())
+    told = "AttributeError: 'NoneType' object has no attribute 'actor_rollout_ref'"
+    assert first_failure.Failure.of(error.value).text.startswith(f"{told} (")
+    assert from_error(error.value).message == told
 
 
 def test_verl_still_creates_the_workers_of_the_manager_that_we_name() -> None:
