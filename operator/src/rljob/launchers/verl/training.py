@@ -12,9 +12,11 @@ from rljob.launchers.verl.rows import (
     FSDP2,
     MEGATRON,
     MODEL,
+    PPO,
     REF,
     ROLLOUT,
     OverrideRow,
+    both,
     number,
 )
 from rljob.launchers.verl.sizes import micro_batch, mini_batch, uses_megatron
@@ -171,6 +173,18 @@ TRAINER_ROWS = (
         "trainer/config/model/hf_model.yaml",
         lambda _: True,
         MEGATRON,
+        own=False,
+    ),
+    # The Ascend image has mbridge; verl's default imports Megatron-Bridge (verl/models/mcore/bridge.py, 0.9.1).
+    OverrideRow(
+        f"{ACTOR}.megatron.vanilla_mbridge", "trainer.backend", MEGATRON_YAML, lambda _: True, MEGATRON, own=False
+    ),
+    OverrideRow(
+        "critic.megatron.vanilla_mbridge",
+        "trainer.backend",
+        MEGATRON_YAML,
+        lambda _: True,
+        both(PPO, MEGATRON),
         own=False,
     ),
     OverrideRow(f"{ACTOR}.optim.lr", "trainer.learningRate", OPTIMIZER, lambda s: float(s.trainer.learning_rate)),
