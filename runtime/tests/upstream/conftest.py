@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from rljob_runtime.verl_plugin import vllm_alias
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "image: checks the seams of verl, vLLM and Ray that we rely on; runs in the runtime image"
     )
+    if importlib.util.find_spec("verl") is not None:
+        vllm_alias.install()  # As the plug-in does in a process of a run: without it verl finds no vLLM on CPUs.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

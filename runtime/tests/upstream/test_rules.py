@@ -441,10 +441,7 @@ def megatron() -> Iterator[None]:
     """
     import verl.workers.engine
 
-    from rljob_runtime.verl_plugin import vllm_alias
-
     assert verl.workers.engine
-    vllm_alias.install()  # As the plug-in does, without which verl finds no vLLM on CPUs.
     with pytest.MonkeyPatch.context() as patch:
         if folder := os.environ.get("RLJOB_MEGATRON"):
             patch.syspath_prepend(folder)
