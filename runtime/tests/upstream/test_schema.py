@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
 from rljob_runtime import checkpoint_contents, hydra_config, launcher_overrides, parallelism
 from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, OverrideValue, Platform
@@ -54,6 +53,8 @@ def schema() -> set[str]:
 @pytest.mark.parametrize("megatron", [False, True])
 def test_the_operators_table_of_keys_is_the_composed_configuration(megatron: bool) -> None:
     """`rljob validate` decides by the table; `python -m scripts.verl_names` writes it from the wheel."""
+    from omegaconf import OmegaConf
+
     config = hydra_config._compose_groups({"model_engine": "megatron"} if megatron else {})
     composed = OmegaConf.to_container(config, resolve=False)
     known = verl.keys(megatron=megatron)
