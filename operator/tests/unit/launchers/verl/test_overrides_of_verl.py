@@ -171,6 +171,7 @@ def test_megatron_and_mindspeed_are_one_engine_of_verl() -> None:
         "expert_model_parallel_size": 32,
         "expert_tensor_parallel_size": 1,
         "sequence_parallel": True,
+        "vanilla_mbridge": True,
         "param_offload": True,
         "optimizer_offload": True,
     }
