@@ -97,7 +97,7 @@ trainer.config = OmegaConf.create({
         "max_actor_ckpt_to_keep": 1, "max_critic_ckpt_to_keep": 1, "del_local_ckpt_after_load": False,
         "resume_mode": "resume_path", "resume_from_path": str(folder / "global_step_4"),
     },
-    "algorithm": {"adv_estimator": "grpo"},
+    "algorithm": {"adv_estimator": "grpo"}, "data": {"filter_overlong_prompts": True},
     "actor_rollout_ref": {"actor": {
         "checkpoint": {"async_save": place == "async"}, "strategy": "megatron" if place == "megatron" else "fsdp2",
         "megatron": dict.fromkeys(SIZES, 2),
