@@ -72,7 +72,7 @@ def test_a_launchers_key_is_refused_with_its_reason(make_job: MakeJob) -> None:
         RefusedError, match="is set by the launcher \\(it selects the trainer that can stop\\)"
     ) as caught:
         with_launcher_keys(make_job(overrides={"trainer.v1.trainer_mode": "sync"}), SPOOL, Path("/scratch"))
-    assert caught.value.code is ExitCode.BAD_CONFIG
+    assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "ReservedOverride")
 
 
 def test_a_launchers_key_with_the_launchers_value_is_harmless(make_job: MakeJob) -> None:

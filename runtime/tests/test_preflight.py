@@ -80,7 +80,8 @@ def test_an_absent_config_may_come_later_but_a_broken_one_never_works(environ: d
     Path(environ["RLJOB_CONFIG"]).unlink()
     with pytest.raises(RefusedError) as absent:
         read_job(environ)
-    assert (broken.value.code, absent.value.code) == (ExitCode.BAD_CONFIG, ExitCode.ENVIRONMENT)
+    assert (broken.value.code, broken.value.reason) == (ExitCode.BAD_CONFIG, "ConfigInvalid")
+    assert (absent.value.code, absent.value.reason) == (ExitCode.ENVIRONMENT, "ConfigUnreadable")
 
 
 def test_each_node_lists_what_it_lacks(tmp_path: Path) -> None:

@@ -402,3 +402,4 @@ def test_a_stop_says_whether_it_met_a_rollout(
     spool.update_progress(checkpoint_step=saved)
     outcome = launch.outcome_of(launched, result_of(Trainer(saved or 0, abandoned)))
     assert (outcome.exit_code, outcome.message) == (ExitCode.STOPPED, told)
+    assert outcome.reason == ("StoppedWithoutCheckpoint" if saved is None else "Stopped")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from rljob.core.attempts.classify import POD_REASONS, REASONS
+from rljob.core.attempts.classify import POD_REASONS, REASONS, FailureRow
 from rljob.core.attempts.start_diagnosis import StartReason
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.kueue import EVICTIONS
+from rljob_runtime.contract import ExitCode
 from rljob_runtime.node_checks.evaluate import Check
 from rljob_runtime.outcomes import DEVICE_OUT_OF_MEMORY, FENCED, PLACE_ERRORS
 
@@ -42,6 +43,18 @@ def _reason_rows() -> Iterator[tuple[str, ...]]:
 ROWS = tuple(_reason_rows())
 
 
+def _refusals() -> Iterator[tuple[str, ExitCode]]:
+    """Yield every reason that the launcher raises with its exit code."""
+    for path in sorted((ROOT / "runtime" / "src" / "rljob_runtime").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="RefusedError"),
+                    args=[ast.Attribute(attr=code), ast.Constant(value=str(word)), *_],
+                ):
+                    yield word, ExitCode[code]
+
+
 def _endings() -> Iterator[str]:
     """Yield every reason with which the launcher refuses to start or ends, found by the calls that take one."""
     for path in sorted((ROOT / "runtime" / "src" / "rljob_runtime").rglob("*.py")):
@@ -57,6 +70,7 @@ def _endings() -> Iterator[str]:
                     yield word
 
 
+TESTS = ("operator/tests", "runtime/tests", "tests")
 CHECKS = {check.reason for check in Check}
 ENDINGS = {*_endings(), *PLACE_ERRORS.values(), FENCED, DEVICE_OUT_OF_MEMORY}
 WORDS = sorted({*Reason, *StartReason, *REASONS, *POD_REASONS, *EVICTIONS, *CHECKS, *ENDINGS} - NO_FAILURE)
@@ -71,6 +85,41 @@ def test_every_reason_has_a_row_that_begins_with_it(word: str) -> None:
     assert any(f"`{word}`" in cells[0] for cells in ROWS), (
         f"{word}: no row of docs/failure-modes.md begins with it and says what it means and what to do"
     )
+
+
+@pytest.mark.parametrize(("word", "code"), sorted(set(_refusals())))
+def test_a_row_has_the_exit_code_of_its_reason(word: str, code: ExitCode) -> None:
+    if word in NO_FAILURE:
+        return
+    for cells in (cells for cells in ROWS if f"`{word}`" in cells[0]):
+        assert f"({int(code)})" in cells[1], f"{word} ends with exit code {int(code)}, but its row says {cells[1]}"
+
+
+@pytest.mark.parametrize("word", sorted({*REASONS, *POD_REASONS} - NO_FAILURE))
+def test_a_row_counts_as_its_cause_in_the_table(word: str) -> None:
+    table: Mapping[str, FailureRow] = {**REASONS, **POD_REASONS}
+    rows = [cells[1] for cells in ROWS if f"`{word}`" in cells[0]]
+    assert any(str(table[word].cause) in counted for counted in rows), (
+        f"{word} counts as {table[word].cause}, but its rows say {rows}"
+    )
+
+
+def _tests() -> str:
+    """Return the text of every test but this one."""
+    files = (path for folder in TESTS for path in sorted((ROOT / folder).rglob("*.py")) if path != Path(__file__))
+    return "\n".join(path.read_text() for path in files)
+
+
+def test_every_reason_is_asserted_by_a_test() -> None:
+    names: dict[str, list[str]] = {word: [f'"{word}"'] for word in WORDS}
+    for enumeration in (Reason, StartReason):
+        for member in enumeration:
+            names.setdefault(str(member), []).append(f"{enumeration.__name__}.{member.name}")
+    for check in Check:
+        names.setdefault(check.reason, []).append(f"Check.{check.name}")
+    text = _tests()
+    missing = [word for word in WORDS if not any(name in text for name in names[word])]
+    assert missing == []
 
 
 def test_rows_are_complete_and_short() -> None:

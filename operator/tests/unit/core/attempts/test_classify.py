@@ -82,6 +82,14 @@ def test_an_end_is_somebodys_failure(ended: Outcome, cause: FailureCause) -> Non
         (pod(reason="Evicted"), INFRASTRUCTURE, "Evicted"),
         (pod(disruption="PreemptionByScheduler"), PREEMPTION, "PreemptionByScheduler"),
         (pod(disruption="DeletionByTaintManager", ended="OOMKilled"), INFRASTRUCTURE, "DeletionByTaintManager"),
+        (pod(disruption="EvictionByEvictionAPI"), PREEMPTION, "EvictionByEvictionAPI"),
+        (pod(disruption="DeletionByPodGC"), INFRASTRUCTURE, "DeletionByPodGC"),
+        (pod(disruption="TerminationByKubelet"), INFRASTRUCTURE, "TerminationByKubelet"),
+        (pod(reason="Preempting"), PREEMPTION, "Preempting"),
+        (pod(reason="NodeLost"), INFRASTRUCTURE, "NodeLost"),
+        (pod(reason="NodeShutdown"), INFRASTRUCTURE, "NodeShutdown"),
+        (pod(reason="Terminated"), INFRASTRUCTURE, "Terminated"),
+        (pod(reason="UnexpectedAdmissionError"), INFRASTRUCTURE, "UnexpectedAdmissionError"),
     ],
 )
 def test_what_the_kubelet_says_of_a_pod_explains_the_end(seen: Any, cause: FailureCause, reason: str) -> None:  # noqa: ANN401 - a manifest

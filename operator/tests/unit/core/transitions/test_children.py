@@ -22,12 +22,25 @@ from rljob.api.status import State
 from rljob.core.manifest_facts import identity
 from rljob.core.observed import Observed, Refusal, RefusalCause
 from rljob.core.plan import CreateObject, CreateToken, Plan
+from rljob.core.reasons import Reason
+from rljob.core.transitions.children import REFUSED
 from rljob.render.names import code_name
 
 QUOTA = "create /api/v1/namespaces/team/configmaps: 403 exceeded quota: few, used: count/configmaps=5"
 PREPARED = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
 CODED = small_spec({"code": {"type": "ConfigMap", "configMap": {"name": "mine"}}})
 CODE = {"metadata": {"name": "mine", "namespace": "team"}, "data": {"reward.py": "1"}}
+
+
+def test_every_kind_of_child_has_its_reason() -> None:
+    assert REFUSED == {
+        "ConfigMap": Reason.CONFIG_MAP_REFUSED,
+        "Secret": Reason.SECRET_REFUSED,
+        "Job": Reason.JOB_REFUSED,
+        "PodGroup": Reason.POD_GROUP_REFUSED,
+        "RayCluster": Reason.RAY_CLUSTER_REFUSED,
+    }
+    assert all(str(reason) == f"{kind}Refused" for kind, reason in REFUSED.items())
 
 
 def denied(kind: str = "ConfigMap", name: str = CLUSTER_NAME, why: str = QUOTA) -> tuple[Refusal, ...]:
