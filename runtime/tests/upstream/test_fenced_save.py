@@ -58,6 +58,9 @@ class Workers:
 
     remove_previous_save_local_path = BaseCheckpointManager.remove_previous_save_local_path
 
+    def execute_all_async(self, method, *words, **options):
+        raise AssertionError(f"{method} on ranks that do not exist")
+
     def load_checkpoint(self, local_path, del_local_after_load):
         (Path(local_path).parent / "data.pt").unlink()
 
