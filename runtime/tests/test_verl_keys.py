@@ -24,7 +24,9 @@ def test_both_engines_have_the_common_keys_and_their_own() -> None:
         ("++trainer.total_epochs", None),
         ("trainer.total_epoch", "did you mean trainer.total_epochs? (a key that only verl's code knows"),
         ("+trainer.total_epoch", "nothing in verl 0.9.1 reads total_epoch; did you mean trainer.total_epochs?"),
-        ("+zzzz", "nothing in verl 0.9.1 reads zzzz; remove it"),
+        ("+contract.rollout_seconds", None),
+        ("+trainr.nnodes", "nothing in verl 0.9.1 reads trainr; did you mean trainer?"),
+        ("+trainer.zzzz", "nothing in verl 0.9.1 reads zzzz; remove it"),
         ("zzzz", "see verl/trainer/config"),
         ("+reward.reward_kwargs.overlong_buffer_cfg.enable", None),
         ("+actor_rollout_ref.rollout.engine_kwargs.vllm.max_logprobs", None),
@@ -32,7 +34,7 @@ def test_both_engines_have_the_common_keys_and_their_own() -> None:
         ("+actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype", None),
         ("+critic.ppo_infer_max_token_len_per_gpu", None),
         ("actor_rollout_ref.actor.fsdp_config.param_offload", "exists only with trainer.backend FSDP2"),
-        ("+" + "a" * 100_000, "nothing in verl 0.9.1 reads aaa"),
+        ("+trainer." + "a" * 100_000, "nothing in verl 0.9.1 reads aaa"),
     ],
 )
 def test_a_key_is_known_or_the_nearest_is_named(key: str, problem: str | None) -> None:

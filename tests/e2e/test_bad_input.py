@@ -39,7 +39,10 @@ INVALID = {
     "accelerator": ({"accelerator__class": "h100"}, "spec.accelerator.class: class h100 does not exist"),
     "batch": ({"trainer__globalBatchSize": 33, "trainer__samplesPerPrompt": 3}, "spec.trainer.globalBatchSize: 33"),
     "devices": ({"rollout": {"parallelism": {"tensor": 3}}}, "spec.rollout.parallelism.tensor: 3 does not divide"),
-    "mini-batch": ({"trainer__miniBatchSize": 7}, "spec.trainer.miniBatchSize: 7 does not divide"),
+    "mini-batch": (
+        {"trainer__miniBatchSize": 64},
+        "spec.trainer.miniBatchSize: 64 is more than trainer.globalBatchSize",
+    ),
     "typed-key": (
         {"verl": {"overrides": {"trainer.total_training_steps": 3}}},
         "spec.verl.overrides[trainer.total_training_steps]: is set by spec.trainer.steps",
@@ -72,7 +75,7 @@ def test_the_operator_rejects_it(kube: Kube, name: str, fields: dict[str, Any], 
 def test_an_invalid_job_that_is_fixed_continues(kube: Kube) -> None:
     name = "fixed"
     image = "rljob.local/no-such-image:1"
-    kube.apply(quickstart.variant(name, trainer__miniBatchSize=7, runtime__image=image))
+    kube.apply(quickstart.variant(name, trainer__miniBatchSize=64, runtime__image=image))
     wait_for("the condition Validated", lambda: condition(kube.get("rljob", name), "Validated"), 30)
     kube.apply(quickstart.variant(name, runtime__image=image))
 

@@ -25,6 +25,7 @@ REFERENCE = re.compile(r"\$\{(\.?[\w.]+)\}")
 DEPTH_MAX = 10
 """References that are followed; verl's schema has two in a row."""
 SUGGESTION_CUTOFF = 0.6
+SECTION_CUTOFF = 0.85
 KEY_SHOWN = 200
 """Characters of a key that are compared with the known ones: the comparison takes quadratic time."""
 
@@ -107,6 +108,8 @@ def _problem_of_new(plain: str, known: Mapping[str, Json | Section]) -> str | No
     parts = plain.split(".")
     depth = next(depth for depth in range(len(parts) - 1, -1, -1) if depth == 0 or ".".join(parts[:depth]) in known)
     parent, name = ".".join(parts[:depth]), parts[depth]
+    if not parent and not difflib.get_close_matches(name[:KEY_SHOWN], _sections(known), n=1, cutoff=SECTION_CUTOFF):
+        return None  # A section of its own, which another trainer of the image may read.
     if parent and (known[parent] is not SECTION or any(map(_is_open, parts[:depth]))):
         return None  # A map that verl passes on, such as engine_kwargs.vllm.
     target = known.get(f"{parent}._target_")
@@ -116,6 +119,15 @@ def _problem_of_new(plain: str, known: Mapping[str, Json | Section]) -> str | No
     near = difflib.get_close_matches(name[:KEY_SHOWN], sorted(siblings), n=1, cutoff=SUGGESTION_CUTOFF)
     hint = f"did you mean {siblings[near[0]]}?" if near else "remove it"
     return f"nothing in verl {VERL_VERSION} reads {name[:KEY_SHOWN]}; {hint}"
+
+
+def is_foreign(key: str, *, megatron: bool) -> bool:
+    """Report whether a key belongs to no section of verl, so that only another trainer of the image reads it."""
+    return key.startswith("+") and key.lstrip("+").split(".")[0] not in _sections(keys(megatron=megatron))
+
+
+def _sections(known: Mapping[str, Json | Section]) -> list[str]:
+    return [key for key in known if "." not in key]
 
 
 def _is_open(name: str) -> bool:

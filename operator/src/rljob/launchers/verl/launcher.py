@@ -58,6 +58,7 @@ class VerlLauncher:
         *memory.WARNINGS,
         *graphs.WARNINGS,
         *limits.WARNINGS,
+        *overrides.WARNINGS,
         *schedule.WARNINGS,
         *rollout.WARNINGS,
         *scheduler.WARNINGS,

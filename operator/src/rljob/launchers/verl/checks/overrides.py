@@ -127,6 +127,17 @@ def _keys_exist(spec: RLJobSpec) -> Iterator[Violation]:
                 )
 
 
+def _sections_are_of_verl(spec: RLJobSpec) -> Iterator[Violation]:
+    """A trainer that an image brings has sections of its own (docs/design/0016-trainers.md); verl ignores them."""
+    for key in spec.verl.overrides:
+        if verl.KEY.fullmatch(key.lstrip("+")) is not None and verl.is_foreign(key, megatron=uses_megatron(spec)):
+            section = key.lstrip("+").split(".")[0]
+            yield Violation(
+                f"spec.verl.overrides[{key}]",
+                f"verl has no section {section[:SHOWN]}; only another trainer of the image can read it",
+            )
+
+
 def _values_have_the_kind(spec: RLJobSpec) -> Iterator[Violation]:
     """Verl does not convert: the text "false" is true, and a number in quotes fails in the middle of the start."""
     known = verl.keys(megatron=uses_megatron(spec))
@@ -230,3 +241,4 @@ CHECKS: tuple[Check, ...] = (
     _experts_stay_in_place,
     _weights_keep_their_layout,
 )
+WARNINGS: tuple[Check, ...] = (_sections_are_of_verl,)
