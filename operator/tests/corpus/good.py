@@ -61,6 +61,16 @@ GOOD = {
             }
         },
     ),
+    "a critic that nobody trains": merged(saved(), key("critic.checkpoint.save_contents", ["model"])),
+    "a warm-up of no share": merged(
+        saved(),
+        override(
+            **{
+                "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": None,
+                "actor_rollout_ref.actor.checkpoint.save_contents": ["model", "optimizer"],
+            }
+        ),
+    ),
     "weights without a schedule": merged(
         saved(), key("actor_rollout_ref.actor.checkpoint.save_contents", ["model", "optimizer"])
     ),

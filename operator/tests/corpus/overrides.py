@@ -8,6 +8,26 @@ ROLLOUT = "actor_rollout_ref.rollout"
 VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
 
 KEYS = {
+    "a key in two spellings": Bad(
+        override(**{"data.seed": 1, "+data.seed": 2}),
+        "spec.verl.overrides[+data.seed]",
+        "data.seed is also set by spec.verl.overrides[data.seed]; remove one of them",
+    ),
+    "a list with such an integer": Bad(
+        key(f"{VLLM}.compilation_config", '{"cudagraph_capture_sizes": [' + "9" * 4300 + "]}"),
+        f"spec.verl.overrides[{VLLM}.compilation_config]",
+        "holds an integer of more than 64 bits",
+    ),
+    "more settings than verl has": Bad(
+        key("+ray_kwargs.ray_init", {f"a{number}": 1 for number in range(1001)}),
+        "spec.verl.overrides[+ray_kwargs.ray_init]",
+        "more than 1000 settings with those of maps; remove some",
+    ),
+    "a long JSON text": Bad(
+        key(f"{VLLM}.hf_overrides", '{"a": "' + "b" * 20_000 + '"}'),
+        f"spec.verl.overrides[{VLLM}.hf_overrides]",
+        "20009 characters of JSON text; at most 16384",
+    ),
     "override of a typed field": Bad(
         key("trainer.nnodes", 4),
         "spec.verl.overrides[trainer.nnodes]",
@@ -133,7 +153,11 @@ HARM = {
 ACTOR_SAVES, ACTOR_LOADS = (f"actor_rollout_ref.actor.checkpoint.{name}_contents" for name in ("save", "load"))
 CONTENTS = {
     what: Bad(
-        key(name, value) | saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}}),
+        merged(
+            key(name, value),
+            saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}}),
+            {"algorithm": {"name": "PPO" if "critic" in name else "GRPO"}},
+        ),
         f"spec.verl.overrides[{name}]",
         message,
     )
@@ -174,6 +198,11 @@ CONTENTS = {
 SAVES = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
 SCHEDULE = {"actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": 0.1}
 RESTARTS = {
+    "a part of no checkpoint": Bad(
+        merged(override(**{ACTOR_SAVES: ["model", "optimizer", "extras"]}), SAVES),
+        f"spec.verl.overrides[{ACTOR_SAVES}]",
+        "'extras' is no part of a checkpoint; use model, optimizer, extra, hf_model",
+    ),
     "a load of what is not saved": Bad(
         merged(override(**{ACTOR_SAVES: ["model", "optimizer"], ACTOR_LOADS: ["model", "optimizer", "extra"]}), SAVES),
         f"spec.verl.overrides[{ACTOR_LOADS}]",

@@ -114,6 +114,26 @@ BAD = {
         "2050 graphs",
     ),
     "graphs in eager mode": Bad(capture(4, eager=True), "spec.rollout.captureSizes", "no graphs are captured"),
+    "a mode of no engine": Bad(
+        key(f"{VLLM}.compilation_config.cudagraph_mode", "FULL_DECODE_ONY"),
+        f"spec.verl.overrides[{VLLM}.compilation_config.cudagraph_mode]",
+        "'FULL_DECODE_ONY' is no compilation_config.cudagraph_mode; use one of NONE, PIECEWISE, FULL, FULL_DECODE_ONLY",
+    ),
+    "sizes that are no numbers": Bad(
+        key(f"{VLLM}.cudagraph_capture_sizes", [8, True, "16", 0]),
+        f"spec.verl.overrides[{VLLM}.cudagraph_capture_sizes]",
+        "3 of the sizes are no numbers from 1 to 1048576",
+    ),
+    "sizes twice": Bad(
+        merged(capture(8), key(f"{VLLM}.cudagraph_capture_sizes", [8])),
+        f"spec.verl.overrides[{VLLM}.cudagraph_capture_sizes]",
+        "the sizes are also set by rollout.captureSizes; remove one",
+    ),
+    "more graphs than streams by vLLM's own argument": Bad(
+        merged(NPU, {"model": {"layers": 409}}, key(f"{VLLM}.cudagraph_capture_sizes", [4, 8, 16, 32, 64])),
+        f"spec.verl.overrides[{VLLM}.cudagraph_capture_sizes]",
+        "2050 graphs",
+    ),
     "graphs in a mode without any": Bad(
         merged(capture(4), key(f"{VLLM}.compilation_config.cudagraph_mode", "NONE")),
         "spec.rollout.captureSizes",

@@ -8,7 +8,9 @@ together with the field that a message names.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -41,9 +43,20 @@ VLLM_ARGUMENTS = {
 CAPTURE_SIZES = "compilation_config.cudagraph_capture_sizes"
 CAPTURE_SIZES_KEY = f"{ROLLOUT}.cudagraph_capture_sizes"
 """The rollout's own list takes precedence where it is not empty (vllm_async_server.py:321, verl 0.9.1)."""
+CAPTURE_SIZES_ARGUMENT = f"{VLLM}.cudagraph_capture_sizes"
+"""vLLM's own argument for the same; it refuses both (vllm/engine/arg_utils.py:2195-2201, 0.23.0)."""
 GRAPH_MODE = "compilation_config.cudagraph_mode"
 GRAPH_MODE_DEFAULT = "FULL_AND_PIECEWISE"
 """vllm_async_server.py:310, verl 0.9.1."""
+
+
+SETTINGS_MAX = 1000
+"""Settings of a job's overrides, those in maps counted one by one: verl has about as many keys."""
+INTEGER_MAX = 2**63 - 1
+TOO_LARGE = "an integer of more than 64 bits"
+"""What a setting has in place of one; a check refuses it."""
+JSON_TEXT_MAX = 16_384
+"""Characters of JSON text in an override."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,9 @@ class Effective:
         """
         if argument == CAPTURE_SIZES:
             found = self.setting(CAPTURE_SIZES_KEY)
-            return found if found and found.value else self.setting(f"{VLLM}.{argument}")
+            if found is None or not found.value:
+                found = self.setting(f"{VLLM}.{argument}") or self.setting(CAPTURE_SIZES_ARGUMENT)
+            return found
         found = self.setting(f"{VLLM}.{argument}")
         if found is not None and found.value is not None:
             return found
@@ -115,8 +130,17 @@ class Effective:
 
 
 def effective(spec: RLJobSpec) -> Effective:
-    """Return the effective configuration of a spec."""
-    return Effective({setting.key: setting for setting in _settings(spec)}, uses_megatron(spec))
+    """Return the effective configuration of a spec. The last one is kept, because every check of a spec asks for it."""
+    kept = _kept[0] if _kept else None
+    if kept is not None and kept[0]() is spec:
+        return kept[1]
+    made = Effective({setting.key: setting for setting in _settings(spec)}, uses_megatron(spec))
+    _kept[:] = [(weakref.ref(spec), made)]
+    return made
+
+
+_kept: list[tuple[weakref.ref[RLJobSpec], Effective]] = []
+"""The last spec, which is immutable, and what was computed from it."""
 
 
 def _settings(spec: RLJobSpec) -> Iterator[Setting]:
@@ -129,28 +153,43 @@ def _settings(spec: RLJobSpec) -> Iterator[Setting]:
 
 def given(spec: RLJobSpec) -> Iterator[Setting]:
     """Yield every value of verl.overrides by its plain key; a map sets the keys below it, because verl merges maps."""
-    for key, value in spec.verl.overrides.items():
-        yield from flat(key.lstrip("+"), value, f"spec.verl.overrides[{key}]")
+    settings = (
+        setting
+        for key, value in spec.verl.overrides.items()
+        for setting in flat(key.lstrip("+"), value, f"spec.verl.overrides[{key}]")
+    )
+    yield from itertools.islice(settings, SETTINGS_MAX)
 
 
 def flat(key: str, value: object, field: str) -> Iterator[Setting]:
-    """Yield the settings of one override."""
+    """Yield the settings of one override; at most one more than a job may have, which a check refuses."""
+    yield from itertools.islice(_flat(key, value, field), SETTINGS_MAX + 1)
+
+
+def _flat(key: str, value: object, field: str) -> Iterator[Setting]:
     left = [(key, value)]
     while left:
         key, value = left.pop()
         members = _mapping(key, value)
         if members is None:
-            yield Setting(key, value, field, by_override=True)
+            yield Setting(key, _bounded(value), field, by_override=True)
         else:
             left += [(f"{key}.{name}", member) for name, member in reversed(list(members.items()))]
+
+
+def _bounded(value: object) -> object:
+    """Return a value without integers that arithmetic and messages could not take."""
+    if isinstance(value, list):
+        return [_bounded(member) for member in value]
+    return TOO_LARGE if isinstance(value, int) and not -INTEGER_MAX <= value <= INTEGER_MAX else value
 
 
 def _mapping(key: str, value: object) -> Mapping[str, object] | None:
     """Return a non-empty map, also where it is written as JSON text, which vLLM accepts for its arguments."""
     if isinstance(value, dict):
         return value or None
-    if isinstance(value, str) and key.startswith(f"{VLLM}.") and value.startswith("{"):
-        return _json_map(value)
+    if isinstance(value, str) and key.startswith(f"{VLLM}.") and value.lstrip().startswith("{"):
+        return _json_map(value) if len(value) <= JSON_TEXT_MAX else None
     return None
 
 

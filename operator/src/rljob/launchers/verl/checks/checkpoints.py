@@ -20,6 +20,8 @@ from rljob.launchers.verl.rows import ACTOR
 
 OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
 MODEL, OPTIMIZER, EXTRA = PARTS = ("model", "optimizer", "extra")
+EXPORTED = "hf_model"
+"""A copy for export, which is never loaded by FSDP."""
 NEEDED = {"save": (MODEL, OPTIMIZER), "load": (MODEL,)}
 """To load the model without its optimizer is how Megatron changes its split (docs/training.md)."""
 CONSTANT = {"lr_scheduler_type": "constant", "lr_decay_style": "constant", "lr_warmup_steps_ratio": 0}
@@ -54,7 +56,7 @@ def _saves_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
     """An asynchronous save is marked before its shards are written: a crash in the first one leaves it incomplete."""
     reason = "an asynchronous checkpoint can look complete while it is not; remove it, or spec.checkpoint"
     seen = effective(spec)
-    for role in (Role(ACTOR), Role("critic")):
+    for role in roles(spec):
         setting = seen.setting(f"{role.key}.checkpoint.async_save")
         if spec.checkpoint is not None and setting is not None and setting.value not in OFF:
             yield Violation(setting.field, reason)
@@ -62,11 +64,23 @@ def _saves_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _lists_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
     """A key below a list changes one of its entries, which nobody can read off the manifest."""
-    lists = [Role(key).contents(does) for key in (ACTOR, "critic") for does in NEEDED]
+    lists = [role.contents(does) for role in roles(spec) for does in NEEDED]
     for setting in given(spec) if spec.checkpoint is not None else ():
         found = next((key for key in lists if setting.key.startswith(f"{key}.")), None)
         if found is not None:
             yield Violation(setting.field, f"changes a part of {found}; override the whole list")
+
+
+def _parts_exist(spec: RLJobSpec) -> Iterator[Violation]:
+    """A part that verl does not know is left out in silence."""
+    seen = effective(spec)
+    for role in roles(spec) if spec.checkpoint is not None else ():
+        for does in NEEDED:
+            setting = seen.setting(role.contents(does))
+            names = setting.value if setting is not None and isinstance(setting.value, list) else []
+            if setting and (wrong := [str(name)[:32] for name in names if name not in (*PARTS, EXPORTED)]):
+                listed = ", ".join((*PARTS, EXPORTED))
+                yield Violation(setting.field, f"{wrong[0]!r} is no part of a checkpoint; use {listed}")
 
 
 def _restarts_continue_the_training(spec: RLJobSpec) -> Iterator[Violation]:
@@ -74,7 +88,7 @@ def _restarts_continue_the_training(spec: RLJobSpec) -> Iterator[Violation]:
     if spec.checkpoint is None:
         return
     seen = effective(spec)
-    for role in (Role(ACTOR), Role("critic")):
+    for role in roles(spec):
         for does, needed in NEEDED.items():
             key = role.contents(does)
             setting = seen.setting(key)
@@ -122,12 +136,14 @@ def has_schedule(seen: Effective, role: str) -> bool:
     steps = seen.value(f"{role}.optim.lr_warmup_steps")
     if isinstance(steps, (int, float)) and steps > 0:
         return True
-    return any(seen.value(f"{role}.optim.{name}") not in (value, UNKNOWN) for name, value in CONSTANT.items())
+    values = ((seen.value(f"{role}.optim.{name}"), constant) for name, constant in CONSTANT.items())
+    return any(value not in (constant, None, UNKNOWN) for value, constant in values)
 
 
 CHECKS: tuple[Check, ...] = (
     _saves_are_whole,
     _lists_are_whole,
+    _parts_exist,
     _restarts_continue_the_training,
     _restarts_find_what_they_load,
     _restarts_keep_the_schedule,

@@ -7,12 +7,20 @@ Sources: vLLM 0.23.0, vllm/config/vllm.py:1618-1750 (_set_cudagraph_sizes); vllm
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.model_shape import model_facts
 from rljob.core.validation.arithmetic import next_multiple
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.effective import CAPTURE_SIZES, GRAPH_MODE, Effective, effective
+from rljob.launchers.verl.effective import (
+    CAPTURE_SIZES,
+    CAPTURE_SIZES_ARGUMENT,
+    GRAPH_MODE,
+    TOO_LARGE,
+    Effective,
+    effective,
+)
 from rljob.render.accelerators import facts_of
 from rljob_runtime.planning.model_facts import Fact
 
@@ -25,6 +33,11 @@ SIZES_OF_UNKNOWN_MODELS = 4
 PIECEWISE = frozenset({"PIECEWISE", "FULL_AND_PIECEWISE"})
 """Modes that capture one graph per layer and size; the others capture one per size (platform.py:599-634)."""
 NO_GRAPHS = "NONE"
+MODES = (NO_GRAPHS, "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
+"""vllm/config/compilation.py, CUDAGraphMode (0.23.0)."""
+SIZE_MAX = 2**20
+"""More tokens than any pass has."""
+SIZES_SHOWN = 8
 DEFAULT_LARGEST = 512
 """Largest size that is captured by default (platform.py:239)."""
 WIDE_STEP_FROM = 256
@@ -32,10 +45,22 @@ WIDE_STEP_FROM = 256
 
 
 def _sizes(seen: Effective) -> list[int]:
-    """Return the sizes that the job sets, by whichever key; wrong types are left to other checks."""
+    """Return the sizes that the job sets, by whichever key, each once; `_sizes_are_numbers` refuses others."""
+    return sorted({size for size in _listed(seen) if _is_size(size)})
+
+
+def _listed(seen: Effective) -> list[Any]:
     found = seen.engine(CAPTURE_SIZES)
-    listed = found.value if found else None
-    return [size for size in listed if isinstance(size, int)] if isinstance(listed, list) else []
+    return found.value if found and isinstance(found.value, list) else []
+
+
+def _is_size(size: object) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= SIZE_MAX
+
+
+def _shown(sizes: list[int]) -> str:
+    more = f" and {len(sizes) - SIZES_SHOWN} more" if len(sizes) > SIZES_SHOWN else ""
+    return ", ".join(map(str, sizes[:SIZES_SHOWN])) + more
 
 
 def _field(seen: Effective) -> str:
@@ -63,7 +88,9 @@ def _graphs_need_more_streams_than_exist(spec: RLJobSpec) -> Iterator[Violation]
         )
 
 
-FULL_ONLY = "+actor_rollout_ref.rollout.engine_kwargs.vllm.compilation_config.cudagraph_mode: FULL_DECODE_ONLY"
+FULL_ONLY = (
+    "verl.overrides +actor_rollout_ref.rollout.engine_kwargs.vllm.compilation_config.cudagraph_mode: FULL_DECODE_ONLY"
+)
 
 
 def _graphs_may_exhaust_the_streams(spec: RLJobSpec) -> Iterator[Violation]:
@@ -89,15 +116,39 @@ def _graphs(spec: RLJobSpec, seen: Effective, layers: Fact | None) -> int:
     """Return the graphs of the sizes that the job sets: one per size and layer; 0 where streams do not limit them."""
     if not facts_of(spec).is_npu or not _captures(seen) or _mode(seen) not in PIECEWISE:
         return 0
-    return len(set(_sizes(seen))) * ((layers.value if layers else 0) + 1)
+    return len(_sizes(seen)) * ((layers.value if layers else 0) + 1)
+
+
+def _sizes_are_numbers(spec: RLJobSpec) -> Iterator[Violation]:
+    """The engine captures a graph for a number of tokens."""
+    seen = effective(spec)
+    if wrong := [size for size in _listed(seen) if not _is_size(size) and size is not TOO_LARGE]:
+        yield Violation(_field(seen), f"{len(wrong)} of the sizes are no numbers from 1 to {SIZE_MAX}; correct them")
+
+
+def _sizes_are_set_once(spec: RLJobSpec) -> Iterator[Violation]:
+    """The engine refuses its argument beside the same setting of compilation_config (arg_utils.py:2195-2201)."""
+    seen = effective(spec)
+    found, argument = seen.engine(CAPTURE_SIZES), seen.setting(CAPTURE_SIZES_ARGUMENT)
+    if argument is not None and argument.value and found is not None and found is not argument:
+        yield Violation(argument.field, f"the sizes are also set by {found.field.removeprefix('spec.')}; remove one")
+
+
+def _mode_exists(spec: RLJobSpec) -> Iterator[Violation]:
+    """The engine does not start with another mode."""
+    seen = effective(spec)
+    found = seen.engine(GRAPH_MODE)
+    if found is not None and found.value is not None and str(found.value).upper() not in MODES:
+        yield Violation(found.field, f"{str(found.value)[:32]!r} is no {GRAPH_MODE}; use one of {', '.join(MODES)}")
 
 
 def _eager_captures_nothing(spec: RLJobSpec) -> Iterator[Violation]:
     """Sizes have no effect without graphs, so one of the two settings is a mistake."""
     seen = effective(spec)
     if _sizes(seen) and not _captures(seen):
-        eager = seen.engine_value("enforce_eager") is True
-        why = "rollout.eager is on" if eager else f"{GRAPH_MODE} is {NO_GRAPHS}"
+        eager = seen.engine("enforce_eager")
+        is_eager = eager is not None and eager.value is True
+        why = f"{eager.field.removeprefix('spec.')} is on" if eager and is_eager else f"{GRAPH_MODE} is {NO_GRAPHS}"
         yield Violation(_field(seen), f"{why}, so no graphs are captured; remove one of the two")
 
 
@@ -107,11 +158,11 @@ def _sizes_fit_the_drafts(spec: RLJobSpec) -> Iterator[Violation]:
     unit = draft.tokens + 1
     wrong = [size for size in _sizes(seen) if size % unit]
     if draft.method != "None" and wrong:
-        listed, fixed = ", ".join(map(str, wrong)), ", ".join(str(next_multiple(size, unit)) for size in wrong)
+        fixed = _shown([next_multiple(size, unit) for size in wrong])
         yield Violation(
             _field(seen),
-            f"{listed}: with speculative.tokens {draft.tokens} sizes must be multiples of {draft.tokens} + 1 = {unit}; "
-            f"use {fixed}",
+            f"{_shown(wrong)}: with speculative.tokens {draft.tokens} sizes must be multiples of {draft.tokens} + 1 = "
+            f"{unit}; use {fixed}",
         )
 
 
@@ -144,6 +195,9 @@ def _largest_default(full: int) -> int:
 
 
 CHECKS: tuple[Check, ...] = (
+    _sizes_are_numbers,
+    _sizes_are_set_once,
+    _mode_exists,
     _graphs_need_more_streams_than_exist,
     _eager_captures_nothing,
     _sizes_fit_the_drafts,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.effective import SECTION, flat, given
+from rljob.launchers.verl.effective import JSON_TEXT_MAX, SECTION, SETTINGS_MAX, TOO_LARGE, flat, given
 from rljob.launchers.verl.job import TYPED_KEYS
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 from rljob.launchers.verl.sizes import uses_megatron
@@ -83,12 +83,39 @@ LAUNCHERS_OWN = {
 }
 """Keys that the launcher sets in every run (`rljob_runtime.launcher_overrides`)."""
 
+SUGGESTIONS_MAX = 8
+"""Unknown keys for which the nearest is searched; the search compares with every key of verl."""
 SHOWN = 40
 """Characters of a value that a message shows."""
 OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
 NZ_NAMES = frozenset({"enable_nz", "enable_weight_nz_layout", "weight_nz_mode"})
 NZ_VARIABLES = frozenset({"VLLM_ASCEND_ENABLE_NZ"})
 EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "VLLM_ENABLE_EPLB"})
+
+
+def _settings_are_few(spec: RLJobSpec) -> Iterator[Violation]:
+    """Every check looks at every setting, so their number and the length of JSON text are bounded."""
+    total = 0
+    for key, value in spec.verl.overrides.items():
+        field = f"spec.verl.overrides[{key}]"
+        settings = list(flat(key.lstrip("+"), value, field))
+        total += len(settings)
+        if any(TOO_LARGE in (found.value if isinstance(found.value, list) else [found.value]) for found in settings):
+            yield Violation(field, f"holds {TOO_LARGE}; correct it")
+        if isinstance(value, str) and len(value) > JSON_TEXT_MAX and value.lstrip().startswith("{"):
+            yield Violation(field, f"{len(value)} characters of JSON text; at most {JSON_TEXT_MAX}")
+        if total > SETTINGS_MAX:
+            yield Violation(field, f"more than {SETTINGS_MAX} settings with those of maps; remove some")
+            return
+
+
+def _keys_are_set_once(spec: RLJobSpec) -> Iterator[Violation]:
+    """Spellings of one key replace each other, and the last one wins."""
+    first: dict[str, str] = {}
+    for setting in given(spec):
+        other = first.setdefault(setting.key, setting.field)
+        if other != setting.field:
+            yield Violation(setting.field, f"{setting.key} is also set by {other}; remove one of them")
 
 
 def _values_are_plain(spec: RLJobSpec) -> Iterator[Violation]:
@@ -114,6 +141,7 @@ def _keys_are_keys(spec: RLJobSpec) -> Iterator[Violation]:
 def _keys_exist(spec: RLJobSpec) -> Iterator[Violation]:
     """A misspelt key would be refused by the launcher when NPUs are held, or ignored by verl if it has a `+`."""
     megatron = uses_megatron(spec)
+    left = SUGGESTIONS_MAX
     for key, value in spec.verl.overrides.items():
         plus = "+" if key.startswith("+") else ""
         if verl.KEY.fullmatch(key.lstrip("+")) is None or not _is_override_value(value):
@@ -121,7 +149,8 @@ def _keys_exist(spec: RLJobSpec) -> Iterator[Violation]:
         for setting in flat(key.lstrip("+"), value, f"spec.verl.overrides[{key}]"):
             if setting.key in TYPED_KEYS or setting.key in LAUNCHERS_OWN or _legacy(setting.key):
                 continue
-            if (problem := verl.problem_of(plus + setting.key, megatron=megatron)) is not None:
+            if (problem := verl.problem_of(plus + setting.key, megatron=megatron, suggest=left > 0)) is not None:
+                left -= 1
                 yield Violation(
                     setting.field, problem if setting.key == key.lstrip("+") else f"{setting.key}: {problem}"
                 )
@@ -230,6 +259,8 @@ def _is_scalar(value: object) -> bool:
 
 
 CHECKS: tuple[Check, ...] = (
+    _settings_are_few,
+    _keys_are_set_once,
     _values_are_plain,
     _keys_are_keys,
     _typed_fields_are_set_once,

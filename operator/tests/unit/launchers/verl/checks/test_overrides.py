@@ -4,7 +4,7 @@ from builders import small_spec, typed
 from corpus.bad import key
 from corpus.overrides import LEGACY as LEGACY_CASES
 
-from rljob.launchers.verl.checks.overrides import LAUNCHERS_OWN, LEGACY, WARNINGS
+from rljob.launchers.verl.checks.overrides import CHECKS, LAUNCHERS_OWN, LEGACY, WARNINGS
 from rljob.launchers.verl.job import TYPED_KEYS
 from rljob_runtime import launcher_overrides
 
@@ -27,3 +27,16 @@ def test_a_section_of_another_trainer_is_a_warning() -> None:
     )
     for name in ("+trainer.anything", "contract.rollout_seconds", "+contract[a]"):
         assert list(check(typed(small_spec(key(name, 1.5))))) == []
+
+
+def test_an_integer_that_nothing_can_take_is_refused() -> None:
+    """In a file, YAML makes it a decimal number, as kubectl does."""
+    found = [str(each) for check in CHECKS for each in check(typed(small_spec(key("data.seed", 2**63))))]
+    assert found == ["spec.verl.overrides[data.seed]: holds an integer of more than 64 bits; correct it"]
+
+
+def test_only_the_first_unknown_keys_get_a_suggestion() -> None:
+    names = {f"trainer.total_epoch{number}": 1 for number in range(12)}
+    spec = typed(small_spec({"verl": {"overrides": names}}))
+    found = [each.message for check in CHECKS for each in check(spec)]
+    assert [("did you mean" in message) for message in found] == [True] * 8 + [False] * 4
