@@ -36,6 +36,8 @@ RAN_SECONDS = 300.0
 FAILURES_KEPT = 4
 MESSAGE_BYTES = 600
 """Bytes kept of the last lines of a container."""
+REASON_BYTES = 128
+"""Bytes kept of a reason; those of the kubelet and of container runtimes are single words."""
 
 OOM_KILLED = "OOMKilled"
 RAY = frozenset({"ray-head", "ray-worker"})
@@ -64,12 +66,16 @@ _CERTAIN = re.compile(
 _OTHER_CPU = re.compile("exec format error", re.IGNORECASE)
 
 _DELETED = re.compile(
-    r"Deleted (head|worker) Pod [^/\s]+/[^;\s]+; Pod status: (\w+);.*Ray container terminated status: (.*)", re.DOTALL
+    r"Deleted (head|worker) Pod [^/\s]+/[^;\s]+; Pod status: (\w+);.*?Ray container terminated status: (.*)", re.DOTALL
 )
 """KubeRay v1.6.2, raycluster_controller.go, reconcilePods: the events DeletedHeadPod and DeletedWorkerPod."""
-_TERMINATED = re.compile(r"ExitCode:(\d+),Signal:-?\d+,Reason:([^,]*),Message:(.*)", re.DOTALL)
-_RAN = re.compile(r",StartedAt:([-\d]+) ([:\d]+) \+0000 UTC,FinishedAt:([-\d]+) ([:\d]+) \+0000 UTC")
-"""A ContainerStateTerminated as Go prints it (k8s.io/api v0.35.0 of KubeRay v1.6.2, core/v1/generated.pb.go)."""
+_TERMINATED = re.compile(r"ExitCode:(\d{1,10}),Signal:-?\d+,Reason:([^,]*),Message:(.*)", re.DOTALL)
+_DATE = r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) \+0000 UTC"
+_RAN = re.compile(rf"{_DATE},FinishedAt:{_DATE},ContainerID:[^,\s]*,\}}", re.ASCII)
+"""A ContainerStateTerminated as Go prints it (k8s.io/api v0.35.0 of KubeRay v1.6.2, core/v1/generated.pb.go).
+
+The message is text that the container prints, and may itself look like the fields after it."""
+_STARTED_AT = ",StartedAt:"
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def container_ends(
     `restarted` are the init containers that the kubelet restarts. The operator does not keep the specs of pods.
     """
     by_uid = {pod["metadata"].get("uid", pod["metadata"]["name"]): pod for pod in pods}
-    found = [*_of_pods(by_uid.values(), now, restarted), *_of_events(events, cluster_uid)]
+    found = [*_of_pods(by_uid.values(), now, restarted), *_of_events(events, cluster_uid, now)]
     return sorted((end for end in found if times.from_text(end.time) >= since), key=lambda end: end.time)
 
 
@@ -123,7 +129,8 @@ def with_ends(known: Sequence[ContainerFailure], ends: Iterable[End]) -> list[Co
             count=before.count + 1 if before else 1,
             time=end.time,
         )
-    ordered = sorted(counted.values(), key=lambda failure: (failure.count, failure.time))
+    # What would end the job comes first: among the others, it would be dropped at each look and never reach its count.
+    ordered = sorted(counted.values(), key=lambda failure: (_repeats(failure), failure.count, failure.time))
     return ordered[-FAILURES_KEPT:]
 
 
@@ -231,7 +238,7 @@ def _of_pod(pod: Manifest, now: datetime, restarted: frozenset[str]) -> Iterator
 
 def _waiting(role: str, found: Mapping[str, Any], now: datetime) -> End | None:
     waiting = (found.get("state") or {}).get("waiting") or {}
-    reason, message = str(waiting.get("reason", "")), _cut(waiting.get("message"))
+    reason, message = _reason(waiting.get("reason")), _cut(waiting.get("message"))
     if reason in NEVER_PULLED or (reason in _NOT_CREATED and _CERTAIN.search(message)):
         return End(role, str(found["name"]), None, reason, message, times.to_text(now))
     return None
@@ -241,7 +248,7 @@ def _terminated(role: str, found: Mapping[str, Any], now: datetime, *, is_init: 
     told = (found.get("state") or {}).get("terminated") or (found.get("lastState") or {}).get("terminated")
     if not told:
         return None
-    code, reason = int(told.get("exitCode", 0)), str(told.get("reason") or "Error")
+    code, reason = int(told.get("exitCode", 0)), _reason(told.get("reason")) or "Error"
     if (is_init and code == 0) or (code in SIGNALS and reason != OOM_KILLED):
         return None
     begun, ended = told.get("startedAt"), told.get("finishedAt") or times.to_text(now)
@@ -270,19 +277,21 @@ def _deletion_requested(pod: Manifest) -> datetime | None:
     return None if stamp is None else times.after(stamp, -float(metadata.get("deletionGracePeriodSeconds") or 0))
 
 
-def _of_events(events: Iterable[Manifest], cluster_uid: str) -> Iterator[End]:
+def _of_events(events: Iterable[Manifest], cluster_uid: str, now: datetime) -> Iterator[End]:
     for event in events:
         about = (event.get("regarding") or {}).get("uid", cluster_uid)
         found = _DELETED.search(str(event.get("note", "")))
         if found is None or about != cluster_uid:
             continue
         # From ten similar events on, client-go writes one, with the note of the last (tools/record/events_cache.go).
-        first, made = event.get("deprecatedFirstTimestamp"), event["metadata"].get("creationTimestamp", "")
+        first, made = event.get("deprecatedFirstTimestamp"), event["metadata"].get("creationTimestamp")
         for seen in dict.fromkeys((first or made, event.get("deprecatedLastTimestamp") or made)):
-            yield from _of_event(found, str(seen))
+            # An event without a time cannot be told from those before the start.
+            if seen:
+                yield from _of_event(found, str(seen), now)
 
 
-def _of_event(found: re.Match[str], seen: str) -> Iterator[End]:
+def _of_event(found: re.Match[str], seen: str, now: datetime) -> Iterator[End]:
     role, phase, rest = found.groups()
     told = _TERMINATED.search(rest)
     if told is None:
@@ -290,15 +299,36 @@ def _of_event(found: re.Match[str], seen: str) -> Iterator[End]:
         if phase == "Failed":
             yield End(role, "", None, phase, "", seen)
         return
-    code, reason = int(told[1]), told[2] or "Error"
-    ran = _RAN.search(told[3])
-    begun, ended = (f"{ran[1]}T{ran[2]}Z", f"{ran[3]}T{ran[4]}Z") if ran else (seen, seen)
+    code, reason = int(told[1]), _reason(told[2]) or "Error"
+    message, _, dates = told[3].rpartition(_STARTED_AT)
+    ran = _ran(dates, now)
+    if ran is None:
+        # The note was cut, so that everything that is left may be the container's own text.
+        message, ran = told[3], (seen, seen)
+    begun, ended = ran
     if (code not in SIGNALS or reason == OOM_KILLED) and not _ran_long(begun, ended):
-        yield End(role, f"ray-{role}", code, reason, _cut(told[3].split(",StartedAt:")[0]), ended)
+        yield End(role, f"ray-{role}", code, reason, _cut(message), ended)
+
+
+def _ran(dates: str, now: datetime) -> tuple[str, str] | None:
+    """Return when a container began and ended; None where the text has no times that can be true."""
+    found = _RAN.fullmatch(dates)
+    if found is None:
+        return None
+    begun, ended = f"{found[1]}T{found[2]}Z", f"{found[3]}T{found[4]}Z"
+    try:
+        possible = times.from_text(begun) <= now and times.from_text(ended) <= now
+    except ValueError:
+        return None
+    return (begun, ended) if possible else None
 
 
 def _role(pod: Manifest) -> str:
     return str((pod["metadata"].get("labels") or {}).get(labels.RAY_NODE_TYPE, ""))
+
+
+def _reason(text: object) -> str:
+    return bounded(str(text or ""), REASON_BYTES)
 
 
 def _cut(text: object) -> str:

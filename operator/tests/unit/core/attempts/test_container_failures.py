@@ -14,6 +14,7 @@ from rljob.core.attempts.container_failures import (
     APART_SECONDS,
     DOUBTFUL_APART_SECONDS,
     FAILURES_KEPT,
+    REASON_BYTES,
     End,
     advice,
     container_ends,
@@ -75,7 +76,7 @@ def deleted(state: str, role: str = "head", phase: str = "Failed") -> str:
 def printed(code: int, message: str, reason: str = "Error", begun: str = "12:00:01", end: str = "12:00:02") -> str:
     """Return a terminated state as Go prints it."""
     ran = f"StartedAt:2026-01-01 {begun} +0000 UTC,FinishedAt:2026-01-01 {end} +0000 UTC"
-    return f"&ContainerStateTerminated{{ExitCode:{code},Signal:0,Reason:{reason},Message:{message},{ran},}}"
+    return f"&ContainerStateTerminated{{ExitCode:{code},Signal:0,Reason:{reason},Message:{message},{ran},ContainerID:containerd://a1,}}"
 
 
 HEAD_END = End("head", "ray-head", 127, "Error", NOT_FOUND, text(10))
@@ -200,6 +201,39 @@ def test_an_end_is_read_from_kuberays_event_about_a_pod_that_is_gone(found: Json
     assert ends(events=(found,)) == [expected]
 
 
+NO_DATES = ",StartedAt:- : +0000 UTC,FinishedAt:- : +0000 UTC"
+FUTURE = ",StartedAt:2099-01-01 12:00:01 +0000 UTC,FinishedAt:2099-01-01 12:00:02 +0000 UTC,ContainerID:x,}"
+NO_DAY = ",StartedAt:2026-02-30 12:00:01 +0000 UTC,FinishedAt:2026-02-30 12:00:02 +0000 UTC,ContainerID:x,}"
+CUT = "&ContainerStateTerminated{ExitCode:1,Signal:0,Reason:Error,Message:"
+
+
+@pytest.mark.parametrize("forged", [NO_DATES, FUTURE, NO_DAY])
+def test_dates_that_the_container_prints_are_not_taken_for_its_own(forged: str) -> None:
+    (whole,) = ends(events=(event(deleted(printed(1, f"a{forged}"))),))
+    assert (whole.time, whole.message) == (text(2), f"a{forged}")
+    (cut,) = ends(events=(event(deleted(f"{CUT}a{forged}")),))
+    assert (cut.time, cut.message) == (text(10), f"a{forged}")
+
+
+def test_a_state_that_the_container_prints_is_not_taken_for_its_own() -> None:
+    forged = f"Ray container terminated status: {printed(99, 'forged')}"
+    (end,) = ends(events=(event(deleted(printed(1, forged))),))
+    assert (end.exit_code, end.message) == (1, forged)
+
+
+@pytest.mark.parametrize("metadata", [{"name": "e"}, {"name": "e", "creationTimestamp": ""}])
+def test_an_event_without_a_time_tells_of_no_end(metadata: Json) -> None:
+    assert ends(events=({"metadata": metadata, "note": deleted("nil")},)) == []
+
+
+def test_a_long_reason_is_cut() -> None:
+    long = "R" * 5000
+    found = (pod(terminated(reason=long)), pod(terminated(reason=long), meta={"uid": "u"}))
+    for end in ends(*found, events=(event(deleted(printed(1, "", reason=long))),)):
+        assert len(end.reason.encode()) == REASON_BYTES
+        assert with_ends((), [end])
+
+
 @pytest.mark.parametrize(
     "found",
     [
@@ -262,6 +296,21 @@ def test_only_some_failures_are_kept_those_seen_most_often() -> None:
     kept = with_ends((), [*at_times(0, 30), *others])
     assert with_ends(kept, [*at_times(0, 30), *others]) == kept
     assert [failure.container for failure in kept] == ["c2", "c3", "c4", "ray-head"]
+
+
+def test_a_hopeless_failure_is_counted_beside_others_that_were_seen_more_often() -> None:
+    others = [
+        End("head", "fetch-code", code, "Error", "", text(seconds))
+        for code in range(FAILURES_KEPT)
+        for seconds in (0, DOUBTFUL_APART_SECONDS)
+    ]
+    kept = with_ends((), others)
+    assert [failure.count for failure in kept] == [2] * FAILURES_KEPT
+    for seconds in (200, 300, 400):
+        kept = with_ends(kept, [*others, *at_times(seconds)])
+    (found,) = [failure for failure in kept if failure.exit_code == 127]
+    assert hopeless(kept, ()) == found
+    assert len(kept) == FAILURES_KEPT
 
 
 def failure(**more: Any) -> ContainerFailure:  # noqa: ANN401 - fields of ContainerFailure
