@@ -15,6 +15,7 @@ from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rollout import BATCHED_TOKENS
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch, mini_batch, uses_megatron
+from rljob.launchers.verl.variables import worker_value
 from rljob.render.accelerators import facts_of
 from rljob.render.hbm import die_memory
 from rljob_runtime.planning.memory import Die, Engine, Plan, Recompute, Rollout, Trainer, plan
@@ -24,6 +25,8 @@ from rljob_runtime.planning.weights import Cut
 BUFFER_VARIABLE = "HCCL_BUFFSIZE"
 BUFFER_DEFAULT = 200
 """MB, allocated twice per communicator: CANN 9.0, environment variables, HCCL_BUFFSIZE."""
+BUFFER_MEGABYTES = range(1, 65537)
+"""From CANN's least value to the memory of a whole die, 64 GiB."""
 FRACTION, SEQUENCES = 0.5, 256
 """verl 0.9.1, trainer/config/rollout/rollout.yaml:46,84."""
 BUCKET_KEY = f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes"
@@ -51,11 +54,14 @@ def _keys(spec: RLJobSpec) -> dict[str, object]:
     return {key: setting.value for key, setting in effective(spec).settings.items()}
 
 
+def buffer_megabytes(text: str) -> int | None:
+    """Return a value of HCCL_BUFFSIZE; None for one that no die could hold, or that is no number."""
+    found = re.fullmatch(r"[0-9]{1,5}", text)
+    return int(text) if found and int(text) in BUFFER_MEGABYTES else None
+
+
 def _buffer_megabytes(spec: RLJobSpec) -> int:
-    for variable in spec.worker_groups[0].template.env:
-        if variable.name == BUFFER_VARIABLE and (variable.value or "").isdecimal():
-            return int(variable.value or 0)
-    return BUFFER_DEFAULT
+    return buffer_megabytes(worker_value(spec, BUFFER_VARIABLE) or "") or BUFFER_DEFAULT
 
 
 def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:

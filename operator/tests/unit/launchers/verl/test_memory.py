@@ -4,7 +4,7 @@ import pytest
 from builders import Json, group, merged, small_spec, typed
 
 from rljob.core.spec.model_shape import known_shape
-from rljob.launchers.verl.memory import _keys, _rollout, _stages, _trainer, memory_plan
+from rljob.launchers.verl.memory import _keys, _rollout, _stages, _trainer, buffer_megabytes, memory_plan
 from rljob_runtime.planning.architectures import BUILT_IN
 from rljob_runtime.planning.memory import Engine, Recompute, Trainer
 from rljob_runtime.planning.weights import Cut
@@ -148,6 +148,33 @@ def test_buffers_of_hccl_are_those_of_the_workers_environment() -> None:
     assert communicator([]) == 400
     assert communicator([{"name": "OTHER", "value": "1"}, {"name": "HCCL_BUFFSIZE", "value": "300"}]) == 600
     assert communicator([{"name": "HCCL_BUFFSIZE", "value": "many"}]) == 400
+
+
+def test_a_buffer_is_counted_from_the_place_that_applies() -> None:
+    def communicator(change: Json) -> int:
+        found = memory_plan(typed(merged(FSDP, change)), SMALL)
+        assert found is not None
+        return found.die.communicator_bytes >> 20
+
+    def of_patch(**entry: str) -> Json:
+        container = {"name": "ray-worker", "env": [{"name": "HCCL_BUFFSIZE", **entry}]}
+        return {"podSpecPatch": {"workers": {"containers": [container]}}}
+
+    env = [{"name": "HCCL_BUFFSIZE", "value": "300"}]
+    template = group({"devicesPerNode": 8, "template": {"env": env}})
+    ray: Json = {"verl": {"overrides": {"+ray_kwargs.ray_init.runtime_env.env_vars.HCCL_BUFFSIZE": 500}}}
+    assert communicator(of_patch(value="400")) == 800
+    assert communicator(merged(template, of_patch(value="400"))) == 800
+    assert communicator(merged(template, of_patch(**{"$patch": "delete"}))) == 400
+    assert communicator(merged(merged(template, of_patch(value="400")), ray)) == 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"),
+    [("1", 1), ("65536", 65536), ("0", None), ("65537", None), ("9" * 400, None), ("-1", None), ("\u0663", None)],
+)
+def test_a_buffer_has_a_size_that_a_die_could_hold(text: str, megabytes: int | None) -> None:
+    assert buffer_megabytes(text) == megabytes
 
 
 def test_the_shape_is_the_jobs_config_json_then_a_known_model_then_nothing() -> None:

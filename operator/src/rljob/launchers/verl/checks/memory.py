@@ -12,7 +12,16 @@ from rljob.api.training import MemoryCheck
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.model_shape import known_shape
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.memory import memory_plan
+from rljob.launchers.verl.memory import (
+    BUFFER_DEFAULT,
+    BUFFER_MEGABYTES,
+    BUFFER_VARIABLE,
+    buffer_megabytes,
+    memory_plan,
+)
+from rljob.launchers.verl.variables import worker_variable
+from rljob.render.accelerators import facts_of
+from rljob_runtime.contract import quoted
 from rljob_runtime.planning.memory import Phase, PhaseName, Plan
 from rljob_runtime.planning.shapes import Shape, ShapeError
 
@@ -103,5 +112,17 @@ def _plan(spec: RLJobSpec) -> Plan | None:
     return memory_plan(spec, shape) if shape else None
 
 
-CHECKS: tuple[Check, ...] = (_model_fits,)
+def _buffers_have_a_size(spec: RLJobSpec) -> Iterator[Violation]:
+    """HCCL refuses other values when the first communicator is created, and the estimate could not count them."""
+    found = worker_variable(spec, BUFFER_VARIABLE)
+    if found is not None and found.value and facts_of(spec).is_npu and buffer_megabytes(found.value) is None:
+        yield Violation(
+            found.field,
+            f"{quoted(found.value)}: {BUFFER_VARIABLE} is a size in MB from {BUFFER_MEGABYTES[0]} to "
+            f"{BUFFER_MEGABYTES[-1]}, allocated twice for each communicator; set such a number or remove it "
+            f"(default {BUFFER_DEFAULT})",
+        )
+
+
+CHECKS: tuple[Check, ...] = (_model_fits, _buffers_have_a_size)
 WARNINGS: tuple[Check, ...] = (_memory_is_short,)

@@ -1,5 +1,6 @@
 """Rejections and warnings about memory that have no row in the corpus."""
 
+import pytest
 from builders import Json, group, merged, small_spec, validate
 from corpus.memory import OFFLOADED, WIDE, on_a3
 
@@ -45,3 +46,36 @@ def test_without_a_known_model_nothing_is_judged() -> None:
 
 def test_processors_are_not_judged() -> None:
     assert fields({"model": {"architecture": "Qwen2.5-0.5B"}}) == ([], [])
+
+
+WORKER = "spec.workerGroups[0].template.env[0]"
+
+
+def with_buffer(text: str) -> Json:
+    return merged(A2, group({"devicesPerNode": 8, "template": {"env": [{"name": "HCCL_BUFFSIZE", "value": text}]}}))
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "0", "many", "65537"])
+def test_a_buffer_of_no_possible_size_is_refused(text: str) -> None:
+    (violation,) = validate("sums", small_spec(with_buffer(text))).violations
+    assert violation.field == WORKER
+    assert "HCCL_BUFFSIZE is a size in MB from 1 to 65536" in violation.message
+    assert "set such a number or remove it" in violation.message
+
+
+@pytest.mark.parametrize("text", ["", "1", "300"])
+def test_a_buffer_of_a_possible_size_passes(text: str) -> None:
+    assert fields(with_buffer(text))[0] == []
+
+
+def test_the_refusal_of_a_buffer_names_the_place_that_applies() -> None:
+    key = "+ray_kwargs.ray_init.runtime_env.env_vars.HCCL_BUFFSIZE"
+    change = merged(with_buffer("300"), {"verl": {"overrides": {key: "many"}}})
+    assert fields(change)[0] == [f"spec.verl.overrides[{key}]"]
+    repaired = merged(with_buffer("many"), {"verl": {"overrides": {key: "300"}}})
+    assert fields(repaired)[0] == []
+
+
+def test_a_buffer_of_processors_is_not_judged() -> None:
+    env = [{"name": "HCCL_BUFFSIZE", "value": "many"}]
+    assert fields(group({"template": {"env": env}})) == ([], [])

@@ -146,13 +146,42 @@ def test_other_variables_are_no_warning() -> None:
     assert warnings(variables(HCCL_BUFFSIZE="300") | {"head": {"template": {"env": [{"name": "A"}]}}}) == []
 
 
-def test_a_variable_of_a_class_counts_as_set() -> None:
+def refused_with(class_value: str, change: Json) -> list[str]:
+    """Return the fields that are refused where the class sets the allocator's configuration."""
     row = BUILT_IN["atlas-a3-superpod"]
-    facts = AcceleratorFacts.model_validate(
-        row.model_dump(by_alias=True) | {"env": {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}}
-    )
-    spec = typed(small_spec(NPU), AcceleratorTable({**BUILT_IN, "atlas-a3-superpod": facts}))
-    assert [found.field for check in CHECKS for found in check(spec)] == ["spec.accelerator.class"]
+    facts = AcceleratorFacts.model_validate(row.model_dump(by_alias=True) | {"env": {ALLOCATOR: class_value}})
+    spec = typed(small_spec(merged(NPU, change)), AcceleratorTable({**BUILT_IN, "atlas-a3-superpod": facts}))
+    return [found.field for check in CHECKS for found in check(spec)]
+
+
+ALLOCATOR, SEGMENTS, WHOLE = "PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True", "expandable_segments:False"
+IN_RAY = f"{RUNTIME_ENV}.{ALLOCATOR}"
+
+
+def patched(value: str) -> Json:
+    container = {"name": "ray-worker", "env": [{"name": ALLOCATOR, "value": value}]}
+    return {"podSpecPatch": {"workers": {"containers": [container]}}}
+
+
+@pytest.mark.parametrize(
+    ("class_value", "change", "fields"),
+    [
+        (SEGMENTS, {}, ["spec.accelerator.class"]),
+        (SEGMENTS, variables(**{ALLOCATOR: WHOLE}), []),
+        (WHOLE, variables(**{ALLOCATOR: SEGMENTS}), [WORKER]),
+        (SEGMENTS, patched(WHOLE), []),
+        (
+            WHOLE,
+            merged(variables(**{ALLOCATOR: WHOLE}), patched(SEGMENTS)),
+            ["spec.podSpecPatch.workers.containers[0].env[0]"],
+        ),
+        (WHOLE, merged(variables(**{ALLOCATOR: SEGMENTS}), patched(WHOLE)), []),
+        (WHOLE, merged(patched(SEGMENTS), sets({IN_RAY: WHOLE})), []),
+        (SEGMENTS, merged(patched(WHOLE), sets({IN_RAY: SEGMENTS})), [f"spec.verl.overrides[{IN_RAY}]"]),
+    ],
+)
+def test_of_a_variable_only_the_value_that_applies_is_judged(class_value: str, change: Json, fields: list[str]) -> None:
+    assert refused_with(class_value, change) == fields
 
 
 @pytest.mark.parametrize(

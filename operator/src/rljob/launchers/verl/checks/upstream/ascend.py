@@ -5,11 +5,11 @@ Options come from `additional_config`; some fall back to a variable of the worke
 
 from __future__ import annotations
 
-from rljob.launchers.verl.checks.upstream.environment import worker_value
 from rljob.launchers.verl.checks.upstream.rule import Rule, Table
 from rljob.launchers.verl.checks.upstream.settings import Settings
 from rljob.launchers.verl.effective import CAPTURE_SIZES, GRAPH_MODE, VLLM
 from rljob.launchers.verl.rows import ROLLOUT
+from rljob.launchers.verl.variables import worker_value
 
 PLATFORM, CONFIG = "vllm_ascend/platform.py", "vllm_ascend/ascend_config.py"
 OPTIONS = f"{VLLM}.additional_config"
@@ -25,12 +25,12 @@ def option(name: str) -> str:
 
 def _size(s: Settings, name: str, variable: str) -> float:
     """Return a number from an option, or from the variable that stands in for it."""
-    default = worker_value(s, variable)
+    default = worker_value(s.spec, variable)
     return s.number(option(name), float(default) if default and default.isdecimal() else 0)
 
 
 def _flashcomm(s: Settings) -> bool:
-    default = worker_value(s, "VLLM_ASCEND_ENABLE_FLASHCOMM1") not in (None, "", "0")
+    default = worker_value(s.spec, "VLLM_ASCEND_ENABLE_FLASHCOMM1") not in (None, "", "0")
     return s.on(option("enable_flashcomm1"), default=default)
 
 

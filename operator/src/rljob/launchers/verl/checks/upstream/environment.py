@@ -10,27 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
 from rljob.core.validation.violation import Violation
 from rljob.launchers.verl.checks.upstream.settings import Settings
 from rljob.launchers.verl.effective import VLLM
-from rljob.render.accelerators import facts_of
-
-RUNTIME_ENV = "ray_kwargs.ray_init.runtime_env.env_vars"
-"""verl merges it into the runtime environment of every process (verl/trainer/main_ppo.py:71, 0.9.1)."""
-RAY_WORKER = "ray-worker"
-"""The Ray container of the worker pods, which podSpecPatch may name."""
-
-
-@dataclass(frozen=True)
-class Set:
-    """A variable that the processes of the workers see."""
-
-    field: str
-    name: str
-    value: str | None
-    """None where it is not literal."""
+from rljob.launchers.verl.variables import of_template, worker_variables
 
 
 @dataclass(frozen=True)
@@ -113,46 +97,6 @@ PER_PROCESS = {
 """Variables of single processes, and what a value on all pods does (verl 0.9.1, vLLM 0.23.0)."""
 
 
-def worker_variables(settings: Settings) -> Iterator[Set]:
-    """Yield every variable of the trainer's and engine's processes that a manifest or the class sets."""
-    spec = settings.spec
-    yield from _of_template(spec, fields.WORKERS)
-    for field, entry in _patched(spec):
-        value = entry.get("value")
-        yield Set(field, str(entry.get("name")), value if isinstance(value, str) else None)
-    for found in settings.below(RUNTIME_ENV):
-        name, value = found.key.removeprefix(f"{RUNTIME_ENV}."), found.value
-        yield Set(found.field, name, None if value is None else str(value))
-    for name, text in facts_of(spec).env.items():
-        yield Set("spec.accelerator.class", name, text)
-
-
-def worker_value(settings: Settings, name: str) -> str | None:
-    """Return the literal value that the engine sees of a variable, if a manifest or the class sets one."""
-    return next((found.value for found in worker_variables(settings) if found.name == name), None)
-
-
-def _of_template(spec: RLJobSpec, place: str) -> Iterator[Set]:
-    for path, template in fields.templates(spec):
-        if path == place:
-            for index, entry in enumerate(template.env):
-                yield Set(f"{path}.env[{index}]", entry.name, entry.value)
-
-
-def _patched(spec: RLJobSpec) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the variables of the Ray container in podSpecPatch.workers; the checks of patches report other shapes."""
-    for path, container in _entries((spec.pod_spec_patch.workers or {}).get("containers")):
-        if container.get("name") == RAY_WORKER:
-            for place, entry in _entries(container.get("env")):
-                yield f"spec.podSpecPatch.workers.containers{path}.env{place}", entry
-
-
-def _entries(value: object) -> Iterator[tuple[str, Mapping[str, object]]]:
-    for index, entry in enumerate(value if isinstance(value, list) else ()):
-        if isinstance(entry, Mapping):
-            yield f"[{index}]", entry
-
-
 def _sleeps(s: Settings) -> bool:
     """Report whether the engine has sleep mode: verl's default (verl/workers/config/rollout.py:268, 0.9.1)."""
     return s.on(f"{VLLM}.enable_sleep_mode", default=True)
@@ -160,7 +104,7 @@ def _sleeps(s: Settings) -> bool:
 
 def variables_that_fail(settings: Settings) -> Iterator[Violation]:
     """Report variables that upstream refuses when a worker or the engine starts."""
-    found = tuple(worker_variables(settings))
+    found = worker_variables(settings.spec)
     values = {entry.name: entry.value for entry in found if entry.value is not None}
     for entry in found:
         for rule in RULES:
@@ -170,8 +114,8 @@ def variables_that_fail(settings: Settings) -> Iterator[Violation]:
 
 def variables_in_the_wrong_place(settings: Settings) -> Iterator[Violation]:
     """Report variables of single processes, which every process inherits, and those of the engine on the head."""
-    head = tuple(_of_template(settings.spec, fields.HEAD))
-    for entry in (*worker_variables(settings), *head):
+    head = tuple(of_template(settings.spec, fields.HEAD))
+    for entry in (*worker_variables(settings.spec), *head):
         if (why := PER_PROCESS.get(entry.name)) is not None:
             yield Violation(entry.field, f"{entry.name}: {why}; remove it")
     for entry in head:
