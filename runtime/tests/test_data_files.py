@@ -115,10 +115,10 @@ def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text("[]")
     error = refused(settings(first, validation=(str(second), str(first), str(tmp_path / "c.json"), "/d/e.csv")))
     assert [part.split(" ")[0] for part in str(error).split("; ") if part.startswith("data.")] == [
-        "data.validation[2]",
-        "data.validation[3]",
         "data.train[0]",
         "data.validation[0]",
+        "data.validation[2]",
+        "data.validation[3]",
     ]
 
 
@@ -132,6 +132,7 @@ def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
         (b'{"prompt": ', "is no JSON"),
         (b"\xff\xfe{}", "is not UTF-8: invalid start byte at byte 0"),
         (b"[1, 2]", "holds a number as its first row, expected an object"),
+        (b'{"prompt": ' + b"[" * 100_000, "nests its first row too deeply to be read; write flat rows"),
     ],
 )
 def test_a_file_that_is_no_json_or_empty_is_refused(tmp_path: Path, content: bytes, told: str) -> None:
@@ -179,26 +180,54 @@ def test_a_volume_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "no answer within 0.1 s" in str(error)
 
 
-def head(rows: int | None) -> Head:
-    return Head("data.train[0]", "/d/a.parquet", (), {}, rows)
+def head(rows: int | None, path: str = "/d/a.parquet") -> Head:
+    return Head("data.train[0]", path, (), {}, rows)
 
 
 def test_fewer_prompts_than_a_step_takes_are_refused() -> None:
-    data_files.require_a_batch([head(20), head(12)], settings(batch=32))
+    one, two = "/d/a.parquet", "/d/b.parquet"
+    data_files.require_a_batch([head(20), head(12, two), head(1, "/d/v.parquet")], settings(one, two, batch=32))
     with pytest.raises(RefusedError, match=r"data\.train has 31 rows, fewer than the 32 prompts of a step") as small:
-        data_files.require_a_batch([head(31)], settings(batch=32))
+        data_files.require_a_batch([head(31), head(9, "/d/v.parquet")], settings(one, batch=32))
     assert (small.value.code, small.value.reason) == (ExitCode.BAD_CONFIG, "DataTooSmall")
     with pytest.raises(RefusedError, match=r"has 40 rows, of which data\.train_max_samples takes 8, fewer than"):
-        data_files.require_a_batch([head(40)], settings(batch=32, train_max=8))
+        data_files.require_a_batch([head(40)], settings(one, batch=32, train_max=8))
 
 
-@pytest.mark.parametrize("heads", [[head(1), head(None)], []])
+def test_a_file_that_is_named_twice_is_read_once_and_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_head(field: str, path: str, *_: Any, **__: Any) -> Head:
+        opened.append(field)
+        return head(20, path)
+
+    opened: list[str] = []
+    monkeypatch.setattr(data_files, "read_head", read_head)
+    twice = ("/d/a.parquet", "/d/a.parquet")
+    data_files.require(settings(*twice, validation=("/d/a.parquet",), batch=40))
+    assert opened == ["data.train[0]"]
+    assert "data.train has 40 rows, fewer than the 41 prompts" in str(refused(settings(*twice, batch=41)))
+
+
+@pytest.mark.parametrize("heads", [[head(1), head(None, "/d/b.parquet")], [head(1)], []])
 def test_an_unknown_number_of_prompts_is_not_judged(heads: list[Head]) -> None:
-    data_files.require_a_batch(heads, settings(batch=32))
+    data_files.require_a_batch(heads, settings("/d/a.parquet", "/d/b.parquet", batch=32))
+
+
+def test_a_run_without_training_files_needs_no_batch() -> None:
+    data_files.require_a_batch([], settings(batch=32))
+
+
+def test_of_a_json_row_only_the_judged_columns_are_kept_and_none_after_the_judgement(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", ROW | {"text": "x" * 1000})
+    read = data_files.read_head("data.train[0]", str(path), "prompt")
+    assert read.row == ROW
+    assert "text" in read.columns
+    heads, problems = data_files.read(settings(path))
+    assert [(head.path, head.row, head.columns) for head in heads] == [(str(path), {}, ())]
+    assert problems == []
 
 
 def test_an_evaluation_needs_no_whole_batch() -> None:
-    data_files.require_a_batch([head(1)], settings(batch=None))
+    data_files.require_a_batch([head(1)], settings("/d/a.parquet", batch=None))
 
 
 def config(**changes: Any) -> Any:

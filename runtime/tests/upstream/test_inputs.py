@@ -189,6 +189,13 @@ def test_fewer_rows_than_a_step_takes_are_refused(tmp_path: Path) -> None:
     assert "data.train has 6 rows, fewer than the 7 prompts of a step" in refusal(settings(*files, batch=7))
 
 
+def test_a_file_that_is_named_twice_counts_twice_as_verl_counts_it(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", [ROW] * 3)
+    assert len(verl_reads([file, file], tmp_path)) == 6
+    data_files.require(settings(file, file, batch=6))
+    assert "data.train has 6 rows, fewer than the 7 prompts of a step" in refusal(settings(file, file, batch=7))
+
+
 @pytest.mark.parametrize(
     ("other", "column"),
     [

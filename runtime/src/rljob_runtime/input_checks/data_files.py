@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ class DataSettings:
         )
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Yield the field and the path of each file, once."""
+        """Yield the field and the path of each file, once: one that is named twice is read once."""
         seen: set[str] = set()
         for field, paths in (("data.train", self.train), ("data.validation", self.validation)):
             for index, path in enumerate(paths):
@@ -87,7 +87,7 @@ class Head:
     path: str
     columns: tuple[str, ...]
     row: Mapping[str, Any]
-    """The first row, without columns that nothing here judges."""
+    """The first row, without columns that nothing here judges; empty once it is judged, because it may be large."""
     rows: int | None = None
     """Number of rows; None if the format does not tell."""
     features: Mapping[str, Any] | None = None
@@ -113,31 +113,35 @@ def require(settings: DataSettings) -> None:
             "DataUnreadable",
             f"data.train and data.validation: {error}; look at the volume; another attempt reads them again",
         ) from error
-    problems += [problem for head in heads for problem in judge(head, settings)]
     problems += disagreements(heads, settings)
     if problems:
         raise RefusedError(ExitCode.BAD_CONFIG, "DataInvalid", "; ".join(problems))
-    require_a_batch([head for head in heads if head.field.startswith("data.train")], settings)
+    require_a_batch(heads, settings)
 
 
 def read(settings: DataSettings) -> tuple[list[Head], list[str]]:
-    """Return the head of each file that can be read, and the problems of the others. Raises OSError."""
-    heads, problems = [], []
+    """Return the head of each file that can be read, judged and without its row, and all problems. Raises OSError."""
+    heads: list[Head] = []
+    problems: list[str] = []
     compare = max(len(settings.train), len(settings.validation)) > 1
     for field, path in settings.files():
         try:
-            heads.append(read_head(field, path, settings.prompt_key, compare=compare))
+            head = read_head(field, path, settings.prompt_key, compare=compare)
         except UnreadableError as error:
             problems.append(f"{field} {path}: {error}")
+            continue
+        problems += judge(head, settings)
+        heads.append(replace(head, columns=(), row={}))
     return heads, problems
 
 
 def read_head(field: str, path: str, prompt_key: str, *, compare: bool = False) -> Head:
     """Read schema and first row of a file. Raises UnreadableError, or OSError for the volume."""
+    judged = (prompt_key, DATA_SOURCE, REWARD_MODEL, EXTRA_INFO)
     if path.endswith(".parquet"):
-        return _read_parquet(field, path, (prompt_key, DATA_SOURCE, REWARD_MODEL, EXTRA_INFO), compare=compare)
+        return _read_parquet(field, path, judged, compare=compare)
     if path.endswith((".json", ".jsonl")):
-        return _read_json(field, path)
+        return _read_json(field, path, judged)
     raise UnreadableError("ends with none of .parquet, .json, .jsonl, and verl 0.9.1 reads no other files; convert it")
 
 
@@ -206,10 +210,18 @@ def disagreements(heads: Sequence[Head], settings: DataSettings) -> Iterator[str
 
 
 def require_a_batch(heads: Sequence[Head], settings: DataSettings) -> None:
-    """Refuse a training on fewer prompts than one step takes: verl drops a batch that is not whole."""
-    if settings.batch is None or not heads or any(head.rows is None for head in heads):
+    """Refuse a training on fewer prompts than one step takes: verl drops a batch that is not whole.
+
+    verl concatenates a file as often as it is named (utils/dataset/rl_dataset.py:173-181, 0.9.1).
+    """
+    if settings.batch is None or not settings.train:
         return
-    count = sum(head.rows or 0 for head in heads)
+    rows, count = {head.path: head.rows for head in heads}, 0
+    for path in settings.train:
+        of_file = rows.get(path)
+        if of_file is None:
+            return
+        count += of_file
     taken = min(count, settings.train_max or count)
     if taken < settings.batch:
         limited = f", of which data.train_max_samples takes {taken}" if taken < count else ""
@@ -256,7 +268,7 @@ def _features(schema: Any) -> Mapping[str, Any] | None:  # noqa: ANN401 - pyarro
     return features
 
 
-def _read_json(field: str, path: str) -> Head:
+def _read_json(field: str, path: str, judged: tuple[str, ...]) -> Head:
     """Read the first object of JSON Lines, or of a list of objects."""
     with Path(path).open("rb") as file:
         data = file.read(JSON_BYTES)
@@ -275,9 +287,11 @@ def _read_json(field: str, path: str) -> Head:
         if len(data) == JSON_BYTES:
             return Head(field, path, (), {})
         raise UnreadableError(f"is no JSON: {_first_line(error)}") from error
+    except RecursionError:
+        raise UnreadableError("nests its first row too deeply to be read; write flat rows") from None
     if not isinstance(row, dict):
         raise UnreadableError(f"holds {_kind(row)} as its first row, expected an object")
-    return Head(field, path, tuple(row), row)
+    return Head(field, path, tuple(row), {name: row[name] for name in judged if name in row})
 
 
 def _concatenates(first: Any, second: Any) -> bool:  # noqa: ANN401 - types of the library datasets
