@@ -43,8 +43,8 @@ nothing is checked.
         memoryCheck: Warn
 
 Overrides are considered with their effect: offload, `swap_optimizer`, recomputation, `moe_zero_memory`, uneven stages,
-the bucket of the weight transfer, and `HCCL_BUFFSIZE` in the environment of the workers. A variable is taken from the place
-that applies: Ray's `runtime_env` before `podSpecPatch`, the template's `env`, and the class.
+the bucket of the weight transfer, and `HCCL_BUFFSIZE` in the environment of the workers. A variable is taken from the
+place that applies: Ray's `runtime_env` before `podSpecPatch`, the template's `env`, and the class.
 """
 FORMULAS = """\
 *h* hidden size, *L* layers, *H* attention heads, *K* key-value heads, *d* elements of a head, *I* inner size of an MLP,
