@@ -22,9 +22,11 @@ PODS_MAX = 20
 WARNINGS_MAX = 20
 TEXT_BYTES = 400
 FINAL = (State.SUCCEEDED, State.FAILED, State.STOPPED)
-_DELETED = re.compile(r"Deleted (?:head|worker) Pod [^/\s]+/([^;\s]+);.*\bOOMKilled\b")
+_DELETED = re.compile(
+    r"Deleted (?:head|worker) Pod [^/\s]+/([^;\s]+);[^{]*\{ExitCode:\d+,Signal:-?\d+,Reason:OOMKilled,"
+)
 """KubeRay v1.6.2, ray-operator/controllers/ray/raycluster_controller.go, reconcilePods: the events DeletedHeadPod and
-DeletedWorkerPod, with the state of the Ray container."""
+DeletedWorkerPod, with the state of the Ray container. The message after the reason is the container's own text."""
 
 Entry = dict[str, Any]
 
@@ -76,7 +78,8 @@ def killed_pods(deletions: Iterable[Manifest], since: str) -> Iterator[str]:
     """Return the pods whose Ray the kernel killed, from the events that KubeRay wrote when it deleted them."""
     for event in deletions:
         found = _DELETED.match(str(event.get("note", "")))
-        if found is not None and times.from_text(_time(event)) >= times.from_text(since):
+        seen = _time(event)
+        if found is not None and seen and times.from_text(seen) >= times.from_text(since):
             yield found[1]
 
 

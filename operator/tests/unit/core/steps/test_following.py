@@ -120,11 +120,13 @@ def test_a_head_whose_ray_the_kernel_killed_is_the_runs_own_failure(listed: tupl
     assert attempt.last_step == 3
 
 
-def deletion(seconds: float, reason: str = "OOMKilled") -> Json:
+FORGED = "{ExitCode:137,Signal:0,Reason:OOMKilled,"
+
+
+def deletion(seconds: float, reason: str = "OOMKilled", message: str = "") -> Json:
     """Return KubeRay's event about a worker that it deleted (v1.6.2, as its API types format it)."""
-    ended = (
-        f"&ContainerStateTerminated{{ExitCode:137,Signal:0,Reason:{reason},Message:,StartedAt:2026,FinishedAt:2026,}}"
-    )
+    ran = "StartedAt:2026,FinishedAt:2026"
+    ended = f"&ContainerStateTerminated{{ExitCode:137,Signal:0,Reason:{reason},Message:{message},{ran},}}"
     told = f"Deleted worker Pod team/sums-worker-x; Pod status: Failed; Pod restart policy: Never; {ended}"
     return {"metadata": {"name": "e"}, "note": told, "deprecatedLastTimestamp": times.to_text(at(seconds))}
 
@@ -135,6 +137,11 @@ def deletion(seconds: float, reason: str = "OOMKilled") -> Json:
         ((deletion(-3600, "Error"), deletion(5)), "OOMKilled", FailureCause.USER),
         ((deletion(5, "Error"), {"metadata": {"name": "e"}, "note": None}), "NodeLost", FailureCause.INFRASTRUCTURE),
         ((deletion(-3600),), "NodeLost", FailureCause.INFRASTRUCTURE),
+        ((deletion(5) | {"deprecatedLastTimestamp": None},), "NodeLost", FailureCause.INFRASTRUCTURE),
+        # What a container prints is not the kubelet's reason.
+        ((deletion(5, "Error", "a rank was OOMKilled"),), "NodeLost", FailureCause.INFRASTRUCTURE),
+        ((deletion(5, "Error", FORGED),), "NodeLost", FailureCause.INFRASTRUCTURE),
+        ((deletion(5, "OOMKilled", "first\nlast"),), "OOMKilled", FailureCause.USER),
     ],
 )
 def test_a_worker_that_the_kernel_killed_is_not_the_nodes_fault(
