@@ -6,6 +6,7 @@ import pytest
 
 from rljob_runtime.planning import ascend_names as table
 from rljob_runtime.planning.ascend import NODE, unknown_options
+from rljob_runtime.planning.flattening import plain_keys
 from rljob_runtime.planning.megatron_names import SOURCES
 
 
@@ -16,7 +17,7 @@ def test_known_options_are_none_of_its_business() -> None:
         f"{NODE}": {"enable_cpu_binding": True},
         "trainer.nnodes": 1,
     }
-    assert unknown_options(overrides) == {}
+    assert unknown_options(plain_keys(overrides)) == {}
 
 
 @pytest.mark.parametrize(
@@ -30,15 +31,23 @@ def test_known_options_are_none_of_its_business() -> None:
             {f"+{NODE}": {"refresh": True, "qqqq": 1}},
             "qqqq is not an option of vllm-ascend 0.23.0; see its ascend_config.py",
         ),
+        (
+            {f"+{NODE}": '{"enable_flashcom1": true, "refresh": true}'},
+            "enable_flashcom1 is not an option of vllm-ascend 0.23.0; did you mean enable_flashcomm1?",
+        ),
+        (
+            {f"+{NODE}": {"eplb_confg": {"dynamic_eplb": False, "num_redundant_experts": 1}}},
+            "eplb_confg is not an option of vllm-ascend 0.23.0; did you mean eplb_config?",
+        ),
     ],
 )
 def test_a_misspelt_option_gets_the_nearest(overrides: dict[str, object], told: str) -> None:
-    assert list(unknown_options(overrides).values()) == [told]
+    assert list(unknown_options(plain_keys(overrides)).values()) == [told]
 
 
 def test_newer_releases_options_are_not_those_of_this_one() -> None:
     # vllm-ascend after 0.23.0 has rl_config. A job that sets it now would wrongly assume that NZ is off.
-    assert list(unknown_options({f"+{NODE}.rl_config.enabled": True})) == [f"+{NODE}.rl_config.enabled"]
+    assert list(unknown_options([f"{NODE}.rl_config.enabled"])) == [f"{NODE}.rl_config"]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ ACTOR = "actor_rollout_ref.actor.megatron.override_transformer_config"
 
 @pytest.mark.parametrize("name", ["swap_optimizer", "moe_zero_memory", "use_flash_attn", "recompute_granularity"])
 def test_names_of_the_recipes_are_known(name: str) -> None:
-    assert megatron.unknown_keys([f"+{ACTOR}.{name}", f"critic.megatron.override_transformer_config.{name}"]) == {}
+    assert megatron.unknown_keys([f"{ACTOR}.{name}", f"critic.megatron.override_transformer_config.{name}"]) == {}
 
 
 def test_a_misspelt_name_gets_the_nearest() -> None:
-    key = f"+{ACTOR}.moe_zero_memry"
+    key = f"{ACTOR}.moe_zero_memry"
     assert megatron.unknown_keys([key])[key] == (
         "moe_zero_memry is not an argument of Ascend/MindSpeed core_r0.16.0 and NVIDIA/Megatron-LM core_r0.16.0; "
         "did you mean moe_zero_memory?"

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from rljob_runtime.planning.architectures import BUILT_IN
 from rljob_runtime.planning.findings import Finding
+from rljob_runtime.planning.flattening import plain_keys
 from rljob_runtime.planning.model_facts import Fact, ModelFacts, facts_of_config, facts_of_shape
 from rljob_runtime.planning.model_splits import judge, judge_trainer
-from rljob_runtime.planning.run_layout import EVERYTHING, Layout, critic_layout, plain_keys, read_layout
+from rljob_runtime.planning.run_layout import EVERYTHING, Layout, critic_layout, read_layout
 from rljob_runtime.planning.weights import Cut, model_elements
 
 ACTOR = "actor_rollout_ref.actor"
@@ -144,11 +145,6 @@ def test_vllm_counts_scaled_positions(scaling: object, positions: int) -> None:
 )
 def test_the_table_has_the_number_of_parameters_on_the_models_card(name: str, billions: float) -> None:
     assert model_elements(BUILT_IN[name], Cut()).total / 1e9 == pytest.approx(billions, rel=0.02)
-
-
-def test_a_map_sets_the_keys_below_it_and_the_last_value_counts() -> None:
-    keys = {"+a.b": {"c": 1, "d": {"e": 2}}, "a.b.c": 3, "f": {}, "g": [1]}
-    assert plain_keys(keys) == {"a.b.c": 3, "a.b.d.e": 2, "f": {}, "g": [1]}
 
 
 def test_the_layout_is_read_from_verls_keys() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rljob_runtime import launcher_overrides
 from rljob_runtime.contract import ExitCode, Platform
-from rljob_runtime.hydra_config import is_group, touched, with_launcher_keys
+from rljob_runtime.hydra_config import is_group, touched, unknown_to_frameworks, with_launcher_keys
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.planning.verl import unknown_key
 from rljob_runtime.spool import Spool
@@ -90,6 +90,22 @@ def test_where_a_run_begins_is_decided_later_by_the_launcher_only(make_job: Make
 def test_an_evaluation_trains_no_steps(make_job: MakeJob) -> None:
     assert launcher_overrides.only_evaluates(make_job(overrides={"trainer.val_only": True}))
     assert not launcher_overrides.only_evaluates(make_job())
+
+
+def test_names_that_verl_passes_on_are_compared_in_every_spelling() -> None:
+    transformer = "actor_rollout_ref.actor.megatron.override_transformer_config"
+    config = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config"
+    overrides = {
+        f"+{transformer}": {"recompute_metod": "block", "use_flash_attn": True},
+        f"+{transformer}.moe_zero_memry": "level0",
+        f"+{config}": '{"enable_flashcom1": true, "weight_nz_mode": 0}',
+    }
+    unknown = unknown_to_frameworks(overrides)
+    assert list(unknown) == [
+        f"{transformer}.recompute_metod",
+        f"{transformer}.moe_zero_memry",
+        f"{config}.enable_flashcom1",
+    ]
 
 
 def test_groups_go_through_hydra() -> None:

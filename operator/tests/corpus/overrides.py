@@ -2,10 +2,11 @@
 
 from builders import saving
 
-from corpus.bad import Bad, key, merged, override, template
+from corpus.bad import Bad, key, megatron, merged, override, template
 
 ROLLOUT = "actor_rollout_ref.rollout"
 VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
+TRANSFORMER = "+actor_rollout_ref.actor.megatron.override_transformer_config"
 
 KEYS = {
     "a key in two spellings": Bad(
@@ -72,6 +73,26 @@ KEYS = {
     ),
     "misspelt override in a map": Bad(
         override(trainer={"total_epoch": 3}), "spec.verl.overrides[trainer]", "trainer.total_epoch: verl 0.9.1 has no"
+    ),
+    "a misspelt argument of Megatron": Bad(
+        merged(megatron({}), key(f"{TRANSFORMER}.recompute_metod", "block")),
+        f"spec.verl.overrides[{TRANSFORMER}.recompute_metod]",
+        "recompute_metod is not an argument of",
+    ),
+    "a misspelt argument of Megatron in a map": Bad(
+        merged(megatron({}), key(TRANSFORMER, {"recompute_metod": "block", "use_flash_attn": True})),
+        f"spec.verl.overrides[{TRANSFORMER}]",
+        "did you mean recompute_method?",
+    ),
+    "a misspelt option of vllm-ascend in JSON text": Bad(
+        key(f"{VLLM}.additional_config", '{"enable_flashcom1": true}'),
+        f"spec.verl.overrides[{VLLM}.additional_config]",
+        "enable_flashcom1 is not an option of vllm-ascend 0.23.0; did you mean enable_flashcomm1?",
+    ),
+    "a misspelt map of vllm-ascend in JSON text": Bad(
+        key(f"{VLLM}.additional_config", '{"eplb_confg": {"dynamic_eplb": false, "num_redundant_experts": 1}}'),
+        f"spec.verl.overrides[{VLLM}.additional_config]",
+        "eplb_confg is not an option of vllm-ascend 0.23.0; did you mean eplb_config?",
     ),
     "override of the other engine": Bad(
         key("actor_rollout_ref.actor.megatron.use_mbridge", True),

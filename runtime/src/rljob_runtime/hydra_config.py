@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rljob_runtime import launcher_overrides
 from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.planning import megatron, verl
+from rljob_runtime.planning import ascend, megatron, verl
+from rljob_runtime.planning.flattening import plain_keys
 from rljob_runtime.spool import Spool
 
 if TYPE_CHECKING:
@@ -34,11 +35,17 @@ def compose(job: JobConfig, spool: Spool, scratch: Path) -> DictConfig:
     problems = [
         f"{key}: {verl.unknown_key(key, known)}" for key in values if not key.startswith("+") and key not in known
     ]
-    problems += [f"{key}: {problem}" for key, problem in megatron.unknown_keys(job.overrides).items()]
+    problems += [f"{key}: {problem}" for key, problem in unknown_to_frameworks(job.overrides).items()]
     if problems:
         raise RefusedError(ExitCode.BAD_CONFIG, "UnknownOverride", "; ".join(problems))
     apply(config, values)
     return config
+
+
+def unknown_to_frameworks(overrides: Mapping[str, object]) -> dict[str, str]:
+    """Return the plain keys that verl passes on and whose receiver does not know them, each with the problem."""
+    keys = plain_keys(overrides)
+    return megatron.unknown_keys(keys) | ascend.unknown_options(keys)
 
 
 def apply(config: DictConfig, values: Mapping[str, OverrideValue]) -> None:

@@ -17,9 +17,10 @@ from rljob_runtime.contract import ExitCode, JobConfig
 from rljob_runtime.files import run_with_timeout
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.planning.findings import Finding
+from rljob_runtime.planning.flattening import plain_keys
 from rljob_runtime.planning.model_facts import facts_of_config
 from rljob_runtime.planning.model_splits import judge, judge_trainer
-from rljob_runtime.planning.run_layout import CRITIC, MODEL, critic_layout, plain_keys, read_layout
+from rljob_runtime.planning.run_layout import CRITIC, MODEL, critic_layout, read_layout
 
 READ_SECONDS = 30.0
 """For one small file; a volume may hang."""

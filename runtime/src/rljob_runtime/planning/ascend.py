@@ -7,29 +7,22 @@ effect. Options are compared with the released wheel: ascend_names.py, written b
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from rljob_runtime.planning.ascend_names import VLLM_ASCEND_OPTIONS, VLLM_ASCEND_VERSION
+from rljob_runtime.planning.flattening import VLLM
 
-NODE = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config"
-"""verl 0.9.1 passes all keys below engine_kwargs.vllm to vLLM (workers/rollout/vllm_rollout/vllm_async_server.py)."""
+NODE = f"{VLLM}.additional_config"
 OPTIONS = frozenset(VLLM_ASCEND_OPTIONS.split())
 
 
-def unknown_options(overrides: Mapping[str, object]) -> dict[str, str]:
-    """Return the Hydra keys with options that vllm-ascend does not read, each with a suggestion."""
+def unknown_options(keys: Iterable[str]) -> dict[str, str]:
+    """Return the plain keys of options that vllm-ascend does not read, each with a suggestion."""
     problems = {}
-    for key, value in overrides.items():
-        plain = key.lstrip("+")
-        if plain == NODE and isinstance(value, Mapping):
-            names = [str(name) for name in value]
-        elif plain.startswith(f"{NODE}."):
-            names = [plain.removeprefix(f"{NODE}.").split(".")[0]]
-        else:
-            continue
-        unknown = [name for name in names if name not in OPTIONS]
-        if unknown:
-            near = difflib.get_close_matches(unknown[0], sorted(OPTIONS), n=1, cutoff=0.6)
+    for key in keys:
+        name = key.removeprefix(f"{NODE}.").split(".")[0]
+        if key.startswith(f"{NODE}.") and name not in OPTIONS:
+            near = difflib.get_close_matches(name, sorted(OPTIONS), n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else "see its ascend_config.py"
-            problems[key] = f"{unknown[0]} is not an option of vllm-ascend {VLLM_ASCEND_VERSION}; {hint}"
+            problems[f"{NODE}.{name}"] = f"{name} is not an option of vllm-ascend {VLLM_ASCEND_VERSION}; {hint}"
     return problems

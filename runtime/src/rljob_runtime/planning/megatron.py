@@ -27,15 +27,15 @@ def known_names() -> frozenset[str]:
 
 
 def unknown_keys(keys: Iterable[str]) -> dict[str, str]:
-    """Return the Hydra keys that are no argument of Megatron or MindSpeed, each with a suggestion."""
+    """Return the plain keys that are no argument of Megatron or MindSpeed, each with a suggestion."""
     problems = {}
     for key in keys:
-        prefix = next((p for p in PREFIXES if key.lstrip("+").startswith(p)), None)
+        prefix = next((p for p in PREFIXES if key.startswith(p)), None)
         if prefix is None:
             continue
-        name = key.lstrip("+").removeprefix(prefix).split(".")[0]
+        name = key.removeprefix(prefix).split(".")[0]
         if name not in known_names():
             near = difflib.get_close_matches(name, sorted(known_names()), n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else "see their argument sources"
-            problems[key] = f"{name} is not an argument of {VERSIONS}; {hint}"
+            problems[prefix + name] = f"{name} is not an argument of {VERSIONS}; {hint}"
     return problems

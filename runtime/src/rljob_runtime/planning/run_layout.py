@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+from rljob_runtime.planning.flattening import VLLM
+
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
 MODEL = "actor_rollout_ref.model"
@@ -68,19 +70,6 @@ class Layout:
     trainer_changes: frozenset[str] = frozenset()
     """Facts of the model that the keys change for the trainer."""
     rollout_changes: frozenset[str] = frozenset()
-
-
-def plain_keys(overrides: Mapping[str, object]) -> dict[str, object]:
-    """Return overrides by their plain keys; a map sets the keys below it, because verl merges maps."""
-    found: dict[str, object] = {}
-    left = [(key.lstrip("+"), value) for key, value in overrides.items()][::-1]
-    while left:
-        key, value = left.pop()
-        if isinstance(value, Mapping) and value:
-            left += [(f"{key}.{name}", member) for name, member in value.items()]
-        else:
-            found[key] = value
-    return found
 
 
 def read_layout(keys: Mapping[str, object]) -> Layout:
@@ -156,9 +145,8 @@ def _trainer_changes(keys: Mapping[str, object]) -> frozenset[str]:
 
 def _rollout_changes(keys: Mapping[str, object]) -> frozenset[str]:
     """Return everything if vLLM is told another model or another config.json."""
-    node = f"{ROLLOUT}.engine_kwargs.vllm"
     changed = any(
-        key == f"{node}.{name}" or key.startswith(f"{node}.{name}.")
+        key == f"{VLLM}.{name}" or key.startswith(f"{VLLM}.{name}.")
         for key in keys
         for name in ("hf_overrides", "hf_config_path", "model", "tensor_parallel_size", "enable_expert_parallel")
     )

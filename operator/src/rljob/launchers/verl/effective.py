@@ -7,9 +7,7 @@ together with the field that a message names.
 
 from __future__ import annotations
 
-import functools
 import itertools
-import json
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,11 +16,10 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.job import TABLE
 from rljob.launchers.verl.rows import ROLLOUT
 from rljob.launchers.verl.sizes import uses_megatron
-from rljob_runtime.planning import verl
+from rljob_runtime.planning import flattening, verl
+from rljob_runtime.planning.flattening import SETTINGS_MAX, VLLM
 from rljob_runtime.planning.verl import SECTION, UNKNOWN, Section, Unknown
 
-VLLM = f"{ROLLOUT}.engine_kwargs.vllm"
-"""verl 0.9.1 passes the keys below it to vLLM (workers/rollout/vllm_rollout/vllm_async_server.py:287-349)."""
 VLLM_ARGUMENTS = {
     "dtype": "dtype",
     "load_format": "load_format",
@@ -48,15 +45,6 @@ CAPTURE_SIZES_ARGUMENT = f"{VLLM}.cudagraph_capture_sizes"
 GRAPH_MODE = "compilation_config.cudagraph_mode"
 GRAPH_MODE_DEFAULT = "FULL_AND_PIECEWISE"
 """vllm_async_server.py:310, verl 0.9.1."""
-
-
-SETTINGS_MAX = 1000
-"""Settings of a job's overrides, those in maps counted one by one: verl has about as many keys."""
-INTEGER_MAX = 2**63 - 1
-TOO_LARGE = "an integer of more than 64 bits"
-"""What a setting has in place of one; a check refuses it."""
-JSON_TEXT_MAX = 16_384
-"""Characters of JSON text in an override."""
 
 
 @dataclass(frozen=True)
@@ -156,50 +144,14 @@ def given(spec: RLJobSpec) -> Iterator[Setting]:
     settings = (
         setting
         for key, value in spec.verl.overrides.items()
-        for setting in flat(key.lstrip("+"), value, f"spec.verl.overrides[{key}]")
+        for setting in flat(key, value, f"spec.verl.overrides[{key}]")
     )
     yield from itertools.islice(settings, SETTINGS_MAX)
 
 
 def flat(key: str, value: object, field: str) -> Iterator[Setting]:
-    """Yield the settings of one override; at most one more than a job may have, which a check refuses."""
-    yield from itertools.islice(_flat(key, value, field), SETTINGS_MAX + 1)
+    """Yield the settings of one override."""
+    yield from (Setting(plain, single, field, by_override=True) for plain, single in flattening.flat(key, value))
 
 
-def _flat(key: str, value: object, field: str) -> Iterator[Setting]:
-    left = [(key, value)]
-    while left:
-        key, value = left.pop()
-        members = _mapping(key, value)
-        if members is None:
-            yield Setting(key, _bounded(value), field, by_override=True)
-        else:
-            left += [(f"{key}.{name}", member) for name, member in reversed(list(members.items()))]
-
-
-def _bounded(value: object) -> object:
-    """Return a value without integers that arithmetic and messages could not take."""
-    if isinstance(value, list):
-        return [_bounded(member) for member in value]
-    return TOO_LARGE if isinstance(value, int) and not -INTEGER_MAX <= value <= INTEGER_MAX else value
-
-
-def _mapping(key: str, value: object) -> Mapping[str, object] | None:
-    """Return a non-empty map, also where it is written as JSON text, which vLLM accepts for its arguments."""
-    if isinstance(value, dict):
-        return value or None
-    if isinstance(value, str) and key.startswith(f"{VLLM}.") and value.lstrip().startswith("{"):
-        return _json_map(value) if len(value) <= JSON_TEXT_MAX else None
-    return None
-
-
-@functools.lru_cache(maxsize=64)
-def _json_map(text: str) -> Mapping[str, object] | None:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and found else None
-
-
-__all__ = ["SECTION", "UNKNOWN", "Effective", "Setting", "effective", "flat", "given"]
+__all__ = ["SECTION", "UNKNOWN", "VLLM", "Effective", "Setting", "effective", "flat", "given"]

@@ -17,11 +17,11 @@ from rljob.launchers.verl.effective import (
     CAPTURE_SIZES,
     CAPTURE_SIZES_ARGUMENT,
     GRAPH_MODE,
-    TOO_LARGE,
     Effective,
     effective,
 )
 from rljob.render.accelerators import facts_of
+from rljob_runtime.planning.flattening import TOO_LARGE
 from rljob_runtime.planning.model_facts import Fact
 
 STREAMS = 2048

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.model_shape import layer_kinds
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.effective import effective
+from rljob.launchers.verl.effective import effective, given
 from rljob.launchers.verl.rows import MODEL
 from rljob.launchers.verl.sizes import uses_megatron
 from rljob.render.accelerators import facts_of
@@ -84,9 +84,13 @@ def _violation(limit: Limit, spec: RLJobSpec) -> Violation:
 
 def _frameworks_know_the_keys(spec: RLJobSpec) -> Iterator[Violation]:
     """Megatron-Core, MindSpeed and vllm-ascend ignore unknown options, or fail on them after the start."""
-    overrides = spec.verl.overrides
-    for key, problem in (megatron.unknown_keys(overrides) | ascend.unknown_options(overrides)).items():
-        yield Violation(f"spec.verl.overrides[{key}]", problem)
+    told = dict.fromkeys(
+        (setting.field, problem)
+        for setting in given(spec)
+        for unknown in (megatron.unknown_keys, ascend.unknown_options)
+        for problem in unknown([setting.key]).values()
+    )
+    yield from (Violation(field, problem) for field, problem in told)
 
 
 CHECKS: tuple[Check, ...] = (_table_is_kept, _frameworks_know_the_keys)

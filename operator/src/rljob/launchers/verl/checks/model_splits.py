@@ -12,8 +12,9 @@ from rljob.core.spec.model_shape import contradictions, model_facts, shapeless, 
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.job import overrides
 from rljob_runtime.planning.findings import Finding
+from rljob_runtime.planning.flattening import plain_keys
 from rljob_runtime.planning.model_splits import judge
-from rljob_runtime.planning.run_layout import plain_keys, read_layout
+from rljob_runtime.planning.run_layout import read_layout
 
 
 def _model_is_understood(spec: RLJobSpec) -> Iterator[Violation]:

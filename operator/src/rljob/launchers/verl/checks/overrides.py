@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.effective import JSON_TEXT_MAX, SECTION, SETTINGS_MAX, TOO_LARGE, flat, given
+from rljob.launchers.verl.effective import SECTION, flat, given
 from rljob.launchers.verl.job import TYPED_KEYS
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 from rljob.launchers.verl.sizes import uses_megatron
 from rljob_runtime.planning import verl
+from rljob_runtime.planning.flattening import JSON_TEXT_MAX, SETTINGS_MAX, TOO_LARGE
 
 
 @dataclass(frozen=True)
