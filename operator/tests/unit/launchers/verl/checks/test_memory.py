@@ -1,8 +1,15 @@
 """Rejections and warnings about memory that have no row in the corpus."""
 
+from pathlib import Path
+
 import pytest
-from builders import Json, group, merged, small_spec, validate
+import yaml
+from builders import BUILT_IN_RECIPES, SPECS_OF_EXAMPLES, Json, group, merged, small_spec, validate
 from corpus.memory import OFFLOADED, WIDE, on_a3
+
+from rljob.core.spec.model_shape import known_shape
+from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import facts_of
 
 TOO_MUCH = merged(on_a3({"tensor": 2}, {"architecture": "Qwen3-32B"}, WIDE, OFFLOADED), {})
 A2 = merged(
@@ -79,3 +86,16 @@ def test_the_refusal_of_a_buffer_names_the_place_that_applies() -> None:
 def test_a_buffer_of_processors_is_not_judged() -> None:
     env = [{"name": "HCCL_BUFFSIZE", "value": "many"}]
     assert fields(group({"template": {"env": env}})) == ([], [])
+
+
+@pytest.mark.parametrize("path", SPECS_OF_EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_for_ascend_states_its_model_and_fits(path: Path) -> None:
+    for job in (document for document in yaml.safe_load_all(path.read_text()) if document["kind"] == "RLJob"):
+        checked = validate(job["metadata"]["name"], job["spec"], BUILT_IN_RECIPES)
+        assert checked.spec is not None, checked.violations
+        if facts_of(checked.spec).is_npu:
+            shape = known_shape(checked.spec)
+            assert shape is not None, "set model.architecture, so that `rljob validate` checks its memory"
+            plan = LAUNCHER.memory_plan(checked.spec, shape)
+            assert plan is not None
+            assert plan.peak.bytes <= plan.die.memory_bytes
