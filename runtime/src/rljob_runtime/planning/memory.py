@@ -165,6 +165,7 @@ class Plan:
     kv_bytes: int
     """Memory available for the cache; negative if the rest does not fit."""
     sequence_tokens: int
+    trainer: Trainer
 
     @property
     def peak(self) -> Phase:
@@ -211,7 +212,8 @@ def plan(shape: Shape, die: Die, trainer: Trainer, rollout: Rollout) -> Plan:
             [[*shared, *at_rest[stage].sending(), *_transfer(shape, rollout), *engine[:1]] for stage in stages],
         ),
     )
-    return Plan(shape, die, phases, kv_bytes_per_token(shape, rollout.tensor), needed, cache, rollout.sequence_tokens)
+    per_token = kv_bytes_per_token(shape, rollout.tensor)
+    return Plan(shape, die, phases, per_token, needed, cache, rollout.sequence_tokens, trainer)
 
 
 def _fullest(name: PhaseName, stages: list[list[Part]]) -> Phase:

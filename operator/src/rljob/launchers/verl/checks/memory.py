@@ -12,6 +12,7 @@ from rljob.api.training import MemoryCheck
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.model_shape import known_shape
 from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.checks.memory_fixes import fixes
 from rljob.launchers.verl.memory import (
     BUFFER_DEFAULT,
     BUFFER_MEGABYTES,
@@ -41,14 +42,6 @@ FIELDS = {
     PhaseName.UPDATE: "spec.trainer.parallelism",
     PhaseName.TRANSFER: "spec.rollout.parallelism",
 }
-FIXES = {
-    PhaseName.GENERATE: "lower it, or offload the trainer (trainer.offload)",
-    PhaseName.LOG_PROBABILITIES: "raise tensor, pipeline or context, set trainer.offload.reference, or lower "
-    "trainer.maxTokensPerDevice",
-    PhaseName.UPDATE: "raise a parallel size, lower trainer.maxTokensPerDevice, recompute layers, or keep the "
-    "optimizer on the host (swap_optimizer)",
-    PhaseName.TRANSFER: "raise tensor or expert, or offload more of the trainer (trainer.offload)",
-}
 
 
 def _model_fits(spec: RLJobSpec) -> Iterator[Violation]:
@@ -67,7 +60,7 @@ def _memory_is_short(spec: RLJobSpec) -> Iterator[Violation]:
             if phase.bytes > NEAR[phase.name] * plan.die.memory_bytes:
                 yield Violation(
                     FIELDS[phase.name],
-                    f"{_seen(phase, plan)}, which leaves little headroom; {FIXES[phase.name]}; {SHOW}",
+                    f"{_seen(phase, plan)}, which leaves little headroom; {fixes(phase.name, spec, plan)}; {SHOW}",
                 )
 
 
@@ -75,27 +68,30 @@ def _excesses(spec: RLJobSpec) -> Iterator[Violation]:
     plan = _plan(spec)
     if plan is None:
         return
-    if plan.kv_bytes < plan.kv_bytes_needed:
+    too_large = [phase for phase in plan.phases if phase.bytes > plan.die.memory_bytes]
+    # Where the rest of the phase leaves no room for a cache, more memory for the engine would not help.
+    if plan.kv_bytes < plan.kv_bytes_needed and PhaseName.GENERATE not in {phase.name for phase in too_large}:
+        expert = " or expert" if plan.shape.experts else ""
         yield Violation(
-            "spec.rollout.memoryFraction",
+            FIELDS[PhaseName.GENERATE],
             f"leaves {max(0, plan.kv_bytes) / GIB:.2f} GiB per die for the KV cache, but one sequence of "
             f"{plan.sequence_tokens} tokens needs {plan.kv_bytes_needed / GIB:.2f} GiB; raise it or "
-            f"rollout.parallelism.tensor or expert, or lower data.maxResponseTokens; {SHOW}",
+            f"rollout.parallelism.tensor{expert}, or lower data.maxResponseTokens; {SHOW}",
         )
-    for phase in plan.phases:
-        if phase.bytes > plan.die.memory_bytes:
-            yield Violation(
-                FIELDS[phase.name],
-                f"{_seen(phase, plan)}; {FIXES[phase.name]}; {SHOW}; or set model.memoryCheck to Warn",
-            )
+    for phase in too_large:
+        yield Violation(
+            FIELDS[phase.name],
+            f"{_seen(phase, plan)}; {fixes(phase.name, spec, plan)}; {SHOW}; or set model.memoryCheck to Warn",
+        )
 
 
 def _seen(phase: Phase, plan: Plan) -> str:
     parts = sorted(phase.parts, key=lambda part: -part.bytes)[:LARGEST_SHOWN]
     largest = ", ".join(f"{part.name} {part.bytes / GIB:.1f}" for part in parts)
     total = plan.die.memory_bytes / GIB
+    verb = "take" if phase.name is PhaseName.LOG_PROBABILITIES else "takes"
     return (
-        f"{phase.name.value} takes {phase.bytes / GIB:.1f} of a die's {total:.0f} GiB "
+        f"{phase.name.value} {verb} {phase.bytes / GIB:.1f} of a die's {total:.0f} GiB "
         f"({phase.bytes / plan.die.memory_bytes:.0%}; {largest})"
     )
 

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from builders import BUILT_IN_RECIPES, SPECS_OF_EXAMPLES, Json, group, merged, small_spec, validate
-from corpus.memory import OFFLOADED, WIDE, on_a3
+from builders import BUILT_IN_RECIPES, SPECS_OF_EXAMPLES, Json, group, merged, small_spec, typed, validate
+from corpus.memory import OFFLOADED, SWAPPED, WIDE, on_a3
 
 from rljob.core.spec.model_shape import known_shape
 from rljob.launchers import LAUNCHER
+from rljob.launchers.verl.checks.memory_fixes import fixes
 from rljob.render.accelerators import facts_of
+from rljob_runtime.planning.memory import PhaseName
 
 TOO_MUCH = merged(on_a3({"tensor": 2}, {"architecture": "Qwen3-32B"}, WIDE, OFFLOADED), {})
 A2 = merged(
@@ -99,3 +101,105 @@ def test_an_example_for_ascend_states_its_model_and_fits(path: Path) -> None:
             plan = LAUNCHER.memory_plan(checked.spec, shape)
             assert plan is not None
             assert plan.peak.bytes <= plan.die.memory_bytes
+
+
+FSDP: Json = {
+    "accelerator": {"class": "atlas-a3"},
+    "workerGroups": [{"name": "trainer", "nodes": 1, "devicesPerNode": 16}],
+    "model": {"architecture": "Qwen2.5-7B"},
+    "data": {"maxPromptTokens": 512, "maxResponseTokens": 1024},
+    "trainer": {"globalBatchSize": 256, "samplesPerPrompt": 8},
+}
+KL: Json = {"algorithm": {"klCoefficient": "0.001"}}
+MOE: Json = on_a3({}, {"architecture": "Qwen3-30B-A3B"}, OFFLOADED)
+OFFLOAD = "set trainer.offload.parameters, set trainer.offload.optimizer"
+
+
+def trainer(**values: object) -> Json:
+    return {"trainer": values}
+
+
+@pytest.mark.parametrize(
+    ("phase", "change", "told"),
+    [
+        (
+            PhaseName.UPDATE,
+            FSDP,
+            "set trainer.microBatchSizePerDevice (else a pass is a device's whole share of a batch), or add nodes",
+        ),
+        (
+            PhaseName.UPDATE,
+            merged(FSDP, trainer(microBatchSizePerDevice=8)),
+            "lower trainer.microBatchSizePerDevice, raise trainer.parallelism.sequence, or add nodes",
+        ),
+        (
+            PhaseName.UPDATE,
+            merged(FSDP, trainer(microBatchSizePerDevice=1), KL),
+            "raise trainer.parallelism.sequence, or add nodes",
+        ),
+        (
+            PhaseName.UPDATE,
+            merged(FSDP, trainer(maxTokensPerDevice=16384)),
+            "lower trainer.maxTokensPerDevice, or add nodes",
+        ),
+        (
+            PhaseName.UPDATE,
+            merged(FSDP, trainer(maxTokensPerDevice=1536, microBatchSizePerDevice=4)),
+            "raise trainer.parallelism.sequence and lower trainer.maxTokensPerDevice, or add nodes",
+        ),
+        (
+            PhaseName.LOG_PROBABILITIES,
+            merged(FSDP, trainer(maxTokensPerDevice=16384, offload={"parameters": True})),
+            "lower trainer.maxTokensPerDevice, set trainer.offload.optimizer, or add nodes",
+        ),
+        (PhaseName.GENERATE, FSDP, f"lower it, {OFFLOAD}, or raise rollout.parallelism.tensor"),
+        (PhaseName.TRANSFER, FSDP, f"raise tensor, {OFFLOAD.replace(', ', ', or ')}"),
+        (
+            PhaseName.UPDATE,
+            merged(on_a3({"tensor": 2}, {"architecture": "Qwen3-32B"}), trainer(maxTokensPerDevice=32768), KL),
+            (
+                "lower trainer.maxTokensPerDevice, raise tensor, pipeline or context, set trainer.offload.reference, "
+                "recompute layers (recompute_granularity), or keep the optimizer on the host (swap_optimizer)"
+            ),
+        ),
+        (PhaseName.UPDATE, merged(MOE, SWAPPED), "raise tensor, pipeline, context or expert"),
+        (PhaseName.LOG_PROBABILITIES, MOE, "raise tensor, pipeline, context or expert"),
+        (PhaseName.TRANSFER, MOE, "raise tensor or expert"),
+        (
+            PhaseName.GENERATE,
+            merged(MOE, {"rollout": {"memoryFraction": "0.1"}}),
+            "raise rollout.parallelism.tensor or expert",
+        ),
+    ],
+)
+def test_a_fix_is_one_that_the_job_can_apply(phase: PhaseName, change: Json, told: str) -> None:
+    spec = typed(small_spec(change))
+    shape = known_shape(spec)
+    assert shape is not None
+    plan = LAUNCHER.memory_plan(spec, shape)
+    assert plan is not None
+    assert fixes(phase, spec, plan) == told
+
+
+def test_probabilities_are_many() -> None:
+    violations = validate("sums", small_spec(FSDP)).violations
+    assert [violation.message.split(" of a die's")[0].rsplit(" ", 1)[0] for violation in violations] == [
+        "log probabilities take",
+        "update takes",
+    ]
+
+
+def test_a_phase_without_room_for_a_cache_is_one_finding() -> None:
+    change = merged(
+        on_a3({"tensor": 2}, {"architecture": "Qwen3-32B"}, {"rollout": {"memoryFraction": "0.5"}}),
+        trainer(maxTokensPerDevice=4096),
+    )
+    messages = [
+        violation.message
+        for violation in validate("sums", small_spec(change)).violations
+        if violation.field == "spec.rollout.memoryFraction"
+    ]
+    assert len(messages) == 1
+    assert "generate takes" in messages[0]
+    assert "lower it" not in messages[0]
+    assert "raise it" not in messages[0]
