@@ -59,6 +59,7 @@ class VerlLauncher:
         *graphs.WARNINGS,
         *limits.WARNINGS,
         *overrides.WARNINGS,
+        *checkpoints.WARNINGS,
         *schedule.WARNINGS,
         *rollout.WARNINGS,
         *scheduler.WARNINGS,

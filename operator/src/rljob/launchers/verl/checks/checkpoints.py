@@ -131,6 +131,20 @@ def _restarts_keep_the_schedule(spec: RLJobSpec) -> Iterator[Violation]:
             )
 
 
+def _restarts_begin_a_new_optimizer(spec: RLJobSpec) -> Iterator[Violation]:
+    """Loading the weights alone serves one restart, with another split (docs/training.md); it repeats at each one."""
+    seen = effective(spec)
+    trains = spec.checkpoint is not None and spec.trainer.mode == "Train"
+    for role in roles(spec) if trains else ():
+        loads = seen.setting(role.contents("load"))
+        if loads is not None and MODEL in parts(loads.value) and OPTIMIZER not in parts(loads.value):
+            yield Violation(
+                loads.field,
+                f"lacks optimizer, so every restart begins {role.key} with a new optimizer; remove it after the next "
+                "save",
+            )
+
+
 def has_schedule(seen: Effective, role: str) -> bool:
     """Report whether the learning rate of a role depends on the step."""
     steps = seen.value(f"{role}.optim.lr_warmup_steps")
@@ -148,3 +162,4 @@ CHECKS: tuple[Check, ...] = (
     _restarts_find_what_they_load,
     _restarts_keep_the_schedule,
 )
+WARNINGS: tuple[Check, ...] = (_restarts_begin_a_new_optimizer,)
