@@ -43,6 +43,16 @@ class Situation:
         return self.plan.shape.experts is not None
 
     @property
+    def weights_rest(self) -> bool:
+        """Whether weights and gradients stay on the die in phases that do not need them."""
+        return not self.trainer.offload_weights
+
+    @property
+    def optimizer_rests(self) -> bool:
+        """Whether the optimizer state stays on the die in phases that do not need it."""
+        return not (self.trainer.offload_optimizer or self.trainer.host_optimizer)
+
+    @property
     def samples(self) -> int:
         """Samples of a pass; 1 where a pass is bounded in tokens."""
         return micro_batch(self.spec) if self.spec.trainer.max_tokens_per_device is None else 1
@@ -100,12 +110,11 @@ FIXES = (
     Fix(PASSES, lambda s: s.megatron and s.has_experts, "raise tensor, pipeline, context or expert"),
     Fix(frozenset({TRANSFER}), lambda s: not s.has_experts, "raise tensor"),
     Fix(frozenset({TRANSFER}), lambda s: s.has_experts, "raise tensor or expert"),
-    Fix(RESTING, lambda s: not s.trainer.offload_weights, "set trainer.offload.parameters"),
-    Fix(
-        RESTING,
-        lambda s: not (s.trainer.offload_optimizer or s.trainer.host_optimizer),
-        "set trainer.offload.optimizer",
-    ),
+    Fix(RESTING, lambda s: s.weights_rest, "set trainer.offload.parameters"),
+    Fix(RESTING, lambda s: s.optimizer_rests, "set trainer.offload.optimizer"),
+    # The actor needs its own parts in an update; those of the critic can leave.
+    Fix(frozenset({UPDATE}), lambda s: s.trainer.critic and s.weights_rest, "set trainer.offload.parameters"),
+    Fix(frozenset({UPDATE}), lambda s: s.trainer.critic and s.optimizer_rests, "set trainer.offload.optimizer"),
     Fix(
         frozenset(PhaseName),
         lambda s: s.trainer.reference and not s.trainer.offload_reference,

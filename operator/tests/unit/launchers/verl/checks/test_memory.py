@@ -152,6 +152,11 @@ def trainer(**values: object) -> Json:
             merged(FSDP, trainer(maxTokensPerDevice=16384, offload={"parameters": True})),
             "lower trainer.maxTokensPerDevice, set trainer.offload.optimizer, or add nodes",
         ),
+        (
+            PhaseName.UPDATE,
+            merged(FSDP, trainer(maxTokensPerDevice=16384), {"algorithm": {"name": "PPO"}}),
+            f"lower trainer.maxTokensPerDevice, {OFFLOAD}, or add nodes",
+        ),
         (PhaseName.GENERATE, FSDP, f"lower it, {OFFLOAD}, or raise rollout.parallelism.tensor"),
         (PhaseName.TRANSFER, FSDP, f"raise tensor, {OFFLOAD.replace(', ', ', or ')}"),
         (
