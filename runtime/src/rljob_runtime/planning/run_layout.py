@@ -76,10 +76,10 @@ def read_layout(keys: Mapping[str, object]) -> Layout:
     """Return the layout of a run from its plain keys. A size of another type counts as not set; verl refuses it."""
 
     def size(key: str) -> int:
-        return _count(keys.get(key)) or 1
+        return _positive(keys.get(key)) or 1
 
     node = f"{TRANSFORMER}."
-    prompt, response = (_count(keys.get(key)) for key in LENGTHS)
+    prompt, response = (_positive(keys.get(key)) for key in LENGTHS)
     return Layout(
         **_trainer_sizes(keys, ACTOR, f"{ACTOR}.ulysses_sequence_parallel_size"),
         megatron=keys.get(f"{ACTOR}.strategy") == "megatron",
@@ -89,7 +89,7 @@ def read_layout(keys: Mapping[str, object]) -> Layout:
         stages={key.removeprefix(node): value for key, value in keys.items() if key.startswith(node)},
         prompt_tokens=prompt,
         response_tokens=response,
-        model_length=_count(keys.get(f"{ROLLOUT}.max_model_len")),
+        model_length=_positive(keys.get(f"{ROLLOUT}.max_model_len")),
         positions=_below_config(keys, "max_position_embeddings"),
         trainer_changes=_trainer_changes(keys),
         rollout_changes=_rollout_changes(keys),
@@ -116,7 +116,7 @@ class _Sizes(TypedDict):
 
 def _trainer_sizes(keys: Mapping[str, object], role: str, sequence: str) -> _Sizes:
     def size(name: str) -> int | None:
-        return _count(keys.get(f"{role}.megatron.{name}_parallel_size"))
+        return _positive(keys.get(f"{role}.megatron.{name}_parallel_size"))
 
     tensor = size("tensor_model") or 1
     return {
@@ -126,7 +126,7 @@ def _trainer_sizes(keys: Mapping[str, object], role: str, sequence: str) -> _Siz
         "expert": size("expert_model") or 1,
         # Megatron's default (megatron-core 0.16.1, parallel_state.py:786).
         "expert_tensor": size("expert_tensor") or tensor,
-        "sequence": _count(keys.get(sequence)) or 1,
+        "sequence": _positive(keys.get(sequence)) or 1,
     }
 
 
@@ -159,10 +159,11 @@ def _set_below_config(keys: Mapping[str, object], name: str) -> bool:
 
 def _below_config(keys: Mapping[str, object], name: str) -> int | None:
     for inner in ("model_config.", ""):
-        if (value := _count(keys.get(f"{MODEL}.override_config.{inner}{name}"))) is not None:
+        if (value := _positive(keys.get(f"{MODEL}.override_config.{inner}{name}"))) is not None:
             return value
     return None
 
 
-def _count(value: object) -> int | None:
+def _positive(value: object) -> int | None:
+    """Return a size or length that verl can use; None for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None

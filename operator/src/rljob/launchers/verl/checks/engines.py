@@ -15,12 +15,12 @@ from rljob.core.spec.model_shape import model_facts
 from rljob.core.validation.arithmetic import divisors, next_multiple
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import Effective, effective
-from rljob.launchers.verl.rows import ACTOR, MODEL, REF, ROLLOUT
+from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT
 from rljob.launchers.verl.sizes import data_parallel_ranks, mini_batch, model_parallel, uses_megatron
+from rljob.launchers.verl.values import PACKING, whole
 from rljob.render.accelerators import facts_of
 
 CRITIC = "critic"
-PACKING = f"{MODEL}.use_remove_padding"
 RECOMPUTE_METHODS = ("block", "uniform")
 ONLY_ONE = {
     f"{ROLLOUT}.pipeline_model_parallel_size": "workers/config/rollout.py:319-323",
@@ -41,15 +41,11 @@ def _overridden(view: Effective, key: str) -> object:
     return found.value if found and found.by_override else None
 
 
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _rollout_has_its_sizes(spec: RLJobSpec) -> Iterator[Violation]:
     """The configuration of the rollout is checked in its workers (workers/config/rollout.py:294-323)."""
     view = effective(spec)
     for key in ONLY_ONE:
-        if (size := _count(view.value(key))) is not None and size > 1:
+        if (size := whole(view.value(key))) is not None and size > 1:
             yield Violation(view.field(key), f"{size}: the rollout's engine vLLM has no such size in verl; remove it")
 
 
@@ -64,7 +60,7 @@ def _validation_can_be_sampled(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(view.field(f"{section}.temperature"), f"{temperature} is below 0; use 0 for greedy sampling")
     if _is_number(top_p) and not 0 < float(str(top_p)) <= 1:
         yield Violation(view.field(f"{section}.top_p"), f"{top_p} is not above 0 and at most 1; 1 is usual")
-    if _is_number(top_k) and (_count(top_k) is None or int(str(top_k)) < -1):
+    if _is_number(top_k) and (whole(top_k) is None or int(str(top_k)) < -1):
         yield Violation(view.field(f"{section}.top_k"), f"{top_k} is not a number of tokens; use -1 or 0 for all")
 
 
@@ -105,7 +101,7 @@ def _passes_divide(spec: RLJobSpec) -> Iterator[Violation]:
         return
     view, share = effective(spec), samples // ranks
     for key in PASS_SIZES:
-        size = _count(_overridden(view, key))
+        size = whole(_overridden(view, key))
         if size is not None and (size < 1 or share % size):
             yield Violation(
                 view.field(key),
@@ -124,7 +120,7 @@ def _passes_hold_a_sequence(spec: RLJobSpec) -> Iterator[Violation]:
     share = sizes.context if uses_megatron(spec) else sizes.sequence
     longest = spec.data.max_prompt_tokens + spec.data.max_response_tokens
     for key in PASS_TOKENS:
-        tokens = _count(_overridden(view, key))
+        tokens = whole(_overridden(view, key))
         if tokens is not None and tokens * share < longest:
             yield Violation(
                 view.field(key),
@@ -153,7 +149,7 @@ def _critic_updates_divide(spec: RLJobSpec) -> Iterator[Violation]:
         return
     view, key, ranks = effective(spec), f"{CRITIC}.ppo_mini_batch_size", data_parallel_ranks(spec)
     mini, samples, batch = (
-        _count(_overridden(view, key)),
+        whole(_overridden(view, key)),
         spec.trainer.samples_per_prompt,
         spec.trainer.global_batch_size,
     )

@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.spec.model_shape import layer_kinds
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import effective, given
-from rljob.launchers.verl.rows import MODEL
 from rljob.launchers.verl.sizes import uses_megatron
+from rljob.launchers.verl.values import PACKING, has_delta_layers
 from rljob.render.accelerators import facts_of
 from rljob_runtime.planning import ascend, megatron
-
-PACKING = f"{MODEL}.use_remove_padding"
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ LIMITS = (
     # did not run without packing (verl issue 5704), but models with gated delta layers need it off: see the next row.
     Limit(
         f"verl.overrides[{PACKING}]",
-        lambda s: uses_megatron(s) and facts_of(s).is_npu and not _packs(s) and not _has_delta_layers(s),
+        lambda s: uses_megatron(s) and facts_of(s).is_npu and not _packs(s) and not has_delta_layers(s),
         "false, and padded batches are slower and have failed on Ascend (verl issue 5704); remove the override unless "
         "the model has gated delta layers (Qwen3.5, Qwen3-Next)",
         warns=True,
@@ -51,7 +48,7 @@ LIMITS = (
     # megatron/core/ssm/gated_delta_net.py:295 (0.16.1) raises NotImplementedError for packed sequences.
     Limit(
         f"verl.overrides[{PACKING}]",
-        lambda s: uses_megatron(s) and _packs(s) and _has_delta_layers(s),
+        lambda s: uses_megatron(s) and _packs(s) and has_delta_layers(s),
         "true, but megatron-core 0.16.1 cannot pack sequences for the model's gated delta layers; set it to false",
     ),
 )
@@ -59,11 +56,6 @@ LIMITS = (
 
 def _packs(spec: RLJobSpec) -> bool:
     return effective(spec).value(PACKING) is not False
-
-
-def _has_delta_layers(spec: RLJobSpec) -> bool:
-    """Report whether the model's config.json, where the job states it, names linear attention."""
-    return "linear_attention" in layer_kinds(spec)
 
 
 def _table_is_kept(spec: RLJobSpec) -> Iterator[Violation]:

@@ -14,6 +14,7 @@ from rljob.core.spec.model_shape import model_facts
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import Effective, Setting, effective
 from rljob.launchers.verl.rows import ROLLOUT
+from rljob.launchers.verl.values import whole
 from rljob.render.accelerators import facts_of
 
 TOKENS_FIELD, SEQUENCES_FIELD = "spec.rollout.maxBatchedTokens", "spec.rollout.maxSequences"
@@ -73,7 +74,7 @@ def _is_whole(view: Effective) -> Setting | None:
 def _context_holds_a_prompt(spec: RLJobSpec) -> Iterator[Violation]:
     """A prompt that leaves no token to generate fails (vllm_async_server.py:589-599)."""
     view, prompt = effective(spec), spec.data.max_prompt_tokens
-    context, given = _count(view, "max_model_len"), view.engine("max_model_len")
+    context, given = _engine_count(view, "max_model_len"), view.engine("max_model_len")
     if given is not None and context is not None and context <= prompt:
         yield Violation(
             given.field,
@@ -84,7 +85,7 @@ def _context_holds_a_prompt(spec: RLJobSpec) -> Iterator[Violation]:
 def _context_holds_a_response(spec: RLJobSpec) -> Iterator[Violation]:
     """Responses are cut where the context ends (vllm_async_server.py:601-617)."""
     view, data = effective(spec), spec.data
-    context, given = _count(view, "max_model_len"), view.engine("max_model_len")
+    context, given = _engine_count(view, "max_model_len"), view.engine("max_model_len")
     longest = _longest(spec)
     if given is not None and context is not None and data.max_prompt_tokens < context < longest:
         yield Violation(
@@ -96,29 +97,28 @@ def _context_holds_a_response(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _tokens(view: Effective) -> float:
     """Return the tokens of a pass; infinite where the value is none that vLLM could compare."""
-    tokens = _count(view, "max_num_batched_tokens")
+    tokens = _engine_count(view, "max_num_batched_tokens")
     return math.inf if tokens is None else tokens
 
 
 def _sequences(spec: RLJobSpec, view: Effective) -> int:
     if view.engine("max_num_seqs") is None and not facts_of(spec).is_npu:
         return CPU_SEQUENCES
-    return _count(view, "max_num_seqs") or 0
+    return _engine_count(view, "max_num_seqs") or 0
 
 
 def _context(spec: RLJobSpec, view: Effective) -> int | None:
     """Return the longest sequence for which the engine is built; None where only the model's files say it."""
     positions = model_facts(spec).positions
-    return _count(view, "max_model_len") or (positions.value if positions else None)
+    return _engine_count(view, "max_model_len") or (positions.value if positions else None)
 
 
 def _longest(spec: RLJobSpec) -> int:
     return spec.data.max_prompt_tokens + spec.data.max_response_tokens
 
 
-def _count(view: Effective, argument: str) -> int | None:
-    value = view.engine_value(argument)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _engine_count(view: Effective, argument: str) -> int | None:
+    return whole(view.engine_value(argument))
 
 
 CHECKS: tuple[Check, ...] = (

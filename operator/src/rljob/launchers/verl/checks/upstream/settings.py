@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.spec.model_shape import layer_kinds, model_facts
+from rljob.core.spec.model_shape import model_facts
 from rljob.launchers.verl.effective import UNKNOWN, VLLM, Setting, effective
 from rljob.launchers.verl.rows import ACTOR
+from rljob.launchers.verl.values import has_delta_layers
 from rljob.render.accelerators import facts_of
 
 TRUE = ("true", "1", "yes", "on")
@@ -81,7 +82,7 @@ class Settings:
     @property
     def has_delta_layers(self) -> bool:
         """Report whether the model's config.json names gated delta layers (Qwen3-Next, Qwen3.5)."""
-        return "linear_attention" in layer_kinds(self.spec)
+        return has_delta_layers(self.spec)
 
     @property
     def has_experts(self) -> bool | None:
