@@ -127,7 +127,8 @@ def test_a_variable_of_a_single_process_is_a_warning_wherever_it_is_set(name: st
     (warning,) = warnings(template(entry))
     assert (warning.field, warning.message[: len(name) + 1]) == (WORKER, f"{name}:")
     assert warning.message.endswith("; remove it")
-    assert [found.field for found in warnings({"head": {"template": entry}})] == [HEAD]
+    (warning,) = warnings({"head": {"template": entry}})
+    assert (warning.field, warning.message) == (HEAD, f"{name} {environment.OF_THE_HEAD}; remove it")
     key = f"{RUNTIME_ENV}.{name}"
     assert [found.field for found in warnings(sets({key: None}))] == [f"spec.verl.overrides[{key}]"]
     assert validate("sums", small_spec(template(entry))).violations == ()

@@ -77,6 +77,7 @@ RULES = (
 )
 
 OF_A_WORKER = "verl sets it for each of its workers, and every other process would inherit this value"
+OF_THE_HEAD = "belongs to single processes of the workers, and a value on the head reaches the driver only"
 PER_PROCESS = {
     **dict.fromkeys(
         ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT", "WG_PREFIX", "WG_BACKEND", "RAY_LOCAL_WORLD_SIZE"),
@@ -115,9 +116,11 @@ def variables_that_fail(settings: Settings) -> Iterator[Violation]:
 def variables_in_the_wrong_place(settings: Settings) -> Iterator[Violation]:
     """Report variables of single processes, which every process inherits, and those of the engine on the head."""
     head = tuple(of_template(settings.spec, fields.HEAD))
-    for entry in (*worker_variables(settings.spec), *head):
+    for entry in worker_variables(settings.spec):
         if (why := PER_PROCESS.get(entry.name)) is not None:
             yield Violation(entry.field, f"{entry.name}: {why}; remove it")
     for entry in head:
-        if entry.name in {rule.variable for rule in RULES}:
+        if entry.name in PER_PROCESS:
+            yield Violation(entry.field, f"{entry.name} {OF_THE_HEAD}; remove it")
+        elif entry.name in {rule.variable for rule in RULES}:
             yield Violation(entry.field, f"{entry.name} reaches the driver only, no worker and no engine; remove it")
