@@ -54,20 +54,28 @@ def write_manifest(folder: Path, *listed: str) -> None:
 @pytest.mark.parametrize("value", [["optimizer", "extra"], "['optimizer', 'extra']", [], "", 5, {}])
 def test_settings_without_the_model_are_refused(make_job: MakeJob, role: str, field: str, value: object) -> None:
     with pytest.raises(RefusedError) as caught:
-        checkpoint_contents.require(make_job(checkpoint_path="/saves"), changed(role, field, value))
+        checkpoint_contents.require(make_job(checkpoint_path="/saves"), changed(role, field, value), needs_critic=True)
     assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "InvalidOverride")
     assert str(caught.value).startswith(
         f"{checkpoint_contents.KEYS[role]}.checkpoint.{field} is {value}, without model"
     )
-    checkpoint_contents.require(make_job(), changed(role, field, value))
+    checkpoint_contents.require(make_job(), changed(role, field, value), needs_critic=True)
+
+
+@pytest.mark.parametrize("field", checkpoint_contents.NEEDED)
+def test_a_critic_that_the_algorithm_does_not_train_is_not_judged(make_job: MakeJob, field: str) -> None:
+    job = make_job(checkpoint_path="/saves")
+    checkpoint_contents.require(job, changed("critic", field, ["extra"]), needs_critic=False)
+    with pytest.raises(RefusedError, match=r"actor_rollout_ref\.actor\.checkpoint"):
+        checkpoint_contents.require(job, changed("actor", field, ["extra"]), needs_critic=False)
 
 
 @pytest.mark.parametrize("role", checkpoint_contents.KEYS)
 def test_the_optimizer_must_be_saved_and_need_not_be_loaded(make_job: MakeJob, role: str) -> None:
     job = make_job(checkpoint_path="/saves")
-    checkpoint_contents.require(job, config(role, load_contents=["model"]))
+    checkpoint_contents.require(job, config(role, load_contents=["model"]), needs_critic=True)
     with pytest.raises(RefusedError) as caught:
-        checkpoint_contents.require(job, config(role, save_contents=["model", "extra"]))
+        checkpoint_contents.require(job, config(role, save_contents=["model", "extra"]), needs_critic=True)
     assert str(caught.value) == (
         f"{checkpoint_contents.KEYS[role]}.checkpoint.save_contents is ['model', 'extra'], without optimizer: an "
         "attempt that resumes would not continue what was trained; list model and optimizer there, or remove the "
@@ -79,7 +87,9 @@ def test_the_optimizer_must_be_saved_and_need_not_be_loaded(make_job: MakeJob, r
     "value", [None, ["model", "optimizer"], ["hf_model", "model", "optimizer"], "[model,optimizer]"]
 )
 def test_settings_with_both_are_accepted(make_job: MakeJob, value: object) -> None:
-    checkpoint_contents.require(make_job(checkpoint_path="/saves"), config(save_contents=value, load_contents=value))
+    checkpoint_contents.require(
+        make_job(checkpoint_path="/saves"), config(save_contents=value, load_contents=value), needs_critic=True
+    )
 
 
 def test_the_critic_is_loaded_only_by_an_algorithm_that_has_one() -> None:
@@ -149,7 +159,7 @@ def test_only_what_is_loaded_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [["model", "optimizer"], "model, optimizer"])
 def test_what_is_not_saved_cannot_be_loaded(make_job: MakeJob, value: object) -> None:
     with pytest.raises(RefusedError, match="load_contents names extra, which save_contents does not"):
-        checkpoint_contents.require(make_job(checkpoint_path="/saves"), config(save_contents=value))
+        checkpoint_contents.require(make_job(checkpoint_path="/saves"), config(save_contents=value), needs_critic=True)
 
 
 SCHEDULES: list[dict[str, object]] = [
@@ -164,8 +174,12 @@ def test_fsdps_schedule_must_be_saved_and_loaded(make_job: MakeJob, optimizer: M
     job, both = make_job(checkpoint_path="/saves"), ["model", "optimizer"]
     for saved in (both, [*both, "extra"]):
         with pytest.raises(RefusedError, match="an attempt that resumes would begin the schedule again"):
-            checkpoint_contents.require(job, config(optimizer=optimizer, save_contents=saved, load_contents=both))
-    checkpoint_contents.require(job, config(optimizer=optimizer))
+            checkpoint_contents.require(
+                job, config(optimizer=optimizer, save_contents=saved, load_contents=both), needs_critic=True
+            )
+    checkpoint_contents.require(job, config(optimizer=optimizer), needs_critic=True)
     checkpoint_contents.require(
-        job, config(strategy="megatron", optimizer=optimizer, save_contents=both, load_contents=both)
+        job,
+        config(strategy="megatron", optimizer=optimizer, save_contents=both, load_contents=both),
+        needs_critic=True,
     )

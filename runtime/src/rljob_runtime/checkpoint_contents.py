@@ -49,11 +49,12 @@ MEGATRON_FILE = "ckpt_contents.json"
 because verl creates folders for all contents (lines 1036-1057)."""
 
 
-def require(job: JobConfig, config: DictConfig) -> None:
+def require(job: JobConfig, config: DictConfig, *, needs_critic: bool) -> None:
     """Raise RefusedError (exit 64) if a run that saves checkpoints could not resume from them."""
     if not job.checkpoint_path:
         return
-    for role, key in KEYS.items():
+    for role in _trained(needs_critic=needs_critic):
+        key = KEYS[role]
         for field, needed in NEEDED.items():
             value = getattr(_settings(config, role), field)
             if lacking := [name for name in needed if name not in named(value)]:
@@ -93,8 +94,12 @@ def has_schedule(optimizer: Any) -> bool:  # noqa: ANN401 - a node of verl's con
 
 def loads(config: DictConfig, *, needs_critic: bool) -> dict[str, frozenset[str]]:
     """Return what verl loads, by the folder of each role that the algorithm trains."""
-    roles = (checkpoint.MODEL_FOLDER, *((checkpoint.CRITIC_FOLDER,) if needs_critic else ()))
-    return {role: named(_settings(config, role).load_contents) for role in roles}
+    return {role: named(_settings(config, role).load_contents) for role in _trained(needs_critic=needs_critic)}
+
+
+def _trained(*, needs_critic: bool) -> tuple[str, ...]:
+    """Return the folder of each role that the algorithm trains; verl reads and saves no other."""
+    return (checkpoint.MODEL_FOLDER, *((checkpoint.CRITIC_FOLDER,) if needs_critic else ()))
 
 
 def named(value: object) -> frozenset[str]:

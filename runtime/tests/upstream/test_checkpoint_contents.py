@@ -89,7 +89,7 @@ for save in SUBSETS:
     saved = parts(trained)
     for load in SUBSETS:
         try:
-            checkpoint_contents.require(job, config(save, load))
+            checkpoint_contents.require(job, config(save, load), needs_critic=True)
         except RefusedError as error:
             verdict = "refused"
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from pathlib import Path
@@ -16,6 +17,7 @@ from rljob_runtime.planning import verl
 from rljob_runtime.planning.verl import SECTION
 from rljob_runtime.resume import Start
 from rljob_runtime.spool import Spool
+from rljob_runtime.verl_plugin.launcher import trains_critic
 
 SPOOL, SCRATCH = Spool(Path("/spool")), Path("/scratch")
 MINIMAL: dict[str, OverrideValue] = {
@@ -145,8 +147,20 @@ def test_checkpoints_without_the_model_are_refused_however_they_are_written(
     saving = dataclasses.replace(job(platform, **{"model_engine": engine, key: value}), checkpoint_path="/saves")
     config = hydra_config.compose(saving, SPOOL, SCRATCH)
     with pytest.raises(RefusedError, match="without model"):
-        checkpoint_contents.require(saving, config)
-    checkpoint_contents.require(saving, hydra_config.compose(job(platform, model_engine=engine), SPOOL, SCRATCH))
+        checkpoint_contents.require(saving, config, needs_critic=True)
+    plain = hydra_config.compose(job(platform, model_engine=engine), SPOOL, SCRATCH)
+    checkpoint_contents.require(saving, plain, needs_critic=True)
+
+
+@pytest.mark.filterwarnings("ignore:Disabled critic:UserWarning")
+@pytest.mark.parametrize(("algorithm", "needed"), [("grpo", False), ("gae", True)])
+def test_the_critics_checkpoints_are_judged_where_verl_trains_one(algorithm: str, *, needed: bool) -> None:
+    keys: dict[str, Any] = {"algorithm.adv_estimator": algorithm, "critic.checkpoint.save_contents": ["model"]}
+    saving = dataclasses.replace(job(**keys), checkpoint_path="/saves")
+    config = hydra_config.compose(saving, SPOOL, SCRATCH)
+    assert trains_critic(config) is needed
+    with pytest.raises(RefusedError, match="without optimizer") if needed else contextlib.nullcontext():
+        checkpoint_contents.require(saving, config, needs_critic=trains_critic(config))
 
 
 def test_what_is_loaded_is_what_is_saved_unless_it_is_set() -> None:

@@ -54,8 +54,8 @@ class VerlTrainer:
         job = setup.job
         model_check.require(job)
         config = hydra_config.compose(job, setup.spool, setup.scratch)
-        checkpoint_contents.require(job, config)
         require_plugin(job)
+        checkpoint_contents.require(job, config, needs_critic=trains_critic(config))
         if not preflight.missing_here([required.path for required in job.required_paths]):
             # verl reads the critic's model here. If it is missing, the path check later reports which nodes lack it.
             require_inputs(config, lambda: hydra_config.validate(config))
@@ -76,9 +76,7 @@ class VerlTrainer:
     @property
     def loads(self) -> Mapping[str, frozenset[str]]:
         """See `Trainer`."""
-        from verl.trainer.ppo.utils import need_critic
-
-        return checkpoint_contents.loads(self._composed, needs_critic=need_critic(self._composed))
+        return checkpoint_contents.loads(self._composed, needs_critic=trains_critic(self._composed))
 
     def begin_at(self, start: Start) -> None:
         """See `Trainer`."""
@@ -103,6 +101,14 @@ class VerlTrainer:
         if self._config is None:
             raise AssertionError("run before prepare")
         return self._config
+
+
+def trains_critic(config: DictConfig) -> bool:
+    """Report whether the algorithm trains a value model, which a job without one only has in its configuration."""
+    from verl.trainer.ppo.utils import need_critic
+
+    needed: bool = need_critic(config)
+    return needed
 
 
 def resume_settings(start: Start) -> dict[str, OverrideValue]:
