@@ -31,6 +31,11 @@ BAD = {
         "spec.model.experts",
         "8, but model.architecture Qwen2.5-0.5B has no experts",
     ),
+    "the name of weights instead of an architecture": Bad(
+        {"model": {"architecture": "qwen2.5-7b-instruct"}},
+        "spec.model.architecture",
+        "'qwen2.5-7b-instruct' is not built in; did you mean Qwen2.5-7B? The names are DeepSeek-R1, DeepSeek-V3,",
+    ),
     "one model stated twice": Bad(
         {"model": {"architecture": "Qwen3-8B", "config": CONFIG}},
         "spec.model.architecture",

@@ -10,6 +10,9 @@ BAD = {
     "no image": Bad({"runtime": {"image": None}}, "spec.runtime.image", "is required and not set"),
     "no model": Bad({"model": None}, "spec.model", "is required and not set"),
     "unknown field": Bad(trainer(stps=1), "spec.trainer.stps", "is not a field of RLJob; did you mean steps?"),
+    "a field without its end": Bad(
+        trainer(microBatchSize=1), "spec.trainer.microBatchSize", "did you mean microBatchSizePerDevice?"
+    ),
     "made-up field": Bad({"qqqq": 1}, "spec.qqqq", "is not a field of RLJob; see `kubectl explain rljob.spec`"),
     "wrong type": Bad(trainer(steps="many"), "spec.trainer.steps", "'many': must be an integer"),
     "digits as text": Bad(trainer(steps="40"), "spec.trainer.steps", "'40': "),

@@ -6,7 +6,6 @@ with the index or the key of a list's entry, and after the name of a recipe.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from rljob.api.status import Decision
 from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
 from rljob.cli.errors import UsageError
 from rljob.cli.status import table
+from rljob.core.nearest import nearest_field
 from rljob.core.spec.merge import LEAF, Keyed, Tree, layer, leaves, path_text, shape_of, stack
 from rljob.core.validation.validate import Checked
 from rljob.render.configmap import spec_document
@@ -140,8 +140,8 @@ def _unset(path: Path) -> Row:
             shape, seen = shape.item, f"{seen}{bracketed(part)}"
             continue
         if shape.members and part not in shape.members:
-            near = difflib.get_close_matches(part, list(shape.members), n=1)
-            fix = f"did you mean {near[0]}?" if near else f"its fields are {', '.join(sorted(shape.members))}"
+            near = nearest_field(part, shape.members)
+            fix = f"did you mean {near}?" if near else f"its fields are {', '.join(sorted(shape.members))}"
             raise UsageError(f"{member(seen, part)}: no such field; {fix}")
         shape, seen = shape.member(part) if shape.is_map else LEAF, member(seen, part)
     return Row(seen.removeprefix("spec."), UNSET, NOBODY)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.nearest import nearest_model
 from rljob_runtime.planning.architectures import BUILT_IN
 from rljob_runtime.planning.model_facts import Fact, ModelFacts, facts_of_config, facts_of_shape
 from rljob_runtime.planning.shapes import Shape, ShapeError, UnknownFamilyError, decoder_keys, shape_from_config
@@ -47,7 +48,9 @@ def unreadable(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
     """Yield the fields that state the model in a way that is not understood, each with the problem and the fix."""
     name = spec.model.architecture
     if name is not None and name not in BUILT_IN:
-        yield "model.architecture", f"{name!r} is not one of {', '.join(sorted(BUILT_IN))}; use model.config for others"
+        near, listed = nearest_model(name, BUILT_IN), ", ".join(sorted(BUILT_IN))
+        meant = f"built in; did you mean {near}? The names are {listed}" if near else f"one of {listed}"
+        yield "model.architecture", f"{name!r} is not {meant}; use model.config for others"
     try:
         known_shape(spec)
     except ShapeError as error:

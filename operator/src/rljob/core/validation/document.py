@@ -8,7 +8,6 @@ pkg/util/validation/validation.go.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import Any
 from rljob.api.field_path import bracketed, member
 from rljob.api.v1alpha1 import RecipeSpec, RLJobSpec
 from rljob.core.launcher import Launcher
+from rljob.core.nearest import nearest_field
 from rljob.core.observed import Manifest
 from rljob.core.spec.recipes import Recipes, chain_ids
 from rljob.core.validation.validate import Checked, validate
@@ -154,8 +154,8 @@ def _entries(path: str, value: object) -> tuple[list[tuple[str, str, str]], list
 
 
 def _meant(key: object, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(str(key)[:SHOWN], known, n=1)
-    return f"did you mean {near[0]}?" if near else f"remove it; the fields are {', '.join(known)}"
+    near = nearest_field(str(key), known)
+    return f"did you mean {near}?" if near else f"remove it; the fields are {', '.join(known)}"
 
 
 def _top(key: object) -> str:

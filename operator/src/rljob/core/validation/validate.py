@@ -7,7 +7,6 @@ What is accepted but has no effect in this version, or is doubtful, is reported 
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from rljob.api.field_path import member
 from rljob.api.recipes import RecipeLayer
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.core.launcher import Launcher
+from rljob.core.nearest import nearest_field
 from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
 from rljob.core.spec.recipes import JOB_SOURCE, Recipes, merge_layer, resolve, unset_violations
 from rljob.core.validation import accelerator, devices, hccl, images, lifecycle, patches, pods, secrets, topology
@@ -220,8 +220,8 @@ def _meant(location: tuple[int | str, ...]) -> str:
     shape = shape_of(RLJobSpec)
     for part in location[:-1]:
         shape = (shape.item or LEAF) if shape.keys else shape.member(str(part))
-    near = difflib.get_close_matches(str(location[-1])[:INPUT_SHOWN], list(shape.members), n=1)
-    return f"did you mean {near[0]}?" if near else "see `kubectl explain rljob.spec`"
+    near = nearest_field(str(location[-1]), shape.members)
+    return f"did you mean {near}?" if near else "see `kubectl explain rljob.spec`"
 
 
 def _seen(field: str, value: object) -> str:
