@@ -198,6 +198,61 @@ def test_a_size_gets_one_finding_with_sizes_that_meet_every_rule() -> None:
     )
 
 
+DEVICES = {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 8}
+
+
+@pytest.mark.parametrize(
+    ("keys", "devices", "valid"),
+    [
+        ({f"{ACTOR}.ulysses_sequence_parallel_size": 8}, DEVICES, "1, 2, 4 on 16 devices"),
+        ({f"{ACTOR}.ulysses_sequence_parallel_size": 8}, {}, "1, 2, 4, 28"),
+        (MEGATRON | {f"{ACTOR}.megatron.tensor_model_parallel_size": 8}, DEVICES, "1, 2, 4 on 16 devices"),
+        (
+            MEGATRON
+            | {f"{ACTOR}.megatron.{name}_parallel_size": 2 for name in ("context", "pipeline_model")}
+            | {f"{ACTOR}.megatron.tensor_model_parallel_size": 8},
+            {"trainer.nnodes": 1, "trainer.n_gpus_per_node": 8},
+            "1, 2 on 8 devices",
+        ),
+        (
+            MEGATRON | {f"{ACTOR}.megatron.{name}_model_parallel_size": 3 for name in ("pipeline", "tensor")},
+            DEVICES,
+            "1, 2, 4, 28",
+        ),
+        ({f"{ROLLOUT}.tensor_model_parallel_size": 8}, DEVICES, "1, 2, 4 on 16 devices"),
+        (
+            {f"{ROLLOUT}.tensor_model_parallel_size": 8},
+            {"trainer.nnodes": 14, "trainer.n_gpus_per_node": 2},
+            "1, 2, 4, 28 on 28 devices",
+        ),
+        (
+            {f"{ROLLOUT}.tensor_model_parallel_size": 8, f"{ROLLOUT}.data_parallel_size": 2},
+            {"trainer.nnodes": 14, "trainer.n_gpus_per_node": 2},
+            "1, 2 on 28 devices",
+        ),
+    ],
+)
+def test_suggested_sizes_fit_the_devices(keys: dict[str, object], devices: dict[str, object], valid: str) -> None:
+    model = ModelFacts(heads=Fact(28, "heads"), kv_heads=Fact(4, "kv_heads"))
+    (one,) = findings(model, keys | devices)
+    assert one.message.endswith(f"; use one of {valid}")
+
+
+def test_suggested_expert_sizes_fit_the_devices() -> None:
+    model = ModelFacts(experts=Fact(60, "experts"), expert_width=Fact(24, "width"))
+    size = f"{ACTOR}.megatron.expert_%sparallel_size"
+    (one,) = findings(model, MEGATRON | DEVICES | {size % "model_": 8, size % "tensor_": 4})
+    assert one.message == "8 does not divide experts 60; use one of 1, 2, 4 on 16 devices"
+    (one,) = findings(model, MEGATRON | DEVICES | {size % "model_": 4, size % "tensor_": 16})
+    assert one.message == "16 does not divide width 24; use one of 1, 2, 4 on 16 devices"
+
+
+def test_suggested_stages_fit_the_devices() -> None:
+    keys = {f"{ACTOR}.megatron.{name}_model_parallel_size": size for name, size in (("tensor", 2), ("pipeline", 5))}
+    (one,) = findings(ModelFacts(layers=Fact(24, "layers")), MEGATRON | DEVICES | keys)
+    assert one.message.startswith("5 stages do not divide layers 24; use one of 1, 2, 4, 8 on 16 devices, or set")
+
+
 def test_latent_attention_is_split_by_heads_only_except_by_ulysses() -> None:
     model = ModelFacts(heads=Fact(16, "heads"), kv_heads=Fact(3, "kv"), latent=True)
     assert verdicts(model, {f"{ROLLOUT}.tensor_model_parallel_size": 4}) == []

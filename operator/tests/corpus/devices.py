@@ -59,7 +59,7 @@ BAD = {
     "experts shared unevenly": Bad(
         megatron({"expert": 16}, experts=24),
         "spec.trainer.parallelism.expert",
-        "16 does not divide model.experts 24; use one of 1, 2, 3, 4, 6, 8, 12, 24",
+        "16 does not divide model.experts 24; use one of 1, 2, 4, 8 on 16 devices",
     ),
     "more stages than layers": Bad(
         megatron({"pipeline": 16}, layers=8),
@@ -69,7 +69,7 @@ BAD = {
     "stages of unequal layers": Bad(
         megatron({"pipeline": 4}, layers=94),
         "spec.trainer.parallelism.pipeline",
-        "4 stages do not divide model.layers 94; use one of 1, 2, 47, 94",
+        "4 stages do not divide model.layers 94; use one of 1, 2 on 16 devices",
     ),
     "stages whose sum is wrong": Bad(
         merged(
@@ -95,6 +95,6 @@ BAD = {
     "heads over Ulysses": Bad(
         merged(A3 | trainer(parallelism={"sequence": 2}), {"model": {"attentionHeads": 7}}),
         "spec.trainer.parallelism.sequence",
-        "2 does not divide model.attentionHeads 7; use one of 1, 7",
+        "2 does not divide model.attentionHeads 7; use one of 1 on 2 devices",
     ),
 }

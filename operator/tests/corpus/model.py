@@ -67,7 +67,7 @@ BAD = {
         ),
         "spec.rollout.parallelism.tensor",
         "3 neither divides num_key_value_heads 2 of model.architecture Qwen2.5-1.5B nor is a multiple of it; use "
-        "one of 1, 2, 4",
+        "one of 1 on 3 devices",
     ),
     "a vocabulary over ranks": Bad(
         merged(
@@ -89,7 +89,8 @@ BAD = {
     "layers of an architecture over stages": Bad(
         merged(megatron({"pipeline": 4}), {"model": {"architecture": "Qwen3-235B-A22B", "memoryCheck": "Warn"}}),
         "spec.trainer.parallelism.pipeline",
-        "4 stages do not divide num_hidden_layers 94 of model.architecture Qwen3-235B-A22B; use one of 1, 2, 47, 94",
+        "4 stages do not divide num_hidden_layers 94 of model.architecture Qwen3-235B-A22B; use one of 1, 2 on 16 "
+        "devices",
     ),
     "virtual stages of unequal layers": Bad(
         merged(

@@ -53,7 +53,7 @@ BAD = {
     "heads over tensor": Bad(
         merged(megatron({}, attentionHeads=12), sizes(tensor=8)),
         "spec.rollout.parallelism.tensor",
-        "use one of 1, 2, 3",
+        "use one of 1, 2, 4 on 16 devices",
     ),
     "fewer tokens than sequences": Bad(
         {"rollout": {"maxSequences": 256, "maxBatchedTokens": 128}},

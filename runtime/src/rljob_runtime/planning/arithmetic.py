@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 SEARCHED = 4096
 """Largest value that is searched for; no parallel size is larger."""
@@ -18,3 +19,24 @@ def suggestions(limit: int, holds: Callable[[int], bool]) -> str:
     """Return the largest values up to a limit for which a condition holds, as a list in text."""
     found = [candidate for candidate in range(1, min(limit, SEARCHED) + 1) if holds(candidate)]
     return ", ".join(str(candidate) for candidate in found[-SHOWN:])
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What the devices of a run require of a size that is suggested."""
+
+    count: int | None
+    """None where it is not known."""
+    fit: Callable[[int], bool]
+
+    def suggestions(self, limit: int, holds: Callable[[int], bool]) -> str:
+        """Return sizes for which a condition holds and that fit the devices; if other sizes leave none, all of them."""
+        fitting = suggestions(limit, lambda candidate: holds(candidate) and self.fit(candidate))
+        if not fitting or self.count is None:
+            return suggestions(limit, holds)
+        return f"{fitting} on {self.count} devices"
+
+
+def dividing(count: int | None, others: int = 1) -> Devices:
+    """Return that a size and the other sizes of its group divide the devices."""
+    return Devices(count, lambda size: count is None or count % (size * others) == 0)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rljob_runtime.planning import pipeline_stages
-from rljob_runtime.planning.arithmetic import SEARCHED, suggestions
+from rljob_runtime.planning.arithmetic import SEARCHED, Devices, dividing
 from rljob_runtime.planning.findings import Finding
 from rljob_runtime.planning.model_facts import Fact, ModelFacts
 from rljob_runtime.planning.run_layout import ROLLOUT as ROLLOUT_KEYS
@@ -49,7 +49,8 @@ def judge(facts: ModelFacts, layout: Layout) -> Iterator[Finding]:
     """Yield what is wrong or doubtful about a run of the model."""
     yield from judge_trainer(facts, layout)
     rollout = facts.without(layout.rollout_changes)
-    yield from _of_size(f"{ROLLOUT}.tensor", layout.rollout_tensor, _rollout_tensor(rollout))
+    devices = Devices(layout.devices, lambda size: _replicas_fit(layout, size))
+    yield from _of_size(f"{ROLLOUT}.tensor", layout.rollout_tensor, _rollout_tensor(rollout), devices)
     yield from _rollout_experts(rollout, layout)
     yield from _lengths(facts, layout)
 
@@ -58,23 +59,42 @@ def judge_trainer(facts: ModelFacts, layout: Layout) -> Iterator[Finding]:
     """Yield what is wrong or doubtful about training the model."""
     facts = facts.without(layout.trainer_changes)
     if not layout.megatron:
-        yield from _of_size(f"{TRAINER}.sequence", layout.sequence, _ulysses(facts))
+        yield from _of_size(f"{TRAINER}.sequence", layout.sequence, _ulysses(facts), dividing(layout.devices))
         return
-    yield from _of_size(f"{TRAINER}.tensor", layout.tensor, _megatron_tensor(facts))
-    yield from _of_size(f"{TRAINER}.expert", layout.expert, _megatron_experts(facts))
-    yield from _of_size(f"{TRAINER}.expertTensor", layout.expert_tensor, _megatron_expert_width(facts))
+    pipeline = layout.pipeline
+    inner = dividing(layout.devices, pipeline * layout.context)
+    yield from _of_size(f"{TRAINER}.tensor", layout.tensor, _megatron_tensor(facts), inner)
+    inner = dividing(layout.devices, pipeline * layout.expert_tensor)
+    yield from _of_size(f"{TRAINER}.expert", layout.expert, _megatron_experts(facts), inner)
+    inner = dividing(layout.devices, pipeline * layout.expert)
+    yield from _of_size(f"{TRAINER}.expertTensor", layout.expert_tensor, _megatron_expert_width(facts), inner)
     if facts.layers is not None:
         yield from pipeline_stages.judge(facts.layers, layout)
 
 
-def _of_size(field: str, size: int, required: list[Requirement]) -> Iterator[Finding]:
-    """Yield the first requirement that a size does not meet, sure ones first, with the sizes that meet all of them."""
+def _replicas_fit(layout: Layout, tensor: int) -> bool:
+    """Report whether the devices hold whole replicas, and each node whole tensor groups or a part of one.
+
+    The operator requires it (launchers/verl/checks/rollout.py).
+    """
+    devices, here, replica = layout.devices, layout.node_devices, tensor * layout.rollout_data
+    if devices is None or here is None:
+        return True
+    spans = layout.rollout_data == 1 and tensor % here == 0
+    return devices % replica == 0 and (here % tensor == 0 or spans)
+
+
+def _of_size(field: str, size: int, required: list[Requirement], devices: Devices) -> Iterator[Finding]:
+    """Yield the first requirement that a size does not meet, sure ones first, with the sizes that meet all of them.
+
+    The sizes also fit the devices, unless other sizes leave no room for any.
+    """
     unmet = [one for one in required if size > 1 and not one.holds(size)]
     if not unmet:
         return
     worst = next((one for one in unmet if one.refused), unmet[0])
     limit = max(one.fact.value for one in required) or SEARCHED
-    valid = suggestions(limit, lambda candidate: all(one.holds(candidate) for one in required))
+    valid = devices.suggestions(limit, lambda candidate: all(one.holds(candidate) for one in required))
     message = f"{size} {worst.problem.format(fact=worst.fact)}; use one of {valid}"
     yield Finding(field, message, worst.name, refused=worst.refused)
 
@@ -176,7 +196,7 @@ def _rollout_experts(facts: ModelFacts, layout: Layout) -> Iterator[Finding]:
     if layout.rollout_expert > 1:
         fact = facts.experts
         required = [_needs_experts(fact)] if fact and fact.value == 0 else _divides("experts", fact, sure=False)
-        yield from _of_size(f"{ROLLOUT}.expert", layout.rollout_expert, required)
+        yield from _of_size(f"{ROLLOUT}.expert", layout.rollout_expert, required, dividing(layout.devices))
         return
     fact, ranks = facts.expert_width, layout.rollout_tensor * layout.rollout_data
     if fact is not None and fact.value % ranks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rljob_runtime.planning.arithmetic import divisors
+from rljob_runtime.planning.arithmetic import dividing, divisors
 from rljob_runtime.planning.findings import Finding
 from rljob_runtime.planning.model_facts import Fact
 from rljob_runtime.planning.run_layout import TRANSFORMER, Layout
@@ -42,10 +42,12 @@ def _even(layers: Fact, layout: Layout) -> Iterator[Finding]:
     total = layers.value + extra
     counted = f" + {extra} for embedding and loss" if extra else ""
     if total % stages:
+        devices = dividing(layout.devices, layout.tensor * layout.context)
+        valid = devices.suggestions(total, lambda candidate: total % candidate == 0)
         yield _finding(
             layers,
             PIPELINE,
-            f"{stages} stages do not divide {layers}{counted}; use one of {divisors(total)}, or set an uneven layout "
+            f"{stages} stages do not divide {layers}{counted}; use one of {valid}, or set an uneven layout "
             f"in verl.overrides: +{TRANSFORMER}.{FIRST} and {LAST}",
         )
     elif total // stages % parts:

@@ -42,6 +42,7 @@ CHANGED_BY_TRANSFORMER = {
 }
 """The same below override_transformer_config (megatron-core 0.16.1, transformer/transformer_config.py)."""
 EVERYTHING = frozenset({*CHANGED_BY_CONFIG.values(), "positions", "engine_positions"})
+NODES, NODE_DEVICES = "trainer.nnodes", "trainer.n_gpus_per_node"
 LENGTHS = ("data.max_prompt_length", "data.max_response_length")
 
 
@@ -52,6 +53,7 @@ class Layout:
     megatron: bool = False
     tensor: int = 1
     pipeline: int = 1
+    context: int = 1
     virtual_pipeline: int = 1
     expert: int = 1
     expert_tensor: int = 1
@@ -59,6 +61,9 @@ class Layout:
     rollout_tensor: int = 1
     rollout_data: int = 1
     rollout_expert: int = 1
+    nodes: int | None = None
+    node_devices: int | None = None
+    """Devices of each node."""
     stages: Mapping[str, object] = field(default_factory=dict)
     """What override_transformer_config says about the layers of pipeline stages."""
     prompt_tokens: int | None = None
@@ -70,6 +75,11 @@ class Layout:
     trainer_changes: frozenset[str] = frozenset()
     """Facts of the model that the keys change for the trainer."""
     rollout_changes: frozenset[str] = frozenset()
+
+    @property
+    def devices(self) -> int | None:
+        """Return the devices of the run; None where the keys do not say."""
+        return self.nodes * self.node_devices if self.nodes and self.node_devices else None
 
 
 def read_layout(keys: Mapping[str, object]) -> Layout:
@@ -86,6 +96,8 @@ def read_layout(keys: Mapping[str, object]) -> Layout:
         rollout_tensor=size(f"{ROLLOUT}.tensor_model_parallel_size"),
         rollout_data=size(f"{ROLLOUT}.data_parallel_size"),
         rollout_expert=size(f"{ROLLOUT}.expert_parallel_size"),
+        nodes=_positive(keys.get(NODES)),
+        node_devices=_positive(keys.get(NODE_DEVICES)),
         stages={key.removeprefix(node): value for key, value in keys.items() if key.startswith(node)},
         prompt_tokens=prompt,
         response_tokens=response,
@@ -101,6 +113,8 @@ def critic_layout(keys: Mapping[str, object]) -> Layout:
     return Layout(
         **_trainer_sizes(keys, CRITIC, f"{CRITIC}.fsdp.ulysses_sequence_parallel_size"),
         megatron=keys.get(f"{CRITIC}.strategy") == "megatron",
+        nodes=_positive(keys.get(NODES)),
+        node_devices=_positive(keys.get(NODE_DEVICES)),
         trainer_changes=EVERYTHING if _critic_is_changed(keys) else frozenset(),
     )
 
@@ -108,6 +122,7 @@ def critic_layout(keys: Mapping[str, object]) -> Layout:
 class _Sizes(TypedDict):
     tensor: int
     pipeline: int
+    context: int
     virtual_pipeline: int
     expert: int
     expert_tensor: int
@@ -122,6 +137,7 @@ def _trainer_sizes(keys: Mapping[str, object], role: str, sequence: str) -> _Siz
     return {
         "tensor": tensor,
         "pipeline": size("pipeline_model") or 1,
+        "context": size("context") or 1,
         "virtual_pipeline": size("virtual_pipeline_model") or 1,
         "expert": size("expert_model") or 1,
         # Megatron's default (megatron-core 0.16.1, parallel_state.py:786).
