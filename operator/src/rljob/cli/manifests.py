@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from rljob.core.validation.document import NAMESPACE
 STDIN = "-"
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 DEFAULT_NAMESPACE = "default"
+ITEM_SHOWN = 60
+"""Characters of an item that a message shows."""
 JOB_KIND = "RLJob"
 RECIPE_KINDS = frozenset(kind.value for kind in RecipeKind)
 LIST_KINDS = frozenset({"List", *(f"{kind}List" for kind in (JOB_KIND, *RECIPE_KINDS))})
@@ -110,7 +113,7 @@ def _flattened(documents: Iterable[tuple[str, object]]) -> Iterator[tuple[str, A
             yield source, item
 
 
-def _flat(source: str, document: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON
+def _flat(source: str, document: Any, place: str = "") -> Iterator[Any]:  # noqa: ANN401 - JSON
     """Yield a document, or each item of a list."""
     if (kind := _kind(document)) not in LIST_KINDS:
         yield document
@@ -118,11 +121,23 @@ def _flat(source: str, document: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON
     items = document.get("items")
     if not isinstance(items, list | None):
         raise UsageError(f"{source}: items of {kind} must be a list of manifests, as `kubectl get -o yaml` writes it")
-    for item in items or ():
-        typed = kind != "List" and isinstance(item, Mapping)
+    for index, item in enumerate(items or ()):
+        here = f"{place}items[{index}]"
+        if not isinstance(item, Mapping):
+            raise UsageError(
+                f"{source}: {here} of {kind} is {_shown(item)}, not a manifest; write an object there, or remove it"
+            )
         # The API server may leave out the kind of the items, which the list's own states.
+        typed = kind != "List"
         defaults = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")} if typed else {}
-        yield from _flat(source, {**defaults, **item} if typed else item)
+        if not _kind(item) and not typed:
+            raise UsageError(f"{source}: {here} of {kind} has no kind, so it is not a manifest; set it, or remove it")
+        yield from _flat(source, {**defaults, **item}, f"{here}.")
+
+
+def _shown(item: object) -> str:
+    text = json.dumps(item, ensure_ascii=False)
+    return text if len(text) <= ITEM_SHOWN else f"{text[: ITEM_SHOWN - 1]}…"
 
 
 def _places(source: str) -> list[str]:

@@ -34,7 +34,7 @@ def recipe(name: str, spec: Json) -> Json:
     return {"apiVersion": API, "kind": "ClusterRLRecipe", "metadata": metadata, "spec": {"template": spec}}
 
 
-def items(*documents: Json, kind: str = "List", version: str = "v1") -> Json:
+def items(*documents: object, kind: str = "List", version: str = "v1") -> Json:
     return {"apiVersion": version, "kind": kind, "items": list(documents), "metadata": {"resourceVersion": ""}}
 
 
@@ -66,7 +66,12 @@ def test_a_list_may_stand_in_a_list(tmp_path: Path) -> None:
         (items(), "contains no RLJob; found nothing. Pass a manifest with apiVersion"),
         ({"kind": "List", "items": None}, "contains no RLJob; found nothing"),
         ({"kind": "List", "items": {"a": 1}}, "items of List must be a list of manifests"),
-        ({"kind": "RLJobList", "apiVersion": API, "items": [5]}, "found object without kind"),
+        ({"kind": "RLJobList", "apiVersion": API, "items": [5]}, "items[0] of RLJobList is 5, not a manifest; write"),
+        ({"kind": "List", "items": [job("a"), "junk"]}, 'jobs.yaml: items[1] of List is "junk", not a manifest'),
+        ({"kind": "List", "items": [job("a"), None]}, "items[1] of List is null, not a manifest"),
+        ({"kind": "List", "items": [job("a"), ["x" * 99]]}, 'items[1] of List is ["' + "x" * 57 + "…, not a"),
+        ({"kind": "List", "items": [job("a"), items("junk")]}, "items[1].items[0] of List is"),
+        ({"kind": "List", "items": [job("a"), {"spec": {}}]}, "items[1] of List has no kind, so it is not a manifest"),
         (items({"kind": "ConfigMap"}), "found ConfigMap"),
     ],
 )
