@@ -37,8 +37,8 @@ from rljob.cli.version import version_page
 from rljob.cli.watch import top, watch_status
 from rljob.control import accelerator_files
 from rljob.core.spec.decisions import decide
-from rljob.core.spec.recipes import Recipes, complete
-from rljob.core.validation.document import validate_document
+from rljob.core.spec.recipes import NOT_IN_CLUSTER, Recipes, complete
+from rljob.core.validation.document import NOT_IN_FILES, validate_document
 from rljob.core.validation.validate import Checked, check
 from rljob.launchers import LAUNCHER
 from rljob.render import labels
@@ -151,7 +151,7 @@ def _diff(chosen: argparse.Namespace) -> int:
 
 
 def _against_files(chosen: argparse.Namespace) -> list[tuple[JobManifest, Changes]]:
-    before, after = _judged(read_files(chosen.against, chosen.namespace), chosen), _judged(_files(chosen), chosen)
+    before, after = _judged(_read(chosen.against, chosen), chosen), _judged(_files(chosen), chosen)
     _complain([*before, *after])
     earlier = {(job.namespace, job.name): checked.spec for job, checked in before}
     found = []
@@ -355,7 +355,14 @@ def _volume(text: str) -> tuple[str, Path]:
 
 
 def _files(chosen: argparse.Namespace) -> Files:
-    return read_files(chosen.file, chosen.namespace)
+    return _read(chosen.file, chosen)
+
+
+def _read(sources: Sequence[str], chosen: argparse.Namespace) -> Files:
+    files = read_files(sources, chosen.namespace)
+    if files.skipped:
+        print(f"rljob: note: {files.note}", file=sys.stderr)
+    return files
 
 
 def _valid(chosen: argparse.Namespace) -> Judged | None:
@@ -372,7 +379,11 @@ def _judged(files: Files, chosen: argparse.Namespace, memory_check: MemoryCheck 
         spec = _with_memory_check(job.spec, memory_check) if memory_check else job.spec
         recipes = _recipes(job, files.recipes, chosen)
         checked = validate_document(
-            {**job.document, "spec": spec}, recipes, launcher=LAUNCHER, accelerators=chosen.accelerators
+            {**job.document, "spec": spec},
+            recipes,
+            launcher=LAUNCHER,
+            accelerators=chosen.accelerators,
+            absent=NOT_IN_CLUSTER if chosen.cluster else NOT_IN_FILES,
         )
         judged.append((job, checked))
     return judged

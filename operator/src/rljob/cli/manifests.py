@@ -21,6 +21,7 @@ from rljob.core.validation.document import NAMESPACE
 STDIN = "-"
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 DEFAULT_NAMESPACE = "default"
+FOLDERS_SHOWN = 8
 ITEM_SHOWN = 60
 """Characters of an item that a message shows."""
 JOB_KIND = "RLJob"
@@ -64,6 +65,13 @@ class Files:
     recipes: Recipes
     others: tuple[Manifest, ...] = ()
     """Objects of other kinds, such as ConfigMaps, Secrets and claims, which a local run uses."""
+    skipped: tuple[str, ...] = ()
+    """Folders within the folders, which kubectl does not read either without -R."""
+
+    @property
+    def note(self) -> str:
+        """What to tell about the folders that were not read."""
+        return _unread(self.skipped)
 
 
 def read_files(sources: Sequence[str], namespace: str | None = None) -> Files:
@@ -77,14 +85,20 @@ def read_files(sources: Sequence[str], namespace: str | None = None) -> Files:
         )
     if sources.count(STDIN) > 1:
         raise UsageError("standard input (-) is given twice, but can be read once; name a file instead")
+    skipped = tuple(folder for given in sources for folder in _folders_within(given))
     documents = [
         (source, document) for given in sources for source in _places(given) for document in _documents(source)
     ]
-    return collect(documents, ", ".join(sources), namespace)
+    return collect(documents, ", ".join(sources), namespace, skipped)
 
 
-def collect(documents: Iterable[tuple[str, object]], sources: str, namespace: str | None = None) -> Files:
-    """Sort documents, each with its source, by kind. Pure."""
+def collect(
+    documents: Iterable[tuple[str, object]],
+    sources: str,
+    namespace: str | None = None,
+    skipped: tuple[str, ...] = (),
+) -> Files:
+    """Sort documents, each with its source, by kind; `skipped` are the folders that were not read. Pure."""
     jobs: list[JobManifest] = []
     recipes: dict[RecipeId, Manifest] = {}
     others: list[Manifest] = []
@@ -102,9 +116,14 @@ def collect(documents: Iterable[tuple[str, object]], sources: str, namespace: st
     if not jobs:
         raise UsageError(
             f"{sources}: contains no RLJob; found {', '.join(sorted(kinds)) or 'nothing'}. Pass a manifest with "
-            f"apiVersion {API_VERSION} and kind {JOB_KIND}"
+            f"apiVersion {API_VERSION} and kind {JOB_KIND}{f'; {_unread(skipped)}' if skipped else ''}"
         )
-    return Files(tuple(jobs), recipes, tuple(others))
+    return Files(tuple(jobs), recipes, tuple(others), skipped)
+
+
+def _unread(folders: Sequence[str]) -> str:
+    listed = ", ".join(folders[:FOLDERS_SHOWN]) + (", …" if len(folders) > FOLDERS_SHOWN else "")
+    return f"folders within a folder are not read: {listed}; pass each with -f"
 
 
 def _flattened(documents: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
@@ -144,7 +163,15 @@ def _places(source: str) -> list[str]:
     path = Path(source)
     if source == STDIN or not path.is_dir():
         return [source]
-    return [str(found) for found in sorted(path.iterdir()) if found.suffix in SUFFIXES]
+    return [str(found) for found in sorted(path.iterdir()) if found.suffix in SUFFIXES and not found.is_dir()]
+
+
+def _folders_within(source: str) -> list[str]:
+    """Return the folders of a folder, without hidden ones such as .git."""
+    path = Path(source)
+    if source == STDIN or not path.is_dir():
+        return []
+    return [str(found) for found in sorted(path.iterdir()) if found.is_dir() and not found.name.startswith(".")]
 
 
 def _documents(source: str) -> list[Any]:

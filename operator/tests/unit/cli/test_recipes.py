@@ -51,7 +51,28 @@ def test_a_folder_is_read_whole(tmp_path: Path) -> None:
 
 def test_a_recipe_that_is_nowhere_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "-f", written(tmp_path, "job.yaml", JOB)]) == 1
-    assert "ClusterRLRecipe base does not exist" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(
+        "spec.recipeRef: ClusterRLRecipe base does not exist in the files; add -f RECIPE-FILE, or --cluster to read it "
+        "from the cluster\n"
+    )
+
+
+def test_folders_within_a_folder_are_told_and_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("inner", "odd.yaml", ".git"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "broken.yaml").write_text("a: [")
+    assert main(["validate", "-f", str(tmp_path)]) == 2
+    unread = f"folders within a folder are not read: {tmp_path}/inner, {tmp_path}/odd.yaml; pass each with -f"
+    assert capsys.readouterr().err.endswith(f"and kind RLJob; {unread}\n")
+    written(tmp_path, "all.yaml", BASE, JOB)
+    assert main(["validate", "-f", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == f"rljob: note: {unread}\n"
+    assert main(["diff", "-f", str(tmp_path / "all.yaml"), "--against", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == f"rljob: note: {unread}\n"
+    for index in range(9):
+        (tmp_path / f"a{index}").mkdir()
+    assert main(["validate", "-f", str(tmp_path)]) == 0
+    assert f"{tmp_path}/a7, …; pass" in capsys.readouterr().err
 
 
 def test_a_recipe_without_name_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +80,9 @@ def test_a_recipe_without_name_is_told(tmp_path: Path, capsys: pytest.CaptureFix
     assert "a ClusterRLRecipe has no metadata.name" in capsys.readouterr().err
 
 
-def test_recipes_come_from_the_cluster_when_asked(kubectl: Path, tmp_path: Path) -> None:
+def test_recipes_come_from_the_cluster_when_asked(
+    kubectl: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (kubectl / "answer").write_text(json.dumps(BASE))
     file = written(tmp_path, "job.yaml", JOB)
     assert main(["validate", "--cluster", "-f", file]) == 0
@@ -67,6 +90,7 @@ def test_recipes_come_from_the_cluster_when_asked(kubectl: Path, tmp_path: Path)
     assert words == "get clusterrlrecipes.rljob.dev base --output json --namespace default"
     (kubectl / "error").write_text('Error from server (NotFound): clusterrlrecipes.rljob.dev "base" not found')
     assert main(["validate", "--cluster", "-f", file]) == 1
+    assert "ClusterRLRecipe base does not exist; `kubectl get" in capsys.readouterr().err
 
 
 def test_a_cluster_that_refuses_is_no_missing_recipe(kubectl: Path, tmp_path: Path) -> None:

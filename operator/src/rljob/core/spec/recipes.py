@@ -28,6 +28,7 @@ class Chain:
 
 
 Recipes = Mapping[RecipeId, Manifest]
+NOT_IN_CLUSTER = "does not exist; `kubectl get rlrecipes,clusterrlrecipes` lists them"
 
 
 def merge_layer(recipe: RecipeLayer) -> Layer:
@@ -49,8 +50,8 @@ def chain_ids(raw_spec: Mapping[str, Any], find: Callable[[RecipeId], Manifest |
     return tuple(seen)
 
 
-def resolve(raw_spec: Mapping[str, Any], recipes: Recipes) -> Chain:
-    """Follow recipeRef to a recipe that has none."""
+def resolve(raw_spec: Mapping[str, Any], recipes: Recipes, absent: str = NOT_IN_CLUSTER) -> Chain:
+    """Follow recipeRef to a recipe that has none. `absent` is what a missing one is told with."""
     found: list[RecipeLayer] = []
     seen: list[RecipeId] = []
     place, reference, may_be_local = "spec.recipeRef", raw_spec.get("recipeRef"), True
@@ -65,7 +66,7 @@ def resolve(raw_spec: Mapping[str, Any], recipes: Recipes) -> Chain:
         if len(seen) == MAX_RECIPE_DEPTH:
             return _broken(place, f"more than {MAX_RECIPE_DEPTH} recipes in a chain; merge some of them")
         if wanted not in recipes:
-            return _broken(place, f"{wanted} does not exist; `kubectl get rlrecipes,clusterrlrecipes` lists them")
+            return _broken(place, f"{wanted} {absent}")
         spec = recipes[wanted].get("spec") or {}
         if problems := tuple(_template_violations(wanted, spec)):
             return Chain(violations=problems)

@@ -35,14 +35,23 @@ NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """An RFC 1123 label: IsDNS1123Label."""
 ANNOTATIONS_MAX = 256 * 1024
 """Bytes of all annotations: TotalAnnotationSizeLimitB."""
+NOT_IN_FILES = "does not exist in the files; add -f RECIPE-FILE, or --cluster to read it from the cluster"
 SHOWN = 200
 """Characters of a text that a message shows."""
 
 
 def validate_document(
-    document: Manifest, recipes: Recipes, *, launcher: Launcher, accelerators: AcceleratorTable
+    document: Manifest,
+    recipes: Recipes,
+    *,
+    launcher: Launcher,
+    accelerators: AcceleratorTable,
+    absent: str = NOT_IN_FILES,
 ) -> Checked:
-    """Check the manifest of an RLJob, and those of the recipes that it uses."""
+    """Check the manifest of an RLJob, and those of the recipes that it uses.
+
+    `absent` is what a recipe that is not among `recipes` is told with.
+    """
     metadata, spec = _mapping(document.get("metadata")), _mapping(document.get("spec"))
     name, generated = _name(metadata)
     found = [*_key_violations(document, "RLJob", RLJobSpec), *_metadata_violations(metadata)]
@@ -53,7 +62,9 @@ def validate_document(
         found.append(Violation("metadata.name", "is required and not set; set it, or metadata.generateName"))
         # A job without a name has no other violation because of that.
         name = "unnamed"
-    checked = validate(name, spec, recipes, launcher=launcher, accelerators=accelerators, generated=generated)
+    checked = validate(
+        name, spec, recipes, launcher=launcher, accelerators=accelerators, generated=generated, absent=absent
+    )
     return replace(checked, spec=None, violations=(*found, *checked.violations)) if found else checked
 
 

@@ -22,7 +22,7 @@ from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.core.launcher import Launcher
 from rljob.core.nearest import nearest_field
 from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
-from rljob.core.spec.recipes import JOB_SOURCE, Recipes, merge_layer, resolve, unset_violations
+from rljob.core.spec.recipes import JOB_SOURCE, NOT_IN_CLUSTER, Recipes, merge_layer, resolve, unset_violations
 from rljob.core.validation import accelerator, devices, hccl, images, lifecycle, patches, pods, secrets, topology
 from rljob.core.validation.unimplemented import unimplemented_fields
 from rljob.core.validation.unions import union_violations
@@ -79,11 +79,15 @@ def validate(
     launcher: Launcher,
     accelerators: AcceleratorTable,
     generated: bool = False,
+    absent: str = NOT_IN_CLUSTER,
 ) -> Checked:
-    """Merge, type and check a spec. `generated`: the name is metadata.generateName, to which characters are added."""
+    """Merge, type and check a spec. `generated`: the name is metadata.generateName, to which characters are added.
+
+    `absent` is what a recipe that is not among `recipes` is told with.
+    """
     if too_deep := tuple(_depth_violations(raw_spec)):
         return Checked(None, too_deep)
-    chain = resolve(raw_spec, recipes or {})
+    chain = resolve(raw_spec, recipes or {}, absent)
     found = (*chain.violations, *_name_violations(name, generated=generated))
     return _checked(raw_spec, chain.layers, found, launcher=launcher, accelerators=accelerators)
 
