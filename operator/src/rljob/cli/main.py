@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 the job is invalid, failed or (`diff`) different, 2 the
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import textwrap
@@ -56,6 +57,9 @@ Judged = list[tuple[JobManifest, Checked]]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As on standard error, no character ends a command: a file's name may be no UTF-8, a terminal may be ASCII.
+        sys.stdout.reconfigure(errors="replace")
     chosen = parse(arguments, version_page(LAUNCHER.versions))
     try:
         # From here on the table itself, for every command.

@@ -16,6 +16,7 @@ from rljob.api.status import Condition, ConditionStatus, ConditionType, RLJobSta
 from rljob.core import times
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
+from rljob.core.text import encodable
 
 MESSAGE_LIMIT = 2000
 """Bytes, since the size of the whole status is limited in bytes."""
@@ -143,10 +144,11 @@ def _rank(entry: Condition) -> tuple[int, str]:
 
 
 def bounded(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    """Cut a message to what the status may hold; unpaired surrogates, which logs contain, become question marks."""
-    data = text.encode("utf-8", "replace")
+    """Cut a message to what the status may hold, and make it encodable."""
+    text = encodable(text)
+    data = text.encode()
     if len(data) <= limit:
-        return data.decode()
+        return text
     return data[: limit - len("…".encode())].decode("utf-8", "ignore") + "…"
 
 

@@ -152,3 +152,25 @@ def test_a_class_of_the_clusters_own_table_is_known(tmp_path: Path, capsys: pyte
     told = capsys.readouterr().err
     assert "class lab does not exist" in told
     assert "accelerators.lab.devicesPerNode: 0: Input should be greater than or equal to 1" in told
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "json"], ["-o", "yaml"]], ids=str)
+@pytest.mark.parametrize("command", [["validate"], ["explain", "verl"], ["render"]], ids=str)
+def test_half_a_character_ends_no_command(
+    command: list[str], output: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "actor_rollout_ref.rollout.engine_kwargs.vllm.compilation_config"
+    job = quickstart()
+    job["spec"]["verl"] = {"overrides": {key: '{"\\ud800": 1}'}}
+    assert main([*command, "-f", written(tmp_path, job), *output]) == 1
+    said = capsys.readouterr()
+    assert "compilation_config.?: verl" in said.out + said.err
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "json"], ["-o", "yaml"]], ids=str)
+def test_a_file_name_that_is_no_utf8_ends_no_command(
+    output: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(written(tmp_path, quickstart())).rename(tmp_path / "half-\udcff.yaml")
+    assert main(["validate", "-f", str(path), *output]) == 0
+    assert "half-" in capsys.readouterr().out

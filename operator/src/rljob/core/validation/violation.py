@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.text import encodable
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,11 @@ class Violation:
 
     field: str
     message: str
+
+    def __post_init__(self) -> None:
+        """Make both parts encodable, because they quote what a manifest says."""
+        object.__setattr__(self, "field", encodable(self.field))
+        object.__setattr__(self, "message", encodable(self.message))
 
     def __str__(self) -> str:
         """Return the line that users see."""

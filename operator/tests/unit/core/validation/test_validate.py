@@ -66,6 +66,13 @@ def test_a_violation_reads_as_a_line() -> None:
     assert str(Violation("spec.model", "is required and not set")) == "spec.model: is required and not set"
 
 
+def test_a_violation_can_be_encoded_whatever_the_manifest_says() -> None:
+    assert Violation("spec.a[\ud800]", "'\udfff' × 2") == Violation("spec.a[?]", "'?' × 2")
+    key = "actor_rollout_ref.rollout.engine_kwargs.vllm.compilation_config"
+    (violation,) = validate("sums", small_spec({"verl": {"overrides": {key: '{"\\ud800": 1}'}}})).violations
+    assert f"{key}.?: verl" in str(violation)
+
+
 @pytest.mark.parametrize("change", GOOD.values(), ids=GOOD.keys())
 def test_a_good_spec_passes(change: Json) -> None:
     checked = validate("sums", small_spec(change))
