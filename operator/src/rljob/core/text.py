@@ -6,6 +6,6 @@ from __future__ import annotations
 def encodable(text: str) -> str:
     """Return a text with question marks in place of unpaired surrogates, which UTF-8 cannot encode.
 
-    JSON in a manifest can spell them (`"\\ud800"`), and logs contain them.
+    Escapes in JSON can spell them, and logs contain them.
     """
     return text.encode("utf-8", "replace").decode()
