@@ -198,7 +198,7 @@ def test_a_size_gets_one_finding_with_sizes_that_meet_every_rule() -> None:
     )
 
 
-DEVICES = {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 8}
+DEVICES: dict[str, object] = {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 8}
 
 
 @pytest.mark.parametrize(
