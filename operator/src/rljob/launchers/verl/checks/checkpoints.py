@@ -17,8 +17,8 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import UNKNOWN, Effective, effective, given
 from rljob.launchers.verl.rows import ACTOR
+from rljob.launchers.verl.values import OFF
 
-OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
 MODEL, OPTIMIZER, EXTRA = PARTS = ("model", "optimizer", "extra")
 EXPORTED = "hf_model"
 """A copy for export, which is never loaded by FSDP."""

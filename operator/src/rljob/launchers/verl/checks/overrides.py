@@ -16,6 +16,7 @@ from rljob.launchers.verl.effective import SECTION, flat, given
 from rljob.launchers.verl.job import TYPED_KEYS
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 from rljob.launchers.verl.sizes import uses_megatron
+from rljob.launchers.verl.values import OFF
 from rljob_runtime.planning import verl
 from rljob_runtime.planning.flattening import JSON_TEXT_MAX, SETTINGS_MAX, TOO_LARGE
 
@@ -88,7 +89,6 @@ SUGGESTIONS_MAX = 8
 """Unknown keys for which the nearest is searched; the search compares with every key of verl."""
 SHOWN = 40
 """Characters of a value that a message shows."""
-OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
 NZ_NAMES = frozenset({"enable_nz", "enable_weight_nz_layout", "weight_nz_mode"})
 NZ_VARIABLES = frozenset({"VLLM_ASCEND_ENABLE_NZ"})
 EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "VLLM_ENABLE_EPLB"})
