@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "build" / "e2e"
 NAME = "quickstart"
 RUN_SECONDS = 1500
-STEPS = 28
-"""After 20 steps, the mean reward of the last five exceeds the thresholds of test_training by its usual variation."""
+STEPS = 36
+"""The reward dips on its way: with 28 steps, the last five once fell 0.04 short of the threshold of test_training."""
 SAVE_EVERY = 5
 GRACE_SECONDS = 240
 FAULTS = ((4, recorded_run.lose_worker), (12, recorded_run.suspend))
