@@ -38,14 +38,21 @@ class Group:
             self._peers.append(peer)
 
     def all_reduce(self, number: int) -> int:
-        """Return the sum of all ranks' numbers. Wait until every rank has called it."""
+        """Return the sum of all ranks' numbers. Wait until every rank has called it and has the sum.
+
+        Rank 0 waits for an answer to the sum, so it does not go on while a rank hangs anywhere in the call.
+        """
         if self._listener is None:
             (root,) = self._peers
             root.sendall(NUMBER.pack(number))
-            return self._receive(root)
+            total = self._receive(root)
+            root.sendall(NUMBER.pack(total))
+            return total
         total = number + sum(self._receive(peer) for peer in self._peers)
         for peer in self._peers:
             peer.sendall(NUMBER.pack(total))
+        for peer in self._peers:
+            self._receive(peer)
         return total
 
     def _receive(self, peer: socket.socket) -> int:

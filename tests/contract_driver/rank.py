@@ -70,10 +70,11 @@ class ContractRank:
         self._state.train(step, self._group.all_reduce(part(step, self._rank)))
 
     def save(self, made: Path) -> None:
-        """Write this rank's files of the checkpoint."""
+        """Write this rank's files of the checkpoint, and wait until all other ranks have written theirs."""
         time.sleep(self._settings.save_seconds)
         for kind in KINDS:
             self._state.save(self._file(made, kind), self._settings.state_kilobytes)
+        self._group.all_reduce(0)
 
     def _file(self, made: Path, kind: str) -> Path:
         return made / MODEL_FOLDER / f"{kind}_world_size_{self._ranks}_rank_{self._rank}.pt"
