@@ -60,6 +60,7 @@ TABLE: Mapping[str, Recipe] = {
         inputs=(
             "requirements/operator.txt",
             "requirements/build.txt",
+            "requirements/runtime-code.txt",
             "operator/pyproject.toml",
             "operator/README.md",
             "operator/src/**/*",

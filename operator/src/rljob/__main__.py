@@ -206,7 +206,7 @@ def main() -> int:
         sys.stderr.write("".join(f"rljob: {line}\n" for line in str(error).splitlines()))
         return EXIT_CONFIG
     try:
-        return asyncio.run(run(config, accelerators))
+        return asyncio.run(run(config, accelerators.with_operator_image(config.runtime_image)))
     except ValueError as error:
         log.failure("The operator cannot start", error)
         return EXIT_CONFIG

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rljob.core.observed import PARTIAL_SECONDS
 from rljob.core.scheduling.node_faults import DEVICE_INFO_NAMESPACE
 from rljob.core.scheduling.port_blocks import BLOCKS, FIRST_PORT
+from rljob.render.accelerator_table import OPERATOR_IMAGE
 from rljob.render.ports import BLOCK_SIZE
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Config:
     partial_seconds: int = PARTIAL_SECONDS
     """Seconds that a cluster without a queue may hold some of its nodes while other jobs use the rest; then it releases
     them. Use a higher value if nodes are added on demand, which takes minutes."""
+    runtime_image: str = OPERATOR_IMAGE
+    """Image that carries the runtime for jobs with runtime.injection Auto: the operator's own."""
     log_level: str = "INFO"
     """Minimum level of log lines: DEBUG, INFO, WARNING or ERROR."""
     kubeconfig: str = ""

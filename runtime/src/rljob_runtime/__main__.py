@@ -4,6 +4,7 @@ python -m rljob_runtime launch          entrypoint of the Ray job
 python -m rljob_runtime exporter        the head's sidecar
 python -m rljob_runtime stop            the preStop hook of head and workers
 python -m rljob_runtime fetch-code      the init container of pods whose code is in Git
+python -m rljob_runtime copy-runtime    the init container of pods whose image need not have the runtime
 python -m rljob_runtime requirements    packages that a machine without the image needs, for pip install --no-deps
 """
 
@@ -29,6 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
         return serve(os.environ, spool, options.outlive_seconds)
     if options.command == "stop":
         return 0 if stopped(options, spool) else 1
+    if options.command == "copy-runtime":
+        from rljob_runtime.copy_runtime import SOURCE, copy_runtime
+
+        print(copy_runtime(SOURCE, options.folder))  # noqa: T201 - the container's log
+        return 0
     if options.command == "fetch-code":
         from rljob_runtime.fetch_code import CodeRequest, fetch_code
 
@@ -79,6 +85,8 @@ def parser() -> argparse.ArgumentParser:
     fetch.add_argument("--folder", type=Path, required=True, help="target; its contents are replaced")
     fetch.add_argument("--sub-path", default="", help="folder in the repository (default: its root)")
     fetch.add_argument("--seconds", type=float, default=600.0, help="time limit for all attempts together")
+    copy = commands.add_parser("copy-runtime", help="copy the runtime of this image to a folder; an init container")
+    copy.add_argument("folder", type=Path, help="target, an empty volume")
     commands.add_parser("requirements", help="print the packages of the CPU image, pinned")
     return root
 

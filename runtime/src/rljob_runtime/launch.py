@@ -174,6 +174,7 @@ def failed(error: BaseException, job: JobConfig | None, spool: Spool | None) -> 
 def begin(launch: Launch) -> None:
     """Publish that the attempt has started."""
     spool, attempt = launch.spool, launch.attempt
+    spool.open_attempt(attempt.number)
     for file in (spool.rollout_targets_file, spool.queue_target_file):
         file.unlink(missing_ok=True)
     now = time.time()

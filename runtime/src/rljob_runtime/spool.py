@@ -94,6 +94,13 @@ class Spool:
         """Return the folder of one attempt."""
         return self.root / f"attempt-{attempt}"
 
+    def open_attempt(self, attempt: int) -> None:
+        """Create the attempt's folder, writable for launcher and exporter: their images have different users."""
+        folder = self.attempt_folder(attempt)
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(PermissionError):  # the other one has created it and opened it
+            folder.chmod(0o777)
+
     @property
     def rollout_targets_file(self) -> Path:
         """File into which verl writes the addresses of vLLM's metrics, only for the current attempt."""
@@ -158,6 +165,7 @@ class Spool:
         """Write a stop request, unless there is a more urgent one."""
         earlier = self.stop_request(request.attempt)
         if earlier is None or STRENGTH[request.mode] > STRENGTH[earlier.mode]:
+            self.open_attempt(request.attempt)
             write_atomically(self.attempt_folder(request.attempt) / SpoolFile.STOP, request.to_json())
 
 

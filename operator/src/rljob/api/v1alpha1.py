@@ -80,6 +80,25 @@ class Runtime(Model):
     """Service account of the pods. Its token is not mounted."""
     runtime_class_name: ObjectName | None = None
     """RuntimeClass of the worker pods, such as ascend."""
+    injection: Literal["Auto", "Never"] = "Never"
+    """Auto: an init container copies the operator's runtime into the pods, so that any image with Ray, verl and vLLM in
+    the versions of the release can be used, and the exporter runs from the operator's image. Never: the image contains
+    the runtime. Defaults to Never."""
+    _operator_image: str = PrivateAttr(default="")
+
+    def model_post_init(self, context: object, /) -> None:
+        """Keep the operator's image, which the validation context of a spec names beside the accelerator table."""
+        self._operator_image = str(getattr(context, "operator_image", ""))
+
+    @property
+    def injected_image(self) -> str | None:
+        """Return the image whose runtime the pods get; None if they use that of their own image."""
+        return self._operator_image if self.injection == "Auto" else None
+
+    @property
+    def helper_image(self) -> str:
+        """Return the image of the helpers that run the runtime's programs beside Ray: exporter and fetch-code."""
+        return self.injected_image or self.image
 
 
 class Accelerator(Model):

@@ -63,11 +63,21 @@ class TableError(ValueError):
         self.problems = problems
 
 
-class AcceleratorTable(Mapping[str, AcceleratorFacts]):
-    """Class -> row. Immutable; a spec is bound to one when it is parsed."""
+OPERATOR_IMAGE = "rljob.local/operator:dev"
+"""The image that `make images` builds, and the chart's default."""
 
-    def __init__(self, rows: Mapping[str, AcceleratorFacts]) -> None:
+
+class AcceleratorTable(Mapping[str, AcceleratorFacts]):
+    """Class -> row, and the operator's image. Immutable; a spec is bound to one when it is parsed."""
+
+    def __init__(self, rows: Mapping[str, AcceleratorFacts], operator_image: str = OPERATOR_IMAGE) -> None:
         self._rows = dict(rows)
+        self.operator_image = operator_image
+        """Image whose runtime is injected into the pods of jobs with runtime.injection Auto."""
+
+    def with_operator_image(self, image: str) -> AcceleratorTable:
+        """Return the same rows with another image."""
+        return AcceleratorTable(self._rows, image)
 
     def __getitem__(self, name: str) -> AcceleratorFacts:
         """Return the row of a class."""

@@ -71,7 +71,7 @@ def fetch_containers(spec: RLJobSpec) -> list[dict[str, Any]]:
         return []
     container = {
         "name": FETCH_CONTAINER,
-        "image": spec.runtime.image,
+        "image": spec.runtime.helper_image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
         "command": ["python", "-m", "rljob_runtime", "fetch-code", *_fetch_arguments(git, spec.code.mount_path)],
         "resources": whole(FETCH_CODE),

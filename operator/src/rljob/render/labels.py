@@ -37,6 +37,8 @@ PORT_BLOCK = "rljob.dev/port-block"
 RENDERER = "rljob.dev/renderer"
 """Annotation: version of the renderer that created the manifest."""
 
+RUNTIME_IMAGE = "rljob.dev/runtime-image"
+"""Annotation of a RayCluster: the image whose runtime its pods get, with runtime.injection Auto."""
 RENDERER_VERSION = "5"
 """Increased whenever the same spec renders to a different RayCluster or job.json."""
 

@@ -9,7 +9,7 @@ from rljob.api.base import Model
 from rljob.api.pods import EnvVar, PodTemplate, Volume
 from rljob.api.sources import Service
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.render import code
+from rljob.render import code, injection
 from rljob.render.resources import SERVICE, complete
 
 SERVICE_PROBE_SECONDS = 2
@@ -100,7 +100,7 @@ def resources(cpu: str | None, memory: str | None, devices: dict[str, int] | Non
 
 
 def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts) -> dict[str, Any]:
-    """Return the containers that start before Ray, in order: code, sidecars, init containers, services.
+    """Return the containers that start before Ray, in order: runtime, code, sidecars, init containers, services.
 
     An init container with restartPolicy Always keeps running beside Ray and is restarted when it exits, even in a pod
     whose own restartPolicy is Never: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/ KubeRay
@@ -108,6 +108,7 @@ def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts) -> dict[str,
     controllers/ray/utils/validation.go).
     """
     containers = [
+        *injection.init_containers(spec),
         *code.fetch_containers(spec),
         *({**LAST_LINES, **sidecar, "restartPolicy": "Always"} for sidecar in template.sidecars),
         *({**LAST_LINES, **container} for container in template.init_containers),
@@ -118,7 +119,7 @@ def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts) -> dict[str,
 
 def own_helpers(spec: RLJobSpec, pod: dict[str, Any]) -> list[Container]:
     """Return the helpers of a rendered pod whose resources the operator sets, and not the user."""
-    names = {service.name for service in spec.services} | {code.FETCH_CONTAINER}
+    names = {service.name for service in spec.services} | {code.FETCH_CONTAINER, injection.CONTAINER}
     return [container for container in pod.get("initContainers") or () if container["name"] in names]
 
 

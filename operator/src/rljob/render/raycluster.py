@@ -13,7 +13,7 @@ from typing import Any
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
-from rljob.render import code, env, hardware, labels, pods, ports, resources, stopping, topology
+from rljob.render import code, env, hardware, injection, labels, pods, ports, resources, stopping, topology
 from rljob.render.accelerators import facts_of
 from rljob.render.metadata import child_metadata, job_labels
 from rljob.render.names import JobIdentity, cluster_name
@@ -70,6 +70,8 @@ def build_raycluster(
         marks[labels.KUEUE_PRIORITY] = spec.scheduling.workload_priority_class_name
     metadata = child_metadata(job, name, f"cluster/{generation}", marks)
     metadata["annotations"] |= {labels.JOB_DIGEST: job_digest} | hardware.cluster_annotations(spec)
+    if spec.runtime.injected_image is not None:
+        metadata["annotations"][labels.RUNTIME_IMAGE] = spec.runtime.injected_image
     head = _head_group(job, spec, name, generation)
     workers = [_worker_group(job, spec, group, name, generation) for group in spec.worker_groups]
     for group in (head, *workers):
@@ -118,6 +120,7 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
     shared = spec.worker_groups[0].template
     mounts = pods.user_mounts(shared, template) + code.code_mounts(spec)
     ray = _ray_container("ray-head", spec, template, {}, mounts) | stopping.head_hooks(spec)
+    ray["env"] = pods.environment(ray["env"], stopping.head_env(spec))
     pod = _pod(job, spec, template, name, [ray, _exporter(spec, name)], mounts, [shared, template])
     resources.complete(ray, resources.RAY, template.shared_memory)
     pods.complete_helpers(spec, pod)
@@ -240,6 +243,7 @@ def _pod(
             *_shared_memory(template),
             *pods.user_volumes(*volume_templates),
             *code.code_volumes(job, spec),
+            *injection.volumes(spec),
         ],
         **pods.helpers(spec, template, mounts),
         "containers": containers,
@@ -270,7 +274,7 @@ def _ray_container(
         **pods.env_from(spec, template),
         "resources": pods.resources(template.cpu, template.memory, devices),
         **pods.LAST_LINES,
-        "volumeMounts": [*_contract_mounts(), *shm, *mounts],
+        "volumeMounts": [*_contract_mounts(), *injection.mounts(spec), *shm, *mounts],
     }
 
 
@@ -278,7 +282,7 @@ def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
     token = {"name": PodVariable.TOKEN.value, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": TOKEN_KEY}}}
     return {
         "name": EXPORTER,
-        "image": spec.runtime.image,
+        "image": spec.runtime.helper_image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
         "command": stopping.exporter_command(spec),
         "env": [*_contract_env(), token],

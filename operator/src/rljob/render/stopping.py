@@ -10,6 +10,7 @@ from typing import Any
 
 from rljob.api.lifecycle import Stop
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.render import injection
 from rljob_runtime.contract import IMAGE_SHELL_FILE, StopMode, head_paths
 
 TEARDOWN_SECONDS = 30
@@ -76,13 +77,26 @@ def worker_hooks(spec: RLJobSpec) -> Fields:
 
 def cluster_files(spec: RLJobSpec) -> dict[str, str]:
     """Return the texts that the pods need beside job.json, by file name."""
-    return {SHELL_FILE: SHELL_TEXT} if saves_when_stopped(spec) else {}
+    if not _has_shell_file(spec):
+        return {}
+    return {SHELL_FILE: SHELL_TEXT + (injection.SHELL_TEXT if spec.runtime.injected_image else "")}
+
+
+def _has_shell_file(spec: RLJobSpec) -> bool:
+    return saves_when_stopped(spec) or spec.runtime.injected_image is not None
+
+
+def head_env(spec: RLJobSpec) -> list[Fields]:
+    """Return the variables of the head's Ray container."""
+    return _shell_env() if spec.runtime.injected_image else []
 
 
 def worker_env(spec: RLJobSpec) -> list[Fields]:
     """Return the variables of a worker's Ray container, and of KubeRay's init container before it."""
-    if not saves_when_stopped(spec):
-        return []
+    return _shell_env() if _has_shell_file(spec) else []
+
+
+def _shell_env() -> list[Fields]:
     return [{"name": "BASH_ENV", "value": f"{head_paths().config_folder}/{SHELL_FILE}"}]
 
 
@@ -94,7 +108,7 @@ def exporter_command(spec: RLJobSpec) -> list[str]:
 
 def _stop(spec: RLJobSpec) -> list[str]:
     mode, wait = stop_mode(spec.stop).value, str(spec.stop.grace_seconds)
-    return ["python", "-m", "rljob_runtime", "stop", "--mode", mode, "--wait", wait]
+    return [*injection.program(spec), "stop", "--mode", mode, "--wait", wait]
 
 
 def _exec(*command: str) -> Fields:

@@ -25,6 +25,7 @@ from rljob_runtime.contract.job import (
 )
 from rljob_runtime.contract.names import (
     IMAGE_SHELL_FILE,
+    INJECTED_FOLDER,
     AttemptVariable,
     PodVariable,
     Port,
@@ -51,6 +52,7 @@ from rljob_runtime.contract.start import StartProgress, StartStage
 __all__ = [
     "CONTRACT_VERSION",
     "IMAGE_SHELL_FILE",
+    "INJECTED_FOLDER",
     "NOTES_MAX",
     "NOTE_LIMIT",
     "STALL_SECONDS",

@@ -13,6 +13,10 @@ IMAGE_SHELL_FILE = "/opt/ascend/environment.sh"
 """Value of BASH_ENV in the Ascend image: a script that sets CANN's environment for every shell."""
 
 
+INJECTED_FOLDER = "/rljob"
+"""Where the runtime that an init container has copied is mounted. Its folder `code` belongs on PYTHONPATH."""
+
+
 class AttemptVariable(enum.StrEnum):
     """Variables in the submission's `runtime_env.env_vars`: data of one attempt."""
 

@@ -100,9 +100,16 @@ def _change(context: Context, taken: ResolvedRecipe) -> Iterator[str]:
 def _renderer_drift(context: Context) -> Report | None:
     if context.cluster is None:
         return None
-    made_by = (context.cluster["metadata"].get("annotations") or {}).get(labels.RENDERER)
+    annotations = context.cluster["metadata"].get("annotations") or {}
+    made_by, image = annotations.get(labels.RENDERER), context.accelerators.operator_image
     if made_by in (None, labels.RENDERER_VERSION):
-        return NOTHING
+        if annotations.get(labels.RUNTIME_IMAGE, image) == image:
+            return NOTHING
+        return Report(
+            Reason.RUNTIME_CHANGED,
+            f"the running cluster has the runtime of {annotations[labels.RUNTIME_IMAGE]}, this operator injects that "
+            f"of {image}; {TAKES_EFFECT}",
+        )
     return Report(
         Reason.RENDERER_CHANGED,
         f"the running cluster was rendered by version {made_by}, this operator renders by version "

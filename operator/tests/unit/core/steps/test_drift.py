@@ -29,6 +29,7 @@ from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.observed import Observed, RecipeId
 from rljob.core.plan import CreateObject, Plan
 from rljob.render import configmap, labels
+from rljob.render.accelerator_table import OPERATOR_IMAGE
 from rljob.render.accelerators import BUILT_IN
 
 WRONG = small_spec({"trainer": {"globalBatchSize": 33, "samplesPerPrompt": 7}})
@@ -217,3 +218,14 @@ def test_another_renderer_is_told_of_the_running_cluster(monkeypatch: pytest.Mon
 
 def test_a_cluster_without_the_mark_of_a_renderer_is_no_news() -> None:
     assert decide(running(job=job(status=status_training()), clusters=(cluster(ready=1, annotations=None),))).empty
+
+
+def test_a_cluster_with_the_runtime_of_an_earlier_operator_is_told() -> None:
+    old = (cluster(ready=1, annotations={labels.RUNTIME_IMAGE: "rljob.local/operator:earlier"}),)
+    plan = decide(running(job=job(status=status_training()), clusters=old))
+    assert reasons(plan)["RendererDrift"] == ("True", "RuntimeChanged")
+    assert "has the runtime of rljob.local/operator:earlier, this operator injects that of" in told(
+        plan, "RendererDrift"
+    )
+    same = (cluster(ready=1, annotations={labels.RUNTIME_IMAGE: OPERATOR_IMAGE}),)
+    assert decide(running(job=job(status=status_training()), clusters=same)).empty

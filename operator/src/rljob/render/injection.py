@@ -1,0 +1,71 @@
+"""The runtime that an init container brings, for jobs with `runtime.injection: Auto`: nothing in their image changes.
+
+The container is from the operator's image and copies its files into an emptyDir, which the Ray containers mount
+read-only. bash, with which KubeRay starts Ray, reads a file (BASH_ENV, `stopping.SHELL_FILE`) that puts them in front
+of PYTHONPATH. A variable of the pod would replace the image's own PYTHONPATH, and CANN's images have one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.render.resources import COPY_RUNTIME, whole
+from rljob_runtime.contract import INJECTED_FOLDER
+
+CONTAINER = "rljob-runtime"
+VOLUME = "rljob-runtime"
+VOLUME_MAX = "256Mi"
+CODE = f"{INJECTED_FOLDER}/code"
+SHELL_TEXT = f"""\
+case ":${{PYTHONPATH-}}:" in
+    *:{CODE}:*) ;;
+    *) export PYTHONPATH="{CODE}${{PYTHONPATH:+:$PYTHONPATH}}" ;;
+esac
+"""
+SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def init_containers(spec: RLJobSpec) -> list[dict[str, Any]]:
+    """Return the init container that copies the runtime, if it is injected."""
+    image = spec.runtime.injected_image
+    if image is None:
+        return []
+    return [
+        {
+            "name": CONTAINER,
+            "image": image,
+            "imagePullPolicy": spec.runtime.image_pull_policy,
+            "command": ["python", "-m", "rljob_runtime", "copy-runtime", INJECTED_FOLDER],
+            "resources": whole(COPY_RUNTIME),
+            "securityContext": SECURITY,
+            "volumeMounts": [{"name": VOLUME, "mountPath": INJECTED_FOLDER}],
+            # As pods.LAST_LINES.
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+        }
+    ]
+
+
+def volumes(spec: RLJobSpec) -> list[dict[str, Any]]:
+    """Return the volume of the injected runtime."""
+    if spec.runtime.injected_image is None:
+        return []
+    return [{"name": VOLUME, "emptyDir": {"sizeLimit": VOLUME_MAX}}]
+
+
+def mounts(spec: RLJobSpec) -> list[dict[str, Any]]:
+    """Return the read-only mount of the injected runtime."""
+    if spec.runtime.injected_image is None:
+        return []
+    return [{"name": VOLUME, "mountPath": INJECTED_FOLDER, "readOnly": True}]
+
+
+def program(spec: RLJobSpec) -> list[str]:
+    """Return the start of a command line of the runtime in the Ray container, for hooks, which no shell starts."""
+    python = ["python", "-m", "rljob_runtime"]
+    return python if spec.runtime.injected_image is None else ["env", f"PYTHONPATH={CODE}", *python]
