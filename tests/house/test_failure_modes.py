@@ -23,6 +23,7 @@ CELL_LIMIT = 250
 COLUMNS = "| reason | counts as | cause | what happens | what to do |"
 NO_FAILURE = {
     *(Reason.VALID, Reason.SPEC_CHANGED, Reason.RECIPE_CHANGED, Reason.RENDERER_CHANGED, Reason.UP_TO_DATE),
+    Reason.RUNTIME_CHANGED,
     *(Reason.INITIALIZER_RUNNING, Reason.INITIALIZED, Reason.CLUSTER_STARTING, Reason.CLUSTER_READY),
     *(Reason.WAITING_FOR_QUEUE, Reason.ADMITTED, Reason.SUBMITTED, Reason.TRAINING, Reason.HEALTHY),
     *(Reason.SUSPENDING, Reason.SUSPENDED, Reason.RESTARTING, Reason.UNPAUSED, Reason.RESUMED),
