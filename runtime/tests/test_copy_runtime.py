@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,21 @@ def test_a_process_with_the_copy_on_its_path_finds_the_runtime_and_its_plug_ins(
 def test_an_image_without_the_runtime_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="carries no runtime; use the operator's image"):
         copy_runtime(tmp_path / "none", tmp_path)
+
+
+def test_the_mode_of_the_volume_itself_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # An emptyDir belongs to root: a process of another user may write into it, but not change its mode or times.
+    source, target = tmp_path / "image", tmp_path / "volume"
+    (source / "code").mkdir(parents=True)
+    target.mkdir()
+
+    def refuse(path: Path | str, real: Callable[..., None], *rest: object, **named: object) -> None:
+        if Path(path) == target:
+            raise PermissionError(f"{path}: not the owner")
+        real(path, *rest, **named)
+
+    for name in ("chmod", "utime"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda path, *a, real=real, **k: refuse(path, real, *a, **k))
+    copy_runtime(source, target)
+    assert (target / "code").is_dir()

@@ -21,10 +21,10 @@ def copy_runtime(source: Path, target: Path) -> str:
             f"{source}: this image carries no runtime; use the operator's image of this release (image.repository of "
             "the chart)"
         )
-    # copyfile and not copy2: modes and times of the image do not matter, and a new file follows the umask.
-    shutil.copytree(source, target, copy_function=shutil.copyfile, dirs_exist_ok=True)
-    for path in (target, *target.rglob("*")):
-        if path != target:
-            path.chmod(0o755 if path.is_dir() else 0o644)
+    # Folder by folder: the volume itself belongs to root, so its mode cannot be set.
+    for folder in source.iterdir():
+        shutil.copytree(folder, target / folder.name, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    for path in target.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
     files = sum(1 for path in target.rglob("*") if path.is_file())
     return f"copied {files} files to {target} in {time.monotonic() - started:.2f} s"
