@@ -40,7 +40,7 @@ class Group:
     def all_reduce(self, number: int) -> int:
         """Return the sum of all ranks' numbers. Wait until every rank has called it and has the sum.
 
-        Rank 0 waits for an answer to the sum, so it does not go on while a rank hangs anywhere in the call.
+        Rank 0 waits for an answer to the sum, so it does not continue while a rank hangs anywhere in the call.
         """
         if self._listener is None:
             (root,) = self._peers
