@@ -144,3 +144,14 @@ def test_an_unreadable_stop_request_still_stops(spool: Spool) -> None:
 def test_a_stop_is_for_one_attempt(spool: Spool) -> None:
     spool.request_stop(StopRequest(attempt=1, mode=StopMode.AFTER_STEP))
     assert Spool(spool.root).stop_request(2) is None
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_the_folder_of_an_attempt_is_writable_for_launcher_and_exporter(spool: Spool, umask: int) -> None:
+    # Their images have different users; the folder's mode must not follow the umask of the first.
+    before = os.umask(umask)
+    try:
+        spool.request_stop(StopRequest(attempt=1, mode=StopMode.AFTER_STEP))
+    finally:
+        os.umask(before)
+    assert spool.attempt_folder(1).stat().st_mode & 0o777 == 0o777

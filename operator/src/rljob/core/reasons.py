@@ -25,8 +25,9 @@ class Reason(enum.StrEnum):
     """A recipe of the job was edited, deleted or created again; the job takes the change only with the annotation
     rljob.dev/refresh."""
     RENDERER_CHANGED = "RendererChanged"
-    RUNTIME_CHANGED = "RuntimeChanged"
     """Another version of the operator rendered the running cluster."""
+    RUNTIME_CHANGED = "RuntimeChanged"
+    """The running cluster has the runtime of another operator image than this operator injects."""
     UP_TO_DATE = "UpToDate"
     """The next cluster generation would take nothing new."""
     CODE_MISSING = "CodeMissing"

@@ -10,7 +10,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import labels, stopping
 from rljob.render.accelerator_table import OPERATOR_IMAGE
 from rljob.render.accelerators import BUILT_IN
-from rljob.render.initializer import build_initializer
+from rljob.render.initializer import build_initializer, initializers
 from rljob.render.raycluster import build_raycluster
 
 OPERATOR = "registry.example/rljob/operator:1.2.3"
@@ -62,8 +62,10 @@ def test_exporter_and_code_come_from_the_operators_image() -> None:
     images = {container["name"]: container["image"] for container in head["initContainers"]}
     assert images == {"exporter": OPERATOR, "rljob-runtime": OPERATOR, "fetch-code": OPERATOR}
     assert [c["image"] for c in worker["initContainers"]] == [OPERATOR, OPERATOR]
-    first = build_initializer(IDENTITY, spec, spec.initializers[0]) if spec.initializers else None
-    assert first is None
+    (first,) = initializers(spec)
+    pod = build_initializer(IDENTITY, spec, first)["spec"]["template"]["spec"]
+    assert [c["image"] for c in pod["initContainers"]] == [OPERATOR]
+    assert [c["image"] for c in pod["containers"]] == [IMAGE]
 
 
 def test_hooks_find_the_runtime_without_a_shell() -> None:
