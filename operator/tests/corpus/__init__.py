@@ -6,6 +6,7 @@ more by its schema, but never less.
 
 from corpus import (
     batches,
+    command,
     data,
     devices,
     engines,
@@ -28,6 +29,7 @@ BAD: dict[str, Bad] = {
         devices,
         hardware,
         batches,
+        command,
         data,
         rollout,
         engines,

@@ -1,5 +1,6 @@
 """Valid manifests, each with something that a check inspects."""
 
+from corpus import command
 from corpus.bad import group, key, megatron, merged, override, saved, template, trainer, volume
 
 VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm"
@@ -189,3 +190,5 @@ GOOD = {
         }
     },
 }  # fmt: skip
+
+GOOD |= command.GOOD

@@ -72,7 +72,7 @@ class Checkpoint(Model):
     """Name of the volume that holds path. Defaults to the volume with the longest mount path that is a prefix of path.
     """
     every_steps: Count
-    """Number of steps between checkpoints; the last step saves one as well."""
+    """Number of steps between checkpoints; the last step saves one as well. A command decides that by itself."""
     keep: Count | None = None
     """Number of checkpoints to keep. Defaults to all."""
     resume: Literal["Auto", "Never", "Required"] = "Auto"

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
+from pydantic_core import PydanticKnownError
 
 from rljob.api import forms
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.base import ATOMIC, Count, Label, Model, ObjectName, Text, keyed_by, rule
+from rljob.api.launcher import (
+    NO_DATA,
+    NO_MODEL,
+    NO_REWARD,
+    Command,
+    CommandFolder,
+    CommandTrainer,
+    Launcher,
+    LauncherType,
+)
 from rljob.api.lifecycle import (
     Checkpoint,
     Cleanup,
@@ -147,6 +158,31 @@ class WorkerGroup(Model):
     """Settings of the group's pods."""
 
 
+NOT_GIVEN: Final[Any] = object()
+"""Stands for a field that the manifest does not set, until `_required_by_verl` has judged it."""
+ABSENT_WITH_COMMAND: Final[Mapping[str, Any]] = {
+    "model": NO_MODEL,
+    "data": NO_DATA,
+    "reward": NO_REWARD,
+    "trainer": CommandTrainer(),
+}
+"""Fields that verl requires and a Command job does not have, with what takes their place there."""
+WITH_COMMAND: Final[Mapping[str, type[Model]]] = {"trainer": CommandTrainer, "checkpoint": CommandFolder}
+"""Sections of which a Command job has a part, with the type of that part."""
+VERL_ONLY = ("model", "data", "reward", "algorithm", "critic", "rollout", "verl")
+"""Fields that only verl reads."""
+SHARED: Final[Mapping[str, frozenset[str]]] = {
+    "trainer": frozenset({"steps"}),
+    "optimizations": frozenset({"coreBinding"}),
+    "checkpoint": frozenset({"path", "volume", "keep", "resume", "from"}),
+}
+"""Fields of which a Command job has only these members."""
+
+
+def _not_given() -> Any:  # noqa: ANN401 - of any field
+    return NOT_GIVEN
+
+
 UnsetPath = Annotated[str, Field(min_length=1, max_length=512)]
 
 
@@ -183,17 +219,19 @@ class RLJobSpec(Model):
     """Jobs that run one after another before the cluster is created."""
     secret_refs: Annotated[list[SecretReference], Field(max_length=16, json_schema_extra=keyed_by("name"))] = []
     """Secrets whose keys become environment variables."""
-    model: ModelSource
+    launcher: Launcher = Launcher()
+    """What trains."""
+    model: ModelSource = Field(default_factory=_not_given, validate_default=True)
     """The model to train."""
-    data: Data
+    data: Data = Field(default_factory=_not_given, validate_default=True)
     """The prompts to train and validate on."""
-    reward: Reward
+    reward: Reward = Field(default_factory=_not_given, validate_default=True)
     """The function that scores a response."""
     algorithm: Algorithm = Algorithm()
     """The reinforcement learning algorithm."""
     critic: Critic | None = None
     """The value model, for PPO only."""
-    trainer: Trainer
+    trainer: Trainer = Field(default_factory=_not_given, validate_default=True)
     """How the policy is updated."""
     rollout: Rollout = Rollout()
     """How responses are generated."""
@@ -217,6 +255,34 @@ class RLJobSpec(Model):
     """Records that outlive the pods."""
     verl: Verl = Verl()
     """Settings of verl that have no field."""
+
+    @field_validator(*ABSENT_WITH_COMMAND, "checkpoint", mode="wrap")
+    @classmethod
+    def _required_by_verl(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:  # noqa: ANN401 - of several fields
+        """Require these fields with verl. The launcher is parsed before them; one that is invalid requires nothing."""
+        name, launcher = str(info.field_name), info.data.get("launcher")
+        with_verl = launcher is not None and launcher.type is LauncherType.VERL
+        if value is NOT_GIVEN:
+            if with_verl:
+                raise PydanticKnownError("missing")
+            return ABSENT_WITH_COMMAND[name]
+        narrow = None if with_verl or value is None else WITH_COMMAND.get(name)
+        return handler(value) if narrow is None else narrow.model_validate(value, strict=True)
+
+    @property
+    def command(self) -> Command | None:
+        """Return the command that trains; None if verl does."""
+        return self.launcher.command if self.launcher.type is LauncherType.COMMAND else None
+
+    @property
+    def reports_steps(self) -> bool:
+        """Report whether the run's steps can be seen; those of a command only with launcher.command.progress."""
+        return self.command is None or self.command.progress is not None
+
+    @property
+    def total_steps(self) -> int | None:
+        """Return the number of steps of the whole run; None for a command whose number is not stated."""
+        return self.trainer.steps or None
 
     @property
     def devices(self) -> int:

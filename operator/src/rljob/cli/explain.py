@@ -53,7 +53,8 @@ def read_path(text: str) -> Path:
 def explain(checked: Checked, spec: RLJobSpec, decisions: Sequence[Decision], below: Path = ()) -> list[Row]:
     """Return a row for each field at or below a path. Raise UsageError if there is no such field."""
     # The typed spec contains every default; values that a manifest sets take precedence.
-    tree = stack(layer(DEFAULT_SOURCE, spec_document(spec)), checked.merged).tree
+    defaults = {"launcher": {"type": spec.launcher.type.value}} | spec_document(spec)
+    tree = stack(layer(DEFAULT_SOURCE, defaults), checked.merged).tree
     wanted = _canonical(tree, below)
     decided = {_canonical(tree, parse_path(decision.name) or ()): decision for decision in decisions}
     if rows := [row for path, row in _rows(tree, decided) if path[: len(wanted)] == wanted]:

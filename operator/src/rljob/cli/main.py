@@ -39,6 +39,7 @@ from rljob.cli.watch import top, watch_status
 from rljob.control import accelerator_files
 from rljob.core.spec.decisions import decide
 from rljob.core.spec.recipes import NOT_IN_CLUSTER, Recipes, complete
+from rljob.core.validation import launcher_fields
 from rljob.core.validation.document import NOT_IN_FILES, validate_document
 from rljob.core.validation.validate import Checked, check
 from rljob.launchers import LAUNCHER
@@ -127,7 +128,7 @@ def _explain(chosen: argparse.Namespace) -> int:
     if judged is None:
         return FAILED
     found = [
-        (job, explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions), path))
+        (job, explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions(checked.spec)), path))
         for job, checked in judged
         if checked.spec is not None
     ]
@@ -403,7 +404,9 @@ def _complain(judged: Judged, *, warnings: bool = True) -> None:
 
 
 def _with_memory_check(spec: Mapping[str, Any], check: MemoryCheck) -> dict[str, Any]:
-    """Report memory that does not fit as a table instead of a violation."""
+    """Report memory that does not fit as a table instead of a violation; a command has no such plan."""
+    if launcher_fields.is_command(spec):
+        return dict(spec)
     model = spec.get("model")
     return {**spec, "model": {**(model if isinstance(model, Mapping) else {}), "memoryCheck": check.value}}
 

@@ -46,6 +46,8 @@ def read_config(path: Path) -> Shape:
 
 def plan_memory(name: str, spec: RLJobSpec, shape: Shape | None, launcher: Launcher) -> Plan:
     """Return the plan of a job. Raise UsageError if its model or its memory is unknown."""
+    if spec.command is not None:
+        raise UsageError(f"{name}: launcher.type is Command, and the memory of a command is not known")
     shape = shape or known_shape(spec)
     if shape is None:
         raise UsageError(

@@ -19,18 +19,18 @@ from rljob_runtime.planning.shapes import Shape
 
 
 class Launcher(Protocol):
-    """A training framework. Every member is pure and total for a spec whose types hold and whose class is known."""
+    """A training framework, or several from which the spec chooses.
 
-    @property
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks of a spec that follow from how the framework works."""
+    Every member is pure and total for a spec whose types hold and whose class is known.
+    """
 
-    @property
-    def warnings(self) -> tuple[Check, ...]:
+    def checks(self, spec: RLJobSpec) -> tuple[Check, ...]:
+        """Return the checks of this spec that follow from how the framework works."""
+
+    def warnings(self, spec: RLJobSpec) -> tuple[Check, ...]:
         """Return the checks whose findings are reported and do not refuse the job."""
 
-    @property
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self, spec: RLJobSpec) -> tuple[Question, ...]:
         """Return the fields that the framework decides where the spec says Auto."""
 
     @property
@@ -41,8 +41,7 @@ class Launcher(Protocol):
     def entrypoint(self) -> str:
         """Return the command that Ray runs on the head for every attempt."""
 
-    @property
-    def modules(self) -> tuple[str, ...]:
+    def modules(self, spec: RLJobSpec) -> tuple[str, ...]:
         """Return the Python modules that a run imports; a local run looks for them before it starts anything."""
 
     def job_config(
@@ -55,4 +54,4 @@ class Launcher(Protocol):
         """
 
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> MemoryPlan | None:
-        """Return the memory that each phase of a step takes of a die; None where the class has no memory of its own."""
+        """Return the memory that each phase of a step takes of a die; None where it is not planned."""

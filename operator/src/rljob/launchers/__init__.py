@@ -1,10 +1,10 @@
-"""From the typed spec to the configuration of a training framework.
+"""From the typed spec to the configuration of what trains.
 
-`LAUNCHER` is the framework of this version. Only wiring reads it, and passes it to the core as its
-`rljob.core.launcher.Launcher`.
+`LAUNCHER` asks the implementation that `spec.launcher.type` names. Only wiring reads it, and passes it to the core as
+its `rljob.core.launcher.Launcher`.
 """
 
 from rljob.core.launcher import Launcher
-from rljob.launchers.verl.launcher import VerlLauncher
+from rljob.launchers.by_type import LauncherByType
 
-LAUNCHER: Launcher = VerlLauncher()
+LAUNCHER: Launcher = LauncherByType()

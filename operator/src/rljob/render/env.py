@@ -88,8 +88,16 @@ def _address(spec: RLJobSpec) -> Value:
     return None if named or _interface(spec) else {"fieldRef": {"fieldPath": "status.podIP"}}
 
 
+def _task_queue(spec: RLJobSpec) -> str | None:
+    if spec.command is not None:
+        return None
+    # 2 overlaps more, but cannot be captured in a graph.
+    return "2" if spec.rollout.eager else "1"
+
+
 def _megatron(spec: RLJobSpec) -> str | None:
-    return None if spec.trainer.backend is TrainerBackend.FSDP2 else "1"
+    # A command sets what its own backend needs.
+    return None if spec.command is not None or spec.trainer.backend is TrainerBackend.FSDP2 else "1"
 
 
 VARIABLES = (
@@ -111,8 +119,7 @@ VARIABLES = (
     ),
     Variable("HCCL_EXEC_TIMEOUT", CANN, lambda s: str(s.network.hccl.exec_timeout_seconds or EXEC_TIMEOUT_SECONDS)),
     Variable("HCCL_WHITELIST_DISABLE", f"{CANN}: no list of allowed hosts", lambda _: "1"),
-    # 2 overlaps more, but cannot be captured in a graph.
-    Variable("TASK_QUEUE_ENABLE", "torch_npu", lambda s: "2" if s.rollout.eager else "1"),
+    Variable("TASK_QUEUE_ENABLE", "torch_npu", _task_queue),
     Variable("CUDA_DEVICE_MAX_CONNECTIONS", "Megatron-LM: order of communication and computation", _megatron),
     Variable("VLLM_ASCEND_ENABLE_NZ", "vllm_ascend/worker/worker.py: weights that are updated", lambda _: "0"),
     Variable("RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES", ASCEND_GUIDE, lambda _: "1"),

@@ -91,7 +91,8 @@ def test_a_duration_is_a_whole_number_with_its_unit() -> None:
     for name, node in fields("spec"):
         if name.endswith(("timeout", "deadline", "Duration", "grace")):
             raise AssertionError(f"{name} has no unit")
-        if name.endswith("Seconds"):
+        # launcher.command.progress.metrics.stepSeconds is the name of a figure.
+        if name.endswith("Seconds") and name != "stepSeconds":
             assert node["type"] == "integer", name
 
 

@@ -42,7 +42,7 @@ SPEC = small_spec(
 def rows(path: str, spec: Json = SPEC) -> list[Row]:
     checked = validate("sums", spec)
     assert checked.spec is not None
-    return explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions), read_path(path))
+    return explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions(checked.spec)), read_path(path))
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())

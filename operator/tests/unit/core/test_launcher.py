@@ -37,12 +37,26 @@ def few_steps(spec: RLJobSpec) -> Iterator[Violation]:
 class Shell:
     """A framework that runs a script: it has no keys, one rule and one decision."""
 
-    checks: tuple[Check, ...] = ()
-    warnings: tuple[Check, ...] = ()
-    questions: tuple[Question, ...] = (Question("trainer.backend", lambda _: Answer("Shell", "there is one")),)
+    judges: tuple[Check, ...] = ()
+    doubts: tuple[Check, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     entrypoint: str = "sh /code/train.sh"
-    modules: tuple[str, ...] = ()
+
+    def checks(self, spec: RLJobSpec) -> tuple[Check, ...]:
+        del spec
+        return self.judges
+
+    def warnings(self, spec: RLJobSpec) -> tuple[Check, ...]:
+        del spec
+        return self.doubts
+
+    def questions(self, spec: RLJobSpec) -> tuple[Question, ...]:
+        del spec
+        return (Question("trainer.backend", lambda _: Answer("Shell", "there is one")),)
+
+    def modules(self, spec: RLJobSpec) -> tuple[str, ...]:
+        del spec
+        return ()
 
     def job_config(
         self, job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path: str | None = None
@@ -61,10 +75,10 @@ def test_only_the_launchers_own_rules_apply_beside_those_of_the_core() -> None:
     assert validate_for_verl("sums", FSDP_WITH_TENSOR).violations
     assert validate("sums", FSDP_WITH_TENSOR, launcher=SHELL, accelerators=BUILT_IN).violations == ()
     (violation,) = validate(
-        "sums", FSDP_WITH_TENSOR, launcher=Shell(checks=(few_steps,)), accelerators=BUILT_IN
+        "sums", FSDP_WITH_TENSOR, launcher=Shell(judges=(few_steps,)), accelerators=BUILT_IN
     ).violations
     assert violation.field == "spec.trainer.steps"
-    doubtful = validate("sums", FSDP_WITH_TENSOR, launcher=Shell(warnings=(few_steps,)), accelerators=BUILT_IN)
+    doubtful = validate("sums", FSDP_WITH_TENSOR, launcher=Shell(doubts=(few_steps,)), accelerators=BUILT_IN)
     assert doubtful.spec is not None
     assert [warning.field for warning in doubtful.warnings] == ["spec.trainer.steps"]
 

@@ -8,6 +8,17 @@ with unknown fields are rejected: an image and an operator that disagree must sa
 """
 
 from rljob_runtime.contract.codec import ContractError, legible, quoted
+from rljob_runtime.contract.command import (
+    CheckpointFence,
+    CheckpointLayout,
+    CommandCheckpoint,
+    CommandConfig,
+    CommandMetric,
+    CommandProgress,
+    CommandStop,
+    Placeholder,
+    ProgressSource,
+)
 from rljob_runtime.contract.exit_codes import ExitCode, Outcome
 from rljob_runtime.contract.job import (
     CONTRACT_VERSION,
@@ -58,6 +69,13 @@ __all__ = [
     "STALL_SECONDS",
     "AttemptVariable",
     "CheckResult",
+    "CheckpointFence",
+    "CheckpointLayout",
+    "CommandCheckpoint",
+    "CommandConfig",
+    "CommandMetric",
+    "CommandProgress",
+    "CommandStop",
     "ContractError",
     "CoreBinding",
     "ExitCode",
@@ -69,11 +87,13 @@ __all__ = [
     "Outcome",
     "OverrideValue",
     "Phase",
+    "Placeholder",
     "Platform",
     "PodVariable",
     "Port",
     "Preflight",
     "Progress",
+    "ProgressSource",
     "RequiredPath",
     "ResumeMode",
     "ResumeSource",

@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 
 from rljob_runtime.contract import codec
+from rljob_runtime.contract.command import CommandConfig
 
 CONTRACT_VERSION = 1
 
@@ -143,6 +144,8 @@ class JobConfig:
     core_binding: bool = codec.added(default=False)
     """Whether to bind processes to CPUs near their device."""
     needs: NodeNeeds = codec.added(NodeNeeds())  # noqa: RUF009 - frozen
+    command: CommandConfig | None = None
+    """The user's command that trains instead of the image's trainer. `overrides` is then empty."""
 
     def __post_init__(self) -> None:
         """Reject a document of another contract version."""

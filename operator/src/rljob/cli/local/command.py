@@ -62,7 +62,7 @@ def run_local(
     if checked.spec is None:
         raise AssertionError("an invalid job is reported and not run")
     require_accelerator(checked.spec)
-    require_runtime(given.launcher)
+    require_runtime(given.launcher, checked.spec)
     root = (workdir or Path(".rljob") / name).absolute()
     with held(root) as folder:
         state = folder.state()
@@ -123,7 +123,7 @@ def _train(run: LocalRun, processes: Processes, temporary: Path, interrupts: Int
         run.folder.root,
     )
     spec = run.prepared.spec
-    attempt = Attempt(run.folder, state.attempts, child, spec.stop, spec.deadlines)
+    attempt = Attempt(run.folder, state.attempts, child, spec.stop, spec.deadlines, steps_are_seen=spec.reports_steps)
     progress = follow(attempt, interrupts, line)
     outcome = outcome_of(attempt, progress)
     if outcome.exit_code == ExitCode.DONE:

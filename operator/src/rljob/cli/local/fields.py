@@ -53,6 +53,7 @@ TREATMENT: Mapping[str, str | None] = {
     "initializers[].cpu": NOT_ENFORCED,
     "initializers[].memory": NOT_ENFORCED,
     "secretRefs": USED,
+    "launcher": USED,
     "model": USED,
     "data": USED,
     "reward": USED,

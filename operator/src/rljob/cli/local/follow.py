@@ -76,6 +76,8 @@ class Attempt:
     child: Child
     stop: Stop
     deadlines: Deadlines
+    steps_are_seen: bool = True
+    """False for a command without progress, whose steps have no deadline."""
     begun: float = field(default_factory=time.monotonic)
     asked: StopMode | None = None
     asked_at: float = 0.0
@@ -156,7 +158,7 @@ def _hold_deadlines(attempt: Attempt, progress: Progress | None) -> None:
             attempt.overdue = f"the launcher did not report within deadlines.startSeconds {deadlines.start_seconds}"
     elif deadlines.active_seconds is not None and run > deadlines.active_seconds:
         attempt.overdue = f"deadlines.activeSeconds {deadlines.active_seconds} passed"
-    elif time.time() - progress.observed_time > deadlines.progress_seconds:
+    elif attempt.steps_are_seen and time.time() - progress.observed_time > deadlines.progress_seconds:
         attempt.overdue = f"no step within deadlines.progressSeconds {deadlines.progress_seconds}"
         attempt.stalled = True
 

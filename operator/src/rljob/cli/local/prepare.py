@@ -56,9 +56,9 @@ class Prepared:
     notes: list[str]
 
 
-def require_runtime(launcher: Launcher) -> None:
+def require_runtime(launcher: Launcher, spec: RLJobSpec) -> None:
     """Reject an interpreter without the runtime's packages. Nothing is imported, because that takes half a minute."""
-    if missing := [name for name in launcher.modules if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in launcher.modules(spec) if importlib.util.find_spec(name) is None]:
         raise UsageError(
             f"this Python ({sys.executable}) has no {', '.join(missing)}; a local run needs the runtime's "
             "packages beside rljob: `python -m rljob_runtime requirements > cpu.txt`, then `pip install "

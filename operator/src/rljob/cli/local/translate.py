@@ -27,6 +27,8 @@ POD_PATHS = (
     "checkpoint.path",
     "checkpoint.from.path",
     "observability.logPath",
+    "launcher.command.workingDir",
+    "launcher.command.progress.path",
     "initializers[].creates",
 )
 """Fields that hold a single pod path."""
@@ -36,6 +38,9 @@ TEXTS = (
     "workerGroups[].template.env[].value",
     "head.template.env[].value",
     "verl.overrides",
+    "launcher.command.args[]",
+    "launcher.command.checkpoint.resumeArgs[]",
+    "launcher.command.stop.file",
 )
 """Fields whose text may contain pod paths."""
 DEFAULT_EVERY_STEPS = 10
@@ -127,7 +132,7 @@ def localise(spec: RLJobSpec, mounts: MountMap, folder: JobFolder, checkpoint_of
     if spec.checkpoint is not None and spec.checkpoint.from_ is not None and spec.checkpoint.from_.job is not None:
         source = document["checkpoint"]["from"]
         source["path"] = checkpoint_of(source.pop("job"))
-    if spec.checkpoint is None:
+    if spec.checkpoint is None and spec.command is None:
         saved = str(folder.checkpoints.absolute())
         document["checkpoint"] = {"path": saved, "everySteps": DEFAULT_EVERY_STEPS, "keep": DEFAULT_KEEP}
     return RLJobSpec.model_validate(document, context=spec.accelerator.table)

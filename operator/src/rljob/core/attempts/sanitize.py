@@ -21,7 +21,8 @@ STEP_SECONDS_MAX = 1e6
 def plausible(answer: Progress, now: datetime) -> Progress:
     """Return the answer with every number within bounds; impossible values are dropped."""
     step = min(max(answer.step, 0), STEP_MAX)
-    total = min(max(answer.total_steps, step), STEP_MAX)
+    # 0: a command whose number of steps is not stated.
+    total = min(max(answer.total_steps, step), STEP_MAX) if answer.total_steps > 0 else 0
     seconds, saved, median = answer.step_seconds, answer.checkpoint_step, answer.median_step_seconds
     resumed, size, rollout = answer.resumed_from_step, answer.checkpoint_bytes, answer.median_rollout_seconds
     return replace(

@@ -48,6 +48,7 @@ MUTABILITY: tuple[Rule, ...] = (
     Rule("cleanup", ChangeEffect.AT_ONCE, "applied at the end"),
     Rule("stop", ChangeEffect.AT_ONCE, "applied at the next request to stop"),
     Rule("trainer.steps", ChangeEffect.NEXT_GENERATION, "may only grow (checked by CEL, and again after the merge)"),
+    Rule("launcher.type", ChangeEffect.NEVER, "its checkpoints are of no use to another trainer; create a new job"),
     Rule("code.configMap", ChangeEffect.NEVER, "copied when the job began; create a new job"),
     Rule("managedBy", ChangeEffect.NEVER, "CEL refuses the edit; create a new job"),
     Rule("recipeRef", ChangeEffect.NEXT_GENERATION, "and the recipes are then read again"),
@@ -114,10 +115,17 @@ def listed(changes: tuple[str, ...]) -> str:
 
 def change_violations(frozen: RLJobSpec, wanted: RLJobSpec) -> Iterator[Violation]:
     """Yield what CEL cannot see because a recipe may set the field."""
-    before, after = frozen.trainer.steps, wanted.trainer.steps
-    if after < before:
+    before, after = frozen.total_steps, wanted.total_steps
+    # A command that states no number trains until it ends by itself.
+    if before is not None and after is not None and after < before:
         yield Violation(
             "spec.trainer.steps", f"{after} is less than {before}, with which the job began; it may only grow"
+        )
+    if wanted.launcher.type is not frozen.launcher.type:
+        yield Violation(
+            "spec.launcher.type",
+            f"{wanted.launcher.type}, but the job began with {frozen.launcher.type}, whose checkpoints another trainer "
+            "cannot resume; create a new job",
         )
     copied, named = frozen.code.config_map, wanted.code.config_map
     if copied is not None and named is not None and named != copied:

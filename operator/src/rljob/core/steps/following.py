@@ -24,7 +24,7 @@ from rljob.core.requirements import STOPS_HERE, Requirements, intended_head
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
-from rljob.core.transitions.progress import latest_checkpoint, new_notes, with_progress
+from rljob.core.transitions.progress import latest_checkpoint, new_notes, step_text, with_progress
 from rljob.core.transitions.reported_end import outcome_seen
 from rljob.core.transitions.stop_order import order_stop
 from rljob.core.watched import Watched
@@ -171,6 +171,8 @@ def _overdue(context: Context, attempt: Attempt, answer: Answer | None) -> tuple
     if answer is None:
         return None
     written = times.from_text(observed) if (observed := _observed_time(context.status)) else submitted
+    if context.frozen_spec is not None and not context.frozen_spec.reports_steps:
+        return None
     last = max(times.from_unix(answer.observed_time), written, submitted)
     limit, name = _patience(deadlines, answer)
     if context.now >= last + timedelta(seconds=limit):
@@ -241,7 +243,7 @@ def _is_training(context: Context) -> bool:
 
 def _write_progress(context: Context, answer: Answer, wait: float) -> Plan:
     new = with_progress(context)
-    message = f"step {answer.step}/{answer.total_steps}"
+    message = f"step {step_text(answer)}"
     # The condition reports the transition only; a message with the step would make every step one.
     reason, state = (Reason.TRAINING, State.TRAINING) if answer.step else (Reason.SUBMITTED, State.STARTING)
     start = start_message.message(answer.start, context.now) if answer.step == 0 else None

@@ -178,7 +178,7 @@ def _resolve(context: Context, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...]
         code=resolve_code(spec),
         host_network=True if spec.network.mode == "Host" else None,
         decisions=[
-            *decide(spec, context.launcher.questions, None if isinstance(api, Unseen) else api),
+            *decide(spec, context.launcher.questions(spec), None if isinstance(api, Unseen) else api),
             *source_decision(spec, context.observed.siblings, context.status.resolved),
         ],
         recipes=[

@@ -64,6 +64,11 @@ def latest_checkpoint(context: Context, answer: Answer) -> CheckpointStatus | No
     )
 
 
+def step_text(answer: Answer) -> str:
+    """Return the step, and of how many; a command may not state that. An evaluation has 0/0."""
+    return str(answer.step) if answer.step > answer.total_steps else f"{answer.step}/{answer.total_steps}"
+
+
 def _estimated_end(answer: Answer, observed: datetime) -> str | None:
     """Return when the last step ends at the pace of the latest one; None for a finished run or an impossible time."""
     remaining = (answer.total_steps - answer.step) * (answer.step_seconds or 0.0)
@@ -77,7 +82,7 @@ def _with_figures(context: Context, current: RLJobStatus, answer: Answer) -> RLJ
     progress = Progress(
         step=answer.step,
         total_steps=answer.total_steps,
-        summary=f"{answer.step}/{answer.total_steps}",
+        summary=step_text(answer),
         reward=status.metric(answer.reward),
         response_tokens_mean=status.metric(answer.response_tokens_mean),
         tokens_per_second_per_card=status.metric(answer.tokens_per_second_per_card),

@@ -126,6 +126,8 @@ def _graphs_take_the_simple_queue(spec: RLJobSpec, pods: Pods) -> Iterator[Viola
 
     verl 0.9.1 passes it on to vLLM's servers: verl/plugin/platform/platform_npu.py:154-157.
     """
+    if spec.command is not None:
+        return  # Whether a command captures graphs is not known.
     if "TASK_QUEUE_ENABLE" not in pods.own or spec.rollout.eager or "VLLM_ASCEND_TASK_QUEUE_ENABLE" in pods.own:
         return
     if pods.seen["TASK_QUEUE_ENABLE"] == "2":

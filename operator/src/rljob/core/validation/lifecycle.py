@@ -146,9 +146,9 @@ def _stop_rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
             yield Violation(f"{field}.threshold", f"is required with condition {rule.condition}; set it")
         if rule.threshold is not None and not math.isfinite(float(rule.threshold)):
             yield Violation(f"{field}.threshold", f"{rule.threshold} is too large for a number")
-        if rule.for_steps > spec.trainer.steps:
+        if spec.total_steps is not None and rule.for_steps > spec.total_steps:
             yield Violation(
-                f"{field}.forSteps", f"{rule.for_steps} is more than trainer.steps {spec.trainer.steps}; lower it"
+                f"{field}.forSteps", f"{rule.for_steps} is more than trainer.steps {spec.total_steps}; lower it"
             )
 
 

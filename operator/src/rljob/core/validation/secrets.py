@@ -35,7 +35,9 @@ SHAPES = {
 }
 """https://github.com/gitleaks/gitleaks and the documentation of each service."""
 _SHAPES = {what: re.compile(rf"(?<![A-Za-z0-9]){shape}") for what, shape in SHAPES.items()}
-_HIDDEN = re.compile(r"[.](env|command|args|overrides|initContainers|sidecars|podSpecPatch|secretRefs|url)\b")
+_HIDDEN = re.compile(
+    r"[.](env|command|args|resumeArgs|overrides|initContainers|sidecars|podSpecPatch|secretRefs|url)\b"
+)
 
 
 def shape_of_secret(text: str) -> str | None:
@@ -80,6 +82,10 @@ def _overrides_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
 def _commands_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
     """Command lines are visible to `ps` on the node."""
     lists = [(f"spec.initializers[{i}].command", entry.command) for i, entry in enumerate(spec.initializers)]
+    if (command := spec.command) is not None:
+        lists.append(("spec.launcher.command.args", command.args))
+        resumed = command.checkpoint.resume_args if command.checkpoint else []
+        lists.append(("spec.launcher.command.checkpoint.resumeArgs", resumed))
     for index, service in enumerate(spec.services):
         lists += [(f"spec.services[{index}].{name}", getattr(service, name)) for name in ("command", "args")]
     for field, container in fields.containers(spec):
@@ -88,6 +94,17 @@ def _commands_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
         for path, text in fields.texts(words, field):
             if (what := shape_of_secret(text)) is not None:
                 yield Violation(path, f"contains {what}; {FIX}, and read it from the variable")
+
+
+def _arguments_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
+    """An argument such as `trainer.api_key=...` is written to job.json, like an override."""
+    command = spec.command
+    for index, text in enumerate(command.args if command else ()):
+        key, separator, value = text.partition("=")
+        name = key.rpartition(".")[2].lstrip("-+")
+        typical = name.lower().removesuffix("_token") in SPECIAL_TOKENS
+        if separator and not typical and shape_of_secret(text) is None:
+            yield from _judge(f"spec.launcher.command.args[{index}]", name.replace("-", "_"), value)
 
 
 def _judge(field: str, name: str, value: str) -> Iterator[Violation]:
@@ -101,4 +118,5 @@ CHECKS: tuple[Check, ...] = (
     _variables_hold_no_secrets,
     _overrides_hold_no_secrets,
     _commands_hold_no_secrets,
+    _arguments_hold_no_secrets,
 )

@@ -23,7 +23,18 @@ from rljob.core.launcher import Launcher
 from rljob.core.nearest import nearest_field
 from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
 from rljob.core.spec.recipes import JOB_SOURCE, NOT_IN_CLUSTER, Recipes, merge_layer, resolve, unset_violations
-from rljob.core.validation import accelerator, devices, hccl, images, lifecycle, patches, pods, secrets, topology
+from rljob.core.validation import (
+    accelerator,
+    devices,
+    hccl,
+    images,
+    launcher_fields,
+    lifecycle,
+    patches,
+    pods,
+    secrets,
+    topology,
+)
 from rljob.core.validation.unimplemented import unimplemented_fields
 from rljob.core.validation.unions import union_violations
 from rljob.core.validation.unique_keys import key_violations
@@ -31,6 +42,7 @@ from rljob.core.validation.violation import Check, Violation
 from rljob.render.accelerator_table import AcceleratorTable
 
 CHECKS: tuple[Check, ...] = (
+    *launcher_fields.CHECKS,
     *accelerator.CHECKS,
     *devices.CHECKS,
     *pods.CHECKS,
@@ -120,6 +132,9 @@ def _checked(
     merged = merge([*map(merge_layer, recipes), own])
     document = values(merged)
     found += (*_depth_violations(document), *_null_violations(document, "spec"))
+    # What a Command job must not have is reported once, and not judged as well.
+    found += tuple(launcher_fields.violations(merged.tree))
+    document = launcher_fields.readable(document)
     try:
         # Strict like the API server: a string of digits is not an integer.
         spec = RLJobSpec.model_validate_json(json.dumps(document), strict=True, context=accelerators)
@@ -130,7 +145,7 @@ def _checked(
     if unknown := tuple(accelerator.class_violations(spec)):
         return Checked(None, found + unknown, recipes, merged)
     found += (
-        *(violation for judge in (*CHECKS, *launcher.checks) for violation in judge(spec)),
+        *(violation for judge in (*CHECKS, *launcher.checks(spec)) for violation in judge(spec)),
         *union_violations(spec, "spec"),
         *key_violations(spec, "spec"),
     )
@@ -139,7 +154,7 @@ def _checked(
 
 def warnings_of(spec: RLJobSpec, launcher: Launcher) -> tuple[Violation, ...]:
     """Return fields without effect and doubtful settings of a spec whose class is known."""
-    found = (warning for check in (*WARNINGS, *launcher.warnings) for warning in check(spec))
+    found = (warning for check in (*WARNINGS, *launcher.warnings(spec)) for warning in check(spec))
     return (*unimplemented_fields(spec), *found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rljob.api.base import Switch
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import SET, Answer, Question
-from rljob.launchers.verl.node_needs import binds_cores
+from rljob.launchers.node_needs import CORE_BINDING
 from rljob.launchers.verl.sizes import micro_batch, mini_batch
 
 
@@ -27,14 +27,6 @@ def _skip_old_log_prob(spec: RLJobSpec) -> Answer:
     return Answer("Disabled", "one update of a batch makes the ratio 1, but the runtime cannot skip the pass yet")
 
 
-def _core_binding(spec: RLJobSpec) -> Answer:
-    if spec.optimizations.core_binding is not Switch.AUTO:
-        return Answer(spec.optimizations.core_binding.value, SET)
-    if not binds_cores(spec):
-        return Answer("Disabled", f"class {spec.accelerator.class_} has no devices to bind cores to")
-    return Answer("Enabled", "each device gets CPUs close to it, chosen on its node; /v1/progress shows the plan")
-
-
 def _gc_freeze(spec: RLJobSpec) -> Answer:
     if spec.optimizations.gc_freeze is Switch.DISABLED:
         return Answer("Disabled", SET)
@@ -50,7 +42,7 @@ def _load_balancer(spec: RLJobSpec) -> Answer:
 QUESTIONS = (
     Question("trainer.microBatchSizePerDevice", _micro_batch),
     Question("optimizations.skipOldLogProb", _skip_old_log_prob),
-    Question("optimizations.coreBinding", _core_binding),
+    CORE_BINDING,
     Question("optimizations.gcFreeze", _gc_freeze),
     Question("optimizations.loadBalancer", _load_balancer),
 )

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.job_config import common_config
 from rljob.launchers.verl import critic, lifecycle, rollout, training
-from rljob.launchers.verl.node_needs import binds_cores, node_needs
 from rljob.launchers.verl.rows import OverrideRow
-from rljob.render.accelerators import facts_of
-from rljob.render.names import JobIdentity, cluster_name
-from rljob_runtime.contract import (
-    CONTRACT_VERSION,
-    JobConfig,
-    LogRule,
-    OverrideValue,
-    RequiredPath,
-    ResumeMode,
-    ResumeSource,
-    RuleCondition,
-    StopRule,
-)
+from rljob.render.names import JobIdentity
+from rljob_runtime.contract import JobConfig, OverrideValue, RequiredPath
 
 TABLE: tuple[OverrideRow, ...] = (*training.ROWS, *critic.ROWS, *rollout.ROWS, *lifecycle.ROWS)
 TYPED_KEYS = {row.key.lstrip("+"): row.field for row in TABLE if row.own}
@@ -42,32 +33,8 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
     `earlier_path` is the checkpoint folder of the job that `checkpoint.from.job` names. Without it such a job begins at
     step 0.
     """
-    facts = facts_of(spec)
-    return JobConfig(
-        version=CONTRACT_VERSION,
-        namespace=job.namespace,
-        name=job.name,
-        uid=job.uid,
-        cluster_name=cluster_name(job, generation),
-        cluster_generation=generation,
-        platform=facts.platform,
-        nodes=sum(group.nodes for group in spec.worker_groups),
-        devices=spec.devices,
-        dies_per_card=facts.dies_per_card,
-        total_steps=spec.trainer.steps,
-        overrides=overrides(spec),
-        required_paths=_required_paths(spec),
-        checkpoint_path=spec.checkpoint.path if spec.checkpoint else None,
-        log_path=spec.observability.log_path,
-        resume=ResumeMode(spec.checkpoint.resume) if spec.checkpoint else ResumeMode.AUTO,
-        resume_from=_resume_source(spec, earlier_path),
-        stop_rules=_stop_rules(spec),
-        log_rules=tuple(
-            LogRule(rule.name, rule.on_log_pattern) for rule in spec.restart.rules if rule.on_log_pattern is not None
-        ),
-        core_binding=binds_cores(spec),
-        needs=node_needs(spec),
-    )
+    common = common_config(job, spec, generation, earlier_path)
+    return replace(common, overrides=overrides(spec), required_paths=_required_paths(spec))
 
 
 def _required_paths(spec: RLJobSpec) -> tuple[RequiredPath, ...]:
@@ -77,23 +44,3 @@ def _required_paths(spec: RLJobSpec) -> tuple[RequiredPath, ...]:
     paths += [RequiredPath(f"data.train[{index}]", path) for index, path in enumerate(spec.data.train)]
     paths += [RequiredPath(f"data.validation[{index}]", path) for index, path in enumerate(spec.data.validation)]
     return tuple(paths)
-
-
-def _resume_source(spec: RLJobSpec, earlier_path: str | None) -> ResumeSource | None:
-    source = spec.checkpoint.from_ if spec.checkpoint else None
-    path = source.path or earlier_path if source else None
-    return ResumeSource(path, source.step) if source and path else None
-
-
-def _stop_rules(spec: RLJobSpec) -> tuple[StopRule, ...]:
-    return tuple(
-        StopRule(
-            name=rule.name,
-            metric=rule.metric,
-            condition=RuleCondition(rule.condition),
-            threshold=None if rule.threshold is None else float(rule.threshold),
-            for_steps=rule.for_steps,
-            succeeds=rule.result == "Succeeded",
-        )
-        for rule in spec.stop_rules
-    )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
+from rljob.launchers.job_config import ENTRYPOINT
 from rljob.launchers.verl.checks import (
     batches,
     checkpoints,
@@ -33,43 +34,62 @@ from rljob_runtime.contract import JobConfig
 from rljob_runtime.planning.memory import Plan
 from rljob_runtime.planning.shapes import Shape
 
+CHECKS: tuple[Check, ...] = (
+    *parallelism.CHECKS,
+    *rollout.CHECKS,
+    *graphs.CHECKS,
+    *scheduler.CHECKS,
+    *batches.CHECKS,
+    *data.CHECKS,
+    *engines.CHECKS,
+    *numbers.CHECKS,
+    *model_splits.CHECKS,
+    *memory.CHECKS,
+    *overrides.CHECKS,
+    *checkpoints.CHECKS,
+    *limits.CHECKS,
+    *upstream.CHECKS,
+)
+WARNINGS: tuple[Check, ...] = (
+    *model_splits.WARNINGS,
+    *memory.WARNINGS,
+    *graphs.WARNINGS,
+    *limits.WARNINGS,
+    *overrides.WARNINGS,
+    *checkpoints.WARNINGS,
+    *schedule.WARNINGS,
+    *rollout.WARNINGS,
+    *scheduler.WARNINGS,
+    *batches.WARNINGS,
+    *upstream.WARNINGS,
+)
+
 
 class VerlLauncher:
     """Implements `rljob.core.launcher.Launcher`."""
 
-    checks: tuple[Check, ...] = (
-        *parallelism.CHECKS,
-        *rollout.CHECKS,
-        *graphs.CHECKS,
-        *scheduler.CHECKS,
-        *batches.CHECKS,
-        *data.CHECKS,
-        *engines.CHECKS,
-        *numbers.CHECKS,
-        *model_splits.CHECKS,
-        *memory.CHECKS,
-        *overrides.CHECKS,
-        *checkpoints.CHECKS,
-        *limits.CHECKS,
-        *upstream.CHECKS,
-    )
-    warnings: tuple[Check, ...] = (
-        *model_splits.WARNINGS,
-        *memory.WARNINGS,
-        *graphs.WARNINGS,
-        *limits.WARNINGS,
-        *overrides.WARNINGS,
-        *checkpoints.WARNINGS,
-        *schedule.WARNINGS,
-        *rollout.WARNINGS,
-        *scheduler.WARNINGS,
-        *batches.WARNINGS,
-        *upstream.WARNINGS,
-    )
-    questions: tuple[Question, ...] = QUESTIONS
     versions: Mapping[str, str] = VERSIONS
-    entrypoint = "python -m rljob_runtime launch"
-    modules = ("rljob_runtime", "ray", "verl", "vllm")
+    entrypoint = ENTRYPOINT
+
+    def checks(self, spec: RLJobSpec) -> tuple[Check, ...]:
+        """Return the checks of a spec that follow from how verl works."""
+        del spec
+        return CHECKS
+
+    def warnings(self, spec: RLJobSpec) -> tuple[Check, ...]:
+        """Return the checks whose findings are reported and do not refuse the job."""
+        del spec
+        return WARNINGS
+
+    def questions(self, spec: RLJobSpec) -> tuple[Question, ...]:
+        """Return the fields that verl decides where the spec says Auto."""
+        del spec
+        return QUESTIONS
+
+    def modules(self, spec: RLJobSpec) -> tuple[str, ...]:
+        """Return the Python modules that a run imports."""
+        del spec
+        return ("rljob_runtime", "ray", "verl", "vllm")
 
     def job_config(
         self, job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path: str | None = None

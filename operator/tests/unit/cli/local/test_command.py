@@ -223,7 +223,7 @@ def test_without_the_runtime_the_error_names_the_command(
     runtime: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert runtime.is_dir()
-    monkeypatch.setattr(VerlLauncher, "modules", ("json", "no_such_package"))
+    monkeypatch.setattr(VerlLauncher, "modules", lambda _self, _spec: ("json", "no_such_package"))
     assert run(manifest()) == 2
     told = capsys.readouterr().err
     assert "has no no_such_package" in told

@@ -22,7 +22,9 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
     spec = small_spec()
     for change in changes:
         spec = merged(spec, change)
-    return next((made.value, made.reason) for made in decide(typed(spec), LAUNCHER.questions) if made.name == name)
+    return next(
+        (made.value, made.reason) for made in decide(typed(spec), LAUNCHER.questions(typed(spec))) if made.name == name
+    )
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ READ_BY_THE_OPERATOR = {
     "code.configMap.name": "core.steps.freezing.freeze_code",
     "code.type": "core.validation.unions",
     "rollout.engine": "has one value",
+    "launcher.type": "launchers.by_type",
     "trainer.offload.gradients": "launchers.verl.checks.limits",
 }
 """Fields whose effect is not visible in the rendering, and where it is."""
@@ -110,6 +111,19 @@ KNOWN: dict[str, list[object]] = {"accelerator.class": ["atlas-a2"], "scheduling
 """Values that the schema cannot derive: names of the table, the size of the job."""
 AMBIGUOUS = {"mode", "job"}
 """Names that other fields have too."""
+COMMAND: Json = {
+    **dict.fromkeys(("model", "data", "reward", "critic")),
+    "trainer": {"globalBatchSize": None},
+    "checkpoint": {"everySteps": None},
+    "launcher": {
+        "type": "Command",
+        "command": {
+            "args": ["train"],
+            "progress": {"source": "Pattern", "pattern": "(?P<step>1)"},
+            "checkpoint": {"layout": "Verl"},
+        },
+    },
+}
 VARIANTS: tuple[Json, ...] = (
     {"code": {"type": "ConfigMap"}},
     {"code": {"type": "PVC", "configMap": None}, "algorithm": {"name": "PPO"}, "scheduling": {"queueName": "team"}},
@@ -125,6 +139,7 @@ VARIANTS: tuple[Json, ...] = (
         "network": {"mode": "Host"},
     },
     {"trainer": {"mode": "Evaluate"}, "checkpoint": None},
+    COMMAND,
 )  # fmt: skip
 """Specs in which further fields take effect, because some require others."""
 

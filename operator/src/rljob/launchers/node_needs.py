@@ -5,6 +5,7 @@ from __future__ import annotations
 from rljob.api.base import Switch
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.spec.decisions import SET, Answer, Question
 from rljob.render.accelerators import facts_of
 from rljob.render.hardware import sized
 from rljob_runtime.contract import NodeNeeds
@@ -36,3 +37,14 @@ def node_needs(spec: RLJobSpec) -> NodeNeeds:
 
 def _whole(text: str | None) -> int | None:
     return None if text is None else int(quantity(text))
+
+
+def _core_binding(spec: RLJobSpec) -> Answer:
+    if spec.optimizations.core_binding is not Switch.AUTO:
+        return Answer(spec.optimizations.core_binding.value, SET)
+    if not binds_cores(spec):
+        return Answer("Disabled", f"class {spec.accelerator.class_} has no devices to bind cores to")
+    return Answer("Enabled", "each device gets CPUs close to it, chosen on its node; /v1/progress shows the plan")
+
+
+CORE_BINDING = Question("optimizations.coreBinding", _core_binding)

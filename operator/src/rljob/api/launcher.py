@@ -1,0 +1,149 @@
+"""What trains: verl, or a command of the user's.
+
+The enums are those of job.json (`rljob_runtime.contract.command`), whose docstrings state what each value does.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rljob.api.base import ATOMIC, Model, Path
+from rljob.api.lifecycle import Checkpoint
+from rljob.api.training import Data, ModelSource, Reward, Trainer
+from rljob_runtime.contract.command import CheckpointFence, CheckpointLayout, CommandStop, ProgressSource
+
+ARGUMENTS_MAX = 512
+ARGUMENT_CHARACTERS_MAX = 8192
+
+Argument = Annotated[str, Field(max_length=ARGUMENT_CHARACTERS_MAX)]
+Expression = Annotated[str, Field(min_length=1, max_length=512)]
+Key = Annotated[str, Field(min_length=1, max_length=128)]
+StepPath = Annotated[str, Field(min_length=1, max_length=512)]
+"""A path relative to the folder of checkpoints, with the placeholder `{step}`."""
+
+
+class LauncherType(enum.StrEnum):
+    """What an attempt runs."""
+
+    VERL = "Verl"
+    """verl, configured by the fields of the spec."""
+    COMMAND = "Command"
+    """The command in launcher.command."""
+
+
+class CommandMetrics(Model):
+    """Names under which the command reports its figures. Figures with verl's names need no entry."""
+
+    reward: Key | None = None
+    """Mean score of the step's responses."""
+    step_seconds: Key | None = None
+    """Duration of the step. Defaults to the time between the records of two steps."""
+    tokens: Key | None = None
+    """Number of prompt and response tokens of the step's batch."""
+    tokens_per_second_per_card: Key | None = None
+    """Tokens per second and card, used if the command reports no tokens."""
+    response_tokens_mean: Key | None = None
+    """Mean number of tokens of a response."""
+    first_dp_idle_ratio: Annotated[Key | None, Field(alias="firstDPIdleRatio")] = None
+    """Share of the step for which the first data-parallel replica to finish waits for the slowest."""
+    cluster_idle_ratio: Key | None = None
+    """Share of the step for which the data-parallel replicas wait on average."""
+
+
+class CommandProgress(Model):
+    """How the steps of a command are learned."""
+
+    source: ProgressSource
+    """VerlConsole: lines of output like verl's. JSONLines: a file with one JSON object per step. TensorBoard: a folder
+    with event files. Pattern: lines of output that match pattern."""
+    path: Path | None = None
+    """File (JSONLines) or folder (TensorBoard) in the head pod."""
+    pattern: Expression | None = None
+    """Regular expression (RE2 syntax) with the named group step, for Pattern only. Its other named groups are metrics.
+    """
+    step_key: Key = "step"
+    """Key of the step's number in a JSON object, for JSONLines only. Defaults to step."""
+    metrics: CommandMetrics = CommandMetrics()
+    """Names under which the command reports its figures."""
+
+
+class CommandCheckpoint(Model):
+    """How a command arranges what it saves in checkpoint.path, and how it resumes."""
+
+    layout: CheckpointLayout
+    """Verl: folders global_step_<n> beside latest_checkpointed_iteration.txt. Pattern: as pattern states."""
+    pattern: StepPath | None = None
+    """Path of a saved step with {step}, relative to the folder of checkpoints, like step-{step}, for Pattern only."""
+    complete: StepPath | None = None
+    """Path with {step} of a file that exists once the step is saved completely, relative to the folder of checkpoints.
+    Defaults to pattern."""
+    resume_args: Annotated[list[Argument], Field(max_length=ARGUMENTS_MAX, json_schema_extra=ATOMIC)] = []
+    """Arguments that are appended to args if there is a step to resume from, with the placeholders {checkpoint} (its
+    path) and {step}."""
+    fence: CheckpointFence = CheckpointFence.ATTEMPT
+    """Attempt: each attempt saves to a folder of its own below checkpoint.path, so that a lost process of an earlier
+    attempt cannot damage later checkpoints. None: all attempts save to checkpoint.path. Defaults to Attempt."""
+
+
+class CommandStopRequest(Model):
+    """How a command is asked to stop."""
+
+    mode: CommandStop = CommandStop.SIGNAL
+    """Signal: SIGTERM to its processes. File: a file is created, for which the command looks. None: it is ended at
+    once, and its last checkpoint counts. Defaults to Signal."""
+    file: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """Absolute path of that file in the head pod, for File only. It may contain placeholders, such as
+    {checkpoints}/stop."""
+
+
+class Command(Model):
+    """A command that trains. It runs on the head, and finds Ray's cluster as `ray.init()` does."""
+
+    args: Annotated[list[Argument], Field(min_length=1, max_length=ARGUMENTS_MAX, json_schema_extra=ATOMIC)]
+    """Program and arguments; no shell is involved. {checkpoints} stands for the folder to save to, {step} for the step
+    to resume from, {steps} for trainer.steps, {attempt}, {nodes}, {devices} and {devicesPerNode} for these numbers.
+    {{nodes}} stands for the literal text."""
+    working_dir: Path | None = None
+    """Working directory of the command. Defaults to that of the image."""
+    progress: CommandProgress | None = None
+    """How its steps are learned. Unset, the job reports no steps and figures."""
+    checkpoint: CommandCheckpoint | None = None
+    """What it saves. Required if spec.checkpoint is set, and refused otherwise."""
+    stop: CommandStopRequest = CommandStopRequest()
+    """How it is asked to stop."""
+
+
+class Launcher(Model):
+    """What trains."""
+
+    type: LauncherType = LauncherType.VERL
+    """Verl: verl, configured by model, data, reward, trainer and the fields beside them. Command: the command in
+    launcher.command, configured by its arguments. Defaults to Verl."""
+    command: Command | None = None
+    """The command, for type Command only."""
+
+
+class CommandTrainer(Trainer):
+    """The part of `trainer` that a Command job has: the number of steps, 0 where it states none."""
+
+    steps: Annotated[int, Field(ge=1, le=2_147_483_647)] = 0
+    global_batch_size: Literal[1] = 1
+    """Never read. `core.validation.launcher_fields` refuses every field but steps."""
+
+
+class CommandFolder(Checkpoint):
+    """The part of `checkpoint` that a Command job has: the command decides when it saves."""
+
+    every_steps: Literal[1] = 1
+    """Never read, as above."""
+
+
+NO_PATH = "/dev/null"
+NO_MODEL = ModelSource(path=NO_PATH)
+"""Takes the place of `model`, `data` and `reward` in the spec of a Command job, where nothing reads them: they are
+neither in its manifest nor in its snapshot."""
+NO_DATA = Data(train=[NO_PATH])
+NO_REWARD = Reward(path=NO_PATH)

@@ -1,0 +1,213 @@
+"""What the launcher cannot honour for a command, and mistakes in how a command is described."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+
+from rljob.api.launcher import Command
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.patterns import problem_of
+from rljob.core.validation.violation import Check, Violation
+from rljob_runtime.contract.command import CheckpointFence, CheckpointLayout, CommandStop, Placeholder, ProgressSource
+
+COMMAND = "spec.launcher.command"
+CHARACTERS_MAX = 128 * 1024
+"""Of all arguments: job.json is in a ConfigMap, which has at most 1 MiB (kubernetes, pkg/apis/core/validation), and one
+argument has at most 128 KiB (Linux, MAX_ARG_STRLEN in include/uapi/linux/binfmts.h)."""
+STEP = "{step}"
+SIMILAR = 0.75
+"""Similarity above which a name in braces is taken for a misspelt placeholder."""
+_BRACES = re.compile(r"(?<!\{)\{([A-Za-z]{1,32})\}(?!\})")
+_WITH_PATH = {ProgressSource.JSON_LINES: "the file", ProgressSource.TENSORBOARD: "the folder"}
+
+
+def placeholders(text: str) -> frozenset[str]:
+    """Return the names in single braces; `{{name}}` is literal text."""
+    return frozenset(_BRACES.findall(text))
+
+
+def _texts(command: Command) -> Iterator[tuple[str, str]]:
+    """Yield every text in which placeholders are replaced, with its path."""
+    for index, text in enumerate(command.args):
+        yield f"{COMMAND}.args[{index}]", text
+    for index, text in enumerate(command.checkpoint.resume_args if command.checkpoint else ()):
+        yield f"{COMMAND}.checkpoint.resumeArgs[{index}]", text
+    if command.stop.file is not None:
+        yield f"{COMMAND}.stop.file", command.stop.file
+
+
+def _arguments_are_bounded(spec: RLJobSpec) -> Iterator[Violation]:
+    size = sum(len(text.encode()) for _, text in _texts(spec.command)) if spec.command else 0
+    if size > CHARACTERS_MAX:
+        yield Violation(
+            f"{COMMAND}.args",
+            f"{size} bytes with resumeArgs; at most {CHARACTERS_MAX} are allowed; move long texts to spec.code",
+        )
+
+
+def _progress_is_found(spec: RLJobSpec) -> Iterator[Violation]:
+    """Each source reads its own fields."""
+    progress = spec.command.progress if spec.command else None
+    if progress is None:
+        return
+    field, source = f"{COMMAND}.progress", progress.source
+    if source in _WITH_PATH and progress.path is None:
+        yield Violation(f"{field}.path", f"is required with source {source}; set {_WITH_PATH[source]}")
+    if source not in _WITH_PATH and progress.path is not None:
+        yield Violation(f"{field}.path", f"is not read with source {source}, which reads the output; remove it")
+    if source is not ProgressSource.PATTERN and progress.pattern is not None:
+        yield Violation(f"{field}.pattern", f"is not read with source {source}; remove it, or set source Pattern")
+    if source is not ProgressSource.JSON_LINES and progress.step_key != "step":
+        yield Violation(f"{field}.stepKey", f"is not read with source {source}; remove it")
+    if source is ProgressSource.PATTERN:
+        yield from _pattern_names_the_step(f"{field}.pattern", progress.pattern)
+
+
+def _pattern_names_the_step(field: str, pattern: str | None) -> Iterator[Violation]:
+    if pattern is None:
+        yield Violation(field, "is required with source Pattern; set it, such as 'step (?P<step>[0-9]+)'")
+    elif (problem := problem_of(pattern)) is not None:
+        yield Violation(field, problem)
+    elif "step" not in re.compile(pattern).groupindex:
+        yield Violation(field, "has no group named step; write the step's number as (?P<step>[0-9]+)")
+
+
+def _checkpoints_are_described(spec: RLJobSpec) -> Iterator[Violation]:
+    """Folder and layout belong together: without one of them nothing can be resumed."""
+    command = spec.command
+    if command is None:
+        return
+    field, saved = f"{COMMAND}.checkpoint", command.checkpoint
+    if saved is None:
+        if spec.checkpoint is not None:
+            yield Violation(field, "is required with spec.checkpoint; state the layout of what the command saves")
+        return
+    if spec.checkpoint is None:
+        yield Violation(field, "requires spec.checkpoint; set its path")
+    if saved.layout is CheckpointLayout.PATTERN and saved.pattern is None:
+        yield Violation(f"{field}.pattern", "is required with layout Pattern; set it, such as step-{step}")
+    if saved.layout is not CheckpointLayout.PATTERN and saved.pattern is not None:
+        yield Violation(f"{field}.pattern", f"is not read with layout {saved.layout}; remove it, or set layout Pattern")
+    for name, path in (("pattern", saved.pattern), ("complete", saved.complete)):
+        if path is not None and (problem := _path_problem(path)) is not None:
+            yield Violation(f"{field}.{name}", f"{path} {problem}")
+    if not saved.resume_args and not any(STEP in text for text in command.args):
+        yield Violation(
+            f"{field}.resumeArgs",
+            "is empty, so a restarted command would begin at step 0; set the arguments with which it resumes, such as "
+            "--resume={checkpoint}",
+        )
+
+
+def _path_problem(path: str) -> str | None:
+    if path.startswith("/") or ".." in path.split("/"):
+        return "must be relative to the folder of checkpoints and stay in it; remove the leading / or .."
+    return None if STEP in path else "does not contain {step}, so steps cannot be told apart; add it"
+
+
+def _placeholders_have_values(spec: RLJobSpec) -> Iterator[Violation]:
+    """A placeholder without a value would reach the command as it is written."""
+    for field, text in _texts(spec.command) if spec.command else ():
+        names = placeholders(text)
+        if Placeholder.CHECKPOINT in names and ".resumeArgs[" not in field:
+            yield Violation(
+                field, "{checkpoint} has a value only where a run resumes; move it to checkpoint.resumeArgs"
+            )
+        if Placeholder.CHECKPOINTS in names and spec.checkpoint is None:
+            yield Violation(field, "{checkpoints} requires spec.checkpoint; set its path")
+        if Placeholder.STEPS in names and spec.total_steps is None:
+            yield Violation(field, "{steps} requires trainer.steps; set it")
+
+
+def _command_saves_where_we_look(spec: RLJobSpec) -> Iterator[Violation]:
+    """With a folder per attempt, only the placeholder tells the command where to save."""
+    command, folder = spec.command, spec.checkpoint
+    if command is None or command.checkpoint is None or folder is None:
+        return
+    used = any(Placeholder.CHECKPOINTS in placeholders(text) for text in command.args)
+    if command.checkpoint.fence is CheckpointFence.ATTEMPT and not used:
+        yield Violation(
+            f"{COMMAND}.args",
+            "contain no {checkpoints}, but with checkpoint.fence Attempt each attempt saves to a folder of its own; "
+            "pass {checkpoints} to the command, or set fence None",
+        )
+
+
+def _stop_can_be_asked(spec: RLJobSpec) -> Iterator[Violation]:
+    command = spec.command
+    if command is None:
+        return
+    mode, file = command.stop.mode, command.stop.file
+    if mode is CommandStop.FILE and file is None:
+        yield Violation(f"{COMMAND}.stop.file", "is required with stop.mode File; set it")
+    if mode is not CommandStop.FILE and file is not None:
+        yield Violation(f"{COMMAND}.stop.file", f"is not read with stop.mode {mode}; remove it, or set mode File")
+    if file is not None and not file.startswith(("/", "{checkpoints}")):
+        yield Violation(f"{COMMAND}.stop.file", f"{file} must be absolute, or start with {{checkpoints}}")
+    if spec.stop.mode == "AbortRollout":
+        yield Violation(
+            "spec.stop.mode", "AbortRollout needs a hook in the trainer, which a command does not have; use AfterStep"
+        )
+    if spec.stop.require_checkpoint and mode is CommandStop.NONE:
+        yield Violation(
+            "spec.stop.requireCheckpoint", "but launcher.command.stop.mode None saves nothing on request; use another"
+        )
+
+
+def _figures_are_known(spec: RLJobSpec) -> Iterator[Violation]:
+    command = spec.command
+    if command is None:
+        return
+    if command.progress is None and spec.stop_rules:
+        yield Violation("spec.stopRules", "need launcher.command.progress, from which metrics are learned; set it")
+    if spec.observability.trackers:
+        yield Violation(
+            "spec.observability.trackers", "are those of verl; configure the command's in launcher.command.args"
+        )
+
+
+def _misspelt_placeholders(spec: RLJobSpec) -> Iterator[Violation]:
+    """Hydra's arguments contain braces as well, so an unknown name is no error."""
+    known = [name.value for name in Placeholder]
+    for field, text in _texts(spec.command) if spec.command else ():
+        for name in sorted(placeholders(text) - set(known)):
+            if near := difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR):
+                yield Violation(
+                    field, f"{{{name}}} is no placeholder and reaches the command as it is; did you mean {{{near[0]}}}?"
+                )
+
+
+def _folder_is_named(spec: RLJobSpec) -> Iterator[Violation]:
+    command, folder = spec.command, spec.checkpoint
+    if command is None or command.checkpoint is None or folder is None:
+        return
+    named = any(folder.path in text or Placeholder.CHECKPOINTS in placeholders(text) for text in command.args)
+    if command.checkpoint.fence is CheckpointFence.NONE and not named:
+        yield Violation(
+            f"{COMMAND}.args",
+            f"contain neither {{checkpoints}} nor {folder.path}; unless the command learns the folder elsewhere, "
+            "nothing is saved there",
+        )
+
+
+def _deadline_bounds_silence_only(spec: RLJobSpec) -> Iterator[Violation]:
+    command = spec.command
+    if command is not None and command.progress is None and "progress_seconds" in spec.deadlines.model_fields_set:
+        yield Violation(
+            "spec.deadlines.progressSeconds",
+            "without launcher.command.progress no steps are seen, so it bounds only how long the head may be silent",
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    _arguments_are_bounded,
+    _progress_is_found,
+    _checkpoints_are_described,
+    _placeholders_have_values,
+    _command_saves_where_we_look,
+    _stop_can_be_asked,
+    _figures_are_known,
+)
+WARNINGS: tuple[Check, ...] = (_misspelt_placeholders, _folder_is_named, _deadline_bounds_silence_only)
