@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime import launch, preflight, trainer
-from rljob_runtime.contract import ExitCode
+from rljob_runtime.command.trainer import CommandTrainer
+from rljob_runtime.contract import CommandConfig, ExitCode
 from rljob_runtime.launch import Launch, Patience
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import RefusedError
@@ -22,8 +23,8 @@ OURS = EntryPoint("ours", "json:JSONDecoder", trainer.GROUP)
 THEIRS = EntryPoint("theirs", "nowhere:Trainer", trainer.GROUP)
 
 
-def test_an_image_without_another_trainer_runs_verl() -> None:
-    assert isinstance(trainer.load(), VerlTrainer)
+def test_an_image_without_another_trainer_runs_verl(make_job: MakeJob) -> None:
+    assert isinstance(trainer.load(make_job()), VerlTrainer)
     assert VERL in tuple(entry_points(group=trainer.GROUP))
 
 
@@ -42,12 +43,17 @@ def test_an_image_that_does_not_decide_is_refused(entries: list[EntryPoint], tol
     assert (refused.value.code, refused.value.reason) == (ExitCode.BAD_CONFIG, "TrainerMissing")
 
 
-def test_a_trainer_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_needs_no_trainer_of_the_image(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "entry_points", lambda group: [] if group == trainer.GROUP else [THEIRS])
+    assert isinstance(trainer.load(make_job(command=CommandConfig(("train",)))), CommandTrainer)
+
+
+def test_a_trainer_that_cannot_be_loaded_is_named(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "entry_points", lambda group: [THEIRS] if group == trainer.GROUP else [])
     with pytest.raises(
         RefusedError, match=r"cannot load the entry point theirs \(nowhere:Trainer\): ModuleNotFoundError"
     ):
-        trainer.load()
+        trainer.load(make_job())
 
 
 def test_verl_begins_where_the_launcher_says(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from rljob_runtime import (
 )
 from rljob_runtime import node_preflight as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
+from rljob_runtime.command import start as command_start
 from rljob_runtime.contract import (
     ContractError,
     ExitCode,
@@ -137,7 +138,7 @@ def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
     try:
         attempt = preflight.read_attempt(environ)
         job = preflight.read_job(environ)
-        trains = trainer.load()
+        trains = trainer.load(job)
         spool = Spool(attempt.spool)
         with ray_cluster.head_lock(spool.root, patience.predecessor_seconds):
             mirror = Mirror(job, attempt.number)
@@ -306,7 +307,10 @@ def prepare_cluster(launch: Launch) -> None:
 def choose_start(launch: Launch) -> None:
     """Set the trainer's start. Only now, because an earlier attempt may have been saving until a moment ago."""
     trainer, job = launch.trainer, launch.job
-    start = resume.choose(job, launch.attempt, trainer.loads, only_evaluates=trainer.only_evaluates(job))
+    if job.command is not None:
+        start = command_start.choose(job, launch.attempt)
+    else:
+        start = resume.choose(job, launch.attempt, trainer.loads, only_evaluates=trainer.only_evaluates(job))
     print(f"rljob: {start.message}", file=sys.stderr, flush=True)  # noqa: T201
     launch.trainer.begin_at(start)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def choose(job: JobConfig, attempt: Attempt, loads: Mapping[str, frozenset[str]]
     if own is not None and attempt.checkpoint_step is not None:
         _check_kept(own, job, attempt.checkpoint_step)
     owner = Owner.of(job, attempt.number)
-    if job.resume is ResumeMode.NEVER and (own is None or not _begun(own, job)):
+    if job.resume is ResumeMode.NEVER and (own is None or not begun(own, job)):
         return _start_over(own, job, owner) if own else Start()
     loader = Loader(job.devices, loads)
     step = _own_step(own, owner, loader) if own else None
@@ -132,7 +132,7 @@ def _candidates(folder: Path, first: int) -> Iterator[int]:
 
 def _check_kept(folder: Path, job: JobConfig, saved_step: int) -> None:
     """Refuse a folder that has lost what the job saved. Another volume may be mounted there."""
-    if checkpoint.holds_complete(folder) and (job.resume is not ResumeMode.NEVER or _begun(folder, job)):
+    if checkpoint.holds_complete(folder) and (job.resume is not ResumeMode.NEVER or begun(folder, job)):
         return
     raise _refused(
         f"checkpoint.path {folder} has no complete checkpoint of this job, which had saved step {saved_step} there: "
@@ -151,7 +151,7 @@ def _check_end(folder: Path, job: JobConfig, step: int) -> None:
         )
 
 
-def _begun(folder: Path, job: JobConfig) -> bool:
+def begun(folder: Path, job: JobConfig) -> bool:
     """Return whether the folder's steps belong to this job, so that a restart resumes from them even with `Never`."""
     try:
         return (folder / checkpoint.BEGUN_FILE).read_text() == job.uid
@@ -172,12 +172,16 @@ def _start_over(folder: Path, job: JobConfig, owner: Owner) -> Start:
     return Start(message=f"the run starts at step 0; earlier steps are now in {aside}") if aside else Start()
 
 
-def set_aside(folder: Path, name: str, check_owner: Callable[[], None]) -> Path | None:
+def set_aside(
+    folder: Path, name: str, check_owner: Callable[[], None], entries: Iterable[Path] | None = None
+) -> Path | None:
     """Move the steps of an earlier run and verl's tracker into a folder beside them; return None if there are none.
 
-    This includes steps whose move was interrupted in an earlier attempt.
+    This includes steps whose move was interrupted in an earlier attempt. `entries` are the folder's entries that hold
+    steps; by default those that verl has saved.
     """
-    steps = [entry for entry in sorted(folder.iterdir()) if checkpoint.STEP_FOLDER.match(entry.name)]
+    steps = sorted(folder.iterdir() if entries is None else entries)
+    steps = steps if entries is not None else [one for one in steps if checkpoint.STEP_FOLDER.match(one.name)]
     if steps:
         # The tracker first: after a crash in between, no attempt resumes from the remaining steps by mistake.
         for entry in (folder / checkpoint.TRACKER_FILE, *steps):

@@ -7,7 +7,7 @@ publishes what the start is doing.
 
 The image determines the trainer: an installed distribution registers a class, created without arguments, in the entry
 point group `rljob_runtime.trainers`. Our own verl trainer is the default; a trainer of another distribution takes
-precedence.
+precedence. A job with a command needs none of them: `command.trainer` runs the command in any image.
 """
 
 from __future__ import annotations
@@ -95,8 +95,15 @@ class Trainer(Protocol):
         """Forward a stop, from any thread and at any time after `prepare`. The spool contains the same request."""
 
 
-def load() -> Trainer:
-    """Return the image's trainer. Raises RefusedError (exit 64) if the image has none or several."""
+def load(job: JobConfig) -> Trainer:
+    """Return the trainer of the job's command, otherwise the image's.
+
+    Raises RefusedError (exit 64) if the image has none or several.
+    """
+    if job.command is not None:
+        from rljob_runtime.command.trainer import CommandTrainer
+
+        return CommandTrainer()
     entry = choose(entry_points(group=GROUP))
     try:
         made: Trainer = entry.load()()

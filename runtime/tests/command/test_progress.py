@@ -122,7 +122,7 @@ def test_a_pattern_gives_the_step_and_a_metric_for_each_named_group() -> None:
 def test_a_source_that_cannot_be_read_is_refused(changes: dict[str, str], told: str) -> None:
     with pytest.raises(RefusedError, match=told) as refused:
         progress.parser_of(CommandProgress(**{"source": ProgressSource.PATTERN, **changes}))  # type: ignore[arg-type]
-    assert (refused.value.code, refused.value.reason) == (ExitCode.BAD_CONFIG, "ProgressInvalid")
+    assert (refused.value.code, refused.value.reason) == (ExitCode.BAD_CONFIG, "CommandInvalid")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ class FileTail:
         self._path = path
         self._lines = Lines()
         self._inode: int | None = None
-        self._offset = 0
+        self.offset = 0
+        """Number of bytes that were read or skipped."""
         self._seen = b""
         """The last bytes before the offset."""
         self._skip_existing()
@@ -77,7 +78,7 @@ class FileTail:
             return
         try:
             found = os.fstat(file)
-            self._inode, self._offset = found.st_ino, found.st_size
+            self._inode, self.offset = found.st_ino, found.st_size
             self._seen = self._before(file)
         except OSError:
             return
@@ -96,15 +97,15 @@ class FileTail:
         file = self._open()
         try:
             found = os.fstat(file)
-            if found.st_ino != self._inode or found.st_size < self._offset or self._before(file) != self._seen:
-                self._inode, self._offset, self._seen, self._lines = found.st_ino, 0, b"", Lines()
-            chunk = os.pread(file, POLL_BYTES, self._offset)
-            self._offset += len(chunk)
+            if found.st_ino != self._inode or found.st_size < self.offset or self._before(file) != self._seen:
+                self._inode, self.offset, self._seen, self._lines = found.st_ino, 0, b"", Lines()
+            chunk = os.pread(file, POLL_BYTES, self.offset)
+            self.offset += len(chunk)
             self._seen = (self._seen + chunk)[-SEEN_BYTES:]
             return chunk
         finally:
             os.close(file)
 
     def _before(self, file: int) -> bytes:
-        begin = max(0, self._offset - SEEN_BYTES)
-        return os.pread(file, self._offset - begin, begin)
+        begin = max(0, self.offset - SEEN_BYTES)
+        return os.pread(file, self.offset - begin, begin)

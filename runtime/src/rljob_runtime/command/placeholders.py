@@ -59,10 +59,14 @@ def substitute(text: str, values: Mapping[Placeholder, str], field: str) -> str:
     return PATTERN.sub(value_of, text)
 
 
+def refused(what: str) -> RefusedError:
+    """Return the error for a command that can never run; `what` begins with the field of `launcher.command`."""
+    return RefusedError(ExitCode.BAD_CONFIG, "CommandInvalid", f"launcher.command.{what}")
+
+
 def _without_value(placeholder: Placeholder, field: str) -> RefusedError:
     if placeholder is Placeholder.CHECKPOINT:
         fix = "an attempt may have no step to resume from; use it in launcher.command.checkpoint.resumeArgs only"
     else:
         fix = "the job saves to no folder; set checkpoint.path and launcher.command.checkpoint"
-    message = f"launcher.command.{field}: {{{placeholder.value}}} has no value: {fix}"
-    return RefusedError(ExitCode.BAD_CONFIG, "CommandInvalid", message)
+    return refused(f"{field}: {{{placeholder.value}}} has no value: {fix}")

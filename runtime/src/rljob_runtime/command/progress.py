@@ -181,4 +181,4 @@ def _number(value: object) -> float | None:
 
 
 def _refused(field: str, what: str) -> RefusedError:
-    return RefusedError(ExitCode.BAD_CONFIG, "ProgressInvalid", f"launcher.command.progress.{field}: {what}")
+    return RefusedError(ExitCode.BAD_CONFIG, "CommandInvalid", f"launcher.command.progress.{field}: {what}")

@@ -1,0 +1,241 @@
+"""Run one attempt of a command to its end: start it, record its steps and saves, stop it.
+
+The loop runs in the launcher's main thread. It never waits for the command: what the command writes is taken in small
+parts, so a stop is seen within a second.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from rljob_runtime.command import attempt_folders, placeholders, progress
+from rljob_runtime.command.lines import FileTail
+from rljob_runtime.command.process import Child
+from rljob_runtime.command.progress import Parser, StepReport
+from rljob_runtime.command.saved_watch import SavedWatch
+from rljob_runtime.contract import CommandConfig, CommandStop, JobConfig, Placeholder, ProgressSource, StopMode
+from rljob_runtime.resume import Start
+from rljob_runtime.step_metrics import VERL_TOKENS, Batch, RolloutWindow
+from rljob_runtime.stop_rules import Match, StopRules
+from rljob_runtime.trainer import Result, Setup
+from rljob_runtime.training_attempt import TrainingAttempt
+
+POLL_SECONDS = 0.5
+LAST_POLLS = 64
+"""Polls of the file of records after the end of the command, each of at most lines.POLL_BYTES."""
+MATCH_SECONDS = 1.0
+"""CPU time of a match of the user's pattern, which would otherwise block the launcher."""
+SLOW_MATCHES = 3
+"""After these, the pattern is not used any more."""
+TOKEN_KEYS = frozenset({VERL_TOKENS, "prompt_length/mean", "response_length/mean"})
+"""What step_metrics.compute needs."""
+
+
+class SlowPatternError(Exception):
+    """Matching the pattern exceeded its time limit."""
+
+
+class Loop:
+    """One attempt of a command."""
+
+    def __init__(self, setup: Setup, command: CommandConfig, start: Start, environ: Mapping[str, str]) -> None:
+        job = setup.job
+        self._job, self._command, self._start = job, command, start
+        self._environ = environ
+        self._attempt = TrainingAttempt(job, setup.attempt, setup.spool)
+        self._folder = attempt_folders.folder_of(job, setup.attempt)
+        self._values = placeholders.values_of(job, setup.attempt, start, self._folder)
+        self._rules = StopRules(job.stop_rules)
+        self._parse: Parser | None = None if command.progress is None else progress.parser_of(command.progress)
+        self._slow = 0
+        self._step = start.step
+        self._recorded: float | None = None
+        """Time of the last record."""
+        self._asked: StopMode | None = None
+        self._matched: Match | None = None
+        self._shown: Path | None = None
+        """The saved step that was reported last."""
+
+    def run(self) -> Result:
+        """Run the command to its end. Raises CommandFailedError if it fails."""
+        try:
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            stop_file = stop_file_of(self._command, self._values)
+            if stop_file is not None:
+                stop_file.unlink(missing_ok=True)  # of an earlier attempt in this pod
+            tail, watch = self._tail(), self._watch()
+            self._attempt.resumed(self._start.step)
+            return self._run(stop_file, tail, watch)
+        finally:
+            self._attempt.close()
+
+    def _run(self, stop_file: Path | None, tail: FileTail | None, watch: SavedWatch | None) -> Result:
+        args = placeholders.arguments(self._command, self._values)
+        reads = self._parse is not None and tail is None
+        child = Child(args, self._command.working_dir, self._environ, reads=reads)
+        if self._parse is None:
+            self._attempt.step_began()  # no step will show that there is something to save
+        status = None
+        try:
+            while (status := child.poll()) is None:
+                self._read(child, child.lines(POLL_SECONDS), stop_file)
+                self._read(child, tail.poll() if tail is not None else (), stop_file)
+                self._obey(child, stop_file)
+                self._show_saved(watch)
+        finally:
+            rest = list(child.close())
+        self._read(child, rest, stop_file)
+        self._read(child, _rest_of(tail), stop_file)
+        if watch is not None:
+            watch.finish()
+        self._show_saved(watch)
+        return self._result(child, status)
+
+    def _tail(self) -> FileTail | None:
+        told = self._command.progress
+        if told is None or told.source is not ProgressSource.JSON_LINES or told.path is None:
+            return None
+        return FileTail(Path(self._command.working_dir or ".") / told.path)
+
+    def _watch(self) -> SavedWatch | None:
+        if self._job.checkpoint_path is None or self._command.checkpoint is None:
+            return None
+        return SavedWatch(Path(self._job.checkpoint_path), self._command.checkpoint)
+
+    def _read(self, child: Child, lines: Iterable[str], stop_file: Path | None) -> None:
+        for line in lines:
+            report = self._parsed(line)
+            if report is None or self._matched is not None or not progress.is_next(report, self._step):
+                continue
+            self._matched = self._record(report)
+            if self._matched is not None:
+                how = CommandStop.NONE if self._matched.breaks_weights() else self._command.stop
+                child.stop(how, stop_file, self._command.stop_seconds)
+
+    def _parsed(self, line: str) -> StepReport | None:
+        if self._parse is None:
+            return None
+        told = self._command.progress
+        if told is None or told.source is not ProgressSource.PATTERN:
+            return self._parse(line)
+        try:
+            with cpu_limit(MATCH_SECONDS):
+                return self._parse(line)
+        except SlowPatternError:
+            self._slow += 1
+            ends = self._slow >= SLOW_MATCHES
+            self._parse = None if ends else self._parse
+            self._attempt.note(
+                f"launcher.command.progress.pattern took more than {MATCH_SECONDS:g} s for one line; "
+                + ("it is not used any more, so no further step is recorded" if ends else "the line is skipped")
+            )
+            return None
+
+    def _record(self, report: StepReport) -> Match | None:
+        """Record a step. Return the stop rule that it matches, if any."""
+        now = time.monotonic()
+        steps, since = report.step - self._step, self._recorded
+        names = self._command.progress.metrics if self._command.progress is not None else None
+        seconds = None if since is None else (now - since) / steps
+        metrics = progress.figures(report.metrics, names, seconds, self._job.cards)
+        if metrics.keys() >= TOKEN_KEYS:
+            metrics |= self._attempt.own_metrics(metrics, RolloutWindow(), Batch())
+        self._step, self._recorded = report.step, now
+        self._attempt.record(report.step, metrics)
+        # After the record: the first step's time contains the start of the command.
+        self._attempt.step_began()
+        match = self._rules.observe(report.step, metrics)
+        for warning in self._rules.warnings(metrics):
+            self._attempt.note(warning)
+        return match
+
+    def _obey(self, child: Child, stop_file: Path | None) -> None:
+        mode = self._attempt.stop_mode()
+        if mode is not None:
+            self._asked = mode
+            child.stop(self._command.stop, stop_file, self._command.stop_seconds)
+
+    def _show_saved(self, watch: SavedWatch | None) -> None:
+        if watch is None or watch.found is None or watch.found[0].path == self._shown:
+            return
+        saved, size = watch.found
+        self._shown = saved.path
+        self._attempt.spool.update_progress(
+            checkpoint_step=saved.step, checkpoint_time=saved.time, checkpoint_bytes=size
+        )
+        print(f"rljob: step {saved.step} is saved in {saved.path}", flush=True)  # noqa: T201
+
+    def _result(self, child: Child, status: int) -> Result:
+        total = self._job.total_steps
+        if self._matched is not None:
+            return Result(self._step, matched=self._matched)
+        if self._asked is not None and (status != 0 or not 0 < total <= self._step):
+            return Result(self._step, self._asked)
+        if status != 0:
+            if self._recorded is None:
+                child.require_started(status)
+            raise child.failure(status)
+        if self._recorded is not None and self._step < total:
+            self._attempt.note(f"the command ended by itself after step {self._step} of {total}")
+        return Result(self._step)
+
+
+def stop_file_of(command: CommandConfig, values: Mapping[Placeholder, str]) -> Path | None:
+    """Return the file that asks the command to stop; None if it is asked in another way."""
+    if command.stop is not CommandStop.FILE or command.stop_file is None:
+        return None
+    file = placeholders.substitute(command.stop_file, values, "stop.file")
+    return Path(command.working_dir or ".") / file
+
+
+@contextmanager
+def cpu_limit(seconds: float) -> Iterator[None]:
+    """Raise SlowPatternError after this CPU time. For the main thread; `re` checks for signals while it matches."""
+
+    def abort(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's signature
+        raise SlowPatternError
+
+    before = signal.signal(signal.SIGVTALRM, abort)
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def require(job: JobConfig, command: CommandConfig, attempt: int) -> None:
+    """Raise RefusedError (exit 64) for a command that can never run, before the cluster is waited for."""
+    if command.progress is not None:
+        progress.parser_of(command.progress)
+        if command.progress.source is ProgressSource.JSON_LINES and not command.progress.path:
+            raise placeholders.refused("progress.path is missing; JSONLines needs the file of the records")
+    if command.checkpoint is not None:
+        attempt_folders.require_layout(command.checkpoint)
+    if not command.args:
+        raise placeholders.refused("args is empty; give the program and its arguments")
+    if command.stop is CommandStop.FILE and not command.stop_file:
+        raise placeholders.refused("stop.file is missing; mode File needs the file that the launcher creates")
+    folder = attempt_folders.folder_of(job, attempt)
+    for start in (Start(), Start(Path(os.sep), 0)):
+        values = placeholders.values_of(job, attempt, start, folder)
+        placeholders.arguments(command, values)
+    stop_file_of(command, placeholders.values_of(job, attempt, Start(), folder))
+
+
+def _rest_of(tail: FileTail | None) -> Iterator[str]:
+    if tail is None:
+        return
+    for _ in range(LAST_POLLS):
+        offset = tail.offset
+        yield from tail.poll()
+        if tail.offset == offset:
+            break
+    yield tail.rest()
