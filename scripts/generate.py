@@ -68,7 +68,8 @@ def crd_files() -> dict[Path, str]:
         name = f"{crd['metadata']['name']}.yaml"
         kept = {**crd, "metadata": {**crd["metadata"], "annotations": KEEP}}
         files[ROOT / "crds" / name] = HEADER + crd_text(crd)
-        charted = "{{- if .Values.crds.enabled }}\n" + HEADER + crd_text(kept) + "{{- end }}\n"
+        literal = crd_text(kept).replace("{{", '{{ "{{" }}')  # a description may name a placeholder in double braces
+        charted = "{{- if .Values.crds.enabled }}\n" + HEADER + literal + "{{- end }}\n"
         files[ROOT / "charts/rljob-operator/templates/crds" / name] = charted
     return files
 

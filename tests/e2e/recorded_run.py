@@ -200,9 +200,9 @@ def suspend(kube: Kube, record: Record) -> None:
     wait_for("the job is suspended", lambda: observe(kube, record) == "Suspended", 400, every=2)
     assert not kube.find("pods", f"ray.io/cluster={cluster}")
     record.freed_seconds = time.monotonic() - begin
-    shorter_steps = (
-        runs.pace(runs.SHORT_STEP_SECONDS) if record.job["spec"]["runtime"]["image"] == runs.CONTRACT_IMAGE else {}
-    )
+    spec = record.job["spec"]
+    paced = spec["runtime"]["image"] == runs.CONTRACT_IMAGE and spec.get("launcher", {}).get("type") != "Command"
+    shorter_steps = runs.pace(runs.SHORT_STEP_SECONDS) if paced else {}
     _patch(kube, "rljob", record.name, json.dumps({"spec": {"suspend": False, **shorter_steps}}))
 
 

@@ -36,6 +36,7 @@ from rljob_runtime import (
 from rljob_runtime import node_preflight as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.command import start as command_start
+from rljob_runtime.command.process import CommandFailedError
 from rljob_runtime.contract import (
     ContractError,
     ExitCode,
@@ -164,7 +165,8 @@ def failed(error: BaseException, job: JobConfig | None, spool: Spool | None) -> 
     """Return the outcome of an attempt that raised, with the matching restart rule."""
     outcome = from_error(error, last_step=step_in(spool) if spool else 0, disk=spool.root if spool else None)
     with contextlib.suppress(OSError):  # from a full disk, which accepts no output
-        if not isinstance(error, RefusedError):
+        # What a refusal and a failed command say does not depend on where the launcher noticed it.
+        if not isinstance(error, RefusedError | CommandFailedError):
             traceback.print_exception(error)
         if job is not None:
             sys.stdout.flush()
