@@ -41,6 +41,7 @@ from rljob_runtime.preflight import Attempt
 from rljob_runtime.spool import Spool, read_line
 from rljob_runtime.trainer import WORKER_HOOK, Result, Setup
 from runtime.tests.command import training_command
+from runtime.tests.command.test_tensorboard import RECORDED
 from runtime.tests.conftest import MakeJob
 
 PROGRAM = (sys.executable, training_command.__file__, "--steps={steps}")
@@ -141,6 +142,14 @@ def test_steps_are_recorded_from_a_file_with_the_keys_of_the_command(run: MakeRu
     assert job.progress.tokens_per_second_per_card == pytest.approx(100 / (job.progress.step_seconds or 0))
 
 
+def test_steps_are_recorded_from_event_files(run: MakeRun, tmp_path: Path) -> None:
+    told = CommandProgress(ProgressSource.TENSORBOARD, path=str(tmp_path / "logs"))
+    file = tmp_path / "logs" / "run" / "events.out.tfevents.1.host"
+    job = run().with_command(f"mkdir -p {file.parent}; base64 -d {RECORDED} > {file}", told)
+    assert job.attempt() == Result(3)
+    assert {step: figures["critic/score/mean"] for step, figures in job.steps().items()} == {1: 0.25, 2: 0.5, 3: 1.0}
+
+
 def test_an_attempt_continues_where_the_one_before_has_saved(run: MakeRun, tmp_path: Path) -> None:
     job = run("--fail-at=4", saves=True)
     with pytest.raises(CommandFailedError, match="exit status 1; ValueError: step 4 is bad") as failed:
@@ -190,6 +199,13 @@ def test_a_run_that_has_its_last_step_is_complete_although_it_was_asked_to_stop(
     job.stop_after(5)
     assert job.attempt() == Result(5)
     assert job.progress.phase is Phase.STOPPING, "the request arrived"
+
+
+def test_old_steps_are_deleted(run: MakeRun, tmp_path: Path) -> None:
+    job = run(saves=True, total_steps=6, command={"checkpoint": dataclasses.replace(SAVES, keep=2)})
+    assert job.attempt() == Result(6)
+    saved = tmp_path / "ckpt" / "sums-uid01-1-attempt-1"
+    assert {path.name for path in saved.iterdir()} == {"step-4", "step-6"}
 
 
 def test_a_stop_rule_ends_the_run(run: MakeRun) -> None:
@@ -242,7 +258,14 @@ def test_a_command_that_is_not_found_is_never_tried_again(run: MakeRun) -> None:
         ({"args": ("a", "{checkpoints}")}, r"args\[1\]: {checkpoints} has no value"),
         ({"stop": CommandStop.FILE}, "stop.file is missing"),
         ({"stop": CommandStop.FILE, "stop_file": "{checkpoint}/x"}, "stop.file: {checkpoint} has no value"),
-        ({"progress": CommandProgress(ProgressSource.JSON_LINES)}, "progress.path is missing"),
+        (
+            {"progress": CommandProgress(ProgressSource.JSON_LINES)},
+            "progress.path is missing; JSONLines needs the file",
+        ),
+        (
+            {"progress": CommandProgress(ProgressSource.TENSORBOARD)},
+            "progress.path is missing; TensorBoard needs the f",
+        ),
         ({"progress": CommandProgress(ProgressSource.PATTERN, pattern="(")}, "progress.pattern"),
         ({"checkpoint": CommandCheckpoint(CheckpointLayout.PATTERN)}, "checkpoint.pattern"),
         (

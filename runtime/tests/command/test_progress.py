@@ -116,7 +116,6 @@ def test_a_pattern_gives_the_step_and_a_metric_for_each_named_group() -> None:
         ({"pattern": "("}, r"launcher.command.progress.pattern: '\(': "),
         ({"pattern": r"step (\d+)"}, r"has no group \(\?P<step>...\)"),
         ({"pattern": None}, "has no group"),
-        ({"source": ProgressSource.TENSORBOARD}, "progress.source: this runtime does not read TensorBoard"),
     ],
 )
 def test_a_source_that_cannot_be_read_is_refused(changes: dict[str, str], told: str) -> None:

@@ -73,7 +73,7 @@ class FileTail:
 
     def _skip_existing(self) -> None:
         try:
-            file = self._open()
+            file = open_regular(self._path)
         except OSError:
             return
         try:
@@ -85,16 +85,8 @@ class FileTail:
         finally:
             os.close(file)
 
-    def _open(self) -> int:
-        """Open the file. Raises OSError if it is not a regular one: opening a named pipe would otherwise wait."""
-        file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if stat.S_ISREG(os.fstat(file).st_mode):
-            return file
-        os.close(file)
-        raise OSError(f"{self._path} is not a regular file")
-
     def _read(self) -> bytes:
-        file = self._open()
+        file = open_regular(self._path)
         try:
             found = os.fstat(file)
             if found.st_ino != self._inode or found.st_size < self.offset or self._before(file) != self._seen:
@@ -109,3 +101,12 @@ class FileTail:
     def _before(self, file: int) -> bytes:
         begin = max(0, self.offset - SEEN_BYTES)
         return os.pread(file, self.offset - begin, begin)
+
+
+def open_regular(path: Path) -> int:
+    """Open a file for reading. Raises OSError if it is not a regular one: opening a named pipe would otherwise wait."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(f"{path} is not a regular file")

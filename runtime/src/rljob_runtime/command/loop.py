@@ -13,12 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from rljob_runtime.command import attempt_folders, placeholders, progress
 from rljob_runtime.command.lines import FileTail
 from rljob_runtime.command.process import Child
 from rljob_runtime.command.progress import Parser, StepReport
+from rljob_runtime.command.retention import Retention
 from rljob_runtime.command.saved_watch import SavedWatch
+from rljob_runtime.command.tensorboard import EventTail
 from rljob_runtime.contract import CommandConfig, CommandStop, JobConfig, Placeholder, ProgressSource, StopMode
 from rljob_runtime.resume import Start
 from rljob_runtime.step_metrics import VERL_TOKENS, Batch, RolloutWindow
@@ -39,6 +42,40 @@ TOKEN_KEYS = frozenset({VERL_TOKENS, "prompt_length/mean", "response_length/mean
 
 class SlowPatternError(Exception):
     """Matching the pattern exceeded its time limit."""
+
+
+class Tail(Protocol):
+    """The steps in files that the command writes."""
+
+    @property
+    def offset(self) -> int:
+        """Return the number of bytes that were read or skipped."""
+
+    def poll(self) -> Iterable[StepReport | None]:
+        """Return the steps since the last poll; None for what is not a step."""
+
+    def rest(self) -> Iterable[StepReport | None]:
+        """Return what may be incomplete until the command has ended."""
+
+
+class ParsedTail:
+    """The steps in the lines of one file."""
+
+    def __init__(self, tail: FileTail, parse: Parser) -> None:
+        self._tail, self._parse = tail, parse
+
+    @property
+    def offset(self) -> int:
+        """See `Tail`."""
+        return self._tail.offset
+
+    def poll(self) -> Iterable[StepReport | None]:
+        """See `Tail`."""
+        return [self._parse(line) for line in self._tail.poll()]
+
+    def rest(self) -> Iterable[StepReport | None]:
+        """See `Tail`."""
+        return [self._parse(self._tail.rest())]
 
 
 class Loop:
@@ -76,7 +113,7 @@ class Loop:
         finally:
             self._attempt.close()
 
-    def _run(self, stop_file: Path | None, tail: FileTail | None, watch: SavedWatch | None) -> Result:
+    def _run(self, stop_file: Path | None, tail: Tail | None, watch: SavedWatch | None) -> Result:
         args = placeholders.arguments(self._command, self._values)
         reads = self._parse is not None and tail is None
         child = Child(args, self._command.working_dir, self._environ, reads=reads)
@@ -85,33 +122,38 @@ class Loop:
         status = None
         try:
             while (status := child.poll()) is None:
-                self._read(child, child.lines(POLL_SECONDS), stop_file)
+                self._read(child, self._parsed(child.lines(POLL_SECONDS)), stop_file)
                 self._read(child, tail.poll() if tail is not None else (), stop_file)
                 self._obey(child, stop_file)
                 self._show_saved(watch)
         finally:
             rest = list(child.close())
-        self._read(child, rest, stop_file)
+        self._read(child, self._parsed(rest), stop_file)
         self._read(child, _rest_of(tail), stop_file)
         if watch is not None:
             watch.finish()
         self._show_saved(watch)
         return self._result(child, status)
 
-    def _tail(self) -> FileTail | None:
+    def _tail(self) -> Tail | None:
         told = self._command.progress
-        if told is None or told.source is not ProgressSource.JSON_LINES or told.path is None:
+        if told is None or told.path is None or self._parse is None:
             return None
-        return FileTail(Path(self._command.working_dir or ".") / told.path)
+        path = Path(self._command.working_dir or ".") / told.path
+        if told.source is ProgressSource.TENSORBOARD:
+            return EventTail(path)
+        return ParsedTail(FileTail(path), self._parse) if told.source is ProgressSource.JSON_LINES else None
 
     def _watch(self) -> SavedWatch | None:
-        if self._job.checkpoint_path is None or self._command.checkpoint is None:
+        layout, keep = self._command.checkpoint, None
+        if self._job.checkpoint_path is None or layout is None or self._folder is None:
             return None
-        return SavedWatch(Path(self._job.checkpoint_path), self._command.checkpoint)
+        if layout.keep:
+            keep = Retention(layout.keep, self._folder, self._attempt.check_owner)
+        return SavedWatch(Path(self._job.checkpoint_path), layout, keep)
 
-    def _read(self, child: Child, lines: Iterable[str], stop_file: Path | None) -> None:
-        for line in lines:
-            report = self._parsed(line)
+    def _read(self, child: Child, reports: Iterable[StepReport | None], stop_file: Path | None) -> None:
+        for report in reports:
             if report is None or self._matched is not None or not progress.is_next(report, self._step):
                 continue
             self._matched = self._record(report)
@@ -119,7 +161,10 @@ class Loop:
                 how = CommandStop.NONE if self._matched.breaks_weights() else self._command.stop
                 child.stop(how, stop_file, self._command.stop_seconds)
 
-    def _parsed(self, line: str) -> StepReport | None:
+    def _parsed(self, lines: Iterable[str]) -> Iterator[StepReport | None]:
+        return (self._parsed_line(line) for line in lines)
+
+    def _parsed_line(self, line: str) -> StepReport | None:
         if self._parse is None:
             return None
         told = self._command.progress
@@ -215,8 +260,13 @@ def require(job: JobConfig, command: CommandConfig, attempt: int) -> None:
     """Raise RefusedError (exit 64) for a command that can never run, before the cluster is waited for."""
     if command.progress is not None:
         progress.parser_of(command.progress)
-        if command.progress.source is ProgressSource.JSON_LINES and not command.progress.path:
-            raise placeholders.refused("progress.path is missing; JSONLines needs the file of the records")
+        needed = {
+            ProgressSource.JSON_LINES: "the file of the records",
+            ProgressSource.TENSORBOARD: "the folder of its events",
+        }
+        if command.progress.source in needed and not command.progress.path:
+            source = command.progress.source
+            raise placeholders.refused(f"progress.path is missing; {source.value} needs {needed[source]}")
     if command.checkpoint is not None:
         attempt_folders.require_layout(command.checkpoint)
     if not command.args:
@@ -230,7 +280,7 @@ def require(job: JobConfig, command: CommandConfig, attempt: int) -> None:
     stop_file_of(command, placeholders.values_of(job, attempt, Start(), folder))
 
 
-def _rest_of(tail: FileTail | None) -> Iterator[str]:
+def _rest_of(tail: Tail | None) -> Iterator[StepReport | None]:
     if tail is None:
         return
     for _ in range(LAST_POLLS):
@@ -238,4 +288,4 @@ def _rest_of(tail: FileTail | None) -> Iterator[str]:
         yield from tail.poll()
         if tail.offset == offset:
             break
-    yield tail.rest()
+    yield from tail.rest()

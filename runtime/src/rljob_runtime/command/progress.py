@@ -72,9 +72,7 @@ def parser_of(progress: CommandProgress) -> Parser:
     if progress.source is ProgressSource.PATTERN:
         pattern = compile_pattern(progress.pattern)
         return lambda line: parse_pattern(line, pattern)
-    raise _refused(
-        "source", f"this runtime does not read {progress.source.value}; use VerlConsole, JSONLines or Pattern"
-    )
+    return lambda _: None  # TensorBoard: event files have no lines (tensorboard.py)
 
 
 def compile_pattern(text: str | None) -> re.Pattern[str]:

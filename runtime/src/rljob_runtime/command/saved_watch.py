@@ -1,4 +1,4 @@
-"""Looks for steps that the command has saved, in a thread of its own, because the volume may hang."""
+"""Look for steps that the command has saved, and delete old ones, in a thread of its own: the volume may hang."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rljob_runtime.command import attempt_folders
 from rljob_runtime.command.attempt_folders import Saved
+from rljob_runtime.command.retention import Retention
 from rljob_runtime.contract import CommandCheckpoint
 from rljob_runtime.files import folder_bytes
-from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.outcomes import FencedError, RefusedError
 
 LOOK_SECONDS = 10.0
 LAST_LOOK_SECONDS = 30.0
@@ -22,8 +23,10 @@ SIZE_SECONDS = 2.0
 class SavedWatch:
     """Looks at intervals, and a last time when the command has ended."""
 
-    def __init__(self, folder: Path, layout: CommandCheckpoint, every: float = LOOK_SECONDS) -> None:
-        self._folder, self._layout, self._every = folder, layout, every
+    def __init__(
+        self, folder: Path, layout: CommandCheckpoint, keep: Retention | None = None, every: float = LOOK_SECONDS
+    ) -> None:
+        self._folder, self._layout, self._keep, self._every = folder, layout, keep, every
         self._last = threading.Event()
         self._problem = ""
         self.found: tuple[Saved, int | None] | None = None
@@ -52,11 +55,22 @@ class SavedWatch:
             return
         if saved is not None and (self.found is None or self.found[0].path != saved.path):
             self.found = saved, _size(saved.entry)
+            self._delete_old()
+
+    def _delete_old(self) -> None:
+        if self._keep is None:
+            return
+        try:
+            self._keep.apply(self._folder, self._layout)
+        except FencedError:
+            self._keep = None  # the launcher's own check ends the attempt
+        except (OSError, RefusedError) as error:
+            self._report(f"old steps are not deleted: {error}")
 
     def _report(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            print(f"rljob: saved steps in {self._folder} are not reported: {problem}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"rljob: saved steps in {self._folder}: {problem}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _size(entry: Path) -> int | None:

@@ -1,0 +1,64 @@
+"""Delete the steps of a command beyond the number that the job keeps.
+
+A step is deleted only when as many newer steps are complete. A launcher that has lost the folder in the meantime can
+therefore never delete the step from which another attempt resumes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_runtime import checkpoint
+from rljob_runtime.command import attempt_folders
+from rljob_runtime.command.attempt_folders import Saved
+from rljob_runtime.contract import CommandCheckpoint
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What an attempt keeps, and of which folder."""
+
+    keep: int
+    """Number of newest complete steps."""
+    own: Path
+    """The folder to which this attempt saves; it stays even if it is empty."""
+    check_owner: Callable[[], None]
+    """Raises FencedError if the job's checkpoint folder belongs to another attempt."""
+
+    def apply(self, folder: Path, layout: CommandCheckpoint) -> None:
+        """Delete what is older, in the folders of all attempts. Raises OSError and FencedError."""
+        oldest = _oldest_kept(folder, layout, self.keep)
+        if oldest is None:
+            return
+        for root in (folder, *attempt_folders.attempt_folders(folder)):
+            older = [saved for saved in attempt_folders.steps_in(root, layout) if saved.step < oldest]
+            for saved in older:
+                self._delete(saved)
+            if older and root not in (folder, self.own):
+                with contextlib.suppress(OSError):  # it has more than steps in it
+                    root.rmdir()
+
+    def _delete(self, saved: Saved) -> None:
+        # First what makes it complete, so that no other process takes it for a step to resume from.
+        if not saved.complete.is_relative_to(saved.entry):
+            self.check_owner()
+            saved.complete.unlink(missing_ok=True)
+        checkpoint.move_away(saved.entry, checkpoint.RETIRED, self.check_owner)
+        checkpoint.delete_retired(saved.entry.parent)
+
+
+def _oldest_kept(folder: Path, layout: CommandCheckpoint, keep: int) -> int | None:
+    """Return the oldest of the newest `keep` complete steps; None if there are fewer.
+
+    Attempts that repeat a step save it twice, which counts once.
+    """
+    found: list[int] = []
+    for saved in attempt_folders.complete_steps(folder, layout):
+        if saved.step not in found:
+            found.append(saved.step)
+        if len(found) == keep:
+            return found[-1]
+    return None
