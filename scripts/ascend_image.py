@@ -54,8 +54,6 @@ above 1: dummy runs of idle ranks no longer write into the KV cache through stal
 """
 ARGUMENTS = {
     "BASE_IMAGE": "public CANN image by digest, such as quay.io/ascend/cann:9.1.0-a3-ubuntu22.04-py3.11; required",
-    "CODE_BASE_IMAGE": "any image with Python 3.11 and venv, for the stage that needs no CANN; default: BASE_IMAGE",
-    "DEPENDENCIES_IMAGE": "the stage `dependencies` as a separate image, so that changes of our code rebuild little",
     "SOC_VERSION": "ascend910b1 for A2, ascend910_9391 for A3 (vllm-ascend, setup.py)",
     "CANN_VERSION": "for the label only",
     "TRITON_ASCEND_WHEEL": f"URL or file of triton-ascend {TRITON_ASCEND} for CPython 3.11, Huawei's index; required",
@@ -73,7 +71,6 @@ ARGUMENTS = {
     "PREBUILD_OPERATORS": "0 leaves compiling MindSpeed's operators to the first job",
 }
 LAYERS = (
-    ("`code`", "our wheel and its requirements", "the same text in both Dockerfiles; a test compares them"),
     ("lock and sync", "uv with hashes, into /opt/venv", "the same commands, another lock"),
     (
         "strip",
@@ -85,10 +82,9 @@ LAYERS = (
     ("`build`", "vllm-ascend for A3, Megatron-LM, MindSpeed, operators", "Ascend only"),
 )
 BUILT = """\
-`make test` builds the stages `system` and `code` on a Debian without CANN: `python -m tests.cluster image build
-ascend-system ascend-code`. The other stages need more: `install` needs the wheel of triton-ascend, which is not on
-PyPI, and gigabytes of packages; `build` needs CANN's compilers; `dependencies` and the last stage, which ends with
-check.py, build on these two.
+`make test` builds the stage `system` on a Debian without CANN: `python -m tests.cluster image build ascend-system`. The
+other stages need more: `install` needs the wheel of triton-ascend, which is not on PyPI, and gigabytes of packages;
+`build` needs CANN's compilers; the last stage, which ends with check.py, builds on these two.
 """
 CONFLICTS = """\
 The distributions of a lock do not contradict each other, except for the entries of `overrides.txt`, which state the

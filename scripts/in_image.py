@@ -34,8 +34,7 @@ BUILD = ROOT / "build" / "in-image"
 ENDED = ("Succeeded", "Failed")
 ENDED_SECONDS = 120.0
 TOOLS, WHEELS, JOBS, MEGATRON = Path("tools"), Path("wheels"), Path("jobs"), Path("megatron")
-"""Folders created for a suite: pytest; the two wheels of this repository, installed, which take precedence over the
-runtime in the image; job.json of every example, because the operator's code is not in the image; Megatron-Core, which
+"""Folders created for a suite: pytest; the two wheels of this repository, installed; job.json of every example, because the operator's code is not in the image; Megatron-Core, which
 is not in it either, and which only the tests that ask it import."""
 MANIFESTS = (ROOT / "charts/rljob-operator/recipes", ROOT / "examples", ROOT / "operator/tests/golden/jobs")
 
@@ -62,8 +61,8 @@ class Suite:
     folder: Path
     seconds: int
     mounts: Mapping[str, Path] = field(default_factory=dict)
-    """Folder in the pod's root -> folder on this machine, or one created for the suite; in addition to its own and the
-    tools."""
+    """Folder in the pod's root -> folder on this machine, or one created for the suite; in addition to its own, the
+    tools and the wheels."""
     shared_memory: str | None = None
     command: tuple[str, ...] = PYTEST
     mounted_at: str = "/tests"
@@ -88,13 +87,13 @@ SUITES = {
     "local": Suite(
         ROOT / "tests/local",
         seconds=1200,
-        mounts={"wheels": WHEELS, "examples": ROOT / "examples"},
+        mounts={"examples": ROOT / "examples"},
         shared_memory="2Gi",
     ),
     "tap-cost": Suite(
         ROOT / "benchmarks",
         seconds=1200,
-        mounts={"wheels": WHEELS, "examples": ROOT / "examples"},
+        mounts={"examples": ROOT / "examples"},
         shared_memory="2Gi",
         command=("python", "-m", "benchmarks.tap_cost"),
         mounted_at="/repository/benchmarks",
@@ -102,7 +101,7 @@ SUITES = {
     "start-time": Suite(
         ROOT / "benchmarks",
         seconds=1800,
-        mounts={"wheels": WHEELS, "examples": ROOT / "examples"},
+        mounts={"examples": ROOT / "examples"},
         shared_memory="2Gi",
         command=("python", "-m", "benchmarks.start_time"),
         mounted_at="/repository/benchmarks",
@@ -112,7 +111,7 @@ SUITES = {
 
 def pod(suite: Suite) -> Manifest:
     """Return the pod that runs a suite."""
-    mounts = {"tools": TOOLS, **suite.mounts}
+    mounts = {"tools": TOOLS, "wheels": WHEELS, **suite.mounts}
     folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "RLJOB_CONDITIONS": "/conditions"}
     folders |= {"RLJOB_MEGATRON": "/megatron", "PYTHONPATH": "/tools:/wheels:/repository"}
     environment = {"RLJOB_IN_IMAGE": "1", **folders}

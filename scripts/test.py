@@ -78,8 +78,8 @@ FULL = (
     Stage("image-verl", "build the runtime's image", (*CLUSTER, "image", "build", "runtime-cpu"), 40, lane="images"),
     Stage(
         "image-ascend",
-        "build the stages of the Ascend image that need no CANN",
-        (*CLUSTER, "image", "build", "ascend-system", "ascend-code"),
+        "build the stage of the Ascend image that needs no CANN",
+        (*CLUSTER, "image", "build", "ascend-system"),
         10,
         lane="images",
     ),

@@ -45,13 +45,6 @@ class Recipe:
 _RUNTIME = REPOSITORY / "images" / "runtime" / "Dockerfile"
 _ASCEND = REPOSITORY / "images" / "runtime" / "ascend" / "Dockerfile"
 _CONTRACT = REPOSITORY / "tests" / "contract_driver"
-_CODE = (
-    "requirements/build.txt",
-    "requirements/runtime-code.txt",
-    "runtime/pyproject.toml",
-    "runtime/README.md",
-    "runtime/src/**/*",
-)
 
 TABLE: Mapping[str, Recipe] = {
     "operator": Recipe(
@@ -77,11 +70,10 @@ TABLE: Mapping[str, Recipe] = {
         base_argument="OPERATOR_IMAGE",
         inputs=(),
     ),
-    # The stage `dependencies` of the runtime's Dockerfile: gigabytes that rarely change.
-    "runtime-deps-cpu": Recipe(
-        tag="rljob.local/runtime-deps:cpu",
+    # Gigabytes that rarely change: none of our code.
+    "runtime-cpu": Recipe(
+        tag="rljob.local/runtime:cpu",
         dockerfile=_RUNTIME,
-        stage="dependencies",
         inputs=(
             "images/runtime/cache_model_info.py",
             "images/runtime/strip.py",
@@ -89,37 +81,22 @@ TABLE: Mapping[str, Recipe] = {
             "requirements/uv.txt",
         ),
     ),
-    # The same Dockerfile to its end, based on that stage: kilobytes of our code that often change.
-    "runtime-cpu": Recipe(
-        tag="rljob.local/runtime:cpu",
-        dockerfile=_RUNTIME,
-        base="runtime-deps-cpu",
-        base_argument="DEPENDENCIES_IMAGE",
-        inputs=_CODE,
-    ),
-    # The same, based on a layer without torch, verl and vLLM, and with the trainer of the lifecycle tests.
+    # The trainer of the lifecycle tests, on a layer without torch, verl and vLLM.
     "contract-deps": Recipe(
         tag="rljob.local/contract-deps:dev",
         dockerfile=_CONTRACT / "Dockerfile",
         stage="dependencies",
         inputs=("requirements/runtime-contract.txt", "requirements/uv.txt"),
     ),
-    "contract-runtime": Recipe(
-        tag="rljob.local/contract-runtime:dev",
-        dockerfile=_RUNTIME,
-        base="contract-deps",
-        base_argument="DEPENDENCIES_IMAGE",
-        inputs=_CODE,
-    ),
     "contract": Recipe(
         tag="rljob.local/runtime:contract",
         dockerfile=_CONTRACT / "Dockerfile",
         context=_CONTRACT,
-        base="contract-runtime",
-        base_argument="RUNTIME_IMAGE",
+        base="contract-deps",
+        base_argument="DEPENDENCIES_IMAGE",
         inputs=("*.py", "dist-info/*", "inputs/**/*"),
     ),
-    # The stages of the Ascend image that need neither CANN nor packages that no index has, on a base without CANN.
+    # The stage of the Ascend image that needs neither CANN nor packages that no index has, on a base without CANN.
     "ascend-system": Recipe(
         tag="rljob.local/runtime-ascend:system",
         dockerfile=_ASCEND,
@@ -127,7 +104,6 @@ TABLE: Mapping[str, Recipe] = {
         inputs=("images/runtime/ascend/environment.sh",),
         by_digest=True,
     ),
-    "ascend-code": Recipe(tag="rljob.local/runtime-ascend:code", dockerfile=_ASCEND, stage="code", inputs=_CODE),
 }
 
 # Images that a cluster needs to run an RLJob; the other entries are parts of these.

@@ -62,6 +62,14 @@ VOLUMES = {
         f"{WORKERS}.volumeMounts[0].mountPath",
         "/code is reserved by the operator",
     ),
+    "a mount in the injected runtime": Bad(
+        template(volume("/rljob/verl")),
+        f"{WORKERS}.volumeMounts[0].mountPath",
+        "/rljob/verl is reserved by the operator",
+    ),
+    "a file for shells beside the injected runtime": Bad(
+        env("BASH_ENV", "/mine"), f"{WORKERS}.env[0].name", "or set runtime.injection to Never"
+    ),
     "two mounts on one path": Bad(
         template(
             {
@@ -185,6 +193,16 @@ PATCHES = {
         container(env=[{"name": "RLJOB_SPOOL", "value": "/x"}]),
         "spec.podSpecPatch.workers.containers[0].env[0].name",
         "RLJOB_SPOOL is reserved by the operator",
+    ),
+    "a patch of the file for shells": Bad(
+        container(env=[{"name": "BASH_ENV", "value": "/mine"}]),
+        "spec.podSpecPatch.workers.containers[0].env[0].name",
+        "BASH_ENV brings the injected runtime into Ray's processes",
+    ),
+    "a patch over the injected runtime": Bad(
+        container(volumeMounts=[{"name": "x", "mountPath": "/rljob"}]),
+        "spec.podSpecPatch.workers.containers[0].volumeMounts[0].mountPath",
+        "/rljob is reserved by the operator",
     ),
     "a patch over the job's folder": Bad(
         container(volumeMounts=[{"name": "x", "mountPath": "/etc/rljob/"}]),

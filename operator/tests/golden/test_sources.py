@@ -55,6 +55,7 @@ SOURCES: dict[str, str] = {
     r"\.spec\.headGroupSpec\.template\.spec\.affinity\.nodeAffinity\.preferred.*": "nodeLabels of all NPU rows",
     rf"{WORKER_POD}\.runtimeClassName": "row: runtimeClassName",
     rf"{POD}\.volumes\[(rljob-spool|rljob-config)\].*": "contract: head_paths",
+    rf"{POD}\.volumes\[rljob-runtime\].*": "injection.py: the copy of the runtime",
     rf"{WORKER_POD}\.volumes\[rljob-driver-.*": "row: hostPaths",
     rf"{POD}\.volumes\[shared-memory\].*": "spec: template.sharedMemory, or row: pod",
     rf"{POD}\.volumes\[shared\].*": "spec: template.volumes",
@@ -66,9 +67,11 @@ SOURCES: dict[str, str] = {
     rf"{POD}{RAY}\.resources\.(limits|requests)\.(cpu|memory)": "spec: template, or row: pod; resources.py",
     rf"{WORKER_POD}{RAY}\.resources\.(limits|requests)\.huawei\.com/.*": "row: resource; devicesPerNode",
     rf"{POD}{RAY}\.volumeMounts\[/(var/run/rljob|etc/rljob)\].*": "contract: head_paths",
+    rf"{POD}{RAY}\.volumeMounts\[/rljob\].*": "contract: INJECTED_FOLDER",
     rf"{POD}{RAY}\.volumeMounts\[/dev/shm\].*": "raycluster.py",
     rf"{POD}{RAY}\.volumeMounts\[/shared\].*": "spec: template.volumeMounts",
     rf"{WORKER_POD}{RAY}\.volumeMounts\[/(usr/local|etc/(hccn\.conf|ascend_install\.info)).*": "row: hostPaths",
+    rf"{POD}\.initContainers\[rljob-runtime\]\..*": "injection.py: the operator's image",
     rf"{POD}\.initContainers\[exporter\]\..*": "raycluster.py: our own sidecar; contract",
 }
 KEYS = ("name", "mountPath", "groupName", "containerPort", "key", "uid")

@@ -91,10 +91,10 @@ class Runtime(Model):
     """Service account of the pods. Its token is not mounted."""
     runtime_class_name: ObjectName | None = None
     """RuntimeClass of the worker pods, such as ascend."""
-    injection: Literal["Auto", "Never"] = "Never"
+    injection: Literal["Auto", "Never"] = "Auto"
     """Auto: an init container copies the operator's runtime into the pods, so that any image with Ray, verl and vLLM in
     the versions of the release can be used, and the exporter runs from the operator's image. Never: the image contains
-    the runtime. Defaults to Never."""
+    the runtime. Defaults to Auto."""
     _operator_image: str = PrivateAttr(default="")
 
     def model_post_init(self, context: object, /) -> None:

@@ -19,6 +19,8 @@ MODES = {"Auto": StopMode.AFTER_STEP, **{mode.value: mode for mode in StopMode}}
 """Meaning of Auto in a pod's hook, which is created before anything is measured: the gentlest mode. The operator's own
 stops choose by measured times (core/attempts/stop_mode.py)."""
 
+SHELL_VARIABLE = "BASH_ENV"
+"""bash reads the file that it names before a script: Bash Reference Manual, 6.2, Bash Startup Files."""
 SHELL_FILE = "bash-env"
 SHELL_TEXT = f"""\
 if [[ ${{BASH_EXECUTION_STRING-}} == *'ray health-check'* ]]; then
@@ -97,7 +99,7 @@ def worker_env(spec: RLJobSpec) -> list[Fields]:
 
 
 def _shell_env() -> list[Fields]:
-    return [{"name": "BASH_ENV", "value": f"{head_paths().config_folder}/{SHELL_FILE}"}]
+    return [{"name": SHELL_VARIABLE, "value": f"{head_paths().config_folder}/{SHELL_FILE}"}]
 
 
 def exporter_command(spec: RLJobSpec) -> list[str]:

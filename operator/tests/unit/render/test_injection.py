@@ -88,7 +88,7 @@ def test_the_cluster_names_the_image_of_its_runtime() -> None:
 
 
 def test_without_injection_everything_is_in_the_jobs_image() -> None:
-    spec = typed(small_spec({"runtime": {"image": IMAGE}, "code": GIT}), BUILT_IN)
+    spec = typed(small_spec({"runtime": {"image": IMAGE, "injection": "Never"}, "code": GIT}), BUILT_IN)
     cluster = build_raycluster(IDENTITY, spec, 1, "d")
     assert labels.RUNTIME_IMAGE not in cluster["metadata"]["annotations"]
     for pod in pods_of(spec):

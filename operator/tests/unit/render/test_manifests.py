@@ -42,6 +42,9 @@ SPEC = small_spec(
 )
 
 
+NEVER: Json = {"runtime": {"injection": "Never"}}
+
+
 def render(spec: Json) -> Json:
     return build_raycluster(IDENTITY, typed(spec), 1, "digest")
 
@@ -208,26 +211,27 @@ def test_the_head_needs_no_runtime_for_npus() -> None:
 def test_nothing_is_set_where_nothing_was_asked_for() -> None:
     always = {"restartPolicy", "terminationGracePeriodSeconds", "automountServiceAccountToken", "volumes", "containers"}
     asked = always | {"nodeSelector", "tolerations"}
-    assert set(worker(small_spec())["spec"]) == asked
+    assert set(worker(small_spec(NEVER))["spec"]) == asked
     assert "envFrom" not in worker(small_spec())["spec"]["containers"][0]
 
 
 def test_helpers_start_in_order_and_run_on_beside_ray() -> None:
     started = worker(EVERYTHING)["spec"]["initContainers"]
-    assert [container["name"] for container in started] == ["proxy", "first", "code-sandbox", "judge"]
-    assert [container.get("restartPolicy") for container in started] == ["Always", None, "Always", "Always"]
-    assert [c["name"] for c in head(EVERYTHING)["spec"]["initContainers"]] == ["exporter", "code-sandbox", "judge"]
+    assert [c["name"] for c in started] == ["rljob-runtime", "proxy", "first", "code-sandbox", "judge"]
+    assert [container.get("restartPolicy") for container in started] == [None, "Always", None, "Always", "Always"]
+    of_head = head(EVERYTHING)["spec"]["initContainers"]
+    assert [c["name"] for c in of_head] == ["exporter", "rljob-runtime", "code-sandbox", "judge"]
 
 
 def test_an_exporter_that_ends_is_started_again_and_outlives_ray() -> None:
-    pod = head(small_spec())["spec"]
+    pod = head(small_spec(NEVER))["spec"]
     assert [container["name"] for container in pod["containers"]] == ["ray-head"]
     assert [(c["name"], c["restartPolicy"]) for c in pod["initContainers"]] == [("exporter", "Always")]
-    assert "initContainers" not in worker(small_spec())["spec"]
+    assert "initContainers" not in worker(small_spec(NEVER))["spec"]
 
 
 def test_a_service_is_waited_for_and_found_at_localhost() -> None:
-    sandbox, judge = worker(EVERYTHING)["spec"]["initContainers"][2:]
+    sandbox, judge = worker(EVERYTHING)["spec"]["initContainers"][3:]
     assert sandbox["startupProbe"]["tcpSocket"] == {"port": 9000}
     assert (sandbox["args"], judge["command"]) == (["--safe"], ["run"])
     assert "command" not in sandbox
@@ -321,7 +325,10 @@ def test_the_commit_is_fetched_first_and_its_secret_is_on_no_command_line() -> N
     spec = small_spec({"code": {"type": "Git", "git": GIT}, "services": [SERVICE]})
     made = initializer_of(spec)
     for pod in (worker(spec)["spec"], head(spec)["spec"], made["template"]["spec"]):
-        fetch = next(container for container in pod["initContainers"] if container["name"] != "exporter")
+        others = (
+            container for container in pod["initContainers"] if container["name"] not in ("exporter", "rljob-runtime")
+        )
+        fetch = next(others)
         assert fetch["name"] == "fetch-code"
         assert fetch["volumeMounts"] == [{"name": "rljob-code", "mountPath": "/code"}]
         assert fetch["command"][3:] == [
@@ -369,8 +376,9 @@ STOPPING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop
 
 def test_whoever_deletes_a_pod_gives_the_run_its_time_to_save() -> None:
     spec = small_spec(STOPPING | {"stop": {"graceSeconds": 120, "mode": "AbortRollout"}})
-    stop = ["python", "-m", "rljob_runtime", "stop", "--mode", "AbortRollout", "--wait", "120"]
-    (ray,), (exporter,) = head(spec)["spec"]["containers"], head(spec)["spec"]["initContainers"]
+    python = ["env", "PYTHONPATH=/rljob/code", "python"]
+    stop = [*python, "-m", "rljob_runtime", "stop", "--mode", "AbortRollout", "--wait", "120"]
+    (ray,), (exporter, _) = head(spec)["spec"]["containers"], head(spec)["spec"]["initContainers"]
     assert ray["lifecycle"] == {"preStop": {"exec": {"command": stop}}}
     assert exporter["command"][-2:] == ["--outlive-seconds", "120"]
     hooks = worker(spec)["spec"]["containers"][0]["lifecycle"]
@@ -390,15 +398,15 @@ def mounted_files(template: Json) -> list[str]:
 
 
 def test_a_worker_that_waits_for_its_head_hears_that_it_is_deleted() -> None:
-    spec = small_spec(STOPPING)
+    spec = small_spec(STOPPING | NEVER)
     assert SHELL in worker(spec)["spec"]["containers"][0]["env"]
     assert SHELL not in head(spec)["spec"]["containers"][0]["env"]
     data = config(spec)["data"]
     assert mounted_files(worker(spec)) == ["job.json", "bash-env"]
     assert set(mounted_files(worker(spec))) <= set(data)
     mine = group({"template": {**TEMPLATE, "env": [{"name": "BASH_ENV", "value": "/mine"}]}})
-    assert SHELL not in worker(small_spec(STOPPING | mine))["spec"]["containers"][0]["env"]
-    assert mounted_files(worker(small_spec({}))) == ["job.json"]
+    assert SHELL not in worker(small_spec(STOPPING | mine | NEVER))["spec"]["containers"][0]["env"]
+    assert mounted_files(worker(small_spec(NEVER))) == ["job.json"]
 
 
 def shell(tmp_path: Path, script: str, *, ray: str = "") -> subprocess.Popen[str]:

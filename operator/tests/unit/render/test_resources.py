@@ -65,7 +65,7 @@ def test_containers_of_the_user_leave_their_last_lines_unless_they_say_otherwise
     template = {"initContainers": [{"name": "before", "image": "x"}], "sidecars": [mine]}
     *_, worker = pods_of(small_spec(group({"template": template})))
     told = {each["name"]: each["terminationMessagePolicy"] for each in worker["initContainers"]}
-    assert told == {"before": "FallbackToLogsOnError", "mine": "File"}
+    assert told == {"rljob-runtime": "FallbackToLogsOnError", "before": "FallbackToLogsOnError", "mine": "File"}
 
 
 def test_sidecars_are_known_by_their_names() -> None:

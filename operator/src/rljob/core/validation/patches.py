@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rljob.api.field_path import member
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.validation.pods import OUR_PREFIX, RESERVED_VOLUMES, is_ours, normal
+from rljob.core.validation.pods import OUR_PREFIX, RESERVED_VOLUMES, is_injected_path, normal, variable_problem
 from rljob.core.validation.violation import Check, Violation
 from rljob.render.accelerators import facts_of
 from rljob.render.patch import patch_problems
@@ -99,7 +99,7 @@ def _containers(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterato
             if row.field in container:
                 yield Violation(f"{place}.{row.field}", f"cannot be patched: {row.why}")
         yield from _resources(spec, pod, f"{place}.resources", container.get("resources"))
-        yield from _parts(place, container)
+        yield from _parts(spec, place, container)
     yield from _shape(field, value)
 
 
@@ -119,15 +119,14 @@ def _resources(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterator
                 yield Violation(member(f"{field}.{kind}", name), f"cannot be patched: {fix}")
 
 
-def _parts(field: str, container: Mapping[str, object]) -> Iterator[Violation]:
+def _parts(spec: RLJobSpec, field: str, container: Mapping[str, object]) -> Iterator[Violation]:
     paths = head_paths()
     for index, variable in _entries(container.get("env")):
-        if is_ours(variable.get("name")):
-            yield Violation(
-                f"{field}.env[{index}].name", f"{variable['name']} is reserved by the operator; use another name"
-            )
+        if (problem := variable_problem(variable.get("name"), spec)) is not None:
+            yield Violation(f"{field}.env[{index}].name", problem)
     for index, mount in _entries(container.get("volumeMounts")):
-        if normal(str(mount.get("mountPath", ""))) in (paths.config_folder, paths.spool):
+        place = normal(str(mount.get("mountPath", "")))
+        if place in (paths.config_folder, paths.spool) or is_injected_path(place, spec):
             yield Violation(
                 f"{field}.volumeMounts[{index}].mountPath",
                 f"{mount['mountPath']} is reserved by the operator; use another path",

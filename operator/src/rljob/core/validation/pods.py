@@ -19,7 +19,8 @@ from rljob.render.hardware import sized
 from rljob.render.names import is_label_name, is_label_value
 from rljob.render.ports import DASHBOARD_PORT, RayVariable
 from rljob.render.raycluster import CONFIG_VOLUME, SHARED_MEMORY_VOLUME, SPOOL_VOLUME
-from rljob_runtime.contract import AttemptVariable, PodVariable, Port, head_paths
+from rljob.render.stopping import SHELL_VARIABLE
+from rljob_runtime.contract import INJECTED_FOLDER, AttemptVariable, PodVariable, Port, head_paths
 
 OUR_VARIABLES = frozenset(variable.value for variable in (*PodVariable, *AttemptVariable, *RayVariable))
 RESERVED_VOLUMES = frozenset({CODE_VOLUME, CONFIG_VOLUME, SHARED_MEMORY_VOLUME, SPOOL_VOLUME})
@@ -89,7 +90,7 @@ def _mounts_hide_nothing(spec: RLJobSpec) -> Iterator[Violation]:
         seen: set[str] = set()
         for index, mount in enumerate(template.volume_mounts):
             field, place = f"{path}.volumeMounts[{index}].mountPath", normal(mount.mount_path)
-            if place in ours or place == "/":
+            if place in ours or place == "/" or is_injected_path(place, spec):
                 yield Violation(field, f"{mount.mount_path} is reserved by the operator; use another path")
             elif place in seen and not any(mount.mount_path == m.mount_path for m in template.volume_mounts[:index]):
                 yield Violation(field, f"{mount.mount_path} is mounted twice; remove one mount")
@@ -99,8 +100,25 @@ def _mounts_hide_nothing(spec: RLJobSpec) -> Iterator[Violation]:
 def _variables_are_free(spec: RLJobSpec) -> Iterator[Violation]:
     """The operator sets the variables of the contract with the image."""
     for field, variable in fields.variables(spec):
-        if is_ours(variable.name):
-            yield Violation(f"{field}.name", f"{variable.name} is reserved by the operator; use another name")
+        if (problem := variable_problem(variable.name, spec)) is not None:
+            yield Violation(f"{field}.name", problem)
+
+
+def variable_problem(name: object, spec: RLJobSpec) -> str | None:
+    """Return why a variable of the pods cannot be set; None if it can."""
+    if is_ours(name):
+        return f"{name} is reserved by the operator; use another name"
+    if name == SHELL_VARIABLE and spec.runtime.injected_image is not None:
+        return (
+            f"{name} brings the injected runtime into Ray's processes; set here the variables that your file exports, "
+            "or set runtime.injection to Never for an image that contains the runtime"
+        )
+    return None
+
+
+def is_injected_path(place: str, spec: RLJobSpec) -> bool:
+    """Report whether a normalized path lies in the injected runtime."""
+    return spec.runtime.injected_image is not None and (place + "/").startswith(INJECTED_FOLDER + "/")
 
 
 def is_ours(variable: object) -> bool:
@@ -114,8 +132,8 @@ def _secret_variables_are_free(spec: RLJobSpec) -> Iterator[Violation]:
     for index, reference in enumerate(spec.secret_refs):
         for number, item in enumerate(reference.items):
             field = f"spec.secretRefs[{index}].items[{number}].env"
-            if is_ours(item.env):
-                yield Violation(field, f"{item.env} is reserved by the operator; use another name")
+            if (problem := variable_problem(item.env, spec)) is not None:
+                yield Violation(field, problem)
             elif seen.setdefault(item.env, reference.name) != reference.name:
                 yield Violation(field, f"{item.env} is already set from Secret {seen[item.env]}; rename one")
 
