@@ -5,6 +5,7 @@ python -m rljob_runtime exporter        the head's sidecar
 python -m rljob_runtime stop            the preStop hook of head and workers
 python -m rljob_runtime fetch-code      the init container of pods whose code is in Git
 python -m rljob_runtime copy-runtime    the init container of pods whose image need not have the runtime
+python -m rljob_runtime check-image     whether this image can run jobs, for people
 python -m rljob_runtime requirements    packages that a machine without the image needs, for pip install --no-deps
 """
 
@@ -24,6 +25,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "requirements":
         print((Path(__file__).parent / "requirements-cpu.txt").read_text(), end="")  # noqa: T201 - its only purpose
         return 0
+    if options.command == "check-image":
+        from rljob_runtime.image_check.facts import Launcher
+        from rljob_runtime.image_check.report import check_image
+
+        return check_image(Launcher(options.launcher), options.output)
     if options.command == "exporter":
         from rljob_runtime.exporter.server import serve
 
@@ -88,6 +94,14 @@ def parser() -> argparse.ArgumentParser:
     copy = commands.add_parser("copy-runtime", help="copy the runtime of this image to a folder; an init container")
     copy.add_argument("folder", type=Path, help="target, an empty volume")
     commands.add_parser("requirements", help="print the packages of the CPU image, pinned")
+    image = commands.add_parser("check-image", help="report whether this image can run jobs")
+    image.add_argument("-o", "--output", default="table", choices=["table", "json"])
+    image.add_argument(
+        "--launcher",
+        default="Verl",
+        choices=["Verl", "Command"],
+        help="launcher that decides the exit code: 0, 3 or 64",
+    )
     return root
 
 

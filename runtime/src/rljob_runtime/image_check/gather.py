@@ -1,0 +1,49 @@
+"""Reads the facts of the image that this process runs in. Imports none of its packages."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+from rljob_runtime.image_check.facts import ImageFacts, SeamFacts
+from rljob_runtime.image_check.requirements import READ
+from rljob_runtime.image_check.seams import TABLE
+from rljob_runtime.image_check.source import Sources
+from rljob_runtime.node_checks.gather import cann_version
+
+
+def gather(path: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> ImageFacts:
+    """Return the facts. `path` replaces the folders in which this interpreter looks for packages."""
+    return ImageFacts(
+        python=(sys.version_info.major, sys.version_info.minor),
+        bash=shutil.which("bash", path=environ.get("PATH")),
+        distributions=distributions(path),
+        cann=cann_version(environ),
+        seams=seams(Sources(path)),
+    )
+
+
+def distributions(path: Sequence[str] | None = None) -> dict[str, str]:
+    """Return the versions of the distributions that matter. The first on the path counts, as in an import."""
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions(path=list(sys.path if path is None else path)):
+        # A folder whose metadata is damaged has neither.
+        name, version = (_first(distribution.metadata, field) for field in ("Name", "Version"))
+        if name and version and (normal := re.sub(r"[-_.]+", "-", name).lower()) in READ:
+            found.setdefault(normal, version)
+    return found
+
+
+def _first(metadata: importlib.metadata.PackageMetadata, field: str) -> str | None:
+    values: list[str] = metadata.get_all(field) or []
+    return values[0] if values else None
+
+
+def seams(sources: Sources) -> dict[str, SeamFacts]:
+    """Return what the sources define of the table. A package that is not there has no entry."""
+    there = {name: sources.has_package(name) for name in {seam.package for seam in TABLE}}
+    return {seam.name: sources.find(seam.module, seam.attribute) for seam in TABLE if there[seam.package]}

