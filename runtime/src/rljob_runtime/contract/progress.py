@@ -169,6 +169,8 @@ class Progress:
     notes: tuple[str, ...] = codec.added(())
     """What people should know about the attempt although it continues, such as prompts that were left out: at most
     `NOTES_MAX` texts of `NOTE_LIMIT` characters."""
+    verl_version: str = codec.added("")
+    """Version of the verl that runs, at most 64 characters; empty until it is known, and where a command trains."""
     outcome: Outcome | None = None
 
     def to_json(self) -> bytes:
