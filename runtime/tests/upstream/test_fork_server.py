@@ -24,6 +24,7 @@ PROGRAM = """
 
     from rljob_runtime import ray_cluster
     from rljob_runtime.fork_server import client
+    from rljob_runtime.image_check.verl_choice import VerlChoice
     from rljob_runtime.stacks import register
     from rljob_runtime.verl_plugin import cpu_defaults, launcher
 
@@ -35,7 +36,7 @@ PROGRAM = """
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
     config = OmegaConf.create({"ray_kwargs": {"ray_init": {}}})
-    launcher.prepare_processes(config, variables)
+    launcher.prepare_processes(config, variables, VerlChoice())
     runtime_env = OmegaConf.merge(get_ppo_ray_runtime_env(), config.ray_kwargs.ray_init.runtime_env)
     runtime_env.env_vars.TRANSFER_QUEUE_ENABLE = "1"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,13 +28,17 @@ def gather(path: Sequence[str] | None = None, environ: Mapping[str, str] = os.en
 
 def distributions(path: Sequence[str] | None = None) -> dict[str, str]:
     """Return the versions of the distributions that matter. The first on the path counts, as in an import."""
-    found: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions(path=list(sys.path if path is None else path)):
-        # A folder whose metadata is damaged has neither.
-        name, version = (_first(distribution.metadata, field) for field in ("Name", "Version"))
-        if name and version and (normal := re.sub(r"[-_.]+", "-", name).lower()) in READ:
-            found.setdefault(normal, version)
-    return found
+    folders = list(sys.path if path is None else path)
+    versions = {name: _version(name, folders) for name in READ}
+    return {name: version for name, version in versions.items() if version is not None}
+
+
+def _version(name: str, folders: list[str]) -> str | None:
+    for distribution in importlib.metadata.distributions(name=name, path=folders):
+        # A folder whose metadata is damaged has none.
+        if version := _first(distribution.metadata, "Version"):
+            return version
+    return None
 
 
 def _first(metadata: importlib.metadata.PackageMetadata, field: str) -> str | None:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rljob_runtime import checkpoint_contents, launcher_overrides, model_check, parallelism, preflight
-from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue, StopMode
+from rljob_runtime.contract import NOTE_LIMIT, ExitCode, JobConfig, OverrideValue, StopMode
 from rljob_runtime.fork_server import start as fork_server
+from rljob_runtime.image_check import verl_choice
+from rljob_runtime.image_check.verl_choice import VerlChoice
 from rljob_runtime.input_checks import data_files
 from rljob_runtime.input_checks.data_files import DataSettings
 from rljob_runtime.input_checks.reward import RewardCheck, RewardSettings
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
     from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
 
+LOSSES_SHOWN = 2
+"""Losses among the notes of a run, of which there are few. The driver's log has all."""
+
 
 class VerlTrainer:
     """Runs verl with our registered trainer in a task runner on the head."""
@@ -36,19 +41,23 @@ class VerlTrainer:
         self._setup: Setup | None = None
         self._config: DictConfig | None = None
         self._runner: PinnedTaskRunner | None = None
+        self._verl = VerlChoice()
 
     def only_evaluates(self, job: JobConfig) -> bool:
         """See `Trainer`."""
         return launcher_overrides.only_evaluates(job)
 
     def environment(self, job: JobConfig, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """See `Trainer`."""
-        return launcher_overrides.environment(job, environ)
+        """See `Trainer`. Raises RefusedError if no verl can run in this image."""
+        self._verl = verl_choice.choose()
+        return {**launcher_overrides.environment(job, environ), **self._verl.environment(environ)}
 
     def prepare(self, setup: Setup) -> None:
         """Compose verl's configuration and let verl check it."""
+        self._verl.activate()
         # In parallel with the imports of this process.
         fork_server.begin_early(os.environ)
+        report_verl(self._verl, setup)
         from rljob_runtime import hydra_config
 
         job = setup.job
@@ -59,7 +68,7 @@ class VerlTrainer:
         if not preflight.missing_here([required.path for required in job.required_paths]):
             # verl reads the critic's model here. If it is missing, the path check later reports which nodes lack it.
             require_inputs(config, lambda: hydra_config.validate(config))
-        prepare_processes(config, setup.variables)
+        prepare_processes(config, setup.variables, self._verl)
         self._setup, self._config = setup, config
 
     def run(self, connected: Callable[[], None]) -> Result:
@@ -148,16 +157,40 @@ def require_plugin(job: JobConfig) -> None:
         )
 
 
-def prepare_processes(config: DictConfig, variables: Mapping[str, str]) -> None:
+def report_verl(chosen: VerlChoice, setup: Setup) -> None:
+    """Publish which verl runs, and what the run loses in this image."""
+    notes = tuple(f"this image limits the run: {loss}"[:NOTE_LIMIT] for loss in chosen.losses)
+    print(f"rljob: verl {chosen.version or 'of an unknown version'}", file=sys.stderr, flush=True)  # noqa: T201
+    for note in notes:
+        print(f"rljob: warning: {note}", file=sys.stderr, flush=True)  # noqa: T201
+    setup.spool.update_progress(verl_version=chosen.version, notes=notes[:LOSSES_SHOWN])
+
+
+def prepare_processes(config: DictConfig, variables: Mapping[str, str], chosen: VerlChoice) -> None:
     """Let verl's own ray.init pass variables, hook and interpreter to every process of the job."""
     from omegaconf import OmegaConf
 
     runtime_env = "ray_kwargs.ray_init.runtime_env"
-    for name, value in variables.items():
+    for name, value in {**variables, **module_path(config, chosen)}.items():
         OmegaConf.update(config, f"{runtime_env}.env_vars.{name}", value, force_add=True)
     hook = f"{runtime_env}.worker_process_setup_hook"
     if OmegaConf.select(config, hook) is None:
         OmegaConf.update(config, hook, WORKER_HOOK, force_add=True)
-    chosen = OmegaConf.to_container(OmegaConf.select(config, runtime_env))
-    if python := fork_server.interpreter(chosen, variables):
+    chosen_env = OmegaConf.to_container(OmegaConf.select(config, runtime_env))
+    if python := fork_server.interpreter(chosen_env, variables):
         OmegaConf.update(config, f"{runtime_env}.py_executable", python, force_add=True)
+
+
+def module_path(config: DictConfig, chosen: VerlChoice) -> dict[str, str]:
+    """Return the variable that lets Ray's processes find the injected packages, before what the job sets itself.
+
+    Without a value of the job, each node's own comes after them, which Ray puts in the place of `$PYTHONPATH`
+    (ray/_private/utils.py:1665-1677, update_envs, 2.60).
+    """
+    from omegaconf import OmegaConf
+
+    name = verl_choice.VARIABLE
+    own = OmegaConf.select(config, f"ray_kwargs.ray_init.runtime_env.env_vars.{name}")
+    if own is None and chosen.folder is None:
+        return {}
+    return {name: chosen.path_before(f"${name}" if own is None else str(own))}
