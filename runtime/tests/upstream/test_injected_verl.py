@@ -22,17 +22,23 @@ PROGRAM = """
 
     from omegaconf import OmegaConf
 
+    from rljob_runtime.fork_server import client, start
     from rljob_runtime.image_check import verl_choice
-    from rljob_runtime.verl_plugin import launcher
+    from rljob_runtime.stacks import register
+    from rljob_runtime.verl_plugin import cpu_defaults, launcher
+
+    RUN = "injected-attempt-1"
 
     base = os.environ["PYTHONPATH"]
     begun = time.perf_counter()
     chosen = verl_choice.choose()
     seconds = time.perf_counter() - begun
     before = set(sys.modules) & {"torch", "ray", "verl", "vllm"}
-    variables = chosen.environment(os.environ) | {"VERL_PLATFORM": "cpu"}
+    variables = cpu_defaults.ENVIRONMENT | {client.VARIABLE: RUN, register.VARIABLE: RUN}
+    variables |= chosen.environment(os.environ)
     os.environ.update(variables)
     chosen.activate()
+    start.begin_early(os.environ)
 
     import ray
     import verl
@@ -48,7 +54,7 @@ PROGRAM = """
         plugin = "rljob_runtime.verl_plugin.plugin" in sys.modules
         return {
             "version": verl.__version__, "file": verl.__file__, "queue": transfer_queue.__file__, "plugin": plugin,
-            "path": os.environ["PYTHONPATH"],
+            "path": os.environ["PYTHONPATH"], "forked": client.SERVER in open(f"/proc/{os.getppid()}/cmdline").read(),
         }
 
     # As in a pod, Ray's own processes are older than the choice.
@@ -124,6 +130,7 @@ def test_an_older_verl_of_the_image_is_replaced_in_every_process(folder: Path) -
         assert told[process]["plugin"]
     # The fork server forks only for processes with the same variables.
     assert told["worker"]["path"] == told["launcher"]["path"]
+    assert told["worker"]["forked"]
     print(f"chosen in {told['seconds']:.3f} s")
 
 
