@@ -34,8 +34,9 @@ BUILD = ROOT / "build" / "in-image"
 ENDED = ("Succeeded", "Failed")
 ENDED_SECONDS = 120.0
 TOOLS, WHEELS, JOBS, MEGATRON = Path("tools"), Path("wheels"), Path("jobs"), Path("megatron")
-"""Folders created for a suite: pytest; the two wheels of this repository, installed; job.json of every example, because the operator's code is not in the image; Megatron-Core, which
-is not in it either, and which only the tests that ask it import."""
+"""Folders created for a suite: pytest; the two wheels of this repository, installed; job.json of every example, because
+the operator's code is not in the image; Megatron-Core, which is not in it either, and which only the tests that ask it
+import."""
 MANIFESTS = (ROOT / "charts/rljob-operator/recipes", ROOT / "examples", ROOT / "operator/tests/golden/jobs")
 
 
