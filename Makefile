@@ -53,6 +53,10 @@ images: venv ## build the images of operator and runtime, unless nothing changed
 	@$(PY) -m tests.cluster image build operator
 	@$(PY) -m tests.cluster image build runtime-cpu
 
+.PHONY: image-python
+image-python: venv ## build the CPU image with another Python of this machine: PYTHON=3.12
+	@$(PY) -m scripts.other_python $(PYTHON)
+
 .PHONY: wheels
 wheels: venv ## build the wheels of operator and runtime into dist/
 	@$(PY) -m scripts.wheels

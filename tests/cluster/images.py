@@ -45,6 +45,14 @@ class Recipe:
 _RUNTIME = REPOSITORY / "images" / "runtime" / "Dockerfile"
 _ASCEND = REPOSITORY / "images" / "runtime" / "ascend" / "Dockerfile"
 _CONTRACT = REPOSITORY / "tests" / "contract_driver"
+_STACK = (
+    "images/runtime/cache_model_info.py",
+    "images/runtime/strip.py",
+    "requirements/runtime-cpu.txt",
+    "requirements/uv.txt",
+)
+_UNFIT = REPOSITORY / "tests" / "image_check"
+UNFIT = ("old-verl", "new-vllm", "renamed-seam")
 
 TABLE: Mapping[str, Recipe] = {
     "operator": Recipe(
@@ -71,16 +79,30 @@ TABLE: Mapping[str, Recipe] = {
         inputs=(),
     ),
     # Gigabytes that rarely change: none of our code.
-    "runtime-cpu": Recipe(
-        tag="rljob.local/runtime:cpu",
-        dockerfile=_RUNTIME,
-        inputs=(
-            "images/runtime/cache_model_info.py",
-            "images/runtime/strip.py",
-            "requirements/runtime-cpu.txt",
-            "requirements/uv.txt",
-        ),
+    "runtime-cpu": Recipe(tag="rljob.local/runtime:cpu", dockerfile=_RUNTIME, inputs=_STACK),
+    # The same with an interpreter of this machine (scripts/other_python.py).
+    "other-python": Recipe(
+        tag="rljob.local/python:other",
+        dockerfile=REPOSITORY / "tests" / "cluster" / "python" / "Dockerfile",
+        context=REPOSITORY / "build" / "python",
+        inputs=("**/*",),
     ),
+    "runtime-cpu-other-python": Recipe(
+        tag="rljob.local/runtime:cpu-other-python", dockerfile=_RUNTIME, base="other-python", inputs=_STACK
+    ),
+    # Images that do not fit the runtime as they are, for the check of images.
+    **{
+        stage: Recipe(
+            tag=f"rljob.local/runtime:{stage}",
+            dockerfile=_UNFIT / "Dockerfile",
+            context=_UNFIT,
+            stage=stage,
+            base="runtime-cpu",
+            base_argument="RUNTIME_IMAGE",
+            inputs=("old-verl.txt",) if stage == "old-verl" else (),
+        )
+        for stage in UNFIT
+    },
     # The trainer of the lifecycle tests, on a layer without torch, verl and vLLM.
     "contract-deps": Recipe(
         tag="rljob.local/contract-deps:dev",
@@ -95,6 +117,14 @@ TABLE: Mapping[str, Recipe] = {
         base="contract-deps",
         base_argument="DEPENDENCIES_IMAGE",
         inputs=("*.py", "dist-info/*", "inputs/**/*"),
+    ),
+    # An image that contains the runtime, as with `runtime.injection: Never`.
+    "own-runtime": Recipe(
+        tag="rljob.local/runtime:own",
+        dockerfile=REPOSITORY / "tests" / "e2e" / "own_runtime" / "Dockerfile",
+        base="contract",
+        base_argument="RUNTIME_IMAGE",
+        inputs=("requirements/build.txt", "runtime/pyproject.toml", "runtime/README.md", "runtime/src/**/*"),
     ),
     # The stage of the Ascend image that needs neither CANN nor packages that no index has, on a base without CANN.
     "ascend-system": Recipe(
