@@ -23,7 +23,7 @@ def test_a_process_with_the_copy_on_its_path_finds_the_runtime_and_its_plug_ins(
     (info / "entry_points.txt").write_text("[verl.plugins]\nsome = some_runtime:NAME\n")
     (info / "METADATA").chmod(0o600)
     target.mkdir()
-    assert copy_runtime(source, target).startswith("copied 3 files")
+    assert copy_runtime(source, target, with_verl=False).startswith("copied 3 files")
     assert (target / "code" / "some_runtime-1.dist-info" / "METADATA").stat().st_mode & 0o777 == 0o644
     text = "import importlib.metadata as m; (e,) = m.entry_points(group='verl.plugins', name='some'); print(e.value)"
     done = subprocess.run(
@@ -35,12 +35,31 @@ def test_a_process_with_the_copy_on_its_path_finds_the_runtime_and_its_plug_ins(
     )
     assert done.stdout == "some_runtime:NAME\n"
     # A container that is started again copies again.
-    assert copy_runtime(source, target).startswith("copied 3 files")
+    assert copy_runtime(source, target, with_verl=False).startswith("copied 3 files")
 
 
-def test_an_image_without_the_runtime_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="carries no runtime; use the operator's image"):
-        copy_runtime(tmp_path / "none", tmp_path)
+def test_verl_is_copied_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    source = tmp_path / "image"
+    for part, module in (("code", "rljob_runtime"), ("verl", "verl/trainer")):
+        (source / part / module).mkdir(parents=True)
+        (source / part / module / "__init__.py").touch()
+    copy_runtime(source, tmp_path / "command", with_verl=False)
+    assert [path.name for path in (tmp_path / "command").iterdir()] == ["code"]
+    assert copy_runtime(source, tmp_path / "verl", with_verl=True).startswith("copied 2 files")
+    folder = tmp_path / "verl" / "verl" / "verl"
+    assert (folder / "trainer" / "__init__.py").is_file()
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(("present", "with_verl", "named"), [((), False, "code"), (("code",), True, "verl")])
+def test_an_image_without_a_part_of_the_runtime_is_named(
+    tmp_path: Path, present: tuple[str, ...], with_verl: bool, named: str
+) -> None:
+    for part in present:
+        (tmp_path / "image" / part).mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match=f"image/{named}: this image carries no runtime"):
+        copy_runtime(tmp_path / "image", tmp_path / "volume", with_verl=with_verl)
+    assert not (tmp_path / "volume").exists()
 
 
 def test_the_mode_of_the_volume_itself_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,5 +76,5 @@ def test_the_mode_of_the_volume_itself_is_left_alone(tmp_path: Path, monkeypatch
     for name in ("chmod", "utime"):
         real = getattr(os, name)
         monkeypatch.setattr(os, name, lambda path, *a, real=real, **k: refuse(path, real, *a, **k))
-    copy_runtime(source, target)
+    copy_runtime(source, target, with_verl=False)
     assert (target / "code").is_dir()

@@ -62,6 +62,7 @@ TABLE: Mapping[str, Recipe] = {
             "requirements/operator.txt",
             "requirements/build.txt",
             "requirements/runtime-code.txt",
+            "requirements/runtime-verl.txt",
             "operator/pyproject.toml",
             "operator/README.md",
             "operator/src/**/*",

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "copy-runtime":
         from rljob_runtime.copy_runtime import SOURCE, copy_runtime
 
-        print(copy_runtime(SOURCE, options.folder))  # noqa: T201 - the container's log
+        print(copy_runtime(SOURCE, options.folder, with_verl=options.with_verl))  # noqa: T201 - the container's log
         return 0
     if options.command == "fetch-code":
         from rljob_runtime.fetch_code import CodeRequest, fetch_code
@@ -93,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
     fetch.add_argument("--seconds", type=float, default=600.0, help="time limit for all attempts together")
     copy = commands.add_parser("copy-runtime", help="copy the runtime of this image to a folder; an init container")
     copy.add_argument("folder", type=Path, help="target, an empty volume")
+    copy.add_argument("--with-verl", action="store_true", help="copy verl too, for a job that verl trains")
     commands.add_parser("requirements", help="print the packages of the CPU image, pinned")
     image = commands.add_parser("check-image", help="report whether this image can run jobs")
     image.add_argument("-o", "--output", default="table", choices=["table", "json"])

@@ -1,8 +1,9 @@
 """The runtime that an init container brings, for jobs with `runtime.injection: Auto`: nothing in their image changes.
 
 The container is from the operator's image and copies its files into an emptyDir, which the Ray containers mount
-read-only. bash, with which KubeRay starts Ray, reads a file (BASH_ENV, `stopping.SHELL_FILE`) that puts them in front
-of PYTHONPATH. A variable of the pod would replace the image's own PYTHONPATH, and CANN's images have one.
+read-only: the runtime, and verl unless the job's trainer is a command. bash, with which KubeRay starts Ray, reads a
+file (BASH_ENV, `stopping.SHELL_FILE`) that puts the runtime in front of PYTHONPATH. A variable of the pod would replace
+the image's own PYTHONPATH, and CANN's images have one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from rljob_runtime.contract import INJECTED_FOLDER
 CONTAINER = "rljob-runtime"
 VOLUME = "rljob-runtime"
 VOLUME_MAX = "256Mi"
+"""Many times what is copied: 17 MB with verl."""
+COPY = ("python", "-m", "rljob_runtime", "copy-runtime")
 CODE = f"{INJECTED_FOLDER}/code"
 SHELL_TEXT = f"""\
 case ":${{PYTHONPATH-}}:" in
@@ -41,7 +44,7 @@ def init_containers(spec: RLJobSpec) -> list[dict[str, Any]]:
             "name": CONTAINER,
             "image": image,
             "imagePullPolicy": spec.runtime.image_pull_policy,
-            "command": ["python", "-m", "rljob_runtime", "copy-runtime", INJECTED_FOLDER],
+            "command": [*COPY, *([] if spec.command else ["--with-verl"]), INJECTED_FOLDER],
             "resources": whole(COPY_RUNTIME),
             "securityContext": SECURITY,
             "volumeMounts": [{"name": VOLUME, "mountPath": INJECTED_FOLDER}],

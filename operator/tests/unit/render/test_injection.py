@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from builders import IDENTITY, Json, merged, small_spec, typed
+from corpus.command import command
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import labels, stopping
@@ -38,7 +39,7 @@ def test_head_and_workers_get_the_runtime_of_the_operators_image_read_only() -> 
     for pod in pods_of(injected()):
         (copies,) = [c for c in pod["initContainers"] if c["name"] == "rljob-runtime"]
         assert copies["image"] == OPERATOR
-        assert copies["command"][-2:] == ["copy-runtime", "/rljob"]
+        assert copies["command"][-3:] == ["copy-runtime", "--with-verl", "/rljob"]
         assert copies["securityContext"]["allowPrivilegeEscalation"] is False
         assert set(copies["resources"]["limits"]) == {"cpu", "memory"}
         (ray,) = pod["containers"]
@@ -47,6 +48,12 @@ def test_head_and_workers_get_the_runtime_of_the_operators_image_read_only() -> 
         assert {"name": "rljob-runtime", "emptyDir": {"sizeLimit": "256Mi"}} in pod["volumes"]
         assert env_of(ray)["BASH_ENV"] == "/etc/rljob/bash-env"
         assert "PYTHONPATH" not in env_of(ray)
+
+
+def test_a_command_gets_no_verl() -> None:
+    for pod in pods_of(typed(small_spec(command(**INJECTED)), BUILT_IN)):
+        (copies,) = [c for c in pod["initContainers"] if c["name"] == "rljob-runtime"]
+        assert copies["command"][-2:] == ["copy-runtime", "/rljob"]
 
 
 def test_it_is_copied_before_any_container_of_the_user_starts() -> None:
