@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rljob.api.status import State
 from rljob.api.v1alpha1 import MANAGER
 from rljob.cli.unschedulable import node_sentences, scheduler_sentences
+from rljob.core.attempts.start_advice import injected_image
 from rljob.core.attempts.start_diagnosis import Diagnosis, Expected, StartReason, diagnose
 from rljob.core.manifest_facts import wanted_workers
 from rljob.core.observed import Manifest
@@ -257,7 +258,7 @@ def _starting(world: World) -> Iterator[str]:
 
 def _diagnosis(world: World) -> Diagnosis:
     expected = Expected.of(world.cluster, was_complete=world.was_complete) if world.cluster is not None else None
-    return diagnose(world.pods, expected)
+    return diagnose(world.pods, expected, injected_image(world.cluster))
 
 
 CHECKS: tuple[Check, ...] = (

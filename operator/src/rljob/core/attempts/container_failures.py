@@ -42,8 +42,6 @@ REASON_BYTES = 128
 OOM_KILLED = "OOMKilled"
 RAY = frozenset({"ray-head", "ray-worker"})
 FETCH_CODE = "fetch-code"
-OF_RUNTIME_IMAGE = RAY | {"exporter", FETCH_CODE, "wait-gcs-ready"}
-"""Containers whose image is spec.runtime.image; KubeRay adds the last one."""
 USAGE_ERROR = 2
 """Exit code of `ray start` for an option that this Ray does not know (click 8, click/exceptions.py, UsageError)."""
 SIGNALS = frozenset({128 + 9, 128 + 15})
@@ -169,22 +167,14 @@ def described(failure: ContainerFailure) -> str:
     return f"{place} ended {times_seen} before it was ready: {failure.reason}, exit code {failure.exit_code}{last}"
 
 
-def advice(failure: ContainerFailure) -> str:
-    """Return what to do about a failure that would repeat."""
-    if _OTHER_CPU.search(failure.message):
-        return (
-            "the image is built for another CPU architecture than that of the node; use an image for it, or choose "
-            "nodes by the label kubernetes.io/arch in template.nodeSelector"
-        )
-    if failure.reason == OOM_KILLED:
-        return "raise the memory of the container"
-    if failure.reason in NEVER_PULLED:
-        return "correct the name of the image or spec.runtime.imagePullPolicy"
-    if failure.exit_code in _SHELL_CODES or _CERTAIN.search(failure.message):
-        if failure.container in OF_RUNTIME_IMAGE:
-            return "the image lacks a program; spec.runtime.image needs bash, Python, Ray and rljob-runtime"
-        return "the image lacks a program; correct the image or the command of the container"
-    return "every further pod would end the same way; correct the image, or the command of the container"
+def is_for_other_cpu(failure: ContainerFailure) -> bool:
+    """Report whether the image is built for another CPU architecture than that of the node."""
+    return _OTHER_CPU.search(failure.message) is not None
+
+
+def lacks_program(failure: ContainerFailure) -> bool:
+    """Report whether the image lacks what the container runs."""
+    return failure.exit_code in _SHELL_CODES or _CERTAIN.search(failure.message) is not None
 
 
 def _key(failure: ContainerFailure) -> tuple[str, str, int | None, str]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from rljob.core.attempts.start_advice import pull_advice
 from rljob.core.manifest_facts import counted_workers, is_deleted, wanted_workers
 from rljob.core.observed import Manifest
 
@@ -62,6 +63,8 @@ class Diagnosis:
     message: str
     since: str | None = None
     """When the pod that is waited for was created; None where it is not one pod."""
+    container: str = field(default="", compare=False)
+    """The container that the message is about, if its image or configuration is the problem."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +88,31 @@ class Expected:
         return self.workers + 1
 
 
-def diagnose(pods: Iterable[Manifest], expected: Expected | None = None) -> Diagnosis:
-    """Return the first finding of the chain; `expected` is None for pods that belong to no RayCluster."""
+def diagnose(
+    pods: Iterable[Manifest], expected: Expected | None = None, injected_image: str | None = None
+) -> Diagnosis:
+    """Return the first finding of the chain; `expected` is None for pods that belong to no RayCluster.
+
+    `injected_image` is the operator's image, if the helpers of the pods run it.
+    """
     ordered = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
     for check in CHECKS:
         for pod in ordered:
             if (found := check(pod)) is not None:
-                return found
+                return _with_pull_advice(found, injected_image)
     if not ordered:
         return Diagnosis(StartReason.NO_PODS, "no pod exists yet" if expected is None else _no_pods(expected))
     staying = [pod for pod in ordered if not is_deleted(pod)]
     message = _all_ready(len(staying), expected or Expected(len(staying) - 1, len(staying) - 1))
     going = ", ".join(_name(pod) for pod in ordered if is_deleted(pod))
     return Diagnosis(StartReason.POD_STARTING, f"{message}; being deleted: {going}" if going else message)
+
+
+def _with_pull_advice(found: Diagnosis, injected_image: str | None) -> Diagnosis:
+    if found.reason is not StartReason.IMAGE_PULL_FAILED:
+        return found
+    advice = pull_advice(found.container, injected_image)
+    return replace(found, message=f"{found.message}; {advice}") if advice else found
 
 
 def _no_pods(expected: Expected) -> str:
@@ -152,7 +167,8 @@ def _waiting(pod: Manifest, reasons: frozenset[str], reason: StartReason) -> Dia
         waiting = status.get("state", {}).get("waiting") or {}
         if waiting.get("reason") in reasons:
             detail = _short(waiting.get("message", ""))
-            return Diagnosis(reason, f"pod {_name(pod)}, container {status['name']}: {waiting['reason']}: {detail}")
+            text = f"pod {_name(pod)}, container {status['name']}: {waiting['reason']}: {detail}"
+            return Diagnosis(reason, text, container=str(status["name"]))
     return None
 
 

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from rljob.api.status import ContainerFailure, FailureCause, RLJobStatus
 from rljob.core import status, times
 from rljob.core.attempts.classify import Failure
-from rljob.core.attempts.container_failures import advice, container_ends, described, hopeless, with_ends, worst
+from rljob.core.attempts.container_failures import container_ends, described, hopeless, with_ends, worst
+from rljob.core.attempts.start_advice import advice, injected_image
 from rljob.core.attempts.start_diagnosis import StartReason
 from rljob.core.context import Context
 from rljob.core.manifest_facts import cluster_is_ready, is_suspended
@@ -60,7 +61,7 @@ def end_hopeless_start(context: Context) -> Plan | None:
 
 
 def _give_up(context: Context, current: RLJobStatus, found: ContainerFailure) -> Plan:
-    message = f"{described(found)}; {advice(found)}"
+    message = f"{described(found)}; {advice(found, injected_image(context.cluster))}"
     reason, last = Reason.CONTAINER_CANNOT_START.value, status.last_step(current)
     outcome = Outcome(ExitCode.FAILED, reason, message, last_step=last)
     failure = Failure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rljob.api.sources import Initializer
 from rljob.api.status import ConditionStatus, ConditionType, InitializerStatus, RLJobStatus, State
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import status, times
 from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, StartReason, creation_failure, diagnose
 from rljob.core.context import Context
@@ -59,14 +60,15 @@ def initialize(context: Context) -> Plan | None:
         if found is None:
             return create(context, CreateObject(build_initializer(context.job, spec, initializer)))
         if not _has_condition(found, "Complete"):
-            return _await_initializer(context, initializer, found)
+            return _await_initializer(context, spec, initializer, found)
     return _initialized(context)
 
 
-def _await_initializer(context: Context, initializer: Initializer, found: Manifest) -> Plan:
+def _await_initializer(context: Context, spec: RLJobSpec, initializer: Initializer, found: Manifest) -> Plan:
     pods = context.observed.pods if not isinstance(context.observed.pods, Unseen) else ()
     # The selector matches the pods of all initializers; a failed try of an earlier one is irrelevant for this one.
-    diagnosis = diagnose(pod for pod in pods if pod["metadata"]["labels"][labels.INITIALIZER] == initializer.name)
+    own = (pod for pod in pods if pod["metadata"]["labels"][labels.INITIALIZER] == initializer.name)
+    diagnosis = diagnose(own, injected_image=spec.runtime.injected_image)
     if diagnosis.reason is StartReason.NO_PODS:
         diagnosis = _refusal(context, initializer) or diagnosis
     problem = diagnosis.reason in PROBLEMS

@@ -8,6 +8,7 @@ from datetime import timedelta
 from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State
 from rljob.core import status, times
 from rljob.core.attempts.container_failures import described, worst
+from rljob.core.attempts.start_advice import injected_image
 from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, Expected, StartReason, diagnose, refusal
 from rljob.core.context import Context
 from rljob.core.manifest_facts import cluster_is_ready, is_deleted, is_suspended
@@ -218,7 +219,7 @@ def _diagnose_pods(context: Context, cluster: Manifest) -> Diagnosis:
         if told is not None and told.reason in list(StartReason):
             return Diagnosis(StartReason(told.reason), told.message)
         return Diagnosis(StartReason.POD_STARTING, "the pods were not listed yet")
-    found = diagnose(context.observed.pods, Expected.of(cluster))
+    found = diagnose(context.observed.pods, Expected.of(cluster), injected_image(cluster))
     spec, nodes = context.frozen_spec, context.observed.nodes
     if found.reason is not StartReason.POD_UNSCHEDULABLE or spec is None or isinstance(nodes, Unseen):
         return found

@@ -16,7 +16,6 @@ from rljob.core.attempts.container_failures import (
     FAILURES_KEPT,
     REASON_BYTES,
     End,
-    advice,
     container_ends,
     described,
     hopeless,
@@ -378,22 +377,6 @@ def test_the_failure_with_a_known_container_tells_most() -> None:
 )
 def test_a_failure_is_described_without_names_that_differ_each_time(found: ContainerFailure, message: str) -> None:
     assert described(found) == message
-
-
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        (failure(exit_code=255, message="exec /bin/bash: exec format error"), "kubernetes.io/arch"),
-        (failure(exit_code=137, reason="OOMKilled"), "raise the memory"),
-        (failure(exit_code=None, reason="ErrImageNeverPull"), "imagePullPolicy"),
-        (failure(exit_code=127), "spec.runtime.image needs bash"),
-        (failure(exit_code=127, container="warm"), "correct the image or the command of the container"),
-        (failure(message="python: No module named rljob_runtime"), "lacks a program"),
-        (failure(), "correct the image, or the command"),
-    ],
-)
-def test_the_advice_names_what_to_correct(found: ContainerFailure, words: str) -> None:
-    assert words in advice(found)
 
 
 def test_of_a_long_message_the_end_is_kept() -> None:

@@ -26,6 +26,8 @@ from rljob.api.status import AttemptOutcome, FailureCause, State
 from rljob.core import times
 from rljob.core.observed import UNSEEN, Observed, Unseen
 from rljob.core.plan import Plan
+from rljob.render import labels
+from rljob.render.accelerator_table import OPERATOR_IMAGE
 
 LINE = "/bin/bash: line 1: ray: command not found"
 CAUSE = f"Error, exit code 127: {LINE}"
@@ -79,6 +81,16 @@ def test_the_third_identical_end_ends_the_job_as_a_failure_of_its_configuration(
     (attempt,) = status.attempts
     assert (attempt.outcome, attempt.cause) == (AttemptOutcome.LOST, FailureCause.CONFIGURATION)
     assert attempt.reason == "ContainerCannotStart"
+
+
+def test_a_helper_of_an_injected_runtime_blames_the_operators_image() -> None:
+    status = status_initialized()
+    for number, seconds in enumerate((20.0, 40.0, 60.0)):
+        waits = head(seconds, number)
+        waits["status"]["containerStatuses"][0]["name"] = "rljob-runtime"
+        found = starting(status, (waits,), clusters=(cluster(annotations={labels.RUNTIME_IMAGE: OPERATOR_IMAGE}),))
+        status = as_json(decide(found, seconds + 1))
+    assert f"the container runs the operator's image {OPERATOR_IMAGE}" in str(status["message"])
 
 
 def test_restarts_do_not_repeat_it() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import (
+    IDENTITY,
     Json,
     at,
     decide,
@@ -13,12 +16,16 @@ from builders import (
     small_spec,
     snapshot,
     status_begun,
+    typed,
     wrote,
 )
 
 from rljob.api.status import State
 from rljob.core.observed import UNSEEN, Observed, Unseen
 from rljob.core.plan import CreateObject, Plan
+from rljob.render.accelerator_table import OPERATOR_IMAGE
+from rljob.render.initializer import initializers
+from rljob.render.names import initializer_name
 
 PREPARED = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
 JOB_NAME = "sums-0a1b2-prepare"
@@ -65,6 +72,26 @@ def test_an_initializer_that_cannot_start_says_why() -> None:
     plan = decide(preparing({"status": {}}, initializer_pod("prepare", state=waiting)))
     assert wrote(plan).reason == "ImagePullFailed"
     assert [note.type for note in plan.events] == ["Warning"]
+
+
+def test_an_initializer_whose_code_is_fetched_by_the_operators_image_names_that_image() -> None:
+    spec = small_spec(
+        {
+            "runtime": {"injection": "Auto"},
+            "code": {"type": "Git", "git": {"url": "https://git.example/r.git", "revision": "a" * 40}},
+        }
+    )
+    (first,) = initializers(typed(spec))
+    waits = initializer_pod(first.name, state={"waiting": {"reason": "ErrImagePull"}})
+    waits["status"]["containerStatuses"][0]["name"] = "fetch-code"
+    world = preparing({"status": {}}, waits)
+    found = replace(
+        world,
+        job=job(spec, status_begun(spec)),
+        snapshot=snapshot(spec),
+        initializers={initializer_name(IDENTITY, first.name): {"status": {}}},
+    )
+    assert f"the operator's image {OPERATOR_IMAGE}" in str(wrote(decide(found)).message)
 
 
 def test_a_failed_try_of_another_initializer_is_no_news_of_this_one() -> None:
